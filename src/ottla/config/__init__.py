@@ -1,0 +1,1 @@
+"""Every setting: Kafka's name, type, unit, default and meaning."""
