@@ -1,0 +1,1 @@
+"""Benchmarks against genuine Kafka; run by `make bench`."""

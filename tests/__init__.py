@@ -1,0 +1,1 @@
+"""Ottla's tests; `tests.support` holds what they share."""

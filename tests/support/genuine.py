@@ -1,0 +1,256 @@
+"""Genuine Apache Kafka: its broker and its tools, fetched once by Maven into `.cache/`."""
+
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import ClassVar, Final
+
+from tests.support.broker_process import BrokerProcess
+from tests.support.probe import free_port
+
+KAFKA_VERSION: Final = "4.1.1"
+_REPOSITORY: Final = Path(__file__).resolve().parents[2]
+_RECIPE: Final = _REPOSITORY / "benches" / "genuine"
+_CACHE: Final = _REPOSITORY / ".cache" / f"kafka-{KAFKA_VERSION}"
+_JAVA_NEEDED: Final = 17
+_CLUSTER_ID: Final = "b3R0bGFfZ2VudWluZV8wMQ"
+
+# Kafka's own performance options (bin/kafka-run-class.sh), with which its start script runs the broker.
+BROKER_JVM_OPTIONS: Final = (
+    "-server",
+    "-XX:+UseG1GC",
+    "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35",
+    "-XX:+ExplicitGCInvokesConcurrent",
+    "-XX:MaxInlineLevel=15",
+    "-Djava.awt.headless=true",
+)
+# A tool lives for a second or two: compile quickly, collect simply.
+TOOL_JVM_OPTIONS: Final = ("-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
+
+_TOOLS: Final = {
+    "BrokerApiVersionsCommand": "org.apache.kafka.tools.BrokerApiVersionsCommand",
+    "ConfigCommand": "kafka.admin.ConfigCommand",
+    "ConsoleConsumer": "org.apache.kafka.tools.consumer.ConsoleConsumer",
+    "ConsoleProducer": "org.apache.kafka.tools.ConsoleProducer",
+    "ConsumerGroupCommand": "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
+    "ConsumerPerformance": "org.apache.kafka.tools.ConsumerPerformance",
+    "DeleteRecordsCommand": "org.apache.kafka.tools.DeleteRecordsCommand",
+    "DumpLogSegments": "kafka.tools.DumpLogSegments",
+    "EndToEndLatency": "org.apache.kafka.tools.EndToEndLatency",
+    "GetOffsetShell": "org.apache.kafka.tools.GetOffsetShell",
+    "GroupsCommand": "org.apache.kafka.tools.GroupsCommand",
+    "LeaderElectionCommand": "org.apache.kafka.tools.LeaderElectionCommand",
+    "LogDirsCommand": "org.apache.kafka.tools.LogDirsCommand",
+    "ProducerPerformance": "org.apache.kafka.tools.ProducerPerformance",
+    "StorageTool": "kafka.tools.StorageTool",
+    "TopicCommand": "org.apache.kafka.tools.TopicCommand",
+    "TransactionsCommand": "org.apache.kafka.tools.TransactionsCommand",
+    "VerifiableConsumer": "org.apache.kafka.tools.VerifiableConsumer",
+    "VerifiableProducer": "org.apache.kafka.tools.VerifiableProducer",
+}
+
+
+class MissingProgramError(RuntimeError):
+    """A program of the system is absent or too old; the message names the Debian package to install."""
+
+
+class ToolFailedError(RuntimeError):
+    """A Kafka tool ended with an error; the message carries its output."""
+
+
+def java_program() -> str:
+    """Path of a `java` of version 17 or newer: from JAVA_HOME, else from PATH.
+
+    Raises:
+        MissingProgramError: none found, or too old.
+    """
+    home = os.environ.get("JAVA_HOME")
+    candidates = [str(Path(home) / "bin" / "java")] if home else []
+    found = next((path for path in [*candidates, "java"] if shutil.which(path)), None)
+    if found is None:
+        raise MissingProgramError(
+            f"Java {_JAVA_NEEDED} or newer is needed and no `java` was found "
+            "(Debian: apt-get install default-jre-headless)"
+        )
+    report = subprocess.run([found, "-version"], capture_output=True, text=True, check=True).stderr
+    match = re.search(r'version "(\d+)', report)
+    if match is None or int(match[1]) < _JAVA_NEEDED:
+        version = report.splitlines()[0] if report else "an unknown version"
+        raise MissingProgramError(
+            f"Java {_JAVA_NEEDED} or newer is needed, {found} is {version} "
+            "(Debian: apt-get install openjdk-17-jre-headless)"
+        )
+    return found
+
+
+def kafka_libs() -> Path:
+    """Directory of Kafka's jars, fetched by Maven on first use; safe to call from several processes at once.
+
+    Raises:
+        MissingProgramError: Java or Maven is missing.
+        ToolFailedError: Maven could not fetch the jars.
+    """
+    java_program()
+    recipe = hashlib.sha256((_RECIPE / "pom.xml").read_bytes()).hexdigest()
+    stamp = _CACHE / "fetched"
+    with _locked(_CACHE.with_suffix(".lock")):
+        if stamp.exists() and stamp.read_text() == recipe:
+            return _CACHE / "libs"
+        maven = shutil.which("mvn")
+        if maven is None:
+            raise MissingProgramError(
+                f"Maven is needed to fetch Apache Kafka {KAFKA_VERSION} and no `mvn` was found "
+                "(Debian: apt-get install maven)"
+            )
+        shutil.rmtree(_CACHE, ignore_errors=True)
+        fetched = subprocess.run(
+            [
+                maven,
+                "-q",
+                "-B",
+                "-f",
+                str(_RECIPE / "pom.xml"),
+                "dependency:copy-dependencies",
+                f"-DoutputDirectory={_CACHE / 'libs'}",
+                "-DincludeScope=runtime",
+            ],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if fetched.returncode != 0:
+            raise ToolFailedError(
+                f"Maven could not fetch Apache Kafka {KAFKA_VERSION}:\n{fetched.stdout[-3000:]}"
+            )
+        stamp.write_text(recipe)
+    return _CACHE / "libs"
+
+
+def kafka_tool_command(
+    class_name: str, *args: str, jvm_options: Sequence[str] = TOOL_JVM_OPTIONS
+) -> list[str]:
+    """The command line of a genuine tool, for those who run it themselves.
+
+    Args:
+        class_name: short (`TopicCommand`) or full Java name.
+        args: the tool's own arguments.
+        jvm_options: options of the virtual machine.
+    """
+    return [
+        java_program(),
+        *jvm_options,
+        f"-Dlog4j2.configurationFile={_RECIPE / 'log4j2.properties'}",
+        "-cp",
+        f"{kafka_libs()}/*",
+        _TOOLS.get(class_name, class_name),
+        *args,
+    ]
+
+
+def kafka_tool(
+    class_name: str,
+    *args: str,
+    stdin: str | None = None,
+    timeout_s: float = 60.0,
+    check: bool = True,
+    jvm_options: Sequence[str] = TOOL_JVM_OPTIONS,
+) -> subprocess.CompletedProcess[str]:
+    """Run a genuine Kafka tool to its end and return what it wrote.
+
+    Raises:
+        ToolFailedError: it ended with an error (unless `check` is off) or did not end within `timeout_s`.
+    """
+    command = kafka_tool_command(class_name, *args, jvm_options=jvm_options)
+    try:
+        done = subprocess.run(
+            command, input=stdin or "", capture_output=True, text=True, timeout=timeout_s, check=False
+        )
+    except subprocess.TimeoutExpired as expired:
+        raise ToolFailedError(
+            f"{class_name} {' '.join(args)} did not end within {timeout_s:.0f} s\n"
+            f"{_text(expired.stdout)}\n{_text(expired.stderr)}"
+        ) from None
+    if check and done.returncode != 0:
+        raise ToolFailedError(
+            f"{class_name} {' '.join(args)} ended with exit code {done.returncode}\n"
+            f"{done.stdout}\n{done.stderr}"
+        )
+    return done
+
+
+class GenuineKafka(BrokerProcess):
+    """A genuine Kafka broker, one node in KRaft's combined mode; see `BrokerProcess` for its use."""
+
+    name = "kafka"
+    ready_timeout_s = 90.0
+    defaults: ClassVar[dict[str, str]] = {
+        "offsets.topic.replication.factor": "1",
+        "transaction.state.log.replication.factor": "1",
+        "transaction.state.log.min.isr": "1",
+        "share.coordinator.state.topic.replication.factor": "1",
+        "share.coordinator.state.topic.min.isr": "1",
+        "group.initial.rebalance.delay.ms": "0",
+    }
+
+    def __init__(
+        self,
+        directory: Path | None = None,
+        *,
+        properties: Mapping[str, str] | None = None,
+        port: int | None = None,
+        cpus: Sequence[int] | None = None,
+        environment: Mapping[str, str] | None = None,
+        heap: str = "512m",
+    ) -> None:
+        """As `BrokerProcess`; `heap` is both -Xms and -Xmx."""
+        super().__init__(directory, properties=properties, port=port, cpus=cpus, environment=environment)
+        self._heap = heap
+        self._controller_port = free_port()
+
+    @property
+    def properties_file(self) -> Path:
+        """The server.properties it runs with."""
+        return self.directory / "server.properties"
+
+    def prepare(self) -> None:
+        """Write server.properties and format the log directory if it is new."""
+        settings = {
+            "process.roles": "broker,controller",
+            "node.id": "1",
+            "controller.quorum.voters": f"1@127.0.0.1:{self._controller_port}",
+            "controller.listener.names": "CONTROLLER",
+            "listeners": f"PLAINTEXT://{self.bootstrap},CONTROLLER://127.0.0.1:{self._controller_port}",
+            "advertised.listeners": f"PLAINTEXT://{self.bootstrap}",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "log.dirs": str(self.log_dir),
+            **self.defaults,
+            **self.properties,
+        }
+        self.properties_file.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+        if not (Path(settings["log.dirs"].split(",")[0]) / "meta.properties").exists():
+            kafka_tool("StorageTool", "format", "-t", _CLUSTER_ID, "-c", str(self.properties_file))
+
+    def command(self) -> list[str]:
+        """`kafka.Kafka server.properties` with Kafka's own options of the virtual machine."""
+        options = (f"-Xms{self._heap}", f"-Xmx{self._heap}", *BROKER_JVM_OPTIONS, "-Dkafka.log.level=INFO")
+        return kafka_tool_command("kafka.Kafka", str(self.properties_file), jvm_options=options)
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _text(output: bytes | str | None) -> str:
+    return output.decode(errors="replace") if isinstance(output, bytes) else output or ""

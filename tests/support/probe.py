@@ -1,0 +1,56 @@
+"""Questions to a broker that need no client library: is a port free, does a broker answer yet."""
+
+import random
+import socket
+import struct
+
+_METADATA_KEY = 3
+_METADATA_VERSION = 4
+# Below Linux's range of ephemeral ports, so that no outgoing connection sits on a port we hand out.
+_PORT_RANGE = (20_000, 32_000)
+
+
+def free_port() -> int:
+    """Return a TCP port of 127.0.0.1 that nothing listens on at this moment.
+
+    Raises:
+        OSError: no port of the range could be bound in two hundred attempts.
+    """
+    chooser = random.SystemRandom()  # pytest-randomly seeds the shared generator: every worker would agree
+    for _ in range(200):
+        port = chooser.randrange(*_PORT_RANGE)
+        with socket.socket() as candidate:
+            candidate.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                candidate.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+    raise OSError(f"no free TCP port between {_PORT_RANGE[0]} and {_PORT_RANGE[1]}")
+
+
+def knows_a_broker(port: int, *, timeout_s: float = 1.0) -> bool:
+    """Tell whether the broker on 127.0.0.1:`port` answers Metadata v4 with at least one live broker.
+
+    A KRaft broker lists itself only once its controller has unfenced it: later than "the port is open".
+    """
+    # size | api key | version | correlation id | client id "probe" | topics: empty | allow auto creation: no
+    body = struct.pack(">hhih5siB", _METADATA_KEY, _METADATA_VERSION, 7, 5, b"probe", 0, 0)
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=timeout_s) as connection:
+            connection.sendall(struct.pack(">i", len(body)) + body)
+            reply = _receive(connection, 12)  # size | correlation id | throttle time
+            brokers = struct.unpack(">i", _receive(connection, 4))[0]
+    except OSError:
+        return False
+    return bool(struct.unpack_from(">i", reply, 4)[0] == 7 and brokers > 0)
+
+
+def _receive(connection: socket.socket, size: int) -> bytes:
+    received = b""
+    while len(received) < size:
+        piece = connection.recv(size - len(received))
+        if not piece:
+            raise ConnectionResetError("the broker closed the connection")
+        received += piece
+    return received
