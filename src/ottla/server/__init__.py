@@ -1,0 +1,1 @@
+"""Sockets to handlers: connections, the routing table, and one thin module per API."""

@@ -1,0 +1,78 @@
+"""What a handler gets besides its request: who asks, at which version, and the parts of the broker it may call."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from ottla.clock import Clock
+    from ottla.cluster.metadata_service import MetadataService
+    from ottla.config.broker import BrokerConfig
+    from ottla.groups.service import GroupCoordinator
+    from ottla.protocol.api import ApiKey
+    from ottla.replication.manager import ReplicaManager
+    from ottla.server.fetch_sessions import FetchSessionCache
+
+ResponseT = TypeVar("ResponseT")
+
+
+class Deferred(Generic[ResponseT]):
+    """An answer that comes later, without a task: whoever parked the request calls `complete` exactly once.
+
+    The hot handlers (produce, fetch) answer through this instead of a coroutine, which would cost a task per request.
+    """
+
+    __slots__ = ("_deliver", "_response")
+
+    def __init__(self) -> None:
+        self._deliver: Callable[[ResponseT], None] | None = None
+        self._response: ResponseT | None = None
+
+    def complete(self, response: ResponseT) -> None:
+        """Give the answer; on the loop's thread."""
+        if self._deliver is None:
+            self._response = response
+        else:
+            self._deliver(response)
+
+    def deliver_to(self, deliver: Callable[[ResponseT], None]) -> None:
+        """Say where the answer goes; an answer that is already there goes at once."""
+        if self._response is None:
+            self._deliver = deliver
+        else:
+            deliver(self._response)
+
+
+@dataclass(slots=True)
+class Services:
+    """The parts of a running broker, as handlers see them."""
+
+    config: "BrokerConfig"
+    clock: "Clock"
+    loop: "asyncio.AbstractEventLoop"
+    metadata: "MetadataService"
+    replicas: "ReplicaManager"
+    groups: "GroupCoordinator"
+    fetch_sessions: "FetchSessionCache"
+
+
+@dataclass(slots=True)
+class RequestContext:
+    """One request's circumstances.
+
+    `local_host` and `local_port` are the address the client dialled: what is advertised where nothing else is configured.
+    """
+
+    api_key: "ApiKey"
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+    client_host: str
+    listener: str
+    local_host: str
+    local_port: int
+    principal: str
+    connection_id: int
+    broker: Services
