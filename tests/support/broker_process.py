@@ -134,14 +134,11 @@ class BrokerProcess(ABC):
             if self._process is None or self._process.poll() is not None:
                 code = None if self._process is None else self._process.returncode
                 self._forget()
-                raise BrokerFailedError(
-                    f"{self.name} ended with exit code {code} at start\n{self.log_tail()}"
-                )
+                raise BrokerFailedError(f"{self.name} ended with exit code {code} at start\n{self.log_tail()}")
             if time.monotonic() > deadline:
                 self.kill()
                 raise BrokerFailedError(
-                    f"{self.name} gave no answer on {self.bootstrap} in {self.ready_timeout_s:.0f} s\n"
-                    f"{self.log_tail()}"
+                    f"{self.name} gave no answer on {self.bootstrap} in {self.ready_timeout_s:.0f} s\n{self.log_tail()}"
                 )
             time.sleep(self.poll_interval_s)
 

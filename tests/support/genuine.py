@@ -2,8 +2,6 @@
 
 import fcntl
 import hashlib
-import os
-import re
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,12 +11,12 @@ from typing import ClassVar, Final
 
 from tests.support.broker_process import BrokerProcess
 from tests.support.probe import free_port
+from tests.support.requirements import java_program, require
 
 KAFKA_VERSION: Final = "4.1.1"
 _REPOSITORY: Final = Path(__file__).resolve().parents[2]
 _RECIPE: Final = _REPOSITORY / "benches" / "genuine"
 _CACHE: Final = _REPOSITORY / ".cache" / f"kafka-{KAFKA_VERSION}"
-_JAVA_NEEDED: Final = 17
 _CLUSTER_ID: Final = "b3R0bGFfZ2VudWluZV8wMQ"
 
 # Kafka's own performance options (bin/kafka-run-class.sh), with which its start script runs the broker.
@@ -57,37 +55,8 @@ _TOOLS: Final = {
 }
 
 
-class MissingProgramError(RuntimeError):
-    """A program of the system is absent or too old; the message names the Debian package to install."""
-
-
 class ToolFailedError(RuntimeError):
     """A Kafka tool ended with an error; the message carries its output."""
-
-
-def java_program() -> str:
-    """Path of a `java` of version 17 or newer: from JAVA_HOME, else from PATH.
-
-    Raises:
-        MissingProgramError: none found, or too old.
-    """
-    home = os.environ.get("JAVA_HOME")
-    candidates = [str(Path(home) / "bin" / "java")] if home else []
-    found = next((path for path in [*candidates, "java"] if shutil.which(path)), None)
-    if found is None:
-        raise MissingProgramError(
-            f"Java {_JAVA_NEEDED} or newer is needed and no `java` was found "
-            "(Debian: apt-get install default-jre-headless)"
-        )
-    report = subprocess.run([found, "-version"], capture_output=True, text=True, check=True).stderr
-    match = re.search(r'version "(\d+)', report)
-    if match is None or int(match[1]) < _JAVA_NEEDED:
-        version = report.splitlines()[0] if report else "an unknown version"
-        raise MissingProgramError(
-            f"Java {_JAVA_NEEDED} or newer is needed, {found} is {version} "
-            "(Debian: apt-get install openjdk-17-jre-headless)"
-        )
-    return found
 
 
 def kafka_libs() -> Path:
@@ -103,12 +72,7 @@ def kafka_libs() -> Path:
     with _locked(_CACHE.with_suffix(".lock")):
         if stamp.exists() and stamp.read_text() == recipe:
             return _CACHE / "libs"
-        maven = shutil.which("mvn")
-        if maven is None:
-            raise MissingProgramError(
-                f"Maven is needed to fetch Apache Kafka {KAFKA_VERSION} and no `mvn` was found "
-                "(Debian: apt-get install maven)"
-            )
+        maven = require("mvn")
         shutil.rmtree(_CACHE, ignore_errors=True)
         fetched = subprocess.run(
             [
@@ -127,16 +91,12 @@ def kafka_libs() -> Path:
             check=False,
         )
         if fetched.returncode != 0:
-            raise ToolFailedError(
-                f"Maven could not fetch Apache Kafka {KAFKA_VERSION}:\n{fetched.stdout[-3000:]}"
-            )
+            raise ToolFailedError(f"Maven could not fetch Apache Kafka {KAFKA_VERSION}:\n{fetched.stdout[-3000:]}")
         stamp.write_text(recipe)
     return _CACHE / "libs"
 
 
-def kafka_tool_command(
-    class_name: str, *args: str, jvm_options: Sequence[str] = TOOL_JVM_OPTIONS
-) -> list[str]:
+def kafka_tool_command(class_name: str, *args: str, jvm_options: Sequence[str] = TOOL_JVM_OPTIONS) -> list[str]:
     """The command line of a genuine tool, for those who run it themselves.
 
     Args:
@@ -180,8 +140,7 @@ def kafka_tool(
         ) from None
     if check and done.returncode != 0:
         raise ToolFailedError(
-            f"{class_name} {' '.join(args)} ended with exit code {done.returncode}\n"
-            f"{done.stdout}\n{done.stderr}"
+            f"{class_name} {' '.join(args)} ended with exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
         )
     return done
 

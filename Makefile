@@ -1,0 +1,71 @@
+# Every target does the set-up it needs; ARGS="..." is passed on to the program behind a target.
+
+VENV := .venv
+BIN := $(VENV)/bin
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test check format bench compat clean
+
+help: ## Show the targets
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
+
+install: $(VENV)/.with-ottla ## Install the package and the `ottla` command into .venv
+	@echo "Installed: $(BIN)/ottla"
+
+demo: $(VENV)/.with-demo ## Send 336,776 flights through the log and Spark, and out again
+	@$(BIN)/python -m tests.support.requirements java
+	@$(BIN)/ottla demo $(ARGS)
+
+test: $(VENV)/.with-dev ## Run every test
+	@$(BIN)/python -m tests.support.requirements java mvn kcat
+	$(BIN)/python -m pytest $(ARGS)
+
+check: $(VENV)/.with-dev ## Check format, lint, types and the direction of the imports
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(VENV)/.with-dev ## Format, and mend what the linter can mend
+	$(BIN)/ruff check --fix --quiet . || true
+	$(BIN)/ruff format .
+
+bench: $(VENV)/.with-dev ## Measure Ottla beside Apache Kafka on this machine
+	@$(BIN)/python -m tests.support.requirements java mvn
+	$(BIN)/python -m benches $(ARGS)
+
+compat: $(VENV)/.with-dev ## Run the client suites of other projects against `ottla serve`
+	@$(BIN)/python -m tests.support.requirements java mvn kcat
+	$(BIN)/python -m pytest tests/compat $(ARGS)
+
+clean: ## Remove what the other targets made, .venv included
+	rm -rf $(VENV) .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist
+
+# One stamp per set of dependencies, older than pyproject.toml when it must be done again.
+$(VENV)/.with-ottla: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@touch $@
+
+$(VENV)/.with-demo: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[demo]'
+	@touch $@ $(VENV)/.with-ottla
+
+$(VENV)/.with-dev: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[demo,test,dev]'
+	@touch $@ $(VENV)/.with-ottla $(VENV)/.with-demo
+
+# The first interpreter on PATH (or PYTHON=...) that is new enough and can make a virtual environment.
+$(BIN)/python:
+	@for candidate in $(PYTHON) python3.11 python3.12 python3.13 python3.14 python3; do \
+	    $$candidate -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || continue; \
+	    echo "Creating $(VENV) with $$($$candidate --version)"; \
+	    exec $$candidate -m venv --clear $(VENV); \
+	done; \
+	if python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+	    echo "Python is new enough but has no venv module (Debian: apt-get install python3-venv)." >&2; \
+	else \
+	    echo "Ottla needs Python 3.11 or newer and found $$(python3 --version 2>&1)" \
+	        "(Debian 12 or newer: apt-get install python3 python3-venv; or make PYTHON=/path/to/python3.12 ...)." >&2; \
+	fi; \
+	exit 1
