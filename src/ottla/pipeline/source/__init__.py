@@ -1,0 +1,72 @@
+"""Topics as DataFrames, without a jar: a PySpark data source named `ottla`.
+
+Options and columns are those of Spark's own Kafka source and sink, so that moving between the two is one word:
+
+    register(spark)
+    flights = (
+        spark.readStream.format("ottla")
+        .option("kafka.bootstrap.servers", "127.0.0.1:9092")
+        .option("subscribe", "flights")
+        .option("startingOffsets", "earliest")
+        .load()
+    )
+
+A batch read ends at `endingOffsets`; a streaming read keeps its offsets in Spark's checkpoint and honours
+`maxOffsetsPerTrigger` and `Trigger.AvailableNow`. The sink writes the columns `key`, `value`, `headers`, `topic` and
+`partition`; like Spark's own it is at-least-once.
+"""
+
+# ruff: noqa: N802 - the names of the methods are Spark's
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, DataSourceStreamArrowWriter
+from pyspark.sql.types import StructType
+
+from ottla.pipeline.source.errors import DataLossError, OptionError, SourceError, UnknownTopicError
+from ottla.pipeline.source.options import ReadOptions, WriteOptions, includes_headers
+from ottla.pipeline.source.reader import BatchReader, StreamReader
+from ottla.pipeline.source.schema import read_schema
+from ottla.pipeline.source.writer import BatchWriter, StreamWriter
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = [
+    "DataLossError",
+    "OptionError",
+    "OttlaDataSource",
+    "SourceError",
+    "UnknownTopicError",
+    "register",
+]
+
+
+class OttlaDataSource(DataSource):
+    """`spark.read|readStream|write|writeStream.format("ottla")`."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "ottla"
+
+    def schema(self) -> StructType:
+        return read_schema(includes_headers(self.options))
+
+    def reader(self, schema: StructType) -> BatchReader:
+        return BatchReader(ReadOptions.parse(self.options, streaming=False), schema)
+
+    def streamReader(self, schema: StructType) -> StreamReader:
+        return StreamReader(ReadOptions.parse(self.options, streaming=True), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        if overwrite:
+            raise OptionError("a topic can only be appended to: use .mode('append')")
+        return BatchWriter(WriteOptions.parse(self.options), schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+        return StreamWriter(WriteOptions.parse(self.options), schema)
+
+
+def register(spark: "SparkSession") -> None:
+    """Make the format `ottla` known to this session."""
+    spark.dataSource.register(OttlaDataSource)

@@ -1,0 +1,179 @@
+"""One range of a partition as Arrow record batches: what a task does on an executor."""
+
+import logging
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import Any, Final
+
+import pyarrow as pa
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from ottla.pipeline.source.errors import DataLossError, OptionError, SourceError
+from ottla.pipeline.source.offsets import OffsetRange, Partition
+from ottla.pipeline.source.options import ClientSettings
+
+log = logging.getLogger(__name__)
+
+_BATCH_ROWS: Final = 10_000
+_WAIT_S: Final = 0.05  # `consume` returns early only when its batch is full; gaps in offsets make a last batch short
+
+_DEFAULTS: Final = {
+    "group.id": "ottla-spark",  # the client asks for one; nothing is ever committed to it
+    "isolation.level": "read_uncommitted",  # as Spark's own source; the client's default differs
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "auto.offset.reset": "error",
+    "enable.partition.eof": True,  # tells apart "no more" from "not yet" behind the last offset
+    "allow.auto.create.topics": False,
+    "check.crcs": True,
+    "fetch.wait.max.ms": 100,
+    "fetch.queue.backoff.ms": 5,  # the client's own second of rest after a full queue cuts the rate to a fifth
+    "queued.min.messages": 20_000,  # read-ahead behind the end of a range is wasted
+}
+
+
+def read_range(
+    client: ClientSettings,
+    wanted: OffsetRange,
+    schema: pa.Schema,
+    *,
+    fail_on_data_loss: bool,
+    poll_timeout_ms: int,
+) -> Iterator[pa.RecordBatch]:
+    """Yield the records of the range in batches of up to 10,000 rows.
+
+    Raises DataLossError if the log no longer reaches back to the start of the range or ends before its end (only
+    warns and goes on with what there is, if not `fail_on_data_loss`); SourceError if nothing arrives for
+    `poll_timeout_ms`.
+    """
+    with _assigned(client, wanted.partition, wanted.start) as consumer:
+        position = wanted.start
+        deadline = time.monotonic() + poll_timeout_ms / 1000
+        while position < wanted.end:
+            messages = consumer.consume(min(_BATCH_ROWS, wanted.end - position), _WAIT_S)
+            records, position, at_end = _advance(messages, wanted, position)
+            if records:
+                yield _as_batch(records, schema)
+            if messages:
+                deadline = time.monotonic() + poll_timeout_ms / 1000
+            if at_end and position < wanted.end:
+                restart = _explain_end(consumer, wanted, position, fail_on_data_loss)
+                if restart is None:
+                    return
+                position = restart
+                consumer.assign([TopicPartition(wanted.partition.topic, wanted.partition.number, position)])
+            elif time.monotonic() > deadline:
+                raise SourceError(
+                    f"nothing came from {wanted.partition} at offset {position} for {poll_timeout_ms / 1000:.0f} s, "
+                    f"with offsets up to {wanted.end - 1} to read: is the partition's leader up?"
+                )
+
+
+def _advance(messages: list[Message], wanted: OffsetRange, position: int) -> tuple[list[Message], int, bool]:
+    """Sort what `consume` gave into records of the range, the position after them, and whether the log ends there."""
+    records = []
+    at_end = False
+    for message in messages:
+        error = message.error()
+        if error is None:
+            offset = message.offset()
+            assert offset is not None
+            position = offset + 1
+            if offset < wanted.end:
+                records.append(message)
+            at_end = False
+        elif error.code() == KafkaError._PARTITION_EOF:
+            position = max(position, message.offset() or 0)
+            at_end = True
+        elif error.code() in (KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET):
+            at_end = True
+        elif not error.retriable() and error.code() not in _PASSING:
+            raise SourceError(f"reading {wanted.partition} at offset {position}: {error.str()}")
+    return records, position, at_end
+
+
+_PASSING: Final = (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT, KafkaError._RESOLVE)
+
+
+def _explain_end(consumer: Consumer, wanted: OffsetRange, position: int, fail_on_data_loss: bool) -> int | None:
+    """The log has nothing at `position` though the range goes on: say what was lost.
+
+    Gives the offset to go on from, or None if the rest of the range is gone.
+    """
+    place = TopicPartition(wanted.partition.topic, wanted.partition.number)
+    try:
+        first, after_last = consumer.get_watermark_offsets(place, timeout=30.0)
+    except KafkaException as error:
+        raise SourceError(f"reading {wanted.partition} at offset {position}: {error.args[0].str()}") from error
+    if first <= position < after_last:
+        return position  # it grew in the meantime
+    if position < first:
+        lost = f"offsets {position} to {min(first, wanted.end) - 1} were deleted before they were read"
+        restart = first if first < wanted.end else None
+        hint = "retention or a trim was faster than the query"
+    else:
+        unread = f"{position} to {wanted.end - 1}"
+        lost = f"the log ends at offset {after_last}, before the offsets {unread} that are to be read"
+        restart = None
+        hint = "the topic was deleted and recreated, or lost its end"
+    message = f"{wanted.partition}: {lost} ({hint})"
+    if fail_on_data_loss:
+        raise DataLossError(f"{message}. To go on with what is there, set the option failOnDataLoss to false.")
+    log.warning("%s; going on because failOnDataLoss is false", message)
+    return restart
+
+
+def _as_batch(messages: list[Message], schema: pa.Schema) -> pa.RecordBatch:
+    stamps = [message.timestamp() for message in messages]
+    columns: dict[str, Any] = {
+        "key": [message.key() for message in messages],
+        "value": [message.value() for message in messages],
+        "topic": [messages[0].topic()] * len(messages),
+        "partition": [messages[0].partition()] * len(messages),
+        "offset": [message.offset() for message in messages],
+        "timestamp": [millis * 1000 if kind else None for kind, millis in stamps],
+        # the client counts 0 none, 1 create, 2 append; the log and Spark 0 create, 1 append, -1 none
+        "timestampType": [kind - 1 for kind, _ in stamps],
+    }
+    if "headers" in schema.names:
+        columns["headers"] = [_headers(message) for message in messages]
+    arrays = [pa.array(columns[field.name], _build_type(field.type)).cast(field.type) for field in schema]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _build_type(target: pa.DataType) -> pa.DataType:
+    return pa.int64() if pa.types.is_timestamp(target) else target
+
+
+def _headers(message: Message) -> list[dict[str, Any]] | None:
+    headers: Any = message.headers()
+    if not headers:
+        return None
+    return [{"key": name, "value": value.encode() if isinstance(value, str) else value} for name, value in headers]
+
+
+@contextmanager
+def _assigned(client: ClientSettings, partition: Partition, offset: int) -> Iterator[Consumer]:
+    """A connected consumer at this offset, kept for the tasks that follow in this process unless it failed."""
+    consumer = _consumer(client, os.getpid())
+    try:
+        consumer.assign([TopicPartition(partition.topic, partition.number, offset)])
+        yield consumer
+        consumer.unassign()
+    except Exception:
+        _consumer.cache_clear()
+        consumer.close()
+        raise
+
+
+@lru_cache(maxsize=4)
+def _consumer(client: ClientSettings, process_id: int) -> Consumer:
+    """Reconnecting for each task of each batch would cost more than reading a small batch."""
+    settings: dict[str, Any] = {**_DEFAULTS, **dict(client), "logger": log}
+    try:
+        return Consumer(settings)
+    except KafkaException as error:
+        raise OptionError(f"the client refuses its settings: {error.args[0].str()}") from error

@@ -1,0 +1,85 @@
+"""Offsets of several partitions, and how much of what is new goes into one batch. PURE.
+
+earliest            start               end                latest
+   |   already read   |    this batch    |   later batches    |
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+EARLIEST: Final = -2  # the special offsets of ListOffsets
+LATEST: Final = -1
+
+Offsets = dict[str, dict[int, int]]
+"""topic -> partition -> offset of the next record to read."""
+
+FlatOffsets = dict["Partition", int]
+
+
+class Partition(NamedTuple):
+    topic: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.number}"
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetRange:
+    """Records `start` to `end` - 1 of one partition; fewer exist where compaction or transactions left gaps."""
+
+    partition: Partition
+    start: int
+    end: int
+
+
+def flatten(offsets: Mapping[str, Mapping[str, int] | Mapping[int, int]]) -> FlatOffsets:
+    return {
+        Partition(topic, int(number)): offset
+        for topic, partitions in offsets.items()
+        for number, offset in partitions.items()
+    }
+
+
+def as_json(offsets: FlatOffsets) -> dict[str, dict[str, int]]:
+    """The form in Spark's checkpoint, the same as the Kafka source's: {"topic": {"0": 23}}."""
+    nested: dict[str, dict[str, int]] = {}
+    for partition in sorted(offsets):
+        nested.setdefault(partition.topic, {})[str(partition.number)] = offsets[partition]
+    return nested
+
+
+def admit(start: FlatOffsets, latest: FlatOffsets, max_rows: int | None) -> FlatOffsets:
+    """End of the next batch: at most `max_rows` offsets past `start`, shared out by how far each partition lags.
+
+    Shares follow the lag so that partitions written together stay together in event time, which keeps watermarks
+    honest. At least one offset is admitted when there is anything to read. The sum never exceeds `max_rows`: what
+    rounding down leaves goes to the longest lags first.
+    """
+    lags = {partition: max(0, end - start.get(partition, 0)) for partition, end in latest.items()}
+    total = sum(lags.values())
+    if max_rows is None or total <= max_rows:
+        return {partition: start.get(partition, 0) + lag for partition, lag in lags.items()}
+    shares = {partition: max_rows * lag // total for partition, lag in lags.items()}
+    left = max_rows - sum(shares.values())
+    for partition in sorted(lags, key=lambda each: (-lags[each], each)):
+        if left == 0:
+            break
+        if shares[partition] < lags[partition]:
+            shares[partition] += 1
+            left -= 1
+    return {partition: start.get(partition, 0) + share for partition, share in shares.items()}
+
+
+def split(ranges: list[OffsetRange], min_partitions: int) -> list[OffsetRange]:
+    """Cut the ranges so that about `min_partitions` come out, each of a like number of offsets."""
+    total = sum(each.end - each.start for each in ranges)
+    pieces: list[OffsetRange] = []
+    for whole in ranges:
+        size = whole.end - whole.start
+        count = max(1, round(size * min_partitions / total)) if total else 1
+        edges = [whole.start + size * step // count for step in range(count + 1)]
+        pieces.extend(OffsetRange(whole.partition, low, high) for low, high in pairwise(edges) if low < high)
+    return pieces
