@@ -1,0 +1,187 @@
+"""The click application: the list of nouns, loaded one at a time, and the translation of failures to exit codes."""
+
+import importlib
+import os
+import signal
+import sys
+from types import FrameType
+from typing import Final
+
+import click
+
+from ottla.cli import exits, suggest
+from ottla.cli.output import complain
+
+NOUNS: Final = {
+    "serve": "Start a broker.",
+    "topic": "Create, list, describe, alter, delete and trim topics.",
+    "produce": "Write records to a topic.",
+    "consume": "Read records from topics.",
+    "group": "Look at consumer groups, move and delete them.",
+    "config": "Read and change settings of topics and brokers.",
+    "cluster": "Look at the cluster.",
+    "log": "Look into log files and check them.",
+    "perf": "Measure throughput and latency.",
+    "demo": "Run real flights through a topic and Spark.",
+}
+"""The command's nouns with their one line of help; `ottla.cli.<noun>` holds each, and is imported only when called."""
+
+EPILOG: Final = """\
+Exit codes: 0 done, 1 the operation failed (wholly or in part), 2 wrong usage, 130 stopped by Ctrl-C.
+
+Results are tables on a terminal and tab-separated lines when piped; --json prints JSON.
+"""
+
+
+_COMPLETE: Final = "_OTTLA_COMPLETE"
+"""Set by the completion script that `_OTTLA_COMPLETE=bash_source ottla` prints (zsh_source, fish_source)."""
+
+
+class Nouns(click.Group):
+    """The top-level group: knows every noun, imports only the one that is used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """All nouns, in the order of `NOUNS`."""
+        return list(NOUNS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the noun's module and give its command; None for an unknown one."""
+        if cmd_name not in NOUNS or cmd_name == "serve":
+            return None
+        module = importlib.import_module(f"ottla.cli.{cmd_name}")
+        command = module.command
+        assert isinstance(command, click.Command)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click does, with the nearest noun named for an unknown one."""
+        if args and args[0] not in NOUNS and not args[0].startswith("-"):
+            ctx.fail(f"no such command: {args[0]!r}{suggest.did_you_mean(args[0], NOUNS)}")
+        if args and args[0] == "serve":
+            ctx.fail("`serve` comes first: ottla serve [SERVER.PROPERTIES] [--override KEY=VALUE]...")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the nouns without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(NOUNS.items()))
+
+
+class Verbs(click.Group):
+    """The commands of one noun, with the nearest one named for one that does not exist."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click does, with the nearest command named for an unknown one."""
+        if args and args[0] not in self.commands and not args[0].startswith("-"):
+            hint = suggest.did_you_mean(args[0], self.commands) or f"; there are {', '.join(self.commands)}"
+            ctx.fail(f"no such command: {ctx.command_path} {args[0]}{hint}")
+        return super().resolve_command(ctx, args)
+
+
+def _print_version(context: click.Context, _parameter: click.Parameter, wanted: bool) -> None:
+    if wanted and not context.resilient_parsing:
+        from importlib.metadata import version
+
+        click.echo(f"ottla {version('ottla')}")
+        context.exit()
+
+
+@click.group(
+    cls=Nouns, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
+)
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Print the version."
+)
+def application() -> None:
+    """A durable, partitioned log for Python that speaks Apache Kafka's protocol.
+
+    Every command works against Apache Kafka as well; --bootstrap or OTTLA_BOOTSTRAP names the brokers.
+    """
+
+
+def _terminate(_signal_number: int, _frame: FrameType | None) -> None:
+    raise exits.Terminated
+
+
+def run(arguments: list[str]) -> int:
+    """Run one command and report its failure, if any, in a sentence. Returns the exit code."""
+    signal.signal(signal.SIGTERM, _terminate)
+    if _COMPLETE in os.environ:
+        from click.shell_completion import shell_complete
+
+        return shell_complete(application, {}, "ottla", _COMPLETE, os.environ[_COMPLETE])
+    try:
+        return _run(arguments)
+    except BrokenPipeError:
+        return _leave_broken_pipe()
+    except exits.Terminated:
+        return exits.TERMINATED
+    except KeyboardInterrupt:
+        return exits.INTERRUPTED
+
+
+def _run(arguments: list[str]) -> int:
+    try:
+        # Not through click's own main(), which turns Ctrl-C, SIGTERM and a closed pipe into one exit code.
+        with application.make_context("ottla", list(arguments)) as context:
+            outcome: object = application.invoke(context)
+        sys.stdout.flush()
+    except click.exceptions.Exit as leaving:
+        return leaving.exit_code
+    except click.exceptions.NoArgsIsHelpError as nothing:
+        click.echo(nothing.format_message())
+        return exits.USAGE
+    except click.UsageError as problem:
+        path = problem.ctx.command_path if problem.ctx else "ottla"
+        complain(f"{_sentence(problem.format_message())}\nTry '{path} --help'.")
+        return exits.USAGE
+    except click.Abort:  # Ctrl-C or end of input at a question
+        return exits.INTERRUPTED
+    except click.ClickException as problem:
+        complain(_sentence(problem.format_message()))
+        return exits.FAILED
+    except exits.CommandFailed as failure:
+        complain(str(failure))
+        return exits.FAILED
+    except BrokenPipeError:
+        raise
+    except OSError as failure:
+        if failure.filename is None:
+            raise
+        complain(f"{failure.filename}: {(failure.strerror or str(failure)).lower()}")
+        return exits.FAILED
+    except Exception as failure:
+        sentence = _client_failure(failure)
+        if sentence is None:
+            raise
+        complain(sentence)
+        return exits.FAILED
+    return outcome if isinstance(outcome, int) else exits.OK
+
+
+def _client_failure(failure: Exception) -> str | None:
+    """The sentence about an error of the client library; None if the failure is something else."""
+    if "confluent_kafka" not in sys.modules:
+        return None
+    from confluent_kafka import KafkaException
+
+    from ottla.cli.client import client_log
+    from ottla.cli.failures import explain
+
+    if not isinstance(failure, KafkaException):
+        return None
+    return explain(failure.args[0] if failure.args else failure, client_log.last_reason())
+
+
+def _sentence(message: str) -> str:
+    return message[:1].lower() + message[1:].rstrip(".") if message[1:2].islower() else message.rstrip(".")
+
+
+def _leave_broken_pipe() -> int:
+    # The reader (`head`, say) has what it wanted. Nothing may be left for the interpreter to flush at its exit.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return exits.OK

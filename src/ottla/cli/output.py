@@ -1,0 +1,131 @@
+"""What commands print: tables on a terminal, tab-separated lines without a header when piped, JSON when asked for.
+
+Results go to standard output, everything else (notes, questions, errors) to standard error.
+"""
+
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import click
+
+from ottla.cli import exits
+
+Row = Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of a table: the key in each row, the title on a terminal, and whether it holds figures."""
+
+    key: str
+    title: str
+    figures: bool = False
+
+
+def on_terminal() -> bool:
+    """Whether results go to a person rather than to a pipe or a file."""
+    return sys.stdout.isatty()
+
+
+def progress_wanted() -> bool:
+    """Whether standard error goes to a person, so that progress may be drawn there."""
+    return sys.stderr.isatty()
+
+
+def cell(value: object, *, separate_thousands: bool = False) -> str:
+    """One value as text: `-` for nothing, commas within lists."""
+    if value is None or value == "":
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}" if separate_thousands else str(value)
+    if isinstance(value, float):
+        return f"{value:,.2f}" if separate_thousands else repr(round(value, 6))
+    if isinstance(value, list | tuple):
+        return ",".join(cell(item) for item in value) or "-"
+    return str(value)
+
+
+def print_json(value: object) -> None:
+    """Print a value as JSON: indented for a person, on one line for a program."""
+    click.echo(json.dumps(value, indent=2 if on_terminal() else None, ensure_ascii=False))
+
+
+def print_rows(
+    rows: Sequence[Row], columns: Sequence[Column], *, as_json: bool = False, title: str | None = None, empty: str = ""
+) -> None:
+    """Print rows as a table, as tab-separated lines, or as a JSON list.
+
+    `empty` is the note a person gets instead of a table without rows.
+    """
+    if as_json:
+        print_json(list(rows))
+    elif not on_terminal():
+        for row in rows:
+            click.echo("\t".join(cell(row.get(column.key)) for column in columns))
+    elif not rows:
+        note(empty)
+    else:
+        _print_rich_table(rows, columns, title)
+
+
+def _print_rich_table(rows: Sequence[Row], columns: Sequence[Column], title: str | None) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False, title_style="bold")
+    for column in columns:
+        table.add_column(
+            column.title, justify="right" if column.figures else "left", overflow="fold", no_wrap=column.figures
+        )
+    for row in rows:
+        table.add_row(*(Text(cell(row.get(column.key), separate_thousands=column.figures)) for column in columns))
+    Console(highlight=False).print(table)
+
+
+def print_facts(facts: Iterable[tuple[str, object]]) -> None:
+    """Print named facts, one a line: aligned for a person, tab-separated otherwise."""
+    pairs = list(facts)
+    person = on_terminal()
+    width = max((len(name) for name, _ in pairs), default=0)
+    for name, value in pairs:
+        text = cell(value, separate_thousands=person)
+        click.echo(f"{name:<{width}}  {text}" if person else f"{name}\t{text}")
+
+
+def note(text: str) -> None:
+    """Tell a person something that is no result."""
+    if text:
+        click.echo(text, err=True)
+
+
+def complain(text: str) -> None:
+    """Report a failure on standard error, in the program's name."""
+    click.echo(f"ottla: {text}", err=True)
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Ask before something that cannot be undone; `yes` answers beforehand.
+
+    Raises `click.UsageError` when nobody can be asked, `CommandFailed` when the answer is no.
+    """
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise click.UsageError(f"add --yes: there is no terminal on which to ask {question!r}")
+    if not click.confirm(question, default=False, err=True):
+        raise exits.CommandFailed("nothing was changed")
+
+
+def plural(count: int, noun: str, plural_noun: str | None = None) -> str:
+    """`1 record`, `2,000 records`."""
+    return f"{count:,} {noun if count == 1 else (plural_noun or noun + 's')}"
+
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask.")

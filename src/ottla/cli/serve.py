@@ -1,0 +1,110 @@
+"""`ottla serve`: start one broker. Parsed by hand, because importing a parser would show in the start-up time."""
+
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from ottla.cli import exits, suggest
+
+LOG_LEVELS: Final = ("debug", "info", "warning", "error")
+OPTIONS: Final = ("--override", "--log-level", "--help")
+
+HELP: Final = """\
+Usage: ottla serve [SERVER.PROPERTIES] [--override KEY=VALUE]... [--log-level LEVEL]
+
+  Start a broker. Settings have the names and values of Apache Kafka's broker settings.
+  Without any: node 1, PLAINTEXT://127.0.0.1:9092, data under ./ottla-data.
+
+  SERVER.PROPERTIES          a file of KEY=VALUE lines
+  --override KEY=VALUE       a setting that wins over the file; may be given many times
+  --log-level LEVEL          debug, info (default), warning or error; the log goes to standard error
+  --help                     this text
+
+  SIGTERM and Ctrl-C stop the broker cleanly.
+
+Examples:
+  ottla serve
+  ottla serve server.properties --override log.dirs=/data/a,/data/b
+  ottla serve --override listeners=PLAINTEXT://0.0.0.0:9092 --override advertised.listeners=PLAINTEXT://box:9092
+"""
+
+
+class UsageProblem(Exception):
+    """The arguments of `serve` are wrong; the text says how."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServeArguments:
+    """What `ottla serve` was asked for."""
+
+    properties_file: Path | None = None
+    overrides: dict[str, str] = field(default_factory=dict)
+    log_level: str = "info"
+    help_wanted: bool = False
+
+
+def parse_arguments(arguments: list[str]) -> ServeArguments:
+    """Parse what follows `ottla serve`.
+
+    Options take their value as `--option value` or `--option=value`; `--` ends the options. A setting overridden twice
+    keeps the last value. Raises `UsageProblem` for anything else.
+    """
+    properties_file: Path | None = None
+    overrides: dict[str, str] = {}
+    log_level = "info"
+    only_files = False
+    rest = iter(arguments)
+    for argument in rest:
+        if only_files or not argument.startswith("-") or argument == "-":
+            if properties_file is not None:
+                raise UsageProblem(f"only one properties file can be given, not also {argument!r}")
+            properties_file = Path(argument)
+            continue
+        if argument == "--":
+            only_files = True
+            continue
+        option, has_value, value = argument.partition("=")
+        if option in ("--help", "-h"):
+            return ServeArguments(help_wanted=True)
+        if option not in OPTIONS:
+            raise UsageProblem(f"no such option: {option}{suggest.did_you_mean(option, OPTIONS)}")
+        if not has_value:
+            following = next(rest, None)
+            if following is None:
+                raise UsageProblem(f"{option} needs a value")
+            value = following
+        if option == "--override":
+            key, has_equals, setting = value.partition("=")
+            if not has_equals or not key.strip():
+                raise UsageProblem(f"--override takes KEY=VALUE, not {value!r}")
+            overrides[key.strip()] = setting.strip()
+        else:
+            log_level = value.lower()
+            if log_level not in LOG_LEVELS:
+                raise UsageProblem(f"--log-level is one of {', '.join(LOG_LEVELS)}, not {value!r}")
+    return ServeArguments(properties_file, overrides, log_level)
+
+
+def serve(arguments: list[str]) -> int:
+    """Run a broker until it is told to stop; returns the exit code."""
+    try:
+        wanted = parse_arguments(arguments)
+    except UsageProblem as problem:
+        print(f"ottla serve: {problem}\nTry 'ottla serve --help'.", file=sys.stderr)
+        return exits.USAGE
+    if wanted.help_wanted:
+        print(HELP, end="")
+        return exits.OK
+    if wanted.properties_file is not None and not wanted.properties_file.is_file():
+        print(f"ottla serve: there is no properties file {wanted.properties_file}", file=sys.stderr)
+        return exits.FAILED
+
+    import logging
+
+    logging.basicConfig(
+        level=wanted.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
+    )
+    from ottla import broker
+
+    return broker.main(wanted.properties_file, wanted.overrides)

@@ -1,0 +1,18 @@
+"""The nearest name to one that was mistyped."""
+
+from collections.abc import Iterable
+
+
+def nearest(wanted: str, known: Iterable[str]) -> str | None:
+    """The known name most like `wanted`, or None if nothing is near."""
+    from difflib import get_close_matches
+
+    by_lower_case = {name.lower(): name for name in known}
+    found = get_close_matches(wanted.lower(), list(by_lower_case), n=1, cutoff=0.6)
+    return by_lower_case[found[0]] if found else None
+
+
+def did_you_mean(wanted: str, known: Iterable[str]) -> str:
+    """`"; did you mean 'orders'?"` when a known name is near, else an empty string."""
+    found = nearest(wanted, known)
+    return f"; did you mean {found!r}?" if found else ""
