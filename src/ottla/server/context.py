@@ -62,7 +62,7 @@ class Services:
 class RequestContext:
     """One request's circumstances.
 
-    `local_host` and `local_port` are the address the client dialled: what is advertised where nothing else is configured.
+    `local_host` and `local_port` are the address the client dialled, advertised where nothing else is configured.
     """
 
     api_key: "ApiKey"

@@ -1,0 +1,1 @@
+"""Partitions by role: who may append, what is committed, who waits for it."""

@@ -1,0 +1,123 @@
+"""One partition this broker leads: its log, its high watermark, and who waits for it to move.
+
+    log start          high watermark = durable end           log end
+       |------------------------|--------------------------------|
+        served to consumers      appended, not yet synced
+
+With `flush.before.ack` (the default) the high watermark follows the synced end of the log, so a consumer never sees a
+record that a crash could take back. Without it, it follows the log end, as in a Kafka cluster of one broker.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ottla.errors import ErrorCode, KafkaStorageError
+from ottla.ids import BrokerId, LeaderEpoch, Offset, TopicPartition
+
+if TYPE_CHECKING:
+    from ottla.log.partition_log import AppendInfo, FlushTicket, PartitionLog
+    from ottla.replication.delayed import CommitWaiter, DelayedFetch
+
+
+class Partition:
+    """Owned by the `ReplicaManager`; touched on the loop's thread only."""
+
+    __slots__ = (
+        "_commit_waiters",
+        "_failed",
+        "_mark_dirty",
+        "_wake",
+        "appended_bytes",
+        "fetch_waiters",
+        "isr",
+        "leader_epoch",
+        "leading",
+        "log",
+        "topic_partition",
+    )
+
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        log: "PartitionLog",
+        leader_epoch: LeaderEpoch,
+        isr: tuple[BrokerId, ...],
+        mark_dirty: "Callable[[Partition], None]",
+        wake: "Callable[[set[DelayedFetch]], None]",
+    ) -> None:
+        self.topic_partition = topic_partition
+        self.log = log
+        self.leader_epoch = leader_epoch
+        self.isr = isr
+        self.leading = True
+        self.appended_bytes = 0
+        self.fetch_waiters: set[DelayedFetch] = set()
+        self._commit_waiters: deque[tuple[Offset, int, CommitWaiter]] = deque()
+        self._mark_dirty = mark_dirty
+        self._wake = wake
+        self._failed = False
+
+    @property
+    def high_watermark(self) -> Offset:
+        """The offset below which everything is committed."""
+        return self.log.high_watermark
+
+    def append(self, records: memoryview) -> "AppendInfo":
+        """Append a client's batches as leader; raises what `PartitionLog.append_as_leader` raises."""
+        if self._failed:
+            raise KafkaStorageError(f"{self.topic_partition} is offline after a disk error; restart the broker")
+        info = self.log.append_as_leader(records, self.leader_epoch)
+        self.appended_bytes += info.size_bytes
+        if self.log.config.flush_before_ack:
+            self._mark_dirty(self)
+        else:
+            self.advance()
+        return info
+
+    def when_committed(self, end: Offset, key: int, waiter: "CommitWaiter") -> None:
+        """Tell `waiter` when everything below `end` is committed; appends must register in order."""
+        self._commit_waiters.append((end, key, waiter))
+
+    def advance(self) -> None:
+        """Move the high watermark to what is committed now, and tell those who wait for it."""
+        log = self.log
+        committed = log.recovery_point if log.config.flush_before_ack else log.log_end_offset
+        if committed <= log.high_watermark:
+            return
+        log.high_watermark = committed
+        waiters = self._commit_waiters
+        while waiters and waiters[0][0] <= committed:
+            _, key, waiter = waiters.popleft()
+            waiter.committed(key)
+        if self.fetch_waiters:
+            self._wake(self.fetch_waiters)
+
+    # -- the flusher's side (group_commit.Flushable) ----------------------------------------------------------------
+
+    def prepare_flush(self) -> "FlushTicket | None":
+        return None if self._failed else self.log.prepare_flush()
+
+    def flushed(self, ticket: "FlushTicket") -> None:
+        self.log.flushed(ticket)
+        self.advance()
+
+    def flush_failed(self, ticket: "FlushTicket", error: OSError) -> None:
+        """After a failed fdatasync the kernel may have dropped the pages: trying again would lie."""
+        self.fail(ErrorCode.KAFKA_STORAGE_ERROR)
+
+    def fail(self, code: ErrorCode) -> None:
+        """Refuse appends from now on; readers go on. Those who wait are told `code`."""
+        self._failed = True
+        self._release_waiters(code)
+
+    def resign(self) -> None:
+        """This broker leads the partition no more (or the topic is gone): answer everybody who waits."""
+        self.leading = False
+        self._release_waiters(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    def _release_waiters(self, code: ErrorCode) -> None:
+        waiters, self._commit_waiters = self._commit_waiters, deque()
+        for _, key, waiter in waiters:
+            waiter.failed(key, code)
+        self._wake(self.fetch_waiters)

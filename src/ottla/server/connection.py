@@ -1,0 +1,308 @@
+"""One client's connection: bytes in, frames to the dispatcher, replies out in the order of their requests.
+
+The socket is read and written directly and without blocking (`loop.add_reader`), not through an asyncio transport: a
+reply is handed to the kernel the moment it is ready, and buffers are never copied into a transport's queue.
+See docs/adr/0001-raw-sockets.md.
+
+    recv -> [scratch, shared by all connections] -> whole frames are handled where they lie
+                                    `-> a frame that is cut off moves to a buffer of its own, which the next recv fills
+
+A frame's bytes are valid only until the dispatcher returns; what outlives that call is copied by whoever keeps it.
+"""
+
+import asyncio
+import logging
+import socket
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
+
+Buffer = bytes | bytearray | memoryview
+
+log = logging.getLogger(__name__)
+
+SCRATCH_BYTES: Final = 256 * 1024
+FIRST_FRAME_BUFFER_BYTES: Final = 1 << 20
+MAX_UNSENT_BYTES: Final = 1 << 20
+MAX_IN_FLIGHT: Final = 256
+MAX_BUFFERS_PER_SEND: Final = 512  # IOV_MAX is 1024 on Linux
+
+
+class ReplySlot:
+    """A reply's place in the line. Filled once, in any order; sent in the order of the requests."""
+
+    __slots__ = ("_buffers", "_connection", "filled")
+
+    def __init__(self, connection: "Connection") -> None:
+        self._connection = connection
+        self._buffers: Sequence[Buffer] = ()
+        self.filled = False
+
+    def fill(self, buffers: Sequence[Buffer]) -> None:
+        """Hand over the frame, size prefix included; empty for a request that gets no answer (acks=0)."""
+        self._buffers = buffers
+        self.filled = True
+        self._connection.slot_filled(self)
+
+    def take(self) -> Sequence[Buffer]:
+        return self._buffers
+
+
+class FrameHandler(Protocol):
+    """What the connection calls for each frame: answers through the slot, now or later."""
+
+    def __call__(self, frame: memoryview, connection: "Connection", slot: ReplySlot) -> None:
+        """Raise `BadFrame` to close the connection."""
+        ...
+
+
+class BadFrame(Exception):
+    """The client sent what no Kafka client sends; the connection is closed and one line says why."""
+
+
+class Connection:
+    """Owned by its listener; everything runs on the loop's thread."""
+
+    __slots__ = (
+        "_closed_callback",
+        "_fd",
+        "_frame",
+        "_frame_filled",
+        "_frame_size",
+        "_handle_frame",
+        "_loop",
+        "_max_frame_bytes",
+        "_out",
+        "_prefix",
+        "_reading",
+        "_scratch",
+        "_slots",
+        "_sock",
+        "_unsent_bytes",
+        "_writing",
+        "client_host",
+        "client_port",
+        "closed",
+        "connection_id",
+        "last_active",
+        "listener",
+        "local_host",
+        "local_port",
+    )
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        *,
+        loop: asyncio.AbstractEventLoop,
+        scratch: memoryview,
+        handle_frame: FrameHandler,
+        max_frame_bytes: int,
+        listener: str,
+        connection_id: int,
+        closed: "Callable[[Connection], None]",
+    ) -> None:
+        self._sock = sock
+        self._fd = sock.fileno()
+        self._loop = loop
+        self._scratch = scratch
+        self._handle_frame = handle_frame
+        self._max_frame_bytes = max_frame_bytes
+        self._closed_callback = closed
+        self.listener = listener
+        self.connection_id = connection_id
+        self.client_host, self.client_port = sock.getpeername()[:2]
+        self.local_host, self.local_port = sock.getsockname()[:2]
+        self.last_active = loop.time()
+        self.closed = False
+
+        self._prefix = b""  # the first bytes of a size prefix that was cut off
+        self._frame: bytearray | None = None  # a frame under way, without its size prefix
+        self._frame_filled = 0
+        self._frame_size = 0
+        self._slots: deque[ReplySlot] = deque()
+        self._out: deque[Buffer] = deque()
+        self._unsent_bytes = 0
+        self._reading = True
+        self._writing = False
+        loop.add_reader(self._fd, self._on_readable)
+
+    # -- reading ---------------------------------------------------------------------------------------------------
+
+    def _on_readable(self) -> None:
+        try:
+            if self._frame is not None:
+                self._read_into_frame()
+            else:
+                received = self._sock.recv_into(self._scratch)
+                if received == 0:
+                    self.close()
+                    return
+                self._consume(self._scratch[:received])
+        except (BlockingIOError, InterruptedError):
+            return
+        except BadFrame as bad:
+            log.warning("closing %s: %s", self.describe(), bad)
+            self.close()
+        except OSError:
+            self.close()  # reset, aborted, timed out: the peer is gone and there is nobody to tell
+        except Exception:
+            log.exception("closing %s: a request broke its handler", self.describe())
+            self.close()
+
+    def _read_into_frame(self) -> None:
+        frame = self._frame
+        assert frame is not None
+        with memoryview(frame) as view:
+            # One call fills the frame and takes what follows it.
+            received = self._sock.recvmsg_into([view[self._frame_filled :], self._scratch])[0]
+        if received == 0:
+            self.close()
+            return
+        into_frame = min(received, len(frame) - self._frame_filled)
+        self._frame_filled += into_frame
+        rest = self._scratch[: received - into_frame]
+        if self._frame_filled == len(frame) < self._frame_size:
+            # The size prefix may lie: memory grows with what has really arrived.
+            more = min(self._frame_size - len(frame), max(len(frame), len(rest)))
+            frame.extend(rest[:more])
+            frame.extend(bytes(more - len(rest[:more])))
+            self._frame_filled += len(rest[:more])
+            rest = rest[more:]
+        if self._frame_filled < self._frame_size:
+            return
+        self._frame = None
+        self._dispatch(memoryview(frame))
+        if len(rest) and not self.closed:
+            self._consume(rest)
+
+    def _consume(self, data: memoryview) -> None:
+        """Handle the whole frames in `data` (part of the scratch buffer), keep what is cut off."""
+        self.last_active = self._loop.time()
+        position, end = 0, len(data)
+        if self._prefix:
+            missing = 4 - len(self._prefix)
+            if end < missing:
+                self._prefix += bytes(data)
+                return
+            size = self._checked_size(self._prefix + bytes(data[:missing]))
+            position = missing
+            self._prefix = b""
+            if end - position < size:
+                self._start_frame(size, data[position:])
+                return
+            self._dispatch(data[position : position + size])
+            position += size
+        while end - position >= 4:
+            if self.closed:
+                return
+            size = self._checked_size(data[position : position + 4])
+            position += 4
+            if end - position < size:
+                self._start_frame(size, data[position:])
+                return
+            self._dispatch(data[position : position + size])
+            position += size
+        if position < end and not self.closed:
+            self._prefix = bytes(data[position:])
+
+    def _checked_size(self, prefix: Buffer) -> int:
+        size = int.from_bytes(prefix, "big", signed=True)
+        if not 0 < size <= self._max_frame_bytes:
+            raise BadFrame(
+                f"a request of {size} bytes announced, of at most {self._max_frame_bytes} (socket.request.max.bytes)"
+            )
+        return size
+
+    def _start_frame(self, size: int, beginning: memoryview) -> None:
+        filled = len(beginning)
+        frame = bytearray(max(filled, min(size, FIRST_FRAME_BUFFER_BYTES)))
+        frame[:filled] = beginning
+        self._frame = frame
+        self._frame_filled = filled
+        self._frame_size = size
+
+    def _dispatch(self, frame: memoryview) -> None:
+        slot = ReplySlot(self)
+        self._slots.append(slot)
+        self._handle_frame(frame, self, slot)
+        if len(self._slots) >= MAX_IN_FLIGHT and self._reading:
+            self._pause_reading()
+
+    # -- writing ---------------------------------------------------------------------------------------------------
+
+    def slot_filled(self, slot: ReplySlot) -> None:
+        """Called by a slot; sends every reply whose turn has come."""
+        slots = self._slots
+        if self.closed or not slots or slots[0] is not slot:
+            return
+        out = self._out
+        while slots and slots[0].filled:
+            for buffer in slots.popleft().take():
+                out.append(buffer)
+                self._unsent_bytes += len(buffer)
+        if not self._writing:
+            self._send()
+
+    def _send(self) -> None:
+        out = self._out
+        try:
+            while out:
+                batch = list(out) if len(out) <= MAX_BUFFERS_PER_SEND else [out[i] for i in range(MAX_BUFFERS_PER_SEND)]
+                sent = self._sock.sendmsg(batch)
+                self._unsent_bytes -= sent
+                while sent:
+                    first = out[0]
+                    size = len(first)
+                    if sent < size:
+                        out[0] = memoryview(first)[sent:]
+                        break
+                    out.popleft()
+                    sent -= size
+        except (BlockingIOError, InterruptedError):
+            pass
+        except OSError:
+            self.close()
+            return
+        if out:
+            if not self._writing:
+                self._writing = True
+                self._loop.add_writer(self._fd, self._send)
+        elif self._writing:
+            self._writing = False
+            self._loop.remove_writer(self._fd)
+        if self._reading:
+            if self._unsent_bytes > MAX_UNSENT_BYTES:
+                self._pause_reading()
+        elif self._unsent_bytes <= MAX_UNSENT_BYTES and len(self._slots) < MAX_IN_FLIGHT:
+            self._reading = True
+            self._loop.add_reader(self._fd, self._on_readable)
+
+    def _pause_reading(self) -> None:
+        self._reading = False
+        self._loop.remove_reader(self._fd)
+
+    # -- the end ---------------------------------------------------------------------------------------------------
+
+    @property
+    def idle(self) -> bool:
+        """No request under way, nothing to send."""
+        return not self._slots and not self._out
+
+    def describe(self) -> str:
+        return f"connection {self.connection_id} from {self.client_host}:{self.client_port}"
+
+    def close(self) -> None:
+        """Close the socket; replies still parked are dropped when they come."""
+        if self.closed:
+            return
+        self.closed = True
+        if self._reading:
+            self._loop.remove_reader(self._fd)
+        if self._writing:
+            self._loop.remove_writer(self._fd)
+        self._sock.close()
+        self._slots.clear()
+        self._out.clear()
+        self._frame = None
+        self._closed_callback(self)

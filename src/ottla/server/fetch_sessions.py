@@ -1,0 +1,141 @@
+"""Incremental fetch sessions (KIP-227): what a fetcher asked for last time, so that it need only say what changed.
+
+A session is a list of partitions with their positions, kept here under a number. Epoch 0 opens one, epochs 1, 2, 3 ...
+go on with it, epoch -1 closes it or never had one. Answers then hold only partitions that have something new.
+"""
+
+import random
+from collections import OrderedDict
+from collections.abc import Iterable
+from typing import Final
+from uuid import UUID
+
+from ottla.errors import ErrorCode
+from ottla.protocol.messages.fetch import FetchRequest
+
+NO_SESSION: Final = 0
+INITIAL_EPOCH: Final = 0
+FINAL_EPOCH: Final = -1
+MAX_EPOCH: Final = 2**31 - 1
+TOPIC_IDS_SINCE: Final = 13
+
+TopicKey = str | UUID
+
+
+class FetchTarget:
+    """One partition a fetcher reads, and what it was last told about it."""
+
+    __slots__ = (
+        "current_leader_epoch",
+        "fetch_offset",
+        "last_high_watermark",
+        "last_log_start_offset",
+        "partition",
+        "partition_max_bytes",
+        "topic",
+    )
+
+    def __init__(self, topic: TopicKey, partition: int) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.fetch_offset = 0
+        self.partition_max_bytes = 0
+        self.current_leader_epoch = -1
+        self.last_high_watermark = -1
+        self.last_log_start_offset = -1
+
+
+class FetchSession:
+    """The targets in the order they are served: who got data goes to the end, so that nobody starves."""
+
+    __slots__ = ("epoch", "last_used", "session_id", "targets", "uses_topic_ids")
+
+    def __init__(self, session_id: int, uses_topic_ids: bool) -> None:
+        self.session_id = session_id
+        self.epoch = INITIAL_EPOCH
+        self.uses_topic_ids = uses_topic_ids
+        self.targets: dict[tuple[TopicKey, int], FetchTarget] = {}
+        self.last_used = 0.0
+
+    def update(self, request: FetchRequest) -> None:
+        """Take over what the request adds, changes and forgets."""
+        by_id = self.uses_topic_ids
+        targets = self.targets
+        for topic in request.topics:
+            key: TopicKey = topic.topic_id if by_id else topic.topic
+            for wanted in topic.partitions:
+                target = targets.get((key, wanted.partition))
+                if target is None:
+                    target = targets[key, wanted.partition] = FetchTarget(key, wanted.partition)
+                target.fetch_offset = wanted.fetch_offset
+                target.partition_max_bytes = wanted.partition_max_bytes
+                target.current_leader_epoch = wanted.current_leader_epoch
+        for forgotten in request.forgotten_topics_data:
+            key = forgotten.topic_id if by_id else forgotten.topic
+            for partition in forgotten.partitions:
+                targets.pop((key, partition), None)
+
+    def served(self, targets: Iterable[FetchTarget]) -> None:
+        """These got data: they are read last next time."""
+        order = self.targets
+        for target in targets:
+            key = (target.topic, target.partition)
+            if key in order:
+                order[key] = order.pop(key)
+
+
+class FetchSessionCache:
+    """All sessions of a broker, at most `max_sessions`; a full cache gives the place of one that lay idle."""
+
+    def __init__(self, max_sessions: int = 1000, min_eviction_seconds: float = 120.0) -> None:
+        self._max_sessions = max_sessions
+        self._min_eviction_seconds = min_eviction_seconds
+        self._sessions: OrderedDict[int, FetchSession] = OrderedDict()  # least recently used first
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def open(self, request: FetchRequest, version: int, now: float) -> tuple[FetchSession, bool] | ErrorCode:
+        """The session this request belongs to and whether its answer is incremental; or the error to answer with.
+
+        A request that wants no session, or for which there is no room, gets one that is not kept (its id is 0).
+        """
+        by_id = version >= TOPIC_IDS_SINCE
+        if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+            if request.session_id != NO_SESSION:
+                self._sessions.pop(request.session_id, None)
+            session = FetchSession(NO_SESSION, by_id)
+            session.update(request)
+            if request.session_epoch == INITIAL_EPOCH and session.targets and self._make_room(now):
+                session.session_id = self._new_id()
+                session.epoch = 1
+                session.last_used = now
+                self._sessions[session.session_id] = session
+            return session, False
+        known = self._sessions.get(request.session_id)
+        if known is None:
+            return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+        if known.epoch != request.session_epoch:
+            return ErrorCode.INVALID_FETCH_SESSION_EPOCH
+        if known.uses_topic_ids != by_id:
+            return ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+        known.update(request)
+        known.epoch = 1 if known.epoch == MAX_EPOCH else known.epoch + 1
+        known.last_used = now
+        self._sessions.move_to_end(known.session_id)
+        return known, True
+
+    def _make_room(self, now: float) -> bool:
+        if len(self._sessions) < self._max_sessions:
+            return True
+        oldest_id, oldest = next(iter(self._sessions.items()), (0, None))
+        if oldest is None or now - oldest.last_used < self._min_eviction_seconds:
+            return False
+        del self._sessions[oldest_id]
+        return True
+
+    def _new_id(self) -> int:
+        while True:
+            session_id = random.randint(1, 2**31 - 1)
+            if session_id not in self._sessions:
+                return session_id

@@ -1,0 +1,37 @@
+"""ApiVersions (v0-v4): what this broker serves, printed from the routing table.
+
+A request of an unknown version is answered in version 0 with UNSUPPORTED_VERSION and the same list (KIP-511), so that
+any client can find a version in common.
+"""
+
+import re
+from typing import Final
+
+from ottla.errors import ErrorCode
+from ottla.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from ottla.server.context import RequestContext
+from ottla.server.routing import ROUTES
+
+SOFTWARE_SINCE: Final = 3
+SOFTWARE_PATTERN: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+
+
+def handle(request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsResponse:
+    """The routing table; a client that names itself badly is refused, as in Kafka."""
+    if context.api_version >= SOFTWARE_SINCE and not (
+        SOFTWARE_PATTERN.fullmatch(request.client_software_name)
+        and SOFTWARE_PATTERN.fullmatch(request.client_software_version)
+    ):
+        return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+    return supported(ErrorCode.NONE)
+
+
+def supported(error: ErrorCode) -> ApiVersionsResponse:
+    """The answer for `error`, which is NONE or UNSUPPORTED_VERSION."""
+    return ApiVersionsResponse(
+        error_code=error,
+        api_keys=[
+            ApiVersion(api_key=route.api_key, min_version=route.min_version, max_version=route.max_version)
+            for route in ROUTES.values()
+        ],
+    )

@@ -1,0 +1,237 @@
+"""Fetch (v4-v18): batches as they lie in the file, from the positions of an incremental session (KIP-227).
+
+A fetch that finds less than `min_bytes` parks on its partitions and is woken by the append that moves their high
+watermark. What the page cache does not hold is read in a thread, so the loop never waits for a disk.
+"""
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Final
+from uuid import UUID
+
+from ottla.errors import ErrorCode, OttlaError
+from ottla.ids import Offset
+from ottla.protocol.messages.fetch import (
+    AbortedTransaction,
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
+from ottla.protocol.primitives import Buffer
+from ottla.replication.delayed import DelayedFetch
+from ottla.server.context import Deferred, RequestContext
+from ottla.server.fetch_sessions import FetchSession, FetchTarget
+
+if TYPE_CHECKING:
+    from ottla.log.partition_log import PartitionLog
+    from ottla.replication.partition import Partition
+
+log = logging.getLogger(__name__)
+
+READ_COMMITTED: Final = 1
+NO_BYTES: Final = b""
+
+
+def handle(request: FetchRequest, context: RequestContext) -> "FetchResponse | Deferred[FetchResponse]":
+    """Answer at once if there is enough or anything is wrong; park otherwise."""
+    services = context.broker
+    opened = services.fetch_sessions.open(request, context.api_version, services.loop.time())
+    if isinstance(opened, ErrorCode):
+        return FetchResponse(error_code=opened)
+    session, incremental = opened
+    return _Fetch(request, context, session, incremental).start()
+
+
+class _Fetch:
+    """One fetch under way: tried at once, again when woken, and answered at the latest when its time is up."""
+
+    __slots__ = ("_appended_when_parked", "_context", "_deferred", "_incremental", "_parked", "_request", "_session")
+
+    def __init__(
+        self, request: FetchRequest, context: RequestContext, session: FetchSession, incremental: bool
+    ) -> None:
+        self._request = request
+        self._context = context
+        self._session = session
+        self._incremental = incremental
+        self._deferred: Deferred[FetchResponse] = Deferred()
+        self._parked: list[Partition] = []
+        self._appended_when_parked = 0
+
+    def start(self) -> "FetchResponse | Deferred[FetchResponse]":
+        attempt = _Attempt(self._request, self._context, self._session, self._incremental)
+        if attempt.cold:
+            self._read_cold(attempt)
+        elif attempt.must_answer or attempt.total_bytes >= self._request.min_bytes or self._request.max_wait_ms <= 0:
+            return attempt.response()
+        else:
+            self._park(attempt)
+        return self._deferred
+
+    def _park(self, attempt: "_Attempt") -> None:
+        self._parked = attempt.partitions
+        self._appended_when_parked = self._appended() - attempt.total_bytes
+        DelayedFetch(
+            [partition.fetch_waiters for partition in self._parked],
+            self._request.max_wait_ms / 1000,
+            self._context.broker.loop,
+            self._retry,
+        )
+
+    def _appended(self) -> int:
+        return sum(partition.appended_bytes for partition in self._parked)
+
+    def _retry(self, last: bool) -> bool:
+        min_bytes = self._request.min_bytes
+        if not last and min_bytes > 1 and self._appended() - self._appended_when_parked < min_bytes:
+            if all(partition.leading for partition in self._parked):
+                return False
+        attempt = _Attempt(self._request, self._context, self._session, self._incremental)
+        if attempt.cold:
+            self._read_cold(attempt)
+        elif last or attempt.must_answer or attempt.total_bytes >= min_bytes:
+            self._deferred.complete(attempt.response())
+        else:
+            return False
+        return True
+
+    def _read_cold(self, attempt: "_Attempt") -> None:
+        """Read from the disk in a thread, then answer, with however much that gave."""
+        reads = self._context.broker.loop.run_in_executor(self._context.broker.replicas.cold_readers, attempt.read_cold)
+
+        def answer(done: "asyncio.Future[None]") -> None:
+            if not done.cancelled():
+                done.result()
+                self._deferred.complete(attempt.response())
+
+        reads.add_done_callback(answer)
+
+
+class _Attempt:
+    """One pass over the session's partitions, and the response made of it."""
+
+    __slots__ = ("_committed_only", "_found", "_incremental", "_session", "cold", "must_answer", "partitions", "total_bytes")
+
+    def __init__(
+        self, request: FetchRequest, context: RequestContext, session: FetchSession, incremental: bool
+    ) -> None:
+        self._session = session
+        self._incremental = incremental
+        self._committed_only = request.isolation_level == READ_COMMITTED
+        self._found: list[tuple[FetchTarget, PartitionData]] = []
+        self.partitions: list[Partition] = []
+        self.cold: list[tuple[PartitionLog, FetchTarget, PartitionData, int, Offset]] = []
+        self.must_answer = not session.targets
+        self.total_bytes = 0
+        replicas = context.broker.replicas
+        room = min(request.max_bytes, context.broker.config.fetch_max_bytes)
+        for target in session.targets.values():
+            try:
+                partition = replicas.for_fetch(target.topic, target.partition, target.current_leader_epoch)
+                self.partitions.append(partition)
+                room -= self._read(target, partition.log, room)
+            except OttlaError as error:
+                if error.code is ErrorCode.UNKNOWN_SERVER_ERROR:
+                    log.exception("fetch from %s-%d failed", target.topic, target.partition)
+                self._fail(target, error)
+
+    def _read(self, target: FetchTarget, source: "PartitionLog", room: int) -> int:
+        """Read one partition; returns how many bytes that took."""
+        high_watermark = source.high_watermark
+        bound = source.last_stable_offset if self._committed_only else high_watermark
+        log_start = source.log_start_offset
+        offset = target.fetch_offset
+        if offset == bound or (room <= 0 and log_start <= offset <= source.log_end_offset):
+            if (
+                self._incremental
+                and target.last_high_watermark == high_watermark
+                and target.last_log_start_offset == log_start
+            ):
+                return 0
+            self._answer(target, source, high_watermark)
+            return 0
+        max_bytes = min(target.partition_max_bytes, room)
+        result = source.read(
+            Offset(offset), max_bytes, upper_bound=bound, min_one_message=self.total_bytes == 0
+        )
+        data = self._answer(target, source, high_watermark)
+        if result is None:
+            self.cold.append((source, target, data, max_bytes, bound))
+            return max_bytes
+        return self._deliver(source, target, data, result.data, bound)
+
+    def _answer(self, target: FetchTarget, source: "PartitionLog", high_watermark: int) -> PartitionData:
+        log_start = source.log_start_offset
+        data = PartitionData(
+            partition_index=target.partition,
+            error_code=ErrorCode.NONE,
+            high_watermark=high_watermark,
+            last_stable_offset=source.last_stable_offset,
+            log_start_offset=log_start,
+            aborted_transactions=[] if self._committed_only else None,
+            records=NO_BYTES,
+        )
+        target.last_high_watermark = high_watermark
+        target.last_log_start_offset = log_start
+        self._found.append((target, data))
+        return data
+
+    def _deliver(
+        self, source: "PartitionLog", target: FetchTarget, data: PartitionData, records: "Buffer", bound: Offset
+    ) -> int:
+        size = len(records)
+        data.records = records
+        self.total_bytes += size
+        if self._committed_only and size:
+            data.aborted_transactions = [
+                AbortedTransaction(producer_id=aborted.producer_id, first_offset=aborted.first_offset)
+                for aborted in source.aborted_transactions(Offset(target.fetch_offset), bound)
+            ]
+        return size
+
+    def _fail(self, target: FetchTarget, error: OttlaError) -> None:
+        self.must_answer = True
+        target.last_high_watermark = -1  # so that the next answer mentions the partition even if nothing moved
+        data = PartitionData(
+            partition_index=target.partition,
+            error_code=error.code,
+            high_watermark=-1,
+            last_stable_offset=-1,
+            log_start_offset=-1,
+            aborted_transactions=None,
+            records=NO_BYTES,
+        )
+        self._found.append((target, data))
+
+    def read_cold(self) -> None:
+        """Read what the page cache did not hold; blocks, in a thread."""
+        for source, target, data, max_bytes, bound in self.cold:
+            try:
+                result = source.read_blocking(
+                    Offset(target.fetch_offset), max_bytes, upper_bound=bound, min_one_message=self.total_bytes == 0
+                )
+            except OttlaError as error:
+                data.error_code = error.code
+                data.high_watermark = data.last_stable_offset = data.log_start_offset = -1
+                target.last_high_watermark = -1
+            else:
+                self._deliver(source, target, data, result.data, bound)
+
+    def response(self) -> FetchResponse:
+        session = self._session
+        topics: dict[str | UUID, FetchableTopicResponse] = {}
+        for target, data in self._found:
+            topic = topics.get(target.topic)
+            if topic is None:
+                topic = topics[target.topic] = (
+                    FetchableTopicResponse(topic_id=target.topic, partitions=[])
+                    if isinstance(target.topic, UUID)
+                    else FetchableTopicResponse(topic=target.topic, partitions=[])
+                )
+            topic.partitions.append(data)
+        if self.total_bytes and session.session_id:
+            session.served([target for target, data in self._found if data.records])
+        return FetchResponse(
+            error_code=ErrorCode.NONE, session_id=session.session_id, responses=list(topics.values())
+        )

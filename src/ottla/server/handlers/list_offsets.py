@@ -1,0 +1,79 @@
+"""ListOffsets (v1-v10): the offset at a time, at either end, or of the largest timestamp.
+
+Special times: -1 latest (last stable offset under read_committed), -2 earliest, -3 largest timestamp (KIP-734),
+-4 earliest kept locally (KIP-405; here the same as -2), -5 latest in remote storage (KIP-1005; there is none: -1).
+"""
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+from ottla.errors import ErrorCode, OttlaError
+from ottla.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from ottla.server.context import RequestContext
+
+if TYPE_CHECKING:
+    from ottla.replication.partition import Partition
+
+LATEST: Final = -1
+EARLIEST: Final = -2
+MAX_TIMESTAMP: Final = -3
+EARLIEST_LOCAL: Final = -4
+LATEST_TIERED: Final = -5
+READ_COMMITTED: Final = 1
+
+Found = tuple[int, int, int]
+"""Timestamp, offset and leader epoch, each -1 where there is none."""
+
+NOTHING: Final[Found] = (-1, -1, -1)
+
+
+def handle(request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsResponse:
+    """Each partition on its own; one that is asked for twice is refused, as in Kafka."""
+    asked = Counter((topic.name, part.partition_index) for topic in request.topics for part in topic.partitions)
+    topics = []
+    for topic in request.topics:
+        answers = []
+        for wanted in topic.partitions:
+            answer = ListOffsetsPartitionResponse(partition_index=wanted.partition_index, error_code=ErrorCode.NONE)
+            try:
+                if asked[topic.name, wanted.partition_index] > 1:
+                    answer.error_code = ErrorCode.INVALID_REQUEST
+                else:
+                    partition = context.broker.replicas.for_fetch(
+                        topic.name, wanted.partition_index, wanted.current_leader_epoch
+                    )
+                    answer.timestamp, answer.offset, answer.leader_epoch = _find(request, wanted, partition, context)
+            except OttlaError as error:
+                answer.error_code = error.code
+            answers.append(answer)
+        topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
+    return ListOffsetsResponse(topics=topics)
+
+
+def _find(
+    request: ListOffsetsRequest, wanted: ListOffsetsPartition, partition: "Partition", context: RequestContext
+) -> Found:
+    log = partition.log
+    bound = log.last_stable_offset if request.isolation_level == READ_COMMITTED else log.high_watermark
+    timestamp = wanted.timestamp
+    if timestamp == LATEST:
+        return -1, bound, partition.leader_epoch
+    if timestamp in (EARLIEST, EARLIEST_LOCAL):
+        return -1, log.log_start_offset, log.epoch_of(log.log_start_offset)
+    if timestamp == LATEST_TIERED:
+        return NOTHING
+    if timestamp == MAX_TIMESTAMP:
+        found = log.max_timestamp()
+    elif timestamp >= 0:
+        found = log.offset_for_timestamp(timestamp)
+    else:
+        raise_unsupported(timestamp, context)
+    if found is None or found.offset >= bound:
+        return NOTHING
+    return found.timestamp_ms, found.offset, found.leader_epoch

@@ -1,0 +1,102 @@
+"""Produce (v3-v13): append batches to partitions this broker leads.
+
+acks=0 gets no answer (an error closes the connection, as in Kafka), acks=1 is answered after the append, acks=all
+when the high watermark has passed it: after the group commit, unless `flush.before.ack` is off.
+Deviation: transactional batches are refused until there is a transaction coordinator.
+"""
+
+import logging
+from typing import TYPE_CHECKING
+
+from ottla.errors import ErrorCode, OttlaError
+from ottla.protocol.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from ottla.replication.delayed import DelayedProduce
+from ottla.server.connection import BadFrame
+from ottla.server.context import Deferred, RequestContext
+
+if TYPE_CHECKING:
+    from ottla.replication.partition import Partition
+
+log = logging.getLogger(__name__)
+
+ALL_IN_SYNC = -1
+VALID_ACKS = (-1, 0, 1)
+TOPIC_IDS_SINCE = 13
+
+
+def handle(request: ProduceRequest, context: RequestContext) -> "ProduceResponse | Deferred[ProduceResponse] | None":
+    """Append everything that can be appended; each partition gets its own answer."""
+    acks = request.acks
+    answers: list[PartitionProduceResponse] = []
+    waiting: dict[int, tuple[Partition, int]] = {}
+    topics: list[TopicProduceResponse] = []
+    replicas = context.broker.replicas
+    for topic in request.topic_data:
+        name = replicas.topic_name(topic.topic_id) if context.api_version >= TOPIC_IDS_SINCE else topic.name
+        of_topic = []
+        for data in topic.partition_data:
+            answer = PartitionProduceResponse(
+                index=data.index, error_code=ErrorCode.NONE, base_offset=-1, log_append_time_ms=-1, log_start_offset=-1
+            )
+            try:
+                if acks not in VALID_ACKS:
+                    answer.error_code = ErrorCode.INVALID_REQUIRED_ACKS
+                elif name is None:
+                    answer.error_code = ErrorCode.UNKNOWN_TOPIC_ID
+                else:
+                    partition, end = _append(name, data, request, context, answer)
+                    if acks == ALL_IN_SYNC and partition.high_watermark < end:
+                        waiting[len(answers)] = (partition, end)
+            except OttlaError as error:
+                answer.error_code = error.code
+                answer.error_message = str(error)
+                if error.code is ErrorCode.UNKNOWN_SERVER_ERROR:
+                    log.exception("produce to %s-%d failed", name, data.index)
+            of_topic.append(answer)
+            answers.append(answer)
+        topics.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=of_topic))
+    if acks == 0:
+        for answer in answers:
+            if answer.error_code:
+                raise BadFrame(
+                    f"a produce with acks=0 failed with {ErrorCode(answer.error_code).name}: {answer.error_message}"
+                )
+        return None
+    response = ProduceResponse(responses=topics)
+    if not waiting:
+        return response
+
+    deferred: Deferred[ProduceResponse] = Deferred()
+
+    def finish(uncommitted: dict[int, ErrorCode]) -> None:
+        for key, code in uncommitted.items():
+            answer = answers[key]
+            answer.error_code = code
+            answer.base_offset = answer.log_append_time_ms = answer.log_start_offset = -1
+        deferred.complete(response)
+
+    delayed = DelayedProduce(set(waiting), request.timeout_ms / 1000, context.broker.loop, finish)
+    for key, (partition, end) in waiting.items():
+        partition.when_committed(end, key, delayed)
+    return deferred
+
+
+def _append(
+    topic: str,
+    data: PartitionProduceData,
+    request: ProduceRequest,
+    context: RequestContext,
+    answer: PartitionProduceResponse,
+) -> "tuple[Partition, int]":
+    partition = context.broker.replicas.for_produce(topic, data.index, request.acks, context.client_id)
+    info = partition.append(data.records)
+    answer.base_offset = info.first_offset
+    answer.log_append_time_ms = info.log_append_time_ms
+    answer.log_start_offset = info.log_start_offset
+    return partition, info.last_offset + 1

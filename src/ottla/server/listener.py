@@ -1,0 +1,152 @@
+"""Listening sockets: accept, count, refuse what is too much, and close everything at the end."""
+
+import asyncio
+import contextlib
+import errno
+import logging
+import socket
+from collections.abc import Callable
+from typing import Final
+
+from ottla.server.connection import SCRATCH_BYTES, Connection, FrameHandler
+
+log = logging.getLogger(__name__)
+
+BACKLOG: Final = 1024
+ACCEPTS_PER_WAKEUP: Final = 64
+ACCEPT_PAUSE_SECONDS: Final = 0.1
+SEND_BUFFER_BYTES: Final = 1 << 20
+
+
+class Listener:
+    """One configured listener: a name, its sockets (a host name may have several addresses), its connections."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        loop: asyncio.AbstractEventLoop,
+        handle_frame: FrameHandler,
+        max_frame_bytes: int,
+        max_connections: int,
+        idle_limit_seconds: float,
+        next_connection_id: Callable[[], int],
+    ) -> None:
+        self.name = name
+        self.connections: set[Connection] = set()
+        self._loop = loop
+        self._handle_frame = handle_frame
+        self._max_frame_bytes = max_frame_bytes
+        self._max_connections = max_connections
+        self._idle_limit_seconds = idle_limit_seconds
+        self._next_connection_id = next_connection_id
+        self._sockets: list[socket.socket] = []
+        self._scratch = memoryview(bytearray(SCRATCH_BYTES))
+        self._idle_timer: asyncio.TimerHandle | None = None
+
+    def bind(self, host: str, port: int) -> int:
+        """Bind all addresses of `host` (empty: every interface) and return the port, chosen by the system for 0.
+
+        OSError names the address that could not be had. Nothing is accepted before `start`.
+        """
+        addresses = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        for family, kind, protocol, _, address in addresses:
+            try:
+                sock = socket.socket(family, kind, protocol)
+            except OSError:
+                continue  # an address family this machine lacks
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            try:
+                sock.bind((address[0], port, *address[2:]))
+            except OSError as error:
+                sock.close()
+                if error.errno == errno.EADDRNOTAVAIL and self._sockets:
+                    continue
+                self.close_sockets()
+                raise OSError(
+                    error.errno, f"listener {self.name} cannot bind {address[0]}:{port}: {error.strerror}"
+                ) from error
+            port = sock.getsockname()[1]
+            sock.setblocking(False)
+            self._sockets.append(sock)
+        if not self._sockets:
+            raise OSError(errno.EADDRNOTAVAIL, f"listener {self.name}: no address of {host!r} can be bound")
+        return port
+
+    def start(self) -> None:
+        """Accept from now on."""
+        for sock in self._sockets:
+            sock.listen(BACKLOG)
+            self._loop.add_reader(sock.fileno(), self._accept, sock)
+        self._idle_timer = self._loop.call_later(self._idle_limit_seconds / 2, self._close_idle)
+
+    def _accept(self, listening: socket.socket) -> None:
+        for _ in range(ACCEPTS_PER_WAKEUP):
+            try:
+                sock, address = listening.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                # Out of descriptors or memory: the loop would spin on the waiting connection.
+                log.error("listener %s cannot accept: %s; trying again in a moment", self.name, error)
+                self._loop.remove_reader(listening.fileno())
+                self._loop.call_later(ACCEPT_PAUSE_SECONDS, self._resume_accepting, listening)
+                return
+            if len(self.connections) >= self._max_connections:
+                log.warning(
+                    "refusing %s: listener %s has %d connections (max.connections)",
+                    address[0],
+                    self.name,
+                    len(self.connections),
+                )
+                sock.close()
+                continue
+            sock.setblocking(False)
+            try:
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
+                connection = Connection(
+                    sock,
+                    loop=self._loop,
+                    scratch=self._scratch,
+                    handle_frame=self._handle_frame,
+                    max_frame_bytes=self._max_frame_bytes,
+                    listener=self.name,
+                    connection_id=self._next_connection_id(),
+                    closed=self.connections.discard,
+                )
+            except OSError:
+                sock.close()  # the peer left between the handshake and now
+                continue
+            self.connections.add(connection)
+
+    def _resume_accepting(self, listening: socket.socket) -> None:
+        if listening.fileno() >= 0:
+            self._loop.add_reader(listening.fileno(), self._accept, listening)
+
+    def _close_idle(self) -> None:
+        limit = self._loop.time() - self._idle_limit_seconds
+        for connection in [c for c in self.connections if c.last_active < limit and c.idle]:
+            log.info(
+                "closing %s: idle for %.0f s (connections.max.idle.ms)", connection.describe(), self._idle_limit_seconds
+            )
+            connection.close()
+        self._idle_timer = self._loop.call_later(self._idle_limit_seconds / 2, self._close_idle)
+
+    def close_sockets(self) -> None:
+        """Accept no more; connections go on."""
+        for sock in self._sockets:
+            with contextlib.suppress(ValueError, OSError):
+                self._loop.remove_reader(sock.fileno())
+            sock.close()
+        self._sockets.clear()
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
+
+    def close(self) -> None:
+        """Accept no more and close every connection."""
+        self.close_sockets()
+        for connection in list(self.connections):
+            connection.close()

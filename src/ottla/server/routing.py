@@ -1,0 +1,80 @@
+"""The one table of what this broker serves: API, versions, handler.
+
+ApiVersions, the list in the README and the labels of metrics are read from it; what is not in it is not served.
+A handler is `ottla.server.handlers.<api>.handle`, imported when its API is first asked for, so that a broker that
+only produces and fetches never loads the rest.
+"""
+
+from collections.abc import Awaitable, Callable
+from importlib import import_module
+from typing import Any, Final, NamedTuple, cast
+
+from ottla.protocol.api import ApiKey
+from ottla.protocol.schema import Message
+from ottla.server.context import Deferred, RequestContext
+
+Answer = Message | Awaitable[Message | None] | Deferred[Any] | None
+"""At once, from a coroutine, later through a `Deferred`, or never (acks=0)."""
+
+Handler = Callable[[Any, RequestContext], Answer]
+
+
+class Route(NamedTuple):
+    """One served API; versions are inclusive, and those that Kafka 4.1 serves."""
+
+    api_key: ApiKey
+    min_version: int
+    max_version: int
+
+    @property
+    def handler_module(self) -> str:
+        return f"ottla.server.handlers.{self.api_key.name.lower()}"
+
+
+ROUTES: Final[dict[ApiKey, Route]] = {
+    route.api_key: route
+    for route in (
+        Route(ApiKey.PRODUCE, 3, 13),
+        Route(ApiKey.FETCH, 4, 18),
+        Route(ApiKey.LIST_OFFSETS, 1, 10),
+        Route(ApiKey.METADATA, 0, 13),
+        Route(ApiKey.OFFSET_COMMIT, 2, 9),
+        Route(ApiKey.OFFSET_FETCH, 1, 9),
+        Route(ApiKey.FIND_COORDINATOR, 0, 6),
+        Route(ApiKey.JOIN_GROUP, 0, 9),
+        Route(ApiKey.HEARTBEAT, 0, 4),
+        Route(ApiKey.LEAVE_GROUP, 0, 5),
+        Route(ApiKey.SYNC_GROUP, 0, 5),
+        Route(ApiKey.DESCRIBE_GROUPS, 0, 6),
+        Route(ApiKey.LIST_GROUPS, 0, 5),
+        Route(ApiKey.API_VERSIONS, 0, 4),
+        Route(ApiKey.CREATE_TOPICS, 2, 7),
+        Route(ApiKey.DELETE_TOPICS, 1, 6),
+        Route(ApiKey.DELETE_RECORDS, 0, 2),
+        Route(ApiKey.INIT_PRODUCER_ID, 0, 5),
+        Route(ApiKey.OFFSET_FOR_LEADER_EPOCH, 2, 4),
+        Route(ApiKey.DESCRIBE_CONFIGS, 1, 4),
+        Route(ApiKey.ALTER_CONFIGS, 0, 2),
+        Route(ApiKey.DESCRIBE_LOG_DIRS, 1, 4),
+        Route(ApiKey.CREATE_PARTITIONS, 0, 3),
+        Route(ApiKey.DELETE_GROUPS, 0, 2),
+        Route(ApiKey.ELECT_LEADERS, 0, 2),
+        Route(ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, 1),
+        Route(ApiKey.OFFSET_DELETE, 0, 0),
+        Route(ApiKey.DESCRIBE_CLUSTER, 0, 2),
+        Route(ApiKey.DESCRIBE_PRODUCERS, 0, 0),
+        Route(ApiKey.LIST_CONFIG_RESOURCES, 0, 1),
+        Route(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0),
+    )
+}
+
+_handlers: Final[dict[int, Handler]] = {}
+
+
+def handler_of(api_key: ApiKey) -> Handler:
+    """The handler of a served API, imported on first use."""
+    found = _handlers.get(api_key)
+    if found is None:
+        module = import_module(ROUTES[api_key].handler_module)
+        found = _handlers[api_key] = cast("Handler", module.handle)
+    return found

@@ -1,0 +1,153 @@
+"""The broker of `ottla serve`, inside this process: own thread, free port, temporary or given directory."""
+
+import asyncio
+import shutil
+import tempfile
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from ottla.broker import Broker as Engine
+from ottla.broker import new_event_loop
+from ottla.clock import Clock, SystemClock
+
+START_SECONDS: Final = 30.0
+STOP_SECONDS: Final = 30.0
+
+TEST_SETTINGS: Final[Mapping[str, str]] = {
+    "listeners": "PLAINTEXT://127.0.0.1:0",
+    "group.initial.rebalance.delay.ms": "0",
+}
+"""What differs from `ottla serve` unless `config` says otherwise: a free port, and groups that settle at once."""
+
+
+class Broker:
+    """One broker, for `with` and `async with`, or started and stopped by hand; it can be started again.
+
+    directory: where its files are. None: a temporary directory, removed when the broker stops.
+    config: settings by Kafka's names, over `TEST_SETTINGS`.
+    clock: what it takes the time from.
+
+    Raises what `ottla serve` would say on a bad setting or an unusable directory.
+    """
+
+    def __init__(
+        self,
+        *,
+        directory: str | Path | None = None,
+        config: Mapping[str, str] | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self._given_directory = None if directory is None else Path(directory)
+        self._config = {**TEST_SETTINGS, **(config or {})}
+        self._clock = clock or SystemClock()
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopping: asyncio.Event | None = None
+        self._failure: BaseException | None = None
+        self._directory: Path | None = None
+        self._port = 0
+
+    @property
+    def bootstrap(self) -> str:
+        """`host:port`, for a client's `bootstrap.servers`."""
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def port(self) -> int:
+        """The port of the first listener; stays the same when the broker is started again."""
+        if not self._port:
+            raise RuntimeError("the broker has not been started")
+        return self._port
+
+    @property
+    def directory(self) -> Path:
+        """Where the broker keeps its files."""
+        if self._directory is None:
+            raise RuntimeError("the broker has not been started")
+        return self._directory
+
+    def start(self) -> Self:
+        """Start and return once clients are answered."""
+        if self._thread is not None:
+            raise RuntimeError("the broker is running already")
+        self._directory = self._given_directory or Path(tempfile.mkdtemp(prefix="ottla-"))
+        self._failure = None
+        ready = threading.Event()
+        self._thread = threading.Thread(target=self._run, args=(ready,), name="ottla broker", daemon=True)
+        self._thread.start()
+        if not ready.wait(START_SECONDS):
+            raise TimeoutError(f"the broker was not ready within {START_SECONDS:.0f} s")
+        if self._failure is not None:
+            self._thread.join()
+            self._thread = None
+            self._remove_temporary_directory()
+            raise self._failure
+        return self
+
+    def stop(self) -> None:
+        """Stop cleanly, wait for it, and remove a temporary directory. Does nothing when not running."""
+        thread, self._thread = self._thread, None
+        if thread is None:
+            return
+        assert self._loop is not None
+        assert self._stopping is not None
+        if thread.is_alive():
+            self._loop.call_soon_threadsafe(self._stopping.set)
+        thread.join(STOP_SECONDS)
+        if thread.is_alive():
+            raise TimeoutError(f"the broker did not stop within {STOP_SECONDS:.0f} s")
+        self._loop = self._stopping = None
+        self._remove_temporary_directory()
+        if self._failure is not None:
+            raise self._failure
+
+    def _remove_temporary_directory(self) -> None:
+        if self._given_directory is None and self._directory is not None:
+            shutil.rmtree(self._directory, ignore_errors=True)
+            self._directory = None
+            self._port = 0
+
+    def _run(self, ready: threading.Event) -> None:
+        try:
+            loop = new_event_loop()
+            try:
+                loop.run_until_complete(self._serve(ready))
+            finally:
+                loop.run_until_complete(loop.shutdown_asyncgens())
+                loop.run_until_complete(loop.shutdown_default_executor())
+                loop.close()
+        except BaseException as failure:
+            self._failure = failure
+        finally:
+            ready.set()
+
+    async def _serve(self, ready: threading.Event) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._stopping = asyncio.Event()
+        settings = {**self._config, "log.dirs": self._config.get("log.dirs", str(self._directory))}
+        if self._port:
+            settings["listeners"] = f"PLAINTEXT://127.0.0.1:{self._port}"
+        engine = Engine.configured(None, settings, clock=self._clock)
+        async with engine:
+            self._port = engine.port
+            ready.set()
+            await self._stopping.wait()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    async def __aenter__(self) -> Self:
+        return await asyncio.to_thread(self.start)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await asyncio.to_thread(self.stop)

@@ -1,0 +1,30 @@
+"""The pytest plugin: `ottla_broker`, a broker of one's own for each test that asks for it.
+
+Loaded by every pytest run of an environment that has ottla installed, so it imports nothing until a test asks.
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from ottla.testing.broker import Broker
+
+
+@pytest.fixture
+def ottla_broker() -> "Iterator[Broker]":
+    """A running broker on a free port with a temporary directory, stopped and removed after the test."""
+    from ottla.testing.broker import Broker
+
+    with Broker() as broker:
+        yield broker
+
+
+@pytest.fixture(scope="session")
+def ottla_session_broker() -> "Iterator[Broker]":
+    """One running broker for the whole session: quicker, for tests that use topics of their own."""
+    from ottla.testing.broker import Broker
+
+    with Broker() as broker:
+        yield broker
