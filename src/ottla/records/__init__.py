@@ -1,0 +1,1 @@
+"""PURE: record batches, format 2: headers, records, compression, control records."""
