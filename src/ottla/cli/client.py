@@ -99,13 +99,14 @@ class Connection:
     _reached: bool = False
 
     def client_configuration(self, **settings: object) -> dict[str, Any]:
-        """The client library's configuration: ours, then `settings` (dots as underscores), then the user's."""
+        """The client library's configuration: ours, then `settings` (underscores for dots), then the user's."""
         configuration: dict[str, Any] = {
             "bootstrap.servers": self.bootstrap,
             "client.id": "ottla-cli",
             "socket.connection.setup.timeout.ms": 5000,
         }
-        configuration.update({name.replace("_", "."): value for name, value in settings.items()})
+        for name, value in settings.items():
+            configuration[name if name.endswith("_cb") else name.replace("_", ".")] = value
         configuration.update(self.properties)
         return configuration
 

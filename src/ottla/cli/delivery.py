@@ -1,0 +1,82 @@
+"""Handing records to a producer and keeping account of what the broker acknowledged and what failed, and why."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from ottla.cli.failures import explain
+from ottla.cli.record_lines import OutgoingRecord
+
+SHOWN_FAILURES: Final = 5
+
+
+@dataclass(slots=True)
+class Deliveries:
+    """The account of one run: numbers of records and bytes, and the first failures with their line numbers."""
+
+    producer: Producer
+    topic: str
+    handed_over: int = 0
+    acknowledged: int = 0
+    acknowledged_bytes: int = 0
+    failed: int = 0
+    reasons: Counter[str] = field(default_factory=Counter)
+    first_failures: list[tuple[int, str]] = field(default_factory=list)
+
+    def send(self, record: OutgoingRecord, line_number: int) -> None:
+        """Queue a record, waiting for room if the queue is full; what happens to it is counted later, in `poll`."""
+        produce = partial(
+            self.producer.produce,
+            self.topic,
+            record.value,
+            record.key,
+            record.partition,
+            headers=list(record.headers) or None,
+            timestamp=record.timestamp_ms,
+            on_delivery=partial(self._on_delivery, line_number),
+        )
+        while True:
+            try:
+                produce()
+            except BufferError:  # the client's queue is full: the network is slower than the input
+                self.producer.poll(0.05)
+            except KafkaException as refused:
+                self._count_failure(line_number, refused.args[0])
+                return
+            else:
+                self.handed_over += 1
+                return
+
+    def poll(self) -> None:
+        """Take the acknowledgements that have arrived."""
+        self.producer.poll(0)
+
+    def flush(self, *, timeout_s: float | None = None) -> int:
+        """Wait until everything queued is acknowledged or has failed; returns how many are still open at the end."""
+        waited_s = 0.0
+        # In short steps, because the client does not see Ctrl-C while it waits.
+        while (open_records := self.producer.flush(0.2)) and (timeout_s is None or waited_s < timeout_s):
+            waited_s += 0.2
+        return open_records
+
+    def give_up(self) -> None:
+        """Drop what is still queued or unacknowledged, counting it as failed."""
+        self.producer.purge()
+        self.producer.flush(1)
+
+    def _on_delivery(self, line_number: int, error: KafkaError | None, message: Message) -> None:
+        if error is None:
+            self.acknowledged += 1
+            self.acknowledged_bytes += len(message)
+        else:
+            self._count_failure(line_number, error)
+
+    def _count_failure(self, line_number: int, error: KafkaError) -> None:
+        self.failed += 1
+        reason = explain(error)
+        self.reasons[reason] += 1
+        if len(self.first_failures) < SHOWN_FAILURES:
+            self.first_failures.append((line_number, reason))
