@@ -1,0 +1,387 @@
+"""`BrokerConfig`: the broker's settings as typed attributes, each under Kafka's name with underscores for dots."""
+
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Final, NamedTuple, NoReturn, cast, final
+
+from ottla.config.broker_settings import BROKER_SETTINGS
+from ottla.config.log import LogConfig, TimestampType
+from ottla.config.setting import Value, invalid_value, parse_value, render_value
+from ottla.config.topic_settings import TOPIC_SETTINGS, TopicSetting
+from ottla.errors import InvalidConfig
+from ottla.ids import BrokerId
+
+SERVED_PROTOCOLS: Final = ("PLAINTEXT",)
+SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+
+
+class Listener(NamedTuple):
+    """An address to listen at or to tell clients; an empty `host` means every interface, port 0 a free one."""
+
+    name: str
+    host: str
+    port: int
+    security_protocol: str
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.name}://{host}:{self.port}"
+
+
+@final
+class BrokerConfig:
+    """The settings Ottla acts on, read and checked; immutable.
+
+    Raises `InvalidConfig` when a value is refused or two settings contradict each other.
+    """
+
+    node_id: BrokerId
+    broker_id: int
+    broker_rack: str | None
+    process_roles: tuple[str, ...]
+    metadata_log_dir: str | None
+    num_recovery_threads_per_data_dir: int
+    background_threads: int
+    auto_create_topics_enable: bool
+    delete_topic_enable: bool
+    num_partitions: int
+    default_replication_factor: int
+    min_insync_replicas: int
+    unclean_leader_election_enable: bool
+    compression_type: str
+    compression_gzip_level: int
+    compression_lz4_level: int
+    compression_zstd_level: int
+    message_max_bytes: int
+    max_request_partition_size_limit: int
+    log_cleanup_policy: tuple[str, ...]
+    log_flush_before_ack: bool
+    log_flush_interval_messages: int
+    log_flush_interval_ms: int | None
+    log_flush_scheduler_interval_ms: int
+    log_flush_offset_checkpoint_interval_ms: int
+    log_flush_start_offset_checkpoint_interval_ms: int
+    replica_high_watermark_checkpoint_interval_ms: int
+    log_index_interval_bytes: int
+    log_index_size_max_bytes: int
+    log_message_timestamp_after_max_ms: int
+    log_message_timestamp_before_max_ms: int
+    log_message_timestamp_type: str
+    log_preallocate: bool
+    log_retention_bytes: int
+    log_retention_check_interval_ms: int
+    log_retention_hours: int
+    log_retention_minutes: int | None
+    log_retention_ms: int | None
+    log_roll_hours: int
+    log_roll_jitter_hours: int
+    log_roll_jitter_ms: int | None
+    log_roll_ms: int | None
+    log_segment_bytes: int
+    log_segment_delete_delay_ms: int
+    log_initial_task_delay_ms: int
+    log_cleaner_enable: bool
+    log_cleaner_backoff_ms: int
+    log_cleaner_dedupe_buffer_size: int
+    log_cleaner_io_buffer_size: int
+    log_cleaner_io_max_bytes_per_second: float
+    log_cleaner_delete_retention_ms: int
+    log_cleaner_max_compaction_lag_ms: int
+    log_cleaner_min_cleanable_ratio: float
+    log_cleaner_min_compaction_lag_ms: int
+    connections_max_idle_ms: int
+    max_connections: int
+    max_connections_per_ip: int
+    socket_listen_backlog_size: int
+    socket_receive_buffer_bytes: int
+    socket_send_buffer_bytes: int
+    socket_request_max_bytes: int
+    fetch_max_bytes: int
+    max_incremental_fetch_session_cache_slots: int
+    group_initial_rebalance_delay_ms: int
+    group_max_session_timeout_ms: int
+    group_max_size: int
+    group_min_session_timeout_ms: int
+    offset_metadata_max_bytes: int
+    offsets_commit_timeout_ms: int
+    offsets_retention_check_interval_ms: int
+    offsets_retention_minutes: int
+    offsets_topic_compression_codec: int
+    offsets_topic_num_partitions: int
+    offsets_topic_replication_factor: int
+    offsets_topic_segment_bytes: int
+    producer_id_expiration_ms: int
+    producer_id_expiration_check_interval_ms: int
+
+    # Written as one string, read into something better.
+    listeners: tuple[Listener, ...]
+    """In the order given; listeners of `controller.listener.names` left out."""
+    advertised_listeners: tuple[Listener, ...]
+    listener_security_protocol_map: Mapping[str, str]
+    controller_listener_names: tuple[str, ...]
+    log_dirs: tuple[Path, ...]
+    max_connections_per_ip_overrides: Mapping[str, int]
+
+    given: Mapping[str, str]
+    """What was written by someone, as it was written; everything else is a default."""
+
+    def __init__(self, given: Mapping[str, str]) -> None:
+        """Read the settings in `given` that Ottla acts on; others are kept in `given` and ignored."""
+        values: dict[str, Value] = {}
+        own = self.__dict__
+        for name, setting in BROKER_SETTINGS.items():
+            text = given.get(name)
+            value = parse_value(name, setting.kind, setting.default) if text is None else setting.parse(text)
+            values[name] = own[setting.attribute] = value
+        own["given"] = dict(given)
+        own["_values"] = values
+        self._read_names(own)
+        self._check()
+
+    def _read_names(self, own: dict[str, object]) -> None:
+        values: dict[str, Value] = self.__dict__["_values"]
+        protocols = _pairs("listener.security.protocol.map", _text(values, "listener.security.protocol.map"))
+        for name, protocol in protocols.items():
+            if protocol not in SECURITY_PROTOCOLS:
+                raise InvalidConfig(
+                    f"listener.security.protocol.map: {protocol!r} (of listener {name}) is none of "
+                    f"{', '.join(SECURITY_PROTOCOLS)}"
+                )
+        left_out = _words(_text(values, "controller.listener.names"))
+        listeners = _listeners("listeners", _text(values, "listeners"), protocols, left_out)
+        if not listeners:
+            raise InvalidConfig("listeners: nothing to listen at, apart from what controller.listener.names leaves out")
+        for listener in listeners:
+            if listener.security_protocol not in SERVED_PROTOCOLS:
+                raise InvalidConfig(
+                    f"listeners: {listener} asks for {listener.security_protocol}, which Ottla does not serve yet; "
+                    f"served: {', '.join(SERVED_PROTOCOLS)}"
+                )
+        advertised = _listeners("advertised.listeners", _text(values, "advertised.listeners"), protocols, left_out)
+        known = {listener.name for listener in listeners}
+        for listener in advertised:
+            if listener.name not in known:
+                raise InvalidConfig(
+                    f"advertised.listeners: {listener} is not in listeners, which has {', '.join(sorted(known))}"
+                )
+            if listener.host in ("", "0.0.0.0", "::"):
+                raise InvalidConfig(f"advertised.listeners: {listener} is no address that a client could dial")
+        own["listener_security_protocol_map"] = protocols
+        own["controller_listener_names"] = left_out
+        own["listeners"] = listeners
+        own["advertised_listeners"] = advertised
+        own["log_dirs"] = tuple(Path(word) for word in _words(_text(values, "log.dirs") or _text(values, "log.dir")))
+        own["max_connections_per_ip_overrides"] = {
+            host: _count("max.connections.per.ip.overrides", count)
+            for host, count in _pairs(
+                "max.connections.per.ip.overrides", _text(values, "max.connections.per.ip.overrides")
+            ).items()
+        }
+        if "node.id" not in self.given and "broker.id" in self.given:
+            own["node_id"] = values["node.id"] = self.broker_id
+        own["broker_id"] = values["broker.id"] = self.broker_id if "broker.id" in self.given else self.node_id
+
+    def _check(self) -> None:
+        if self.node_id != self.broker_id:
+            raise InvalidConfig(
+                f"node.id is {self.node_id} and broker.id {self.broker_id}: they are one number, set only node.id"
+            )
+        if self.node_id < 0:
+            raise InvalidConfig("broker.id: must be 0 or more")
+        if "broker" not in self.process_roles:
+            raise InvalidConfig("process.roles: must contain broker; Ottla needs no controllers of their own")
+        if not self.log_dirs:
+            raise InvalidConfig("log.dirs: names no directory")
+        if len(set(self.log_dirs)) < len(self.log_dirs):
+            raise InvalidConfig("log.dirs: names a directory twice")
+        retention_ms = self.topic_default("retention.ms")
+        if retention_ms == 0 or cast("int", retention_ms) < -1:
+            raise InvalidConfig("log.retention.ms: must be -1 (for ever) or at least 1")
+        if self.log_cleaner_min_compaction_lag_ms > self.log_cleaner_max_compaction_lag_ms:
+            raise InvalidConfig(
+                f"log.cleaner.min.compaction.lag.ms ({self.log_cleaner_min_compaction_lag_ms}) is more than "
+                f"log.cleaner.max.compaction.lag.ms ({self.log_cleaner_max_compaction_lag_ms})"
+            )
+        if self.group_min_session_timeout_ms > self.group_max_session_timeout_ms:
+            raise InvalidConfig("group.min.session.timeout.ms is more than group.max.session.timeout.ms")
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError(f"BrokerConfig is immutable; {name} was to be set")
+
+    def value(self, name: str) -> Value:
+        """The value of a setting by Kafka's name; KeyError for one that Ottla does not act on."""
+        values: dict[str, Value] = self.__dict__["_values"]
+        return values[name]
+
+    def with_changes(self, changes: Mapping[str, str]) -> "BrokerConfig":
+        """The settings with some given anew (dynamic configs); raises `InvalidConfig`."""
+        return BrokerConfig({**self.given, **changes})
+
+    # -- topics ----------------------------------------------------------------------------------------------------
+
+    def topic_default(self, name: str) -> Value:
+        """The default of a topic's setting here: that of the first broker setting behind it which was set."""
+        return self._topic_defaults[name]
+
+    def topic_value(self, name: str, overrides: Mapping[str, str]) -> Value:
+        """A topic's setting with its own overrides; raises `InvalidConfig`, KeyError for an unknown name."""
+        text = overrides.get(name)
+        return self.topic_default(name) if text is None else TOPIC_SETTINGS[name].setting.parse(text)
+
+    def log_config(self, overrides: Mapping[str, str]) -> LogConfig:
+        """Settings of the logs of a topic with these overrides; names that are no topic's are ignored.
+
+        Raises `InvalidConfig` when a value is refused.
+        """
+        if not overrides:
+            return self._default_log_config
+        values = dict(self._topic_defaults)
+        for name, text in overrides.items():
+            if name in values:
+                values[name] = TOPIC_SETTINGS[name].setting.parse(text)
+        return _log_config(values)
+
+    @cached_property
+    def _topic_defaults(self) -> dict[str, Value]:
+        return {name: self._topic_default(topic) for name, topic in TOPIC_SETTINGS.items()}
+
+    @cached_property
+    def _default_log_config(self) -> LogConfig:
+        return _log_config(self._topic_defaults)
+
+    def _topic_default(self, topic: TopicSetting) -> Value:
+        for synonym in topic.synonyms:
+            setting = BROKER_SETTINGS.get(synonym.name)
+            if setting is not None and synonym.name in self.given:
+                return _times(self.value(synonym.name), synonym.factor)
+        for synonym in topic.synonyms:
+            setting = BROKER_SETTINGS.get(synonym.name)
+            if setting is not None and setting.default is not None:
+                return _times(self.value(synonym.name), synonym.factor)
+        return parse_value(topic.setting.name, topic.setting.kind, topic.setting.default)
+
+    def rendered(self, name: str) -> str | None:
+        """A setting's value as DescribeConfigs shows it."""
+        text = self.given.get(name)
+        if text is not None and name in ("listeners", "advertised.listeners"):
+            return text
+        return render_value(self.value(name))
+
+
+def _log_config(values: Mapping[str, Value]) -> LogConfig:
+    policies = cast("tuple[str, ...]", values["cleanup.policy"])
+    segment_bytes = values["internal.segment.bytes"]
+    return LogConfig(
+        segment_bytes=cast("int", values["segment.bytes"] if segment_bytes is None else segment_bytes),
+        segment_ms=cast("int", values["segment.ms"]),
+        segment_jitter_ms=cast("int", values["segment.jitter.ms"]),
+        segment_index_bytes=cast("int", values["segment.index.bytes"]),
+        index_interval_bytes=cast("int", values["index.interval.bytes"]),
+        preallocate=cast("bool", values["preallocate"]),
+        flush_messages=cast("int", values["flush.messages"]),
+        flush_ms=cast("int", values["flush.ms"]),
+        flush_before_ack=cast("bool", values["flush.before.ack"]),
+        retention_ms=cast("int", values["retention.ms"]),
+        retention_bytes=cast("int", values["retention.bytes"]),
+        file_delete_delay_ms=cast("int", values["file.delete.delay.ms"]),
+        max_message_bytes=cast("int", values["max.message.bytes"]),
+        message_timestamp_type=TimestampType(values["message.timestamp.type"]),
+        message_timestamp_before_max_ms=cast("int", values["message.timestamp.before.max.ms"]),
+        message_timestamp_after_max_ms=cast("int", values["message.timestamp.after.max.ms"]),
+        compression_type=cast("str", values["compression.type"]),
+        compression_gzip_level=cast("int", values["compression.gzip.level"]),
+        compression_lz4_level=cast("int", values["compression.lz4.level"]),
+        compression_zstd_level=cast("int", values["compression.zstd.level"]),
+        compact="compact" in policies,
+        delete="delete" in policies,
+        delete_retention_ms=cast("int", values["delete.retention.ms"]),
+        min_compaction_lag_ms=cast("int", values["min.compaction.lag.ms"]),
+        max_compaction_lag_ms=cast("int", values["max.compaction.lag.ms"]),
+        min_cleanable_dirty_ratio=cast("float", values["min.cleanable.dirty.ratio"]),
+        min_insync_replicas=cast("int", values["min.insync.replicas"]),
+        unclean_leader_election_enable=cast("bool", values["unclean.leader.election.enable"]),
+    )
+
+
+def check_topic_values(config: BrokerConfig, overrides: Mapping[str, str]) -> None:
+    """Check a topic's overrides: names, values, and what they say together.
+
+    Raises `InvalidConfig` with Kafka's words for the first that is refused.
+    """
+    for name in overrides:
+        if name not in TOPIC_SETTINGS:
+            raise InvalidConfig(f"Unknown topic config name: {name}")
+    least = cast("int", config.topic_value("min.compaction.lag.ms", overrides))
+    most = cast("int", config.topic_value("max.compaction.lag.ms", overrides))
+    for name, text in overrides.items():
+        TOPIC_SETTINGS[name].setting.parse(text)
+    if least > most:
+        raise InvalidConfig(
+            f"conflict topic config setting min.compaction.lag.ms ({least}) > max.compaction.lag.ms ({most})"
+        )
+    if config.topic_value("remote.storage.enable", overrides):
+        raise InvalidConfig(
+            "Tiered Storage functionality is disabled in the broker. "
+            "Topic cannot be configured with remote log storage."
+        )
+
+
+def _times(value: Value, factor: int) -> Value:
+    if factor == 1 or not isinstance(value, int):
+        return value
+    return value if value < 0 else value * factor
+
+
+def _text(values: Mapping[str, Value], name: str) -> str:
+    value = values[name]
+    return value if isinstance(value, str) else ""
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(word for word in (part.strip() for part in text.split(",")) if word)
+
+
+def _pairs(name: str, text: str) -> dict[str, str]:
+    pairs: dict[str, str] = {}
+    for word in _words(text):
+        key, colon, value = word.rpartition(":")
+        if not colon or not key.strip() or not value.strip():
+            raise invalid_value(name, text, f"{word!r} is not of the form name:value")
+        if key.strip() in pairs:
+            raise invalid_value(name, text, f"{key.strip()} is there twice")
+        pairs[key.strip()] = value.strip()
+    return pairs
+
+
+def _count(name: str, text: str) -> int:
+    if not text.isdecimal():
+        raise invalid_value(name, text, "Not a number of type INT")
+    return int(text)
+
+
+def _listeners(setting: str, text: str, protocols: Mapping[str, str], left_out: Iterable[str]) -> tuple[Listener, ...]:
+    found: dict[str, Listener] = {}
+    addresses: set[tuple[str, int]] = set()
+    for word in _words(text):
+        name, separator, address = word.partition("://")
+        host, colon, port = address.rpartition(":")
+        if not separator or not name or not colon or not port.isdecimal() or int(port) > 65535:
+            raise InvalidConfig(f"{setting}: {word!r} is not of the form NAME://host:port")
+        if host.startswith("[") and host.endswith("]"):
+            host = host[1:-1]
+        name = name.upper()
+        if name in {left.upper() for left in left_out}:
+            continue
+        protocol = protocols.get(name)
+        if protocol is None:
+            raise InvalidConfig(
+                f"{setting}: listener {name} has no protocol; add {name}:PLAINTEXT to listener.security.protocol.map"
+            )
+        if name in found:
+            raise InvalidConfig(f"{setting}: there are two listeners named {name}")
+        if int(port) != 0 and (host, int(port)) in addresses and setting == "listeners":
+            raise InvalidConfig(f"{setting}: two listeners at port {port}")
+        addresses.add((host, int(port)))
+        found[name] = Listener(name, host, int(port), protocol)
+    return tuple(found.values())

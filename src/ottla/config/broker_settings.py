@@ -1,0 +1,400 @@
+"""The broker's settings that Ottla acts on. Those Kafka knows besides are in `other_settings`.
+
+Names, types, defaults and limits are Kafka 4.1's except where a setting's text says otherwise.
+"""
+
+from typing import Final
+
+from ottla.config.setting import Change, Kind, Limit, OneOf, Range, Setting
+from ottla.config.topic_settings import (
+    AT_LEAST_0,
+    AT_LEAST_1,
+    CLEANUP_POLICIES,
+    COMPRESSION_TYPES,
+    FOREVER,
+    GZIP_LEVEL,
+    LZ4_LEVEL,
+    RATIO,
+    TIMESTAMP_TYPES,
+    ZSTD_LEVEL,
+)
+
+INT_MAX: Final = "2147483647"
+DOUBLE_MAX: Final = "1.7976931348623157E308"
+
+
+def _fixed(name: str, kind: Kind, default: str | None, doc: str, limit: Limit | None = None) -> Setting:
+    return Setting(name, kind, default, doc, limit)
+
+
+def _dynamic(name: str, kind: Kind, default: str | None, doc: str, limit: Limit | None = None) -> Setting:
+    return Setting(name, kind, default, doc, limit, Change.CLUSTER_WIDE)
+
+
+_WHO: Final = (
+    _fixed("node.id", Kind.INT, "1", "This broker's number, unique in its cluster.", AT_LEAST_0),
+    _fixed("broker.id", Kind.INT, "-1", "Older name of `node.id`; -1 means unset. If both are set they must agree."),
+    _fixed(
+        "broker.rack",
+        Kind.STRING,
+        None,
+        "Rack or host of this broker, told to clients; replicas are spread over racks.",
+    ),
+    _fixed(
+        "process.roles",
+        Kind.LIST,
+        "broker",
+        "Taken for the sake of Kafka's files. Ottla has one kind of node, so it must contain `broker`; a `controller` "
+        "beside it changes nothing. Kafka has no default.",
+        OneOf(("broker", "controller")),
+    ),
+)
+
+_LISTENERS: Final = (
+    _fixed(
+        "listeners",
+        Kind.STRING,
+        "PLAINTEXT://127.0.0.1:9092",
+        "Where clients are listened for: `NAME://host:port`, comma-separated. An empty host means every "
+        "interface, port 0 a free port. Kafka's default listens on every interface.",
+    ),
+    _fixed(
+        "advertised.listeners",
+        Kind.STRING,
+        None,
+        "Addresses that clients are told, by listener name; those of `listeners` where unset.",
+    ),
+    _fixed(
+        "listener.security.protocol.map",
+        Kind.STRING,
+        "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
+        "Security protocol of each listener name: `NAME:PROTOCOL`, comma-separated. Only PLAINTEXT is served yet.",
+    ),
+    _fixed(
+        "controller.listener.names",
+        Kind.STRING,
+        None,
+        "Listeners that Kafka opens for its own quorum. Ottla has no such quorum and does not open them.",
+    ),
+)
+
+_DIRECTORIES: Final = (
+    _fixed("log.dirs", Kind.STRING, None, "Directories that hold the log, comma-separated; `log.dir` where unset."),
+    _fixed(
+        "log.dir",
+        Kind.STRING,
+        "./ottla-data",
+        "The directory that holds the log, if `log.dirs` does not name several. Kafka's default is /tmp/kafka-logs.",
+    ),
+    _fixed(
+        "metadata.log.dir",
+        Kind.STRING,
+        None,
+        "Directory of the cluster's metadata (`metadata.db`); the first log directory where unset.",
+    ),
+    _dynamic(
+        "num.recovery.threads.per.data.dir",
+        Kind.INT,
+        "2",
+        "Threads per log directory that repair partitions after a crash.",
+        AT_LEAST_1,
+    ),
+    _dynamic("background.threads", Kind.INT, "10", "Threads for work that would hold up the broker.", AT_LEAST_1),
+)
+
+_TOPICS: Final = (
+    _fixed(
+        "auto.create.topics.enable",
+        Kind.BOOLEAN,
+        "true",
+        "Create a topic when a client asks for one that is not there.",
+    ),
+    _fixed("delete.topic.enable", Kind.BOOLEAN, "true", "Allow topics to be deleted."),
+    _fixed("num.partitions", Kind.INT, "1", "Partitions of a topic whose creator did not say.", AT_LEAST_1),
+    _fixed("default.replication.factor", Kind.INT, "1", "Replicas of a topic whose creator did not say."),
+    _dynamic("min.insync.replicas", Kind.INT, "1", "Default of the topic setting of the same name.", AT_LEAST_1),
+    _dynamic("unclean.leader.election.enable", Kind.BOOLEAN, "false", "Default of the topic setting of the same name."),
+    _dynamic(
+        "compression.type", Kind.STRING, "producer", "Default of the topic setting of the same name.", COMPRESSION_TYPES
+    ),
+    _dynamic("compression.gzip.level", Kind.INT, "-1", "Default of the topic setting of the same name.", GZIP_LEVEL),
+    _dynamic("compression.lz4.level", Kind.INT, "9", "Default of the topic setting of the same name.", LZ4_LEVEL),
+    _dynamic("compression.zstd.level", Kind.INT, "3", "Default of the topic setting of the same name.", ZSTD_LEVEL),
+    _dynamic("message.max.bytes", Kind.INT, "1048588", "Default of the topic setting `max.message.bytes`.", AT_LEAST_0),
+    _fixed(
+        "max.request.partition.size.limit",
+        Kind.INT,
+        "2000",
+        "Most partitions in one answer to DescribeTopicPartitions.",
+        AT_LEAST_1,
+    ),
+)
+
+_LOG: Final = (
+    _dynamic(
+        "log.cleanup.policy", Kind.LIST, "delete", "Default of the topic setting `cleanup.policy`.", CLEANUP_POLICIES
+    ),
+    _dynamic(
+        "log.flush.before.ack",
+        Kind.BOOLEAN,
+        "true",
+        "Ottla's own. Default of the topic setting `flush.before.ack`: answer `acks=all` only after a sync to disk.",
+    ),
+    _dynamic(
+        "log.flush.interval.messages", Kind.LONG, FOREVER, "Default of the topic setting `flush.messages`.", AT_LEAST_1
+    ),
+    _dynamic(
+        "log.flush.interval.ms",
+        Kind.LONG,
+        None,
+        "Default of the topic setting `flush.ms`; `log.flush.scheduler.interval.ms` where unset.",
+    ),
+    _fixed(
+        "log.flush.scheduler.interval.ms", Kind.LONG, FOREVER, "How often partitions due for a sync are looked for."
+    ),
+    _fixed(
+        "log.flush.offset.checkpoint.interval.ms",
+        Kind.INT,
+        "60000",
+        "How often the recovery points are written: what lies below is not read again after a crash.",
+        AT_LEAST_0,
+    ),
+    _fixed(
+        "log.flush.start.offset.checkpoint.interval.ms",
+        Kind.INT,
+        "60000",
+        "How often the log start offsets are written.",
+        AT_LEAST_0,
+    ),
+    _fixed(
+        "replica.high.watermark.checkpoint.interval.ms", Kind.LONG, "5000", "How often the high watermarks are written."
+    ),
+    _dynamic(
+        "log.index.interval.bytes", Kind.INT, "4096", "Default of the topic setting `index.interval.bytes`.", AT_LEAST_0
+    ),
+    _dynamic(
+        "log.index.size.max.bytes",
+        Kind.INT,
+        "10485760",
+        "Default of the topic setting `segment.index.bytes`.",
+        Range(4),
+    ),
+    _dynamic(
+        "log.message.timestamp.after.max.ms",
+        Kind.LONG,
+        "3600000",
+        "Default of the topic setting `message.timestamp.after.max.ms`.",
+        AT_LEAST_0,
+    ),
+    _dynamic(
+        "log.message.timestamp.before.max.ms",
+        Kind.LONG,
+        FOREVER,
+        "Default of the topic setting `message.timestamp.before.max.ms`.",
+        AT_LEAST_0,
+    ),
+    _dynamic(
+        "log.message.timestamp.type",
+        Kind.STRING,
+        "CreateTime",
+        "Default of the topic setting `message.timestamp.type`.",
+        TIMESTAMP_TYPES,
+    ),
+    _dynamic("log.preallocate", Kind.BOOLEAN, "false", "Default of the topic setting `preallocate`."),
+    _dynamic("log.retention.bytes", Kind.LONG, "-1", "Default of the topic setting `retention.bytes`."),
+    _fixed(
+        "log.retention.check.interval.ms",
+        Kind.LONG,
+        "300000",
+        "How often segments that retention may remove are looked for.",
+        AT_LEAST_1,
+    ),
+    _fixed(
+        "log.retention.hours", Kind.INT, "168", "`log.retention.ms` in hours, where neither it nor the minutes are set."
+    ),
+    _fixed("log.retention.minutes", Kind.INT, None, "`log.retention.ms` in minutes, where that is unset."),
+    _dynamic("log.retention.ms", Kind.LONG, None, "Default of the topic setting `retention.ms`."),
+    _fixed("log.roll.hours", Kind.INT, "168", "`log.roll.ms` in hours, where that is unset.", AT_LEAST_1),
+    _fixed("log.roll.jitter.hours", Kind.INT, "0", "`log.roll.jitter.ms` in hours, where that is unset.", AT_LEAST_0),
+    _dynamic("log.roll.jitter.ms", Kind.LONG, None, "Default of the topic setting `segment.jitter.ms`."),
+    _dynamic("log.roll.ms", Kind.LONG, None, "Default of the topic setting `segment.ms`."),
+    _dynamic(
+        "log.segment.bytes", Kind.INT, "1073741824", "Default of the topic setting `segment.bytes`.", Range(1 << 20)
+    ),
+    _dynamic(
+        "log.segment.delete.delay.ms",
+        Kind.LONG,
+        "60000",
+        "Default of the topic setting `file.delete.delay.ms`.",
+        AT_LEAST_0,
+    ),
+    Setting(
+        "log.initial.task.delay.ms",
+        Kind.LONG,
+        "30000",
+        "How long after the start the recurring work on the log begins.",
+        AT_LEAST_0,
+        internal=True,
+    ),
+)
+
+_CLEANER: Final = (
+    _fixed("log.cleaner.enable", Kind.BOOLEAN, "true", "Compact the topics that ask for it."),
+    _dynamic(
+        "log.cleaner.backoff.ms", Kind.LONG, "15000", "Pause of the compaction when there is nothing to do.", AT_LEAST_0
+    ),
+    _dynamic(
+        "log.cleaner.dedupe.buffer.size",
+        Kind.LONG,
+        "134217728",
+        "Most memory, in bytes, for the keys of one compaction.",
+    ),
+    _dynamic("log.cleaner.io.buffer.size", Kind.INT, "524288", "Bytes read at once by the compaction.", AT_LEAST_0),
+    _dynamic(
+        "log.cleaner.io.max.bytes.per.second",
+        Kind.DOUBLE,
+        DOUBLE_MAX,
+        "Bytes per second that the compaction reads and writes at most.",
+    ),
+    _dynamic(
+        "log.cleaner.delete.retention.ms",
+        Kind.LONG,
+        "86400000",
+        "Default of the topic setting `delete.retention.ms`.",
+        AT_LEAST_0,
+    ),
+    _dynamic(
+        "log.cleaner.max.compaction.lag.ms",
+        Kind.LONG,
+        FOREVER,
+        "Default of the topic setting `max.compaction.lag.ms`.",
+        AT_LEAST_1,
+    ),
+    _dynamic(
+        "log.cleaner.min.cleanable.ratio",
+        Kind.DOUBLE,
+        "0.5",
+        "Default of the topic setting `min.cleanable.dirty.ratio`.",
+        RATIO,
+    ),
+    _dynamic(
+        "log.cleaner.min.compaction.lag.ms",
+        Kind.LONG,
+        "0",
+        "Default of the topic setting `min.compaction.lag.ms`.",
+        AT_LEAST_0,
+    ),
+)
+
+_CONNECTIONS: Final = (
+    _fixed("connections.max.idle.ms", Kind.LONG, "600000", "Close a connection that was silent for so long."),
+    _dynamic("max.connections", Kind.INT, INT_MAX, "Connections open at the same time at most.", AT_LEAST_0),
+    _dynamic(
+        "max.connections.per.ip",
+        Kind.INT,
+        INT_MAX,
+        "Connections open at the same time from one address at most.",
+        AT_LEAST_0,
+    ),
+    _dynamic(
+        "max.connections.per.ip.overrides",
+        Kind.STRING,
+        "",
+        "Other limits for some addresses: `host:count`, comma-separated.",
+    ),
+    _fixed("socket.listen.backlog.size", Kind.INT, "50", "Connections that may wait to be accepted.", AT_LEAST_1),
+    _fixed(
+        "socket.receive.buffer.bytes",
+        Kind.INT,
+        "102400",
+        "Receive buffer of a client's socket; -1 leaves it to the system.",
+    ),
+    _fixed(
+        "socket.send.buffer.bytes", Kind.INT, "102400", "Send buffer of a client's socket; -1 leaves it to the system."
+    ),
+    _fixed("socket.request.max.bytes", Kind.INT, "104857600", "Size of the largest request that is taken.", AT_LEAST_1),
+    _fixed("fetch.max.bytes", Kind.INT, "57671680", "Most bytes of records in one answer to a fetch.", Range(1024)),
+    _fixed(
+        "max.incremental.fetch.session.cache.slots",
+        Kind.INT,
+        "1000",
+        "Incremental fetch sessions kept (KIP-227).",
+        AT_LEAST_0,
+    ),
+)
+
+_GROUPS: Final = (
+    _fixed(
+        "group.initial.rebalance.delay.ms",
+        Kind.INT,
+        "3000",
+        "How long an empty group waits for more members before the first assignment. 0 when the broker is started "
+        "without a properties file: that start is for development, where one consumer should not wait for others.",
+    ),
+    _fixed("group.max.session.timeout.ms", Kind.INT, "1800000", "Longest session timeout a member may ask for."),
+    _fixed("group.max.size", Kind.INT, INT_MAX, "Most members of one group.", AT_LEAST_1),
+    _fixed("group.min.session.timeout.ms", Kind.INT, "6000", "Shortest session timeout a member may ask for."),
+    _fixed("offset.metadata.max.bytes", Kind.INT, "4096", "Most bytes of metadata with a committed offset."),
+    _fixed("offsets.commit.timeout.ms", Kind.INT, "5000", "How long a commit may wait for its replicas.", AT_LEAST_1),
+    _fixed(
+        "offsets.retention.check.interval.ms",
+        Kind.LONG,
+        "600000",
+        "How often expired offsets are looked for.",
+        AT_LEAST_1,
+    ),
+    _fixed(
+        "offsets.retention.minutes",
+        Kind.INT,
+        "10080",
+        "How long a group's offsets outlive its last member (or, for a simple consumer, its last commit).",
+        AT_LEAST_1,
+    ),
+    _fixed(
+        "offsets.topic.compression.codec",
+        Kind.INT,
+        "0",
+        "Compression of committed offsets: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd.",
+    ),
+    _fixed(
+        "offsets.topic.num.partitions",
+        Kind.INT,
+        "50",
+        "Partitions of `__consumer_offsets`, when it is created.",
+        AT_LEAST_1,
+    ),
+    _fixed(
+        "offsets.topic.replication.factor",
+        Kind.SHORT,
+        "3",
+        "Replicas of `__consumer_offsets`, when it is created; as many as there are brokers where those are fewer.",
+        AT_LEAST_1,
+    ),
+    _fixed(
+        "offsets.topic.segment.bytes", Kind.INT, "104857600", "`segment.bytes` of `__consumer_offsets`.", AT_LEAST_1
+    ),
+)
+
+_PRODUCERS: Final = (
+    _dynamic(
+        "producer.id.expiration.ms",
+        Kind.INT,
+        "86400000",
+        "How long a partition remembers a silent producer, to know its duplicates.",
+        AT_LEAST_1,
+    ),
+    Setting(
+        "producer.id.expiration.check.interval.ms",
+        Kind.INT,
+        "600000",
+        "How often forgotten producers are looked for.",
+        AT_LEAST_1,
+        internal=True,
+    ),
+)
+
+BROKER_SETTINGS: Final[dict[str, Setting]] = {
+    setting.name: setting
+    for setting in (*_WHO, *_LISTENERS, *_DIRECTORIES, *_TOPICS, *_LOG, *_CLEANER, *_CONNECTIONS, *_GROUPS, *_PRODUCERS)
+}
+"""What Ottla acts on, by name, in the order of the documentation."""
