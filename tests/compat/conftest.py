@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.compat.factories import NewNameFactory, NewTopicFactory
@@ -45,10 +46,23 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         raise pytest.UsageError(f"{_KNOWN_FAILURES.name} names tests that do not exist: {sorted(unknown)}")
 
 
+def _coordinates_groups(bootstrap: str) -> bool:
+    """Make the topic of the groups' commits, which not every client waits for, by asking for a group."""
+    client = Consumer({"bootstrap.servers": bootstrap, "group.id": "compat-first"})
+    try:
+        client.committed([TopicPartition("none", 0)], timeout=10)
+    except KafkaException:
+        return False
+    finally:
+        client.close()
+    return True
+
+
 @pytest.fixture(scope="session")
 def broker() -> Iterator[BrokerProcess]:
     """The broker under test, shared by the whole run; afterwards its log must be free of Python tracebacks."""
     with _TARGETS[_target()](properties={"offsets.topic.num.partitions": "10"}) as process:
+        eventually(lambda: _coordinates_groups(process.bootstrap))
         yield process
         log = process.log_text()
         start = log.find("Traceback (most recent call last)")

@@ -3,8 +3,6 @@
 from dataclasses import dataclass
 from typing import Final
 
-Headers = list[tuple[str, bytes | None]]
-
 # A quarter past noon on a day in 2013: far from now, so that a timestamp replaced by the clock is seen.
 BASE_TIMESTAMP_MS: Final = 1_370_088_900_000
 
@@ -19,8 +17,11 @@ class Sample:
     timestamp_ms: int
 
 
-def samples(count: int = 300) -> list[Sample]:
-    """`count` records: keyed and not, empty, tombstones, binary, with none, one and repeated headers."""
+def samples(count: int = 300, *, null_headers: bool = True) -> list[Sample]:
+    """`count` records: keyed and not, empty, tombstones, binary, with none, one and repeated headers.
+
+    Without `null_headers`, for clients that cannot send one, every header has a value.
+    """
     shapes: list[tuple[bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]] = [
         (b"key", b"value", ()),
         (None, b"no key", (("trace", b"\x00\x01\xff"),)),
@@ -32,6 +33,8 @@ def samples(count: int = 300) -> list[Sample]:
     made = []
     for index in range(count):
         key, value, headers = shapes[index % len(shapes)]
+        if not null_headers:
+            headers = tuple(header for header in headers if header[1] is not None)
         tagged = None if value is None else value + str(index).encode() if value else b""
         made.append(Sample(key, tagged, headers, BASE_TIMESTAMP_MS + index))
     return made
