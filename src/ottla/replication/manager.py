@@ -1,29 +1,262 @@
-"""The partitions of this broker: created and dropped as the metadata says, appended to, flushed, kept.
+"""The partitions of this broker: created and dropped as the metadata says, appended to, committed, read.
 
-The manager owns the lifecycle of every `Partition`, one flusher per log directory, and the periodic work (checkpoints,
-retention, expiry of producers).
+The manager owns the lifecycle of every `Partition` and one flusher per log directory.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Executor
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+from uuid import UUID
 
-from ottla.clock import Clock
-from ottla.errors import ErrorCode, KafkaStorageError, NotLeader, UnknownTopicOrPartition
-from ottla.ids import LeaderEpoch, Offset, PartitionId, TopicName, TopicPartition
+from ottla.errors import (
+    ApiError,
+    ErrorCode,
+    FencedLeaderEpoch,
+    KafkaStorageError,
+    NotLeader,
+    UnknownLeaderEpoch,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+)
+from ottla.ids import BrokerId, LeaderEpoch, PartitionId, TopicName, TopicPartition
 from ottla.replication.delayed import DelayedFetch, FutureCommit
 from ottla.replication.group_commit import GroupCommit
 from ottla.replication.partition import Partition
 
 if TYPE_CHECKING:
-    from ottla.cluster.image import MetadataImage, TopicImage
+    from ottla.cluster.image import MetadataImage, PartitionImage, TopicImage
     from ottla.config.broker import BrokerConfig
     from ottla.log.directory import LogDirectories
     from ottla.log.partition_log import AppendInfo, PartitionLog
+    from ottla.records.batch import Buffer
 
 log = logging.getLogger(__name__)
 
+NO_EPOCH: Final = -1
+ALL_IN_SYNC: Final = -1
+INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+ADMIN_CLIENT_ID: Final = "__admin_client"
+"""Kafka lets a client of this name, and no other, produce to internal topics."""
+
+READ_CHUNK_BYTES: Final = 1 << 20
+CREATED_PER_TURN: Final = 20
+
 LeadershipListener = Callable[[PartitionId, LeaderEpoch | None], None]
+"""Called with a partition of the topic and the epoch this broker leads it from, or None when it does no more."""
+
+
+class ReplicaManager:
+    """Every partition this broker keeps. All methods run on the loop's thread."""
+
+    def __init__(
+        self,
+        broker_id: BrokerId,
+        config: "BrokerConfig",
+        directories: "LogDirectories",
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self._broker_id = broker_id
+        self._config = config
+        self._directories = directories
+        self._loop = loop
+        self._led: dict[tuple[str | UUID, int], Partition] = {}
+        self._names: dict[UUID, TopicName] = {}
+        self._flushers: dict[Path, GroupCommit] = {}
+        self._woken: list[DelayedFetch] = []
+        self._listeners: dict[str, LeadershipListener] = {}
+        self.cold_readers: Executor = ThreadPoolExecutor(4, thread_name_prefix="ottla read")
+        """Threads that may wait for a disk."""
+
+    # -- lifecycle ---------------------------------------------------------------------------------------------------
+
+    def start(self, image: "MetadataImage", loaded: "dict[TopicPartition, PartitionLog]") -> None:
+        """Take over the logs found on disk, for the topics of `image`; create what is missing."""
+        for path in self._directories.paths:
+            flusher = GroupCommit(str(path), self._loop, self._wake_fetches)
+            flusher.start()
+            self._flushers[path] = flusher
+        for topic in image.topics.values():
+            self._names[topic.topic_id] = topic.name
+            for part in topic.partitions:
+                self._lead(topic, part, image, loaded.pop(TopicPartition(topic.name, part.partition), None))
+        for stray in loaded.values():
+            log.warning("%s is on disk but in no topic; left alone in %s", stray.topic_partition, stray.directory)
+
+    async def apply(self, old: "MetadataImage", new: "MetadataImage") -> None:
+        """Follow the metadata: delete, create, reconfigure. A long list is worked off over many turns of the loop."""
+        for name, topic in old.topics.items():
+            now = new.topics.get(name)
+            if now is None or now.topic_id != topic.topic_id:
+                self._drop(topic)
+        created = 0
+        for name, topic in new.topics.items():
+            before = old.topics.get(name)
+            if before is topic and old.topic_config(name) is new.topic_config(name):
+                continue
+            self._names[topic.topic_id] = name
+            for part in topic.partitions:
+                partition = self._led.get((name, part.partition))
+                if partition is None:
+                    self._lead(topic, part, new, None)
+                    created += 1
+                    if created % CREATED_PER_TURN == 0:
+                        await asyncio.sleep(0)
+                else:
+                    partition.log.update_config(self._config.log_config(new.topic_config(name)))
+                    partition.advance()
+
+    def _lead(
+        self, topic: "TopicImage", part: "PartitionImage", image: "MetadataImage", found: "PartitionLog | None"
+    ) -> None:
+        if self._broker_id not in part.replicas:
+            return
+        tp = TopicPartition(topic.name, part.partition)
+        settings = self._config.log_config(image.topic_config(topic.name))
+        if found is None:
+            try:
+                found = self._directories.create_log(tp, topic.topic_id, settings)
+            except (OSError, KafkaStorageError) as error:
+                log.error("%s cannot be created: %s", tp, error)
+                return
+        else:
+            found.update_config(settings)
+        partition = Partition(tp, found, part.leader_epoch, part.isr, self._mark_dirty, self._wake)
+        self._led[tp] = self._led[topic.topic_id, part.partition] = partition
+        if found.recovery_point < found.log_end_offset and settings.flush_before_ack:
+            self._mark_dirty(partition)
+        partition.advance()
+        listener = self._listeners.get(topic.name)
+        if listener is not None:
+            listener(part.partition, part.leader_epoch)
+
+    def _drop(self, topic: "TopicImage") -> None:
+        self._names.pop(topic.topic_id, None)
+        listener = self._listeners.get(topic.name)
+        for part in topic.partitions:
+            partition = self._led.pop((topic.name, part.partition), None)
+            self._led.pop((topic.topic_id, part.partition), None)
+            if partition is None:
+                continue
+            partition.resign()
+            self._flushers[partition.log.directory.parent].forget(partition)
+            self._directories.delete_log(partition.log)
+            if listener is not None:
+                listener(part.partition, None)
+
+    async def close(self) -> None:
+        """Let the flushers finish, then make everything durable and mark the directories as cleanly shut down."""
+        for flusher in self._flushers.values():
+            flusher.close()
+        self.cold_readers.shutdown()
+        self._directories.close()
+
+    def on_leadership(self, topic: str, listener: LeadershipListener) -> None:
+        """Tell `listener` about each partition of `topic` this broker leads, now and later, or leads no more."""
+        self._listeners[topic] = listener
+        for partition in self.partitions():
+            if partition.topic_partition.topic == topic:
+                listener(partition.topic_partition.partition, partition.leader_epoch)
+
+    # -- looking up --------------------------------------------------------------------------------------------------
+
+    def partitions(self) -> list[Partition]:
+        """Every partition this broker leads."""
+        return [partition for key, partition in self._led.items() if isinstance(key, TopicPartition)]
+
+    def topic_name(self, topic_id: UUID) -> TopicName | None:
+        return self._names.get(topic_id)
+
+    def leader(self, topic: str | UUID, partition: int) -> Partition:
+        """The partition, by the topic's name or id. Raises UnknownTopicOrPartition, UnknownTopicId."""
+        found = self._led.get((topic, partition))
+        if found is None:
+            if isinstance(topic, UUID) and topic not in self._names:
+                raise UnknownTopicId(f"no topic has the id {topic}")
+            raise UnknownTopicOrPartition(f"there is no partition {partition} of topic {topic} here")
+        return found
+
+    def for_fetch(self, topic: str | UUID, partition: int, current_leader_epoch: int) -> Partition:
+        """The partition, if the caller's leader epoch is ours (or it named none, -1).
+
+        Raises FencedLeaderEpoch for an older epoch, UnknownLeaderEpoch for a newer one (KIP-320).
+        """
+        found = self._led.get((topic, partition)) or self.leader(topic, partition)
+        if current_leader_epoch not in (NO_EPOCH, found.leader_epoch):
+            if current_leader_epoch < found.leader_epoch:
+                raise FencedLeaderEpoch(
+                    f"{found.topic_partition} is at leader epoch {found.leader_epoch}, not {current_leader_epoch}"
+                )
+            raise UnknownLeaderEpoch(
+                f"{found.topic_partition} is only at leader epoch {found.leader_epoch}, not {current_leader_epoch}"
+            )
+        return found
+
+    def for_produce(self, topic: str | UUID, partition: int, acks: int, client_id: str | None) -> Partition:
+        """The partition, if this client may append to it with these acks now."""
+        found = self._led.get((topic, partition)) or self.leader(topic, partition)
+        if acks == ALL_IN_SYNC and len(found.isr) < found.log.config.min_insync_replicas:
+            raise ApiError(
+                ErrorCode.NOT_ENOUGH_REPLICAS,
+                f"{found.topic_partition} has {len(found.isr)} in-sync replicas; "
+                f"min.insync.replicas is {found.log.config.min_insync_replicas}",
+            )
+        if found.topic_partition.topic in INTERNAL_TOPICS and client_id != ADMIN_CLIENT_ID:
+            raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"clients may not produce to the internal topic {topic}")
+        return found
+
+    # -- the broker's own appends and reads (coordinators) -----------------------------------------------------------
+
+    async def append_committed(self, topic: str, partition: int, records: bytearray) -> "AppendInfo":
+        """Append the broker's own batches and return once they are committed.
+
+        Raises NotLeader, KafkaStorageError, and whatever the log refuses.
+        """
+        try:
+            found = self.leader(topic, partition)
+        except UnknownTopicOrPartition as error:
+            raise NotLeader(str(error)) from error
+        info = found.append(memoryview(records))
+        end = info.last_offset + 1
+        if found.high_watermark < end:
+            waiter = FutureCommit(self._loop)
+            found.when_committed(end, 0, waiter)
+            await waiter.future
+        return info
+
+    async def read_all(self, topic: str, partition: int) -> "AsyncIterator[Buffer]":
+        """The committed batches from the log's start on, in chunks of whole batches."""
+        source = self.leader(topic, partition).log
+        offset = source.log_start_offset
+        while offset < source.high_watermark:
+            result = await self._loop.run_in_executor(
+                self.cold_readers,
+                lambda at=offset: source.read_blocking(
+                    at, READ_CHUNK_BYTES, upper_bound=source.high_watermark, min_one_message=True
+                ),
+            )
+            if not len(result.data):
+                return
+            yield result.data
+            offset = result.next_offset
+
+    # -- flushing and waking -----------------------------------------------------------------------------------------
+
+    def _mark_dirty(self, partition: Partition) -> None:
+        self._flushers[partition.log.directory.parent].mark(partition)
+
+    def _wake(self, waiting: set[DelayedFetch]) -> None:
+        """Wake each waiting fetch once, after everything that this turn commits."""
+        if not self._woken:
+            self._loop.call_soon(self._wake_fetches)
+        for fetch in waiting:
+            if not fetch.woken:
+                fetch.woken = True
+                self._woken.append(fetch)
+
+    def _wake_fetches(self) -> None:
+        woken, self._woken = self._woken, []
+        for fetch in woken:
+            fetch.wake()

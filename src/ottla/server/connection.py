@@ -226,7 +226,7 @@ class Connection:
         slot = ReplySlot(self)
         self._slots.append(slot)
         self._handle_frame(frame, self, slot)
-        if len(self._slots) >= MAX_IN_FLIGHT and self._reading:
+        if len(self._slots) >= MAX_IN_FLIGHT:
             self._pause_reading()
 
     # -- writing ---------------------------------------------------------------------------------------------------
@@ -243,6 +243,8 @@ class Connection:
                 self._unsent_bytes += len(buffer)
         if not self._writing:
             self._send()
+        elif self._unsent_bytes > MAX_UNSENT_BYTES:
+            self._pause_reading()
 
     def _send(self) -> None:
         out = self._out
@@ -271,16 +273,16 @@ class Connection:
         elif self._writing:
             self._writing = False
             self._loop.remove_writer(self._fd)
-        if self._reading:
-            if self._unsent_bytes > MAX_UNSENT_BYTES:
-                self._pause_reading()
-        elif self._unsent_bytes <= MAX_UNSENT_BYTES and len(self._slots) < MAX_IN_FLIGHT:
+        if self._unsent_bytes > MAX_UNSENT_BYTES:
+            self._pause_reading()
+        elif not self._reading and self._unsent_bytes <= MAX_UNSENT_BYTES and len(self._slots) < MAX_IN_FLIGHT:
             self._reading = True
             self._loop.add_reader(self._fd, self._on_readable)
 
     def _pause_reading(self) -> None:
-        self._reading = False
-        self._loop.remove_reader(self._fd)
+        if self._reading:
+            self._reading = False
+            self._loop.remove_reader(self._fd)
 
     # -- the end ---------------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""From a frame to a handler and back: header, version, decoding, the answer's encoding, and what happens when any fails.
+"""From a frame to a handler and back: header, version, decoding, the answer's encoding, and what if any of it fails.
 
 Bad input never reaches a handler: an unknown API or version, or bytes that do not parse, close the connection with one
 log line, as genuine Kafka does. Only ApiVersions is answered in any version.
@@ -7,14 +7,15 @@ log line, as genuine Kafka does. Only ApiVersions is answered in any version.
 import asyncio
 import logging
 from collections.abc import Coroutine
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from ottla.errors import ErrorCode, OttlaError
-from ottla.protocol.api import ApiKey, request_class
+from ottla.protocol.api import ApiKey, request_class, response_class
 from ottla.protocol.compiled import decode
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.framing import decode_request_header, encode_response
-from ottla.protocol.schema import Message
+from ottla.protocol.primitives import STRING, Buffer
+from ottla.protocol.schema import NEVER, Array, Field, Message, fields_of
 from ottla.server.connection import BadFrame, Connection, ReplySlot
 from ottla.server.context import Deferred, RequestContext, Services
 from ottla.server.routing import ROUTES, Route, handler_of
@@ -25,11 +26,11 @@ ANONYMOUS: Final = "User:ANONYMOUS"
 
 
 class Dispatcher:
-    """Calls the handler of each frame. Coroutines become tasks of the broker's group; the rest is answered in place."""
+    """Calls the handler of each frame. Coroutines become tasks, which `close` ends; the rest is answered in place."""
 
-    def __init__(self, services: Services, tasks: asyncio.TaskGroup) -> None:
+    def __init__(self, services: Services) -> None:
         self._services = services
-        self._tasks = tasks
+        self._tasks: set[asyncio.Task[None]] = set()
         self._routes: dict[int, Route] = {int(key): route for key, route in ROUTES.items()}
 
     def __call__(self, frame: memoryview, connection: Connection, slot: ReplySlot) -> None:
@@ -47,7 +48,7 @@ class Dispatcher:
                     f"{route.api_key.name} version {version} is not served here "
                     f"(versions {route.min_version} to {route.max_version} are)"
                 )
-            request = decode(request_class(route.api_key), frame[body:], version)
+            request = decode(request_class(route.api_key), frame, version, body)
         except ProtocolError as error:
             raise BadFrame(f"a request that does not parse: {error}") from error
         context = RequestContext(
@@ -71,15 +72,23 @@ class Dispatcher:
             self._answer_failure(error, context, connection, slot)
             return
         if isinstance(answer, Message):
-            slot.fill(encode_response(answer, version, header.correlation_id))
+            slot.fill(_encode(answer, version, header.correlation_id))
         elif isinstance(answer, Deferred):
             correlation_id = header.correlation_id
-            answer.deliver_to(lambda response: slot.fill(encode_response(response, version, correlation_id)))
+            answer.deliver_to(lambda response: slot.fill(_encode(response, version, correlation_id)))
         elif answer is None:
             slot.fill(())
         else:
             assert isinstance(answer, Coroutine)
-            self._tasks.create_task(self._answer_later(answer, context, connection, slot))
+            task = self._services.loop.create_task(self._answer_later(answer, context, connection, slot))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def close(self) -> None:
+        """Cancel the requests under way (their connections are closed by now) and wait until they have ended."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _answer_later(
         self,
@@ -90,9 +99,7 @@ class Dispatcher:
     ) -> None:
         try:
             response = await answer
-            slot.fill(
-                () if response is None else encode_response(response, context.api_version, context.correlation_id)
-            )
+            slot.fill(() if response is None else _encode(response, context.api_version, context.correlation_id))
         except Exception as error:
             self._answer_failure(error, context, connection, slot)
 
@@ -102,32 +109,49 @@ class Dispatcher:
         """A handler failed as a whole: say so where the response has room for it, close the connection where not."""
         code = error.code if isinstance(error, OttlaError) else ErrorCode.UNKNOWN_SERVER_ERROR
         if code is ErrorCode.UNKNOWN_SERVER_ERROR:
-            log.error("%s v%d from %s failed", context.api_key.name, context.api_version, connection.describe(), exc_info=error)
+            log.error(
+                "%s v%d from %s failed",
+                context.api_key.name,
+                context.api_version,
+                connection.describe(),
+                exc_info=error,
+            )
         response = failure_response(context.api_key, context.api_version, code, str(error))
         if response is None:
             connection.close()
         else:
-            slot.fill(encode_response(response, context.api_version, context.correlation_id))
+            slot.fill(_encode(response, context.api_version, context.correlation_id))
 
     def _answer_unknown_api_versions(self, correlation_id: int, slot: ReplySlot) -> None:
         from ottla.server.handlers.api_versions import supported
 
-        slot.fill(encode_response(supported(ErrorCode.UNSUPPORTED_VERSION), 0, correlation_id))
+        slot.fill(_encode(supported(ErrorCode.UNSUPPORTED_VERSION), 0, correlation_id))
 
 
 def failure_response(api_key: ApiKey, version: int, code: ErrorCode, message: str) -> Message | None:
     """A response that carries nothing but the error; None for an API whose response has no error of its own."""
-    from ottla.protocol.api import response_class
-    from ottla.protocol.schema import field_names, fields_of
 
     response = response_class(api_key)
-    names = field_names(response)
-    if "error_code" not in names:
+    fields = fields_of(response)
+    if not any(field.name == "error_code" and field.in_version(version) for field in fields):
         return None
-    first = next(field.first for field in fields_of(response) if field.name == "error_code")
-    if version < first:
-        return None
-    values: dict[str, Any] = {"error_code": code}
-    if "error_message" in names:
+    values = {field.name: _nothing(field) for field in fields}
+    values["error_code"] = code
+    if "error_message" in values:
         values["error_message"] = message
     return response(**values)
+
+
+def _nothing(field: Field) -> Any:
+    if field.has_default:
+        return field.make_default()
+    if field.nullable_since != NEVER:
+        return None
+    if isinstance(field.type, Array):
+        return []
+    return "" if field.type is STRING else 0
+
+
+def _encode(response: Message, version: int, correlation_id: int) -> list[Buffer]:
+    # Handlers put plain buffers into records fields, never the opaque pieces the encoder would let through.
+    return cast("list[Buffer]", encode_response(response, version, correlation_id))

@@ -8,6 +8,7 @@ import re
 from typing import Final
 
 from ottla.errors import ErrorCode
+from ottla.protocol.api import ApiKey
 from ottla.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from ottla.server.context import RequestContext
 from ottla.server.routing import ROUTES
@@ -22,7 +23,7 @@ def handle(request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsR
         SOFTWARE_PATTERN.fullmatch(request.client_software_name)
         and SOFTWARE_PATTERN.fullmatch(request.client_software_version)
     ):
-        return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+        return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
     return supported(ErrorCode.NONE)
 
 
@@ -31,7 +32,13 @@ def supported(error: ErrorCode) -> ApiVersionsResponse:
     return ApiVersionsResponse(
         error_code=error,
         api_keys=[
-            ApiVersion(api_key=route.api_key, min_version=route.min_version, max_version=route.max_version)
+            ApiVersion(
+                api_key=route.api_key,
+                # librdkafka takes what it may compress with from the advertised minimum, which must therefore stay 0
+                # (KAFKA-18659); genuine Kafka 4 does the same and refuses those versions when used.
+                min_version=0 if route.api_key is ApiKey.PRODUCE else route.min_version,
+                max_version=route.max_version,
+            )
             for route in ROUTES.values()
         ],
     )

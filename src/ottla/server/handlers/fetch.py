@@ -38,7 +38,7 @@ def handle(request: FetchRequest, context: RequestContext) -> "FetchResponse | D
     services = context.broker
     opened = services.fetch_sessions.open(request, context.api_version, services.loop.time())
     if isinstance(opened, ErrorCode):
-        return FetchResponse(error_code=opened)
+        return FetchResponse(error_code=opened, responses=[])
     session, incremental = opened
     return _Fetch(request, context, session, incremental).start()
 
@@ -84,9 +84,9 @@ class _Fetch:
 
     def _retry(self, last: bool) -> bool:
         min_bytes = self._request.min_bytes
-        if not last and min_bytes > 1 and self._appended() - self._appended_when_parked < min_bytes:
-            if all(partition.leading for partition in self._parked):
-                return False
+        too_little = min_bytes > 1 and self._appended() - self._appended_when_parked < min_bytes
+        if too_little and not last and all(partition.leading for partition in self._parked):
+            return False
         attempt = _Attempt(self._request, self._context, self._session, self._incremental)
         if attempt.cold:
             self._read_cold(attempt)
@@ -111,7 +111,16 @@ class _Fetch:
 class _Attempt:
     """One pass over the session's partitions, and the response made of it."""
 
-    __slots__ = ("_committed_only", "_found", "_incremental", "_session", "cold", "must_answer", "partitions", "total_bytes")
+    __slots__ = (
+        "_committed_only",
+        "_found",
+        "_incremental",
+        "_session",
+        "cold",
+        "must_answer",
+        "partitions",
+        "total_bytes",
+    )
 
     def __init__(
         self, request: FetchRequest, context: RequestContext, session: FetchSession, incremental: bool
@@ -152,9 +161,7 @@ class _Attempt:
             self._answer(target, source, high_watermark)
             return 0
         max_bytes = min(target.partition_max_bytes, room)
-        result = source.read(
-            Offset(offset), max_bytes, upper_bound=bound, min_one_message=self.total_bytes == 0
-        )
+        result = source.read(Offset(offset), max_bytes, upper_bound=bound, min_one_message=self.total_bytes == 0)
         data = self._answer(target, source, high_watermark)
         if result is None:
             self.cold.append((source, target, data, max_bytes, bound))
@@ -232,6 +239,4 @@ class _Attempt:
             topic.partitions.append(data)
         if self.total_bytes and session.session_id:
             session.served([target for target, data in self._found if data.records])
-        return FetchResponse(
-            error_code=ErrorCode.NONE, session_id=session.session_id, responses=list(topics.values())
-        )
+        return FetchResponse(error_code=ErrorCode.NONE, session_id=session.session_id, responses=list(topics.values()))

@@ -7,7 +7,7 @@ Special times: -1 latest (last stable offset under read_committed), -2 earliest,
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from ottla.errors import ErrorCode, OttlaError
+from ottla.errors import ApiError, ErrorCode, OttlaError
 from ottla.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -48,7 +48,7 @@ def handle(request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsR
                     partition = context.broker.replicas.for_fetch(
                         topic.name, wanted.partition_index, wanted.current_leader_epoch
                     )
-                    answer.timestamp, answer.offset, answer.leader_epoch = _find(request, wanted, partition, context)
+                    answer.timestamp, answer.offset, answer.leader_epoch = _find(request, wanted, partition)
             except OttlaError as error:
                 answer.error_code = error.code
             answers.append(answer)
@@ -56,9 +56,7 @@ def handle(request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsR
     return ListOffsetsResponse(topics=topics)
 
 
-def _find(
-    request: ListOffsetsRequest, wanted: ListOffsetsPartition, partition: "Partition", context: RequestContext
-) -> Found:
+def _find(request: ListOffsetsRequest, wanted: ListOffsetsPartition, partition: "Partition") -> Found:
     log = partition.log
     bound = log.last_stable_offset if request.isolation_level == READ_COMMITTED else log.high_watermark
     timestamp = wanted.timestamp
@@ -73,7 +71,7 @@ def _find(
     elif timestamp >= 0:
         found = log.offset_for_timestamp(timestamp)
     else:
-        raise_unsupported(timestamp, context)
+        raise ApiError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {timestamp} has no meaning in ListOffsets")
     if found is None or found.offset >= bound:
         return NOTHING
     return found.timestamp_ms, found.offset, found.leader_epoch

@@ -1,0 +1,226 @@
+"""The connection over a real socket pair: framing however the bytes are cut, order of replies, back-pressure."""
+
+import asyncio
+import random
+import socket
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from ottla.server.connection import FIRST_FRAME_BUFFER_BYTES, MAX_IN_FLIGHT, BadFrame, Connection, ReplySlot
+
+MAX_FRAME_BYTES = 8 << 20
+
+
+def framed(body: bytes) -> bytes:
+    return struct.pack(">i", len(body)) + body
+
+
+class Peer:
+    """The client's end, and the frames that the server's end was handed."""
+
+    def __init__(self) -> None:
+        self.frames: list[bytes] = []
+        self.slots: list[ReplySlot] = []
+        self.on_frame: Callable[[bytes, ReplySlot], None] = lambda body, slot: slot.fill([framed(body)])
+        self.sock, self.server_sock = socket.socketpair()
+        self.closed = False
+
+    def handle(self, frame: memoryview, connection: Connection, slot: ReplySlot) -> None:
+        body = bytes(frame)
+        self.frames.append(body)
+        self.slots.append(slot)
+        self.on_frame(body, slot)
+
+
+@contextmanager
+def connected() -> Iterator[tuple[Peer, Connection, asyncio.AbstractEventLoop]]:
+    loop = asyncio.new_event_loop()
+    listening = socket.create_server(("127.0.0.1", 0))
+    peer = Peer()
+    peer.sock.close()
+    peer.server_sock.close()
+    peer.sock = socket.create_connection(listening.getsockname())
+    peer.server_sock, _ = listening.accept()
+    peer.sock.setblocking(False)
+    peer.server_sock.setblocking(False)
+
+    def note_closed(_: Connection) -> None:
+        peer.closed = True
+
+    connection = Connection(
+        peer.server_sock,
+        loop=loop,
+        scratch=memoryview(bytearray(64 * 1024)),
+        handle_frame=peer.handle,
+        max_frame_bytes=MAX_FRAME_BYTES,
+        listener="PLAINTEXT",
+        connection_id=1,
+        closed=note_closed,
+    )
+    try:
+        yield peer, connection, loop
+    finally:
+        connection.close()
+        peer.sock.close()
+        listening.close()
+        loop.close()
+
+
+async def read_frames(loop: asyncio.AbstractEventLoop, sock: socket.socket, count: int) -> list[bytes]:
+    data = b""
+    frames: list[bytes] = []
+    while len(frames) < count:
+        chunk = await loop.sock_recv(sock, 1 << 20)
+        assert chunk, f"closed after {len(frames)} of {count} replies"
+        data += chunk
+        while len(data) >= 4 and len(data) >= 4 + int.from_bytes(data[:4], "big"):
+            size = int.from_bytes(data[:4], "big")
+            frames.append(data[4 : 4 + size])
+            data = data[4 + size :]
+    return frames
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_frames_arrive_whole_however_they_are_cut(seed: int) -> None:
+    rng = random.Random(seed)
+    sizes = [
+        rng.choice([1, 2, 3, 100, 4096, 70_000, 300_000, FIRST_FRAME_BUFFER_BYTES + 5, 3 << 20]) for _ in range(12)
+    ]
+    bodies = [rng.randbytes(size) for size in sizes]
+    stream = b"".join(framed(body) for body in bodies)
+
+    async def scenario(peer: Peer, loop: asyncio.AbstractEventLoop) -> list[bytes]:
+        async def send() -> None:
+            position = 0
+            while position < len(stream):
+                cut = position + rng.choice([1, 2, 3, 5, 1000, 65_536, 65_540, 1 << 20])
+                await loop.sock_sendall(peer.sock, stream[position:cut])
+                position = cut
+                await asyncio.sleep(0)
+
+        sending = loop.create_task(send())
+        replies = await read_frames(loop, peer.sock, len(bodies))
+        await sending
+        return replies
+
+    with connected() as (peer, _, loop):
+        replies = loop.run_until_complete(asyncio.wait_for(scenario(peer, loop), 30))
+        assert peer.frames == bodies
+        assert replies == bodies
+
+
+def test_replies_leave_in_the_order_of_the_requests() -> None:
+    async def scenario(peer: Peer, loop: asyncio.AbstractEventLoop) -> list[bytes]:
+        peer.on_frame = lambda body, slot: None
+        await loop.sock_sendall(peer.sock, b"".join(framed(bytes([n])) for n in range(5)))
+        while len(peer.slots) < 5:
+            await asyncio.sleep(0)
+        for n in (3, 1, 4, 0, 2):
+            peer.slots[n].fill([framed(peer.frames[n])])
+        return await read_frames(loop, peer.sock, 5)
+
+    with connected() as (peer, _, loop):
+        assert loop.run_until_complete(asyncio.wait_for(scenario(peer, loop), 10)) == [bytes([n]) for n in range(5)]
+
+
+def test_a_request_without_an_answer_does_not_hold_back_the_next() -> None:
+    async def scenario(peer: Peer, loop: asyncio.AbstractEventLoop) -> list[bytes]:
+        peer.on_frame = lambda body, slot: slot.fill(() if body == b"mute" else [framed(body)])
+        await loop.sock_sendall(peer.sock, framed(b"mute") + framed(b"loud"))
+        return await read_frames(loop, peer.sock, 1)
+
+    with connected() as (peer, _, loop):
+        assert loop.run_until_complete(asyncio.wait_for(scenario(peer, loop), 10)) == [b"loud"]
+
+
+@pytest.mark.parametrize("prefix", [0, -1, MAX_FRAME_BYTES + 1, 2**31 - 1])
+def test_a_lying_length_closes_the_connection(prefix: int) -> None:
+    async def scenario(peer: Peer, loop: asyncio.AbstractEventLoop) -> bytes:
+        await loop.sock_sendall(peer.sock, struct.pack(">i", prefix) + b"rest")
+        try:
+            return await loop.sock_recv(peer.sock, 10)
+        except ConnectionResetError:
+            return b""
+
+    with connected() as (peer, _, loop):
+        assert loop.run_until_complete(asyncio.wait_for(scenario(peer, loop), 10)) == b""
+        assert peer.closed
+        assert peer.frames == []
+
+
+def test_memory_grows_with_what_arrives_not_with_what_is_announced() -> None:
+    async def scenario(peer: Peer, connection: Connection, loop: asyncio.AbstractEventLoop) -> None:
+        await loop.sock_sendall(peer.sock, struct.pack(">i", MAX_FRAME_BYTES) + b"x" * 1000)
+        while connection._frame is None:
+            await asyncio.sleep(0)
+
+    with connected() as (peer, connection, loop):
+        loop.run_until_complete(asyncio.wait_for(scenario(peer, connection, loop), 10))
+        assert connection._frame is not None
+        assert len(connection._frame) <= FIRST_FRAME_BUFFER_BYTES
+
+
+def test_a_client_that_does_not_read_is_not_read_either() -> None:
+    async def scenario(peer: Peer, connection: Connection, loop: asyncio.AbstractEventLoop) -> tuple[int, int]:
+        reply = framed(b"r" * (1 << 20))
+        peer.on_frame = lambda body, slot: slot.fill([reply])
+
+        async def send() -> None:
+            for _ in range(200):
+                await loop.sock_sendall(peer.sock, framed(b"x" * 10_000))
+
+        sending = loop.create_task(send())
+        await asyncio.sleep(0.3)
+        handled_while_stuck = len(peer.frames)
+        await read_frames(loop, peer.sock, 200)
+        await sending
+        return handled_while_stuck, len(peer.frames)
+
+    with connected() as (peer, connection, loop):
+        stuck, total = loop.run_until_complete(asyncio.wait_for(scenario(peer, connection, loop), 30))
+        assert stuck < 50
+        assert total == 200
+
+
+def test_too_many_requests_in_flight_pause_reading_until_some_are_answered() -> None:
+    async def scenario(peer: Peer, loop: asyncio.AbstractEventLoop) -> int:
+        peer.on_frame = lambda body, slot: None
+        count = 3 * MAX_IN_FLIGHT
+
+        async def send() -> None:
+            for n in range(count):
+                await loop.sock_sendall(peer.sock, framed(n.to_bytes(4, "big") + b"x" * 2000))
+
+        sending = loop.create_task(send())
+        await asyncio.sleep(0.3)
+        stuck = len(peer.slots)
+        answered = 0
+        while answered < count:
+            while answered < len(peer.slots):
+                peer.slots[answered].fill([framed(b"ok")])
+                answered += 1
+            await asyncio.sleep(0)
+        await sending
+        return stuck
+
+    with connected() as (peer, _, loop):
+        assert loop.run_until_complete(asyncio.wait_for(scenario(peer, loop), 30)) < 2 * MAX_IN_FLIGHT
+
+
+def test_a_bad_frame_closes_only_this_connection_and_drops_what_was_parked() -> None:
+    async def scenario(peer: Peer, loop: asyncio.AbstractEventLoop) -> bytes:
+        def on_frame(body: bytes, slot: ReplySlot) -> None:
+            if body == b"bad":
+                raise BadFrame("no client says this")
+
+        peer.on_frame = on_frame
+        await loop.sock_sendall(peer.sock, framed(b"parked") + framed(b"bad") + framed(b"after"))
+        return await loop.sock_recv(peer.sock, 10)
+
+    with connected() as (peer, _, loop):
+        assert loop.run_until_complete(asyncio.wait_for(scenario(peer, loop), 10)) == b""
+        assert peer.frames == [b"parked", b"bad"]
+        peer.slots[0].fill([framed(b"late")])  # a parked answer that comes after the end is dropped
