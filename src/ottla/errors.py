@@ -282,6 +282,22 @@ class UnknownProducerId(OttlaError):
     code = ErrorCode.UNKNOWN_PRODUCER_ID
 
 
+class InvalidTxnState(OttlaError):
+    code = ErrorCode.INVALID_TXN_STATE
+
+
+class TransactionCoordinatorFenced(OttlaError):
+    code = ErrorCode.TRANSACTION_COORDINATOR_FENCED
+
+
+class UnsupportedCompressionType(OttlaError):
+    code = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+
+
+class InconsistentTopicId(OttlaError):
+    code = ErrorCode.INCONSISTENT_TOPIC_ID
+
+
 class KafkaStorageError(OttlaError):
     """A log directory cannot be written or read just now (disk full, I/O error, taken offline)."""
 
