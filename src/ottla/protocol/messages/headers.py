@@ -2,7 +2,7 @@
 
 A request says which API in which version follows; the answer repeats nothing but the correlation id. Version 2 of the
 request header and version 1 of the response header are the flexible ones (KIP-482); `ottla.protocol.api` knows which
-goes with which message. The client id keeps its two-byte length for ever, so that a broker can read it without
+goes with which message. Version 0 of the request header belongs to the oldest ControlledShutdown alone. The client id keeps its two-byte length for ever, so that a broker can read it without
 knowing the version. `ottla.protocol.framing` reads and writes headers without these classes.
 """
 
@@ -12,12 +12,12 @@ from ottla.protocol.primitives import Int16, Int32
 from ottla.protocol.schema import Message, message, since
 
 
-@message(versions=(1, 2), flexible=2)
+@message(versions=(0, 2), flexible=2)
 class RequestHeader(Message):
     request_api_key: Int16
     request_api_version: Int16
     correlation_id: Int32
-    client_id: str | None = since(compact=False)
+    client_id: str | None = since(1, default="", ignorable=True, compact=False)
 
 
 @message(versions=(0, 1), flexible=1)

@@ -1,0 +1,64 @@
+"""ConsumerGroupDescribe: state, epochs and members of groups of the new protocol (KIP-848).
+
+1  whether a member speaks the classic protocol (KIP-1099)
+"""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from ottla.protocol.api import ApiKey
+from ottla.protocol.primitives import Int8, Int16, Int32
+from ottla.protocol.schema import Message, Struct, message, since, struct
+
+
+@message(ApiKey.CONSUMER_GROUP_DESCRIBE, versions=(0, 1), flexible=0)
+class ConsumerGroupDescribeRequest(Message):
+    group_ids: list[str]
+    include_authorized_operations: bool
+
+
+@message(ApiKey.CONSUMER_GROUP_DESCRIBE, versions=(0, 1), flexible=0)
+class ConsumerGroupDescribeResponse(Message):
+    throttle_time_ms: Int32 = 0
+    groups: list[DescribedGroup]
+
+
+@struct
+class DescribedGroup(Struct):
+    error_code: Int16 = 0
+    error_message: str | None = None
+    group_id: str
+    group_state: str
+    group_epoch: Int32
+    assignment_epoch: Int32
+    assignor_name: str
+    members: list[Member]
+    authorized_operations: Int32 = -0x8000_0000
+
+
+@struct
+class Member(Struct):
+    member_id: str
+    instance_id: str | None = None
+    rack_id: str | None = None
+    member_epoch: Int32
+    client_id: str
+    client_host: str
+    subscribed_topic_names: list[str]
+    subscribed_topic_regex: str | None = None
+    assignment: Assignment
+    target_assignment: Assignment
+    member_type: Int8 = since(1, default=-1, ignorable=True)
+
+
+@struct
+class Assignment(Struct):
+    topic_partitions: list[TopicPartitions]
+
+
+@struct
+class TopicPartitions(Struct):
+    topic_id: UUID
+    topic_name: str
+    partitions: list[Int32]

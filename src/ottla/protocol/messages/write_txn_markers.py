@@ -1,0 +1,50 @@
+"""WriteTxnMarkers: the transaction coordinator has brokers write the end of transactions (KIP-98). Flexible."""
+
+from __future__ import annotations
+
+from ottla.protocol.api import ApiKey
+from ottla.protocol.primitives import Int16, Int32, Int64
+from ottla.protocol.schema import Message, Struct, message, struct
+
+
+@message(ApiKey.WRITE_TXN_MARKERS, versions=(1, 1), flexible=1)
+class WriteTxnMarkersRequest(Message):
+    markers: list[WritableTxnMarker]
+
+
+@struct
+class WritableTxnMarker(Struct):
+    producer_id: Int64
+    producer_epoch: Int16
+    transaction_result: bool
+    topics: list[WritableTxnMarkerTopic]
+    coordinator_epoch: Int32
+
+
+@struct
+class WritableTxnMarkerTopic(Struct):
+    name: str
+    partition_indexes: list[Int32]
+
+
+@message(ApiKey.WRITE_TXN_MARKERS, versions=(1, 1), flexible=1)
+class WriteTxnMarkersResponse(Message):
+    markers: list[WritableTxnMarkerResult]
+
+
+@struct
+class WritableTxnMarkerResult(Struct):
+    producer_id: Int64
+    topics: list[WritableTxnMarkerTopicResult]
+
+
+@struct
+class WritableTxnMarkerTopicResult(Struct):
+    name: str
+    partitions: list[WritableTxnMarkerPartitionResult]
+
+
+@struct
+class WritableTxnMarkerPartitionResult(Struct):
+    partition_index: Int32
+    error_code: Int16 = 0
