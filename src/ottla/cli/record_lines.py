@@ -44,7 +44,7 @@ class OutgoingRecord:
     timestamp_ms: int = BROKER_TIME
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class IncomingRecord:
     """One record that was consumed; `timestamp_ms` is None for records without one."""
 
