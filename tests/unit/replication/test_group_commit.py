@@ -1,0 +1,151 @@
+"""The group commit with real threads and slow, failing or counting disks."""
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from ottla.replication.group_commit import GroupCommit
+
+
+class Ticket:
+    def __init__(self, partition: "FakePartition", end: int) -> None:
+        self.partition = partition
+        self.end = end
+
+    def sync(self) -> None:
+        assert threading.current_thread() is not threading.main_thread()
+        self.partition.gate.wait(10)
+        if self.partition.error is not None:
+            raise self.partition.error
+        self.partition.syncs += 1
+
+
+class FakePartition:
+    def __init__(self) -> None:
+        self.end = 0
+        self.synced = 0
+        self.syncs = 0
+        self.failed: OSError | None = None
+        self.error: OSError | None = None
+        self.gate = threading.Event()
+        self.gate.set()
+
+    def prepare_flush(self) -> Ticket | None:
+        return Ticket(self, self.end) if self.end > self.synced else None
+
+    def flushed(self, ticket: Ticket) -> None:
+        self.synced = ticket.end
+
+    def flush_failed(self, ticket: Ticket, error: OSError) -> None:
+        self.failed = error
+
+
+def run(scenario: Callable[[GroupCommit, list[int]], Awaitable[None]]) -> int:
+    """Run the scenario with a flusher; returns the number of finished rounds."""
+    rounds: list[int] = []
+
+    async def main() -> None:
+        flusher = GroupCommit("disk", asyncio.get_running_loop(), lambda: rounds.append(1))
+        flusher.start()
+        try:
+            await asyncio.wait_for(scenario(flusher, rounds), 10)
+        finally:
+            flusher.close()
+
+    asyncio.run(main())
+    return len(rounds)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    while not condition():
+        await asyncio.sleep(0.001)
+
+
+def test_the_appends_of_one_turn_share_one_sync() -> None:
+    partition = FakePartition()
+
+    async def scenario(flusher: GroupCommit, rounds: list[int]) -> None:
+        for _ in range(5):
+            partition.end += 1
+            flusher.mark(partition)
+        await until(lambda: partition.synced == 5)
+
+    assert run(scenario) == 1
+    assert partition.syncs == 1
+
+
+def test_what_comes_while_the_disk_is_busy_waits_for_the_next_round_together() -> None:
+    slow, other = FakePartition(), FakePartition()
+    slow.gate.clear()
+
+    async def scenario(flusher: GroupCommit, rounds: list[int]) -> None:
+        slow.end = 1
+        flusher.mark(slow)
+        await asyncio.sleep(0.02)
+        for end in range(2, 50):
+            slow.end = other.end = end
+            flusher.mark(slow)
+            flusher.mark(other)
+            await asyncio.sleep(0)
+        assert slow.synced == 0
+        slow.gate.set()
+        await until(lambda: slow.synced == 49 and other.synced == 49)
+
+    assert run(scenario) == 2
+    assert (slow.syncs, other.syncs) == (2, 1)
+
+
+def test_nothing_is_called_synced_that_was_appended_after_the_round_began() -> None:
+    partition = FakePartition()
+    partition.gate.clear()
+
+    async def scenario(flusher: GroupCommit, rounds: list[int]) -> None:
+        partition.end = 1
+        flusher.mark(partition)
+        await asyncio.sleep(0.02)
+        partition.end = 2  # appended, but nobody marked it
+        partition.gate.set()
+        await until(lambda: bool(rounds))
+        assert partition.synced == 1
+
+    run(scenario)
+
+
+def test_a_failed_sync_reaches_its_partition_and_no_other() -> None:
+    broken, sound = FakePartition(), FakePartition()
+    broken.error = OSError(5, "Input/output error")
+
+    async def scenario(flusher: GroupCommit, rounds: list[int]) -> None:
+        broken.end = sound.end = 1
+        flusher.mark(broken)
+        flusher.mark(sound)
+        await until(lambda: bool(rounds))
+
+    run(scenario)
+    assert broken.failed is broken.error
+    assert (broken.synced, sound.synced) == (0, 1)
+
+
+def test_a_forgotten_partition_is_not_synced() -> None:
+    gone = FakePartition()
+
+    async def scenario(flusher: GroupCommit, rounds: list[int]) -> None:
+        gone.end = 1
+        flusher.mark(gone)
+        flusher.forget(gone)
+        await asyncio.sleep(0.02)
+
+    run(scenario)
+    assert gone.syncs == 0
+
+
+@pytest.mark.parametrize("started", [True, False])
+def test_closing_never_hangs(started: bool) -> None:
+    loop = asyncio.new_event_loop()
+    flusher = GroupCommit("disk", loop, lambda: None)
+    if started:
+        flusher.start()
+    flusher.close()
+    loop.close()
