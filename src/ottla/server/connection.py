@@ -22,7 +22,7 @@ Buffer = bytes | bytearray | memoryview
 log = logging.getLogger(__name__)
 
 SCRATCH_BYTES: Final = 256 * 1024
-FIRST_FRAME_BUFFER_BYTES: Final = 1 << 20
+FIRST_FRAME_BUFFER_BYTES: Final = 128 * 1024
 MAX_UNSENT_BYTES: Final = 1 << 20
 MAX_IN_FLIGHT: Final = 256
 MAX_BUFFERS_PER_SEND: Final = 512  # IOV_MAX is 1024 on Linux
