@@ -14,7 +14,7 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Concatenate, Final, NamedTuple, ParamSpec, TypeVar
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 import click
 from confluent_kafka import Consumer, IsolationLevel, KafkaException, Producer, TopicPartition
@@ -23,6 +23,7 @@ from confluent_kafka.admin import AdminClient, ClusterMetadata, OffsetSpec, Topi
 from ottla.cli import suggest
 from ottla.cli.exits import CommandFailed
 from ottla.cli.failures import explain
+from ottla.cli.partition import Partition
 from ottla.cli.properties import PropertiesProblem, client_properties, read_properties
 
 DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092"
@@ -35,16 +36,6 @@ REACH_TIMEOUT_S: Final = 4.0
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
-
-
-class Partition(NamedTuple):
-    """One partition of one topic."""
-
-    topic: str
-    partition: int
-
-    def __str__(self) -> str:
-        return f"{self.topic}-{self.partition}"
 
 
 class ClientLog(logging.Handler):

@@ -12,9 +12,10 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from ottla.cli import exits
-from ottla.cli.client import Connection, Partition, connection_options, known_topics, offset_ranges, partitions_of
+from ottla.cli.client import Connection, connection_options, known_topics, offset_ranges, partitions_of
 from ottla.cli.exits import CommandFailed
 from ottla.cli.output import complain, note, on_terminal, plural, progress_wanted
+from ottla.cli.partition import Partition
 from ottla.cli.progress import Progress
 from ottla.cli.reading import BrokersGone, EndOfLog, read_batches, store_positions
 from ottla.cli.record_lines import IncomingRecord, TextOutput, for_terminal, to_json, unescape

@@ -7,10 +7,11 @@ from typing import Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from ottla.cli.client import Partition, client_log
+from ottla.cli.client import client_log
 from ottla.cli.exits import CommandFailed
 from ottla.cli.failures import error_name, explain
 from ottla.cli.output import note
+from ottla.cli.partition import Partition
 from ottla.cli.record_lines import IncomingRecord
 
 BATCH_RECORDS: Final = 1000

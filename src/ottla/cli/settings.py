@@ -83,10 +83,10 @@ def alter_settings(
         ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET) for key, value in assignments.items()
     ]
     changes += [ConfigEntry(key, None, incremental_operation=AlterConfigOpType.DELETE) for key in unset]
-    known = describe_settings(connection, admin, kind, name) if name else {}
+    known = describe_settings(connection, admin, kind, name)
     for change in changes:
         # A broker's refusal of an unknown name suggests nothing; what it describes are the names it knows.
-        if known and change.name not in known:
+        if change.name not in known:
             hint = suggest.did_you_mean(change.name, known)
             raise CommandFailed(f"{kind.name.lower()} setting {change.name!r} does not exist{hint}")
     resource = ConfigResource(kind, name, incremental_configs=changes)

@@ -7,9 +7,10 @@ from typing import Final
 import click
 from confluent_kafka.admin import AdminClient
 
-from ottla.cli.client import Connection, Partition, offsets_at
+from ottla.cli.client import Connection, offsets_at
 from ottla.cli.exits import CommandFailed
 from ottla.cli.output import note
+from ottla.cli.partition import Partition
 
 BEGINNING: Final = "beginning"
 END: Final = "end"

@@ -13,7 +13,6 @@ from ottla.cli import exits
 from ottla.cli.app import Verbs
 from ottla.cli.client import (
     Connection,
-    Partition,
     client_log,
     connection_options,
     known_topics,
@@ -38,6 +37,7 @@ from ottla.cli.output import (
     print_rows,
     yes_option,
 )
+from ottla.cli.partition import Partition
 from ottla.cli.settings import alter_settings, changed_settings, describe_settings, parse_assignments
 from ottla.cli.times import format_instant, parse_instant_ms
 

@@ -1,0 +1,68 @@
+"""`ottla cluster`: what the cluster is made of."""
+
+import click
+from confluent_kafka import KafkaException
+
+from ottla.cli.app import Verbs
+from ottla.cli.client import Connection, client_log, connection_options
+from ottla.cli.exits import CommandFailed
+from ottla.cli.failures import explain
+from ottla.cli.output import Column, Row, json_option, on_terminal, print_facts, print_json, print_rows
+
+
+@click.group(cls=Verbs)
+def command() -> None:
+    """Look at the cluster."""
+
+
+@command.command()
+@json_option
+@connection_options
+def info(connection: Connection, as_json: bool) -> None:
+    """Show the cluster's id, its brokers, and the health of its partitions."""
+    admin = connection.admin()
+    metadata = connection.metadata(admin)
+    try:
+        described = connection.wait(admin.describe_cluster(request_timeout=connection.timeout_s))
+    except KafkaException as failure:
+        reason = explain(failure.args[0], client_log.last_reason())
+        raise CommandFailed(f"the cluster cannot be described: {reason}") from None
+    controller = described.controller.id if described.controller is not None else None
+    partitions = [partition for topic in metadata.topics.values() for partition in topic.partitions.values()]
+    brokers: list[Row] = [
+        {
+            "broker": node.id,
+            "host": node.host,
+            "port": node.port,
+            "rack": node.rack,
+            "controller": node.id == controller,
+            "leads": sum(partition.leader == node.id for partition in partitions),
+            "replicas": sum(node.id in partition.replicas for partition in partitions),
+        }
+        for node in sorted(described.nodes, key=lambda node: int(node.id))
+    ]
+    facts: dict[str, object] = {
+        "cluster_id": described.cluster_id,
+        "controller": controller,
+        "topics": len(metadata.topics),
+        "partitions": len(partitions),
+        "without_leader": sum(partition.leader < 0 for partition in partitions),
+        "under_replicated": sum(len(partition.isrs) < len(partition.replicas) for partition in partitions),
+    }
+    if as_json:
+        print_json({**facts, "brokers": brokers})
+        return
+    if on_terminal():
+        print_facts((name.replace("_", " "), value) for name, value in facts.items())
+    print_rows(
+        brokers,
+        (
+            Column("broker", "BROKER"),
+            Column("host", "HOST"),
+            Column("port", "PORT"),
+            Column("rack", "RACK"),
+            Column("controller", "CONTROLLER"),
+            Column("leads", "LEADS", figures=True),
+            Column("replicas", "REPLICAS", figures=True),
+        ),
+    )
