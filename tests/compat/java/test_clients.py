@@ -1,0 +1,160 @@
+"""The Java producer and consumer, driven by the programs of Kafka's own system tests and benchmarks."""
+
+import json
+import re
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self
+
+import pytest
+from tests.compat.factories import NewNameFactory, NewTopicFactory
+from tests.support.genuine import kafka_tool, kafka_tool_command
+
+
+class VerifiableMember:
+    """A VerifiableConsumer in the background, which tells in JSON what happens to it."""
+
+    def __init__(self, bootstrap: str, topic: str, group: str, *arguments: str) -> None:
+        common = ("--bootstrap-server", bootstrap, "--topic", topic, "--group-id", group)
+        policy = ("--reset-policy", "earliest", "--session-timeout", "6000")
+        self._process = subprocess.Popen(
+            kafka_tool_command("VerifiableConsumer", *common, *policy, *arguments),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        self.events: list[dict[str, Any]] = []
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    @property
+    def partitions(self) -> set[int]:
+        """What it holds according to its events, each of which names only what was added or taken."""
+        held: set[int] = set()
+        for event in self.events:
+            named = {entry["partition"] for entry in event.get("partitions", []) if isinstance(entry, dict)}
+            if event["name"] == "partitions_assigned":
+                held |= named
+            elif event["name"] in ("partitions_revoked", "partitions_lost"):
+                held -= named
+        return held
+
+    def consumed(self) -> int:
+        return sum(event["count"] for event in self.events if event["name"] == "records_consumed")
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        with self._process.stdout as output:
+            for line in output:
+                if line.startswith("{"):
+                    self.events.append(json.loads(line))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._process.terminate()
+        self._process.wait(30)
+        self._reader.join(30)
+
+
+def wait(question: Callable[[], bool], *members: VerifiableMember, timeout_s: float = 40.0) -> None:
+    """Wait until `question` is answered with yes.
+
+    Raises:
+        AssertionError: not within `timeout_s`; the message has what the members saw.
+    """
+    deadline = time.monotonic() + timeout_s
+    while not question():
+        assert time.monotonic() < deadline, [member.events for member in members]
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_the_performance_tools_move_every_record(bootstrap: str, new_topic: NewTopicFactory, codec: str) -> None:
+    topic = new_topic(3)
+    settings = (f"bootstrap.servers={bootstrap}", f"compression.type={codec}", "acks=all", "enable.idempotence=true")
+    load = ("--topic", topic, "--num-records", "20000", "--record-size", "200", "--throughput", "-1")
+    text = kafka_tool("ProducerPerformance", *load, "--producer-props", *settings).stdout
+    assert text.startswith("20000 records sent") or "\n20000 records sent" in text
+    where = ("--bootstrap-server", bootstrap, "--topic", topic)
+    text = kafka_tool("ConsumerPerformance", *where, "--messages", "20000", "--timeout", "20000").stdout
+    heading, figures = [line.split(", ") for line in text.splitlines() if ", " in line][:2]
+    assert int(dict(zip(heading, figures, strict=True))["data.consumed.in.nMsg"]) == 20000
+
+
+@pytest.mark.parametrize("acks", ["0", "1", "-1"])
+def test_the_verifiable_producer_has_every_record_acknowledged(
+    bootstrap: str, new_topic: NewTopicFactory, acks: str
+) -> None:
+    topic = new_topic(2)
+    where = ("--bootstrap-server", bootstrap, "--topic", topic, "--acks", acks)
+    lines = kafka_tool("VerifiableProducer", *where, "--max-messages", "500").stdout.splitlines()
+    events = [json.loads(line) for line in lines if line.startswith("{")]
+    assert sum(event["name"] == "producer_send_success" for event in events) == 500
+    assert not [event for event in events if event["name"] == "producer_send_error"]
+    (summary,) = [event for event in events if event["name"] == "tool_data"]
+    assert (summary["sent"], summary["acked"]) == (500, 500)
+
+
+@pytest.mark.parametrize(
+    "strategy", ["RangeAssignor", "RoundRobinAssignor", "StickyAssignor", "CooperativeStickyAssignor"]
+)
+def test_members_come_and_go(
+    bootstrap: str, new_topic: NewTopicFactory, new_name: NewNameFactory, strategy: str
+) -> None:
+    topic, group = new_topic(4), new_name()
+    assignor = ("--assignment-strategy", f"org.apache.kafka.clients.consumer.{strategy}")
+    with VerifiableMember(bootstrap, topic, group, *assignor) as first:
+        wait(lambda: first.partitions == {0, 1, 2, 3}, first)
+        with VerifiableMember(bootstrap, topic, group, *assignor) as second:
+            wait(lambda: (len(first.partitions), len(second.partitions)) == (2, 2), first, second)
+            wait(lambda: first.partitions | second.partitions == {0, 1, 2, 3}, first, second)
+            if strategy == "CooperativeStickyAssignor":
+                revoked = [len(event["partitions"]) for event in first.events if event["name"] == "partitions_revoked"]
+                assert sum(revoked) == 2, f"only half had to move: {first.events}"
+        wait(lambda: first.partitions == {0, 1, 2, 3}, first)
+
+
+def test_a_static_member_returns_to_its_place(
+    bootstrap: str, new_topic: NewTopicFactory, new_name: NewNameFactory
+) -> None:
+    topic, group = new_topic(4), new_name()
+    one = ("--group-instance-id", "one", "--session-timeout", "30000")
+    two = ("--group-instance-id", "two", "--session-timeout", "30000")
+    with VerifiableMember(bootstrap, topic, group, *one) as first:
+        wait(lambda: len(first.partitions) == 4, first)
+        with VerifiableMember(bootstrap, topic, group, *two) as second:
+            wait(lambda: (len(first.partitions), len(second.partitions)) == (2, 2), first, second)
+            held, revocations = second.partitions, len(first.events)
+        with VerifiableMember(bootstrap, topic, group, *two) as again:
+            wait(lambda: len(again.partitions) == 2, first, again)
+            assert again.partitions == held
+            rebalances = [event for event in first.events[revocations:] if event["name"].startswith("partitions_")]
+            assert not rebalances, "the other member was disturbed"
+
+
+def test_a_group_consumes_while_records_come(
+    bootstrap: str, new_topic: NewTopicFactory, new_name: NewNameFactory
+) -> None:
+    topic, group = new_topic(3), new_name()
+    with VerifiableMember(bootstrap, topic, group) as member:
+        wait(lambda: len(member.partitions) == 3, member)
+        where = ("--bootstrap-server", bootstrap, "--topic", topic)
+        kafka_tool("VerifiableProducer", *where, "--max-messages", "1000", "--throughput", "2000")
+        wait(lambda: member.consumed() == 1000, member)
+        commits = [event for event in member.events if event["name"] == "offsets_committed"]
+        assert commits
+        assert all(event["success"] for event in commits)
+
+
+def test_round_trips_are_timed(bootstrap: str, new_topic: NewTopicFactory) -> None:
+    topic = new_topic()
+    text = kafka_tool("EndToEndLatency", bootstrap, topic, "200", "all", "100").stdout
+    assert re.search(r"Percentiles: 50th = \d+, 99th = \d+", text)
