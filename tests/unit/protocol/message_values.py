@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pkgutil
-from functools import cache
 from importlib import import_module
 from typing import Any
 
@@ -34,8 +33,18 @@ def all_messages() -> list[type[Message]]:
     return [found[name] for name in sorted(found)]
 
 
-@cache
+_strategies: dict[Any, st.SearchStrategy[Any]] = {}
+
+
 def values_of(kind: Type) -> st.SearchStrategy[Any]:
+    """Any value of a type, in whichever version."""
+    known = _strategies.get(kind)
+    if known is None:
+        known = _strategies[kind] = _values_of(kind)
+    return known
+
+
+def _values_of(kind: Type) -> st.SearchStrategy[Any]:
     if isinstance(kind, Array):
         return st.lists(values_of(kind.element), max_size=3)
     if isinstance(kind, type):
