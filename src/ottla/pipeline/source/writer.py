@@ -47,7 +47,7 @@ class BatchWriter(DataSourceArrowWriter):
         _check(options, schema)
         self._options = options
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:  # type: ignore[override]  # Spark's own base does
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         return write_batches(self._options, iterator)
 
 
@@ -56,7 +56,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         _check(options, schema)
         self._options = options
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:  # type: ignore[override]  # Spark's own base does
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         return write_batches(self._options, iterator)
 
 

@@ -1,0 +1,5 @@
+import sys
+
+from ottla.pipeline.demo import main
+
+sys.exit(main())

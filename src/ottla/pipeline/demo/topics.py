@@ -1,0 +1,180 @@
+"""The demo's topics: made, filled with the data set, and read back by a plain client."""
+
+import json
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import astuple, dataclass
+from typing import Any, Final
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from ottla.pipeline.demo.dataset import Record
+from ottla.pipeline.demo.flights_job import Topics
+
+FLIGHTS_PARTITIONS: Final = 4
+DELAYS_PARTITIONS: Final = 2
+_TIMEOUT_S: Final = 30.0
+
+_COMPACTED: Final = {"cleanup.policy": "compact"}
+_KEPT: Final = {"retention.ms": "-1"}
+
+
+class TopicsError(RuntimeError):
+    """A topic could not be made, filled or read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    records: int
+    value_bytes: int
+    seconds: float
+
+
+def named(prefix: str) -> Topics:
+    """The job's topics, each with a prefix."""
+    return Topics(*(prefix + name for name in astuple(Topics())))
+
+
+def recreate(bootstrap: str, topics: Topics, *, only: Iterable[str] | None = None) -> None:
+    """Delete the topics (or `only` some) if they are there, and make them anew.
+
+    Raises TopicsError.
+    """
+    wanted = {
+        topics.flights: NewTopic(topics.flights, FLIGHTS_PARTITIONS, config=_KEPT),
+        topics.delays: NewTopic(topics.delays, DELAYS_PARTITIONS, config=_COMPACTED),
+        **{name: NewTopic(name, 1, config=_COMPACTED) for name in (topics.airlines, topics.airports, topics.planes)},
+    }
+    if only is not None:
+        wanted = {name: wanted[name] for name in only}
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    try:
+        present = admin.list_topics(timeout=_TIMEOUT_S).topics.keys() & wanted.keys()
+        if present:
+            for deleted in admin.delete_topics(list(present), operation_timeout=_TIMEOUT_S).values():
+                deleted.result()
+        for name, topic in wanted.items():
+            _create(admin, name, topic)
+    except KafkaException as error:
+        raise TopicsError(f"the topics could not be made at {bootstrap}: {error.args[0].str()}") from error
+
+
+def _create(admin: AdminClient, name: str, topic: NewTopic) -> None:
+    """Create it, patiently: a topic just deleted may still be on its way out."""
+    deadline = time.monotonic() + _TIMEOUT_S
+    while True:
+        try:
+            admin.create_topics([topic], operation_timeout=_TIMEOUT_S)[name].result()
+            return
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS or time.monotonic() > deadline:
+                raise
+        time.sleep(0.1)
+
+
+def produce(
+    bootstrap: str, topic: str, batches: Iterable[list[Record]], progress: Callable[[int], None] | None = None
+) -> Sent:
+    """Send records, placed by the murmur2 of their keys as the Java client does, and wait until all are acknowledged.
+
+    `progress` is told how many are acknowledged so far. Raises TopicsError with the first record that was refused.
+    """
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "partitioner": "murmur2_random",
+            "enable.idempotence": True,  # and with it acks=all
+            "linger.ms": 20,
+            "compression.type": "lz4",
+            "delivery.report.only.error": True,
+        }
+    )
+    refused: list[str] = []
+
+    def on_error(error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            refused.append(error.str())
+
+    count = value_bytes = 0
+    started = time.monotonic()
+    for batch in batches:
+        for key, value in batch:
+            while True:
+                try:
+                    producer.produce(topic, value, key, on_delivery=on_error)
+                    break
+                except BufferError:
+                    producer.poll(0.05)  # the queue is full: let the broker catch up
+            value_bytes += len(value)
+        count += len(batch)
+        producer.poll(0)
+        if progress is not None:
+            progress(count - len(producer))
+    while producer.flush(0.2) and not refused:
+        if progress is not None:
+            progress(count - len(producer))
+    if refused:
+        raise TopicsError(f"{len(refused)} records for topic '{topic}' were refused: {refused[0]}")
+    if progress is not None:
+        progress(count)
+    return Sent(count, value_bytes, time.monotonic() - started)
+
+
+def count(bootstrap: str, topic: str) -> int:
+    """Records in the topic, by its offsets."""
+    with _reader(bootstrap) as consumer:
+        return sum(last - first for first, last in _bounds(consumer, topic).values())
+
+
+def newest_by_key(bootstrap: str, topic: str) -> tuple[dict[str, dict[str, Any]], int]:
+    """What a compacted topic says: the newest JSON value of each key. And how many records said it.
+
+    Raises TopicsError if reading stalls.
+    """
+    newest: dict[str, dict[str, Any]] = {}
+    read = 0
+    with _reader(bootstrap) as consumer:
+        bounds = _bounds(consumer, topic)
+        consumer.assign([TopicPartition(topic, number, first) for number, (first, _) in bounds.items()])
+        unfinished = {number for number, (first, last) in bounds.items() if first < last}
+        deadline = time.monotonic() + _TIMEOUT_S
+        while unfinished:
+            if time.monotonic() > deadline:
+                raise TopicsError(f"topic '{topic}' could not be read to its end within {_TIMEOUT_S:.0f} s")
+            for message in consumer.consume(10_000, 0.1):
+                error = message.error()
+                if error is None:
+                    key, value = message.key(), message.value()
+                    assert isinstance(key, bytes)
+                    assert isinstance(value, bytes)
+                    newest[key.decode()] = json.loads(value)
+                    read += 1
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    unfinished.discard(message.partition() or 0)
+    return newest, read
+
+
+def _bounds(consumer: Consumer, topic: str) -> dict[int, tuple[int, int]]:
+    try:
+        description = consumer.list_topics(topic, timeout=_TIMEOUT_S).topics[topic]
+        if description.error is not None:
+            raise TopicsError(f"topic '{topic}': {description.error.str()}")
+        return {
+            number: consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=_TIMEOUT_S)
+            for number in description.partitions
+        }
+    except KafkaException as error:
+        raise TopicsError(f"topic '{topic}' could not be looked up: {error.args[0].str()}") from error
+
+
+def _reader(bootstrap: str) -> Consumer:
+    return Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "ottla-demo",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "fetch.queue.backoff.ms": 5,
+        }
+    )

@@ -1,0 +1,52 @@
+"""The Java that Spark runs on: looked for, never fetched."""
+
+import os
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+OLDEST: Final = 17
+"""The oldest feature release that Spark 4 runs on."""
+
+_HOW: Final = (
+    "Install one (Debian: apt-get install openjdk-17-jre-headless; macOS: brew install openjdk) or set JAVA_HOME to it."
+)
+
+
+class JavaNotFoundError(RuntimeError):
+    """There is no Java, or none that is new enough; the message asks for one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Java:
+    home: Path
+    version: int
+
+
+def find_java() -> Java:
+    """The Java of JAVA_HOME, else the one on PATH.
+
+    Raises JavaNotFoundError if there is none or it is older than `OLDEST`.
+    """
+    ask = f"Spark runs on Java {OLDEST} or newer"
+    home = os.environ.get("JAVA_HOME")
+    program = shutil.which("java", path=str(Path(home) / "bin")) if home else shutil.which("java")
+    if program is None:
+        place = (
+            f"JAVA_HOME is {home}, but there is no bin/java in it" if home else "there is none on this machine's PATH"
+        )
+        raise JavaNotFoundError(f"{ask}; {place}. {_HOW}")
+    properties = subprocess.run(
+        [program, "-XshowSettings:properties", "-version"], capture_output=True, text=True, check=False
+    ).stderr
+    version = re.search(r"^\s*java\.specification\.version = (?:1\.)?(\d+)", properties, re.MULTILINE)
+    if version is None:
+        raise JavaNotFoundError(f"{ask}; {program} does not say which it is. {_HOW}")
+    if int(version[1]) < OLDEST:
+        raise JavaNotFoundError(f"{ask}; {program} is Java {version[1]}. {_HOW}")
+    # /usr/bin/java on macOS is a stub that asks elsewhere: java itself knows where it lives
+    location = re.search(r"^\s*java\.home = (.+)$", properties, re.MULTILINE)
+    return Java(Path(location[1].strip()) if location else Path(program).resolve().parents[1], int(version[1]))
