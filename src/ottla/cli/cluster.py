@@ -53,7 +53,7 @@ def info(connection: Connection, as_json: bool) -> None:
         print_json({**facts, "brokers": brokers})
         return
     if on_terminal():
-        print_facts((name.replace("_", " "), value) for name, value in facts.items())
+        print_facts(facts.items())
     print_rows(
         brokers,
         (

@@ -89,9 +89,9 @@ def _print_rich_table(rows: Sequence[Row], columns: Sequence[Column], title: str
 
 
 def print_facts(facts: Iterable[tuple[str, object]]) -> None:
-    """Print named facts, one a line: aligned for a person, tab-separated otherwise."""
-    pairs = list(facts)
+    """Print named facts, one a line: aligned for a person (underscores as spaces), tab-separated otherwise."""
     person = on_terminal()
+    pairs = [(name.replace("_", " ") if person else name, value) for name, value in facts]
     width = max((len(name) for name, _ in pairs), default=0)
     for name, value in pairs:
         text = cell(value, separate_thousands=person)
