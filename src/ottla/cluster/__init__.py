@@ -1,0 +1,1 @@
+"""What the cluster consists of, who decides about it, and where that is kept."""

@@ -1,0 +1,155 @@
+"""Taking over log directories that genuine Kafka wrote: finding the topics in them.
+
+<log dir>/meta.properties                          cluster.id, node.id
+<log dir>/orders-0/partition.metadata              topic_id
+<log dir>/orders-0/leader-epoch-checkpoint         the epochs in which it was written
+<log dir>/__cluster_metadata-0/*.log, *.checkpoint all the rest: settings, epochs, producer ids (KRaft)
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+from uuid import UUID, uuid4
+
+from ottla.cluster.commands import Command, CreateTopic, SetConfigs
+from ottla.cluster.controller import check_topic_name
+from ottla.cluster.image import PartitionImage, ResourceType, TopicImage
+from ottla.cluster.store.layout import uuid_from_text
+from ottla.errors import InvalidTopic, OttlaError
+from ottla.ids import BrokerId, LeaderEpoch, PartitionId, TopicId, TopicName
+
+CLUSTER_METADATA_TOPIC: Final = TopicName("__cluster_metadata")
+_NOT_PARTITIONS: Final = ("-delete", "-stray", "-future")
+FIRST_FREE_PRODUCER_ID: Final = 1 << 40
+"""Where producer ids go on when it cannot be known which were given out: far above any that were."""
+
+
+class AdoptionProblem(OttlaError):
+    """The log directories cannot be taken over; the message says what is wrong with which."""
+
+
+@dataclass(slots=True)
+class AdoptedTopic:
+    """A topic found in log directories; `leader_epochs[n]` is the highest epoch known of partition n."""
+
+    name: TopicName
+    topic_id: TopicId | None = None
+    leader_epochs: dict[int, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class AdoptedMetadata:
+    """What log directories tell of the cluster they come from."""
+
+    topics: dict[TopicName, AdoptedTopic] = field(default_factory=dict)
+    configs: dict[tuple[ResourceType, str], Mapping[str, str]] = field(default_factory=dict)
+    next_producer_id: int = 0
+
+    def commands(self, broker_id: BrokerId) -> list[Command]:
+        """What makes these topics and settings those of a cluster of one broker."""
+        made: list[Command] = []
+        for topic in sorted(self.topics.values(), key=lambda found: found.name):
+            partitions = tuple(
+                PartitionImage(
+                    PartitionId(number),
+                    leader=broker_id,
+                    leader_epoch=LeaderEpoch(topic.leader_epochs[number] + 1),
+                    replicas=(broker_id,),
+                    isr=(broker_id,),
+                    partition_epoch=0,
+                )
+                for number in range(len(topic.leader_epochs))
+            )
+            topic_id = topic.topic_id or TopicId(uuid4())
+            configs = self.configs.get((ResourceType.TOPIC, topic.name), {})
+            made.append(CreateTopic(TopicImage(topic.name, topic_id, partitions), configs))
+        made += [
+            SetConfigs(resource_type, name, configs)
+            for (resource_type, name), configs in self.configs.items()
+            if resource_type is not ResourceType.TOPIC
+        ]
+        return made
+
+
+def find_adoptable(log_dirs: Iterable[Path]) -> AdoptedMetadata | None:
+    """What there is to take over in the log directories; None if they hold no partition.
+
+    Raises `AdoptionProblem` when a topic is incomplete or found twice under different ids.
+    """
+    found: dict[TopicName, AdoptedTopic] = {}
+    places: dict[tuple[TopicName, int], Path] = {}
+    for log_dir in log_dirs:
+        if not log_dir.is_dir():
+            continue
+        for directory in sorted(log_dir.iterdir()):
+            name, number = _partition_of(directory)
+            if name is None:
+                continue
+            if (name, number) in places:
+                raise AdoptionProblem(f"{directory} and {places[name, number]} are the same partition")
+            places[name, number] = directory
+            topic = found.setdefault(name, AdoptedTopic(name))
+            topic.leader_epochs[number] = _last_epoch(directory)
+            topic_id = _topic_id(directory)
+            if topic_id is not None:
+                if topic.topic_id not in (None, topic_id):
+                    raise AdoptionProblem(
+                        f"{directory / 'partition.metadata'}: other partitions of the topic have another id"
+                    )
+                topic.topic_id = topic_id
+    if not found:
+        return None
+    for topic in found.values():
+        missing = sorted(set(range(max(topic.leader_epochs) + 1)) - set(topic.leader_epochs))
+        if missing:
+            raise AdoptionProblem(
+                f"topic {topic.name}: no log directory holds partition {', '.join(map(str, missing))}; "
+                "directories of one broker of several cannot be taken over alone"
+            )
+    return AdoptedMetadata(found, {}, FIRST_FREE_PRODUCER_ID)
+
+
+def _partition_of(directory: Path) -> tuple[TopicName | None, int]:
+    name, _, number = directory.name.rpartition("-")
+    if not number.isdecimal() or directory.name.endswith(_NOT_PARTITIONS) or name == CLUSTER_METADATA_TOPIC:
+        return None, 0
+    try:
+        check_topic_name(name)
+    except InvalidTopic:
+        return None, 0
+    if not directory.is_dir():
+        return None, 0
+    return TopicName(name), int(number)
+
+
+def _topic_id(directory: Path) -> TopicId | None:
+    """The id in `partition.metadata`, which partitions from before Kafka 2.8 lack."""
+    file = directory / "partition.metadata"
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        return None
+    for line in lines:
+        key, _, value = line.partition(":")
+        if key.strip() == "topic_id":
+            try:
+                topic_id = uuid_from_text(value.strip())
+            except ValueError as error:
+                raise AdoptionProblem(f"{file}: {error}") from error
+            return None if topic_id == UUID(int=0) else TopicId(topic_id)
+    raise AdoptionProblem(f"{file}: holds no topic_id")
+
+
+def _last_epoch(directory: Path) -> int:
+    """The last epoch of `leader-epoch-checkpoint`: version, count, then a line of epoch and start offset each."""
+    file = directory / "leader-epoch-checkpoint"
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        return 0
+    try:
+        epochs: Sequence[int] = [int(line.split()[0]) for line in lines[2:] if line.strip()]
+    except ValueError as error:
+        raise AdoptionProblem(f"{file}: {error}") from error
+    return max(epochs, default=0)

@@ -1,0 +1,108 @@
+"""PURE. The changes that metadata can undergo, and what each does to an image."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from ottla.cluster.image import (
+    NO_LEADER,
+    BrokerImage,
+    MetadataImage,
+    PartitionImage,
+    ResourceType,
+    TopicImage,
+)
+from ottla.ids import BrokerId, TopicName
+
+
+class CreateTopic(NamedTuple):
+    """A topic that was not there."""
+
+    topic: TopicImage
+    configs: Mapping[str, str]
+
+
+class DeleteTopic(NamedTuple):
+    """A topic goes, with its settings."""
+
+    name: TopicName
+
+
+class SetPartitions(NamedTuple):
+    """Partitions that are new (numbered from the end on) or have changed."""
+
+    topic: TopicName
+    partitions: tuple[PartitionImage, ...]
+
+
+class SetConfigs(NamedTuple):
+    """All the settings of one resource; empty when none is left."""
+
+    resource_type: ResourceType
+    name: str
+    configs: Mapping[str, str]
+
+
+class RegisterBroker(NamedTuple):
+    """A broker is alive, or has changed its addresses."""
+
+    broker: BrokerImage
+
+
+class RemoveBroker(NamedTuple):
+    """A broker is gone."""
+
+    broker_id: BrokerId
+
+
+class SetController(NamedTuple):
+    """Another broker decides; `NO_LEADER` for none."""
+
+    controller_id: BrokerId = NO_LEADER
+
+
+Command = CreateTopic | DeleteTopic | SetPartitions | SetConfigs | RegisterBroker | RemoveBroker | SetController
+
+
+def apply(image: MetadataImage, commands: Sequence[Command]) -> MetadataImage:
+    """The image after these changes, in order. They must fit: KeyError for a topic that is not there."""
+    topics = dict(image.topics)
+    by_id = dict(image.topics_by_id)
+    configs = dict(image.configs)
+    brokers = dict(image.brokers)
+    controller_id = image.controller_id
+    for command in commands:
+        match command:
+            case CreateTopic(topic, topic_configs):
+                topics[topic.name] = by_id[topic.topic_id] = topic
+                if topic_configs:
+                    configs[ResourceType.TOPIC, topic.name] = topic_configs
+            case DeleteTopic(name):
+                del by_id[topics.pop(name).topic_id]
+                configs.pop((ResourceType.TOPIC, name), None)
+            case SetPartitions(name, changed):
+                topic = _with_partitions(topics[name], changed)
+                topics[name] = by_id[topic.topic_id] = topic
+            case SetConfigs(resource_type, name, resource_configs):
+                if resource_configs:
+                    configs[resource_type, name] = resource_configs
+                else:
+                    configs.pop((resource_type, name), None)
+            case RegisterBroker(broker):
+                brokers[broker.broker_id] = broker
+            case RemoveBroker(broker_id):
+                del brokers[broker_id]
+            case SetController(broker_id):
+                controller_id = broker_id
+    return image._replace(
+        controller_id=controller_id, brokers=brokers, topics=topics, topics_by_id=by_id, configs=configs
+    )
+
+
+def _with_partitions(topic: TopicImage, changed: Sequence[PartitionImage]) -> TopicImage:
+    partitions = list(topic.partitions)
+    for partition in changed:
+        if partition.partition == len(partitions):
+            partitions.append(partition)
+        else:
+            partitions[partition.partition] = partition
+    return topic._replace(partitions=tuple(partitions))

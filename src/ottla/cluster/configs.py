@@ -1,0 +1,160 @@
+"""PURE. Changes of settings at runtime: which are allowed, and what a resource's settings are afterwards.
+
+A broker's settings can be changed for one broker or for all; for a running broker its own win over those for all,
+and both win over its properties file (KIP-226). Only settings that Ottla acts on can be changed.
+"""
+
+from collections.abc import Mapping, Sequence
+from enum import IntEnum
+from typing import NamedTuple
+
+from ottla.cluster.commands import SetConfigs
+from ottla.cluster.controller import check_topic_name
+from ottla.cluster.image import CLUSTER_DEFAULT, MetadataImage, ResourceType
+from ottla.config.broker import BrokerConfig, check_topic_values
+from ottla.config.broker_settings import BROKER_SETTINGS
+from ottla.config.setting import Change, Kind
+from ottla.config.topic_settings import TOPIC_SETTINGS
+from ottla.errors import InvalidConfig, InvalidRequest
+from ottla.errors import UnknownTopicOrPartition as UnknownTopic
+from ottla.ids import BrokerId, TopicName
+
+
+class ConfigOperation(IntEnum):
+    """What to do with one setting (KIP-339)."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+class ConfigEdit(NamedTuple):
+    """One setting's change; `value` does not matter to DELETE."""
+
+    name: str
+    operation: ConfigOperation
+    value: str | None
+
+
+class ConfigChange(NamedTuple):
+    """What shall happen to one resource's settings.
+
+    `edits` change some and leave the rest; with `replace`, what is not among them goes.
+    """
+
+    resource_type: ResourceType
+    name: str
+    edits: Sequence[ConfigEdit]
+    replace: bool = False
+
+
+def plan_configs(
+    image: MetadataImage, config: BrokerConfig, change: ConfigChange, *, static: BrokerConfig
+) -> SetConfigs:
+    """Decide on a resource's settings.
+
+    `config` is what holds for this broker now, `static` what its properties file says.
+
+    Raises `InvalidRequest`, `InvalidConfig`, `InvalidTopic` or `UnknownTopicOrPartition`, in Kafka's words.
+    """
+    names = [edit.name for edit in change.edits]
+    if len(set(names)) < len(names):
+        raise InvalidRequest("Error due to duplicate config keys")
+    without_value = [
+        edit.name for edit in change.edits if edit.value is None and edit.operation is not ConfigOperation.DELETE
+    ]
+    if without_value:
+        raise InvalidRequest(f"Null value not supported for : {', '.join(without_value)}")
+    before = {} if change.replace else dict(image.config(change.resource_type, change.name))
+    match change.resource_type:
+        case ResourceType.TOPIC:
+            if not change.name:
+                raise InvalidRequest("Default topic resources are not allowed.")
+            check_topic_name(change.name)
+            after = _edited(
+                before, change.edits, {name: topic.setting.kind for name, topic in TOPIC_SETTINGS.items()}, config
+            )
+            check_topic_values(config, after)
+            if TopicName(change.name) not in image.topics:
+                raise UnknownTopic("")
+        case ResourceType.BROKER:
+            if change.name != CLUSTER_DEFAULT:
+                check_broker_name(change.name, static.node_id)
+            after = _edited(
+                before, change.edits, {name: setting.kind for name, setting in BROKER_SETTINGS.items()}, None
+            )
+            _check_broker_values(image, static, change.name, after)
+        case _:
+            raise InvalidRequest(f"Unknown resource type {change.resource_type}")
+    return SetConfigs(change.resource_type, change.name, after)
+
+
+def check_broker_name(name: str, node_id: BrokerId) -> None:
+    """Raise `InvalidRequest` unless `name` is this broker's number."""
+    try:
+        number = int(name)
+    except ValueError:
+        raise InvalidRequest(f"Node id must be an integer, but it is: {name}") from None
+    if number != node_id:
+        raise InvalidRequest(f"Unexpected broker id, expected {node_id}, but received {name}")
+
+
+def effective_config(image: MetadataImage, static: BrokerConfig) -> BrokerConfig:
+    """What holds for a broker now: its properties file, changed by what was set for all brokers and for itself."""
+    for_all = image.config(ResourceType.BROKER, CLUSTER_DEFAULT)
+    for_one = image.config(ResourceType.BROKER, str(static.node_id))
+    if not for_all and not for_one:
+        return static
+    return static.with_changes({**for_all, **for_one})
+
+
+def _edited(
+    before: dict[str, str], edits: Sequence[ConfigEdit], kinds: Mapping[str, Kind], config: BrokerConfig | None
+) -> dict[str, str]:
+    after = dict(before)
+    for edit in edits:
+        value = edit.value or ""
+        match edit.operation:
+            case ConfigOperation.SET:
+                after[edit.name] = value
+            case ConfigOperation.DELETE:
+                after.pop(edit.name, None)
+            case ConfigOperation.APPEND | ConfigOperation.SUBTRACT:
+                if kinds.get(edit.name) is not Kind.LIST:
+                    raise InvalidConfig(f"Can't {edit.operation.name} to key {edit.name} because its type is not LIST.")
+                words = _words(after, edit.name, config)
+                if edit.operation is ConfigOperation.APPEND:
+                    words += [word for word in value.split(",") if word not in words]
+                else:
+                    words = [word for word in words if word not in value.split(",")]
+                after[edit.name] = ",".join(words)
+    return after
+
+
+def _words(values: Mapping[str, str], name: str, config: BrokerConfig | None) -> list[str]:
+    """The list as it is now; where the resource sets none, the one it inherits."""
+    text = values.get(name)
+    if text is not None:
+        return [word.strip() for word in text.split(",") if word.strip()]
+    inherited = None if config is None else config.topic_default(name)
+    if inherited is None and name in BROKER_SETTINGS:
+        inherited = tuple((BROKER_SETTINGS[name].default or "").split(","))
+    return [word for word in inherited if word] if isinstance(inherited, tuple) else []
+
+
+def _check_broker_values(image: MetadataImage, static: BrokerConfig, name: str, after: Mapping[str, str]) -> None:
+    fixed = sorted(
+        key for key in after if key not in BROKER_SETTINGS or BROKER_SETTINGS[key].change is Change.READ_ONLY
+    )
+    if fixed:
+        raise InvalidRequest(f"Cannot update these configs dynamically: Set({', '.join(fixed)})")
+    try:
+        if name == CLUSTER_DEFAULT:
+            for_one = image.config(ResourceType.BROKER, str(static.node_id))
+            static.with_changes({**after, **for_one})
+        else:
+            for_all = image.config(ResourceType.BROKER, CLUSTER_DEFAULT)
+            static.with_changes({**for_all, **after})
+    except InvalidConfig as refused:
+        raise InvalidRequest(str(refused)) from refused

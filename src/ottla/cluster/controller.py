@@ -1,0 +1,331 @@
+"""PURE. The controller's decisions: a request and an image in, a change of the image or a refusal out.
+
+Refusals carry Kafka's error codes and, where people or programs have come to know them, Kafka's words.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+from ottla.cluster.commands import CreateTopic, DeleteTopic, SetPartitions
+from ottla.cluster.image import (
+    NO_LEADER,
+    MetadataImage,
+    PartitionImage,
+    TopicImage,
+)
+from ottla.config.broker import BrokerConfig, check_topic_values
+from ottla.errors import ApiError, ErrorCode, InvalidConfig, InvalidRequest, InvalidTopic, TopicAlreadyExists
+from ottla.errors import UnknownTopicOrPartition as UnknownTopic
+from ottla.ids import BrokerId, LeaderEpoch, PartitionId, TopicId, TopicName, TopicPartition
+
+MAX_TOPIC_NAME_LENGTH: Final = 249
+USE_DEFAULT: Final = -1
+MAX_PARTITIONS_AT_ONCE: Final = 100_000
+
+_LEGAL_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+class NewTopic(NamedTuple):
+    """A topic to create; `USE_DEFAULT` leaves a number to the broker's settings."""
+
+    name: TopicName
+    partition_count: int = USE_DEFAULT
+    replication_factor: int = USE_DEFAULT
+    assignments: Sequence[tuple[int, Sequence[int]]] = ()
+    """Partition and its replicas, if the creator wants to place them."""
+    configs: Mapping[str, str | None] = {}
+
+
+class ElectionType(IntEnum):
+    """Who may be elected (KIP-460)."""
+
+    PREFERRED = 0
+    UNCLEAN = 1
+
+
+# -- topics --------------------------------------------------------------------------------------------------------
+
+
+def check_topic_name(name: str) -> None:
+    """Raise `InvalidTopic`, in Kafka's words, for a name that no topic may have."""
+    if not name:
+        raise InvalidTopic("Topic name is invalid: the empty string is not allowed")
+    if name in (".", ".."):
+        raise InvalidTopic(f"Topic name is invalid: '{name}' is not allowed")
+    if len(name) > MAX_TOPIC_NAME_LENGTH:
+        raise InvalidTopic(
+            f"Topic name is invalid: the length of '{name}' is longer than the max allowed length "
+            f"{MAX_TOPIC_NAME_LENGTH}"
+        )
+    if _LEGAL_NAME.fullmatch(name) is None:
+        raise InvalidTopic(
+            f"Topic name is invalid: '{name}' contains one or more characters other than ASCII alphanumerics, "
+            "'.', '_' and '-'"
+        )
+
+
+def colliding_topic(image: MetadataImage, name: str) -> TopicName | None:
+    """An existing topic whose name differs from `name` only in `.` and `_`; metrics could not tell them apart."""
+    if "." not in name and "_" not in name:
+        return None
+    unified = name.replace(".", "_")
+    return next((other for other in image.topics if other != name and other.replace(".", "_") == unified), None)
+
+
+def plan_topic(
+    image: MetadataImage, config: BrokerConfig, new: NewTopic, *, topic_id: TopicId, first_broker: int
+) -> CreateTopic:
+    """Decide on a new topic.
+
+    `topic_id` is its id; `first_broker`, any number, says where the placing of partitions begins.
+
+    Raises:
+        InvalidTopic, TopicAlreadyExists, InvalidConfig, InvalidRequest, ApiError (INVALID_PARTITIONS,
+        INVALID_REPLICATION_FACTOR, INVALID_REPLICA_ASSIGNMENT).
+    """
+    check_topic_name(new.name)
+    if new.name in image.topics:
+        raise TopicAlreadyExists(f"Topic '{new.name}' already exists.")
+    colliding = colliding_topic(image, new.name)
+    if colliding is not None:
+        raise InvalidTopic(f"Topic '{new.name}' collides with existing topic: {colliding}")
+    configs = {name: _not_null(name, value) for name, value in new.configs.items()}
+    check_topic_values(config, configs)
+    if new.assignments:
+        placed = _manual_placement(image, new)
+    else:
+        placed = _automatic_placement(image, config, new, first_broker)
+    partitions = tuple(_new_partition(image, number, replicas) for number, replicas in enumerate(placed))
+    return CreateTopic(TopicImage(new.name, topic_id, partitions), configs)
+
+
+def _not_null(name: str, value: str | None) -> str:
+    if value is None:
+        raise InvalidConfig(f"Null value not supported for topic configs: {name}")
+    return value
+
+
+def _automatic_placement(
+    image: MetadataImage, config: BrokerConfig, new: NewTopic, first_broker: int
+) -> list[tuple[BrokerId, ...]]:
+    if new.replication_factor < USE_DEFAULT or new.replication_factor == 0:
+        raise ApiError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            "Replication factor must be larger than 0, or -1 to use the default value.",
+        )
+    if new.partition_count < USE_DEFAULT or new.partition_count == 0:
+        raise ApiError(ErrorCode.INVALID_PARTITIONS, "Number of partitions was set to an invalid non-positive value.")
+    count = config.num_partitions if new.partition_count == USE_DEFAULT else new.partition_count
+    factor = config.default_replication_factor if new.replication_factor == USE_DEFAULT else new.replication_factor
+    return place_replicas(
+        image, first_partition=0, partition_count=count, replication_factor=factor, start=first_broker
+    )
+
+
+def _manual_placement(image: MetadataImage, new: NewTopic) -> list[tuple[BrokerId, ...]]:
+    if new.replication_factor != USE_DEFAULT:
+        raise InvalidRequest("A manual partition assignment was specified, but replication factor was not set to -1.")
+    if new.partition_count != USE_DEFAULT:
+        raise InvalidRequest("A manual partition assignment was specified, but numPartitions was not set to -1.")
+    placed: dict[int, tuple[BrokerId, ...]] = {}
+    factor: int | None = None
+    for number, replicas in new.assignments:
+        if number in placed:
+            raise ApiError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"Found multiple manual partition assignments for partition {number}",
+            )
+        placed[number] = check_assignment(image, replicas, factor)
+        factor = len(replicas)
+    if sorted(placed) != list(range(len(placed))):
+        raise ApiError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions should be a consecutive 0-based integer sequence"
+        )
+    return [placed[number] for number in range(len(placed))]
+
+
+def check_assignment(image: MetadataImage, replicas: Sequence[int], factor: int | None) -> tuple[BrokerId, ...]:
+    """Check the replicas someone wants for one partition; raises `ApiError` INVALID_REPLICA_ASSIGNMENT."""
+    problem: str | None = None
+    if not replicas:
+        problem = "The manual partition assignment includes an empty replica list."
+    elif len(set(replicas)) < len(replicas):
+        twice = next(replica for replica in replicas if list(replicas).count(replica) > 1)
+        problem = f"The manual partition assignment includes the broker {twice} more than once."
+    elif factor is not None and len(replicas) != factor:
+        problem = (
+            f"The manual partition assignment includes a partition with {len(replicas)} replica(s), but this is not "
+            f"consistent with previous partitions, which have {factor} replica(s)."
+        )
+    for replica in sorted(replicas):
+        if replica not in image.brokers:
+            problem = f"The manual partition assignment includes broker {replica}, but no such broker is registered."
+            break
+    if problem is not None:
+        raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
+    return tuple(BrokerId(replica) for replica in replicas)
+
+
+def place_replicas(
+    image: MetadataImage, *, first_partition: int, partition_count: int, replication_factor: int, start: int
+) -> list[tuple[BrokerId, ...]]:
+    """Spread partitions over the living brokers: leaders in turn, replicas of one partition on different racks.
+
+    Raises `ApiError`: INVALID_REPLICATION_FACTOR when there are too few brokers, INVALID_PARTITIONS for absurd counts.
+    """
+    brokers = _alternating_racks(image)
+    if replication_factor > len(brokers):
+        raise ApiError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"Unable to replicate the partition {replication_factor} time(s): The target replication factor of "
+            f"{replication_factor} cannot be reached because only {len(brokers)} broker(s) are registered.",
+        )
+    if partition_count > MAX_PARTITIONS_AT_ONCE:
+        raise ApiError(
+            ErrorCode.INVALID_PARTITIONS,
+            f"{partition_count} partitions are more than Ottla creates at once ({MAX_PARTITIONS_AT_ONCE}).",
+        )
+    count = len(brokers)
+    placed: list[tuple[BrokerId, ...]] = []
+    for number in range(first_partition, first_partition + partition_count):
+        leader = (start + number) % count
+        # Followers start one further on every round, so that a broker's followers are not always the same.
+        shift = (start + number) // count % max(1, count - 1)
+        followers = [(leader + 1 + (shift + nth) % max(1, count - 1)) % count for nth in range(replication_factor - 1)]
+        placed.append(tuple(brokers[at] for at in (leader, *followers)))
+    return placed
+
+
+def _alternating_racks(image: MetadataImage) -> list[BrokerId]:
+    by_rack: dict[str | None, list[BrokerId]] = {}
+    for broker_id in sorted(image.brokers):
+        by_rack.setdefault(image.brokers[broker_id].rack, []).append(broker_id)
+    racks = [by_rack[rack] for rack in sorted(by_rack, key=lambda rack: rack or "")]
+    longest = max((len(rack) for rack in racks), default=0)
+    return [rack[nth] for nth in range(longest) for rack in racks if nth < len(rack)]
+
+
+def _new_partition(image: MetadataImage, number: int, replicas: tuple[BrokerId, ...]) -> PartitionImage:
+    isr = tuple(replica for replica in replicas if replica in image.brokers)
+    return PartitionImage(
+        PartitionId(number),
+        leader=isr[0] if isr else NO_LEADER,
+        leader_epoch=LeaderEpoch(0),
+        replicas=replicas,
+        isr=isr or replicas[:1],
+        partition_epoch=0,
+    )
+
+
+def plan_deletion(image: MetadataImage, config: BrokerConfig, name: TopicName) -> DeleteTopic:
+    """Decide on a topic's end; raises `UnknownTopicOrPartition`, or `ApiError` TOPIC_DELETION_DISABLED."""
+    if not config.delete_topic_enable:
+        raise ApiError(ErrorCode.TOPIC_DELETION_DISABLED, "Topic deletion is disabled.")
+    if name not in image.topics:
+        raise UnknownTopic("This server does not host this topic-partition.")
+    return DeleteTopic(name)
+
+
+def plan_growth(
+    image: MetadataImage,
+    name: TopicName,
+    total: int,
+    assignments: Sequence[Sequence[int]] | None,
+) -> SetPartitions:
+    """Decide on a topic's growth to `total` partitions; `assignments` places the new ones.
+
+    Raises `UnknownTopicOrPartition`, or `ApiError`: INVALID_PARTITIONS, INVALID_REPLICA_ASSIGNMENT,
+    INVALID_REPLICATION_FACTOR.
+    """
+    topic = image.topics.get(name)
+    if topic is None:
+        raise UnknownTopic("This server does not host this topic-partition.")
+    current = len(topic.partitions)
+    if total == current:
+        raise ApiError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {current} partition(s).")
+    if total < current:
+        raise ApiError(
+            ErrorCode.INVALID_PARTITIONS,
+            f"The topic {name} currently has {current} partition(s); {total} would not be an increase.",
+        )
+    added = total - current
+    factor = topic.replication_factor
+    if assignments is None:
+        placed = place_replicas(
+            image,
+            first_partition=current,
+            partition_count=added,
+            replication_factor=factor,
+            start=sorted(image.brokers).index(topic.partitions[0].replicas[0])
+            if topic.partitions[0].replicas[0] in image.brokers
+            else 0,
+        )
+    else:
+        if len(assignments) != added:
+            raise ApiError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"Attempted to add {added} additional partition(s), but only {len(assignments)} assignment(s) were "
+                "specified.",
+            )
+        placed = [check_assignment(image, replicas, factor) for replicas in assignments]
+    return SetPartitions(
+        name, tuple(_new_partition(image, current + nth, replicas) for nth, replicas in enumerate(placed))
+    )
+
+
+# -- leaders -------------------------------------------------------------------------------------------------------
+
+
+def plan_election(image: MetadataImage, topic_partition: TopicPartition, election: ElectionType) -> SetPartitions:
+    """Decide who shall lead a partition.
+
+    Raises `UnknownTopicOrPartition`, or `ApiError`: ELECTION_NOT_NEEDED, PREFERRED_LEADER_NOT_AVAILABLE,
+    ELIGIBLE_LEADERS_NOT_AVAILABLE.
+    """
+    topic = image.topics.get(topic_partition.topic)
+    if topic is None:
+        raise UnknownTopic(f"No such topic as {topic_partition.topic}")
+    partition = image.partition(topic_partition)
+    if partition is None:
+        raise UnknownTopic(f"No such partition as {topic_partition}")
+    preferred = partition.replicas[0]
+    led = partition.leader in image.brokers
+    if led and (election is ElectionType.UNCLEAN or partition.leader == preferred):
+        raise ApiError(ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition.")
+    if election is ElectionType.PREFERRED:
+        if preferred not in image.brokers or preferred not in partition.isr:
+            raise ApiError(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, "The preferred leader was not available.")
+        return SetPartitions(topic.name, (with_leader(partition, preferred, partition.isr),))
+    alive_in_sync = tuple(replica for replica in partition.isr if replica in image.brokers)
+    if alive_in_sync:
+        return SetPartitions(topic.name, (with_leader(partition, alive_in_sync[0], alive_in_sync),))
+    alive = next((replica for replica in partition.replicas if replica in image.brokers), None)
+    if alive is None:
+        raise ApiError(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, "Eligible topic partition leaders are not available.")
+    return SetPartitions(topic.name, (with_leader(partition, alive, (alive,)),))
+
+
+def with_leader(partition: PartitionImage, leader: BrokerId, isr: tuple[BrokerId, ...]) -> PartitionImage:
+    """The partition under a leader, in a new leader epoch (KIP-101)."""
+    return partition._replace(
+        leader=leader,
+        isr=isr,
+        leader_epoch=LeaderEpoch(partition.leader_epoch + 1),
+        partition_epoch=partition.partition_epoch + 1,
+    )
+
+
+def plan_new_epochs(image: MetadataImage, broker_id: BrokerId) -> list[SetPartitions]:
+    """A new leader epoch for all that `broker_id` leads, or could: what it had not synced may be gone."""
+    planned: list[SetPartitions] = []
+    for topic in image.topics.values():
+        changed = tuple(
+            with_leader(partition, broker_id, partition.isr)
+            for partition in topic.partitions
+            if partition.leader == broker_id or (partition.leader == NO_LEADER and broker_id in partition.isr)
+        )
+        if changed:
+            planned.append(SetPartitions(topic.name, changed))
+    return planned

@@ -1,0 +1,109 @@
+"""PURE. The cluster's metadata at one moment: an immutable value, replaced as a whole by every change."""
+
+from collections.abc import Mapping
+from enum import IntEnum
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+from ottla.ids import BrokerId, LeaderEpoch, PartitionId, TopicId, TopicName, TopicPartition
+
+NO_LEADER: Final = BrokerId(-1)
+
+GROUP_METADATA_TOPIC: Final = TopicName("__consumer_offsets")
+TRANSACTION_STATE_TOPIC: Final = TopicName("__transaction_state")
+SHARE_GROUP_STATE_TOPIC: Final = TopicName("__share_group_state")
+INTERNAL_TOPICS: Final = frozenset((GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, SHARE_GROUP_STATE_TOPIC))
+
+
+class ResourceType(IntEnum):
+    """What a setting belongs to, as numbered in the config requests."""
+
+    UNKNOWN = 0
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+
+CLUSTER_DEFAULT: Final = ""
+"""Name of the BROKER resource whose settings hold for every broker."""
+
+
+class PartitionImage(NamedTuple):
+    """Who holds a partition and who leads it."""
+
+    partition: PartitionId
+    leader: BrokerId
+    leader_epoch: LeaderEpoch
+    replicas: tuple[BrokerId, ...]
+    """The first is the preferred leader."""
+    isr: tuple[BrokerId, ...]
+    partition_epoch: int
+    """Grows with every change of leader or in-sync replicas."""
+
+
+class TopicImage(NamedTuple):
+    """A topic; `partitions[n]` is partition n."""
+
+    name: TopicName
+    topic_id: TopicId
+    partitions: tuple[PartitionImage, ...]
+
+    @property
+    def replication_factor(self) -> int:
+        """That of its first partition."""
+        return len(self.partitions[0].replicas)
+
+    @property
+    def internal(self) -> bool:
+        return self.name in INTERNAL_TOPICS
+
+
+class BrokerImage(NamedTuple):
+    """A broker that is alive."""
+
+    broker_id: BrokerId
+    epoch: int
+    """Grows with every start of the broker."""
+    rack: str | None
+    endpoints: Mapping[str, tuple[str, int]]
+    """Listener name to advertised host and port."""
+
+
+_NO_CONFIGS: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+class MetadataImage(NamedTuple):
+    """Everything at once. Mappings in it are never changed in place."""
+
+    cluster_id: str
+    controller_id: BrokerId
+    brokers: Mapping[BrokerId, BrokerImage]
+    topics: Mapping[TopicName, TopicImage]
+    topics_by_id: Mapping[TopicId, TopicImage]
+    configs: Mapping[tuple[ResourceType, str], Mapping[str, str]]
+
+    def config(self, resource_type: ResourceType, name: str) -> Mapping[str, str]:
+        """Settings that were set for this resource itself; empty when there are none."""
+        return self.configs.get((resource_type, name), _NO_CONFIGS)
+
+    def topic_config(self, name: TopicName) -> Mapping[str, str]:
+        """Settings that were set for a topic itself."""
+        return self.configs.get((ResourceType.TOPIC, name), _NO_CONFIGS)
+
+    def partition(self, topic_partition: TopicPartition) -> PartitionImage | None:
+        """The partition, or None if there is no such topic or partition."""
+        topic = self.topics.get(topic_partition.topic)
+        if topic is None or not 0 <= topic_partition.partition < len(topic.partitions):
+            return None
+        return topic.partitions[topic_partition.partition]
+
+    def offline_replicas(self, partition: PartitionImage) -> tuple[BrokerId, ...]:
+        """Those replicas whose broker is not alive."""
+        return tuple(broker for broker in partition.replicas if broker not in self.brokers)
+
+
+def empty_image(cluster_id: str) -> MetadataImage:
+    """A cluster of nothing."""
+    return MetadataImage(cluster_id, NO_LEADER, {}, {}, {}, {})

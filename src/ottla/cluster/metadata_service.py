@@ -1,0 +1,404 @@
+"""The cluster's metadata as a running broker uses it: the image, and the changes to it.
+
+    request -> decision (controller, pure) -> commit (store) -> new image -> subscribers
+
+One owner: everything runs on the loop's thread, and changes are made one after the other. What a subscriber is told is
+durable.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Final
+from uuid import UUID, uuid4
+
+from ottla.clock import Clock
+from ottla.cluster import configs as config_rules
+from ottla.cluster import controller
+from ottla.cluster.adoption import AdoptedMetadata
+from ottla.cluster.commands import Command, CreateTopic, DeleteTopic, RegisterBroker, SetConfigs, SetController, apply
+from ottla.cluster.configs import ConfigChange, effective_config
+from ottla.cluster.controller import ElectionType, NewTopic
+from ottla.cluster.image import (
+    GROUP_METADATA_TOPIC,
+    BrokerImage,
+    MetadataImage,
+    ResourceType,
+    TopicImage,
+    empty_image,
+)
+from ottla.cluster.store import layout
+from ottla.cluster.store.base import Create, Delete, MetadataStore, Operation
+from ottla.cluster.store.layout import ProducerIdBlock
+from ottla.config.broker import BrokerConfig
+from ottla.config.log import LogConfig
+from ottla.errors import ApiError, ErrorCode, OttlaError
+from ottla.ids import BrokerId, ProducerId, TopicId, TopicName, TopicPartition
+
+Subscriber = Callable[[MetadataImage, MetadataImage], None]
+
+RESERVED_IDS: Final = frozenset((UUID(int=0), UUID(int=1)))
+"""Kafka's own: the id of no topic, and that of its metadata log."""
+MAX_PRODUCER_ID: Final = 2**63 - 1
+
+
+class WrongCluster(OttlaError):
+    """The log directories belong to another cluster than the metadata."""
+
+    code = ErrorCode.INCONSISTENT_CLUSTER_ID
+
+
+class MetadataService:
+    """Owns the image. `start` before anything else; the endpoints it is given are what clients are told."""
+
+    def __init__(self, store: MetadataStore, config: BrokerConfig, clock: Clock) -> None:
+        self._store = store
+        self._static_config = config
+        self._clock = clock
+        self._image = empty_image("")
+        self._config = config
+        self._log_configs: dict[TopicName, LogConfig] = {}
+        self._versions: dict[str, int] = {}
+        self._controller_epoch = 0
+        self._subscribers: list[Subscriber] = []
+        self._changing = asyncio.Lock()
+        self._producer_ids = range(0)
+        self._started = False
+
+    # -- what is -----------------------------------------------------------------------------------------------------
+
+    @property
+    def image(self) -> MetadataImage:
+        """The metadata as last committed."""
+        return self._image
+
+    @property
+    def broker_id(self) -> BrokerId:
+        return self._static_config.node_id
+
+    @property
+    def config(self) -> BrokerConfig:
+        """This broker's settings as they hold now, dynamic ones included."""
+        return self._config
+
+    @property
+    def static_config(self) -> BrokerConfig:
+        """This broker's settings as it was started with them."""
+        return self._static_config
+
+    def log_config(self, topic: TopicName) -> LogConfig:
+        """Settings of the logs of a topic, defaults included."""
+        known = self._log_configs.get(topic)
+        if known is None:
+            known = self._log_configs[topic] = self._config.log_config(self._image.topic_config(topic))
+        return known
+
+    def subscribe(self, changed: Subscriber) -> Callable[[], None]:
+        """Call `changed(old, new)` on the loop after every commit; returns what ends the subscription.
+
+        When it is called, `image`, `config` and `log_config` are those of the new image already.
+        """
+        self._subscribers.append(changed)
+        return lambda: self._subscribers.remove(changed)
+
+    # -- start and stop ----------------------------------------------------------------------------------------------
+
+    async def start(
+        self,
+        endpoints: Mapping[str, tuple[str, int]],
+        *,
+        cluster_id: str | None = None,
+        adopted: AdoptedMetadata | None = None,
+        new_leader_epochs: bool = False,
+    ) -> None:
+        """Read the metadata, register this broker, and take charge if nobody else has.
+
+        `cluster_id` is that of the log directories, None if they are new. `adopted` is what was found in log
+        directories that have no metadata yet; it is ignored when there is metadata. `new_leader_epochs` gives all
+        that this broker leads a new epoch: for a start after a crash that may have lost records.
+
+        Raises `WrongCluster`, `StoreUnavailable`, `StoreConflict`, `MalformedNode`.
+        """
+        await self._store.open()
+        try:
+            await self._begin(endpoints, cluster_id, adopted, new_leader_epochs)
+        except BaseException:
+            await self._store.close()
+            raise
+        self._started = True
+
+    async def _begin(
+        self,
+        endpoints: Mapping[str, tuple[str, int]],
+        cluster_id: str | None,
+        adopted: AdoptedMetadata | None,
+        new_leader_epochs: bool,
+    ) -> None:
+        nodes = await self._store.read("/")
+        self._versions = {path: node.version for path, node in nodes.items()}
+        image = layout.read_image(nodes)
+        first: list[Operation] = []
+        commands: list[Command] = []
+        if not image.cluster_id:
+            image = image._replace(cluster_id=cluster_id or layout.uuid_to_text(_new_id()))
+            first.append(Create(layout.CLUSTER_ID_PATH, layout.cluster_id_node(image.cluster_id)))
+            if adopted is not None:
+                commands += adopted.commands(self.broker_id)
+                if adopted.next_producer_id > 0:
+                    block = ProducerIdBlock(self.broker_id, ProducerId(0), ProducerId(adopted.next_producer_id - 1))
+                    first.append(Create(layout.PRODUCER_IDS_PATH, layout.producer_id_block_node(block)))
+        elif cluster_id is not None and cluster_id != image.cluster_id:
+            raise WrongCluster(
+                f"the log directories belong to cluster {cluster_id}, the metadata to cluster {image.cluster_id}"
+            )
+        epoch = nodes.get(layout.CONTROLLER_EPOCH_PATH)
+        self._controller_epoch = int(epoch.data) if epoch is not None else 0
+        broker = BrokerImage(self.broker_id, self._controller_epoch + 1, self._static_config.broker_rack, endpoints)
+        commands.append(RegisterBroker(broker))
+        if layout.CONTROLLER_PATH not in self._versions:
+            self._controller_epoch += 1
+            commands.append(SetController(self.broker_id))
+        if new_leader_epochs:
+            commands += controller.plan_new_epochs(image, self.broker_id)
+        self._image = image
+        await self._commit(commands, first=first)
+
+    async def set_endpoints(self, endpoints: Mapping[str, tuple[str, int]]) -> None:
+        """Tell clients other addresses from now on (ports that became known only when they were opened)."""
+        async with self._changing:
+            known = self._image.brokers[self.broker_id]
+            await self._commit([RegisterBroker(known._replace(endpoints=endpoints))])
+
+    async def close(self) -> None:
+        """End the session; the last image stays readable."""
+        async with self._changing:
+            if not self._started:
+                return
+            self._started = False
+            await self._store.close()
+
+    # -- topics ------------------------------------------------------------------------------------------------------
+
+    async def create_topics(
+        self, topics: Sequence[NewTopic], *, validate_only: bool = False
+    ) -> list[CreateTopic | OttlaError]:
+        """Create topics, all that can be in one commit; answers in the order asked.
+
+        A `CreateTopic` in the answer is what was done, or with `validate_only` would have been. Raises
+        `StoreUnavailable`.
+        """
+        async with self._changing:
+            image = self._image
+            answers: list[CreateTopic | OttlaError] = []
+            for new in topics:
+                try:
+                    command = controller.plan_topic(
+                        image, self._config, new, topic_id=TopicId(_new_id()), first_broker=random.randrange(1 << 30)
+                    )
+                except OttlaError as refused:
+                    answers.append(refused)
+                    continue
+                image = apply(image, [command])
+                answers.append(command)
+            if not validate_only:
+                await self._commit([answer for answer in answers if isinstance(answer, CreateTopic)])
+            return answers
+
+    async def delete_topics(self, names: Sequence[TopicName]) -> list[TopicImage | OttlaError]:
+        """Delete topics, all that can be in one commit; answers what they were, in the order asked."""
+        async with self._changing:
+            answers: list[TopicImage | OttlaError] = []
+            commands: list[Command] = []
+            image = self._image
+            for name in names:
+                try:
+                    command = controller.plan_deletion(image, self._config, name)
+                except OttlaError as refused:
+                    answers.append(refused)
+                    continue
+                answers.append(image.topics[name])
+                image = apply(image, [command])
+                commands.append(command)
+            await self._commit(commands)
+            return answers
+
+    async def create_partitions(
+        self,
+        growths: Sequence[tuple[TopicName, int, Sequence[Sequence[int]] | None]],
+        *,
+        validate_only: bool = False,
+    ) -> list[OttlaError | None]:
+        """Grow topics: name, new total, and replicas of the new partitions if someone wants to place them."""
+        async with self._changing:
+            answers: list[OttlaError | None] = []
+            commands: list[Command] = []
+            for name, total, assignments in growths:
+                try:
+                    commands.append(controller.plan_growth(self._image, name, total, assignments))
+                except OttlaError as refused:
+                    answers.append(refused)
+                    continue
+                answers.append(None)
+            if not validate_only:
+                await self._commit(commands)
+            return answers
+
+    async def ensure_topics(self, names: Sequence[TopicName]) -> dict[TopicName, OttlaError | None]:
+        """Create those of the topics that are not there, with default or, for internal ones, their own settings."""
+        missing = [name for name in dict.fromkeys(names) if name not in self._image.topics]
+        if not missing:
+            return dict.fromkeys(names)
+        created = await self.create_topics([self._new_topic(name) for name in missing])
+        # A topic that is there after all was made by someone quicker, which is as good.
+        refused = {
+            name: answer
+            for name, answer in zip(missing, created, strict=True)
+            if isinstance(answer, OttlaError) and name not in self._image.topics
+        }
+        return {name: refused.get(name) for name in names}
+
+    def _new_topic(self, name: TopicName) -> NewTopic:
+        if name != GROUP_METADATA_TOPIC:
+            return NewTopic(name)
+        config = self._config
+        return NewTopic(
+            name,
+            partition_count=config.offsets_topic_num_partitions,
+            replication_factor=min(config.offsets_topic_replication_factor, len(self._image.brokers)),
+            configs={
+                "cleanup.policy": "compact",
+                "compression.type": "producer",
+                "segment.bytes": str(max(config.offsets_topic_segment_bytes, 1 << 20)),
+            },
+        )
+
+    async def elect_leaders(
+        self, partitions: Sequence[TopicPartition], election: ElectionType
+    ) -> list[OttlaError | None]:
+        """Have partitions led by their preferred replica, or by any that is alive; answers in the order asked."""
+        async with self._changing:
+            image = self._image
+            answers: list[OttlaError | None] = []
+            commands: list[Command] = []
+            for partition in partitions:
+                try:
+                    command = controller.plan_election(image, partition, election)
+                except OttlaError as refused:
+                    answers.append(refused)
+                    continue
+                answers.append(None)
+                image = apply(image, [command])
+                commands.append(command)
+            await self._commit(commands)
+            return answers
+
+    # -- settings ----------------------------------------------------------------------------------------------------
+
+    async def alter_configs(
+        self, changes: Sequence[ConfigChange], *, validate_only: bool = False
+    ) -> list[OttlaError | None]:
+        """Change settings of topics and brokers; answers in the order asked."""
+        async with self._changing:
+            answers: list[OttlaError | None] = []
+            commands: dict[tuple[ResourceType, str], Command] = {}
+            for change in changes:
+                try:
+                    command = config_rules.plan_configs(self._image, self._config, change, static=self._static_config)
+                except OttlaError as refused:
+                    answers.append(refused)
+                    continue
+                answers.append(None)
+                if command.configs != self._image.config(change.resource_type, change.name):
+                    commands[change.resource_type, change.name] = command
+            if not validate_only:
+                await self._commit(list(commands.values()))
+            return answers
+
+    # -- producer ids ------------------------------------------------------------------------------------------------
+
+    async def next_producer_id(self) -> ProducerId:
+        """A producer id that was never given out; blocks of a thousand come from the store.
+
+        Raises `ApiError` UNKNOWN_SERVER_ERROR when there are none left, `StoreUnavailable`.
+        """
+        if not self._producer_ids:
+            async with self._changing:
+                if not self._producer_ids:  # another request may have fetched a block while this one waited
+                    self._producer_ids = await self._allocate_producer_ids()
+        given, self._producer_ids = self._producer_ids[0], self._producer_ids[1:]
+        return ProducerId(given)
+
+    async def _allocate_producer_ids(self) -> range:
+        path = layout.PRODUCER_IDS_PATH
+        node = (await self._store.read(path)).get(path)
+        first = 0 if node is None else layout.read_producer_id_block(node).last + 1
+        last = first + layout.PRODUCER_ID_BLOCK_SIZE - 1
+        if last > MAX_PRODUCER_ID:
+            raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, "Every producer id has been given out.")
+        block = ProducerIdBlock(self.broker_id, ProducerId(first), ProducerId(last))
+        versions = {} if node is None else {path: node.version}
+        operation = layout.put(versions, path, layout.producer_id_block_node(block))
+        await self._store.commit([operation])
+        self._versions[path] = versions.get(path, -1) + 1
+        return range(first, last + 1)
+
+    # -- commits -----------------------------------------------------------------------------------------------------
+
+    async def _commit(self, commands: Sequence[Command], *, first: Sequence[Operation] = ()) -> None:
+        """Make the changes durable, then visible; the caller holds `_changing`."""
+        if not commands and not first:
+            return
+        old = self._image
+        operations = [
+            *first,
+            *layout.operations_for(
+                commands,
+                old,
+                self._versions,
+                controller_epoch=self._controller_epoch,
+                now_ms=self._clock.now_ms(),
+            ),
+        ]
+        cancelled = await _to_its_end(self._store.commit(operations))
+        for operation in operations:
+            if isinstance(operation, Delete):
+                del self._versions[operation.path]
+            else:
+                self._versions[operation.path] = self._versions.get(operation.path, -1) + 1
+        new = apply(old, commands)
+        self._image = new
+        if any(resource_type is ResourceType.BROKER for resource_type, _ in (*old.configs, *new.configs)):
+            self._config = effective_config(new, self._static_config)
+            self._log_configs.clear()
+        for command in commands:
+            match command:
+                case SetConfigs(ResourceType.TOPIC, name, _) | DeleteTopic(name):
+                    self._log_configs.pop(TopicName(name), None)
+        for subscriber in tuple(self._subscribers):
+            subscriber(old, new)
+        if cancelled:
+            raise asyncio.CancelledError
+
+
+async def _to_its_end(commit: Coroutine[None, None, None]) -> bool:
+    """Wait for a commit even if the waiting task is cancelled: what is durable must not miss in the image.
+
+    Returns whether it was cancelled meanwhile; raises what the commit raises.
+    """
+    task = asyncio.ensure_future(commit)
+    cancelled = False
+    while not task.done():
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError:
+            cancelled = True
+    task.result()
+    return cancelled
+
+
+def _new_id() -> UUID:
+    """A random id that Kafka's tools can take as an argument: not reserved, and its text does not begin with a dash."""
+    while True:
+        candidate = uuid4()
+        if candidate not in RESERVED_IDS and not layout.uuid_to_text(candidate).startswith("-"):
+            return candidate

@@ -1,0 +1,88 @@
+"""`MetadataStore`: what keeps the cluster's metadata, reduced to what ZooKeeper and a local file can both do.
+
+The store is a tree of nodes, addressed by paths such as `/brokers/topics/orders`; each holds bytes and a version that
+counts its updates from 0. Some nodes are bound to the session of the broker that made them and go when it ends.
+Changes are made in transactions that check versions, so of two writers who started from the same state one loses.
+
+What stands at which path is the business of `ottla.cluster.store.layout` alone.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+
+
+class Node(NamedTuple):
+    """What is stored at a path."""
+
+    data: bytes
+    version: int
+
+
+class Create(NamedTuple):
+    """Make a node that must not be there; parents need not be."""
+
+    path: str
+    data: bytes
+    session_bound: bool = False
+
+
+class Update(NamedTuple):
+    """Replace the bytes of a node that must have this version."""
+
+    path: str
+    data: bytes
+    version: int
+
+
+class Delete(NamedTuple):
+    """Remove a node that must have this version."""
+
+    path: str
+    version: int
+
+
+Operation = Create | Update | Delete
+
+
+class StoreConflict(Exception):
+    """A transaction was not carried out: a node was not as the transaction expects it."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(f"{path} {reason}")
+        self.path = path
+
+
+class StoreUnavailable(Exception):
+    """The store cannot be read or written; the message says where it is and why."""
+
+
+class MetadataStore(Protocol):
+    """Every method is called on the event loop's thread; none holds it up."""
+
+    async def open(self) -> None:
+        """Begin a session. Raises `StoreUnavailable`."""
+        ...
+
+    async def read(self, prefix: str) -> dict[str, Node]:
+        """All nodes at and below a path, which is `/` or does not end in one. Raises `StoreUnavailable`."""
+        ...
+
+    async def commit(self, operations: Sequence[Operation]) -> None:
+        """Carry out all of the operations, durably, or none.
+
+        Raises:
+            StoreConflict: a node was not as expected; nothing was changed.
+            StoreUnavailable: it is not known whether anything was changed.
+        """
+        ...
+
+    def watch(self, prefix: str, changed: Callable[[], None]) -> Callable[[], None]:
+        """Call `changed` on the loop after every commit, by whomever, at or below a path.
+
+        Several commits may be reported as one. Returns what ends the watch.
+        """
+        ...
+
+    async def close(self) -> None:
+        """End the session, and with it the nodes bound to it."""
+        ...

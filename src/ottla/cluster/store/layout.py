@@ -1,0 +1,307 @@
+"""PURE. What stands at which path of the metadata store: Kafka 3.9's layout in ZooKeeper, whatever the store.
+
+    /cluster/id                                {"version":"1","id":"..."}
+    /brokers/ids/1                             addresses of a living broker (bound to its session)
+    /brokers/topics/orders                     topic id and replicas
+    /brokers/topics/orders/partitions/0/state  leader, epochs, in-sync replicas
+    /config/topics/orders                      settings; likewise /config/brokers/1 and /config/brokers/<default>
+    /controller, /controller_epoch             who decides (bound to its session), and for the how-manieth time
+    /latest_producer_id_block                  the producer ids given out last
+
+Source: Kafka 3.9, `ZkData`.
+"""
+
+import json
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from ottla.cluster.commands import (
+    Command,
+    CreateTopic,
+    DeleteTopic,
+    RegisterBroker,
+    RemoveBroker,
+    SetConfigs,
+    SetController,
+    SetPartitions,
+)
+from ottla.cluster.image import (
+    CLUSTER_DEFAULT,
+    NO_LEADER,
+    BrokerImage,
+    MetadataImage,
+    PartitionImage,
+    ResourceType,
+    TopicImage,
+)
+from ottla.cluster.store.base import Create, Delete, Node, Operation, Update
+from ottla.ids import BrokerId, LeaderEpoch, PartitionId, ProducerId, TopicId, TopicName
+
+CLUSTER_ID_PATH: Final = "/cluster/id"
+BROKERS_PATH: Final = "/brokers/ids"
+TOPICS_PATH: Final = "/brokers/topics"
+CONFIG_PATH: Final = "/config"
+CONTROLLER_PATH: Final = "/controller"
+CONTROLLER_EPOCH_PATH: Final = "/controller_epoch"
+PRODUCER_IDS_PATH: Final = "/latest_producer_id_block"
+
+PRODUCER_ID_BLOCK_SIZE: Final = 1000
+
+_CONFIG_DIRECTORIES: Final = {
+    ResourceType.TOPIC: "topics",
+    ResourceType.BROKER: "brokers",
+    ResourceType.GROUP: "groups",
+    ResourceType.CLIENT_METRICS: "client-metrics",
+}
+_CONFIG_TYPES: Final = {directory: resource_type for resource_type, directory in _CONFIG_DIRECTORIES.items()}
+_DEFAULT_NAME: Final = "<default>"
+
+
+class MalformedNode(Exception):
+    """A node holds what neither Kafka nor Ottla writes; the message names it."""
+
+
+class ProducerIdBlock(NamedTuple):
+    """Producer ids from `first` to `last`, both included, given to one broker."""
+
+    broker_id: BrokerId
+    first: ProducerId
+    last: ProducerId
+
+
+def uuid_to_text(value: UUID) -> str:
+    """Kafka's text form of an id: base64url without padding, 22 characters."""
+    return urlsafe_b64encode(value.bytes).rstrip(b"=").decode()
+
+
+def uuid_from_text(text: str) -> UUID:
+    """The id behind Kafka's text form; raises ValueError."""
+    raw = urlsafe_b64decode(text + "==")
+    if len(raw) != 16:
+        raise ValueError(f"{text!r} is no id of 16 bytes")
+    return UUID(bytes=raw)
+
+
+# -- nodes to image ------------------------------------------------------------------------------------------------
+
+
+def read_image(nodes: Mapping[str, Node]) -> MetadataImage:
+    """The image of all the nodes; raises `MalformedNode`."""
+    brokers: dict[BrokerId, BrokerImage] = {}
+    topics: dict[TopicName, TopicImage] = {}
+    configs: dict[tuple[ResourceType, str], Mapping[str, str]] = {}
+    cluster_id, controller_id = "", NO_LEADER
+    path = ""
+    try:
+        for path, node in nodes.items():
+            parts = path.split("/")
+            match parts[1:]:
+                case ["brokers", "topics", name]:
+                    topics[TopicName(name)] = _read_topic(TopicName(name), json.loads(node.data), nodes)
+                case ["brokers", "ids", number]:
+                    broker_id = BrokerId(int(number))
+                    brokers[broker_id] = _read_broker(broker_id, json.loads(node.data))
+                case ["config", directory, name] if directory in _CONFIG_TYPES:
+                    name = CLUSTER_DEFAULT if name == _DEFAULT_NAME else name
+                    found: dict[str, str] = json.loads(node.data)["config"]
+                    if found:
+                        configs[_CONFIG_TYPES[directory], name] = found
+                case ["cluster", "id"]:
+                    cluster_id = json.loads(node.data)["id"]
+                case ["controller"]:
+                    controller_id = BrokerId(json.loads(node.data)["brokerid"])
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise MalformedNode(f"the metadata at {path} cannot be read: {error!r}") from error
+    by_id = {topic.topic_id: topic for topic in topics.values()}
+    return MetadataImage(cluster_id, controller_id, brokers, topics, by_id, configs)
+
+
+def _read_topic(name: TopicName, value: dict[str, object], nodes: Mapping[str, Node]) -> TopicImage:
+    assignments = value["partitions"]
+    assert isinstance(assignments, dict)
+    partitions: list[PartitionImage] = []
+    for number in range(len(assignments)):
+        replicas = tuple(BrokerId(replica) for replica in assignments[str(number)])
+        node = nodes.get(_state_path(name, number))
+        if node is None:
+            raise MalformedNode(f"the metadata at {_state_path(name, number)} is missing")
+        state = json.loads(node.data)
+        partitions.append(
+            PartitionImage(
+                PartitionId(number),
+                BrokerId(state["leader"]),
+                LeaderEpoch(state["leader_epoch"]),
+                replicas,
+                tuple(state["isr"]),
+                node.version,
+            )
+        )
+    return TopicImage(name, TopicId(uuid_from_text(str(value["topic_id"]))), tuple(partitions))
+
+
+def _read_broker(broker_id: BrokerId, value: dict[str, object]) -> BrokerImage:
+    endpoints: dict[str, tuple[str, int]] = {}
+    listed = value["endpoints"]
+    assert isinstance(listed, list)
+    for endpoint in listed:
+        name, _, address = endpoint.partition("://")
+        host, _, port = address.rpartition(":")
+        endpoints[name] = (host.removeprefix("[").removesuffix("]"), int(port))
+    rack = value.get("rack")
+    epoch = value.get("epoch", 0)
+    assert isinstance(epoch, int)
+    return BrokerImage(broker_id, epoch, None if rack is None else str(rack), endpoints)
+
+
+# -- commands to operations ----------------------------------------------------------------------------------------
+
+
+def operations_for(
+    commands: Iterable[Command],
+    image: MetadataImage,
+    versions: Mapping[str, int],
+    *,
+    controller_epoch: int,
+    now_ms: int,
+) -> list[Operation]:
+    """What carries the commands out in a store whose nodes have `versions`, and of which `image` is the image."""
+    operations: list[Operation] = []
+    for command in commands:
+        match command:
+            case CreateTopic(topic, configs):
+                operations.append(Create(f"{TOPICS_PATH}/{topic.name}", _topic_node(topic)))
+                operations += [
+                    Create(_state_path(topic.name, partition.partition), _state_node(partition, controller_epoch))
+                    for partition in topic.partitions
+                ]
+                if configs:
+                    operations.append(
+                        put(versions, _config_path(ResourceType.TOPIC, topic.name), _config_node(configs))
+                    )
+            case DeleteTopic(name):
+                operations += _deletion(image.topics[name], versions)
+            case SetPartitions(name, partitions):
+                topic = image.topics[name]
+                if len(topic.partitions) <= max(partition.partition for partition in partitions):
+                    grown = topic._replace(partitions=(*topic.partitions, *partitions))
+                    operations.append(put(versions, f"{TOPICS_PATH}/{name}", _topic_node(grown)))
+                operations += [
+                    put(versions, _state_path(name, partition.partition), _state_node(partition, controller_epoch))
+                    for partition in partitions
+                ]
+            case SetConfigs(resource_type, name, configs):
+                path = _config_path(resource_type, name)
+                if configs or path in versions:
+                    operations.append(put(versions, path, _config_node(configs)))
+            case RegisterBroker(broker):
+                path = f"{BROKERS_PATH}/{broker.broker_id}"
+                data = _broker_node(broker, now_ms)
+                known = versions.get(path)
+                operations.append(Create(path, data, True) if known is None else Update(path, data, known))
+            case RemoveBroker(broker_id):
+                path = f"{BROKERS_PATH}/{broker_id}"
+                operations.append(Delete(path, versions[path]))
+            case SetController(controller_id):
+                data = _json({"version": 2, "brokerid": controller_id, "timestamp": str(now_ms)})
+                operations.append(Create(CONTROLLER_PATH, data, True))
+                operations.append(put(versions, CONTROLLER_EPOCH_PATH, str(controller_epoch).encode()))
+    return operations
+
+
+def put(versions: Mapping[str, int], path: str, data: bytes) -> Operation:
+    """Create the node, or update it if it has a version."""
+    known = versions.get(path)
+    return Create(path, data) if known is None else Update(path, data, known)
+
+
+def _deletion(topic: TopicImage, versions: Mapping[str, int]) -> list[Operation]:
+    paths = [_state_path(topic.name, partition.partition) for partition in topic.partitions]
+    paths += [f"{TOPICS_PATH}/{topic.name}", _config_path(ResourceType.TOPIC, topic.name)]
+    return [Delete(path, versions[path]) for path in paths if path in versions]
+
+
+def cluster_id_node(cluster_id: str) -> bytes:
+    """Content of `/cluster/id`."""
+    return _json({"version": "1", "id": cluster_id})
+
+
+def producer_id_block_node(block: ProducerIdBlock) -> bytes:
+    """Content of `/latest_producer_id_block`."""
+    return _json(
+        {"version": 1, "broker": block.broker_id, "block_start": str(block.first), "block_end": str(block.last)}
+    )
+
+
+def read_producer_id_block(node: Node) -> ProducerIdBlock:
+    """The block given out last; raises `MalformedNode`."""
+    try:
+        value = json.loads(node.data)
+        return ProducerIdBlock(
+            BrokerId(value["broker"]), ProducerId(int(value["block_start"])), ProducerId(int(value["block_end"]))
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise MalformedNode(f"the metadata at {PRODUCER_IDS_PATH} cannot be read: {error!r}") from error
+
+
+def _topic_node(topic: TopicImage) -> bytes:
+    return _json(
+        {
+            "removing_replicas": {},
+            "partitions": {str(partition.partition): list(partition.replicas) for partition in topic.partitions},
+            "topic_id": uuid_to_text(topic.topic_id),
+            "adding_replicas": {},
+            "version": 3,
+        }
+    )
+
+
+def _state_node(partition: PartitionImage, controller_epoch: int) -> bytes:
+    return _json(
+        {
+            "controller_epoch": controller_epoch,
+            "leader": partition.leader,
+            "version": 1,
+            "leader_epoch": partition.leader_epoch,
+            "isr": list(partition.isr),
+        }
+    )
+
+
+def _config_node(configs: Mapping[str, str]) -> bytes:
+    return _json({"version": 1, "config": dict(configs)})
+
+
+def _broker_node(broker: BrokerImage, now_ms: int) -> bytes:
+    endpoints = [
+        f"{name}://[{host}]:{port}" if ":" in host else f"{name}://{host}:{port}"
+        for name, (host, port) in broker.endpoints.items()
+    ]
+    host, port = next(iter(broker.endpoints.values()), (None, -1))
+    value: dict[str, object] = {
+        "features": {},
+        "listener_security_protocol_map": dict.fromkeys(broker.endpoints, "PLAINTEXT"),
+        "endpoints": endpoints,
+        "jmx_port": -1,
+        "port": port,
+        "host": host,
+        "version": 5,
+        "timestamp": str(now_ms),
+        "epoch": broker.epoch,
+    }
+    if broker.rack is not None:
+        value["rack"] = broker.rack
+    return _json(value)
+
+
+def _config_path(resource_type: ResourceType, name: str) -> str:
+    return f"{CONFIG_PATH}/{_CONFIG_DIRECTORIES[resource_type]}/{name or _DEFAULT_NAME}"
+
+
+def _state_path(topic: TopicName, partition: int) -> str:
+    return f"{TOPICS_PATH}/{topic}/partitions/{partition}/state"
+
+
+def _json(value: Mapping[str, object]) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()
