@@ -1,0 +1,220 @@
+"""The group coordinator of a broker: finds the partition that speaks for a group and asks its machine.
+
+Groups are spread over the partitions of `__consumer_offsets` by the hash of their id; whoever leads the partition
+coordinates the group. Methods answer with what the machine replies. They raise `NotCoordinator`,
+`CoordinatorLoadInProgress` or an `ApiError` where no machine could answer; its `code` is for the client.
+"""
+
+import logging
+import uuid
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from ottla.clock import Clock
+from ottla.coordination.machine import Token
+from ottla.coordination.runtime import CoordinatorLog, CoordinatorRuntime
+from ottla.errors import ApiError, ErrorCode, NotCoordinator, OttlaError
+from ottla.groups.config import GroupConfig
+from ottla.groups.events import (
+    CommitOffsets,
+    DeleteGroups,
+    DeleteOffsets,
+    DescribeGroups,
+    FetchOffsets,
+    ForgetPartitions,
+    GroupDescription,
+    GroupEvent,
+    GroupListing,
+    Heartbeat,
+    Join,
+    Joined,
+    Leave,
+    Left,
+    ListGroups,
+    OffsetsCommitted,
+    OffsetsDeleted,
+    OffsetsFetched,
+    Sync,
+    Synced,
+    TopicPartitions,
+)
+from ottla.groups.machine import GroupMachine
+from ottla.groups.records import GroupRecord, GroupRecordFormat
+from ottla.ids import GroupId, LeaderEpoch, PartitionId, TopicName
+
+log = logging.getLogger(__name__)
+
+OFFSETS_TOPIC: Final = TopicName("__consumer_offsets")
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetsTopicConfig:
+    """`__consumer_offsets` as it is created: Kafka's settings, under their names."""
+
+    offsets_topic_num_partitions: int = 50
+    offsets_topic_replication_factor: int = 1
+    offsets_topic_segment_bytes: int = 104_857_600
+
+    def topic_configs(self) -> Mapping[str, str]:
+        return {
+            "cleanup.policy": "compact",
+            "segment.bytes": str(self.offsets_topic_segment_bytes),
+            "compression.type": "producer",
+        }
+
+
+EnsureTopic = Callable[[TopicName, int, int, Mapping[str, str]], Awaitable[None]]
+"""Create a topic, unless it is there: name, partitions, replication factor, configs."""
+
+
+class GroupCoordinator:
+    """The groups that this broker coordinates."""
+
+    def __init__(
+        self,
+        coordinator_log: CoordinatorLog,
+        ensure_topic: EnsureTopic,
+        clock: Clock,
+        *,
+        config: GroupConfig | None = None,
+        topic_config: OffsetsTopicConfig | None = None,
+        commit_timeout_ms: int = 5_000,
+        new_uuid: Callable[[], str] = lambda: str(uuid.uuid4()),
+    ) -> None:
+        settings = config or GroupConfig()
+        self._topic_config = topic_config or OffsetsTopicConfig()
+        self._ensure_topic = ensure_topic
+        self._runtime: CoordinatorRuntime[GroupEvent, GroupRecord] = CoordinatorRuntime(
+            "group coordinator",
+            coordinator_log,
+            GroupRecordFormat(),
+            lambda: GroupMachine(settings, new_uuid),
+            clock,
+            commit_timeout_ms=commit_timeout_ms,
+        )
+
+    # --- where groups live ---
+
+    def partition_for(self, group_id: str) -> PartitionId:
+        """The partition of `__consumer_offsets` that stands for the group."""
+        return PartitionId((java_string_hash(group_id) & 0x7FFF_FFFF) % self._topic_config.offsets_topic_num_partitions)
+
+    async def ensure_topic(self) -> None:
+        """Create `__consumer_offsets` if it is not there."""
+        config = self._topic_config
+        await self._ensure_topic(
+            OFFSETS_TOPIC,
+            config.offsets_topic_num_partitions,
+            config.offsets_topic_replication_factor,
+            config.topic_configs(),
+        )
+
+    def on_leadership(self, partition: PartitionId, epoch: LeaderEpoch) -> None:
+        """This broker leads the partition of `__consumer_offsets`. On the loop's thread."""
+        self._runtime.on_leadership(partition, epoch)
+
+    def on_resign(self, partition: PartitionId) -> None:
+        """It leads it no more."""
+        self._runtime.on_resign(partition)
+
+    def is_active(self, partition: PartitionId) -> bool:
+        """Is the partition led by this broker, and read?"""
+        return self._runtime.is_active(partition)
+
+    async def stop(self) -> None:
+        """Let writes finish, then answer all who wait with NOT_COORDINATOR."""
+        await self._runtime.stop()
+
+    # --- membership ---
+
+    async def join(self, event: Join) -> Joined:
+        if not event.group_id:
+            return Joined(ErrorCode.INVALID_GROUP_ID, event.member_id)
+        reply: Joined = await self._ask(event.group_id, lambda token: replace(event, token=token))
+        return reply
+
+    async def sync(self, event: Sync) -> Synced:
+        if not event.group_id:
+            return Synced(ErrorCode.INVALID_GROUP_ID)
+        reply: Synced = await self._ask(event.group_id, lambda token: replace(event, token=token))
+        return reply
+
+    async def heartbeat(self, event: Heartbeat) -> ErrorCode:
+        """A member of a group that is still being read is told to carry on."""
+        if not event.group_id:
+            return ErrorCode.INVALID_GROUP_ID
+        try:
+            reply: ErrorCode = await self._ask(event.group_id, lambda token: replace(event, token=token))
+        except OttlaError as error:
+            return ErrorCode.NONE if error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS else error.code
+        return reply
+
+    async def leave(self, event: Leave) -> Left:
+        if not event.group_id:
+            raise ApiError(ErrorCode.INVALID_GROUP_ID, "a group's id cannot be empty")
+        reply: Left = await self._ask(event.group_id, lambda token: replace(event, token=token))
+        return reply
+
+    # --- offsets ---
+
+    async def commit_offsets(self, event: CommitOffsets) -> OffsetsCommitted:
+        reply: OffsetsCommitted = await self._ask(event.group_id, lambda token: replace(event, token=token))
+        return reply
+
+    async def fetch_offsets(self, event: FetchOffsets) -> OffsetsFetched:
+        reply: OffsetsFetched = await self._ask(event.group_id, lambda token: replace(event, token=token))
+        return reply
+
+    async def delete_offsets(self, event: DeleteOffsets) -> OffsetsDeleted:
+        if not event.group_id:
+            return OffsetsDeleted(ErrorCode.INVALID_GROUP_ID)
+        reply: OffsetsDeleted = await self._ask(event.group_id, lambda token: replace(event, token=token))
+        return reply
+
+    async def forget_partitions(self, topics: Sequence[TopicPartitions]) -> None:
+        """Drop the offsets in partitions that have been deleted, in every group coordinated here.
+
+        A partition that is just being read keeps them until they expire: an offset knows the id of its topic.
+        """
+        for partition in self._runtime.partitions():
+            try:
+                await self._runtime.ask(partition, lambda token: ForgetPartitions(token, tuple(topics)))
+            except OttlaError as error:
+                log.warning("offsets of deleted topics are kept in partition %d: %s", partition, error)
+
+    # --- groups ---
+
+    async def list_groups(self, states: Iterable[str] = ()) -> list[GroupListing]:
+        """Every group coordinated here, or those in one of these states (in any case of letters)."""
+        wanted = frozenset(state.lower() for state in states)
+        listings: list[GroupListing] = []
+        for partition in self._runtime.partitions():
+            try:
+                listings += await self._runtime.ask(partition, lambda token: ListGroups(token, wanted))
+            except NotCoordinator:
+                continue  # it has moved meanwhile, and is listed where it is now
+        return listings
+
+    async def describe_group(self, group_id: GroupId) -> GroupDescription:
+        """A group that is not there is described as dead."""
+        descriptions = await self._ask(group_id, lambda token: DescribeGroups(token, (group_id,)))
+        description: GroupDescription = descriptions[0]
+        return description
+
+    async def delete_group(self, group_id: GroupId) -> ErrorCode:
+        errors = await self._ask(group_id, lambda token: DeleteGroups(token, (group_id,)))
+        error: ErrorCode = errors[0]
+        return error
+
+    async def _ask(self, group_id: str, event_for: Callable[[Token], GroupEvent]) -> Any:
+        return await self._runtime.ask(self.partition_for(group_id), event_for)
+
+
+def java_string_hash(text: str) -> int:
+    """`String.hashCode()` as an unsigned 32-bit number: over UTF-16 code units, as Java counts."""
+    units = text.encode("utf-16-be", "surrogatepass")
+    value = 0
+    for high, low in zip(units[::2], units[1::2], strict=True):
+        value = (value * 31 + (high << 8 | low)) & 0xFFFF_FFFF
+    return value

@@ -1,0 +1,114 @@
+"""What a coordinator's machine takes and gives. PURE.
+
+A machine owns everything one partition of a coordinator's topic stands for. `handle` looks at an event and
+decides; it gives effects and never waits. What has to outlive the broker is written as an `Append`; whoever
+runs the machine passes each appended record to `replay` at once, and `replay` is the only place where durable
+state changes: for the leader that has just decided, and for a successor that reads the log.
+
+    event --> handle --> [Append(records), Reply(token, value), SetTimer(key, after_ms)]
+                             |                 |
+                             v                 +-- held until every record appended before it is committed
+                          replay
+
+So nobody ever learns of a state that a crash could take back. When a write does not commit, the machine is thrown
+away together with what it promised to nobody, and a new one replays the log.
+
+Effects are carried out in the order of the list.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias, TypeVar
+
+Token: TypeAlias = Any
+"""Who waits for a reply. Opaque to the machine, used once."""
+
+TimerKey: TypeAlias = tuple[str, ...]
+"""A timer's name; setting it again moves it."""
+
+NO_PRODUCER_ID = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """Write these records, in this order, to the machine's partition."""
+
+    records: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """Answer a request, once all records appended before are committed."""
+
+    token: Token
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class SetTimer:
+    """Send `TimerFired(key)` after `after_ms`, instead of what was set under this key before."""
+
+    key: TimerKey
+    after_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class CancelTimer:
+    """Forget the timer, if it is set."""
+
+    key: TimerKey
+
+
+Effect: TypeAlias = Append | Reply | SetTimer | CancelTimer
+
+
+@dataclass(frozen=True, slots=True)
+class TimerFired:
+    """A timer's time has come."""
+
+    key: TimerKey
+
+
+EventT = TypeVar("EventT", contravariant=True)
+RecordT = TypeVar("RecordT")
+ReplayedT = TypeVar("ReplayedT", contravariant=True)
+
+
+class Machine(Protocol[EventT, ReplayedT]):
+    """The state behind one partition of a coordinator's topic.
+
+    `now_ms` is the wall clock (milliseconds since the epoch): it goes into records. Durations are left to timers.
+    """
+
+    def handle(self, event: EventT | TimerFired, now_ms: int) -> list[Effect]:
+        """Decide. May change what is lost with the machine (who waits, who is joining), not what is durable."""
+        ...
+
+    def replay(self, record: ReplayedT, position: int, producer_id: int) -> None:
+        """Apply a record. `position` grows along the log; `producer_id` is -1 outside of transactions."""
+        ...
+
+    def end_transaction(self, producer_id: int, *, committed: bool) -> None:
+        """Apply a control record: the producer's transaction has ended."""
+        ...
+
+    def loaded(self, now_ms: int) -> list[Effect]:
+        """The whole log has been replayed: set the timers that its state asks for."""
+        ...
+
+
+class RecordFormat(Protocol[RecordT]):
+    """How a machine's records stand in the log."""
+
+    def encode(self, record: RecordT) -> tuple[bytes, bytes | None]:
+        """Key and value; no value is a tombstone."""
+        ...
+
+    def decode(self, key: bytes, value: bytes | None) -> RecordT | None:
+        """The record, or None for a type this version does not know. Raises `CorruptMessage`."""
+        ...
+
+
+def appended(effects: Sequence[Effect]) -> list[Any]:
+    """The records among these effects, in order."""
+    return [record for effect in effects if isinstance(effect, Append) for record in effect.records]

@@ -1,0 +1,430 @@
+"""Runs machines on the partitions of a coordinator's topic: append, commit, reply; replay on leadership.
+
+One machine per partition that this broker leads. What happens to its effects:
+
+    handle --> Append   replayed at once, encoded, put into the batch that goes out next
+               Reply    handed out at once, or with the commit of the last batch it must not overtake
+               timers   kept here, come back as TimerFired
+
+One batch per partition is on its way at a time; what comes up meanwhile fills the next one. So a lone request is
+written immediately, and a thousand at once share a few writes and syncs.
+
+When a write fails, nobody knows what a crash would leave. The machine is thrown away, everybody who waits is told to
+come back, and a new machine reads the log.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Any, Final, Generic, Protocol, TypeVar
+
+from ottla.clock import Clock
+from ottla.coordination.machine import (
+    NO_PRODUCER_ID,
+    Append,
+    CancelTimer,
+    Effect,
+    Machine,
+    RecordFormat,
+    Reply,
+    SetTimer,
+    TimerFired,
+)
+from ottla.coordination.timers import Timers
+from ottla.errors import ApiError, CoordinatorLoadInProgress, ErrorCode, NotCoordinator, NotLeader, OttlaError
+from ottla.ids import LeaderEpoch, PartitionId
+from ottla.records.batch import BatchHeader, Buffer, iter_batches
+from ottla.records.control import decode_end_transaction
+from ottla.records.record import Record, decode_records, encode_batch
+
+log = logging.getLogger(__name__)
+
+MAX_BATCH_BYTES: Final = 900_000
+"""Below the default of max.message.bytes, with room for what a record adds to its key and value."""
+
+RECORD_OVERHEAD_BYTES: Final = 40
+LOAD_RETRY_S: Final = 2.0
+
+EventT = TypeVar("EventT")
+RecordT = TypeVar("RecordT")
+
+
+class CoordinatorLog(Protocol):
+    """The coordinator's topic, as the runtime needs it."""
+
+    async def append_committed(self, partition: PartitionId, batch: bytearray) -> object:
+        """Returns when the batch is committed: it will survive. Raises `NotLeader`, `KafkaStorageError`, ..."""
+        ...
+
+    def read_all(self, partition: PartitionId) -> AsyncIterator[Buffer]:
+        """The committed batches from the start of the log, in chunks of whole batches."""
+        ...
+
+
+class _State(Enum):
+    LOADING = auto()
+    ACTIVE = auto()
+    GONE = auto()
+    """Resigned, or thrown away after a failed write; nothing that still runs for it may have an effect."""
+
+
+@dataclass(slots=True, eq=False)
+class _Batch:
+    """Records on their way, and the replies that must not overtake them."""
+
+    records: list[Record] = field(default_factory=list)
+    size_bytes: int = 0
+    replies: list[Reply] = field(default_factory=list)
+    is_late: bool = False
+    """Not committed in time. Whoever waits for it has been told so."""
+    timeout: asyncio.TimerHandle | None = None
+
+
+@dataclass(slots=True, eq=False)
+class _Partition(Generic[EventT, RecordT]):
+    """One machine at work. Lives as long as its machine."""
+
+    partition: PartitionId
+    epoch: LeaderEpoch
+    machine: Machine[EventT, RecordT]
+    state: _State = _State.LOADING
+    position: int = 0
+    timers: Timers = field(default_factory=Timers)
+    wakeup: asyncio.TimerHandle | None = None
+    wakeup_at: float = 0.0
+    waiting: set[asyncio.Future[Any]] = field(default_factory=set)
+    batches: deque[_Batch] = field(default_factory=deque)
+    """The first is being written once `writer` runs, the last may still be filled if it is not the first."""
+    writer: "asyncio.Task[None] | None" = None
+    first_is_sent: bool = False
+
+    @property
+    def is_loading(self) -> bool:
+        return self.state is _State.LOADING
+
+    @property
+    def is_active(self) -> bool:
+        return self.state is _State.ACTIVE
+
+
+class CoordinatorRuntime(Generic[EventT, RecordT]):
+    """The machines of one coordinator on this broker. Everything happens on the loop's thread."""
+
+    def __init__(
+        self,
+        name: str,
+        coordinator_log: CoordinatorLog,
+        record_format: RecordFormat[RecordT],
+        new_machine: Callable[[], Machine[EventT, RecordT]],
+        clock: Clock,
+        *,
+        commit_timeout_ms: int = 5_000,
+    ) -> None:
+        """`name` is for log lines; `commit_timeout_ms`: offsets.commit.timeout.ms."""
+        self._name = name
+        self._log = coordinator_log
+        self._format = record_format
+        self._new_machine = new_machine
+        self._clock = clock
+        self._commit_timeout_s = commit_timeout_ms / 1_000
+        self._partitions: dict[PartitionId, _Partition[EventT, RecordT]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._writers: dict[PartitionId, asyncio.Task[None]] = {}
+        """Writes on their way, those of machines that are gone included."""
+
+    # --- whom this broker speaks for ---
+
+    def on_leadership(self, partition: PartitionId, epoch: LeaderEpoch) -> None:
+        """This broker leads the partition: read it, then answer for it. A newer epoch of the same leader changes
+        nothing."""
+        current = self._partitions.get(partition)
+        if current is not None:
+            current.epoch = LeaderEpoch(max(current.epoch, epoch))
+            return
+        self._start_loading(partition, epoch)
+
+    def on_resign(self, partition: PartitionId) -> None:
+        """Another broker leads now (or none): whoever waits is sent there."""
+        found = self._partitions.pop(partition, None)
+        if found is not None:
+            self._discard(found, ErrorCode.NOT_COORDINATOR, "the coordinator has moved")
+
+    async def stop(self) -> None:
+        """Let what is on its way arrive, then send everybody away."""
+        if self._writers:
+            await asyncio.wait(self._writers.values(), timeout=self._commit_timeout_s)
+        for partition in list(self._partitions):
+            self.on_resign(partition)
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def is_active(self, partition: PartitionId) -> bool:
+        found = self._partitions.get(partition)
+        return found is not None and found.is_active
+
+    def partitions(self) -> list[PartitionId]:
+        """Those this broker leads, read or not."""
+        return list(self._partitions)
+
+    # --- asking ---
+
+    def ask(
+        self, partition: PartitionId, event_for: "Callable[[asyncio.Future[Any]], EventT]"
+    ) -> "asyncio.Future[Any]":
+        """Put an event to the partition's machine; `event_for` gets the token under which to reply.
+
+        The future yields the reply's value. Raises, at once or from the future: `NotCoordinator`,
+        `CoordinatorLoadInProgress`, or an `ApiError` saying why the reply got lost.
+        """
+        found = self._asked(partition)
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        found.waiting.add(future)
+        self._handle(found, event_for(future))
+        return future
+
+    def _asked(self, partition: PartitionId) -> _Partition[EventT, RecordT]:
+        found = self._partitions.get(partition)
+        if found is None:
+            raise NotCoordinator(f"this broker does not lead partition {partition} of the {self._name}'s topic")
+        if not found.is_active:
+            raise CoordinatorLoadInProgress(f"partition {partition} of the {self._name}'s topic is being read")
+        return found
+
+    def _handle(self, at: _Partition[EventT, RecordT], event: EventT | TimerFired) -> None:
+        try:
+            effects = at.machine.handle(event, self._clock.now_ms())
+            self._carry_out(at, effects)
+        except Exception:
+            # A defect. The machine may have stopped half way, so what it knows is not to be relied on.
+            log.exception("%s %d: cannot handle %s", self._name, at.partition, type(event).__name__)
+            self._start_over(at, ErrorCode.UNKNOWN_SERVER_ERROR, "the coordinator failed")
+
+    # --- effects ---
+
+    def _carry_out(self, at: _Partition[EventT, RecordT], effects: list[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case Reply():
+                    self._reply(at, effect)
+                case SetTimer(key, after_ms):
+                    at.timers.set(key, self._clock.monotonic() + after_ms / 1_000)
+                case Append(records):
+                    for record in records:
+                        self._append(at, record)
+                case CancelTimer(key):
+                    at.timers.cancel(key)
+        self._schedule_wakeup(at)
+        if at.batches and at.writer is None:
+            at.writer = self._spawn(self._write(at), f"{self._name}-{at.partition}-write")
+            self._writers[at.partition] = at.writer
+
+    def _append(self, at: _Partition[EventT, RecordT], record: RecordT) -> None:
+        key, value = self._format.encode(record)
+        at.machine.replay(record, at.position, NO_PRODUCER_ID)
+        at.position += 1
+        size_bytes = len(key) + len(value or b"") + RECORD_OVERHEAD_BYTES
+        last = at.batches[-1] if at.batches else None
+        if (
+            last is None
+            or (at.first_is_sent and len(at.batches) == 1)
+            or last.size_bytes + size_bytes > MAX_BATCH_BYTES
+        ):
+            last = _Batch()
+            last.timeout = asyncio.get_running_loop().call_later(self._commit_timeout_s, self._is_late, at, last)
+            at.batches.append(last)
+        last.records.append(Record(len(last.records), self._clock.now_ms(), key, value))
+        last.size_bytes += size_bytes
+
+    def _reply(self, at: _Partition[EventT, RecordT], reply: Reply) -> None:
+        if not at.batches:
+            self._hand_out(at, reply)
+        elif at.batches[-1].is_late:
+            self._refuse(at, reply, ErrorCode.COORDINATOR_NOT_AVAILABLE, "not committed in time")
+        else:
+            at.batches[-1].replies.append(reply)
+
+    def _hand_out(self, at: _Partition[EventT, RecordT], reply: Reply) -> None:
+        at.waiting.discard(reply.token)
+        if not reply.token.done():
+            reply.token.set_result(reply.value)
+
+    def _refuse(self, at: _Partition[EventT, RecordT], reply: Reply, code: ErrorCode, why: str) -> None:
+        at.waiting.discard(reply.token)
+        if not reply.token.done():
+            reply.token.set_exception(ApiError(code, why))
+
+    # --- writing ---
+
+    async def _write(self, at: _Partition[EventT, RecordT]) -> None:
+        try:
+            await self._write_batches(at)
+        finally:
+            if self._writers.get(at.partition) is asyncio.current_task():
+                del self._writers[at.partition]
+
+    async def _write_batches(self, at: _Partition[EventT, RecordT]) -> None:
+        while at.batches:  # none are left once the machine is gone
+            batch = at.batches[0]
+            at.first_is_sent = True
+            try:
+                await self._log.append_committed(at.partition, encode_batch(batch.records))
+            except Exception as error:
+                if at.is_active:
+                    self._write_failed(at, batch, error)
+                return
+            at.first_is_sent = False
+            if not at.is_active:
+                return
+            at.batches.popleft()
+            _stop(batch.timeout)
+            for reply in batch.replies:
+                self._hand_out(at, reply)
+        at.writer = None
+
+    def _write_failed(self, at: _Partition[EventT, RecordT], batch: _Batch, error: Exception) -> None:
+        at.writer = None
+        code = told_to_clients(error)
+        if code is ErrorCode.UNKNOWN_SERVER_ERROR and not isinstance(error, OttlaError):
+            log.exception("%s %d: cannot append", self._name, at.partition, exc_info=error)
+        else:
+            log.warning("%s %d: cannot append: %s", self._name, at.partition, error)
+        for reply in batch.replies:
+            self._refuse(at, reply, code, str(error))
+        if isinstance(error, NotLeader):
+            self.on_resign(at.partition)
+        else:
+            self._start_over(at, ErrorCode.COORDINATOR_NOT_AVAILABLE, "the coordinator is starting over")
+
+    def _is_late(self, at: _Partition[EventT, RecordT], batch: _Batch) -> None:
+        """The write may still commit, so the state stands; but nobody is kept waiting for it."""
+        batch.is_late = True
+        replies, batch.replies = batch.replies, []
+        if replies:
+            log.warning("%s %d: not committed within %.1f s", self._name, at.partition, self._commit_timeout_s)
+        for reply in replies:
+            self._refuse(at, reply, ErrorCode.COORDINATOR_NOT_AVAILABLE, "not committed in time")
+
+    # --- timers ---
+
+    def _schedule_wakeup(self, at: _Partition[EventT, RecordT]) -> None:
+        next_look = at.timers.next_look()
+        if next_look is None or (at.wakeup is not None and at.wakeup_at <= next_look):
+            return
+        _stop(at.wakeup)
+        at.wakeup_at = next_look
+        delay_s = max(next_look - self._clock.monotonic(), 0.0)
+        at.wakeup = asyncio.get_running_loop().call_later(delay_s, self.fire_timers, at.partition)
+
+    def fire_timers(self, partition: PartitionId) -> None:
+        """Tell the partition's machine which of its timers are due by now."""
+        at = self._partitions.get(partition)
+        if at is None or not at.is_active:
+            return
+        _stop(at.wakeup)
+        at.wakeup = None
+        for key in at.timers.due(self._clock.monotonic()):
+            self._handle(at, TimerFired(key))
+        self._schedule_wakeup(at)
+
+    # --- loading ---
+
+    def _start_loading(self, partition: PartitionId, epoch: LeaderEpoch) -> None:
+        found = _Partition(partition, epoch, self._new_machine())
+        self._partitions[partition] = found
+        writer = self._writers.get(partition)
+        predecessor = None if writer is asyncio.current_task() else writer
+        self._spawn(self._load(found, predecessor), f"{self._name}-{partition}-load")
+
+    async def _load(self, at: _Partition[EventT, RecordT], predecessor: "asyncio.Task[None] | None") -> None:
+        if predecessor is not None:  # what it is writing would otherwise be missed
+            await asyncio.wait([predecessor])
+        while True:
+            try:
+                await self._replay_log(at)
+            except Exception as error:
+                if not isinstance(error, OttlaError):
+                    log.exception("%s %d: cannot read its log", self._name, at.partition)
+                else:
+                    log.error("%s %d: cannot read its log: %s", self._name, at.partition, error)
+                await asyncio.sleep(LOAD_RETRY_S)
+                if not at.is_loading:
+                    return
+                at.machine = self._new_machine()
+                continue
+            break
+        if at.is_loading:
+            at.state = _State.ACTIVE
+            self._carry_out(at, at.machine.loaded(self._clock.now_ms()))
+
+    async def _replay_log(self, at: _Partition[EventT, RecordT]) -> None:
+        at.position = 0
+        async for chunk in self._log.read_all(at.partition):
+            for header in iter_batches(chunk):
+                self._replay_batch(at, chunk, header)
+                at.position = header.next_offset
+            await asyncio.sleep(0)
+            if not at.is_loading:
+                return
+
+    def _replay_batch(self, at: _Partition[EventT, RecordT], chunk: Buffer, header: BatchHeader) -> None:
+        if header.is_control:
+            marker = decode_end_transaction(chunk, header)
+            if marker is not None:
+                at.machine.end_transaction(header.producer_id, committed=not marker.is_abort)
+            return
+        producer_id = header.producer_id if header.is_transactional else NO_PRODUCER_ID
+        for stored in decode_records(chunk, header):
+            record = None if stored.key is None else self._format.decode(stored.key, stored.value)
+            if record is not None:
+                at.machine.replay(record, stored.offset, producer_id)
+
+    # --- the end of a machine ---
+
+    def _start_over(self, at: _Partition[EventT, RecordT], code: ErrorCode, why: str) -> None:
+        self._discard(at, code, why)
+        if self._partitions.get(at.partition) is at:
+            self._start_loading(at.partition, at.epoch)
+
+    def _discard(self, at: _Partition[EventT, RecordT], code: ErrorCode, why: str) -> None:
+        at.state = _State.GONE
+        at.timers.clear()
+        _stop(at.wakeup)
+        for batch in at.batches:
+            _stop(batch.timeout)
+        at.batches.clear()
+        waiting, at.waiting = at.waiting, set()
+        for future in waiting:
+            if not future.done():
+                future.set_exception(ApiError(code, why))
+
+    def _spawn(self, work: Any, name: str) -> "asyncio.Task[None]":
+        task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+
+def told_to_clients(error: Exception) -> ErrorCode:
+    """What a failed write to the coordinator's own log means to a client, which knows nothing of that log."""
+    match error.code if isinstance(error, OttlaError) else ErrorCode.UNKNOWN_SERVER_ERROR:
+        case (
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            | ErrorCode.NOT_ENOUGH_REPLICAS
+            | ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+            | ErrorCode.REQUEST_TIMED_OUT
+            | ErrorCode.COORDINATOR_NOT_AVAILABLE
+        ):
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        case ErrorCode.NOT_LEADER_OR_FOLLOWER | ErrorCode.KAFKA_STORAGE_ERROR | ErrorCode.NOT_COORDINATOR:
+            return ErrorCode.NOT_COORDINATOR
+        case _:
+            return ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def _stop(handle: asyncio.TimerHandle | None) -> None:
+    if handle is not None:
+        handle.cancel()

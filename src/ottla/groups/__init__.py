@@ -1,0 +1,1 @@
+"""Consumer groups as pure machines: membership, rebalances, committed offsets, and how they stand in the log."""

@@ -1,0 +1,25 @@
+"""The settings that consumer groups obey, under Kafka's names. PURE."""
+
+from dataclasses import dataclass
+
+MAX_INT32 = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class GroupConfig:
+    """Attribute names are the broker's settings, dots as underscores; values default to Kafka's."""
+
+    group_initial_rebalance_delay_ms: int = 3_000
+    group_min_session_timeout_ms: int = 6_000
+    group_max_session_timeout_ms: int = 1_800_000
+    group_max_size: int = MAX_INT32
+    offset_metadata_max_bytes: int = 4_096
+    offsets_retention_minutes: int = 7 * 24 * 60
+    offsets_retention_check_interval_ms: int = 600_000
+
+    new_member_join_timeout_ms: int = 300_000
+    """How long a new member's JoinGroup may be parked: it cannot send heartbeats yet. Not a setting in Kafka either."""
+
+    @property
+    def offsets_retention_ms(self) -> int:
+        return self.offsets_retention_minutes * 60_000

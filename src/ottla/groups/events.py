@@ -1,0 +1,298 @@
+"""What can be asked of the groups of one partition, and what is answered. PURE.
+
+Every event but a timer carries the `token` of whoever waits for its reply. Values are as on the wire, without
+the differences between versions: where an older client must be treated differently, a flag says how.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from ottla.coordination.machine import Token
+from ottla.errors import ErrorCode
+from ottla.groups.states import GroupState
+from ottla.ids import ZERO_TOPIC_ID, GroupId, InstanceId, MemberId, PartitionId, TopicId, TopicName
+
+NO_MEMBER = MemberId("")
+NO_GENERATION = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Assignor:
+    """One way of dividing the partitions that a member knows ("range", "cooperative-sticky"), with what it tells
+    the leader in that way's own format."""
+
+    name: str
+    metadata: bytes
+
+
+# --- membership ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """JoinGroup. Answered with `Joined`, when the rebalance it takes part in is complete."""
+
+    token: Token
+    group_id: GroupId
+    member_id: MemberId
+    instance_id: InstanceId | None
+    client_id: str
+    client_host: str
+    protocol_type: str
+    protocols: tuple[Assignor, ...]
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    reason: str = ""
+    requires_member_id: bool = True
+    """The client can be sent back to join again under an id given to it (KIP-394, JoinGroup v4)."""
+    may_skip_assignment: bool = True
+    """The client understands that it leads but need not assign (KIP-814, JoinGroup v9)."""
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedMember:
+    """A member as the leader sees it."""
+
+    member_id: MemberId
+    instance_id: InstanceId | None
+    metadata: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    error: ErrorCode
+    member_id: MemberId
+    generation: int = NO_GENERATION
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    leader: MemberId = NO_MEMBER
+    members: tuple[JoinedMember, ...] = ()
+    """Everybody, for the leader; nobody, for the others."""
+    skip_assignment: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Sync:
+    """SyncGroup. Answered with `Synced`, when the leader's assignments are committed."""
+
+    token: Token
+    group_id: GroupId
+    member_id: MemberId
+    instance_id: InstanceId | None
+    generation: int
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    assignments: Mapping[MemberId, bytes] | None = None
+    """From the leader: what each member gets."""
+
+
+@dataclass(frozen=True, slots=True)
+class Synced:
+    error: ErrorCode
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    assignment: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """Answered with an `ErrorCode`: REBALANCE_IN_PROGRESS asks the member to join again."""
+
+    token: Token
+    group_id: GroupId
+    member_id: MemberId
+    instance_id: InstanceId | None
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class LeavingMember:
+    """By member id; or, from an administrator, by instance id alone."""
+
+    member_id: MemberId
+    instance_id: InstanceId | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """LeaveGroup, for several members at once (KIP-345). Answered with `Left`."""
+
+    token: Token
+    group_id: GroupId
+    members: tuple[LeavingMember, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    errors: tuple[ErrorCode, ...]
+    """One per member, in the request's order."""
+
+
+# --- offsets ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetToCommit:
+    topic: TopicName
+    partition: PartitionId
+    offset: int
+    metadata: str = ""
+    leader_epoch: int = -1
+    topic_id: TopicId = ZERO_TOPIC_ID
+
+
+@dataclass(frozen=True, slots=True)
+class CommitOffsets:
+    """OffsetCommit. Answered with `OffsetsCommitted`."""
+
+    token: Token
+    group_id: GroupId
+    member_id: MemberId
+    instance_id: InstanceId | None
+    generation: int
+    offsets: tuple[OffsetToCommit, ...]
+    retention_ms: int = -1
+    """How long to keep them, as versions 2 to 4 could say; -1: as the broker is told."""
+    knows_group_id_not_found: bool = True
+    """From OffsetCommit v9 on, a group that does not exist has an error of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetsCommitted:
+    errors: tuple[ErrorCode, ...]
+    """One per offset, in the request's order."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPartitions:
+    topic: TopicName
+    partitions: tuple[PartitionId, ...]
+    topic_id: TopicId = ZERO_TOPIC_ID
+
+
+@dataclass(frozen=True, slots=True)
+class FetchOffsets:
+    """OffsetFetch of one group; `topics` None asks for all. Answered with `OffsetsFetched`."""
+
+    token: Token
+    group_id: GroupId
+    topics: tuple[TopicPartitions, ...] | None
+    require_stable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedOffset:
+    """`offset` -1: nothing is committed."""
+
+    partition: PartitionId
+    offset: int = -1
+    leader_epoch: int = -1
+    metadata: str = ""
+    error: ErrorCode = ErrorCode.NONE
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedTopic:
+    topic: TopicName
+    offsets: tuple[FetchedOffset, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetsFetched:
+    topics: tuple[FetchedTopic, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteOffsets:
+    """OffsetDelete (KIP-496). Answered with `OffsetsDeleted`."""
+
+    token: Token
+    group_id: GroupId
+    topics: tuple[TopicPartitions, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetsDeleted:
+    error: ErrorCode
+    topics: tuple[tuple[TopicName, ErrorCode], ...] = ()
+    """One per topic, in the request's order; the same for all of a topic's partitions."""
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetPartitions:
+    """These partitions have been deleted with their topics: so are the offsets in them. Answered with None."""
+
+    token: Token
+    topics: tuple[TopicPartitions, ...]
+
+
+# --- groups ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ListGroups:
+    """Answered with a tuple of `GroupListing`; empty filters let everything pass."""
+
+    token: Token
+    states: frozenset[str] = frozenset()
+    """In lower case."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupListing:
+    group_id: GroupId
+    protocol_type: str
+    state: GroupState
+    group_type: str = "Classic"
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeGroups:
+    """Answered with a tuple of `GroupDescription`, in the request's order."""
+
+    token: Token
+    group_ids: tuple[GroupId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MemberDescription:
+    member_id: MemberId
+    instance_id: InstanceId | None
+    client_id: str
+    client_host: str
+    metadata: bytes = b""
+    assignment: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDescription:
+    group_id: GroupId
+    state: GroupState
+    protocol_type: str = ""
+    protocol_name: str = ""
+    members: tuple[MemberDescription, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteGroups:
+    """Answered with a tuple of `ErrorCode`, in the request's order."""
+
+    token: Token
+    group_ids: tuple[GroupId, ...]
+
+
+GroupEvent: TypeAlias = (
+    Join
+    | Sync
+    | Heartbeat
+    | Leave
+    | CommitOffsets
+    | FetchOffsets
+    | DeleteOffsets
+    | ForgetPartitions
+    | ListGroups
+    | DescribeGroups
+    | DeleteGroups
+)

@@ -1,0 +1,62 @@
+"""Drives a coordinator's machine in a test: replays what it appends, keeps its timers, collects its replies."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from ottla.coordination.machine import Append, CancelTimer, Effect, Reply, SetTimer, TimerFired, TimerKey
+
+
+@dataclass
+class Driver:
+    """Time stands still until `pass_time`."""
+
+    machine: Any
+    now_ms: int = 1_000_000
+    log: list[Any] = field(default_factory=list)
+    replies: dict[Any, list[Any]] = field(default_factory=dict)
+    timers: dict[TimerKey, int] = field(default_factory=dict)
+
+    def send(self, event: Any) -> list[Effect]:
+        """The effects, already carried out."""
+        effects: list[Effect] = self.machine.handle(event, self.now_ms)
+        self.carry_out(effects)
+        return effects
+
+    def carry_out(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case Append(records):
+                    assert records, "an empty append"
+                    for record in records:
+                        self.machine.replay(record, len(self.log), -1)
+                        self.log.append(record)
+                case Reply(token, value):
+                    self.replies.setdefault(token, []).append(value)
+                case SetTimer(key, after_ms):
+                    assert after_ms >= 0
+                    self.timers[key] = self.now_ms + after_ms
+                case CancelTimer(key):
+                    self.timers.pop(key, None)
+
+    def pass_time(self, ms: int, until: Callable[[], bool] = lambda: False) -> list[Effect]:
+        """Fire all timers that come due on the way, in order; stop early when `until` says so."""
+        end_ms = self.now_ms + ms
+        effects: list[Effect] = []
+        while not until():
+            due = min(((at, key) for key, at in self.timers.items() if at <= end_ms), default=None)
+            if due is None:
+                self.now_ms = end_ms
+                break
+            self.now_ms = max(self.now_ms, due[0])
+            del self.timers[due[1]]
+            effects += self.send(TimerFired(due[1]))
+        return effects
+
+    def reply(self, token: Any) -> Any:
+        """The one reply to this token."""
+        (value,) = self.replies[token]
+        return value
+
+    def waits(self, token: Any) -> bool:
+        return token not in self.replies
