@@ -1,0 +1,1 @@
+"""The partition logs: Kafka's files, synchronous, behind one filesystem seam."""

@@ -1,0 +1,100 @@
+"""Kafka's checkpoint files: a version line, a line with the number of entries, one line for each.
+
+Written whole to a temporary file, synced, renamed. Formats:
+
+- offsets (`recovery-point-offset-checkpoint` and others, one per log directory): ``topic partition offset``
+- leader epochs (`leader-epoch-checkpoint`, one per partition): ``epoch start_offset``
+- `partition.metadata`: ``version: 0`` and ``topic_id: <base64>``, without the count.
+"""
+
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Iterable, Mapping
+from typing import Final
+from uuid import UUID
+
+from ottla.errors import KafkaStorageError
+from ottla.ids import Offset, PartitionId, TopicId, TopicName, TopicPartition
+from ottla.log.fs import FileSystem, replace_atomically
+
+_VERSION: Final = 0
+
+
+def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
+    return _encode(f"{tp.topic} {tp.partition} {offset}" for tp, offset in offsets.items())
+
+
+def read_offsets(fs: FileSystem, path: str) -> dict[TopicPartition, Offset]:
+    """Offsets by partition; empty if there is no such file. Raises KafkaStorageError for a malformed one, OSError."""
+    found: dict[TopicPartition, Offset] = {}
+    for line in _read(fs, path):
+        try:
+            topic, partition, offset = line.split()
+            found[TopicPartition(TopicName(topic), PartitionId(int(partition)))] = Offset(int(offset))
+        except ValueError:
+            raise _malformed(path, line) from None
+    return found
+
+
+def encode_epochs(entries: Iterable[tuple[int, int]]) -> bytes:
+    return _encode(f"{epoch} {start}" for epoch, start in entries)
+
+
+def read_epochs(fs: FileSystem, path: str) -> list[tuple[int, int]]:
+    """(epoch, start offset) in the file's order; empty if there is no such file. Raises as `read_offsets`."""
+    found: list[tuple[int, int]] = []
+    for line in _read(fs, path):
+        try:
+            epoch, start = line.split()
+            found.append((int(epoch), int(start)))
+        except ValueError:
+            raise _malformed(path, line) from None
+    return found
+
+
+def encode_partition_metadata(topic_id: TopicId) -> bytes:
+    encoded = urlsafe_b64encode(topic_id.bytes).rstrip(b"=").decode()
+    return f"version: {_VERSION}\ntopic_id: {encoded}".encode()
+
+
+def read_partition_metadata(fs: FileSystem, path: str) -> TopicId | None:
+    """The topic's id; None if there is no such file. Raises KafkaStorageError for a malformed one, OSError."""
+    try:
+        text = fs.read_bytes(path).decode()
+    except FileNotFoundError:
+        return None
+    fields = dict(line.split(": ", 1) for line in text.splitlines() if ": " in line)
+    try:
+        if int(fields["version"]) < _VERSION:
+            raise ValueError("unknown version")
+        return TopicId(UUID(bytes=urlsafe_b64decode(fields["topic_id"].strip() + "==")))
+    except (KeyError, ValueError):
+        raise _malformed(path, text) from None
+
+
+def write(fs: FileSystem, path: str, data: bytes) -> None:
+    """Atomic and durable. Raises OSError."""
+    replace_atomically(fs, path, data)
+
+
+def _encode(lines: Iterable[str]) -> bytes:
+    rows = list(lines)
+    return "\n".join([str(_VERSION), str(len(rows)), *rows, ""]).encode()
+
+
+def _read(fs: FileSystem, path: str) -> list[str]:
+    try:
+        lines = fs.read_bytes(path).decode().splitlines()
+    except FileNotFoundError:
+        return []
+    except UnicodeDecodeError:
+        raise _malformed(path, "bytes that are no text") from None
+    if len(lines) < 2 or lines[0].strip() != str(_VERSION) or not lines[1].strip().isdecimal():
+        raise _malformed(path, " / ".join(lines[:2]))
+    rows = [line for line in lines[2:] if line.strip()]
+    if len(rows) != int(lines[1]):
+        raise _malformed(path, f"{len(rows)} entries where {lines[1]} are announced")
+    return rows
+
+
+def _malformed(path: str, found: str) -> KafkaStorageError:
+    return KafkaStorageError(f"{path} is malformed ({found[:100]!r}); remove it to have it rebuilt")

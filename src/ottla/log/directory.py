@@ -1,0 +1,321 @@
+"""Log directories: who owns them, what partitions they hold, and the checkpoints they keep for all of them.
+
+Files of a log directory, all in Kafka's formats: `.lock` (held while the process lives), `meta.properties`,
+`.kafka_cleanshutdown` (there only between a clean shutdown and the next start), `recovery-point-offset-checkpoint`,
+`log-start-offset-checkpoint`, `replication-offset-checkpoint` (high watermarks), `cleaner-offset-checkpoint`.
+"""
+
+import json
+import logging
+import os
+from base64 import urlsafe_b64encode
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Final
+from uuid import uuid4
+
+from ottla.clock import Clock
+from ottla.config.log import LogConfig
+from ottla.errors import InvalidConfig, KafkaStorageError
+from ottla.ids import BrokerId, Offset, TopicId, TopicName, TopicPartition
+from ottla.log import checkpoints, names
+from ottla.log.fs import FileSystem, replace_atomically
+from ottla.log.partition_log import PartitionLog
+
+logger: Final = logging.getLogger(__name__)
+
+LOCK: Final = ".lock"
+META_PROPERTIES: Final = "meta.properties"
+CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
+RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
+LOG_START_OFFSETS: Final = "log-start-offset-checkpoint"
+HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
+CLEANER_OFFSETS: Final = "cleaner-offset-checkpoint"
+
+_KRAFT_METADATA_TOPIC: Final = "__cluster_metadata"
+"""Genuine Kafka keeps its own metadata log among the partitions; it is none of ours."""
+
+ConfigFor = Callable[[TopicName], LogConfig]
+
+
+class LogDirectory:
+    """One of `log.dirs`. Belongs to the thread that owns its logs, but for what says otherwise."""
+
+    def __init__(self, path: Path, *, fs: FileSystem, clock: Clock) -> None:
+        self.path = path
+        self.logs: dict[TopicPartition, PartitionLog] = {}
+        self.directory_id = ""
+        self.was_clean = False
+        """Whether the last process that had the directory shut it down cleanly."""
+        self.offline_reason: str | None = None
+        """Why nothing is written here any more; None while all is well."""
+        self._fs = fs
+        self._clock = clock
+        self._path = os.fspath(path)
+        self._lock: object | None = None
+        self._recovery_points: dict[TopicPartition, Offset] = {}
+        self._log_starts: dict[TopicPartition, Offset] = {}
+        self._high_watermarks: dict[TopicPartition, Offset] = {}
+
+    def __repr__(self) -> str:
+        return f"LogDirectory({self._path}, {len(self.logs)} logs)"
+
+    def acquire(self, *, cluster_id: str, node_id: BrokerId) -> None:
+        """Makes the directory if needed, locks it, and sees that it is this node's.
+
+        Raises KafkaStorageError if another process has it or it cannot be used, InvalidConfig if it belongs to
+        another cluster or node.
+        """
+        try:
+            self._fs.make_directory(self._path)
+            try:
+                self._lock = self._fs.lock(self._file(LOCK))
+            except BlockingIOError:
+                raise KafkaStorageError(
+                    f"{self._path} is in use by another process; stop it, or name another directory in log.dirs"
+                ) from None
+            self._check_owner(cluster_id, node_id)
+            self._recovery_points = checkpoints.read_offsets(self._fs, self._file(RECOVERY_POINTS))
+            self._log_starts = checkpoints.read_offsets(self._fs, self._file(LOG_START_OFFSETS))
+            self._high_watermarks = checkpoints.read_offsets(self._fs, self._file(HIGH_WATERMARKS))
+            self.was_clean = self._fs.exists(self._file(CLEAN_SHUTDOWN))
+        except OSError as problem:
+            raise KafkaStorageError(f"cannot use the log directory {self._path}: {problem}") from problem
+
+    def owner(self) -> dict[str, str]:
+        """What meta.properties says; empty if there is none yet. Raises OSError."""
+        try:
+            text = self._fs.read_bytes(self._file(META_PROPERTIES)).decode()
+        except FileNotFoundError:
+            return {}
+        lines = (line.strip() for line in text.splitlines())
+        return dict(line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
+
+    def _check_owner(self, cluster_id: str, node_id: BrokerId) -> None:
+        found = self.owner()
+        if found:
+            there = found.get("cluster.id", cluster_id)
+            if there != cluster_id:
+                raise InvalidConfig(
+                    f"{self._path} belongs to the cluster {there}, not {cluster_id}: point log.dirs to the data of "
+                    "this cluster, or to an empty directory"
+                )
+            node = found.get("node.id", found.get("broker.id", str(node_id)))
+            if node != str(node_id):
+                raise InvalidConfig(f"{self._path} belongs to node {node}, not {node_id}: see node.id and log.dirs")
+            self.directory_id = found.get("directory.id", "")
+        if not self.directory_id:
+            self.directory_id = urlsafe_b64encode(uuid4().bytes).rstrip(b"=").decode()
+            lines = {
+                **{key: value for key, value in found.items() if key != "broker.id"},
+                "version": "1",
+                "cluster.id": cluster_id,
+                "node.id": str(node_id),
+                "directory.id": self.directory_id,
+            }
+            text = "".join(f"{key}={value}\n" for key, value in sorted(lines.items()))
+            replace_atomically(self._fs, self._file(META_PROPERTIES), text.encode())
+
+    def load(self, config_for: ConfigFor) -> dict[TopicPartition, PartitionLog]:
+        """Opens all partitions, recovering them unless the last shutdown was clean.
+
+        A partition that cannot be opened is named in the log and left out. Raises KafkaStorageError.
+        """
+        try:
+            entries = sorted(name for name, is_directory, _ in self._fs.names(self._path) if is_directory)
+            if self.was_clean:
+                self._fs.remove(self._file(CLEAN_SHUTDOWN))
+                self._fs.sync_directory(self._path)
+        except OSError as problem:
+            raise KafkaStorageError(f"cannot read the log directory {self._path}: {problem}") from problem
+        configs: dict[TopicName, LogConfig] = {}
+        for name in entries:
+            partition = names.partition_of(name)
+            if partition is None or partition.topic == _KRAFT_METADATA_TOPIC or names.is_deletion_name(name):
+                continue
+            config = configs.get(partition.topic)
+            if config is None:
+                config = configs[partition.topic] = config_for(partition.topic)
+            try:
+                log = PartitionLog.open(
+                    Path(self._path, name),
+                    partition,
+                    config,
+                    fs=self._fs,
+                    clock=self._clock,
+                    recovery_point=self._recovery_points.get(partition, Offset(0)),
+                    log_start_offset=self._log_starts.get(partition, Offset(0)),
+                    clean_shutdown=self.was_clean,
+                )
+            except (OSError, KafkaStorageError) as problem:
+                logger.error("cannot open %s/%s: %s", self._path, name, problem)
+                continue
+            log.high_watermark = self._high_watermarks.get(partition, Offset(0))
+            self.logs[partition] = log
+        return self.logs
+
+    def create(self, partition: TopicPartition, topic_id: TopicId | None, config: LogConfig) -> PartitionLog:
+        """A new, empty log. Raises KafkaStorageError."""
+        if self.offline_reason is not None:
+            raise KafkaStorageError(f"{self._path} is offline: {self.offline_reason}")
+        try:
+            log = PartitionLog.open(
+                Path(self._path, str(partition)),
+                partition,
+                config,
+                fs=self._fs,
+                clock=self._clock,
+                clean_shutdown=True,
+                topic_id=topic_id,
+            )
+        except OSError as problem:
+            raise KafkaStorageError(f"cannot create {partition} in {self._path}: {problem}") from problem
+        self.logs[partition] = log
+        return log
+
+    def delete(self, partition: TopicPartition) -> None:
+        """Takes the log away at once; its files go with the next `remove_deleted`. Raises KafkaStorageError."""
+        log = self.logs.pop(partition)
+        log.release()
+        try:
+            self._fs.rename(self._file(str(partition)), self._file(names.deletion_name(partition)))
+        except OSError as problem:
+            raise KafkaStorageError(f"cannot delete {partition} in {self._path}: {problem}") from problem
+
+    def remove_deleted(self) -> int:
+        """Removes the directories of deleted partitions, those of earlier processes too; how many. Slow, for any
+        thread. Raises OSError."""
+        removed = 0
+        for name, is_directory, _ in self._fs.names(self._path):
+            if is_directory and names.is_deletion_name(name):
+                self._fs.remove_tree(self._file(name))
+                removed += 1
+        return removed
+
+    def prepare_checkpoints(self) -> "Checkpoints":
+        """The checkpoints as of now, to be written in any thread."""
+        logs = self.logs
+        return Checkpoints(
+            self._fs,
+            {
+                self._file(RECOVERY_POINTS): checkpoints.encode_offsets(
+                    {tp: log.recovery_point for tp, log in logs.items()}
+                ),
+                self._file(LOG_START_OFFSETS): checkpoints.encode_offsets(
+                    {
+                        tp: log.log_start_offset
+                        for tp, log in logs.items()
+                        if log.log_start_offset > log.segments[0].base_offset
+                    }
+                ),
+                self._file(HIGH_WATERMARKS): checkpoints.encode_offsets(
+                    {tp: log.high_watermark for tp, log in logs.items()}
+                ),
+            },
+        )
+
+    def close(self) -> None:
+        """Closes all logs, writes checkpoints and, if all went well, the clean-shutdown marker; frees the lock."""
+        clean = self.offline_reason is None
+        for log in self.logs.values():
+            try:
+                log.close()
+            except KafkaStorageError as problem:
+                clean = False
+                log.release()
+                logger.error("%s; it will be recovered at the next start", problem)
+        try:
+            self.prepare_checkpoints().write()
+            if clean:
+                marker = json.dumps({"version": 0, "brokerEpoch": -1}, separators=(",", ":"))
+                self._fs.write_bytes(self._file(CLEAN_SHUTDOWN), marker.encode(), sync=True)
+                self._fs.sync_directory(self._path)
+        except OSError as problem:
+            logger.error("cannot note the clean shutdown of %s: %s; it will be recovered", self._path, problem)
+        self.logs.clear()
+        self._lock = None
+
+    def _file(self, name: str) -> str:
+        return f"{self._path}/{name}"
+
+
+class Checkpoints:
+    """Checkpoint files with their content."""
+
+    __slots__ = ("_files", "_fs")
+
+    def __init__(self, fs: FileSystem, files: dict[str, bytes]) -> None:
+        self._fs = fs
+        self._files = files
+
+    def write(self) -> None:
+        """Each atomically; in any thread. Raises OSError."""
+        for path, data in self._files.items():
+            checkpoints.write(self._fs, path, data)
+
+
+class LogDirectories:
+    """All of `log.dirs`, as one place to find a partition's log."""
+
+    def __init__(self, paths: Iterable[Path], *, fs: FileSystem, clock: Clock) -> None:
+        self.directories = [LogDirectory(path, fs=fs, clock=clock) for path in paths]
+
+    def find_cluster_id(self) -> str | None:
+        """The cluster that meta.properties of the first directory with one names; None for new directories."""
+        for directory in self.directories:
+            cluster_id = directory.owner().get("cluster.id")
+            if cluster_id:
+                return cluster_id
+        return None
+
+    def acquire(self, *, cluster_id: str, node_id: BrokerId) -> None:
+        """Locks all. Raises as `LogDirectory.acquire`."""
+        for directory in self.directories:
+            directory.acquire(cluster_id=cluster_id, node_id=node_id)
+
+    def load_all(self, config_for: ConfigFor) -> dict[TopicPartition, PartitionLog]:
+        """Opens all partitions. Of one that is in two directories the longer is served, the other left alone.
+
+        Raises KafkaStorageError.
+        """
+        found: dict[TopicPartition, PartitionLog] = {}
+        for directory in self.directories:
+            for partition, log in list(directory.load(config_for).items()):
+                twin = found.get(partition)
+                if twin is None:
+                    found[partition] = log
+                    continue
+                shorter = log if log.log_end_offset <= twin.log_end_offset else twin
+                logger.error("%s is there twice; %s is left alone", partition, shorter.directory)
+                shorter.release()
+                owner = next(d for d in self.directories if d.logs.get(partition) is shorter)
+                del owner.logs[partition]
+                found[partition] = twin if shorter is log else log
+        return found
+
+    def get(self, partition: TopicPartition) -> PartitionLog | None:
+        for directory in self.directories:
+            log = directory.logs.get(partition)
+            if log is not None:
+                return log
+        return None
+
+    def directory_of(self, partition: TopicPartition) -> LogDirectory | None:
+        return next((directory for directory in self.directories if partition in directory.logs), None)
+
+    def create_log(self, partition: TopicPartition, topic_id: TopicId | None, config: LogConfig) -> PartitionLog:
+        """A new log in the directory with the fewest. Raises KafkaStorageError."""
+        online = [directory for directory in self.directories if directory.offline_reason is None]
+        if not online:
+            raise KafkaStorageError(f"no log directory is left to create {partition} in; see the errors above")
+        return min(online, key=lambda directory: len(directory.logs)).create(partition, topic_id, config)
+
+    def delete_log(self, partition: TopicPartition) -> None:
+        """Raises KafkaStorageError; nothing happens if there is no such log."""
+        directory = self.directory_of(partition)
+        if directory is not None:
+            directory.delete(partition)
+
+    def close(self) -> None:
+        for directory in self.directories:
+            directory.close()

@@ -1,0 +1,237 @@
+"""The filesystem seam: every file operation of the log goes through a `FileSystem`.
+
+The real one is here; one that tears, loses and reorders unsynced writes is in `ottla.testing`. Paths are
+strings, errors are OSError. A `File` may be read and synced from any thread; its descriptor is closed when the
+last reference to it goes, so that a segment can be deleted while a thread still reads it.
+"""
+
+import errno
+import fcntl
+import os
+import shutil
+from typing import Final, Protocol
+
+from ottla.records.batch import Buffer
+
+_NOWAIT: Final[int] = getattr(os, "RWF_NOWAIT", 0)
+_CANNOT_TELL: Final = frozenset({errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})
+
+
+class WouldBlock(Exception):
+    """What was asked for has to come from the disk (or takes long to check): ask again in a thread."""
+
+
+class File(Protocol):
+    """One open file; positions and sizes are bytes."""
+
+    def size(self) -> int: ...
+
+    def read(self, position: int, size: int) -> Buffer:
+        """Up to `size` bytes, fewer only at the end of the file; waits for the disk."""
+        ...
+
+    def read_now(self, position: int, size: int) -> Buffer | None:
+        """What is in memory of the `size` bytes, from `position` on; None if nothing is and it would have to wait."""
+        ...
+
+    def write(self, position: int, data: Buffer) -> None:
+        """Writes all of `data`. On OSError any part of it may have been written."""
+        ...
+
+    def truncate(self, size: int) -> None: ...
+
+    def sync(self) -> None:
+        """fdatasync: what was written is on the disk."""
+        ...
+
+
+class FileSystem(Protocol):
+    """Files by path; nothing is on the disk until `File.sync`, no name is until `sync_directory`."""
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        """Opens for reading and writing; FileNotFoundError unless `create`."""
+        ...
+
+    def read_bytes(self, path: str) -> bytes: ...
+
+    def write_bytes(self, path: str, data: Buffer, *, sync: bool) -> None:
+        """Creates or replaces the content of a file, not atomically."""
+        ...
+
+    def names(self, directory: str) -> list[tuple[str, bool, int]]:
+        """Name, whether it is a directory, and size of each entry, in no order."""
+        ...
+
+    def exists(self, path: str) -> bool: ...
+
+    def modified_ms(self, path: str) -> int:
+        """When the file's content last changed, in milliseconds since the epoch."""
+        ...
+
+    def make_directory(self, path: str) -> None:
+        """Makes it and its parents; no error if it is there."""
+        ...
+
+    def rename(self, source: str, target: str) -> None:
+        """Atomic; replaces `target` if it is a file."""
+        ...
+
+    def remove(self, path: str) -> None:
+        """FileNotFoundError if it is not there."""
+        ...
+
+    def remove_tree(self, path: str) -> None: ...
+
+    def sync_directory(self, path: str) -> None: ...
+
+    def lock(self, path: str) -> object:
+        """Holds the lock file until the returned object is dropped. BlockingIOError if another process has it."""
+        ...
+
+
+def replace_atomically(fs: FileSystem, path: str, data: Buffer) -> None:
+    """`path` has either its old content or all of `data`, whatever happens meanwhile, and `data` when this returns."""
+    temporary = path + ".tmp"
+    fs.write_bytes(temporary, data, sync=True)
+    fs.rename(temporary, path)
+    fs.sync_directory(os.path.dirname(path))
+
+
+class _Descriptor:
+    """Closes itself with its last reference."""
+
+    __slots__ = ("fd",)
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+
+    def __del__(self) -> None:
+        os.close(self.fd)
+
+
+class RealFile(_Descriptor):
+    """A file of the operating system."""
+
+    __slots__ = ()
+
+    def size(self) -> int:
+        return os.fstat(self.fd).st_size
+
+    def read(self, position: int, size: int) -> Buffer:
+        data = os.pread(self.fd, size, position)
+        if len(data) == size or not data:
+            return data
+        parts = [data]  # one read of the kernel ends at 2 GB, or at a signal
+        missing = size - len(data)
+        while missing:
+            position += len(parts[-1])
+            more = os.pread(self.fd, missing, position)
+            if not more:
+                break
+            parts.append(more)
+            missing -= len(more)
+        return b"".join(parts)
+
+    if _NOWAIT:
+
+        def read_now(self, position: int, size: int) -> Buffer | None:
+            buffer = bytearray(size)
+            try:
+                got = os.preadv(self.fd, [buffer], position, _NOWAIT)
+            except BlockingIOError:
+                return None
+            except OSError as problem:
+                if problem.errno in _CANNOT_TELL:
+                    return self.read(position, size)
+                raise
+            return buffer if got == size else memoryview(buffer)[:got]
+
+    else:
+
+        def read_now(self, position: int, size: int) -> Buffer | None:
+            return self.read(position, size)
+
+    def write(self, position: int, data: Buffer) -> None:
+        written = os.pwrite(self.fd, data, position)
+        if written == len(data):
+            return
+        view = memoryview(data)
+        while written < len(view):
+            written += os.pwrite(self.fd, view[written:], position + written)
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self.fd, size)
+
+    if hasattr(os, "fdatasync"):
+
+        def sync(self) -> None:
+            os.fdatasync(self.fd)
+
+    else:
+
+        def sync(self) -> None:
+            os.fsync(self.fd)
+
+
+class RealFileSystem:
+    """The machine's."""
+
+    __slots__ = ()
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        return RealFile(os.open(path, flags, 0o644))
+
+    def read_bytes(self, path: str) -> bytes:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            with os.fdopen(fd, "rb", buffering=0, closefd=False) as file:
+                return file.readall()
+        finally:
+            os.close(fd)
+
+    def write_bytes(self, path: str, data: Buffer, *, sync: bool) -> None:
+        file = RealFile(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644))
+        file.write(0, data)
+        if sync:
+            os.fsync(file.fd)
+
+    def names(self, directory: str) -> list[tuple[str, bool, int]]:
+        found: list[tuple[str, bool, int]] = []
+        with os.scandir(directory) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    found.append((entry.name, True, 0))
+                else:
+                    found.append((entry.name, False, entry.stat(follow_symlinks=False).st_size))
+        return found
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(path)
+
+    def modified_ms(self, path: str) -> int:
+        return os.stat(path).st_mtime_ns // 1_000_000
+
+    def make_directory(self, path: str) -> None:
+        os.makedirs(path, exist_ok=True)
+
+    def rename(self, source: str, target: str) -> None:
+        os.replace(source, target)
+
+    def remove(self, path: str) -> None:
+        os.unlink(path)
+
+    def remove_tree(self, path: str) -> None:
+        shutil.rmtree(path)
+
+    def sync_directory(self, path: str) -> None:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def lock(self, path: str) -> object:
+        held = RealFile(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644))
+        fcntl.flock(held.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return held

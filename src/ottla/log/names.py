@@ -1,0 +1,51 @@
+"""Names of the files and directories of a log, as Kafka writes them."""
+
+import re
+from typing import Final
+from uuid import uuid4
+
+from ottla.ids import PartitionId, TopicName, TopicPartition
+
+LOG: Final = ".log"
+OFFSET_INDEX: Final = ".index"
+TIME_INDEX: Final = ".timeindex"
+TRANSACTION_INDEX: Final = ".txnindex"
+PRODUCER_SNAPSHOT: Final = ".snapshot"
+DELETED: Final = ".deleted"
+CLEANED: Final = ".cleaned"
+SWAP: Final = ".swap"
+LEADER_EPOCHS: Final = "leader-epoch-checkpoint"
+PARTITION_METADATA: Final = "partition.metadata"
+
+SEGMENT_SUFFIXES: Final = (LOG, OFFSET_INDEX, TIME_INDEX, TRANSACTION_INDEX)
+_DELETE_DIRECTORY: Final = re.compile(r"^\S+-\d+\.[0-9a-f]{32}-delete$")
+_MAX_DIRECTORY_NAME: Final = 255
+
+
+def segment_file(directory: str, base_offset: int, suffix: str) -> str:
+    """`00000000000000000042.log` and its like, in `directory`."""
+    return f"{directory}/{base_offset:020d}{suffix}"
+
+
+def offset_of(name: str) -> int | None:
+    """The base offset in a segment file's name; None if it is not one."""
+    head = name.partition(".")[0]
+    return int(head) if len(head) == 20 and head.isdecimal() else None
+
+
+def partition_of(name: str) -> TopicPartition | None:
+    """The partition whose directory has this name; None if it is no partition's."""
+    topic, dash, number = name.rpartition("-")
+    if not dash or not topic or not number.isdecimal():
+        return None
+    return TopicPartition(TopicName(topic), PartitionId(int(number)))
+
+
+def deletion_name(partition: TopicPartition) -> str:
+    """A fresh name for a partition's directory that waits to be removed."""
+    suffix = f"-{partition.partition}.{uuid4().hex}-delete"
+    return partition.topic[: _MAX_DIRECTORY_NAME - len(suffix)] + suffix
+
+
+def is_deletion_name(name: str) -> bool:
+    return _DELETE_DIRECTORY.match(name) is not None

@@ -1,0 +1,508 @@
+"""Opening a partition's directory: what survives a crash.
+
+After a clean shutdown nothing is scanned but the few batches behind the last index entry. After any other one:
+
+- Below the recovery point everything was synced. It is not read again (the indexes' unsynced parts are completed from
+  batch headers), and nothing of it is ever cut off: a corrupt batch there is reported with file and position and stays,
+  and its readers get CORRUPT_MESSAGE.
+- From the recovery point on every batch is checked. At the first torn or corrupt one the log is cut: it and all
+  that follows was never acknowledged as durable.
+
+Producer state comes from the newest usable snapshot and the batches after it.
+"""
+
+import logging
+from dataclasses import dataclass
+from typing import Final
+
+from ottla.clock import Clock
+from ottla.config.log import LogConfig
+from ottla.errors import CorruptMessage, InvalidRecord
+from ottla.ids import Offset, TopicId
+from ottla.log import checkpoints, names
+from ottla.log.fs import FileSystem
+from ottla.log.leader_epochs import LeaderEpochs
+from ottla.log.producer_state import ProducerState, decode_snapshot
+from ottla.log.scan import InvalidBatch, find_batch, scan
+from ottla.log.segment import MAX_RELATIVE_OFFSET, Segment
+from ottla.log.time_index import TimestampOffset
+from ottla.records.batch import NO_TIMESTAMP, BatchHeader
+from ottla.records.control import decode_end_transaction
+
+logger: Final = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class LoadedLog:
+    """What a partition's directory holds."""
+
+    segments: list[Segment]
+    end_offset: Offset
+    log_start_offset: Offset
+    recovery_point: Offset
+    leader_epochs: LeaderEpochs
+    producer_state: ProducerState
+    snapshots: list[int]
+    """Offsets of the snapshot files, ascending."""
+    topic_id: TopicId | None
+    changed: bool
+    """Whether anything was created, repaired or cut."""
+
+
+def load(
+    fs: FileSystem,
+    directory: str,
+    config: LogConfig,
+    clock: Clock,
+    *,
+    recovery_point: Offset,
+    log_start_offset: Offset,
+    clean_shutdown: bool,
+) -> LoadedLog:
+    """Opens the directory, which exists. Raises OSError, KafkaStorageError for malformed checkpoints."""
+    loader = _Loader(fs, directory, config, clock, recovery_point, log_start_offset, clean_shutdown)
+    return loader.load()
+
+
+class _Loader:
+    def __init__(
+        self,
+        fs: FileSystem,
+        directory: str,
+        config: LogConfig,
+        clock: Clock,
+        recovery_point: Offset,
+        log_start_offset: Offset,
+        clean_shutdown: bool,
+    ) -> None:
+        self.fs = fs
+        self.directory = directory
+        self.config = config
+        self.clock = clock
+        self.recovery_point = recovery_point
+        self.log_start_offset = log_start_offset
+        self.clean = clean_shutdown
+        self.changed = False
+        self.ends_damaged = False
+        self.snapshots: list[int] = []
+        self.without_index: set[int] = set()
+        self.topic_id: TopicId | None = None
+        self.epochs = LeaderEpochs()
+
+    def load(self) -> LoadedLog:
+        segments = self._find_segments()
+        if not segments:
+            segments = [self._create(self.log_start_offset)]
+        for segment in segments:
+            if segment.base_offset in self.without_index and segment.size:
+                logger.warning("%s has no index; building it again", segment.path)
+                self._reindex(segment)
+        end_offset = self._end_offset_after_clean_shutdown(segments[-1]) if self.clean else None
+        if end_offset is None:
+            end_offset = self._recover(segments)
+        if end_offset < self.log_start_offset:
+            logger.error(
+                "%s ends at offset %d, before its log start offset %d: its segments are removed",
+                self.directory, end_offset, self.log_start_offset,
+            )  # fmt: skip
+            for segment in segments:
+                self._remove(segment)
+            segments[:] = [self._create(self.log_start_offset)]
+            end_offset = self.log_start_offset
+            self.epochs.clear()
+        log_start = Offset(max(self.log_start_offset, segments[0].base_offset))
+        if not self.clean or end_offset < self.recovery_point:
+            self.epochs.truncate_end(end_offset)
+        self.epochs.truncate_start(log_start)
+        if self.clean and not self.snapshots:
+            state = ProducerState(end_offset)  # as Kafka: a clean log without snapshots has no producers to speak of
+        else:
+            state, self.snapshots = producer_state(
+                self.fs, self.directory, segments, self.snapshots, log_start, end_offset, self.clock.now_ms()
+            )
+        recovery_point = end_offset if self.clean and not self.changed else min(self.recovery_point, end_offset)
+        return LoadedLog(
+            segments,
+            Offset(end_offset),
+            log_start,
+            Offset(max(recovery_point, log_start)),
+            self.epochs,
+            state,
+            self.snapshots,
+            self.topic_id,
+            self.changed,
+        )
+
+    # --- files -------------------------------------------------------------------------------------------------
+
+    def _find_segments(self) -> list[Segment]:
+        sizes = {name: size for name, is_directory, size in self.fs.names(self.directory) if not is_directory}
+        if any(name.endswith((names.DELETED, names.CLEANED, names.SWAP, ".tmp")) for name in sizes):
+            self._finish_interrupted(sizes)
+            sizes = {name: size for name, is_directory, size in self.fs.names(self.directory) if not is_directory}
+        bases: list[int] = []
+        indexes: list[str] = []
+        for name in sizes:
+            suffix = name[20:]
+            if suffix == names.LOG:
+                base = names.offset_of(name)
+                if base is not None:
+                    bases.append(base)
+            elif suffix == names.PRODUCER_SNAPSHOT:
+                offset = names.offset_of(name)
+                if offset is not None:
+                    self.snapshots.append(offset)
+            elif suffix in names.SEGMENT_SUFFIXES:
+                indexes.append(name)
+            elif name == names.LEADER_EPOCHS:
+                self.epochs = LeaderEpochs(checkpoints.read_epochs(self.fs, f"{self.directory}/{name}"))
+            elif name == names.PARTITION_METADATA:
+                self.topic_id = checkpoints.read_partition_metadata(self.fs, f"{self.directory}/{name}")
+        bases.sort()
+        self.snapshots.sort()
+        for name in indexes:
+            if name[:20] + names.LOG not in sizes:
+                logger.warning("%s/%s belongs to no segment and is removed", self.directory, name)
+                self.fs.remove(f"{self.directory}/{name}")
+        return [self._segment(base, sizes) for base in bases]
+
+    def _segment(self, base: int, sizes: dict[str, int]) -> Segment:
+        stem = f"{base:020d}"
+        index_bytes = sizes.get(stem + names.OFFSET_INDEX)
+        time_bytes = sizes.get(stem + names.TIME_INDEX)
+        if index_bytes is None or time_bytes is None or index_bytes % 8 or time_bytes % 12:
+            self.without_index.add(base)
+        return Segment(
+            self.fs,
+            self.directory,
+            base,
+            created_ms=self.clock.now_ms(),
+            log_bytes=sizes[stem + names.LOG],
+            offset_index_bytes=index_bytes or 0,
+            time_index_bytes=time_bytes or 0,
+            transaction_index_bytes=sizes.get(stem + names.TRANSACTION_INDEX, 0),
+        )
+
+    def _create(self, base: int) -> Segment:
+        self.changed = True
+        return Segment.create(self.fs, self.directory, base, created_ms=self.clock.now_ms())
+
+    def _remove(self, segment: Segment) -> None:
+        self.changed = True
+        for path in segment.file_paths():
+            self._remove_file(path)
+        segment.release()
+
+    def _remove_file(self, path: str) -> None:
+        try:
+            self.fs.remove(path)
+        except FileNotFoundError:
+            logger.debug("%s was gone already", path)
+
+    def _finish_interrupted(self, sizes: dict[str, int]) -> None:
+        """Completes what a crash interrupted: deletions, and compaction's replacement of segments.
+
+        Compaction writes `.cleaned` files, renames them to `.swap` when they are complete and synced, removes the
+        segments they replace, and drops the suffix. So `.cleaned` is worth nothing and `.swap` is worth all, unless
+        a `.cleaned` with no greater offset says that the renaming to `.swap` itself was cut short.
+        """
+        self.changed = True
+        cleaned = [names.offset_of(name) for name in sizes if name.endswith(names.CLEANED)]
+        first_cleaned = min((offset for offset in cleaned if offset is not None), default=2**63)
+        swaps: list[str] = []
+        for name in sizes:
+            if name.endswith(names.SWAP) and (names.offset_of(name) or 0) < first_cleaned:
+                swaps.append(name)
+            elif name.endswith((names.DELETED, names.CLEANED, names.SWAP, ".tmp")):
+                self.fs.remove(f"{self.directory}/{name}")
+        swapped = sorted(name for name in swaps if name.endswith(names.LOG + names.SWAP))
+        if swapped:
+            first = names.offset_of(swapped[0]) or 0
+            path = f"{self.directory}/{swapped[-1]}"
+            after = names.offset_of(swapped[-1]) or 0
+            for header in scan(self.fs.open(path), path, 0, sizes[swapped[-1]], check_crc=False):
+                after = header.next_offset
+            for name in sizes:
+                offset = names.offset_of(name)
+                replaced = offset is not None and first <= offset < after and name[20:] in names.SEGMENT_SUFFIXES
+                if replaced:
+                    self.fs.remove(f"{self.directory}/{name}")
+        for name in swaps:
+            logger.info("completing an interrupted compaction: %s/%s", self.directory, name)
+            self.fs.rename(f"{self.directory}/{name}", f"{self.directory}/{name.removesuffix(names.SWAP)}")
+
+    # --- the end of the log ------------------------------------------------------------------------------------
+
+    def _end_offset_after_clean_shutdown(self, segment: Segment) -> int | None:
+        """The offset after the last batch; None if the segment does not end cleanly after all."""
+        try:
+            end = end_of(segment)
+        except InvalidBatch as problem:
+            logger.error("%s although it was shut down cleanly; recovering", problem)
+            return None
+        if end < self.recovery_point:
+            logger.error(
+                "%s ends at offset %d although it was synced up to %d: what lay between is lost",
+                segment.path, end, self.recovery_point,
+            )  # fmt: skip
+        return end
+
+    def _recover(self, segments: list[Segment]) -> int:
+        """Checks all from the recovery point on, cuts at the first damage, completes the indexes; the end offset."""
+        self.changed = True
+        number = 0
+        while number + 1 < len(segments) and segments[number + 1].base_offset <= self.recovery_point:
+            number += 1
+        end = segments[number].base_offset
+        while number < len(segments):
+            segment = segments[number]
+            self.ends_damaged = False
+            end, whole = self._recover_segment(segment)
+            number += 1
+            if not whole:
+                self._drop_from(segments, number)
+        if self.ends_damaged and segments[-1].base_offset < end:
+            segments.append(self._create(end))
+        if end < self.recovery_point:
+            logger.error(
+                "%s ends at offset %d although it was synced up to %d: what lay between is lost",
+                self.directory, end, self.recovery_point,
+            )  # fmt: skip
+        return end
+
+    def _drop_from(self, segments: list[Segment], number: int) -> None:
+        for segment in segments[number:]:
+            logger.warning("%s follows a torn segment and is removed", segment.path)
+            self._remove(segment)
+        del segments[number:]
+
+    def _recover_segment(self, segment: Segment) -> tuple[int, bool]:
+        """End offset of the segment after repair, and whether all of it could be kept."""
+        builder = _IndexBuilder(segment, self.config.index_interval_bytes)
+        position, end = self._walk_synced(segment, builder)
+        whole = True
+        checked_from = position
+        try:
+            for header in scan(segment.file, segment.path, position, segment.size, check_crc=True):
+                if not end <= header.base_offset <= segment.base_offset + MAX_RELATIVE_OFFSET:
+                    raise InvalidBatch(
+                        segment.path, header.position, f"it begins at offset {header.base_offset} after {end}"
+                    )
+                builder.add(header)
+                self.epochs.assign(header.leader_epoch, header.base_offset)
+                position, end = header.end_position, header.next_offset
+        except InvalidBatch as problem:
+            whole = False
+            lost = segment.size - position
+            logger.warning("%s; %d bytes past the recovery point, never acknowledged, are cut off", problem, lost)
+            segment.truncate_to_position(position)
+        segment.mark_checked(checked_from, position)
+        segment.transaction_index.truncate_before(end)
+        builder.finish()
+        return end, whole
+
+    def _walk_synced(self, segment: Segment, builder: "_IndexBuilder") -> tuple[int, int]:
+        """Position and offset up to which the segment holds what was synced; indexes it up to there.
+
+        Only batches behind the last index entry that can be trusted are looked at, and only their headers.
+        """
+        target = self.recovery_point
+        entries = segment.offset_index.entries()
+        trusted = 0
+        previous = (segment.base_offset - 1, -1)
+        for entry in entries:
+            if entry[0] <= previous[0] or entry[1] <= previous[1] or entry[0] >= target or entry[1] >= segment.size:
+                break
+            previous = entry
+            trusted += 1
+        while trusted and not self._begins_batch(segment, *entries[trusted - 1]):
+            trusted -= 1
+        segment.offset_index.truncate_to_entries(trusted)
+        position, last_kept = 0, segment.base_offset - 1
+        if trusted:
+            last_kept, position = entries[trusted - 1]
+        segment.trim_time_index(last_kept)
+        builder.begin()
+        end = segment.base_offset
+        while position < segment.size:
+            try:
+                for header in scan(segment.file, segment.path, position, segment.size, check_crc=False):
+                    if header.base_offset >= target:
+                        return position, end
+                    builder.add(header)
+                    position, end = header.end_position, header.next_offset
+            except InvalidBatch as problem:
+                if end >= target:
+                    return position, end
+                logger.error("%s, below the recovery point %d: kept, its readers get CORRUPT_MESSAGE", problem, target)
+                found = find_batch(segment.file, problem.position + 1, segment.size, min_offset=end)
+                if found is None:
+                    logger.error("%s has nothing intact behind that; the log goes on in a new segment", segment.path)
+                    self.ends_damaged = True
+                    return segment.size, target
+                position = found.position
+        return position, end
+
+    def _begins_batch(self, segment: Segment, offset: int, position: int) -> bool:
+        try:
+            header = next(scan(segment.file, segment.path, position, segment.size, check_crc=False))
+        except (InvalidBatch, StopIteration):
+            return False
+        return header.base_offset <= offset
+
+    def _reindex(self, segment: Segment) -> None:
+        """Builds the indexes of a segment from its batches' headers."""
+        self.changed = True
+        segment.offset_index.truncate_to_entries(0)
+        segment.time_index.truncate_to_entries(0)
+        builder = _IndexBuilder(segment, self.config.index_interval_bytes)
+        builder.begin()
+        try:
+            for header in scan(segment.file, segment.path, 0, segment.size, check_crc=False):
+                builder.add(header)
+        except InvalidBatch as problem:
+            logger.error("%s; its index ends there", problem)
+        builder.finish()
+        for index in (segment.offset_index, segment.time_index):
+            if not self.fs.exists(index.path):
+                self.fs.write_bytes(index.path, b"", sync=False)
+
+
+PRODUCER_ID_EXPIRATION_MS: Final = 24 * 3600 * 1000
+"""Kafka's default of `producer.id.expiration.ms`."""
+
+
+def producer_state(
+    fs: FileSystem,
+    directory: str,
+    segments: list[Segment],
+    snapshots: list[int],
+    log_start: int,
+    end_offset: int,
+    now_ms: int,
+) -> tuple[ProducerState, list[int]]:
+    """The state at `end_offset`, from the newest usable snapshot and the batches after it; and the snapshots left.
+
+    Snapshots that nothing needs are removed: they stand where segments begin, and one at the end of the log.
+    Raises OSError.
+    """
+    state = ProducerState(log_start)
+    usable: list[int] = []
+    for offset in snapshots:
+        if offset <= end_offset:
+            usable.append(offset)
+        else:
+            _remove_snapshot(fs, directory, offset)
+    while usable and usable[-1] >= log_start:
+        offset = usable[-1]
+        path = names.segment_file(directory, offset, names.PRODUCER_SNAPSHOT)
+        try:
+            state.load(decode_snapshot(fs.read_bytes(path)), offset)
+            break
+        except CorruptMessage as problem:
+            logger.warning("%s: %s; an older one is used", path, problem)
+            _remove_snapshot(fs, directory, usable.pop())
+    if state.end_offset < end_offset:
+        replay_producers(state, segments, end_offset)
+    state.remove_expired(now_ms, PRODUCER_ID_EXPIRATION_MS)
+    bases = {segment.base_offset for segment in segments}
+    for offset in [offset for offset in usable[:-1] if offset not in bases]:
+        _remove_snapshot(fs, directory, offset)
+        usable.remove(offset)
+    return state, usable
+
+
+def _remove_snapshot(fs: FileSystem, directory: str, offset: int) -> None:
+    try:
+        fs.remove(names.segment_file(directory, offset, names.PRODUCER_SNAPSHOT))
+    except FileNotFoundError:
+        logger.debug("the snapshot at %d in %s was gone already", offset, directory)
+
+
+def end_of(segment: Segment) -> int:
+    """The offset after the last batch of a segment. Raises InvalidBatch, OSError."""
+    end = segment.base_offset
+    if segment.size:
+        position = segment.offset_index.last()[1]
+        for header in scan(segment.file, segment.path, position, segment.size, check_crc=False):
+            end = header.next_offset
+    return end
+
+
+def replay_producers(state: ProducerState, segments: list[Segment], end_offset: int) -> None:
+    """Takes into `state` the batches from its `end_offset` to `end_offset`. Damaged stretches are passed over:
+    a producer whose batches lie there is known by its later ones. Raises OSError."""
+    start = state.end_offset
+    for number, segment in enumerate(segments):
+        following = segments[number + 1].base_offset if number + 1 < len(segments) else end_offset
+        if following <= start or not segment.size or segment.base_offset >= end_offset:
+            continue
+        try:
+            position = segment.position_of(start, blocking=True)
+        except CorruptMessage:
+            position = 0
+        while position < segment.size:
+            try:
+                for header in scan(segment.file, segment.path, position, segment.size, check_crc=False):
+                    if header.base_offset >= end_offset:
+                        break
+                    position = header.end_position
+                    if header.producer_id >= 0 and header.base_offset >= start:
+                        _replay(state, segment, header)
+                break
+            except InvalidBatch as problem:
+                found = find_batch(segment.file, problem.position + 1, segment.size, min_offset=start)
+                if found is None:
+                    break
+                position = found.position
+    state.end_offset = end_offset
+
+
+def _replay(state: ProducerState, segment: Segment, header: BatchHeader) -> None:
+    if not header.is_control:
+        state.add(header)
+        return
+    batch = segment.file.read(header.position, header.size_bytes)
+    try:
+        marker = decode_end_transaction(batch, header._replace(position=0))
+    except (CorruptMessage, InvalidRecord) as problem:
+        logger.error("%s at position %d: %s", segment.path, header.position, problem)
+        return
+    if marker is None:
+        return
+    completed = state.end_transaction(header, marker)
+    if completed is None:
+        return
+    aborted = state.complete(completed)
+    known = segment.transaction_index.entries()
+    if aborted is not None and (not known or known[-1].last_offset < aborted.last_offset):
+        segment.transaction_index.append(aborted)
+
+
+class _IndexBuilder:
+    """Adds index entries for batches in turn, by the rules of an append."""
+
+    __slots__ = ("_interval", "_max", "_since", "segment")
+
+    def __init__(self, segment: Segment, interval_bytes: int) -> None:
+        self.segment = segment
+        self._interval = interval_bytes
+        self._since = 0
+        self._max = TimestampOffset(NO_TIMESTAMP, segment.base_offset)
+
+    def begin(self) -> None:
+        """Goes on from what the time index has."""
+        self._max = self.segment.time_index.last()
+
+    def add(self, header: BatchHeader) -> None:
+        if header.max_timestamp > self._max.timestamp_ms:
+            self._max = TimestampOffset(header.max_timestamp, header.last_offset)
+        if self._since > self._interval:
+            self.segment.offset_index.append(header.last_offset, header.position)
+            self.segment.time_index.append(*self._max)
+            self._since = 0
+        self._since += header.size_bytes
+
+    def finish(self) -> None:
+        self.segment.note_max_timestamp(self._max)
+        self.segment.finish()

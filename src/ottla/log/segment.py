@@ -1,0 +1,484 @@
+"""One segment of a partition's log: a `.log` file of batches end to end, with its indexes.
+
+Reads never wait for the disk unless told to (`blocking=True`): what is not in memory raises `WouldBlock`.
+
+Bit flips. Bytes appended by this process were checked then. All others are checked against their batch's CRC when
+they are first read, and again after the kernel has told us (by RWF_NOWAIT) that it had dropped pages of the segment:
+only a read from the disk can bring a flipped bit. What was checked is remembered as ranges of the file, so a
+consumer that follows the end, or one that comes second, pays for no CRC. On the machine this was written on, CRC-32C
+runs at 14 GB/s: 73 µs for 1 MB beside 37 µs for the read itself; the memory of it makes reads three times cheaper.
+"""
+
+from bisect import bisect_left, bisect_right
+from struct import Struct
+from threading import Lock
+from typing import Final, NamedTuple
+
+from crc32c import crc32c
+
+from ottla.errors import CorruptMessage
+from ottla.log import names
+from ottla.log.fs import File, FileSystem, WouldBlock
+from ottla.log.offset_index import OffsetIndex
+from ottla.log.time_index import TimeIndex, TimestampOffset
+from ottla.log.transaction_index import TransactionIndex
+from ottla.records.batch import (
+    CHECKED_FROM,
+    HEADER,
+    HEADER_SIZE,
+    LENGTH_OVERHEAD,
+    MAGIC_V2,
+    NO_TIMESTAMP,
+    BatchHeader,
+    Buffer,
+)
+
+MAX_RELATIVE_OFFSET: Final = 2**31 - 1
+_WALK: Final = Struct(">qiibIhi")
+"""The first 27 bytes of a header: enough to step from batch to batch."""
+_SCAN_BYTES: Final = 4096
+_CHECK_INLINE_BYTES: Final = 64 * 1024
+"""More than this is checked in a thread, not on the loop."""
+_REMEMBERED_POSITIONS: Final = 2048
+
+
+class Span(NamedTuple):
+    """Where a batch lies in its segment's file."""
+
+    position: int
+    size_bytes: int
+
+
+class CheckedRanges:
+    """Ranges of a file whose batches are known to be intact. The one lock in the log: readers in threads add to it."""
+
+    __slots__ = ("_ends", "_lock", "_starts")
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._starts: list[int] = []
+        self._ends: list[int] = []
+
+    def covers(self, start: int, end: int) -> bool:
+        starts, ends = self._starts, self._ends
+        found = bisect_right(starts, start) - 1
+        return found >= 0 and found < len(ends) and ends[found] >= end
+
+    def add(self, start: int, end: int) -> None:
+        with self._lock:
+            starts, ends = self._starts, self._ends
+            if ends and ends[-1] == start:  # an append, nearly always
+                ends[-1] = end
+                return
+            first = bisect_left(ends, start)
+            after = bisect_right(starts, end)
+            if first < after:
+                start = min(start, starts[first])
+                end = max(end, ends[after - 1])
+            self._starts = [*starts[:first], start, *starts[after:]]
+            self._ends = [*ends[:first], end, *ends[after:]]
+
+    def clear(self) -> None:
+        with self._lock:
+            self._starts, self._ends = [], []
+
+
+class Segment:
+    """Offsets from `base_offset` up to the next segment's. One thread appends; any may read meanwhile."""
+
+    __slots__ = (
+        "_bytes_since_entry",
+        "_checked",
+        "_directory",
+        "_file",
+        "_first_timestamp_ms",
+        "_fs",
+        "_max_timestamp",
+        "_older_positions",
+        "_positions",
+        "base_offset",
+        "created_ms",
+        "needs_cut",
+        "offset_index",
+        "size",
+        "time_index",
+        "transaction_index",
+    )
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        directory: str,
+        base_offset: int,
+        *,
+        created_ms: int,
+        log_bytes: int = 0,
+        offset_index_bytes: int = 0,
+        time_index_bytes: int = 0,
+        transaction_index_bytes: int = 0,
+    ) -> None:
+        self._fs = fs
+        self._directory = directory
+        self.base_offset = base_offset
+        self.created_ms = created_ms
+        self.size = log_bytes
+        """Bytes of the `.log` that count: those of complete appends."""
+        self.needs_cut = False
+        """A failed append may have left bytes past `size` that could not be cut off yet."""
+        file = names.segment_file
+        self.offset_index = OffsetIndex(fs, file(directory, base_offset, ".index"), base_offset, offset_index_bytes)
+        self.time_index = TimeIndex(fs, file(directory, base_offset, ".timeindex"), base_offset, time_index_bytes)
+        self.transaction_index = TransactionIndex(
+            fs, file(directory, base_offset, ".txnindex"), transaction_index_bytes
+        )
+        self._file: File | None = None
+        self._bytes_since_entry = 0
+        self._max_timestamp: TimestampOffset | None = None if log_bytes else self.time_index.last()
+        self._first_timestamp_ms: int | None = None
+        self._checked = CheckedRanges()
+        self._positions: dict[int, int] = {}
+        self._older_positions: dict[int, int] = {}
+
+    @classmethod
+    def create(cls, fs: FileSystem, directory: str, base_offset: int, *, created_ms: int) -> "Segment":
+        """A new, empty segment with its files. Raises OSError, having removed what it made."""
+        segment = cls(fs, directory, base_offset, created_ms=created_ms)
+        made: list[str] = []
+        try:
+            for path in (segment.path, segment.offset_index.path, segment.time_index.path):
+                fs.write_bytes(path, b"", sync=False)
+                made.append(path)
+        except OSError:
+            for path in made:
+                fs.remove(path)
+            raise
+        return segment
+
+    def __repr__(self) -> str:
+        return f"Segment({self.path}, {self.size} bytes)"
+
+    @property
+    def path(self) -> str:
+        return names.segment_file(self._directory, self.base_offset, names.LOG)
+
+    @property
+    def file(self) -> File:
+        if self._file is None:
+            self._file = self._fs.open(self.path)
+        return self._file
+
+    # --- append ------------------------------------------------------------------------------------------------
+
+    def append(
+        self,
+        data: Buffer,
+        *,
+        first_offset: int,
+        last_offset: int,
+        max_timestamp_ms: int,
+        offset_of_max_timestamp: int,
+        index_interval_bytes: int,
+    ) -> None:
+        """Writes whole batches at the end. Raises OSError with nothing changed."""
+        position = self.size
+        if self.needs_cut:
+            self.cut()
+        file = self._file or self.file
+        try:
+            file.write(position, data)
+        except OSError:
+            self.needs_cut = True
+            raise
+        length = len(data)
+        self.size = position + length
+        self._checked.add(position, position + length)
+        if not position:
+            self._first_timestamp_ms = max_timestamp_ms
+        if max_timestamp_ms > (self._max_timestamp or self.max_timestamp()).timestamp_ms:
+            self._max_timestamp = TimestampOffset(max_timestamp_ms, offset_of_max_timestamp)
+        if self._bytes_since_entry > index_interval_bytes:
+            self._index(last_offset, position)
+        self._bytes_since_entry += length
+        self.remember(first_offset, position)
+
+    def cut(self) -> None:
+        """Cuts off what a failed append has left. Raises OSError; then it is still to be done."""
+        self.needs_cut = True
+        self.file.truncate(self.size)
+        self.needs_cut = False
+
+    def _index(self, last_offset: int, position: int) -> None:
+        self._bytes_since_entry = 0
+        try:
+            self.offset_index.append(last_offset, position)
+            self.time_index.append(*self.max_timestamp())
+        except OSError:
+            return  # both keep the entries in memory and write them with the next block, or at `seal`
+
+    def remember(self, offset: int, position: int) -> None:
+        """Notes where the batch with this base offset begins, so that a reader who comes for it is not searched."""
+        positions = self._positions
+        positions[offset] = position
+        if len(positions) >= _REMEMBERED_POSITIONS:
+            self._older_positions = positions
+            self._positions = {}
+
+    def should_roll(
+        self,
+        *,
+        size_bytes: int,
+        last_offset: int,
+        max_timestamp_ms: int,
+        now_ms: int,
+        segment_bytes: int,
+        segment_ms: int,
+        segment_index_bytes: int,
+    ) -> bool:
+        """Whether `size_bytes` more, up to `last_offset`, belong into a new segment. Raises OSError.
+
+        As Kafka decides: by size; by age, which is the distance of the records' timestamps from the first batch's
+        or, without timestamps, the time since creation; when an index is full; when an offset no longer fits.
+        """
+        if self.size > segment_bytes - size_bytes or last_offset - self.base_offset > MAX_RELATIVE_OFFSET:
+            return True
+        if not self.size:
+            return False
+        first = self._first_timestamp_ms
+        if first is None:
+            first = self.first_timestamp_ms()
+        age = max_timestamp_ms - first if first >= 0 else now_ms - self.created_ms
+        return (
+            age > segment_ms
+            or len(self.offset_index) >= segment_index_bytes // 8
+            or len(self.time_index) >= segment_index_bytes // 12 - 1
+        )
+
+    def finish(self) -> None:
+        """Writes out the indexes; for a segment that will get no more, now or before a restart. Raises OSError."""
+        if self.size and self._max_timestamp is not None:
+            self.time_index.append(*self._max_timestamp)
+        self.offset_index.store()
+        self.time_index.store()
+        self.transaction_index.store()
+
+    # --- timestamps --------------------------------------------------------------------------------------------
+
+    def max_timestamp(self) -> TimestampOffset:
+        """The largest timestamp and the last offset of the batch that has it. Raises OSError."""
+        if self._max_timestamp is None:
+            self._max_timestamp = self.time_index.last()
+        return self._max_timestamp
+
+    def note_max_timestamp(self, found: TimestampOffset) -> None:
+        """Sets what a scan of the batches has found."""
+        self._max_timestamp = found
+
+    def first_timestamp_ms(self) -> int:
+        """The first batch's largest timestamp; -1 if the segment is empty or has none. Raises OSError."""
+        if self._first_timestamp_ms is None:
+            if self.size < HEADER_SIZE:
+                return NO_TIMESTAMP
+            self._first_timestamp_ms = self.header_at(0, blocking=True).max_timestamp
+        return self._first_timestamp_ms
+
+    def largest_timestamp_ms(self) -> int:
+        """As `max_timestamp`, or when the file was last written if no record has a timestamp (Kafka's rule for
+        retention). Raises OSError."""
+        found = self.max_timestamp().timestamp_ms
+        return found if found >= 0 else self._fs.modified_ms(self.path)
+
+    # --- read --------------------------------------------------------------------------------------------------
+
+    def header_at(self, position: int, *, blocking: bool) -> BatchHeader:
+        """The header of the batch at `position`. Raises CorruptMessage, WouldBlock, OSError."""
+        data = self._bytes(position, HEADER_SIZE, blocking=blocking)
+        if len(data) < HEADER_SIZE:
+            raise self._cut_short(position, blocking)
+        header = BatchHeader(position, *HEADER.unpack_from(data))
+        self._check_step(position, header.magic, header.batch_length)
+        return header
+
+    def position_of(self, offset: int, *, blocking: bool) -> int:
+        """Where the first batch that ends at or after `offset` begins; the segment's size if there is none.
+
+        Raises CorruptMessage, WouldBlock, OSError.
+        """
+        known = self._positions.get(offset)
+        if known is None:
+            known = self._older_positions.get(offset)
+        if known is not None:
+            return known
+        span = self.locate(offset, blocking=blocking)
+        if span is None:
+            return self.size
+        return span.position
+
+    def locate(self, offset: int, *, blocking: bool) -> Span | None:
+        """The first batch that ends at or after `offset`. Raises CorruptMessage, WouldBlock, OSError."""
+        position = self.offset_index.floor(offset, blocking=blocking)[1]
+        size = self.size
+        while position < size:
+            chunk = self._bytes(position, min(_SCAN_BYTES, size - position), blocking=blocking)
+            start, at, available = position, 0, len(chunk)
+            while at + _WALK.size <= available:
+                base, length, _, magic, _, _, delta = _WALK.unpack_from(chunk, at)
+                self._check_step(position, magic, length)
+                if base + delta >= offset:
+                    return Span(position, length + LENGTH_OVERHEAD)
+                at += length + LENGTH_OVERHEAD
+                position = start + at
+            if position == start:
+                raise self._cut_short(position, blocking)
+        return None
+
+    def read(self, position: int, max_bytes: int, end: int, *, min_one_message: bool, blocking: bool) -> Buffer:
+        """Whole, intact batches from `position`, where one begins, in at most `max_bytes` and up to `end`, where one
+        ends.
+
+        Empty if the first batch is larger than `max_bytes` and
+        `min_one_message` is not asked for. Raises CorruptMessage, WouldBlock, OSError.
+        """
+        wanted = min(max_bytes, end - position)
+        if wanted < HEADER_SIZE:
+            if not min_one_message or end - position < HEADER_SIZE:
+                return b""
+            wanted = self.header_at(position, blocking=blocking).size_bytes
+        data = self._bytes(position, wanted, blocking=blocking)
+        got = len(data)
+        if position + got != end:
+            whole = self._whole_batches(data, position, got, blocking=blocking)
+            if not whole:
+                length = self.header_at(position, blocking=blocking).size_bytes
+                if length <= got or position + length > end:
+                    raise self._corrupt(position, f"a batch of {length} bytes does not fit the file")
+                if length > wanted and not min_one_message:
+                    return b""
+                data = self._bytes(position, length, blocking=blocking)
+                whole = length
+                if len(data) < length:
+                    if not blocking:
+                        raise WouldBlock
+                    raise self._corrupt(position, f"the file ends within a batch of {length} bytes")
+            if whole < len(data):
+                data = memoryview(data)[:whole]
+        length = len(data)
+        if not self._checked.covers(position, position + length):
+            if not blocking and length > _CHECK_INLINE_BYTES:
+                raise WouldBlock
+            data = self._intact_prefix(data, position)
+        return data
+
+    def _bytes(self, position: int, size: int, *, blocking: bool) -> Buffer:
+        file = self._file or self.file
+        if blocking:
+            return file.read(position, size)
+        data = file.read_now(position, size)
+        if data is None:
+            self._checked.clear()
+            raise WouldBlock
+        return data
+
+    def _whole_batches(self, data: Buffer, position: int, size: int, *, blocking: bool) -> int:
+        """How many of the first `size` bytes of `data`, read at `position`, are whole batches."""
+        at = 0
+        if size > _SCAN_BYTES:
+            at = max(0, self.offset_index.floor_position(position + size, blocking=blocking) - position)
+        while at + _WALK.size <= size:
+            _, length, _, magic, _, _, _ = _WALK.unpack_from(data, at)
+            self._check_step(position + at, magic, length)
+            following = at + length + LENGTH_OVERHEAD
+            if following > size:
+                break
+            at = following
+        return at
+
+    def _intact_prefix(self, data: Buffer, position: int) -> Buffer:
+        """`data`, cut before its first corrupt batch. Raises CorruptMessage if that is the first one."""
+        view = memoryview(data)
+        at, size = 0, len(data)
+        problem = ""
+        while at < size:
+            if size - at < HEADER_SIZE:
+                problem = "the file ends within a batch header"
+                break
+            _, length, _, magic, crc, _, _ = _WALK.unpack_from(view, at)
+            end = at + length + LENGTH_OVERHEAD
+            if magic != MAGIC_V2 or end > size or length < HEADER_SIZE - LENGTH_OVERHEAD:
+                problem = f"it claims magic {magic} and {length} bytes"
+                break
+            found = crc32c(view[at + CHECKED_FROM : end])
+            if found != crc:
+                problem = f"its CRC is {found:08x}, it was written with {crc:08x}"
+                break
+            at = end
+        if at:
+            self._checked.add(position, position + at)
+        if not problem:
+            return data
+        if not at:
+            raise self._corrupt(position, problem)
+        return view[:at]
+
+    def _check_step(self, position: int, magic: int, length: int) -> None:
+        if magic != MAGIC_V2 or length < HEADER_SIZE - LENGTH_OVERHEAD:
+            if magic in (0, 1):
+                raise self._corrupt(position, f"it has message format {magic}, which is no longer read")
+            raise self._corrupt(position, f"it claims magic {magic} and {length} bytes")
+
+    def _cut_short(self, position: int, blocking: bool) -> Exception:
+        return self._corrupt(position, "the file ends within a batch header") if blocking else WouldBlock()
+
+    def _corrupt(self, position: int, problem: str) -> CorruptMessage:
+        return CorruptMessage(f"corrupt batch in {self.path} at position {position}: {problem}")
+
+    # --- change ------------------------------------------------------------------------------------------------
+
+    def truncate_to(self, offset: int) -> None:
+        """Drops the batches that end at or after `offset`, and what the indexes have of them. Raises OSError."""
+        position = self.position_of(offset, blocking=True)
+        self.offset_index.truncate_before(offset)
+        self.time_index.truncate_before(offset)
+        self.transaction_index.truncate_before(offset)
+        self.truncate_to_position(position)
+
+    def truncate_to_position(self, position: int) -> None:
+        """Cuts the `.log` only. Raises OSError."""
+        self.size = position
+        self.cut()
+        self._checked.clear()
+        self._positions = {}
+        self._older_positions = {}
+        self._bytes_since_entry = 0
+        self._max_timestamp = self.time_index.last() if not position else None
+        if not position:
+            self._first_timestamp_ms = None
+
+    def trim_time_index(self, last_offset: int) -> None:
+        """Keeps the time index's entries up to `last_offset`, as far as they ascend. Raises OSError."""
+        kept = 0
+        previous = TimestampOffset(NO_TIMESTAMP, self.base_offset - 1)
+        for entry in self.time_index.entries():
+            if entry.offset > last_offset or entry.offset < previous.offset or entry[0] <= previous[0]:
+                break
+            previous = entry
+            kept += 1
+        self.time_index.truncate_to_entries(kept)
+        self._max_timestamp = None
+
+    def mark_checked(self, start: int, end: int) -> None:
+        """Notes that the batches in this range of the file are intact."""
+        if end > start:
+            self._checked.add(start, end)
+
+    def release(self) -> None:
+        """Lets go of descriptors; a reader that still has one keeps it until it is done."""
+        self._file = None
+        self.offset_index.release()
+        self.time_index.release()
+
+    def file_paths(self) -> list[str]:
+        """Its files, as far as they exist."""
+        paths = [self.path, self.offset_index.path, self.time_index.path]
+        if self.transaction_index.has_file:
+            paths.append(self.transaction_index.path)
+        return paths

@@ -1,0 +1,89 @@
+"""The aborted transactions of a segment: `.txnindex`, there only if there are any.
+
+Entries of 34 bytes, big-endian: version int16 (0), producer_id int64, first_offset int64, last_offset int64 (the
+marker's), last_stable_offset int64 (when the marker was written). In order of last_offset.
+"""
+
+from collections.abc import Iterator
+from struct import Struct
+from typing import Final, NamedTuple
+
+from ottla.errors import CorruptMessage
+from ottla.log.fs import FileSystem
+
+_ENTRY: Final = Struct(">hqqqq")
+
+
+class AbortedTransaction(NamedTuple):
+    """What readers of committed records must leave out: `producer_id`'s records from `first_offset` to its marker."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+
+
+class TransactionIndex:
+    """Few and small: kept in memory once read."""
+
+    __slots__ = ("_entries", "_fs", "_stored", "path")
+
+    def __init__(self, fs: FileSystem, path: str, file_bytes: int) -> None:
+        self._fs = fs
+        self.path = path
+        self._stored = file_bytes // _ENTRY.size
+        self._entries: list[AbortedTransaction] | None = None if self._stored else []
+
+    def append(self, transaction: AbortedTransaction) -> None:
+        """Writes it at once. Raises OSError; the entry counts all the same and is written with the next one."""
+        entries = self.entries()
+        entries.append(transaction)
+        self.store()
+
+    def store(self) -> None:
+        """Writes to the file what is in memory only. Raises OSError."""
+        entries = self.entries()
+        fresh = b"".join(_ENTRY.pack(0, *entry) for entry in entries[self._stored :])
+        if fresh:
+            self._fs.open(self.path, create=True).write(self._stored * _ENTRY.size, fresh)
+            self._stored = len(entries)
+
+    def entries(self) -> list[AbortedTransaction]:
+        """All of them. Raises OSError, CorruptMessage."""
+        if self._entries is None:
+            self._entries = list(_decode(self.path, self._fs.read_bytes(self.path)))
+        return self._entries
+
+    def overlapping(self, first_offset: int, upper_bound: int) -> tuple[list[AbortedTransaction], bool]:
+        """Those with records in [first_offset, upper_bound), and whether later segments can have no more."""
+        found: list[AbortedTransaction] = []
+        for entry in self.entries():
+            if entry.last_offset >= first_offset and entry.first_offset < upper_bound:
+                found.append(entry)
+            if entry.last_stable_offset >= upper_bound:
+                return found, True
+        return found, False
+
+    def truncate_before(self, offset: int) -> None:
+        """Drops transactions whose marker is at or after `offset`. Raises OSError."""
+        kept = [entry for entry in self.entries() if entry.last_offset < offset]
+        self._entries = kept
+        if len(kept) < self._stored:
+            self._fs.open(self.path).truncate(len(kept) * _ENTRY.size)
+            self._stored = len(kept)
+
+    @property
+    def has_file(self) -> bool:
+        return self._stored > 0
+
+    def sync(self) -> None:
+        if self._stored:
+            self._fs.open(self.path).sync()
+
+
+def _decode(path: str, data: bytes) -> Iterator[AbortedTransaction]:
+    usable = len(data) // _ENTRY.size * _ENTRY.size
+    for version, *fields in _ENTRY.iter_unpack(data[:usable]):
+        if version > 0:
+            raise CorruptMessage(f"{path} has an entry of version {version}, only 0 is known")
+        yield AbortedTransaction(*fields)
