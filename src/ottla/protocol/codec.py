@@ -134,7 +134,7 @@ class _Writer:
     def records(self, value: Any, compact: bool) -> None:
         slices = value if isinstance(value, list | tuple) else () if value is None else (value,)
         self.length(None if value is None else sum(map(len, slices)), compact, "i")
-        if slices:
+        if value is not None:
             self.out = bytearray()
             self.pieces += (*slices, self.out)
 

@@ -37,8 +37,9 @@ def _refuse_count(count: int, left: int) -> MalformedMessage:
     return MalformedMessage(f"an array claims {count} elements, {left} bytes are left")
 
 
-def _refuse_string(length: int) -> MalformedMessage:
-    return MalformedMessage(f"a string of {length} bytes is too long")
+def _refuse_long_string(length_code: int) -> None:
+    if length_code > MAX_STRING + 1:
+        raise MalformedMessage(f"a string of {length_code - 1} bytes is too long")
 
 
 def _refuse_null(name: str) -> MalformedMessage:
@@ -74,6 +75,7 @@ class DecoderSource:
         self.depth = 1
         self.names = 0
         self.pending: list[tuple[str, str]] = []  # (struct format, target) of the current fixed-width run
+        self.after: list[str] = []  # lines for after the run, such as turning 16 bytes into a UUID
         self.scope: dict[str, Any] = {
             "new": object.__new__,
             "UUIDS": primitives.UUIDS,
@@ -82,7 +84,7 @@ class DecoderSource:
             "skip_many_tags": _skip_many_tags,
             "truncated": _truncated,
             "refuse_count": _refuse_count,
-            "refuse_string": _refuse_string,
+            "refuse_long_string": _refuse_long_string,
             "refuse_null": _refuse_null,
             "refuse_tag": _refuse_tag,
             "unpack_from": struct.unpack_from,
@@ -117,6 +119,12 @@ class DecoderSource:
         """Write the reading of the pending run."""
         if not self.pending:
             return
+        after, self.after = self.after, []
+        self.read_run()
+        for line in after:
+            self.line(line)
+
+    def read_run(self) -> None:
         codes = "".join(code for code, _ in self.pending)
         targets = ", ".join(target for _, target in self.pending)
         self.pending = []
@@ -130,12 +138,27 @@ class DecoderSource:
         self.line(f"{targets}{comma} = u_{codes.replace('?', '_')}(buf, pos)")
         self.line(f"pos += {layout.size}")
 
-    def uvarint(self) -> str:
-        """Write the reading of an unsigned varint, fused into the pending run; the name that holds it."""
+    def uvarint(self, often_long: bool = False) -> str:
+        """Write the reading of an unsigned varint, fused into the pending run; the name that holds it.
+
+        Without a call for up to three bytes (two million) if it is `often_long`, else for one.
+        """
         name = self.name("n")
         self.fixed("B", name)
         self.flush()
-        self.line(f"if {name} > 127: {name}, pos = more(buf, pos, {name})")
+        if not often_long:
+            self.line(f"if {name} > 127: {name}, pos = more(buf, pos, {name})")
+            return name
+        # The top bit of every byte but the last is in the sum: 1 << 7 after one, 1 << 7 | 1 << 14 after two.
+        second, third = self.name("n"), self.name("n")
+        self.line(f"if {name} > 127:")
+        self.line(f"    {second} = buf[pos]")
+        self.line(f"    if {second} < 128: {name} += ({second} << 7) - {1 << 7}; pos += 1")
+        self.line("    else:")
+        self.line(f"        {third} = buf[pos + 1]")
+        self.line(f"        if {third} < 128:")
+        self.line(f"            {name} += ({second} << 7) + ({third} << 14) - {1 << 7 | 1 << 14}; pos += 2")
+        self.line(f"        else: {name}, pos = more(buf, pos, {name})")
         return name
 
     def constant(self, value: Any) -> str:
@@ -237,17 +260,17 @@ class DecoderSource:
         elif kind is primitives.UUID:
             raw = self.name("raw")
             self.fixed("16s", raw)
-            self.flush()
-            self.line(f"{place} = UUIDS[{raw}]")
+            self.after.append(f"{place} = UUIDS[{raw}]")
         elif kind.code:
             self.fixed(kind.code, place)
         else:
             self.sized(kind, place, compact, nullable, label)
 
-    def length(self, compact: bool, code: str) -> tuple[str, str]:
+    def length(self, compact: bool, code: str, often_long: bool = False) -> tuple[str, str]:
         """Read a length: the name that holds it, and the condition under which it means null."""
         if compact:
-            return (name := self.uvarint()), f"{name} == 0"
+            name = self.uvarint(often_long)
+            return name, f"{name} == 0"
         name = self.name("n")
         self.fixed(code, name)
         self.flush()
@@ -259,9 +282,9 @@ class DecoderSource:
 
     def sized(self, kind: Primitive, place: str, compact: bool, nullable: bool, label: str) -> None:
         string = kind is primitives.STRING
-        length, is_null = self.length(compact, "h" if string else "i")
+        length, is_null = self.length(compact, "h" if string else "i", often_long=not string)
         if compact and string:
-            self.line(f"if {length} > {MAX_STRING + 1}: raise refuse_string({length} - 1)")
+            self.lines[-1] += f"; refuse_long_string({length})"
         self.null(place, is_null, nullable, label)
         self.line("else:")
         stop = self.name("p")

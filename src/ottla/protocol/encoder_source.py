@@ -106,6 +106,17 @@ class EncoderSource:
             self.line(f"if {value} < 128: {self.out} += {self.packed([*run, ('B', value)])}")
             self.line(f"else: {self.out} += {self.packed(run)} + {long}({value})")
 
+    def long_uvarint(self, value: str) -> None:
+        """Like `uvarint`, without a call for up to three bytes: for lengths that are often long."""
+        run, self.pending = self.pending, []
+        low, middle = f"{value} & 127 | 128", f"{value} >> 7 & 127 | 128"
+        self.line(f"if {value} < 128: {self.out} += {self.packed([*run, ('B', value)])}")
+        two = [*run, ("B", low), ("B", f"{value} >> 7")]
+        self.line(f"elif {value} < {1 << 14}: {self.out} += {self.packed(two)}")
+        three = [*run, ("B", low), ("B", middle), ("B", f"{value} >> 14")]
+        self.line(f"elif {value} < {1 << 21}: {self.out} += {self.packed(three)}")
+        self.line(f"else: {self.out} += {self.packed(run) + ' + ' if run else ''}uvarint({value})")
+
     def is_set(self, field: Field, place: str) -> str:
         """The condition under which a field does not have its default."""
         value = field.make_default()
@@ -193,7 +204,7 @@ class EncoderSource:
         elif not isinstance(kind, Primitive):
             self.struct(kind, place)
         elif kind is primitives.UUID:
-            self.fixed("16s", f"{place}.bytes")
+            self.fixed("16s", f'{place}.int.to_bytes(16, "big")')
         elif kind.code:
             self.fixed(kind.code, place)
         elif kind is primitives.RECORDS:
@@ -251,24 +262,24 @@ class EncoderSource:
     def records(self, place: str, compact: bool, nullable: bool, label: str) -> None:
         if self.out != "out":
             raise TypeError(f"{self.cls.__name__}: records cannot be in a tagged field")
-        value, length = self.name("r"), self.name("n")
+        value, kind, length = self.name("r"), self.name("c"), self.name("n")
+        extra = " + 1" if compact else ""
         self.line(f"{value} = {place}")
+        self.line(f"{kind} = {value}.__class__")
         self.line(f"if {value} is None:")
         if nullable:
             self.line(f"    {length} = {0 if compact else -1}")
         else:
             self.line(f"    raise refuse_null({label!r}, {self.version})")
-        self.line(
-            f"elif isinstance({value}, (list, tuple)): {length} = sum(map(len, {value})){' + 1' if compact else ''}"
-        )
-        self.line(f"else: {length} = len({value}){' + 1' if compact else ''}")
+        self.line(f"elif {kind} is list or {kind} is tuple: {length} = sum(map(len, {value})){extra}")
+        self.line(f"else: {length} = len({value}){extra}")
         if compact:
-            self.uvarint(length)
+            self.long_uvarint(length)
         else:
             self.fixed("i", length)
             self.flush()
         self.line(f"if {value} is not None:")
         self.line("    pieces.append(out)")
-        self.line(f"    if isinstance({value}, (list, tuple)): pieces += {value}")
+        self.line(f"    if {kind} is list or {kind} is tuple: pieces += {value}")
         self.line(f"    else: pieces.append({value})")
         self.line("    out = bytearray()")

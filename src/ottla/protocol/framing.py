@@ -18,10 +18,14 @@ from ottla.protocol.primitives import Buffer, Piece, read_uvarint, skip_tagged_f
 from ottla.protocol.schema import Message
 
 _REQUEST: Final = struct.Struct(">hhi")
+_REQUEST_WITH_CLIENT: Final = struct.Struct(">hhih").unpack_from
 _REQUEST_HEAD: Final = struct.Struct(">ihhi")
 _RESPONSE_HEAD: Final = struct.Struct(">ii")
 _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
+
+_header_versions: Final[dict[tuple[int, int], int]] = {}
+_tagged_responses: Final[dict[tuple[type[Message], int], int]] = {}
 
 
 class RequestHeader(NamedTuple):
@@ -40,18 +44,21 @@ def decode_request_header(buffer: Buffer, offset: int = 0) -> tuple[RequestHeade
     header it has (`peek_request` still can say which one it was). A version that the API does not have is no error
     here.
     """
-    api_key, version, correlation_id = peek_request(buffer, offset)
-    pos = offset + 8
-    client_id = None
-    header_version = request_header_version(api_key, version)
     try:
-        if header_version > 0:
-            (length,) = _INT16.unpack_from(buffer, pos)
-            pos += 2
-            if length >= 0:
-                end = pos + length
-                client_id = str(buffer[pos:end], "utf-8")
-                pos = end
+        api_key, version, correlation_id, length = _REQUEST_WITH_CLIENT(buffer, offset)
+        header_version = _header_versions.get((api_key, version))
+        if header_version is None:
+            header_version = request_header_version(api_key, version)
+            if len(_header_versions) < 2048:  # a hostile client can name 65,536 versions of each API
+                _header_versions[api_key, version] = header_version
+        if header_version == 0:
+            return RequestHeader(api_key, version, correlation_id, None), offset + 8
+        pos = offset + 10
+        client_id = None
+        if length >= 0:
+            end = pos + length
+            client_id = str(buffer[pos:end], "utf-8")
+            pos = end
         if header_version > 1:
             count = buffer[pos]
             pos += 1
@@ -96,7 +103,13 @@ def encode_response(message: Message, version: int, correlation_id: int) -> list
     Raises `UnsupportedVersion` or `UnencodableMessage`.
     """
     head = bytearray(_RESPONSE_HEAD.pack(0, correlation_id))
-    if response_header_version(_api_key(message), version):
+    cls = type(message)
+    tagged = _tagged_responses.get((cls, version))
+    if tagged is None:
+        tagged = response_header_version(_api_key(message), version)
+        if version in cls.VERSIONS:
+            _tagged_responses[cls, version] = tagged
+    if tagged:
         head.append(0)
     return _framed(head, encode_after(head, message, version))
 

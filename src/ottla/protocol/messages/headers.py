@@ -1,9 +1,11 @@
 """What precedes every request and every response.
 
 A request says which API in which version follows; the answer repeats nothing but the correlation id. Version 2 of the
-request header and version 1 of the response header are the flexible ones (KIP-482); `ottla.protocol.api` knows which
-goes with which message. Version 0 of the request header belongs to the oldest ControlledShutdown alone. The client id keeps its two-byte length for ever, so that a broker can read it without
-knowing the version. `ottla.protocol.framing` reads and writes headers without these classes.
+request header and version 1 of the response header are the flexible ones (KIP-482); version 0 of the request header
+belongs to the oldest ControlledShutdown alone. `ottla.protocol.api` knows which goes with which message.
+
+The client id keeps its two-byte length for ever, so that a broker can read it without knowing the version.
+`ottla.protocol.framing` reads and writes headers without these classes.
 """
 
 from __future__ import annotations
