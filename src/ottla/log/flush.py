@@ -1,14 +1,60 @@
-"""What one group commit has to bring to the disk for one partition."""
+"""What a group commit has to bring to the disk for one partition.
 
+A failed fdatasync must not be followed by one that succeeds: the kernel may have marked the pages clean that it could
+not write, and the second call would vouch for data that is not there. So after a failure the next ticket reads what
+is not yet known to be on the disk, checks it, and writes it again in its place before it syncs.
+"""
+
+import errno
 import logging
 from collections.abc import Callable
+from threading import Lock
 from typing import Final
 
 from ottla.ids import Offset
 from ottla.log import checkpoints
 from ottla.log.fs import File, FileSystem
+from ottla.log.scan import InvalidBatch, scan
+from ottla.log.segment import Segment
 
 logger: Final = logging.getLogger(__name__)
+
+_REWRITE_BYTES: Final = 1 << 20
+
+
+class Rewrite:
+    """The stretch of a file that is to be written again, unless the log is truncated meanwhile."""
+
+    __slots__ = ("_cancelled", "_end", "_file", "_lock", "_path", "_start")
+
+    def __init__(self, file: File, path: str, start: int, end: int) -> None:
+        self._file = file
+        self._path = path
+        self._start = start
+        self._end = end
+        self._lock = Lock()
+        self._cancelled = False
+
+    def cancel(self) -> None:
+        """Before the file is cut; when this returns, nothing more is written."""
+        with self._lock:
+            self._cancelled = True
+
+    def run(self) -> None:
+        """In any thread. Raises OSError, also when the data is no longer what was appended."""
+        try:
+            for _ in scan(self._file, self._path, self._start, self._end, check_crc=True):
+                pass
+        except InvalidBatch as problem:
+            if self._cancelled:
+                return
+            raise OSError(errno.EIO, f"what a failed sync has lost cannot be restored: {problem}") from problem
+        for position in range(self._start, self._end, _REWRITE_BYTES):
+            with self._lock:
+                if self._cancelled:
+                    return
+                data = self._file.read(position, min(_REWRITE_BYTES, self._end - position))
+                self._file.write(position, data)
 
 
 class FlushTicket:
@@ -17,7 +63,7 @@ class FlushTicket:
     It holds the open files, so that they may be rolled, renamed and deleted meanwhile.
     """
 
-    __slots__ = ("_before", "_checkpoints", "_directories", "_files", "_fs", "_paths", "end_offset", "generation")
+    __slots__ = ("_checkpoints", "_fs", "_rewrites", "_segments", "_work", "end_offset", "generation")
 
     def __init__(
         self,
@@ -25,40 +71,73 @@ class FlushTicket:
         *,
         end_offset: Offset,
         generation: int,
-        files: list[File],
-        paths: list[str],
-        directories: list[str],
+        segments: list[Segment],
+        work: "Unsynced",
         checkpoint_files: dict[str, bytes],
-        before: Callable[[], None] | None = None,
+        rewrites: list[Rewrite],
     ) -> None:
         self._fs = fs
-        self._files = files
-        self._paths = paths
-        self._directories = directories
+        self._segments = [(segment, segment.file) for segment in segments]
+        self._work = work
         self._checkpoints = checkpoint_files
-        self._before = before
+        self._rewrites = rewrites
         self.end_offset = end_offset
         """All offsets below it are on the disk after `sync`."""
         self.generation = generation
 
+    @property
+    def work(self) -> "Unsynced":
+        """What it was to sync, to be done again if it failed."""
+        return self._work
+
+    @property
+    def rewrites(self) -> list[Rewrite]:
+        """What it writes again, after a failure."""
+        return self._rewrites
+
     def sync(self) -> None:
-        """Waits until everything is on the disk. Raises OSError; then none of it can be taken to be."""
-        if self._before is not None:
-            self._before()
-        for file in self._files:
+        """Waits until everything is on the disk. Raises OSError; then the log wants the ticket for `flush_failed`."""
+        for rewrite in self._rewrites:
+            rewrite.run()
+        for _, file in self._segments:
             file.sync()
-        for path in self._paths:
-            try:
-                self._fs.open(path).sync()
-            except FileNotFoundError:
-                logger.debug("%s was deleted before it was synced", path)
+        for path in self._work.paths:
+            self._unless_deleted(self._sync_path, path)
         for path, data in self._checkpoints.items():
-            try:
-                checkpoints.write(self._fs, path, data)
-            except FileNotFoundError:
-                logger.debug("the directory of %s was deleted before it was synced", path)
-        for directory in self._directories:
-            try:
-                self._fs.sync_directory(directory)
-            except FileNotFoundError:
-                logger.debug("%s was deleted before it was synced", directory)
+            self._unless_deleted(self._write_checkpoint, path, data)
+        for directory in dict.fromkeys(self._work.directories):
+            self._unless_deleted(self._fs.sync_directory, directory)
+
+    def _sync_path(self, path: str) -> None:
+        self._fs.open(path).sync()
+
+    def _write_checkpoint(self, path: str, data: bytes) -> None:
+        checkpoints.write(self._fs, path, data)
+
+    @staticmethod
+    def _unless_deleted(action: Callable[..., None], path: str, *rest: bytes) -> None:
+        try:
+            action(path, *rest)
+        except FileNotFoundError:
+            logger.debug("%s was deleted before it was synced", path)
+
+
+class Unsynced:
+    """What a log has changed since the last ticket, apart from its active segment."""
+
+    __slots__ = ("directories", "paths", "segments")
+
+    def __init__(self) -> None:
+        self.segments: list[Segment] = []
+        """Rolled, with their indexes."""
+        self.paths: list[str] = []
+        self.directories: list[str] = []
+
+    def __bool__(self) -> bool:
+        return bool(self.segments or self.paths or self.directories)
+
+    def add(self, other: "Unsynced") -> None:
+        """Takes over what another ticket could not do."""
+        self.segments = [*other.segments, *self.segments]
+        self.paths = [*other.paths, *self.paths]
+        self.directories = [*other.directories, *self.directories]

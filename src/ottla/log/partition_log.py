@@ -9,7 +9,6 @@ import os
 from bisect import bisect_right
 from operator import attrgetter
 from pathlib import Path
-from struct import Struct
 from typing import Final, NamedTuple
 
 from ottla.clock import Clock
@@ -17,36 +16,26 @@ from ottla.config.log import LogConfig, TimestampType
 from ottla.errors import (
     CorruptMessage,
     InconsistentTopicId,
-    InvalidRecord,
     KafkaStorageError,
     OffsetOutOfRange,
     RecordListTooLarge,
 )
 from ottla.ids import LeaderEpoch, Offset, TopicId, TopicPartition
 from ottla.log import checkpoints, names, recovery
-from ottla.log.flush import FlushTicket
+from ottla.log.flush import FlushTicket, Rewrite, Unsynced
 from ottla.log.fs import FileSystem, WouldBlock
 from ottla.log.leader_epochs import EpochEnd
 from ottla.log.producer_state import Origin, ProducedBatch, ProducerState
+from ottla.log.retention import Deletion, breached_count
 from ottla.log.segment import Segment
+from ottla.log.time_lookup import FoundOffset, first_at_or_after, latest_timestamp
 from ottla.log.transaction_index import AbortedTransaction
-from ottla.log.validation import check_batch, recompress, stamp_append_time, target_compression
-from ottla.records.batch import (
-    HEADER,
-    HEADER_SIZE,
-    LENGTH_OVERHEAD,
-    NO_TIMESTAMP,
-    BatchHeader,
-    Buffer,
-    is_intact,
-    iter_batches,
-)
+from ottla.log.validation import assign, prepare_batches
+from ottla.records.batch import CONTROL_FLAG, NO_TIMESTAMP, BatchHeader, Buffer, is_intact, iter_batches
 from ottla.records.control import EndTransaction, decode_end_transaction
 
 logger: Final = logging.getLogger(__name__)
 
-_pack_offset: Final = Struct(">q").pack_into
-_pack_epoch: Final = Struct(">i").pack_into
 _base_offset: Final = attrgetter("base_offset")
 
 
@@ -116,15 +105,18 @@ class PartitionLog:
         self._active = loaded.segments[-1]
         self._high_watermark = self.log_start_offset
         self._snapshots = loaded.snapshots
-        self._unsynced_paths: list[str] = []
-        self._unsynced_directories: list[str] = [self._directory] if loaded.changed else []
-        self._unsynced_segments: list[Segment] = []
+        self._unsynced = Unsynced()
+        if loaded.changed:
+            self._unsynced.directories.append(self._directory)
         self._generation = 0
+        """Counts truncations: a ticket taken before one says nothing about the log after it."""
+        self._sync_failed = False
+        self._rewrites: list[Rewrite] = []
         self._closed = False
         self._jitter_ms = 0
         if self.recovery_point < self.log_end_offset:
             first = max(0, bisect_right(self._segments, self.recovery_point, key=_base_offset) - 1)
-            self._unsynced_segments = [*loaded.segments[first:-1]]
+            self._unsynced.segments = loaded.segments[first:-1]
 
     @classmethod
     def open(
@@ -160,7 +152,7 @@ class PartitionLog:
         )
         log = cls(directory, topic_partition, config, fs, clock, loaded)
         if fresh:
-            log._unsynced_directories.append(os.path.dirname(path))
+            log._unsynced.directories.append(os.path.dirname(path))
             log.leader_epochs.dirty = True
             log._write_epochs(sync=False)
         if topic_id is not None:
@@ -217,8 +209,8 @@ class PartitionLog:
         if self.topic_id is None:
             path = f"{self._directory}/{names.PARTITION_METADATA}"
             self._fs.write_bytes(path, checkpoints.encode_partition_metadata(topic_id), sync=False)
-            self._unsynced_paths.append(path)
-            self._unsynced_directories.append(self._directory)
+            self._unsynced.paths.append(path)
+            self._unsynced.directories.append(self._directory)
             self.topic_id = topic_id
         elif self.topic_id != topic_id:
             raise InconsistentTopicId(
@@ -253,51 +245,26 @@ class PartitionLog:
         view = memoryview(records)
         if view.readonly:
             view = memoryview(bytearray(view))
-        size = view.nbytes
         now_ms = self._clock.now_ms()
         config = self.config
-        next_offset: int = self.log_end_offset
-        headers: list[BatchHeader] = []
-        position = 0
-        while position < size:
-            if size - position < HEADER_SIZE:
-                raise CorruptMessage(f"{size - position} bytes are too few for a batch header")
-            sent_offset, length, _, *rest = HEADER.unpack_from(view, position)
-            header = BatchHeader(position, next_offset, length, leader_epoch, *rest)
-            end = position + length + LENGTH_OVERHEAD
-            if end > size:
-                raise CorruptMessage(f"a batch claims {length + LENGTH_OVERHEAD} bytes, {size - position} were sent")
-            if origin is Origin.CLIENT and (sent_offset or end != size):
-                self._reject_client_batches(sent_offset)
-            check_batch(view, header, config, origin, now_ms)
-            headers.append(header)
-            next_offset = header.next_offset
-            position = end
-        if not headers:
-            raise InvalidRecord("no record batch was sent")
-        if config.compression_type != "producer":
-            view, headers = self._recompress(view, headers)
-        marker = None
+        view, headers = prepare_batches(view, self.log_end_offset, leader_epoch, config, origin, now_ms)
+        state = self.producer_state
         for header in headers:
-            if header.producer_id >= 0:
-                if header.is_control:
-                    marker = decode_end_transaction(view, header)
-                    if marker is not None:
-                        self.producer_state.check_marker(header, marker, origin)
-                else:
-                    if origin is Origin.CLIENT:
-                        duplicate = self.producer_state.find_duplicate(header)
-                        if duplicate is not None:
-                            return self._duplicate(duplicate, size)
-                    self.producer_state.check(header, origin)
-        stamped = config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
-        for number, header in enumerate(headers):
-            _pack_offset(view, header.position, header.base_offset)
-            _pack_epoch(view, header.position + 12, leader_epoch)
-            if stamped:
-                stamp_append_time(view, header, now_ms)
-                headers[number] = header._replace(max_timestamp=now_ms)
-        return self._append(view, headers, now_ms, now_ms if stamped else NO_TIMESTAMP)
+            if header.producer_id < 0:
+                continue
+            if header.attributes & CONTROL_FLAG:
+                marker = decode_end_transaction(view, header)
+                if marker is not None:
+                    state.check_marker(header, marker, origin)
+                continue
+            if origin is Origin.CLIENT:
+                duplicate = state.find_duplicate(header)
+                if duplicate is not None:
+                    return self._duplicate(duplicate, view.nbytes)
+            state.check(header, origin)
+        stamp = now_ms if config.message_timestamp_type is TimestampType.LOG_APPEND_TIME else None
+        headers = assign(view, headers, leader_epoch, stamp)
+        return self._append(view, headers, now_ms, NO_TIMESTAMP if stamp is None else stamp)
 
     def append_as_follower(self, records: Buffer) -> AppendInfo:
         """Appends batches as the leader wrote them; an incomplete last one is left out.
@@ -326,27 +293,6 @@ class PartitionLog:
                 self.log_end_offset, Offset(self.log_end_offset - 1), NO_TIMESTAMP, self.log_start_offset, 0, 0
             )
         return self._append(view[:size], headers, self._clock.now_ms(), NO_TIMESTAMP)
-
-    def _reject_client_batches(self, sent_offset: int) -> None:
-        if sent_offset:
-            raise InvalidRecord(f"the base offset of a batch that is produced should be 0, not {sent_offset}")
-        raise InvalidRecord("a produce request may hold one batch for each partition, not several")
-
-    def _recompress(self, view: memoryview, headers: list[BatchHeader]) -> tuple[memoryview, list[BatchHeader]]:
-        targets = [target_compression(header, self.config) for header in headers]
-        if all(target is None for target in targets):
-            return view, headers
-        out = bytearray()
-        rewritten: list[BatchHeader] = []
-        for header, target in zip(headers, targets, strict=True):
-            position = len(out)
-            if target is None:
-                out += view[header.position : header.end_position]
-                rewritten.append(header._replace(position=position))
-            else:
-                out += recompress(view, header, target, self.config)
-                rewritten.append(BatchHeader(position, *HEADER.unpack_from(out, position)))
-        return memoryview(out), rewritten
 
     def _duplicate(self, batch: ProducedBatch, size: int) -> AppendInfo:
         stamped = self.config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
@@ -404,7 +350,7 @@ class PartitionLog:
             if header.leader_epoch != epochs.latest:
                 epochs.assign(header.leader_epoch, header.base_offset)
             if header.producer_id >= 0:
-                if header.is_control:
+                if header.attributes & CONTROL_FLAG:
                     self._end_transaction(view, header, segment)
                 else:
                     state.add(header)
@@ -450,8 +396,8 @@ class PartitionLog:
         segment = Segment.create(self._fs, self._directory, base_offset, created_ms=self._clock.now_ms())
         self.producer_state.end_offset = base_offset
         self._write_snapshot(base_offset)
-        self._unsynced_segments.append(old)
-        self._unsynced_directories.append(self._directory)
+        self._unsynced.segments.append(old)
+        self._unsynced.directories.append(self._directory)
         self._set_segments([*self._segments, segment])
         return segment
 
@@ -462,7 +408,7 @@ class PartitionLog:
     def _write_snapshot(self, offset: int) -> None:
         path = names.segment_file(self._directory, offset, names.PRODUCER_SNAPSHOT)
         self._fs.write_bytes(path, self.producer_state.encode(), sync=False)
-        self._unsynced_paths.append(path)
+        self._unsynced.paths.append(path)
         if offset not in self._snapshots:
             self._snapshots.append(offset)
 
@@ -529,6 +475,10 @@ class PartitionLog:
                 if end < segment.size:
                     break
                 number += 1
+        except FileNotFoundError as problem:  # a thread came for a segment that has just been retired
+            if segments is self._segments:
+                raise self._storage_error("read", problem) from problem
+            return self._read(offset, max_bytes, upper_bound, min_one_message, blocking=blocking)
         except OSError as problem:
             raise self._storage_error("read", problem) from problem
         return ReadResult(b"", Offset(segments[min(number, last)].base_offset), segments[min(number, last)].size)
@@ -547,45 +497,73 @@ class PartitionLog:
             raise self._storage_error("read the aborted transactions of", problem) from problem
         return found
 
+    def offset_for_timestamp(self, timestamp_ms: int) -> FoundOffset | None:
+        """The first record whose timestamp is at or after this; None if there is none. In any thread.
+
+        It may lie above the high watermark. Raises CorruptMessage, KafkaStorageError.
+        """
+        try:
+            return first_at_or_after(self._segments, timestamp_ms, self.log_start_offset)
+        except OSError as problem:
+            raise self._storage_error("search", problem) from problem
+
+    def max_timestamp(self) -> FoundOffset | None:
+        """The first record with the largest timestamp; None if no record has one. In any thread; raises as above."""
+        try:
+            return latest_timestamp(self._segments, self.log_start_offset)
+        except OSError as problem:
+            raise self._storage_error("search", problem) from problem
+
     # --- flush -------------------------------------------------------------------------------------------------
 
     def prepare_flush(self) -> FlushTicket | None:
         """What brings everything appended so far to the disk; None if it is there. Call `ticket.sync()` in any
         thread, then `flushed(ticket)` in this one."""
-        if self.recovery_point >= self.log_end_offset and not (
-            self._unsynced_directories or self._unsynced_paths or self.leader_epochs.dirty
-        ):
+        dirty = self.recovery_point < self.log_end_offset
+        if not (dirty or self._unsynced or self.leader_epochs.dirty):
             return None
-        paths = self._unsynced_paths
-        files = []
-        for segment in self._unsynced_segments:
-            files.append(segment.file)
-            paths.extend(segment.file_paths()[1:])
-        if self.recovery_point < self.log_end_offset:
-            files.append(self._active.file)
+        work, self._unsynced = self._unsynced, Unsynced()
+        segments = list(work.segments)
+        for segment in segments:
+            work.paths.extend(segment.file_paths()[1:])
+        if dirty:
+            segments.append(self._active)
+        self._rewrites = [self._rewrite(segment) for segment in segments] if self._sync_failed else []
         epochs = self.leader_epochs
         checkpoint_files = {}
         if epochs.dirty:
             checkpoint_files[f"{self._directory}/{names.LEADER_EPOCHS}"] = epochs.encode()
             epochs.dirty = False
-        ticket = FlushTicket(
+        return FlushTicket(
             self._fs,
             end_offset=self.log_end_offset,
             generation=self._generation,
-            files=files,
-            paths=paths,
-            directories=list(dict.fromkeys(self._unsynced_directories)),
+            segments=segments,
+            work=work,
             checkpoint_files=checkpoint_files,
+            rewrites=self._rewrites,
         )
-        self._unsynced_segments = []
-        self._unsynced_paths = []
-        self._unsynced_directories = []
-        return ticket
+
+    def _rewrite(self, segment: Segment) -> Rewrite:
+        start = 0
+        if segment.base_offset < self.recovery_point:
+            start = segment.position_of(self.recovery_point, blocking=True)
+        return Rewrite(segment.file, segment.path, start, segment.size)
 
     def flushed(self, ticket: FlushTicket) -> None:
         """Moves `recovery_point`, after `ticket.sync()` has returned."""
+        if ticket.rewrites:
+            self._sync_failed = False
         if ticket.generation == self._generation and ticket.end_offset > self.recovery_point:
             self.recovery_point = ticket.end_offset
+
+    def flush_failed(self, ticket: FlushTicket) -> None:
+        """After `ticket.sync()` has raised: all that it was to sync is unsynced still, and will be written again."""
+        alive = set(map(id, self._segments))
+        ticket.work.segments = [segment for segment in ticket.work.segments if id(segment) in alive]
+        self._unsynced.add(ticket.work)
+        self.leader_epochs.dirty = True
+        self._sync_failed = True
 
     def flush(self) -> None:
         """All three steps at once, waiting. Raises KafkaStorageError."""
@@ -594,6 +572,7 @@ class PartitionLog:
             try:
                 ticket.sync()
             except OSError as problem:
+                self.flush_failed(ticket)
                 raise self._storage_error("flush", problem) from problem
             self.flushed(ticket)
 
@@ -601,6 +580,8 @@ class PartitionLog:
 
     def truncate_to(self, offset: Offset) -> None:
         """Drops all from `offset` on (and the rest of the batch that it falls into). Raises KafkaStorageError."""
+        for rewrite in self._rewrites:
+            rewrite.cancel()
         self.leader_epochs.truncate_end(min(offset, self.log_end_offset))
         if offset >= self.log_end_offset:
             return
@@ -624,6 +605,8 @@ class PartitionLog:
 
     def truncate_fully_and_start_at(self, offset: Offset) -> None:
         """Drops everything; the log is empty and begins at `offset`. Raises KafkaStorageError."""
+        for rewrite in self._rewrites:
+            rewrite.cancel()
         try:
             dropped = self._segments
             for gone in dropped:
@@ -645,9 +628,9 @@ class PartitionLog:
         self.recovery_point = min(self.recovery_point, end)
         self._high_watermark = min(self._high_watermark, end)
         self.log_start_offset = min(self.log_start_offset, end)
-        self._unsynced_directories.append(self._directory)
+        self._unsynced.directories.append(self._directory)
         alive = set(map(id, self._segments))
-        self._unsynced_segments = [segment for segment in self._unsynced_segments if id(segment) in alive]
+        self._unsynced.segments = [segment for segment in self._unsynced.segments if id(segment) in alive]
 
     def _reload_producers(self) -> None:
         end = self.log_end_offset
@@ -667,6 +650,53 @@ class PartitionLog:
             self.recovery_point = max(self.recovery_point, offset)
             self.leader_epochs.truncate_start(offset)
         return self.log_start_offset
+
+    def apply_retention(self, now_ms: int) -> Deletion | None:
+        """Takes out what the log start offset, retention.ms and retention.bytes no longer keep; None if nothing.
+
+        Call `Deletion.remove()` in a thread. Raises KafkaStorageError.
+        """
+        try:
+            count = breached_count(
+                self._segments,
+                self.config,
+                now_ms=now_ms,
+                log_start_offset=self.log_start_offset,
+                high_watermark=self._high_watermark,
+                log_end_offset=self.log_end_offset,
+            )
+            if not count:
+                return None
+            if count == len(self._segments):
+                self._roll(self.log_end_offset)
+            gone = self._segments[:count]
+            size = sum(segment.size for segment in gone)
+            self._set_segments(self._segments[count:])
+            self.delete_records_before(Offset(max(self.log_start_offset, self._segments[0].base_offset)))
+            ids = set(map(id, gone))
+            self._unsynced.segments = [segment for segment in self._unsynced.segments if id(segment) not in ids]
+            paths = [path for segment in gone for path in self._retire(segment)]
+        except OSError as problem:
+            raise self._storage_error("delete segments of", problem) from problem
+        logger.info("%s: deleted %d segments, now begins at %d", self.topic_partition, count, self.log_start_offset)
+        return Deletion(self._fs, paths, segment_count=count, size_bytes=size)
+
+    def _retire(self, segment: Segment) -> list[str]:
+        """Renames a segment's files and its snapshot; their new paths."""
+        paths = segment.file_paths()
+        if segment.base_offset in self._snapshots:
+            self._snapshots.remove(segment.base_offset)
+            paths.append(names.segment_file(self._directory, segment.base_offset, names.PRODUCER_SNAPSHOT))
+        segment.release()
+        renamed = []
+        for path in paths:
+            try:
+                self._fs.rename(path, path + names.DELETED)
+            except FileNotFoundError:
+                logger.debug("%s was gone already", path)
+                continue
+            renamed.append(path + names.DELETED)
+        return renamed
 
     def _remove_segment(self, segment: Segment) -> None:
         for path in segment.file_paths():

@@ -350,7 +350,7 @@ class Segment:
             if not whole:
                 length = self.header_at(position, blocking=blocking).size_bytes
                 if length <= got or position + length > end:
-                    raise self._corrupt(position, f"a batch of {length} bytes does not fit the file")
+                    raise self.corrupt(position, f"a batch of {length} bytes does not fit the file")
                 if length > wanted and not min_one_message:
                     return b""
                 data = self._bytes(position, length, blocking=blocking)
@@ -358,7 +358,7 @@ class Segment:
                 if len(data) < length:
                     if not blocking:
                         raise WouldBlock
-                    raise self._corrupt(position, f"the file ends within a batch of {length} bytes")
+                    raise self.corrupt(position, f"the file ends within a batch of {length} bytes")
             if whole < len(data):
                 data = memoryview(data)[:whole]
         length = len(data)
@@ -416,19 +416,20 @@ class Segment:
         if not problem:
             return data
         if not at:
-            raise self._corrupt(position, problem)
+            raise self.corrupt(position, problem)
         return view[:at]
 
     def _check_step(self, position: int, magic: int, length: int) -> None:
         if magic != MAGIC_V2 or length < HEADER_SIZE - LENGTH_OVERHEAD:
             if magic in (0, 1):
-                raise self._corrupt(position, f"it has message format {magic}, which is no longer read")
-            raise self._corrupt(position, f"it claims magic {magic} and {length} bytes")
+                raise self.corrupt(position, f"it has message format {magic}, which is no longer read")
+            raise self.corrupt(position, f"it claims magic {magic} and {length} bytes")
 
     def _cut_short(self, position: int, blocking: bool) -> Exception:
-        return self._corrupt(position, "the file ends within a batch header") if blocking else WouldBlock()
+        return self.corrupt(position, "the file ends within a batch header") if blocking else WouldBlock()
 
-    def _corrupt(self, position: int, problem: str) -> CorruptMessage:
+    def corrupt(self, position: int, problem: str) -> CorruptMessage:
+        """The error to raise for a batch of this segment."""
         return CorruptMessage(f"corrupt batch in {self.path} at position {position}: {problem}")
 
     # --- change ------------------------------------------------------------------------------------------------

@@ -4,7 +4,8 @@ Records are opened only if the topic needs it: keys of compacted topics, `messag
 recompression. In all other cases the header tells enough, and the producer's bytes go to the file as they came.
 """
 
-from struct import pack_into
+from struct import Struct, pack_into
+from typing import Final
 
 from crc32c import crc32c
 
@@ -17,6 +18,7 @@ from ottla.records.batch import (
     CRC_AT,
     HEADER,
     HEADER_SIZE,
+    LEADER_EPOCH_AT,
     LENGTH_OVERHEAD,
     LOG_APPEND_TIME_FLAG,
     MAGIC_V2,
@@ -28,7 +30,10 @@ from ottla.records.batch import (
 )
 from ottla.records.record import decode_records, encode_batch, iter_slices, unpack_records
 
-_COMPRESSION_BY_NAME = {
+_pack_offset: Final = Struct(">q").pack_into
+_pack_epoch: Final = Struct(">i").pack_into
+
+_COMPRESSION_BY_NAME: Final = {
     "none": Compression.NONE,
     "uncompressed": Compression.NONE,
     "gzip": Compression.GZIP,
@@ -36,6 +41,74 @@ _COMPRESSION_BY_NAME = {
     "lz4": Compression.LZ4,
     "zstd": Compression.ZSTD,
 }
+
+
+def prepare_batches(
+    records: memoryview, next_offset: int, leader_epoch: int, config: LogConfig, origin: Origin, now_ms: int
+) -> tuple[memoryview, list[BatchHeader]]:
+    """The batches in `records`, checked, with the offsets that they are to get; nothing is written into them yet.
+
+    Recompressed if the topic asks for it, else the same bytes. Raises as `check_batch`; InvalidRecord for no batch
+    at all, and for what a client may not send: several batches (KIP-98), a base offset other than 0.
+    """
+    size = records.nbytes
+    headers: list[BatchHeader] = []
+    position = 0
+    while position < size:
+        if size - position < HEADER_SIZE:
+            raise CorruptMessage(f"{size - position} bytes are too few for a batch header")
+        sent_offset, length, _, *rest = HEADER.unpack_from(records, position)
+        header = BatchHeader(position, next_offset, length, leader_epoch, *rest)
+        end = position + length + LENGTH_OVERHEAD
+        if end > size:
+            raise CorruptMessage(f"a batch claims {length + LENGTH_OVERHEAD} bytes, {size - position} were sent")
+        check_batch(records, header, config, origin, now_ms)
+        if origin is Origin.CLIENT:
+            if sent_offset:
+                raise InvalidRecord(f"the base offset of a batch that is produced should be 0, not {sent_offset}")
+            if end != size:
+                raise InvalidRecord("a produce request may hold one batch for each partition, not several")
+        headers.append(header)
+        next_offset += header.last_offset_delta + 1
+        position = end
+    if not headers:
+        raise InvalidRecord("no record batch was sent")
+    if config.compression_type != "producer":
+        return _recompress(records, headers, config)
+    return records, headers
+
+
+def _recompress(
+    records: memoryview, headers: list[BatchHeader], config: LogConfig
+) -> tuple[memoryview, list[BatchHeader]]:
+    targets = [target_compression(header, config) for header in headers]
+    if all(target is None for target in targets):
+        return records, headers
+    out = bytearray()
+    rewritten: list[BatchHeader] = []
+    for header, target in zip(headers, targets, strict=True):
+        position = len(out)
+        if target is None:
+            out += records[header.position : header.end_position]
+            rewritten.append(header._replace(position=position))
+        else:
+            out += recompress(records, header, target, config)
+            rewritten.append(BatchHeader(position, *HEADER.unpack_from(out, position)))
+    return memoryview(out), rewritten
+
+
+def assign(
+    records: memoryview, headers: list[BatchHeader], leader_epoch: int, append_time_ms: int | None
+) -> list[BatchHeader]:
+    """Writes offsets, leader epoch and, if given, the time of the append into the batches, IN PLACE."""
+    for header in headers:
+        _pack_offset(records, header.position, header.base_offset)
+        _pack_epoch(records, header.position + LEADER_EPOCH_AT, leader_epoch)
+    if append_time_ms is None:
+        return headers
+    for header in headers:
+        stamp_append_time(records, header, append_time_ms)
+    return [header._replace(max_timestamp=append_time_ms) for header in headers]
 
 
 def check_batch(records: memoryview, header: BatchHeader, config: LogConfig, origin: Origin, now_ms: int) -> None:
@@ -132,8 +205,3 @@ def stamp_append_time(records: memoryview, header: BatchHeader, now_ms: int) -> 
     pack_into(">h", records, position + ATTRIBUTES_AT, header.attributes | LOG_APPEND_TIME_FLAG)
     pack_into(">q", records, position + MAX_TIMESTAMP_AT, now_ms)
     pack_into(">I", records, position + CRC_AT, crc32c(records[position + CHECKED_FROM : header.end_position]))
-
-
-def read_assigned(records: memoryview, position: int) -> BatchHeader:
-    """The header at `position`, which is known to be sound."""
-    return BatchHeader(position, *HEADER.unpack_from(records, position))
