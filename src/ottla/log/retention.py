@@ -53,7 +53,11 @@ def breached_count(
         end = log_end_offset if is_last else segments[number + 1].base_offset
         if high_watermark < end or (is_last and not segment.size):
             return number
-        if (not is_last and end <= log_start_offset) or (excess > 0 and excess >= segment.size) or (by_time and now_ms - segment.largest_timestamp_ms() > config.retention_ms):
+        if (
+            (not is_last and end <= log_start_offset)
+            or (excess > 0 and excess >= segment.size)
+            or (by_time and now_ms - segment.largest_timestamp_ms() > config.retention_ms)
+        ):
             excess -= segment.size
         else:
             return number
