@@ -109,6 +109,8 @@ def _compress_snappy(payload: Buffer) -> bytes:
 def _decompress_snappy(view: memoryview, max_bytes: int) -> bytes | memoryview:
     if bytes(view[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
         return _decompress_snappy_block(view, max_bytes, max_bytes)
+    if view.nbytes < len(_XERIAL_HEADER):
+        raise CorruptMessage("records compressed with snappy end within their framing")
     parts: list[bytes | memoryview] = []
     room = max_bytes
     position = len(_XERIAL_HEADER)
