@@ -1,25 +1,40 @@
 """The composition root: builds the parts of one broker, starts and stops them in order. No logic.
 
-    start   directories (lock, load, recover) -> metadata -> partitions -> groups -> listeners
-    stop    listeners -> groups -> partitions (flush, checkpoint, clean-shutdown marker) -> metadata -> directories
+start   directories (lock, load, recover) -> metadata -> partitions -> groups -> listeners
+stop    listeners -> groups -> partitions (flush, checkpoint, clean-shutdown marker) -> metadata -> directories
 """
 
 import asyncio
+import gc
 import itertools
 import logging
 import signal
 import sys
-import time
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
+from uuid import uuid4
 
 from ottla.clock import Clock, SystemClock
+from ottla.cluster.adoption import find_adoptable
+from ottla.cluster.metadata_service import MetadataService
+from ottla.cluster.store.embedded import FILE_NAME, EmbeddedStore
+from ottla.cluster.store.layout import uuid_to_text
 from ottla.config.broker import BrokerConfig
-from ottla.config.load import load
+from ottla.config.broker import Listener as ListenerConfig
+from ottla.config.loading import load
+from ottla.coordination.group_coordinator import GroupCoordinator
 from ottla.errors import OttlaError
+from ottla.log.directory import LogDirectories
+from ottla.log.fs import RealFileSystem
+from ottla.replication.maintenance import Maintenance
+from ottla.replication.manager import ReplicaManager
+from ottla.server.context import Services
+from ottla.server.dispatch import Dispatcher
+from ottla.server.fetch_sessions import FetchSessionCache
+from ottla.server.listener import Listener
 
 log = logging.getLogger("ottla")
 
@@ -38,6 +53,8 @@ class Broker:
         self.config = config
         self._clock = clock or SystemClock()
         self._stack = AsyncExitStack()
+        self._connection_ids = itertools.count(1)
+        self._endpoints: dict[str, tuple[str, int]] = {}
         self.ports: dict[str, int] = {}
         """Listener name to the port it is bound to."""
 
@@ -66,3 +83,113 @@ class Broker:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._stack.aclose()
+
+    def addresses(self) -> list[str]:
+        """Where clients reach it, as `PLAINTEXT://host:port`."""
+        return [f"{name}://{host}:{port}" for name, (host, port) in self._endpoints.items()]
+
+    async def _start(self, stack: AsyncExitStack) -> None:
+        """Build and start every part; `stack` stops what was started, in reverse."""
+        config, clock = self.config, self._clock
+        loop = asyncio.get_running_loop()
+
+        directories = LogDirectories(config.log_dirs, fs=RealFileSystem(), clock=clock)
+        metadata_file = Path(config.metadata_log_dir or config.log_dirs[0]) / FILE_NAME
+        adopted = None if metadata_file.exists() else find_adoptable(config.log_dirs)
+        cluster_id = directories.find_cluster_id() or uuid_to_text(uuid4())
+        directories.acquire(cluster_id=cluster_id, node_id=config.node_id)
+        stack.callback(directories.close)
+
+        listeners = [self._bind(listener, loop, stack) for listener in config.listeners]
+        metadata = MetadataService(EmbeddedStore(metadata_file), config, clock)
+        await metadata.start(
+            self._endpoints,
+            cluster_id=cluster_id,
+            adopted=adopted,
+            new_leader_epochs=not all(directory.was_clean for directory in directories.directories),
+        )
+        stack.push_async_callback(metadata.close)
+
+        replicas = ReplicaManager(metadata, directories, loop)
+        stack.push_async_callback(replicas.close)
+        replicas.start(await loop.run_in_executor(replicas.cold_readers, directories.load_all, metadata.log_config))
+        maintenance = Maintenance(config, replicas, directories, loop, clock)
+        stack.push_async_callback(maintenance.close)
+        maintenance.start()
+
+        groups = GroupCoordinator.of_broker(config, metadata, replicas, clock)
+        stack.push_async_callback(groups.stop)
+
+        services = Services(
+            config=config,
+            clock=clock,
+            loop=loop,
+            metadata=metadata,
+            replicas=replicas,
+            groups=groups,
+            fetch_sessions=FetchSessionCache(config.max_incremental_fetch_session_cache_slots),
+        )
+        dispatcher = Dispatcher(services)
+        stack.push_async_callback(dispatcher.close)
+        for listener in listeners:
+            stack.callback(listener.close)
+            listener.start(dispatcher)
+
+    def _bind(self, wanted: ListenerConfig, loop: asyncio.AbstractEventLoop, stack: AsyncExitStack) -> Listener:
+        config = self.config
+        listener = Listener(
+            wanted.name,
+            loop=loop,
+            max_frame_bytes=config.socket_request_max_bytes,
+            max_connections=config.max_connections,
+            max_connections_per_ip=config.max_connections_per_ip,
+            per_ip_overrides=config.max_connections_per_ip_overrides,
+            idle_limit_seconds=config.connections_max_idle_ms / 1000,
+            next_connection_id=self._connection_ids.__next__,
+        )
+        stack.callback(listener.close)
+        port = self.ports[wanted.name] = listener.bind(wanted.host, wanted.port)
+        advertised = next((a for a in config.advertised_listeners if a.name == wanted.name), wanted)
+        self._endpoints[wanted.name] = (advertised.host, advertised.port or port)
+        return listener
+
+
+def new_event_loop() -> asyncio.AbstractEventLoop:
+    """uvloop's, or asyncio's own where uvloop is not to be had."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.SelectorEventLoop()
+    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+    return loop
+
+
+def main(properties_file: Path | None, overrides: Mapping[str, str]) -> int:
+    """Run one broker until SIGTERM or SIGINT; returns the exit code. Logging is set up by the caller."""
+    sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
+    loop = new_event_loop()
+    try:
+        return loop.run_until_complete(_serve(properties_file, overrides))
+    finally:
+        loop.close()
+
+
+async def _serve(properties_file: Path | None, overrides: Mapping[str, str]) -> int:
+    loop = asyncio.get_running_loop()
+    stopping = asyncio.Event()
+    for name in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(name, stopping.set)
+    try:
+        broker = Broker.configured(properties_file, overrides)
+        async with broker:
+            # Everything built so far lives as long as the broker: the collector need never look at it again.
+            gc.collect()
+            gc.freeze()
+            log.info("ready: node %d at %s", broker.config.node_id, ", ".join(broker.addresses()))
+            await stopping.wait()
+            log.info("stopping")
+    except (OttlaError, OSError) as error:
+        log.error("%s", error)
+        return FAILED
+    log.info("stopped")
+    return 0

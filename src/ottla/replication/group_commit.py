@@ -15,15 +15,9 @@ from collections.abc import Callable, Iterable
 from queue import SimpleQueue
 from typing import Protocol
 
+from ottla.log.flush import FlushTicket
+
 log = logging.getLogger(__name__)
-
-
-class FlushTicket(Protocol):
-    """What one round has to sync for one partition (`ottla.log.partition_log.FlushTicket`)."""
-
-    def sync(self) -> None:
-        """Block until the files' data is on the device. OSError if it may not be. Any thread."""
-        ...
 
 
 class Flushable(Protocol):

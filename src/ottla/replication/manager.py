@@ -7,10 +7,12 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
+from ottla.cluster.image import INTERNAL_TOPICS
 from ottla.errors import (
     ApiError,
     ErrorCode,
@@ -21,14 +23,16 @@ from ottla.errors import (
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
-from ottla.ids import BrokerId, LeaderEpoch, PartitionId, TopicName, TopicPartition
+from ottla.ids import LeaderEpoch, Offset, PartitionId, TopicName, TopicPartition
+from ottla.log.producer_state import Origin
+from ottla.records.batch import iter_batches
 from ottla.replication.delayed import DelayedFetch, FutureCommit
 from ottla.replication.group_commit import GroupCommit
 from ottla.replication.partition import Partition
 
 if TYPE_CHECKING:
     from ottla.cluster.image import MetadataImage, PartitionImage, TopicImage
-    from ottla.config.broker import BrokerConfig
+    from ottla.cluster.metadata_service import MetadataService
     from ottla.log.directory import LogDirectories
     from ottla.log.partition_log import AppendInfo, PartitionLog
     from ottla.records.batch import Buffer
@@ -37,7 +41,6 @@ log = logging.getLogger(__name__)
 
 NO_EPOCH: Final = -1
 ALL_IN_SYNC: Final = -1
-INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 ADMIN_CLIENT_ID: Final = "__admin_client"
 """Kafka lets a client of this name, and no other, produce to internal topics."""
 
@@ -52,14 +55,10 @@ class ReplicaManager:
     """Every partition this broker keeps. All methods run on the loop's thread."""
 
     def __init__(
-        self,
-        broker_id: BrokerId,
-        config: "BrokerConfig",
-        directories: "LogDirectories",
-        loop: asyncio.AbstractEventLoop,
+        self, metadata: "MetadataService", directories: "LogDirectories", loop: asyncio.AbstractEventLoop
     ) -> None:
-        self._broker_id = broker_id
-        self._config = config
+        self._metadata = metadata
+        self._broker_id = metadata.broker_id
         self._directories = directories
         self._loop = loop
         self._led: dict[tuple[str | UUID, int], Partition] = {}
@@ -72,49 +71,47 @@ class ReplicaManager:
 
     # -- lifecycle ---------------------------------------------------------------------------------------------------
 
-    def start(self, image: "MetadataImage", loaded: "dict[TopicPartition, PartitionLog]") -> None:
-        """Take over the logs found on disk, for the topics of `image`; create what is missing."""
-        for path in self._directories.paths:
-            flusher = GroupCommit(str(path), self._loop, self._wake_fetches)
+    def start(self, loaded: "dict[TopicPartition, PartitionLog]") -> None:
+        """Take over the logs found on disk, create what the metadata has besides, and follow the metadata."""
+        for directory in self._directories.directories:
+            flusher = self._flushers[directory.path] = GroupCommit(str(directory.path), self._loop, self._wake_fetches)
             flusher.start()
-            self._flushers[path] = flusher
-        for topic in image.topics.values():
+        for topic in self._metadata.image.topics.values():
             self._names[topic.topic_id] = topic.name
             for part in topic.partitions:
-                self._lead(topic, part, image, loaded.pop(TopicPartition(topic.name, part.partition), None))
+                self._lead(topic, part, loaded.pop(TopicPartition(topic.name, part.partition), None))
         for stray in loaded.values():
-            log.warning("%s is on disk but in no topic; left alone in %s", stray.topic_partition, stray.directory)
+            log.warning("%s belongs to no topic; its files are left alone", stray.directory)
+        self._metadata.subscribe(self._follow)
 
-    async def apply(self, old: "MetadataImage", new: "MetadataImage") -> None:
-        """Follow the metadata: delete, create, reconfigure. A long list is worked off over many turns of the loop."""
+    def _follow(self, old: "MetadataImage", new: "MetadataImage") -> None:
         for name, topic in old.topics.items():
             now = new.topics.get(name)
             if now is None or now.topic_id != topic.topic_id:
                 self._drop(topic)
-        created = 0
+        missing: list[tuple[TopicImage, PartitionImage]] = []
         for name, topic in new.topics.items():
-            before = old.topics.get(name)
-            if before is topic and old.topic_config(name) is new.topic_config(name):
-                continue
-            self._names[topic.topic_id] = name
-            for part in topic.partitions:
-                partition = self._led.get((name, part.partition))
-                if partition is None:
-                    self._lead(topic, part, new, None)
-                    created += 1
-                    if created % CREATED_PER_TURN == 0:
-                        await asyncio.sleep(0)
-                else:
-                    partition.log.update_config(self._config.log_config(new.topic_config(name)))
-                    partition.advance()
+            if old.topics.get(name) is not topic:
+                self._names[topic.topic_id] = name
+                missing += [(topic, part) for part in topic.partitions if (name, part.partition) not in self._led]
+        if old.configs is not new.configs:
+            for partition in self.partitions():
+                partition.update_config(self._metadata.log_config(partition.topic_partition.topic))
+        self._create(missing)
 
-    def _lead(
-        self, topic: "TopicImage", part: "PartitionImage", image: "MetadataImage", found: "PartitionLog | None"
-    ) -> None:
+    def _create(self, missing: "list[tuple[TopicImage, PartitionImage]]") -> None:
+        """Create logs, a few now and the rest in later turns of the loop: a topic may have thousands of partitions."""
+        for topic, part in missing[:CREATED_PER_TURN]:
+            if self._names.get(topic.topic_id) == topic.name:  # not deleted meanwhile
+                self._lead(topic, part, None)
+        if len(missing) > CREATED_PER_TURN:
+            self._loop.call_soon(self._create, missing[CREATED_PER_TURN:])
+
+    def _lead(self, topic: "TopicImage", part: "PartitionImage", found: "PartitionLog | None") -> None:
         if self._broker_id not in part.replicas:
             return
         tp = TopicPartition(topic.name, part.partition)
-        settings = self._config.log_config(image.topic_config(topic.name))
+        settings = self._metadata.log_config(topic.name)
         if found is None:
             try:
                 found = self._directories.create_log(tp, topic.topic_id, settings)
@@ -123,10 +120,11 @@ class ReplicaManager:
                 return
         else:
             found.update_config(settings)
-        partition = Partition(tp, found, part.leader_epoch, part.isr, self._mark_dirty, self._wake)
+        flusher = self._flushers[found.directory.parent]
+        partition = Partition(tp, found, part.leader_epoch, part.isr, flusher, self._wake)
         self._led[tp] = self._led[topic.topic_id, part.partition] = partition
         if found.recovery_point < found.log_end_offset and settings.flush_before_ack:
-            self._mark_dirty(partition)
+            partition.mark_dirty()
         partition.advance()
         listener = self._listeners.get(topic.name)
         if listener is not None:
@@ -141,8 +139,11 @@ class ReplicaManager:
             if partition is None:
                 continue
             partition.resign()
-            self._flushers[partition.log.directory.parent].forget(partition)
-            self._directories.delete_log(partition.log)
+            partition.stop_flushing()
+            try:
+                self._directories.delete_log(partition.topic_partition)
+            except KafkaStorageError as error:
+                log.error("%s", error)
             if listener is not None:
                 listener(part.partition, None)
 
@@ -218,8 +219,8 @@ class ReplicaManager:
             found = self.leader(topic, partition)
         except UnknownTopicOrPartition as error:
             raise NotLeader(str(error)) from error
-        info = found.append(memoryview(records))
-        end = info.last_offset + 1
+        info = found.append(records, Origin.COORDINATOR)
+        end = Offset(info.last_offset + 1)
         if found.high_watermark < end:
             waiter = FutureCommit(self._loop)
             found.when_committed(end, 0, waiter)
@@ -230,22 +231,17 @@ class ReplicaManager:
         """The committed batches from the log's start on, in chunks of whole batches."""
         source = self.leader(topic, partition).log
         offset = source.log_start_offset
-        while offset < source.high_watermark:
-            result = await self._loop.run_in_executor(
-                self.cold_readers,
-                lambda at=offset: source.read_blocking(
-                    at, READ_CHUNK_BYTES, upper_bound=source.high_watermark, min_one_message=True
-                ),
-            )
-            if not len(result.data):
+        bound = source.high_watermark
+        while offset < bound:
+            read = partial(source.read_blocking, offset, READ_CHUNK_BYTES, upper_bound=bound, min_one_message=True)
+            result = await self._loop.run_in_executor(self.cold_readers, read)
+            batches = list(iter_batches(result.data))
+            if not batches:
                 return
             yield result.data
-            offset = result.next_offset
+            offset = Offset(batches[-1].next_offset)
 
     # -- flushing and waking -----------------------------------------------------------------------------------------
-
-    def _mark_dirty(self, partition: Partition) -> None:
-        self._flushers[partition.log.directory.parent].mark(partition)
 
     def _wake(self, waiting: set[DelayedFetch]) -> None:
         """Wake each waiting fetch once, after everything that this turn commits."""

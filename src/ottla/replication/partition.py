@@ -14,10 +14,15 @@ from typing import TYPE_CHECKING
 
 from ottla.errors import ErrorCode, KafkaStorageError
 from ottla.ids import BrokerId, LeaderEpoch, Offset, TopicPartition
+from ottla.log.producer_state import Origin
 
 if TYPE_CHECKING:
-    from ottla.log.partition_log import AppendInfo, FlushTicket, PartitionLog
+    from ottla.config.log import LogConfig
+    from ottla.log.flush import FlushTicket
+    from ottla.log.partition_log import AppendInfo, PartitionLog
+    from ottla.records.batch import Buffer
     from ottla.replication.delayed import CommitWaiter, DelayedFetch
+    from ottla.replication.group_commit import GroupCommit
 
 
 class Partition:
@@ -26,7 +31,8 @@ class Partition:
     __slots__ = (
         "_commit_waiters",
         "_failed",
-        "_mark_dirty",
+        "_flusher",
+        "_unsynced_since_ms",
         "_wake",
         "appended_bytes",
         "fetch_waiters",
@@ -43,7 +49,7 @@ class Partition:
         log: "PartitionLog",
         leader_epoch: LeaderEpoch,
         isr: tuple[BrokerId, ...],
-        mark_dirty: "Callable[[Partition], None]",
+        flusher: "GroupCommit",
         wake: "Callable[[set[DelayedFetch]], None]",
     ) -> None:
         self.topic_partition = topic_partition
@@ -54,23 +60,24 @@ class Partition:
         self.appended_bytes = 0
         self.fetch_waiters: set[DelayedFetch] = set()
         self._commit_waiters: deque[tuple[Offset, int, CommitWaiter]] = deque()
-        self._mark_dirty = mark_dirty
+        self._flusher = flusher
         self._wake = wake
         self._failed = False
+        self._unsynced_since_ms: int | None = None
 
     @property
     def high_watermark(self) -> Offset:
         """The offset below which everything is committed."""
         return self.log.high_watermark
 
-    def append(self, records: memoryview) -> "AppendInfo":
-        """Append a client's batches as leader; raises what `PartitionLog.append_as_leader` raises."""
+    def append(self, records: "Buffer", origin: Origin = Origin.CLIENT) -> "AppendInfo":
+        """Append batches as leader; raises what `PartitionLog.append_as_leader` raises."""
         if self._failed:
             raise KafkaStorageError(f"{self.topic_partition} is offline after a disk error; restart the broker")
-        info = self.log.append_as_leader(records, self.leader_epoch)
+        info = self.log.append_as_leader(records, self.leader_epoch, origin=origin)
         self.appended_bytes += info.size_bytes
         if self.log.config.flush_before_ack:
-            self._mark_dirty(self)
+            self._flusher.mark(self)
         else:
             self.advance()
         return info
@@ -93,6 +100,14 @@ class Partition:
         if self.fetch_waiters:
             self._wake(self.fetch_waiters)
 
+    def update_config(self, config: "LogConfig") -> None:
+        """The topic's settings have changed."""
+        if config is not self.log.config:
+            self.log.update_config(config)
+            if config.flush_before_ack and self.log.recovery_point < self.log.log_end_offset:
+                self._flusher.mark(self)
+            self.advance()
+
     # -- the flusher's side (group_commit.Flushable) ----------------------------------------------------------------
 
     def prepare_flush(self) -> "FlushTicket | None":
@@ -100,6 +115,7 @@ class Partition:
 
     def flushed(self, ticket: "FlushTicket") -> None:
         self.log.flushed(ticket)
+        self._unsynced_since_ms = None
         self.advance()
 
     def flush_failed(self, ticket: "FlushTicket", error: OSError) -> None:
@@ -110,6 +126,25 @@ class Partition:
         """Refuse appends from now on; readers go on. Those who wait are told `code`."""
         self._failed = True
         self._release_waiters(code)
+
+    def mark_dirty(self) -> None:
+        """Have what was appended synced in the next round."""
+        self._flusher.mark(self)
+
+    def stop_flushing(self) -> None:
+        """Take no part in later rounds."""
+        self._flusher.forget(self)
+
+    def flush_if_due(self, now_ms: int) -> None:
+        """Have the log synced if `flush.ms` says that it has waited long enough."""
+        config = self.log.config
+        if not config.flush_before_ack and self.log.recovery_point < self.log.log_end_offset:
+            if self._unsynced_since_ms is None:
+                self._unsynced_since_ms = now_ms
+            elif now_ms - self._unsynced_since_ms >= config.flush_ms:
+                self._flusher.mark(self)
+        else:
+            self._unsynced_since_ms = None
 
     def resign(self) -> None:
         """This broker leads the partition no more (or the topic is gone): answer everybody who waits."""

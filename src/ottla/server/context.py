@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from ottla.clock import Clock
     from ottla.cluster.metadata_service import MetadataService
     from ottla.config.broker import BrokerConfig
-    from ottla.groups.service import GroupCoordinator
+    from ottla.coordination.group_coordinator import GroupCoordinator
     from ottla.protocol.api import ApiKey
     from ottla.replication.manager import ReplicaManager
     from ottla.server.fetch_sessions import FetchSessionCache

@@ -5,7 +5,8 @@ import contextlib
 import errno
 import logging
 import socket
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from ottla.server.connection import SCRATCH_BYTES, Connection, FrameHandler
@@ -26,18 +27,22 @@ class Listener:
         name: str,
         *,
         loop: asyncio.AbstractEventLoop,
-        handle_frame: FrameHandler,
         max_frame_bytes: int,
         max_connections: int,
+        max_connections_per_ip: int,
+        per_ip_overrides: Mapping[str, int],
         idle_limit_seconds: float,
         next_connection_id: Callable[[], int],
     ) -> None:
         self.name = name
         self.connections: set[Connection] = set()
         self._loop = loop
-        self._handle_frame = handle_frame
+        self._handle_frame: FrameHandler | None = None
         self._max_frame_bytes = max_frame_bytes
         self._max_connections = max_connections
+        self._max_connections_per_ip = max_connections_per_ip
+        self._per_ip_overrides = per_ip_overrides
+        self._per_ip: Counter[str] = Counter()
         self._idle_limit_seconds = idle_limit_seconds
         self._next_connection_id = next_connection_id
         self._sockets: list[socket.socket] = []
@@ -75,14 +80,16 @@ class Listener:
             raise OSError(errno.EADDRNOTAVAIL, f"listener {self.name}: no address of {host!r} can be bound")
         return port
 
-    def start(self) -> None:
-        """Accept from now on."""
+    def start(self, handle_frame: FrameHandler) -> None:
+        """Accept from now on, and hand every frame to `handle_frame`."""
+        self._handle_frame = handle_frame
         for sock in self._sockets:
             sock.listen(BACKLOG)
             self._loop.add_reader(sock.fileno(), self._accept, sock)
         self._idle_timer = self._loop.call_later(self._idle_limit_seconds / 2, self._close_idle)
 
     def _accept(self, listening: socket.socket) -> None:
+        assert self._handle_frame is not None
         for _ in range(ACCEPTS_PER_WAKEUP):
             try:
                 sock, address = listening.accept()
@@ -94,13 +101,9 @@ class Listener:
                 self._loop.remove_reader(listening.fileno())
                 self._loop.call_later(ACCEPT_PAUSE_SECONDS, self._resume_accepting, listening)
                 return
-            if len(self.connections) >= self._max_connections:
-                log.warning(
-                    "refusing %s: listener %s has %d connections (max.connections)",
-                    address[0],
-                    self.name,
-                    len(self.connections),
-                )
+            refusal = self._refusal(address[0])
+            if refusal:
+                log.warning("refusing %s at listener %s: %s", address[0], self.name, refusal)
                 sock.close()
                 continue
             sock.setblocking(False)
@@ -115,12 +118,27 @@ class Listener:
                     max_frame_bytes=self._max_frame_bytes,
                     listener=self.name,
                     connection_id=self._next_connection_id(),
-                    closed=self.connections.discard,
+                    closed=self._forget,
                 )
             except OSError:
                 sock.close()  # the peer left between the handshake and now
                 continue
             self.connections.add(connection)
+            self._per_ip[connection.client_host] += 1
+
+    def _refusal(self, host: str) -> str:
+        if len(self.connections) >= self._max_connections:
+            return f"it has {len(self.connections)} connections (max.connections)"
+        from_host = self._per_ip[host]
+        if from_host >= self._per_ip_overrides.get(host, self._max_connections_per_ip):
+            return f"this address has {from_host} connections (max.connections.per.ip)"
+        return ""
+
+    def _forget(self, connection: Connection) -> None:
+        self.connections.discard(connection)
+        self._per_ip[connection.client_host] -= 1
+        if not self._per_ip[connection.client_host]:
+            del self._per_ip[connection.client_host]
 
     def _resume_accepting(self, listening: socket.socket) -> None:
         if listening.fileno() >= 0:

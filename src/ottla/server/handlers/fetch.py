@@ -11,6 +11,7 @@ from uuid import UUID
 
 from ottla.errors import ErrorCode, OttlaError
 from ottla.ids import Offset
+from ottla.log.partition_log import ColdRead, PartitionLog
 from ottla.protocol.messages.fetch import (
     AbortedTransaction,
     FetchableTopicResponse,
@@ -24,7 +25,6 @@ from ottla.server.context import Deferred, RequestContext
 from ottla.server.fetch_sessions import FetchSession, FetchTarget
 
 if TYPE_CHECKING:
-    from ottla.log.partition_log import PartitionLog
     from ottla.replication.partition import Partition
 
 log = logging.getLogger(__name__)
@@ -130,7 +130,7 @@ class _Attempt:
         self._committed_only = request.isolation_level == READ_COMMITTED
         self._found: list[tuple[FetchTarget, PartitionData]] = []
         self.partitions: list[Partition] = []
-        self.cold: list[tuple[PartitionLog, FetchTarget, PartitionData, int, Offset]] = []
+        self.cold: list[tuple[ColdRead, PartitionLog, FetchTarget, PartitionData, Offset]] = []
         self.must_answer = not session.targets
         self.total_bytes = 0
         replicas = context.broker.replicas
@@ -161,10 +161,10 @@ class _Attempt:
             self._answer(target, source, high_watermark)
             return 0
         max_bytes = min(target.partition_max_bytes, room)
-        result = source.read(Offset(offset), max_bytes, upper_bound=bound, min_one_message=self.total_bytes == 0)
+        result = source.read(offset, max_bytes, upper_bound=bound, min_one_message=self.total_bytes == 0)
         data = self._answer(target, source, high_watermark)
-        if result is None:
-            self.cold.append((source, target, data, max_bytes, bound))
+        if isinstance(result, ColdRead):
+            self.cold.append((result, source, target, data, bound))
             return max_bytes
         return self._deliver(source, target, data, result.data, bound)
 
@@ -193,7 +193,7 @@ class _Attempt:
         if self._committed_only and size:
             data.aborted_transactions = [
                 AbortedTransaction(producer_id=aborted.producer_id, first_offset=aborted.first_offset)
-                for aborted in source.aborted_transactions(Offset(target.fetch_offset), bound)
+                for aborted in source.aborted_transactions(target.fetch_offset, bound)
             ]
         return size
 
@@ -213,11 +213,9 @@ class _Attempt:
 
     def read_cold(self) -> None:
         """Read what the page cache did not hold; blocks, in a thread."""
-        for source, target, data, max_bytes, bound in self.cold:
+        for read, source, target, data, bound in self.cold:
             try:
-                result = source.read_blocking(
-                    Offset(target.fetch_offset), max_bytes, upper_bound=bound, min_one_message=self.total_bytes == 0
-                )
+                result = read.run()
             except OttlaError as error:
                 data.error_code = error.code
                 data.high_watermark = data.last_stable_offset = data.log_start_offset = -1

@@ -63,7 +63,7 @@ def _find(request: ListOffsetsRequest, wanted: ListOffsetsPartition, partition: 
     if timestamp == LATEST:
         return -1, bound, partition.leader_epoch
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
-        return -1, log.log_start_offset, log.epoch_of(log.log_start_offset)
+        return -1, log.log_start_offset, log.leader_epochs.epoch_of(log.log_start_offset)
     if timestamp == LATEST_TIERED:
         return NOTHING
     if timestamp == MAX_TIMESTAMP:

@@ -8,7 +8,8 @@ Deviation: transactional batches are refused until there is a transaction coordi
 import logging
 from typing import TYPE_CHECKING
 
-from ottla.errors import ErrorCode, OttlaError
+from ottla.errors import ErrorCode, InvalidRecord, OttlaError
+from ottla.ids import Offset
 from ottla.protocol.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
@@ -34,7 +35,7 @@ def handle(request: ProduceRequest, context: RequestContext) -> "ProduceResponse
     """Append everything that can be appended; each partition gets its own answer."""
     acks = request.acks
     answers: list[PartitionProduceResponse] = []
-    waiting: dict[int, tuple[Partition, int]] = {}
+    waiting: dict[int, tuple[Partition, Offset]] = {}
     topics: list[TopicProduceResponse] = []
     replicas = context.broker.replicas
     for topic in request.topic_data:
@@ -93,10 +94,12 @@ def _append(
     request: ProduceRequest,
     context: RequestContext,
     answer: PartitionProduceResponse,
-) -> "tuple[Partition, int]":
+) -> "tuple[Partition, Offset]":
     partition = context.broker.replicas.for_produce(topic, data.index, request.acks, context.client_id)
+    if data.records is None:
+        raise InvalidRecord("no record batch was sent")
     info = partition.append(data.records)
     answer.base_offset = info.first_offset
     answer.log_append_time_ms = info.log_append_time_ms
     answer.log_start_offset = info.log_start_offset
-    return partition, info.last_offset + 1
+    return partition, Offset(info.last_offset + 1)

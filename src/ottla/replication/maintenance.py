@@ -1,0 +1,124 @@
+"""What a broker does by the clock: checkpoints, retention, time-based rolls and flushes, expiry of producers.
+
+The decisions are the log's; this only calls them when it is time. Each round looks at every partition in turn and gives
+the loop back after a few, so that two thousand partitions never make a request wait.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Final
+
+from ottla.clock import Clock
+
+if TYPE_CHECKING:
+    from ottla.config.broker import BrokerConfig
+    from ottla.log.directory import LogDirectories
+    from ottla.log.retention import Deletion
+    from ottla.replication.manager import ReplicaManager
+    from ottla.replication.partition import Partition
+
+log = logging.getLogger(__name__)
+
+PARTITIONS_PER_TURN: Final = 20
+
+
+class Maintenance:
+    """The periodic tasks of one broker; `start` them, `close` ends them."""
+
+    def __init__(
+        self,
+        config: "BrokerConfig",
+        replicas: "ReplicaManager",
+        directories: "LogDirectories",
+        loop: asyncio.AbstractEventLoop,
+        clock: Clock,
+    ) -> None:
+        self._config = config
+        self._replicas = replicas
+        self._directories = directories
+        self._loop = loop
+        self._clock = clock
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        config = self._config
+        initial = config.log_initial_task_delay_ms
+        for first_ms, every_ms, work in (
+            (initial, config.log_retention_check_interval_ms, self.apply_retention),
+            (initial, config.log_flush_scheduler_interval_ms, self.flush_by_time),
+            (initial, config.log_flush_offset_checkpoint_interval_ms, self.write_checkpoints),
+            (0, config.log_segment_delete_delay_ms, self.remove_deleted),
+            (config.producer_id_expiration_check_interval_ms,) * 2 + (self.expire_producers,),
+        ):
+            self._tasks.append(self._loop.create_task(self._repeat(first_ms / 1000, every_ms / 1000, work)))
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _repeat(self, first_seconds: float, every_seconds: float, work: Callable[[], Awaitable[None]]) -> None:
+        await asyncio.sleep(first_seconds)
+        while True:
+            try:
+                await work()
+            except Exception:
+                log.exception("periodic work failed; it will be tried again in %.0f s", every_seconds)
+            await asyncio.sleep(every_seconds)
+
+    async def _each(self, work: "Callable[[Partition], None]") -> None:
+        for number, partition in enumerate(self._replicas.partitions()):
+            if partition.leading:
+                try:
+                    work(partition)
+                except OSError as error:
+                    log.error("%s: %s", partition.topic_partition, error)
+            if number % PARTITIONS_PER_TURN == 0:
+                await asyncio.sleep(0)
+
+    async def apply_retention(self) -> None:
+        """Roll what is old enough and delete what `retention.ms`, `retention.bytes` and the log start let go."""
+        now_ms = self._clock.now_ms()
+        deletions: list[tuple[Partition, Deletion]] = []
+
+        def apply(partition: "Partition") -> None:
+            deletion = partition.log.apply_retention(now_ms)
+            if deletion is not None:
+                deletions.append((partition, deletion))
+
+        await self._each(apply)
+        for partition, deletion in deletions:
+            log.info(
+                "%s: retention deletes %d segments, %d bytes; the log starts at offset %d now",
+                partition.topic_partition,
+                deletion.segment_count,
+                deletion.size_bytes,
+                partition.log.log_start_offset,
+            )
+            await self._loop.run_in_executor(self._replicas.cold_readers, deletion.remove)
+
+    async def flush_by_time(self) -> None:
+        """Sync partitions that do not sync before they acknowledge, by `flush.ms`."""
+        now_ms = self._clock.now_ms()
+        await self._each(lambda partition: partition.flush_if_due(now_ms))
+
+    async def write_checkpoints(self) -> None:
+        """Write recovery points, log starts and high watermarks; in a thread, since that syncs files."""
+        for directory in self._directories.directories:
+            checkpoints = directory.prepare_checkpoints()
+            await self._loop.run_in_executor(self._replicas.cold_readers, checkpoints.write)
+
+    async def remove_deleted(self) -> None:
+        """Remove the files of deleted topics; in a thread, since that takes long."""
+        for directory in self._directories.directories:
+            await self._loop.run_in_executor(self._replicas.cold_readers, directory.remove_deleted)
+
+    async def expire_producers(self) -> None:
+        """Forget idempotent producers that have been silent for `producer.id.expiration.ms`."""
+        now_ms, limit_ms = self._clock.now_ms(), self._config.producer_id_expiration_ms
+
+        def expire(partition: "Partition") -> None:
+            partition.log.producer_state.remove_expired(now_ms, limit_ms)
+
+        await self._each(expire)

@@ -1,0 +1,18 @@
+"""DeleteGroups (v0-v2): remove empty groups and their offsets (KIP-229)."""
+
+from ottla.errors import OttlaError
+from ottla.ids import GroupId
+from ottla.protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
+from ottla.server.context import RequestContext
+
+
+async def handle(request: DeleteGroupsRequest, context: RequestContext) -> DeleteGroupsResponse:
+    return DeleteGroupsResponse(results=[await _delete(GroupId(name), context) for name in request.groups_names])
+
+
+async def _delete(group_id: GroupId, context: RequestContext) -> DeletableGroupResult:
+    try:
+        code = await context.broker.groups.delete_group(group_id)
+    except OttlaError as error:
+        code = error.code
+    return DeletableGroupResult(group_id=group_id, error_code=code)

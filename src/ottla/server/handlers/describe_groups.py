@@ -1,0 +1,64 @@
+"""DescribeGroups (v0-v6): state, protocol and members of classic groups.
+
+A group that is not there is described as dead; since v6 with GROUP_ID_NOT_FOUND (KIP-1043).
+"""
+
+from typing import Final
+
+from ottla.errors import ErrorCode, OttlaError
+from ottla.groups.states import GroupState
+from ottla.ids import GroupId
+from ottla.protocol.messages.describe_groups import (
+    DescribedGroup,
+    DescribedGroupMember,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
+from ottla.server.context import RequestContext
+
+GROUP_ID_NOT_FOUND_SINCE: Final = 6
+ALL_OPERATIONS: Final = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
+"""READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS (KIP-430): without an authorizer everybody may do all."""
+
+
+async def handle(request: DescribeGroupsRequest, context: RequestContext) -> DescribeGroupsResponse:
+    groups = [await _describe(GroupId(group_id), context) for group_id in request.groups]
+    if request.include_authorized_operations:
+        for group in groups:
+            if not group.error_code:
+                group.authorized_operations = ALL_OPERATIONS
+    return DescribeGroupsResponse(groups=groups)
+
+
+async def _describe(group_id: GroupId, context: RequestContext) -> DescribedGroup:
+    try:
+        found = await context.broker.groups.describe_group(group_id)
+    except OttlaError as error:
+        return _nothing(group_id, error.code, "")
+    if found.state is GroupState.DEAD and context.api_version >= GROUP_ID_NOT_FOUND_SINCE:
+        group = _nothing(group_id, ErrorCode.GROUP_ID_NOT_FOUND, GroupState.DEAD.value)
+        group.error_message = f"Group {group_id} not found."
+        return group
+    return DescribedGroup(
+        group_id=group_id,
+        group_state=found.state.value,
+        protocol_type=found.protocol_type,
+        protocol_data=found.protocol_name,
+        members=[
+            DescribedGroupMember(
+                member_id=member.member_id,
+                group_instance_id=member.instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                member_metadata=member.metadata,
+                member_assignment=member.assignment,
+            )
+            for member in found.members
+        ],
+    )
+
+
+def _nothing(group_id: GroupId, code: ErrorCode, state: str) -> DescribedGroup:
+    return DescribedGroup(
+        error_code=code, group_id=group_id, group_state=state, protocol_type="", protocol_data="", members=[]
+    )

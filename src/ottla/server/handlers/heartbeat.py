@@ -1,0 +1,17 @@
+"""Heartbeat (v0-v4): a member of a classic group is alive."""
+
+from ottla.groups.events import Heartbeat
+from ottla.ids import GroupId, InstanceId, MemberId
+from ottla.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from ottla.server.context import RequestContext
+
+
+async def handle(request: HeartbeatRequest, context: RequestContext) -> HeartbeatResponse:
+    event = Heartbeat(
+        token=None,
+        group_id=GroupId(request.group_id),
+        member_id=MemberId(request.member_id),
+        instance_id=None if request.group_instance_id is None else InstanceId(request.group_instance_id),
+        generation=request.generation_id,
+    )
+    return HeartbeatResponse(error_code=await context.broker.groups.heartbeat(event))

@@ -1,0 +1,126 @@
+"""OffsetFetch (v1-v10): the committed positions of one group, since v8 of several.
+
+Before v2 an error stands with every partition, since then with the group.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+from uuid import UUID
+
+from ottla.errors import ErrorCode, OttlaError
+from ottla.groups.events import FetchedOffset, FetchOffsets, TopicPartitions
+from ottla.ids import ZERO_TOPIC_ID, GroupId, PartitionId, TopicId, TopicName
+from ottla.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+from ottla.server.context import RequestContext
+
+GROUP_ERROR_SINCE: Final = 2
+SEVERAL_SINCE: Final = 8
+TOPIC_IDS_SINCE: Final = 10
+
+
+async def handle(request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:
+    if context.api_version >= SEVERAL_SINCE:
+        groups = [await _fetch_group(group, request.require_stable, context) for group in request.groups]
+        return OffsetFetchResponse(groups=groups)
+    return await _fetch_one(request, context)
+
+
+async def _fetch_one(request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:
+    wanted = None
+    if request.topics is not None:
+        wanted = [_wanted(TopicName(topic.name), topic.partition_indexes, context) for topic in request.topics]
+    try:
+        found = await _fetch(request.group_id, wanted, request.require_stable, context)
+    except OttlaError as error:
+        if context.api_version >= GROUP_ERROR_SINCE:
+            return OffsetFetchResponse(error_code=error.code)
+        found = [
+            (topic.topic, [FetchedOffset(partition, error=error.code) for partition in topic.partitions])
+            for topic in wanted or ()
+        ]
+    return OffsetFetchResponse(
+        topics=[
+            OffsetFetchResponseTopic(
+                name=name,
+                partitions=[
+                    OffsetFetchResponsePartition(
+                        partition_index=offset.partition,
+                        committed_offset=offset.offset,
+                        committed_leader_epoch=offset.leader_epoch,
+                        metadata=offset.metadata,
+                        error_code=offset.error,
+                    )
+                    for offset in offsets
+                ],
+            )
+            for name, offsets in found
+        ]
+    )
+
+
+async def _fetch_group(
+    group: OffsetFetchRequestGroup, require_stable: bool, context: RequestContext
+) -> OffsetFetchResponseGroup:
+    image = context.broker.metadata.image
+    topics: list[OffsetFetchResponseTopics] = []
+    wanted: list[TopicPartitions] | None = None if group.topics is None else []
+    for topic in group.topics or ():
+        name: TopicName | None = TopicName(topic.name)
+        if context.api_version >= TOPIC_IDS_SINCE:
+            known = image.topics_by_id.get(TopicId(topic.topic_id))
+            name = None if known is None else known.name
+        if name is None:
+            unknown = [
+                FetchedOffset(PartitionId(index), error=ErrorCode.UNKNOWN_TOPIC_ID) for index in topic.partition_indexes
+            ]
+            topics.append(_answer(TopicName(""), topic.topic_id, unknown))
+        elif wanted is not None:
+            wanted.append(_wanted(name, topic.partition_indexes, context))
+    try:
+        found = await _fetch(group.group_id, wanted, require_stable, context)
+    except OttlaError as error:
+        return OffsetFetchResponseGroup(group_id=group.group_id, topics=[], error_code=error.code)
+    for name, offsets in found:
+        known = image.topics.get(name)
+        topics.append(_answer(name, ZERO_TOPIC_ID if known is None else known.topic_id, offsets))
+    return OffsetFetchResponseGroup(group_id=group.group_id, topics=topics)
+
+
+def _wanted(name: TopicName, indexes: Sequence[int], context: RequestContext) -> TopicPartitions:
+    known = context.broker.metadata.image.topics.get(name)
+    topic_id = ZERO_TOPIC_ID if known is None else known.topic_id
+    return TopicPartitions(name, tuple(PartitionId(index) for index in indexes), topic_id)
+
+
+async def _fetch(
+    group_id: str, wanted: Sequence[TopicPartitions] | None, require_stable: bool, context: RequestContext
+) -> list[tuple[TopicName, Sequence[FetchedOffset]]]:
+    event = FetchOffsets(None, GroupId(group_id), None if wanted is None else tuple(wanted), require_stable)
+    fetched = await context.broker.groups.fetch_offsets(event)
+    return [(topic.topic, topic.offsets) for topic in fetched.topics]
+
+
+def _answer(name: TopicName, topic_id: UUID, offsets: Sequence[FetchedOffset]) -> OffsetFetchResponseTopics:
+    return OffsetFetchResponseTopics(
+        name=name,
+        topic_id=topic_id,
+        partitions=[
+            OffsetFetchResponsePartitions(
+                partition_index=offset.partition,
+                committed_offset=offset.offset,
+                committed_leader_epoch=offset.leader_epoch,
+                metadata=offset.metadata,
+                error_code=offset.error,
+            )
+            for offset in offsets
+        ],
+    )

@@ -1,0 +1,30 @@
+"""SyncGroup (v0-v5): the leader hands in what it decided, everybody gets theirs. Followers wait for the leader."""
+
+from ottla.errors import OttlaError
+from ottla.groups.events import Sync, Synced
+from ottla.ids import GroupId, InstanceId, MemberId
+from ottla.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from ottla.server.context import RequestContext
+
+
+async def handle(request: SyncGroupRequest, context: RequestContext) -> SyncGroupResponse:
+    event = Sync(
+        token=None,
+        group_id=GroupId(request.group_id),
+        member_id=MemberId(request.member_id),
+        instance_id=None if request.group_instance_id is None else InstanceId(request.group_instance_id),
+        generation=request.generation_id,
+        protocol_type=request.protocol_type,
+        protocol_name=request.protocol_name,
+        assignments={MemberId(share.member_id): share.assignment for share in request.assignments},
+    )
+    try:
+        synced = await context.broker.groups.sync(event)
+    except OttlaError as error:
+        synced = Synced(error.code)
+    return SyncGroupResponse(
+        error_code=synced.error,
+        protocol_type=synced.protocol_type,
+        protocol_name=synced.protocol_name,
+        assignment=synced.assignment,
+    )
