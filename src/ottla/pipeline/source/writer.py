@@ -31,6 +31,7 @@ _DEFAULTS: Final = {
     "partitioner": "murmur2_random",
     "linger.ms": 20,
     "delivery.report.only.error": True,
+    "topic.metadata.propagation.max.ms": 5_000,  # a topic unknown for so long is not there
     "allow.auto.create.topics": False,
 }
 

@@ -1,0 +1,108 @@
+import json
+from datetime import UTC, datetime
+
+import pytest
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everyone names it
+
+from tests.pipeline.conftest import TopicFactory
+
+COLUMNS = ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType"]
+
+
+def test_every_field_of_a_record_is_a_column(spark: SparkSession, new_topic: TopicFactory) -> None:
+    topic = new_topic(2)
+    topic.send(["a"], partition=1, key=b"k", timestamp=1_363_024_800_123, headers=[("h", b"1"), ("h", None)])
+    topic.send([""], partition=0, timestamp=1_363_024_800_124)
+
+    table = topic.table(spark, includeHeaders="true").orderBy("partition")
+
+    assert table.columns == [*COLUMNS, "headers"]
+    plain, full = table.collect()
+    assert (plain.key, plain.value, plain.topic, plain.partition, plain.offset) == (None, b"", topic.name, 0, 0)
+    assert plain.headers is None
+    assert (full.key, full.value, full.partition, full.offset, full.timestampType) == (b"k", b"a", 1, 0, 0)
+    assert [(header.key, header.value) for header in full.headers] == [("h", b"1"), ("h", None)]
+    millis = table.select(F.unix_millis("timestamp")).collect()
+    assert [row[0] for row in millis] == [1_363_024_800_124, 1_363_024_800_123]
+    assert datetime.fromtimestamp(millis[1][0] / 1000, UTC).year == 2013
+
+
+def test_the_columns_are_those_of_sparks_own_source(spark: SparkSession, new_topic: TopicFactory) -> None:
+    schema = new_topic().table(spark).schema
+    assert schema.simpleString() == (
+        "struct<key:binary,value:binary,topic:string,partition:int,offset:bigint,timestamp:timestamp,timestampType:int>"
+    )
+
+
+def test_an_empty_topic_is_an_empty_table(spark: SparkSession, new_topic: TopicFactory) -> None:
+    assert new_topic(3).table(spark).count() == 0
+
+
+def test_records_are_read_once_each_in_more_tasks_than_partitions(spark: SparkSession, new_topic: TopicFactory) -> None:
+    topic = new_topic(2)
+    topic.send((str(number) for number in range(25_000)), partition=0)
+    topic.send((str(number) for number in range(25_000, 26_000)), partition=1)
+
+    table = topic.table(spark, minPartitions="6")
+
+    assert table.rdd.getNumPartitions() == 7  # 25,000 in six, 1,000 in one
+    numbers = table.select(F.col("value").cast("string").cast("int").alias("number"))
+    assert numbers.distinct().count() == numbers.count() == 26_000
+    assert numbers.agg(F.sum("number")).first()[0] == sum(range(26_000))  # type: ignore[index]  # one row there is
+
+
+def test_offsets_given_by_the_caller_are_kept_to(spark: SparkSession, new_topic: TopicFactory) -> None:
+    topic = new_topic(2)
+    topic.send(map(str, range(10)), partition=0)
+    topic.send(map(str, range(10, 20)), partition=1)
+
+    table = topic.table(
+        spark,
+        startingOffsets=json.dumps({topic.name: {"0": 7, "1": -2}}),
+        endingOffsets=json.dumps({topic.name: {"0": -1, "1": 2}}),
+    )
+
+    assert sorted(int(row.value) for row in table.collect()) == [7, 8, 9, 10, 11]
+
+
+def test_a_topic_that_is_not_there_is_named(spark: SparkSession, bootstrap: str) -> None:
+    source = spark.read.format("ottla").option("kafka.bootstrap.servers", bootstrap).option("subscribe", "fligths")
+    with pytest.raises(AnalysisException, match="topic 'fligths' does not exist"):
+        source.load().count()
+
+
+def test_an_option_that_is_not_there_is_named_with_the_nearest(spark: SparkSession, bootstrap: str) -> None:
+    source = spark.read.format("ottla").option("kafka.bootstrap.servers", bootstrap).option("subscrieb", "x")
+    with pytest.raises(AnalysisException, match="did you mean 'subscribe'"):
+        source.load()
+
+
+def test_a_setting_unknown_to_the_client_is_named(spark: SparkSession, new_topic: TopicFactory) -> None:
+    with pytest.raises(AnalysisException, match=r'No such configuration property: "no\.such\.thing"'):
+        new_topic().table(spark, **{"kafka.no.such.thing": "1"}).count()
+
+
+def test_offsets_that_were_deleted_are_named(spark: SparkSession, new_topic: TopicFactory) -> None:
+    topic = new_topic()
+    topic.send(map(str, range(10)))
+    topic.trim(4)
+    offsets = json.dumps({topic.name: {"0": 2}})
+
+    assert topic.table(spark).count() == 6
+    lost = rf"{topic.name}-0: offsets 2 to 3 were deleted before they were read"
+    with pytest.raises(PySparkException, match=lost):
+        topic.table(spark, startingOffsets=offsets).collect()
+    rest = topic.table(spark, startingOffsets=offsets, failOnDataLoss="false").collect()
+    assert [int(row.value) for row in rest] == list(range(4, 10))
+
+
+def test_offsets_beyond_the_end_are_named(spark: SparkSession, new_topic: TopicFactory) -> None:
+    topic = new_topic()
+    topic.send(map(str, range(10)))
+    offsets = json.dumps({topic.name: {"0": 15}})
+
+    with pytest.raises(PySparkException, match=rf"{topic.name}-0: the log ends at offset 10"):
+        topic.table(spark, endingOffsets=offsets).collect()
+    assert topic.table(spark, endingOffsets=offsets, failOnDataLoss="false").count() == 10
