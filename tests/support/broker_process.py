@@ -53,7 +53,7 @@ class BrokerProcess(ABC):
             environment: variables over those inherited.
         """
         self._owns_directory = directory is None
-        self.directory = directory or Path(tempfile.mkdtemp(prefix=f"{self.name}-"))
+        self.directory = (directory or Path(tempfile.mkdtemp(prefix=f"{self.name}-"))).absolute()
         self.directory.mkdir(parents=True, exist_ok=True)
         self.port = port or free_port()
         self.properties = dict(properties or {})

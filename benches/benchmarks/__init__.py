@@ -1,0 +1,20 @@
+"""Every benchmark, in the order in which they run."""
+
+from typing import Final
+
+from benches.benchmarks.big_log import BIG_LOG
+from benches.benchmarks.latency import LATENCY
+from benches.benchmarks.load import LOAD_1K, LOAD_100B
+from benches.benchmarks.restart import RESTART_CRASH, RESTART_PARTITIONS
+from benches.benchmarks.start import START
+from benches.model import Benchmark
+
+BENCHMARKS: Final[tuple[Benchmark, ...]] = (
+    START,
+    LATENCY,
+    LOAD_1K,
+    LOAD_100B,
+    RESTART_PARTITIONS,
+    RESTART_CRASH,
+    BIG_LOG,
+)

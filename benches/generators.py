@@ -1,0 +1,162 @@
+"""The load generators, all genuine: Kafka's Java performance tools, and librdkafka.
+
+They run in processes of their own, which inherit the cores of this one.
+"""
+
+import json
+import re
+import subprocess
+import sys
+import time
+from typing import Final
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from tests.support.broker_process import BrokerProcess
+from tests.support.genuine import kafka_tool
+
+_JVM: Final = ("-Xms512m", "-Xmx512m", "-XX:+UseG1GC")
+_PROGRESS: Final = re.compile(r"^(\d+) records sent, ([\d.]+) records/sec")
+_RUN_LIMIT_S: Final = 900.0
+
+
+class LoadFailedError(RuntimeError):
+    """A load generator did not do what it was asked for; the message has its output."""
+
+
+def create_topic(bootstrap: str, topic: str, partitions: int) -> None:
+    """Create a topic and wait until every partition has a leader."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(60)
+    wait_for_leaders(bootstrap, topic, partitions)
+
+
+def wait_for_leaders(bootstrap: str, topic: str, partitions: int) -> None:
+    """Wait until `topic` has `partitions` partitions with leaders.
+
+    Raises:
+        LoadFailedError: not within a minute.
+    """
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        known = admin.list_topics(topic, timeout=30).topics[topic].partitions
+        if len(known) == partitions and all(partition.leader >= 0 for partition in known.values()):
+            return
+        time.sleep(0.02)
+    raise LoadFailedError(f"{topic} has no leader for each of {partitions} partitions after a minute")
+
+
+def java_produce(bootstrap: str, topic: str, records: int, size: int) -> float:
+    """Records per second that ProducerPerformance has acknowledged, after the first five seconds.
+
+    The first of the tool's windows is left out, because the virtual machine compiles in it.
+    """
+    done = kafka_tool(
+        "ProducerPerformance",
+        *("--topic", topic, "--num-records", str(records), "--record-size", str(size), "--throughput", "-1"),
+        *("--producer-props", f"bootstrap.servers={bootstrap}", "acks=all"),
+        timeout_s=_RUN_LIMIT_S,
+        jvm_options=_JVM,
+    )
+    windows = [
+        (int(match[1]), float(match[2])) for line in done.stdout.splitlines() if (match := _PROGRESS.match(line))
+    ]
+    if not windows or windows[-1][0] != records:
+        raise LoadFailedError(f"ProducerPerformance sent not all of {records} records:\n{done.stdout}\n{done.stderr}")
+    return steady_rate(windows)
+
+
+def steady_rate(windows: list[tuple[int, float]]) -> float:
+    """The rate without the first window, from ProducerPerformance's lines (records, records per second).
+
+    The last line is the sum of all; with fewer than two windows before it there is nothing to leave out.
+    """
+    *parts, (total, overall) = windows
+    if len(parts) < 2 or total == parts[0][0]:
+        return overall
+    first, first_rate = parts[0]
+    return (total - first) / (total / overall - first / first_rate)
+
+
+def java_consume(bootstrap: str, topic: str, records: int) -> float:
+    """Records per second that ConsumerPerformance fetched, without the time it took to join its group."""
+    done = kafka_tool(
+        "ConsumerPerformance",
+        *("--bootstrap-server", bootstrap, "--topic", topic, "--messages", str(records), "--timeout", "60000"),
+        timeout_s=_RUN_LIMIT_S,
+        jvm_options=_JVM,
+    )
+    rows = [line.split(", ") for line in done.stdout.splitlines() if ", " in line]
+    row = dict(zip(rows[0], rows[1], strict=True)) if len(rows) > 1 else {}
+    if int(row.get("data.consumed.in.nMsg", "0")) < records:
+        raise LoadFailedError(f"ConsumerPerformance read not all of {records} records:\n{done.stdout}\n{done.stderr}")
+    return float(row["fetch.nMsg.sec"])
+
+
+def librdkafka(what: str, bootstrap: str, topic: str, **options: float) -> dict[str, float]:
+    """Run `benches.librdkafka_load`; its figures."""
+    arguments = [word for name, value in options.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+    command = [sys.executable, "-m", "benches.librdkafka_load", what, "--bootstrap", bootstrap, "--topic", topic]
+    done = subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=_RUN_LIMIT_S, check=False)
+    if done.returncode:
+        raise LoadFailedError(f"librdkafka could not {what}:\n{done.stderr}")
+    figures: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return figures
+
+
+def seconds_to_first_ack(broker: BrokerProcess, topic: str) -> float:
+    """Spawn `broker` and return the seconds until a record of a client that was already trying is acknowledged.
+
+    Raises:
+        LoadFailedError: refused, or not within two minutes.
+    """
+    outcome: list[KafkaError | None] = []
+    acknowledged_at: list[float] = []
+
+    def delivered(error: KafkaError | None, _: Message) -> None:
+        acknowledged_at.append(time.perf_counter())
+        outcome.append(error)
+
+    producer = Producer(
+        {
+            "bootstrap.servers": broker.bootstrap,
+            "acks": "all",
+            "linger.ms": 0,
+            "reconnect.backoff.ms": 2,
+            "reconnect.backoff.max.ms": 5,
+            "retry.backoff.ms": 2,
+            "retry.backoff.max.ms": 5,
+            "topic.metadata.refresh.fast.interval.ms": 2,
+            "message.timeout.ms": 120_000,
+            "log_level": 0,
+        }
+    )
+    producer.produce(topic, b"first", on_delivery=delivered)
+    broker.start(wait=False)
+    deadline = time.monotonic() + 120
+    while not outcome and broker.is_alive() and time.monotonic() < deadline:
+        producer.poll(0.01)
+    if not outcome or outcome[0] is not None:
+        raise LoadFailedError(f"no record was acknowledged: {outcome}\n{broker.log_tail()}")
+    return acknowledged_at[0] - broker.spawned_at
+
+
+def end_offsets(bootstrap: str, topic: str) -> int:
+    """The sum of the topic's end offsets."""
+    from confluent_kafka import Consumer, TopicPartition
+
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "unused"})
+    try:
+        partitions = consumer.list_topics(topic, timeout=30).topics[topic].partitions
+        total = 0
+        for partition in partitions:
+            found = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=30)
+            if found is None:
+                raise LoadFailedError(f"{topic}-{partition} did not tell its end offset")
+            total += found[1]
+        return total
+    except KafkaException as error:
+        raise LoadFailedError(f"{topic} did not tell its end offsets: {error}") from error
+    finally:
+        consumer.close()
