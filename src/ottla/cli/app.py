@@ -2,14 +2,12 @@
 
 import importlib
 import os
-import signal
 import sys
-from types import FrameType
 from typing import Final
 
 import click
 
-from ottla.cli import exits, suggest
+from ottla.cli import exits, interruption, suggest
 from ottla.cli.output import complain
 
 NOUNS: Final = {
@@ -103,13 +101,14 @@ def application() -> None:
     """
 
 
-def _terminate(_signal_number: int, _frame: FrameType | None) -> None:
-    raise exits.Terminated
+def run_program(arguments: list[str]) -> int:
+    """Run one command as the whole process: SIGTERM then cleans up as Ctrl-C does. Returns the exit code."""
+    interruption.install()
+    return run(arguments)
 
 
 def run(arguments: list[str]) -> int:
     """Run one command and report its failure, if any, in a sentence. Returns the exit code."""
-    signal.signal(signal.SIGTERM, _terminate)
     if _COMPLETE in os.environ:
         from click.shell_completion import shell_complete
 
@@ -118,7 +117,7 @@ def run(arguments: list[str]) -> int:
         return _run(arguments)
     except BrokenPipeError:
         return _leave_broken_pipe()
-    except exits.Terminated:
+    except interruption.Terminated:
         return exits.TERMINATED
     except KeyboardInterrupt:
         return exits.INTERRUPTED

@@ -14,6 +14,7 @@ from confluent_kafka.admin import AdminClient
 from ottla.cli import exits
 from ottla.cli.client import Connection, connection_options, known_topics, offset_ranges, partitions_of
 from ottla.cli.exits import CommandFailed
+from ottla.cli.interruption import held_back
 from ottla.cli.output import complain, note, on_terminal, plural, progress_wanted
 from ottla.cli.partition import Partition
 from ottla.cli.progress import Progress
@@ -241,14 +242,16 @@ def _copy(
         for records in batches:
             if records:
                 lines = b"".join([render(record) for record in records])
-                if person:
-                    click.echo(for_terminal(lines), nl=False)
-                else:
-                    write(lines)
-                sys.stdout.flush()
-                count += len(records)
-                if plan.group is not None:
-                    store_positions(consumer, records)
+                # What was printed is committed, and the other way round, also when Ctrl-C comes between.
+                with held_back():
+                    if person:
+                        click.echo(for_terminal(lines), nl=False)
+                    else:
+                        write(lines)
+                    sys.stdout.flush()
+                    count += len(records)
+                    if plan.group is not None:
+                        store_positions(consumer, records)
             elif not person and _reader_is_gone():
                 raise BrokenPipeError
             progress.show(count, count)

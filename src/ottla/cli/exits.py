@@ -15,7 +15,3 @@ TERMINATED: Final = 143
 
 class CommandFailed(Exception):
     """The operation did not succeed; the text is one sentence saying what happened and what to do."""
-
-
-class Terminated(KeyboardInterrupt):
-    """SIGTERM arrived: clean up as for Ctrl-C, and leave with that signal's code."""

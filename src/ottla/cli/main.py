@@ -15,9 +15,9 @@ def main() -> int:
 
         return serve(arguments[1:])
 
-    from ottla.cli.app import run
+    from ottla.cli.app import run_program
 
-    return run(arguments)
+    return run_program(arguments)
 
 
 if __name__ == "__main__":

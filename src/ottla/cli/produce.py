@@ -9,21 +9,25 @@ from typing import Final
 
 import click
 from confluent_kafka import KafkaError
+from confluent_kafka.admin import ConfigResource, NewTopic
 
 from ottla.cli import exits
 from ottla.cli.client import Connection, connection_options, unknown_topic
 from ottla.cli.delivery import Deliveries
 from ottla.cli.exits import CommandFailed
 from ottla.cli.failures import error_name
+from ottla.cli.interruption import Terminated
 from ottla.cli.lines import read_lines
 from ottla.cli.output import complain, note, plural, progress_wanted
 from ottla.cli.progress import Progress
 from ottla.cli.record_lines import BROKER_TIME, BadLine, Headers, JsonInput, TextInput, unescape
+from ottla.cli.settings import describe_settings
 from ottla.cli.times import parse_instant_ms
 
 DELIVERY_TIMEOUT_MS: Final = 60_000
 LARGEST_RECORD_BYTES: Final = 100_000_000
 """Above every sensible max.message.bytes: the broker decides, not the client's default of 1 MB."""
+DEFAULT_BATCH_BYTES: Final = 1_000_000
 INTERRUPTED_FLUSH_S: Final = 10.0
 
 
@@ -104,6 +108,7 @@ def command(
         )
     )
     _require_topic(connection, topic, partition, create=create)
+    largest_batch_bytes = _largest_batch_bytes(connection, topic)
 
     reliability = (
         {} if {"acks", "request.required.acks"} & connection.properties.keys() else {"enable_idempotence": True}
@@ -114,6 +119,7 @@ def command(
         linger_ms=5,
         compression_type=compression or "none",
         message_timeout_ms=DELIVERY_TIMEOUT_MS,
+        batch_size=min(DEFAULT_BATCH_BYTES, largest_batch_bytes),
         message_max_bytes=LARGEST_RECORD_BYTES,
         error_cb=_Watch(),
     )
@@ -155,8 +161,6 @@ def _require_topic(connection: Connection, topic: str, partition: int | None, *,
     if known is None:
         if not create:
             raise CommandFailed(f"{unknown_topic(topic, metadata)}; --create makes it")
-        from confluent_kafka.admin import NewTopic
-
         (future,) = admin.create_topics([NewTopic(topic, -1, -1)], request_timeout=connection.timeout_s).values()
         connection.wait(future)
         return
@@ -165,6 +169,16 @@ def _require_topic(connection: Connection, topic: str, partition: int | None, *,
             f"topic {topic!r} has no partition {partition}; "
             f"its {plural(len(known.partitions), 'partition')} count from 0"
         )
+
+
+def _largest_batch_bytes(connection: Connection, topic: str) -> int:
+    """The topic's max.message.bytes, so that small records never share a batch that is refused for a large one."""
+    try:
+        settings = describe_settings(connection, connection.admin(), ConfigResource.Type.TOPIC, topic)
+    except CommandFailed:  # one may be allowed to write and not to look at settings
+        return DEFAULT_BATCH_BYTES
+    entry = settings.get("max.message.bytes")
+    return int(entry.value) if entry is not None and entry.value else DEFAULT_BATCH_BYTES
 
 
 def _numbered(descriptor: int, deliveries: Deliveries, progress: Progress) -> Iterator[tuple[int, bytes]]:
@@ -203,7 +217,7 @@ def _report(deliveries: Deliveries, problem: str | None, interruption: KeyboardI
         summary += f", {deliveries.failed:,} failed"
     if interruption is not None:
         note(f"interrupted: {summary}")
-        return exits.TERMINATED if isinstance(interruption, exits.Terminated) else exits.INTERRUPTED
+        return exits.TERMINATED if isinstance(interruption, Terminated) else exits.INTERRUPTED
     if deliveries.failed or problem is not None:
         note(summary)
         return exits.FAILED

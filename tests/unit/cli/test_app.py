@@ -1,0 +1,120 @@
+"""The frame of the command line: help, suggestions and exit codes, without any broker."""
+
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from ottla.cli import exits
+from ottla.cli.app import NOUNS, application, run
+
+
+@pytest.fixture(autouse=True)
+def _nowhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Point every command at a port where nothing listens."""
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        monkeypatch.setenv("OTTLA_BOOTSTRAP", f"127.0.0.1:{unused.getsockname()[1]}")
+        yield
+
+
+def test_help_names_every_noun(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--help"]) == exits.OK
+    shown = capsys.readouterr().out
+    assert all(f"  {noun}" in shown for noun in NOUNS)
+    assert "130 stopped by Ctrl-C" in shown
+
+
+@pytest.mark.parametrize("noun", [noun for noun in NOUNS if noun != "serve"])
+def test_every_noun_has_help(noun: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([noun, "--help"]) == exits.OK
+    assert capsys.readouterr().out.lower().startswith(f"usage: ottla {noun}")
+
+
+def test_every_verb_has_help_and_every_option_is_explained() -> None:
+    import click
+
+    context = click.Context(application)
+    for noun in NOUNS:
+        group = application.get_command(context, noun)
+        for verb in group.commands.values() if isinstance(group, click.Group) else ():
+            assert verb.help, f"ottla {noun} {verb.name}"
+            for parameter in verb.params:
+                if isinstance(parameter, click.Option):
+                    assert parameter.help, f"ottla {noun} {verb.name} {parameter.opts}"
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--version"]) == exits.OK
+    assert capsys.readouterr().out.startswith("ottla 0.")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["topci", "list"], "no such command: 'topci'; did you mean 'topic'?"),
+        (["topic", "lst"], "no such command: ottla topic lst; did you mean 'list'?"),
+        (["topic", "zzzz"], "there are create, list, describe"),
+        (["topic", "list", "--jsn"], "--json"),
+        (["topic", "create"], "missing argument 'NAME...'"),
+        (["topic", "alter", "a"], "say what to change"),
+        (["topic", "create", "a", "-c", "x"], "'x' is not KEY=VALUE"),
+        (["topic", "create", "a", "-p", "2", "--replica-assignment", "1,1"], "already says how many"),
+        (["topic", "trim", "a"], "one of --before-offset, --before-time, --all"),
+        (["topic", "trim", "a", "--before-offset", "3"], "add --partition"),
+        (["produce", "t", "--json", "--key-separator", ":"], "--json lines carry"),
+        (["produce", "t", "--header", "x"], "is not NAME=VALUE"),
+        (["produce", "t", "--timestamp", "soon"], "is not a time"),
+        (["consume", "t", "--offset", "x"], "--offset is beginning, end"),
+        (["consume", "t", "--offset", "1", "--since", "10m"], "exclude one another"),
+        (["consume", "t", "--since", "soon"], "is not a time"),
+        (["consume", "t", "-g", "g", "-o", "3"], "ottla group seek g"),
+        (["group", "seek", "g", "--to-earliest"], "say what to move"),
+        (["group", "seek", "g", "-t", "t"], "say where to"),
+        (["group", "seek", "g", "-t", "t:x", "--to-latest"], "is not TOPIC or TOPIC:0,2"),
+        (["group", "list", "--state", "Stabel"], "did you mean 'Stable'?"),
+        (["config", "set", "topic", "t"], "say what to change"),
+        (["config", "set", "topic", "t", "a=1", "--unset", "a"], "a is both set and unset"),
+        (["config", "get", "tpoic", "t"], "'topic', 'broker', 'group'"),
+        (["topic", "list", "--bootstrap", "a:b"], "is not an address such as"),
+        (["topic", "list", "-X", "nonsense"], "is not KEY=VALUE"),
+        (["topic", "list", "--command-config", "/does/not/exist"], "does not exist"),
+        (["--log-level", "debug", "serve"], "log-level"),
+    ],
+)
+def test_wrong_usage(arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(arguments) == exits.USAGE
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("ottla: ")
+    assert complaint.lower() in err.lower()
+    assert "--help'." in err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["topic", "list"],
+        ["topic", "delete", "t", "--yes"],
+        ["produce", "t"],
+        ["consume", "t"],
+        ["group", "describe", "g"],
+        ["config", "get", "broker", "1"],
+        ["cluster", "info"],
+        ["perf", "latency"],
+    ],
+)
+def test_an_absent_broker_is_reported_at_once(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(arguments) == exits.FAILED
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("ottla: no broker answers at 127.0.0.1:")
+    assert "ottla serve" in err
+    assert err.count("\n") == 1
+
+
+def test_a_server_that_is_no_broker_is_reported_in_time(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        assert run(["topic", "list", "-b", f"127.0.0.1:{port}", "--request-timeout", "1"]) == exits.FAILED
+    assert "does not answer as a Kafka broker" in capsys.readouterr().err
