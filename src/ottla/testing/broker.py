@@ -74,17 +74,17 @@ class Broker:
         if self._thread is not None:
             raise RuntimeError("the broker is running already")
         self._directory = self._given_directory or Path(tempfile.mkdtemp(prefix="ottla-"))
-        self._failure = None
         ready = threading.Event()
         self._thread = threading.Thread(target=self._run, args=(ready,), name="ottla broker", daemon=True)
         self._thread.start()
         if not ready.wait(START_SECONDS):
             raise TimeoutError(f"the broker was not ready within {START_SECONDS:.0f} s")
-        if self._failure is not None:
+        failure = self._take_failure()
+        if failure is not None:
             self._thread.join()
             self._thread = None
             self._remove_temporary_directory()
-            raise self._failure
+            raise failure
         return self
 
     def stop(self) -> None:
@@ -101,8 +101,13 @@ class Broker:
             raise TimeoutError(f"the broker did not stop within {STOP_SECONDS:.0f} s")
         self._loop = self._stopping = None
         self._remove_temporary_directory()
-        if self._failure is not None:
-            raise self._failure
+        failure = self._take_failure()
+        if failure is not None:
+            raise failure
+
+    def _take_failure(self) -> BaseException | None:
+        failure, self._failure = self._failure, None
+        return failure
 
     def _remove_temporary_directory(self) -> None:
         if self._given_directory is None and self._directory is not None:

@@ -1,0 +1,104 @@
+"""The broker inside a Python process: many of them, quickly, and nothing left behind."""
+
+import asyncio
+import gc
+import os
+import threading
+import time
+from pathlib import Path
+from typing import Final
+
+import pytest
+from confluent_kafka import Consumer, Producer
+
+from ottla.errors import OttlaError
+from ottla.testing import Broker
+
+BROKERS: Final = 200
+ALLOWED_SECONDS: Final = 30.0
+
+
+def round_trip(bootstrap: str, value: bytes) -> bytes | None:
+    """Produce one record, and read it from the beginning."""
+    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 0})
+    producer.produce("greetings", value)
+    assert producer.flush(10) == 0
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "readers", "auto.offset.reset": "earliest"})
+    try:
+        consumer.subscribe(["greetings"])
+        message = consumer.poll(10)
+        assert message is not None
+        assert message.error() is None
+        return message.value()
+    finally:
+        consumer.close()
+
+
+def open_descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def test_a_client_gets_back_what_it_sent() -> None:
+    with Broker() as broker:
+        assert round_trip(broker.bootstrap, b"hello") == b"hello"
+
+
+def test_it_is_an_async_context_manager_too() -> None:
+    async def scenario() -> bytes | None:
+        async with Broker() as broker:
+            return await asyncio.to_thread(round_trip, broker.bootstrap, b"hello")
+
+    assert asyncio.run(scenario()) == b"hello"
+
+
+def test_a_given_directory_survives_and_can_be_started_again(tmp_path: Path) -> None:
+    broker = Broker(directory=tmp_path)
+    with broker:
+        port = broker.port
+        round_trip(broker.bootstrap, b"kept")
+    with broker:
+        assert broker.port == port
+        consumer = Consumer(
+            {"bootstrap.servers": broker.bootstrap, "group.id": "late", "auto.offset.reset": "earliest"}
+        )
+        consumer.subscribe(["greetings"])
+        message = consumer.poll(10)
+        consumer.close()
+    assert message is not None
+    assert message.value() == b"kept"
+
+
+def test_two_brokers_never_share_a_directory(tmp_path: Path) -> None:
+    with Broker(directory=tmp_path), pytest.raises(OttlaError, match="in use"):
+        Broker(directory=tmp_path).start()
+
+
+def test_a_bad_setting_is_said_where_the_broker_is_started() -> None:
+    with pytest.raises(OttlaError, match=r"log\.retention\.hours"):
+        Broker(config={"log.retention.hors": "1"}).start()
+
+
+def test_the_plugin_offers_a_broker(ottla_broker: Broker) -> None:
+    assert round_trip(ottla_broker.bootstrap, b"from the fixture") == b"from the fixture"
+
+
+@pytest.mark.timeout(120)
+def test_two_hundred_brokers_are_quick_and_leak_nothing() -> None:
+    with Broker() as broker:  # what is loaded once is loaded now
+        round_trip(broker.bootstrap, b"warm")
+    gc.collect()
+    threads, descriptors = threading.active_count(), open_descriptors()
+    began = time.monotonic()
+    for number in range(BROKERS):
+        with Broker() as broker:
+            directory = broker.directory
+            producer = Producer({"bootstrap.servers": broker.bootstrap, "acks": "all", "linger.ms": 0})
+            producer.produce("numbers", str(number).encode())
+            assert producer.flush(10) == 0
+            del producer
+        assert not directory.exists()
+    elapsed = time.monotonic() - began
+    gc.collect()
+    assert threading.active_count() == threads
+    assert open_descriptors() <= descriptors + 2
+    assert elapsed < ALLOWED_SECONDS, f"{BROKERS} brokers took {elapsed:.1f} s"
