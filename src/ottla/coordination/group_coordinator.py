@@ -5,11 +5,12 @@ coordinates the group. Methods answer with what the machine replies. They raise 
 `CoordinatorLoadInProgress` or an `ApiError` where no machine could answer; its `code` is for the client.
 """
 
+import asyncio
 import logging
 import uuid
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Final
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from ottla.clock import Clock
 from ottla.coordination.machine import Token
@@ -42,30 +43,36 @@ from ottla.groups.events import (
 from ottla.groups.machine import GroupMachine
 from ottla.groups.records import GroupRecord, GroupRecordFormat
 from ottla.ids import GroupId, LeaderEpoch, PartitionId, TopicName
+from ottla.records.batch import Buffer
+
+if TYPE_CHECKING:
+    from ottla.cluster.image import MetadataImage
+    from ottla.cluster.metadata_service import MetadataService
+    from ottla.config.broker import BrokerConfig
+    from ottla.replication.manager import ReplicaManager
 
 log = logging.getLogger(__name__)
 
 OFFSETS_TOPIC: Final = TopicName("__consumer_offsets")
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetsTopicConfig:
-    """`__consumer_offsets` as it is created: Kafka's settings, under their names."""
-
-    offsets_topic_num_partitions: int = 50
-    offsets_topic_replication_factor: int = 1
-    offsets_topic_segment_bytes: int = 104_857_600
-
-    def topic_configs(self) -> Mapping[str, str]:
-        return {
-            "cleanup.policy": "compact",
-            "segment.bytes": str(self.offsets_topic_segment_bytes),
-            "compression.type": "producer",
-        }
+EnsureTopic = Callable[[], Awaitable[None]]
+"""Create `__consumer_offsets`, unless it is there. Raises an `OttlaError` if that cannot be done."""
 
 
-EnsureTopic = Callable[[TopicName, int, int, Mapping[str, str]], Awaitable[None]]
-"""Create a topic, unless it is there: name, partitions, replication factor, configs."""
+class _LogOfReplicas:
+    """`__consumer_offsets` on this broker's replicas, as the runtime wants to see it."""
+
+    __slots__ = ("_replicas",)
+
+    def __init__(self, replicas: "ReplicaManager") -> None:
+        self._replicas = replicas
+
+    async def append_committed(self, partition: PartitionId, batch: bytearray) -> object:
+        return await self._replicas.append_committed(OFFSETS_TOPIC, partition, batch)
+
+    def read_all(self, partition: PartitionId) -> AsyncIterator[Buffer]:
+        return self._replicas.read_all(OFFSETS_TOPIC, partition)
 
 
 class GroupCoordinator:
@@ -78,13 +85,14 @@ class GroupCoordinator:
         clock: Clock,
         *,
         config: GroupConfig | None = None,
-        topic_config: OffsetsTopicConfig | None = None,
+        partition_count: int = 50,
         commit_timeout_ms: int = 5_000,
         new_uuid: Callable[[], str] = lambda: str(uuid.uuid4()),
     ) -> None:
         settings = config or GroupConfig()
-        self._topic_config = topic_config or OffsetsTopicConfig()
+        self._partition_count = partition_count
         self._ensure_topic = ensure_topic
+        self._tasks: set[asyncio.Task[None]] = set()
         self._runtime: CoordinatorRuntime[GroupEvent, GroupRecord] = CoordinatorRuntime(
             "group coordinator",
             coordinator_log,
@@ -94,21 +102,54 @@ class GroupCoordinator:
             commit_timeout_ms=commit_timeout_ms,
         )
 
+    @classmethod
+    def of_broker(
+        cls, config: "BrokerConfig", metadata: "MetadataService", replicas: "ReplicaManager", clock: Clock
+    ) -> Self:
+        """The coordinator of a running broker, told of leadership and of deleted topics from now on."""
+
+        async def ensure_topic() -> None:
+            refused = (await metadata.ensure_topics([OFFSETS_TOPIC]))[OFFSETS_TOPIC]
+            if refused is not None:
+                raise refused
+
+        settings = GroupConfig(
+            group_initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
+            group_min_session_timeout_ms=config.group_min_session_timeout_ms,
+            group_max_session_timeout_ms=config.group_max_session_timeout_ms,
+            group_max_size=config.group_max_size,
+            offset_metadata_max_bytes=config.offset_metadata_max_bytes,
+            offsets_retention_minutes=config.offsets_retention_minutes,
+            offsets_retention_check_interval_ms=config.offsets_retention_check_interval_ms,
+        )
+        created = cls(
+            _LogOfReplicas(replicas),
+            ensure_topic,
+            clock,
+            config=settings,
+            partition_count=config.offsets_topic_num_partitions,
+            commit_timeout_ms=config.offsets_commit_timeout_ms,
+        )
+
+        def leadership_changed(partition: PartitionId, epoch: LeaderEpoch | None) -> None:
+            if epoch is None:
+                created.on_resign(partition)
+            else:
+                created.on_leadership(partition, epoch)
+
+        replicas.on_leadership(OFFSETS_TOPIC, leadership_changed)
+        metadata.subscribe(created.on_metadata)
+        return created
+
     # --- where groups live ---
 
     def partition_for(self, group_id: str) -> PartitionId:
         """The partition of `__consumer_offsets` that stands for the group."""
-        return PartitionId((java_string_hash(group_id) & 0x7FFF_FFFF) % self._topic_config.offsets_topic_num_partitions)
+        return PartitionId((java_string_hash(group_id) & 0x7FFF_FFFF) % self._partition_count)
 
     async def ensure_topic(self) -> None:
-        """Create `__consumer_offsets` if it is not there."""
-        config = self._topic_config
-        await self._ensure_topic(
-            OFFSETS_TOPIC,
-            config.offsets_topic_num_partitions,
-            config.offsets_topic_replication_factor,
-            config.topic_configs(),
-        )
+        """Create `__consumer_offsets` if it is not there. Raises an `OttlaError`."""
+        await self._ensure_topic()
 
     def on_leadership(self, partition: PartitionId, epoch: LeaderEpoch) -> None:
         """This broker leads the partition of `__consumer_offsets`. On the loop's thread."""
@@ -124,6 +165,9 @@ class GroupCoordinator:
 
     async def stop(self) -> None:
         """Let writes finish, then answer all who wait with NOT_COORDINATOR."""
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._runtime.stop()
 
     # --- membership ---
@@ -157,6 +201,20 @@ class GroupCoordinator:
         return reply
 
     # --- offsets ---
+
+    def on_metadata(self, old: "MetadataImage", new: "MetadataImage") -> None:
+        """Topics that are there no more take the offsets in them along."""
+        if old.topics is new.topics:
+            return
+        gone = [
+            TopicPartitions(topic.name, tuple(partition.partition for partition in topic.partitions))
+            for topic in old.topics.values()
+            if topic.topic_id not in new.topics_by_id
+        ]
+        if gone:
+            task = asyncio.get_running_loop().create_task(self.forget_partitions(gone))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
 
     async def commit_offsets(self, event: CommitOffsets) -> OffsetsCommitted:
         reply: OffsetsCommitted = await self._ask(event.group_id, lambda token: replace(event, token=token))

@@ -497,14 +497,15 @@ class ClassicGroup:
         self.generation = record.generation
         self.protocol_type = record.protocol_type or None
         self.protocol_name = record.protocol
-        stored = {member.member_id for member in record.members}
-        for gone in [member_id for member_id in self.members if member_id not in stored]:
-            self.members.remove(gone)
-        for member in record.members:
-            if member.member_id not in self.members:
-                self.members.add(_from_record(member, record.protocol))
-            self.members[member.member_id].assignment = member.assignment
-        self.members.leader = record.leader
+        members = Roster()
+        for stored in record.members:
+            member = self.members.get(stored.member_id)
+            if member is None or not _is_as_stored(member, stored, record.protocol):
+                member = _from_record(stored, record.protocol)
+            member.assignment = stored.assignment
+            members.add(member)
+        members.leader = record.leader
+        self.members = members
 
     def loaded(self, now_ms: int) -> list[Effect]:
         """Give everybody a full session to show up at the new coordinator."""
@@ -590,6 +591,15 @@ def _answer(join: Token | None, sync: Token | None, error: ErrorCode, member_id:
 
 def _refuse_join(event: Join, error: ErrorCode, member_id: MemberId | None = None) -> Reply:
     return Reply(event.token, Joined(error, event.member_id if member_id is None else member_id))
+
+
+def _is_as_stored(member: Member, stored: StoredMember, protocol: str | None) -> bool:
+    """Is this the very member that the record was made of, which knows more of itself than the record says?"""
+    return (
+        Assignor(protocol or "", stored.subscription) in member.protocols
+        and member.session_timeout_ms == stored.session_timeout_ms
+        and member.rebalance_timeout_ms == stored.rebalance_timeout_ms
+    )
 
 
 def _from_record(stored: StoredMember, protocol: str | None) -> Member:

@@ -53,7 +53,7 @@ async def handle(request: OffsetCommitRequest, context: RequestContext) -> Offse
                     )
                 )
         answers.append(OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=partitions))
-    if wishes or not request.topics:
+    if wishes:
         committed = await _commit(request, context, tuple(wishes))
         for answer, outcome in zip(accepted, committed.errors, strict=True):
             answer.error_code = outcome
