@@ -31,7 +31,7 @@ def java_program() -> str:
     """
     home = os.environ.get("JAVA_HOME")
     candidates = [str(Path(home) / "bin" / "java")] if home else []
-    found = next((path for path in [*candidates, "java"] if shutil.which(path)), None)
+    found = next((path for name in [*candidates, "java"] if (path := shutil.which(name))), None)
     if found is None:
         raise MissingProgramError(
             f"Java {_JAVA_NEEDED} or newer is needed and no `java` was found "
