@@ -13,13 +13,12 @@ from typing import Final
 from uuid import UUID, uuid4
 
 from ottla.cluster.commands import Command, CreateTopic, SetConfigs
-from ottla.cluster.controller import check_topic_name
+from ottla.cluster.controller import CLUSTER_METADATA_TOPIC, check_topic_name
 from ottla.cluster.image import PartitionImage, ResourceType, TopicImage
 from ottla.cluster.store.layout import uuid_from_text
 from ottla.errors import InvalidTopic, OttlaError
 from ottla.ids import BrokerId, LeaderEpoch, PartitionId, TopicId, TopicName
 
-CLUSTER_METADATA_TOPIC: Final = TopicName("__cluster_metadata")
 _NOT_PARTITIONS: Final = ("-delete", "-stray", "-future")
 FIRST_FREE_PRODUCER_ID: Final = 1 << 40
 """Where producer ids go on when it cannot be known which were given out: far above any that were."""

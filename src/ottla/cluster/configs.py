@@ -58,14 +58,8 @@ def plan_configs(
 
     Raises `InvalidRequest`, `InvalidConfig`, `InvalidTopic` or `UnknownTopicOrPartition`, in Kafka's words.
     """
-    names = [edit.name for edit in change.edits]
-    if len(set(names)) < len(names):
-        raise InvalidRequest("Error due to duplicate config keys")
-    without_value = [
-        edit.name for edit in change.edits if edit.value is None and edit.operation is not ConfigOperation.DELETE
-    ]
-    if without_value:
-        raise InvalidRequest(f"Null value not supported for : {', '.join(without_value)}")
+    check_no_duplicates(change.edits)
+    check_values_given(change.edits)
     before = {} if change.replace else dict(image.config(change.resource_type, change.name))
     match change.resource_type:
         case ResourceType.TOPIC:
@@ -77,7 +71,7 @@ def plan_configs(
             )
             check_topic_values(config, after)
             if TopicName(change.name) not in image.topics:
-                raise UnknownTopic("")
+                raise UnknownTopic(f"The topic '{change.name}' does not exist.")
         case ResourceType.BROKER:
             if change.name != CLUSTER_DEFAULT:
                 check_broker_name(change.name, static.node_id)
@@ -88,6 +82,20 @@ def plan_configs(
         case _:
             raise InvalidRequest(f"Unknown resource type {change.resource_type}")
     return SetConfigs(change.resource_type, change.name, after)
+
+
+def check_no_duplicates(edits: Sequence[ConfigEdit]) -> None:
+    """Raise `InvalidRequest` if a setting is there twice."""
+    names = [edit.name for edit in edits]
+    if len(set(names)) < len(names):
+        raise InvalidRequest("Error due to duplicate config keys")
+
+
+def check_values_given(edits: Sequence[ConfigEdit]) -> None:
+    """Raise `InvalidRequest` if a value is missing where one is needed."""
+    missing = [edit.name for edit in edits if edit.value is None and edit.operation is not ConfigOperation.DELETE]
+    if missing:
+        raise InvalidRequest(f"Null value not supported for : {', '.join(missing)}")
 
 
 def check_broker_name(name: str, node_id: BrokerId) -> None:

@@ -22,7 +22,10 @@ from ottla.ids import BrokerId, LeaderEpoch, PartitionId, TopicId, TopicName, To
 
 MAX_TOPIC_NAME_LENGTH: Final = 249
 USE_DEFAULT: Final = -1
-MAX_PARTITIONS_AT_ONCE: Final = 100_000
+MAX_PARTITIONS_AT_ONCE: Final = 10_000
+
+CLUSTER_METADATA_TOPIC: Final = TopicName("__cluster_metadata")
+"""Kafka keeps its own metadata in a log of this name; no topic may be called so."""
 
 _LEGAL_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
 
@@ -86,6 +89,8 @@ def plan_topic(
         INVALID_REPLICATION_FACTOR, INVALID_REPLICA_ASSIGNMENT).
     """
     check_topic_name(new.name)
+    if new.name == CLUSTER_METADATA_TOPIC:
+        raise InvalidRequest(f"Creation of internal topic {new.name} is prohibited.")
     if new.name in image.topics:
         raise TopicAlreadyExists(f"Topic '{new.name}' already exists.")
     colliding = colliding_topic(image, new.name)
@@ -173,7 +178,7 @@ def place_replicas(
 ) -> list[tuple[BrokerId, ...]]:
     """Spread partitions over the living brokers: leaders in turn, replicas of one partition on different racks.
 
-    Raises `ApiError`: INVALID_REPLICATION_FACTOR when there are too few brokers, INVALID_PARTITIONS for absurd counts.
+    Raises `ApiError`: INVALID_REPLICATION_FACTOR when there are too few brokers, POLICY_VIOLATION for absurd counts.
     """
     brokers = _alternating_racks(image)
     if replication_factor > len(brokers):
@@ -183,10 +188,7 @@ def place_replicas(
             f"{replication_factor} cannot be reached because only {len(brokers)} broker(s) are registered.",
         )
     if partition_count > MAX_PARTITIONS_AT_ONCE:
-        raise ApiError(
-            ErrorCode.INVALID_PARTITIONS,
-            f"{partition_count} partitions are more than Ottla creates at once ({MAX_PARTITIONS_AT_ONCE}).",
-        )
+        raise ApiError(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
     count = len(brokers)
     placed: list[tuple[BrokerId, ...]] = []
     for number in range(first_partition, first_partition + partition_count):

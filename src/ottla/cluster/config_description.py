@@ -1,0 +1,132 @@
+"""PURE. What DescribeConfigs and CreateTopics tell of settings: value, where it comes from, what stands behind it."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+from ottla.cluster.image import CLUSTER_DEFAULT, MetadataImage, ResourceType
+from ottla.config.broker import BrokerConfig
+from ottla.config.broker_settings import BROKER_SETTINGS
+from ottla.config.setting import Change, Setting, render_value
+from ottla.config.topic_settings import TOPIC_SETTINGS, TopicSetting
+
+
+class ConfigSource(IntEnum):
+    """Where a value comes from (KIP-226, KIP-412)."""
+
+    TOPIC_CONFIG = 1
+    DYNAMIC_BROKER_CONFIG = 2
+    DYNAMIC_DEFAULT_BROKER_CONFIG = 3
+    STATIC_BROKER_CONFIG = 4
+    DEFAULT_CONFIG = 5
+    DYNAMIC_BROKER_LOGGER_CONFIG = 6
+
+
+class ConfigSynonym(NamedTuple):
+    """A setting that gives, or in absence of the others would give, the value."""
+
+    name: str
+    value: str | None
+    source: ConfigSource
+
+
+class ConfigDescription(NamedTuple):
+    """One setting as it holds; `synonyms` has the one that decides first."""
+
+    setting: Setting
+    value: str | None
+    source: ConfigSource
+    read_only: bool
+    synonyms: tuple[ConfigSynonym, ...]
+
+
+_SAME: Final[tuple[tuple[str, ...], ...]] = (
+    ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
+    ("log.roll.ms", "log.roll.hours"),
+    ("log.roll.jitter.ms", "log.roll.jitter.hours"),
+    ("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
+)
+_SYNONYMS: Final[Mapping[str, tuple[str, ...]]] = {
+    name: names for names in _SAME for name in names if name != "log.flush.scheduler.interval.ms"
+}
+
+
+class SettingsInForce:
+    """The layers of this broker's settings at one moment."""
+
+    def __init__(self, image: MetadataImage, config: BrokerConfig, static: BrokerConfig) -> None:
+        """`config` is what holds now, `static` what the broker was started with."""
+        self._config = config
+        self._layers: Sequence[tuple[ConfigSource, Mapping[str, str]]] = (
+            (ConfigSource.DYNAMIC_BROKER_CONFIG, image.config(ResourceType.BROKER, str(static.node_id))),
+            (ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG, image.config(ResourceType.BROKER, CLUSTER_DEFAULT)),
+            (ConfigSource.STATIC_BROKER_CONFIG, static.given),
+        )
+
+    def broker(self, names: Iterable[str] | None, *, cluster_default: bool = False) -> list[ConfigDescription]:
+        """This broker's settings, or of all brokers what was set for all of them; `names` None for every one."""
+        described: list[ConfigDescription] = []
+        for setting in _chosen(BROKER_SETTINGS, names):
+            synonyms = self._synonyms(setting.name)
+            value = self._config.rendered(setting.name)
+            if cluster_default:
+                synonyms = [known for known in synonyms if known.source is ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG]
+                if not synonyms:
+                    continue
+                value = synonyms[0].value
+            elif setting.internal and names is None:
+                continue
+            described.append(
+                ConfigDescription(
+                    setting,
+                    None if setting.sensitive else value,
+                    synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG,
+                    setting.change is Change.READ_ONLY,
+                    tuple(synonyms),
+                )
+            )
+        return described
+
+    def topic(self, overrides: Mapping[str, str], names: Iterable[str] | None) -> list[ConfigDescription]:
+        """A topic's settings, given its own; `names` None for every one."""
+        described: list[ConfigDescription] = []
+        for name, (setting, behind) in _chosen_topics(names):
+            if setting.internal and name not in overrides:
+                continue
+            value = render_value(self._config.topic_value(name, overrides))
+            synonyms = self._synonyms(behind[0].name) if behind else []
+            if name in overrides:
+                synonyms.insert(0, ConfigSynonym(name, value, ConfigSource.TOPIC_CONFIG))
+            source = synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG
+            described.append(ConfigDescription(setting, value, source, False, tuple(synonyms)))
+        return described
+
+    def _synonyms(self, name: str) -> list[ConfigSynonym]:
+        """What gives a broker's setting its value, layer by layer.
+
+        As in Kafka the list begins with `name` itself: what stands before it under another name is left out.
+        """
+        names = _SYNONYMS.get(name, (name,))
+        found = [
+            ConfigSynonym(synonym, layer[synonym], source)
+            for source, layer in self._layers
+            for synonym in names
+            if synonym in layer
+        ]
+        for synonym in names:
+            default = BROKER_SETTINGS[synonym].default if synonym in BROKER_SETTINGS else None
+            if default is not None:
+                found.append(ConfigSynonym(synonym, default, ConfigSource.DEFAULT_CONFIG))
+        start = next((at for at, synonym in enumerate(found) if synonym.name == name), len(found))
+        return found[start:]
+
+
+def _chosen(settings: Mapping[str, Setting], names: Iterable[str] | None) -> list[Setting]:
+    if names is None:
+        return [settings[name] for name in sorted(settings)]
+    return [settings[name] for name in sorted(set(names)) if name in settings]
+
+
+def _chosen_topics(names: Iterable[str] | None) -> list[tuple[str, TopicSetting]]:
+    wanted = TOPIC_SETTINGS if names is None else set(names)
+    return [(name, TOPIC_SETTINGS[name]) for name in sorted(wanted) if name in TOPIC_SETTINGS]

@@ -1,0 +1,64 @@
+"""CreateTopics (v2-v7): each topic on its own, all that pass in one commit.
+
+The answer is given when the topics are durable, whatever the timeout: that is one commit away.
+"""
+
+from collections import Counter
+
+from ottla.cluster.commands import CreateTopic
+from ottla.cluster.config_description import SettingsInForce
+from ottla.cluster.controller import NewTopic
+from ottla.errors import InvalidRequest, OttlaError
+from ottla.ids import TopicName
+from ottla.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from ottla.server.context import RequestContext
+
+
+async def handle(request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
+    """A topic that is named twice is refused, once."""
+    metadata = context.broker.metadata
+    often = Counter(topic.name for topic in request.topics)
+    wanted = [topic for topic in request.topics if often[topic.name] == 1]
+    created = await metadata.create_topics([_new_topic(topic) for topic in wanted], validate_only=request.validate_only)
+    in_force = SettingsInForce(metadata.image, metadata.config, metadata.static_config)
+    answers = dict(zip((topic.name for topic in wanted), created, strict=True))
+    return CreateTopicsResponse(
+        topics=[_result(name, answers.get(name, InvalidRequest("Duplicate topic name.")), in_force) for name in often]
+    )
+
+
+def _new_topic(topic: CreatableTopic) -> NewTopic:
+    return NewTopic(
+        TopicName(topic.name),
+        topic.num_partitions,
+        topic.replication_factor,
+        [(assignment.partition_index, assignment.broker_ids) for assignment in topic.assignments],
+        {config.name: config.value for config in topic.configs},
+    )
+
+
+def _result(name: str, answer: CreateTopic | OttlaError, in_force: SettingsInForce) -> CreatableTopicResult:
+    if isinstance(answer, OttlaError):
+        return CreatableTopicResult(name=name, error_code=answer.code, error_message=str(answer))
+    return CreatableTopicResult(
+        name=name,
+        topic_id=answer.topic.topic_id,
+        num_partitions=len(answer.topic.partitions),
+        replication_factor=answer.topic.replication_factor,
+        configs=[
+            CreatableTopicConfigs(
+                name=described.setting.name,
+                value=described.value,
+                read_only=described.read_only,
+                config_source=described.source,
+                is_sensitive=described.setting.sensitive,
+            )
+            for described in in_force.topic(answer.configs, None)
+        ],
+    )

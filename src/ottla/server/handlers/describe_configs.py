@@ -1,0 +1,106 @@
+"""DescribeConfigs (v1-v4): settings of topics, of this broker, of all brokers, and the levels of loggers.
+
+Only settings that Ottla acts on are described for a broker; a topic's are all described, because all are kept.
+"""
+
+from collections.abc import Iterable
+
+from ottla.cluster.config_description import ConfigDescription, ConfigSource, SettingsInForce
+from ottla.cluster.controller import check_topic_name
+from ottla.cluster.image import CLUSTER_DEFAULT, ResourceType
+from ottla.errors import InvalidRequest, OttlaError
+from ottla.errors import UnknownTopicOrPartition as UnknownTopic
+from ottla.ids import TopicName
+from ottla.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+from ottla.server import loggers
+from ottla.server.context import RequestContext, Services
+
+
+def handle(request: DescribeConfigsRequest, context: RequestContext) -> DescribeConfigsResponse:
+    """Each resource on its own; an empty list of keys asks for all, as null does."""
+    metadata = context.broker.metadata
+    in_force = SettingsInForce(metadata.image, metadata.config, metadata.static_config)
+    results: list[DescribeConfigsResult] = []
+    for resource in request.resources:
+        result = DescribeConfigsResult(
+            error_message="",
+            resource_type=resource.resource_type,
+            resource_name=resource.resource_name,
+            configs=[],
+        )
+        try:
+            result.configs = _describe(resource, request, in_force, context.broker)
+        except OttlaError as refused:
+            result.error_code, result.error_message = refused.code, str(refused)
+        results.append(result)
+    return DescribeConfigsResponse(results=results)
+
+
+def _describe(
+    resource: DescribeConfigsResource, request: DescribeConfigsRequest, in_force: SettingsInForce, broker: Services
+) -> list[DescribeConfigsResourceResult]:
+    names = resource.configuration_keys or None
+    match resource.resource_type:
+        case ResourceType.TOPIC:
+            check_topic_name(resource.resource_name)
+            topic = TopicName(resource.resource_name)
+            image = broker.metadata.image
+            if topic not in image.topics:
+                raise UnknownTopic("")
+            return [_entry(described, request) for described in in_force.topic(image.topic_config(topic), names)]
+        case ResourceType.BROKER:
+            for_all = resource.resource_name == CLUSTER_DEFAULT
+            if not for_all:
+                _check_node(resource.resource_name, broker)
+            return [_entry(described, request) for described in in_force.broker(names, cluster_default=for_all)]
+        case ResourceType.BROKER_LOGGER:
+            _check_node(resource.resource_name, broker)
+            return _loggers(names)
+        case _:
+            raise InvalidRequest(f"Unsupported resource type: {resource.resource_type}")
+
+
+def _check_node(name: str, broker: Services) -> None:
+    if name != str(broker.config.node_id):
+        raise InvalidRequest(f"Unexpected broker id, expected {broker.config.node_id}, but received {name!r}")
+
+
+def _entry(described: ConfigDescription, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
+    return DescribeConfigsResourceResult(
+        name=described.setting.name,
+        value=described.value,
+        read_only=described.read_only,
+        config_source=described.source,
+        is_sensitive=described.setting.sensitive,
+        synonyms=[
+            DescribeConfigsSynonym(name=synonym.name, value=synonym.value, source=synonym.source)
+            for synonym in described.synonyms
+        ]
+        if request.include_synonyms
+        else [],
+        config_type=described.setting.kind.value,
+        documentation=described.setting.doc if request.include_documentation else None,
+    )
+
+
+def _loggers(names: Iterable[str] | None) -> list[DescribeConfigsResourceResult]:
+    wanted = None if names is None else set(names)
+    return [
+        DescribeConfigsResourceResult(
+            name=name,
+            value=level,
+            read_only=False,
+            config_source=ConfigSource.DYNAMIC_BROKER_LOGGER_CONFIG,
+            is_sensitive=False,
+            synonyms=[],
+        )
+        for name, level in loggers.levels().items()
+        if wanted is None or name in wanted
+    ]

@@ -1,0 +1,64 @@
+"""DescribeLogDirs (v1-v4): what lies in each log directory, and the room on its volume (KIP-827)."""
+
+import os
+from pathlib import Path
+from typing import Final
+
+from ottla.errors import ErrorCode
+from ottla.protocol.messages.describe_log_dirs import (
+    DescribeLogDirsPartition,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
+from ottla.server.context import RequestContext
+
+UNKNOWN_SIZE: Final = -1
+
+
+async def handle(request: DescribeLogDirsRequest, context: RequestContext) -> DescribeLogDirsResponse:
+    """Null asks for all partitions. A directory whose volume cannot be asked is answered with KAFKA_STORAGE_ERROR."""
+    wanted = (
+        None
+        if request.topics is None
+        else {(topic.topic, number) for topic in request.topics for number in topic.partitions}
+    )
+    broker = context.broker
+    held: dict[Path, dict[str, list[DescribeLogDirsPartition]]] = {}
+    for partition in broker.replicas.partitions():
+        name, number = partition.topic_partition
+        if wanted is None or (name, number) in wanted:
+            topics = held.setdefault(Path(partition.log.directory).parent.absolute(), {})
+            topics.setdefault(name, []).append(
+                DescribeLogDirsPartition(
+                    partition_index=number,
+                    partition_size=partition.log.size_bytes,
+                    offset_lag=0,
+                    is_future_key=False,
+                )
+            )
+    directories = [path.absolute() for path in broker.config.log_dirs]
+    sizes = await broker.loop.run_in_executor(None, lambda: [_volume(path) for path in directories])
+    results: list[DescribeLogDirsResult] = []
+    for path, size in zip(directories, sizes, strict=True):
+        result = DescribeLogDirsResult(log_dir=str(path), topics=[])
+        if size is None:
+            result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+        else:
+            result.total_bytes, result.usable_bytes = size
+            result.topics = [
+                DescribeLogDirsTopic(name=name, partitions=partitions)
+                for name, partitions in held.get(path, {}).items()
+            ]
+        results.append(result)
+    return DescribeLogDirsResponse(results=results)
+
+
+def _volume(path: Path) -> tuple[int, int] | None:
+    """Size of the volume and what is free on it for us, in bytes; None when it cannot be told."""
+    try:
+        found = os.statvfs(path)
+    except OSError:
+        return None
+    return found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize

@@ -1,0 +1,41 @@
+"""ListConfigResources (v0-v1): what can have settings (KIP-1142).
+
+Version 0 asks for client metrics subscriptions alone; there are none, and no settings of groups either.
+"""
+
+from typing import Final
+
+from ottla.cluster.image import ResourceType
+from ottla.errors import ErrorCode
+from ottla.protocol.messages.list_config_resources import (
+    ConfigResource,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
+from ottla.server.context import RequestContext
+
+TYPES_SINCE: Final = 1
+KNOWN: Final = frozenset(ResourceType) - {ResourceType.UNKNOWN}
+
+
+def handle(request: ListConfigResourcesRequest, context: RequestContext) -> ListConfigResourcesResponse:
+    """No types ask for all; an unknown one is refused with UNSUPPORTED_VERSION, as in Kafka."""
+    if context.api_version < TYPES_SINCE:
+        return ListConfigResourcesResponse(config_resources=[])
+    wanted = set(request.resource_types) or set(KNOWN)
+    if wanted - KNOWN:
+        return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, config_resources=[])
+    image = context.broker.metadata.image
+    names: dict[ResourceType, list[str]] = {
+        ResourceType.BROKER_LOGGER: [str(broker_id) for broker_id in image.brokers],
+        ResourceType.BROKER: [str(broker_id) for broker_id in image.brokers],
+        ResourceType.TOPIC: list(image.topics),
+    }
+    return ListConfigResourcesResponse(
+        config_resources=[
+            ConfigResource(resource_name=name, resource_type=resource_type)
+            for resource_type, listed in names.items()
+            if resource_type in wanted
+            for name in listed
+        ]
+    )

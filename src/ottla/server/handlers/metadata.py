@@ -1,0 +1,183 @@
+"""Metadata (v0-v13): brokers, controller, topics and who leads each partition.
+
+A topic that is created automatically is there in the same answer; Kafka says UNKNOWN_TOPIC_OR_PARTITION first and has
+the client ask again.
+"""
+
+from collections.abc import Coroutine, Iterator, Mapping
+from typing import Any, Final
+from uuid import UUID
+
+from ottla.cluster.controller import CLUSTER_METADATA_TOPIC, check_topic_name
+from ottla.cluster.image import (
+    INTERNAL_TOPICS,
+    SHARE_GROUP_STATE_TOPIC,
+    TRANSACTION_STATE_TOPIC,
+    BrokerImage,
+    MetadataImage,
+    PartitionImage,
+    TopicImage,
+)
+from ottla.errors import ErrorCode, InvalidTopic, OttlaError
+from ottla.ids import TopicId, TopicName
+from ottla.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from ottla.protocol.primitives import NULL_UUID
+from ottla.server.context import RequestContext
+
+NULL_ASKS_FOR_ALL_SINCE: Final = 1
+LISTENER_ERRORS_SINCE: Final = 6
+IDS_IN_REQUESTS_SINCE: Final = 12
+
+# Sets of operations, a bit for each as KIP-430 numbers them. Without an authorizer everybody may do everything.
+ALL_TOPIC_OPERATIONS: Final = sum(1 << bit for bit in (3, 4, 5, 6, 7, 8, 10, 11))
+ALL_CLUSTER_OPERATIONS: Final = sum(1 << bit for bit in (5, 7, 8, 9, 10, 11, 12))
+
+NEVER_CREATED: Final = frozenset((TRANSACTION_STATE_TOPIC, SHARE_GROUP_STATE_TOPIC, CLUSTER_METADATA_TOPIC))
+"""Topics that only their coordinators create, with settings of their own, or that are no topics at all."""
+
+
+def handle(
+    request: MetadataRequest, context: RequestContext
+) -> MetadataResponse | Coroutine[Any, Any, MetadataResponse]:
+    """Answered at once, unless a topic has to be created first."""
+    metadata = context.broker.metadata
+    asked = request.topics
+    if asked is None or (not asked and context.api_version < NULL_ASKS_FOR_ALL_SINCE):
+        return _respond(request, context, [_found(topic, context) for topic in metadata.image.topics.values()])
+    if any(topic.name is None for topic in asked):
+        ids_allowed = context.api_version >= IDS_IN_REQUESTS_SINCE
+        if any(topic.name is None and (topic.topic_id == NULL_UUID or not ids_allowed) for topic in asked):
+            return _refuse(request)
+    missing = [
+        TopicName(topic.name)
+        for topic in asked
+        if topic.name is not None and topic.name not in metadata.image.topics and topic.name not in NEVER_CREATED
+    ]
+    if missing and request.allow_auto_topic_creation and metadata.config.auto_create_topics_enable:
+        return _create_and_respond(request, context, missing)
+    return _respond(request, context, _asked_for(request, context, {}))
+
+
+def _refuse(request: MetadataRequest) -> MetadataResponse:
+    """Topics asked for by neither name nor id, or by id before version 12."""
+    code = ErrorCode.INVALID_REQUEST
+    return MetadataResponse(
+        brokers=[],
+        topics=[_missing(topic.name or "", topic.topic_id, code) for topic in request.topics or ()],
+        error_code=code,
+    )
+
+
+async def _create_and_respond(
+    request: MetadataRequest, context: RequestContext, missing: list[TopicName]
+) -> MetadataResponse:
+    refused = await context.broker.metadata.ensure_topics(missing)
+    return _respond(request, context, _asked_for(request, context, refused))
+
+
+def _asked_for(
+    request: MetadataRequest, context: RequestContext, refused: Mapping[TopicName, OttlaError | None]
+) -> list[MetadataResponseTopic]:
+    image = context.broker.metadata.image
+    answers: list[MetadataResponseTopic] = []
+    for name, topic_id in dict.fromkeys((topic.name, topic.topic_id) for topic in request.topics or ()):
+        if name is None:
+            topic = image.topics_by_id.get(TopicId(topic_id))
+            answers.append(
+                _missing(None, topic_id, ErrorCode.UNKNOWN_TOPIC_ID) if topic is None else _found(topic, context)
+            )
+            continue
+        topic = image.topics.get(TopicName(name))
+        if topic is not None:
+            answers.append(_found(topic, context))
+            continue
+        problem = refused.get(TopicName(name))
+        answers.append(_missing(name, NULL_UUID, _why_missing(name) if problem is None else problem.code))
+    return answers
+
+
+def _why_missing(name: str) -> ErrorCode:
+    try:
+        check_topic_name(name)
+    except InvalidTopic as invalid:
+        return invalid.code
+    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def _respond(
+    request: MetadataRequest, context: RequestContext, topics: list[MetadataResponseTopic]
+) -> MetadataResponse:
+    image = context.broker.metadata.image
+    response = MetadataResponse(
+        brokers=[
+            MetadataResponseBroker(node_id=broker.broker_id, host=host, port=port, rack=broker.rack)
+            for broker, host, port in brokers_at(image, context)
+        ],
+        cluster_id=image.cluster_id,
+        controller_id=image.controller_id,
+        topics=topics,
+    )
+    if request.include_cluster_authorized_operations:
+        response.cluster_authorized_operations = ALL_CLUSTER_OPERATIONS
+    if request.include_topic_authorized_operations:
+        for topic in topics:
+            if topic.error_code == ErrorCode.NONE:
+                topic.topic_authorized_operations = ALL_TOPIC_OPERATIONS
+    return response
+
+
+def brokers_at(image: MetadataImage, context: RequestContext) -> Iterator[tuple[BrokerImage, str, int]]:
+    """The living brokers that have the listener this client uses, each with the host and port to dial.
+
+    A broker that listens on every interface and advertises nothing is found where the client has just found it.
+    """
+    for broker in image.brokers.values():
+        endpoint = broker.endpoints.get(context.listener)
+        if endpoint is not None:
+            host, port = endpoint
+            yield broker, host or context.local_host, port
+
+
+def partition_error(image: MetadataImage, partition: PartitionImage, context: RequestContext) -> ErrorCode:
+    """Why a client cannot reach a partition's leader; NONE when it can."""
+    leader = image.brokers.get(partition.leader)
+    if leader is None:
+        return ErrorCode.LEADER_NOT_AVAILABLE
+    if context.listener not in leader.endpoints:
+        return ErrorCode.LISTENER_NOT_FOUND
+    return ErrorCode.NONE
+
+
+def _found(topic: TopicImage, context: RequestContext) -> MetadataResponseTopic:
+    image = context.broker.metadata.image
+    partitions: list[MetadataResponsePartition] = []
+    for partition in topic.partitions:
+        error = partition_error(image, partition, context)
+        if error is ErrorCode.LISTENER_NOT_FOUND and context.api_version < LISTENER_ERRORS_SINCE:
+            error = ErrorCode.LEADER_NOT_AVAILABLE
+        partitions.append(
+            MetadataResponsePartition(
+                error_code=error,
+                partition_index=partition.partition,
+                leader_id=partition.leader,
+                leader_epoch=partition.leader_epoch,
+                replica_nodes=list(partition.replicas),
+                isr_nodes=list(partition.isr),
+                offline_replicas=list(image.offline_replicas(partition)),
+            )
+        )
+    return MetadataResponseTopic(
+        name=topic.name, topic_id=topic.topic_id, is_internal=topic.internal, partitions=partitions
+    )
+
+
+def _missing(name: str | None, topic_id: UUID, error: ErrorCode) -> MetadataResponseTopic:
+    return MetadataResponseTopic(
+        error_code=error, name=name, topic_id=topic_id, is_internal=name in INTERNAL_TOPICS, partitions=[]
+    )
