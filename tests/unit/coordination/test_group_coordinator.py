@@ -1,0 +1,184 @@
+"""The coordinator's edge: which partition speaks for a group, and what is said when none can."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from uuid import UUID
+
+import pytest
+
+from ottla.clock import SystemClock
+from ottla.cluster.image import PartitionImage, TopicImage, empty_image
+from ottla.coordination.group_coordinator import GroupCoordinator, java_string_hash
+from ottla.errors import ApiError, CoordinatorLoadInProgress, ErrorCode, NotCoordinator
+from ottla.groups.config import GroupConfig
+from ottla.groups.events import (
+    Assignor,
+    CommitOffsets,
+    DeleteOffsets,
+    FetchOffsets,
+    Heartbeat,
+    Join,
+    Leave,
+    LeavingMember,
+    OffsetToCommit,
+    Sync,
+)
+from ottla.groups.states import GroupState
+from ottla.ids import BrokerId, GroupId, LeaderEpoch, MemberId, PartitionId, TopicId, TopicName
+from ottla.records.batch import Buffer
+
+NOBODY = MemberId("")
+
+
+class MemoryLog:
+    """All partitions in memory, offsets counted."""
+
+    def __init__(self) -> None:
+        self.batches: dict[PartitionId, list[bytes]] = {}
+
+    async def append_committed(self, partition: PartitionId, batch: bytearray) -> object:
+        self.batches.setdefault(partition, []).append(bytes(batch))
+        return None
+
+    async def read_all(self, partition: PartitionId) -> AsyncIterator[Buffer]:
+        for batch in list(self.batches.get(partition, ())):
+            yield batch
+
+
+async def no_topic() -> None:
+    raise AssertionError("nobody asked for the topic")
+
+
+def run(test: Callable[[GroupCoordinator], Awaitable[None]], *, load: bool = True) -> None:
+    async def main() -> None:
+        config = GroupConfig(group_initial_rebalance_delay_ms=0)
+        coordinator = GroupCoordinator(MemoryLog(), no_topic, SystemClock(), config=config, new_uuid=lambda: "1")
+        try:
+            for partition in range(50):
+                coordinator.on_leadership(PartitionId(partition), LeaderEpoch(0))
+            if load:
+                while not all(coordinator.is_active(PartitionId(partition)) for partition in range(50)):
+                    await asyncio.sleep(0)
+            await test(coordinator)
+        finally:
+            await coordinator.stop()
+
+    asyncio.run(main())
+
+
+def commit(group: str, topic: str = "t", topic_id: int = 0) -> CommitOffsets:
+    wish = OffsetToCommit(TopicName(topic), PartitionId(0), 7, topic_id=TopicId(UUID(int=topic_id)))
+    return CommitOffsets(None, GroupId(group), NOBODY, None, -1, (wish,))
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [("", 0), ("a", 97), ("hello", 99_162_322), ("polygenelubricants", 1 << 31)],
+)
+def test_strings_hash_as_in_java(text: str, number: int) -> None:
+    assert java_string_hash(text) == number
+
+
+def test_characters_outside_the_basic_plane_count_as_two() -> None:
+    assert java_string_hash("😀") == (31 * 0xD83D + 0xDE00) % 2**32
+
+
+def test_the_sign_of_the_hash_is_dropped() -> None:
+    coordinator = GroupCoordinator(MemoryLog(), no_topic, SystemClock())
+    assert coordinator.partition_for("polygenelubricants") == 0
+    assert coordinator.partition_for("hello") == 22
+
+
+def test_a_member_lives_its_life() -> None:
+    async def test(groups: GroupCoordinator) -> None:
+        group = GroupId("g")
+        protocols = (Assignor("range", b""),)
+        first = await groups.join(Join(None, group, NOBODY, None, "c", "h", "consumer", protocols, 10_000, 10_000))
+        assert first.error is ErrorCode.MEMBER_ID_REQUIRED
+        me = first.member_id
+        joined = await groups.join(Join(None, group, me, None, "c", "h", "consumer", protocols, 10_000, 10_000))
+        assert (joined.error, joined.leader) == (ErrorCode.NONE, me)
+        synced = await groups.sync(Sync(None, group, me, None, 1, assignments={me: b"all"}))
+        assert synced.assignment == b"all"
+        assert await groups.heartbeat(Heartbeat(None, group, me, None, 1)) is ErrorCode.NONE
+        assert (await groups.describe_group(group)).members[0].assignment == b"all"
+        assert await groups.delete_group(group) is ErrorCode.NON_EMPTY_GROUP
+        left = await groups.leave(Leave(None, group, (LeavingMember(me),)))
+        assert left.errors == (ErrorCode.NONE,)
+        assert await groups.delete_group(group) is ErrorCode.NONE
+        assert (await groups.describe_group(group)).state is GroupState.DEAD
+
+    run(test)
+
+
+def test_groups_of_all_partitions_are_listed() -> None:
+    async def test(groups: GroupCoordinator) -> None:
+        names = {f"group-{n}" for n in range(100)}
+        for name in names:
+            await groups.commit_offsets(commit(name))
+        assert {listing.group_id for listing in await groups.list_groups()} == names
+        assert len(await groups.list_groups(["EMPTY"])) == 100
+        assert await groups.list_groups(["Stable"]) == []
+
+    run(test)
+
+
+def test_an_empty_group_id_is_for_offsets_only() -> None:
+    async def test(groups: GroupCoordinator) -> None:
+        empty = GroupId("")
+        joined = await groups.join(Join(None, empty, NOBODY, None, "c", "h", "consumer", (), 10_000, 10_000))
+        synced = await groups.sync(Sync(None, empty, NOBODY, None, 1))
+        deleted = await groups.delete_offsets(DeleteOffsets(None, empty, ()))
+        beat = await groups.heartbeat(Heartbeat(None, empty, NOBODY, None, 1))
+        assert {joined.error, synced.error, deleted.error, beat} == {ErrorCode.INVALID_GROUP_ID}
+        with pytest.raises(ApiError):
+            await groups.leave(Leave(None, empty, ()))
+        assert (await groups.commit_offsets(commit(""))).errors == (ErrorCode.NONE,)
+
+    run(test)
+
+
+def test_while_loading_members_are_told_to_carry_on() -> None:
+    async def test(groups: GroupCoordinator) -> None:
+        assert await groups.heartbeat(Heartbeat(None, GroupId("g"), MemberId("m"), None, 1)) is ErrorCode.NONE
+        with pytest.raises(CoordinatorLoadInProgress):
+            await groups.commit_offsets(commit("g"))
+        with pytest.raises(CoordinatorLoadInProgress):
+            await groups.list_groups()
+
+    run(test, load=False)
+
+
+def test_groups_of_another_broker_are_not_answered_for() -> None:
+    async def test(groups: GroupCoordinator) -> None:
+        groups.on_resign(groups.partition_for("g"))
+        heartbeat = Heartbeat(None, GroupId("g"), MemberId("m"), None, 1)
+        assert await groups.heartbeat(heartbeat) is ErrorCode.NOT_COORDINATOR
+        with pytest.raises(NotCoordinator):
+            await groups.commit_offsets(commit("g"))
+
+    run(test)
+
+
+def test_offsets_go_when_their_topic_is_deleted() -> None:
+    async def test(groups: GroupCoordinator) -> None:
+        partition = PartitionImage(PartitionId(0), BrokerId(1), LeaderEpoch(0), (BrokerId(1),), (BrokerId(1),), 0)
+        topics = {
+            TopicName(name): TopicImage(TopicName(name), TopicId(UUID(int=number)), (partition,))
+            for number, name in enumerate(("gone", "kept"), 1)
+        }
+        by_id = {topic.topic_id: topic for topic in topics.values()}
+        before = empty_image("c")._replace(topics=topics, topics_by_id=by_id)
+        kept = topics[TopicName("kept")]
+        after = before._replace(topics={kept.name: kept}, topics_by_id={kept.topic_id: kept})
+        await groups.commit_offsets(commit("g", "gone"))
+        await groups.commit_offsets(commit("g", "kept"))
+        groups.on_metadata(before, after)
+        for _ in range(500):
+            fetched = await groups.fetch_offsets(FetchOffsets(None, GroupId("g"), None))
+            if [topic.topic for topic in fetched.topics] == ["kept"]:
+                return
+            await asyncio.sleep(0)
+        raise AssertionError(f"still there: {fetched}")
+
+    run(test)

@@ -1,0 +1,413 @@
+"""The runtime with a machine that counts, on a log in memory whose writes end when the test says so."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from ottla.coordination.machine import Append, Effect, Reply, SetTimer, TimerFired
+from ottla.coordination.runtime import MAX_BATCH_BYTES, CoordinatorRuntime, told_to_clients
+from ottla.errors import (
+    ApiError,
+    CoordinatorLoadInProgress,
+    CorruptMessage,
+    ErrorCode,
+    KafkaStorageError,
+    MessageTooLarge,
+    NotCoordinator,
+    NotLeader,
+)
+from ottla.ids import LeaderEpoch, PartitionId
+from ottla.records.batch import Buffer, iter_batches
+from ottla.records.control import ControlType, EndTransaction, encode_end_transaction
+from ottla.records.record import Record, decode_records, encode_batch
+
+P, EPOCH = PartitionId(7), LeaderEpoch(0)
+
+
+class Adder:
+    """Events are numbers to add ("add", token, n), ("get", token), ("park", token), ("bug", token)."""
+
+    def __init__(self) -> None:
+        self.total = 0
+        self.positions: list[int] = []
+        self.pending: dict[int, int] = {}
+        self.parked: list[Any] = []
+
+    def handle(self, event: Any, now_ms: int) -> list[Effect]:
+        if isinstance(event, TimerFired):
+            return [Reply(token, event.key) for token in self.parked]
+        kind, token, *rest = event
+        if kind == "add":
+            return [Append(tuple(rest)), Reply(token, self.total + sum(rest))]
+        if kind == "get":
+            return [Reply(token, self.total)]
+        if kind == "park":
+            self.parked.append(token)
+            return [SetTimer(("wake", "up"), rest[0])] if rest else []
+        raise ValueError("a defect")
+
+    def replay(self, record: int, position: int, producer_id: int) -> None:
+        self.positions.append(position)
+        if producer_id >= 0:
+            self.pending[producer_id] = self.pending.get(producer_id, 0) + record
+        else:
+            self.total += record
+
+    def end_transaction(self, producer_id: int, *, committed: bool) -> None:
+        self.total += self.pending.pop(producer_id, 0) if committed else 0
+
+    def loaded(self, now_ms: int) -> list[Effect]:
+        return []
+
+
+class Numbers:
+    """Records of one number each; key "x" is of a kind nobody knows."""
+
+    def encode(self, record: int) -> tuple[bytes, bytes | None]:
+        return b"n", str(record).encode()
+
+    def decode(self, key: bytes, value: bytes | None) -> int | None:
+        return int(value or b"0") if key == b"n" else None
+
+
+class MemoryLog:
+    def __init__(self) -> None:
+        self.batches: list[bytes] = []
+        self.writes: list[tuple[bytes, asyncio.Future[None]]] = []
+        self.held = False
+        self.unreadable: Exception | None = None
+
+    @property
+    def numbers(self) -> list[list[int]]:
+        return [[int(record.value or b"") for record in decode_records(batch)] for batch in self.batches]
+
+    async def append_committed(self, partition: PartitionId, batch: bytearray) -> object:
+        assert partition == P
+        if self.held:
+            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self.writes.append((bytes(batch), future))
+            await future
+        self.store(bytes(batch))
+        return None
+
+    def store(self, batch: bytes) -> None:
+        end = sum(header.record_count for stored in self.batches for header in iter_batches(stored))
+        self.batches.append(end.to_bytes(8, "big") + batch[8:])
+
+    async def read_all(self, partition: PartitionId) -> AsyncIterator[Buffer]:
+        for batch in list(self.batches):
+            if self.unreadable is not None:
+                raise self.unreadable
+            yield batch
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.at = 100.0
+
+    def monotonic(self) -> float:
+        return self.at
+
+    def now_ms(self) -> int:
+        return int(self.at * 1_000)
+
+
+class Bench:
+    def __init__(self, **settings: Any) -> None:
+        self.log = MemoryLog()
+        self.clock = Clock()
+        self.machines: list[Adder] = []
+        self.runtime: CoordinatorRuntime[Any, int] = CoordinatorRuntime(
+            "test", self.log, Numbers(), self.new_machine, self.clock, **settings
+        )
+
+    def new_machine(self) -> Adder:
+        self.machines.append(Adder())
+        return self.machines[-1]
+
+    async def lead(self) -> None:
+        self.runtime.on_leadership(P, EPOCH)
+        await settle()
+        assert self.runtime.is_active(P)
+
+    def ask(self, kind: str, *rest: Any) -> "asyncio.Future[Any]":
+        return self.runtime.ask(P, lambda token: (kind, token, *rest))
+
+
+async def settle() -> None:
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+def run(test: Callable[[Bench], Coroutine[Any, Any, None]], **settings: Any) -> None:
+    async def main() -> None:
+        bench = Bench(**settings)
+        try:
+            await test(bench)
+        finally:
+            await bench.runtime.stop()
+
+    asyncio.run(main())
+
+
+def code_of(future: "asyncio.Future[Any]") -> ErrorCode:
+    error = future.exception()
+    assert isinstance(error, ApiError)
+    return error.code
+
+
+def test_a_reply_comes_after_the_commit_of_what_was_appended_before_it() -> None:
+    async def test(bench: Bench) -> None:
+        await bench.lead()
+        bench.log.held = True
+        added, read = bench.ask("add", 5), bench.ask("get")
+        await settle()
+        assert not added.done()
+        assert not read.done()  # it has seen the 5
+        bench.log.writes[0][1].set_result(None)
+        assert (await added, await read) == (5, 5)
+
+    run(test)
+
+
+def test_what_comes_during_a_write_shares_the_next_one() -> None:
+    async def test(bench: Bench) -> None:
+        await bench.lead()
+        bench.log.held = True
+        first = bench.ask("add", 1)
+        await settle()
+        later = [bench.ask("add", n, n) for n in (2, 3)]
+        await settle()
+        assert len(bench.log.writes) == 1
+        bench.log.held = False
+        bench.log.writes[0][1].set_result(None)
+        await asyncio.gather(first, *later)
+        assert bench.log.numbers == [[1], [2, 2, 3, 3]]
+
+    run(test)
+
+
+def test_requests_of_one_moment_share_a_write() -> None:
+    async def test(bench: Bench) -> None:
+        await bench.lead()
+        await asyncio.gather(*(bench.ask("add", n) for n in range(50)))
+        assert bench.log.numbers == [list(range(50))]
+
+    run(test)
+
+
+def test_batches_stay_below_their_limit() -> None:
+    async def test(bench: Bench) -> None:
+        await bench.lead()
+        big = 10**4_000
+        await asyncio.gather(*(bench.ask("add", big) for _ in range(500)))
+        assert len(bench.log.batches) == 3
+        assert all(len(batch) < MAX_BATCH_BYTES + 100 for batch in bench.log.batches)
+
+    run(test)
+
+
+def test_a_successor_reads_the_log() -> None:
+    async def test(bench: Bench) -> None:
+        await bench.lead()
+        for n in range(5):
+            await bench.ask("add", n)
+        bench.runtime.on_resign(P)
+        with pytest.raises(NotCoordinator):
+            bench.ask("get")
+        bench.runtime.on_leadership(P, LeaderEpoch(1))
+        with pytest.raises(CoordinatorLoadInProgress):
+            bench.ask("get")
+        await settle()
+        await settle()
+        assert await bench.ask("get") == 10
+        await bench.ask("add", 1)
+        assert bench.machines[-1].positions == [0, 1, 2, 3, 4, 5]
+
+    run(test)
+
+
+def test_transactions_and_unknown_records_are_read() -> None:
+    async def test(bench: Bench) -> None:
+        def commit(value: bytes, producer_id: int) -> bytes:
+            record = Record(0, 0, b"n", value)
+            return bytes(encode_batch([record], producer_id=producer_id, producer_epoch=0, transactional=True))
+
+        def end(producer_id: int, kind: ControlType) -> bytes:
+            marker = EndTransaction(kind, 0, 0)
+            return bytes(encode_end_transaction(marker, producer_id=producer_id, producer_epoch=0))
+
+        bench.log.store(commit(b"1", 8))
+        bench.log.store(commit(b"10", 9))
+        bench.log.store(end(8, ControlType.COMMIT))
+        bench.log.store(end(9, ControlType.ABORT))
+        bench.log.store(bytes(encode_batch([Record(0, 0, b"x", b"?"), Record(1, 0, b"n", b"100")])))
+        await bench.lead()
+        assert await bench.ask("get") == 101
+
+    run(test)
+
+
+def test_a_newer_epoch_of_the_same_leader_changes_nothing() -> None:
+    async def test(bench: Bench) -> None:
+        await bench.lead()
+        parked = bench.ask("park")
+        bench.runtime.on_leadership(P, LeaderEpoch(3))
+        await settle()
+        assert not parked.done()
+        assert len(bench.machines) == 1
+
+    run(test)
+
+
+def test_after_a_failed_write_the_log_is_read_anew() -> None:
+    async def test(bench: Bench) -> None:
+        await bench.lead()
+        await bench.ask("add", 1)
+        bench.log.held = True
+        parked, added = bench.ask("park"), bench.ask("add", 5)
+        await settle()
+        queued = bench.ask("add", 6)
+        bench.log.held = False
+        bench.log.writes[0][1].set_exception(KafkaStorageError("disk full"))
+        await settle()
+        assert code_of(added) is ErrorCode.NOT_COORDINATOR
+        assert code_of(parked) is code_of(queued) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        await settle()
+        assert await bench.ask("get") == 1
+
+    run(test)
+
+
+def test_a_leader_that_learns_from_its_log_that_it_leads_no_more_resigns() -> None:
+    async def test(bench: Bench) -> None:
+        await bench.lead()
+        bench.log.held = True
+        parked, added = bench.ask("park"), bench.ask("add", 5)
+        await settle()
+        bench.log.writes[0][1].set_exception(NotLeader("moved"))
+        await settle()
+        assert code_of(parked) is code_of(added) is ErrorCode.NOT_COORDINATOR
+        with pytest.raises(NotCoordinator):
+            bench.ask("get")
+
+    run(test)
+
+
+def test_a_write_under_way_at_resignation_is_not_missed_by_the_next_term() -> None:
+    async def test(bench: Bench) -> None:
+        await bench.lead()
+        bench.log.held = True
+        added = bench.ask("add", 5)
+        await settle()
+        bench.runtime.on_resign(P)
+        assert code_of(added) is ErrorCode.NOT_COORDINATOR
+        bench.runtime.on_leadership(P, LeaderEpoch(2))
+        await settle()
+        assert not bench.runtime.is_active(P)
+        bench.log.held = False
+        bench.log.writes[0][1].set_result(None)
+        await settle()
+        assert await bench.ask("get") == 5
+
+    run(test)
+
+
+def test_nobody_waits_longer_than_the_commit_timeout() -> None:
+    async def test(bench: Bench) -> None:
+        await bench.lead()
+        bench.log.held = True
+        added = bench.ask("add", 5)
+        with pytest.raises(ApiError) as caught:
+            await added
+        assert caught.value.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        late = bench.ask("get")
+        assert code_of(late) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        bench.log.held = False
+        bench.log.writes[0][1].set_result(None)
+        await settle()
+        assert await bench.ask("get") == 5  # it was committed after all
+
+    run(test, commit_timeout_ms=20)
+
+
+def test_a_defect_costs_one_machine() -> None:
+    async def test(bench: Bench) -> None:
+        await bench.lead()
+        await bench.ask("add", 3)
+        failed = bench.ask("bug")
+        assert code_of(failed) is ErrorCode.UNKNOWN_SERVER_ERROR
+        await settle()
+        assert await bench.ask("get") == 3
+
+    run(test)
+
+
+def test_timers_come_back_as_events() -> None:
+    async def test(bench: Bench) -> None:
+        await bench.lead()
+        parked = bench.ask("park", 30_000)
+        bench.clock.at += 29.9
+        bench.runtime.fire_timers(P)
+        assert not parked.done()
+        bench.clock.at += 0.2
+        bench.runtime.fire_timers(P)
+        assert await parked == ("wake", "up")
+
+    run(test)
+
+
+def test_timers_fire_by_themselves() -> None:
+    async def test(bench: Bench) -> None:
+        await bench.lead()
+        parked = bench.ask("park", 1)
+        bench.clock.at += 1
+        assert await asyncio.wait_for(parked, 5) == ("wake", "up")
+
+    run(test)
+
+
+def test_stopping_lets_writes_arrive_and_sends_the_rest_away() -> None:
+    async def main() -> None:
+        bench = Bench()
+        await bench.lead()
+        parked, added = bench.ask("park"), bench.ask("add", 5)
+        await bench.runtime.stop()
+        assert await added == 5
+        assert code_of(parked) is ErrorCode.NOT_COORDINATOR
+
+    asyncio.run(main())
+
+
+def test_a_log_that_cannot_be_read_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(bench: Bench) -> None:
+        bench.log.store(bytes(encode_batch([Record(0, 0, b"n", b"4")])))
+        bench.log.unreadable = CorruptMessage("a flipped bit")
+        bench.runtime.on_leadership(P, EPOCH)
+        await settle()
+        with pytest.raises(CoordinatorLoadInProgress):
+            bench.ask("get")
+        bench.log.unreadable = None
+        while not bench.runtime.is_active(P):
+            await asyncio.sleep(0.001)
+        assert await bench.ask("get") == 4
+
+    monkeypatch.setattr("ottla.coordination.runtime.LOAD_RETRY_S", 0.001)
+    run(test)
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (NotLeader(), ErrorCode.NOT_COORDINATOR),
+        (KafkaStorageError(), ErrorCode.NOT_COORDINATOR),
+        (MessageTooLarge(), ErrorCode.UNKNOWN_SERVER_ERROR),
+        (ApiError(ErrorCode.NOT_ENOUGH_REPLICAS), ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (ApiError(ErrorCode.REQUEST_TIMED_OUT), ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (OSError(), ErrorCode.UNKNOWN_SERVER_ERROR),
+    ],
+)
+def test_clients_hear_of_the_coordinator_not_of_its_log(error: Exception, code: ErrorCode) -> None:
+    assert told_to_clients(error) is code
