@@ -26,6 +26,7 @@ MAX_TIMESTAMP: Final = -3
 EARLIEST_LOCAL: Final = -4
 LATEST_TIERED: Final = -5
 READ_COMMITTED: Final = 1
+LEADER_EPOCHS_SINCE: Final = 4
 
 Found = tuple[int, int, int]
 """Timestamp, offset and leader epoch, each -1 where there is none."""
@@ -48,7 +49,9 @@ def handle(request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsR
                     partition = context.broker.replicas.for_fetch(
                         topic.name, wanted.partition_index, wanted.current_leader_epoch
                     )
-                    answer.timestamp, answer.offset, answer.leader_epoch = _find(request, wanted, partition)
+                    answer.timestamp, answer.offset, leader_epoch = _find(request, wanted, partition)
+                    if context.api_version >= LEADER_EPOCHS_SINCE:
+                        answer.leader_epoch = leader_epoch
             except OttlaError as error:
                 answer.error_code = error.code
             answers.append(answer)
