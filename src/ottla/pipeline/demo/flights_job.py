@@ -47,7 +47,7 @@ class Job:
     bootstrap: str
     topics: Topics
     directory: Path
-    max_offsets_per_trigger: int = 60_000
+    max_offsets_per_trigger: int = 40_000
 
 
 def start(spark: SparkSession, job: Job) -> list[StreamingQuery]:

@@ -1,6 +1,7 @@
 """The demo's topics: made, filled with the data set, and read back by a plain client."""
 
 import json
+import logging
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import astuple, dataclass
@@ -11,6 +12,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from ottla.pipeline.demo.dataset import Record
 from ottla.pipeline.demo.flights_job import Topics
+
+log = logging.getLogger(__name__)
 
 FLIGHTS_PARTITIONS: Final = 4
 DELAYS_PARTITIONS: Final = 2
@@ -48,7 +51,7 @@ def recreate(bootstrap: str, topics: Topics, *, only: Iterable[str] | None = Non
     }
     if only is not None:
         wanted = {name: wanted[name] for name in only}
-    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin = AdminClient(_client(bootstrap))
     try:
         present = admin.list_topics(timeout=_TIMEOUT_S).topics.keys() & wanted.keys()
         if present:
@@ -82,7 +85,7 @@ def produce(
     """
     producer = Producer(
         {
-            "bootstrap.servers": bootstrap,
+            **_client(bootstrap),
             "partitioner": "murmur2_random",
             "enable.idempotence": True,  # and with it acks=all
             "linger.ms": 20,
@@ -171,10 +174,14 @@ def _bounds(consumer: Consumer, topic: str) -> dict[int, tuple[int, int]]:
 def _reader(bootstrap: str) -> Consumer:
     return Consumer(
         {
-            "bootstrap.servers": bootstrap,
+            **_client(bootstrap),
             "group.id": "ottla-demo",
             "enable.auto.commit": False,
             "enable.partition.eof": True,
             "fetch.queue.backoff.ms": 5,
         }
     )
+
+
+def _client(bootstrap: str) -> dict[str, Any]:
+    return {"bootstrap.servers": bootstrap, "logger": log}

@@ -1,0 +1,89 @@
+"""The demo as a person runs it: another process, looked at from outside."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from ottla.pipeline.demo import main
+from tests.support.eventually import eventually
+
+DEMO = (sys.executable, "-m", "ottla.pipeline.demo")
+
+
+def demo(*arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [*DEMO, *arguments], capture_output=True, text=True, check=False, env=os.environ | environment, timeout=150
+    )
+
+
+def test_a_run_is_stopped_and_the_next_is_clean_and_can_be_replayed(tmp_path: Path) -> None:
+    data = tmp_path / "demo"
+    _start_and_stop(data)
+
+    whole = demo("--data", str(data), "--share", "0.02")
+    assert whole.returncode == 0, whole.stdout + whole.stderr
+    assert whole.stderr == ""
+    assert "6,736 of 6,736" in whole.stdout
+    assert "Every figure equals the one computed from the files." in whole.stdout
+    assert f"ottla demo --data {data} --replay --dest ORD" in whole.stdout
+
+    again = demo("--data", str(data), "--replay", "--carrier", "UA", "--month", "1")
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert "The log holds 6,736 flights from an earlier run." in again.stdout
+    assert "Delays by airline, carrier UA, month 1" in again.stdout
+
+
+def _start_and_stop(data: Path) -> None:
+    """Ctrl-C, twice, in the middle of the job: nothing is left running."""
+    process = subprocess.Popen(
+        [*DEMO, "--data", str(data), "--share", "0.2"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    begun = data / "job" / "checkpoints" / "delays" / "offsets" / "0"
+    eventually(lambda: begun.exists() or process.poll() is not None, timeout_s=90)
+    assert process.poll() is None, process.communicate()
+    started = psutil.Process(process.pid).children(recursive=True)
+    assert len(started) > 2  # the broker, the JVM, its Python workers
+
+    process.send_signal(signal.SIGINT)
+    process.send_signal(signal.SIGINT)
+    _, complaint = process.communicate(timeout=60)
+
+    assert process.returncode == 130
+    assert complaint == "\nStopped.\n"
+    assert psutil.wait_procs(started, timeout=10)[1] == []
+
+
+def test_a_directory_with_other_things_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    precious = tmp_path / "thesis.tex"
+    precious.write_text("everything")
+    assert demo("--data", str(tmp_path)).returncode == 1
+    assert precious.read_text() == "everything"
+    assert list(tmp_path.iterdir()) == [precious]
+
+
+def test_a_replay_needs_a_log(tmp_path: Path) -> None:
+    done = demo("--data", str(tmp_path / "none"), "--replay")
+    assert done.returncode == 1
+    assert done.stderr.endswith("to replay: run the demo once without --replay\n")
+
+
+def test_java_is_asked_for_in_one_sentence(tmp_path: Path) -> None:
+    began = time.monotonic()
+    done = demo("--data", str(tmp_path), JAVA_HOME=str(tmp_path / "no-java"))
+    assert done.returncode == 1
+    assert done.stderr.startswith("Spark runs on Java 17 or newer; JAVA_HOME is ")
+    assert done.stderr.count("\n") == 1
+    assert time.monotonic() - began < 15
+
+
+def test_wrong_usage_has_its_own_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(["--share", "2"])
+    assert left.value.code == 2
+    assert "must be above 0 and at most 1" in capsys.readouterr().err
