@@ -18,7 +18,6 @@ from typing import Final, Self
 from uuid import uuid4
 
 from ottla.clock import Clock, SystemClock
-from ottla.cluster.adoption import find_adoptable
 from ottla.cluster.metadata_service import MetadataService
 from ottla.cluster.store.embedded import FILE_NAME, EmbeddedStore
 from ottla.cluster.store.layout import uuid_to_text
@@ -95,7 +94,6 @@ class Broker:
 
         directories = LogDirectories(config.log_dirs, fs=RealFileSystem(), clock=clock)
         metadata_file = Path(config.metadata_log_dir or config.log_dirs[0]) / FILE_NAME
-        adopted = None if metadata_file.exists() else find_adoptable(config.log_dirs)
         cluster_id = directories.find_cluster_id() or uuid_to_text(uuid4())
         directories.acquire(cluster_id=cluster_id, node_id=config.node_id)
         stack.callback(directories.close)
@@ -105,7 +103,7 @@ class Broker:
         await metadata.start(
             self._endpoints,
             cluster_id=cluster_id,
-            adopted=adopted,
+            adopt_from=config.log_dirs,
             new_leader_epochs=not all(directory.was_clean for directory in directories.directories),
         )
         stack.push_async_callback(metadata.close)

@@ -6,19 +6,31 @@
 <log dir>/__cluster_metadata-0/*.log, *.checkpoint all the rest: settings, epochs, producer ids (KRaft)
 """
 
+import logging
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from uuid import UUID, uuid4
 
 from ottla.cluster.commands import Command, CreateTopic, SetConfigs
 from ottla.cluster.controller import CLUSTER_METADATA_TOPIC, check_topic_name
 from ottla.cluster.image import PartitionImage, ResourceType, TopicImage
 from ottla.cluster.store.layout import uuid_from_text
-from ottla.errors import InvalidTopic, OttlaError
+from ottla.config.broker_settings import BROKER_SETTINGS
+from ottla.config.setting import Change
+from ottla.config.topic_settings import TOPIC_SETTINGS
+from ottla.errors import InvalidConfig, InvalidTopic, OttlaError
 from ottla.ids import BrokerId, LeaderEpoch, PartitionId, TopicId, TopicName
 
+if TYPE_CHECKING:
+    from ottla.cluster.quorum_log import QuorumState
+
+log = logging.getLogger(__name__)
+
+QUORUM_DIRECTORY: Final = f"{CLUSTER_METADATA_TOPIC}-0"
+_SNAPSHOT_NAME: Final = re.compile(r"\d{20}-\d{10}\.checkpoint")
 _NOT_PARTITIONS: Final = ("-delete", "-stray", "-future")
 FIRST_FREE_PRODUCER_ID: Final = 1 << 40
 """Where producer ids go on when it cannot be known which were given out: far above any that were."""
@@ -71,11 +83,32 @@ class AdoptedMetadata:
         return made
 
 
-def find_adoptable(log_dirs: Iterable[Path]) -> AdoptedMetadata | None:
+def find_adoptable(log_dirs: Iterable[Path], node_id: BrokerId) -> AdoptedMetadata | None:
     """What there is to take over in the log directories; None if they hold no partition.
+
+    If the log of Kafka's quorum is there, it says what the topics and settings are, and directories of topics it does
+    not know are left aside. If it is not, every topic found is taken over, with default settings.
 
     Raises `AdoptionProblem` when a topic is incomplete or found twice under different ids.
     """
+    log_dirs = list(log_dirs)
+    found = _find_topics(log_dirs)
+    quorum = _read_quorum_log(log_dirs)
+    if quorum is not None:
+        return _adopt_quorum(quorum, found, node_id)
+    if not found:
+        return None
+    for topic in found.values():
+        missing = sorted(set(range(max(topic.leader_epochs) + 1)) - set(topic.leader_epochs))
+        if missing:
+            raise AdoptionProblem(
+                f"topic {topic.name}: no log directory holds partition {', '.join(map(str, missing))}; "
+                "directories of one broker of several cannot be taken over alone"
+            )
+    return AdoptedMetadata(found, {}, FIRST_FREE_PRODUCER_ID)
+
+
+def _find_topics(log_dirs: Sequence[Path]) -> dict[TopicName, AdoptedTopic]:
     found: dict[TopicName, AdoptedTopic] = {}
     places: dict[tuple[TopicName, int], Path] = {}
     for log_dir in log_dirs:
@@ -97,16 +130,73 @@ def find_adoptable(log_dirs: Iterable[Path]) -> AdoptedMetadata | None:
                         f"{directory / 'partition.metadata'}: other partitions of the topic have another id"
                     )
                 topic.topic_id = topic_id
-    if not found:
+    return found
+
+
+def _read_quorum_log(log_dirs: Sequence[Path]) -> "QuorumState | None":
+    """Replay the newest snapshot of Kafka's metadata and the segments after it; None if there is no such log."""
+    directory = next((path for path in (log_dir / QUORUM_DIRECTORY for log_dir in log_dirs) if path.is_dir()), None)
+    if directory is None:
         return None
-    for topic in found.values():
-        missing = sorted(set(range(max(topic.leader_epochs) + 1)) - set(topic.leader_epochs))
-        if missing:
-            raise AdoptionProblem(
-                f"topic {topic.name}: no log directory holds partition {', '.join(map(str, missing))}; "
-                "directories of one broker of several cannot be taken over alone"
-            )
-    return AdoptedMetadata(found, {}, FIRST_FREE_PRODUCER_ID)
+    from ottla.cluster.quorum_log import QuorumState  # only for those who come from Kafka
+
+    state = QuorumState()
+    snapshots = sorted(file for file in directory.glob("*.checkpoint") if _SNAPSHOT_NAME.fullmatch(file.name))
+    if snapshots:
+        state.read(snapshots[-1].read_bytes(), str(snapshots[-1]))
+        # A snapshot's own offsets say nothing; its name is the offset of the first record that is not in it.
+        state.next_offset = int(snapshots[-1].name.partition("-")[0])
+    for segment in sorted(directory.glob("*.log")):
+        state.read(segment.read_bytes(), str(segment))
+    return state
+
+
+def _adopt_quorum(quorum: QuorumState, found: Mapping[TopicName, AdoptedTopic], node_id: BrokerId) -> AdoptedMetadata:
+    adopted = AdoptedMetadata(next_producer_id=quorum.next_producer_id)
+    for known in quorum.topics.values():
+        name = TopicName(known.name)
+        on_disk = found.get(name)
+        epochs: dict[int, int] = {}
+        if on_disk is not None and on_disk.topic_id not in (None, known.topic_id):
+            on_disk = None  # what is left of an older topic of this name
+        for number, partition in sorted(known.partitions.items()):
+            if on_disk is not None and number in on_disk.leader_epochs:
+                epochs[number] = max(partition.leader_epoch, on_disk.leader_epochs[number])
+            elif partition.replicas == [node_id]:
+                epochs[number] = partition.leader_epoch  # created a moment ago: there is nothing in it yet
+            else:
+                raise AdoptionProblem(
+                    f"topic {name}: partition {number} is kept by brokers {partition.replicas} and in none of the log "
+                    "directories; directories of one broker of several cannot be taken over alone"
+                )
+        adopted.topics[name] = AdoptedTopic(name, TopicId(known.topic_id), epochs)
+    for (resource_type, resource), configs in quorum.configs.items():
+        kept = _kept_configs(resource_type, resource, configs, node_id)
+        if kept:
+            adopted.configs[ResourceType(resource_type), resource] = kept
+    return adopted
+
+
+def _kept_configs(resource_type: int, resource: str, configs: Mapping[str, str], node_id: BrokerId) -> dict[str, str]:
+    """Of a resource's settings those that can be set here too; one warning names the others."""
+    kept: dict[str, str] = {}
+    for name, value in configs.items():
+        setting = None
+        if resource_type == ResourceType.TOPIC:
+            setting = TOPIC_SETTINGS[name].setting if name in TOPIC_SETTINGS else None
+        elif resource_type == ResourceType.BROKER and resource in ("", str(node_id)):
+            setting = BROKER_SETTINGS.get(name)
+            if setting is not None and setting.change is Change.READ_ONLY:
+                setting = None
+        try:
+            if setting is None:
+                raise InvalidConfig("Ottla does not act on it here")
+            setting.parse(value)
+        except InvalidConfig as problem:
+            log.warning("%s=%s of %s is not taken over: %s", name, value, resource or "all brokers", problem)
+        else:
+            kept[name] = value
+    return kept
 
 
 def _partition_of(directory: Path) -> tuple[TopicName | None, int]:

@@ -130,6 +130,9 @@ def _edited(
                 after.pop(edit.name, None)
             case ConfigOperation.APPEND | ConfigOperation.SUBTRACT:
                 if kinds.get(edit.name) is not Kind.LIST:
+                    if config is None:
+                        doing = edit.operation.name.lower()
+                        raise InvalidConfig(f"Config value {doing} is not allowed for config key: {edit.name}")
                     raise InvalidConfig(f"Can't {edit.operation.name} to key {edit.name} because its type is not LIST.")
                 words = _words(after, edit.name, config)
                 if edit.operation is ConfigOperation.APPEND:

@@ -7,15 +7,17 @@ durable.
 """
 
 import asyncio
+import logging
 import random
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from pathlib import Path
 from typing import Final
 from uuid import UUID, uuid4
 
 from ottla.clock import Clock
 from ottla.cluster import configs as config_rules
 from ottla.cluster import controller
-from ottla.cluster.adoption import AdoptedMetadata
+from ottla.cluster.adoption import find_adoptable
 from ottla.cluster.commands import Command, CreateTopic, DeleteTopic, RegisterBroker, SetConfigs, SetController, apply
 from ottla.cluster.configs import ConfigChange, effective_config
 from ottla.cluster.controller import ElectionType, NewTopic
@@ -32,8 +34,10 @@ from ottla.cluster.store.base import Create, Delete, MetadataStore, Operation
 from ottla.cluster.store.layout import ProducerIdBlock
 from ottla.config.broker import BrokerConfig
 from ottla.config.log import LogConfig
-from ottla.errors import ApiError, ErrorCode, OttlaError
+from ottla.errors import ApiError, ErrorCode, InvalidConfig, OttlaError
 from ottla.ids import BrokerId, ProducerId, TopicId, TopicName, TopicPartition
+
+log = logging.getLogger(__name__)
 
 Subscriber = Callable[[MetadataImage, MetadataImage], None]
 
@@ -108,20 +112,20 @@ class MetadataService:
         endpoints: Mapping[str, tuple[str, int]],
         *,
         cluster_id: str | None = None,
-        adopted: AdoptedMetadata | None = None,
+        adopt_from: Sequence[Path] = (),
         new_leader_epochs: bool = False,
     ) -> None:
         """Read the metadata, register this broker, and take charge if nobody else has.
 
-        `cluster_id` is that of the log directories, None if they are new. `adopted` is what was found in log
-        directories that have no metadata yet; it is ignored when there is metadata. `new_leader_epochs` gives all
-        that this broker leads a new epoch: for a start after a crash that may have lost records.
+        `cluster_id` is that of the log directories, None if they are new. `adopt_from` are log directories whose
+        topics are taken over if the store is new. `new_leader_epochs` gives all that this broker leads a new epoch:
+        for a start after a crash that may have lost records.
 
-        Raises `WrongCluster`, `StoreUnavailable`, `StoreConflict`, `MalformedNode`.
+        Raises `WrongCluster`, `AdoptionProblem`, `StoreUnavailable`, `StoreConflict`, `MalformedNode`.
         """
         await self._store.open()
         try:
-            await self._begin(endpoints, cluster_id, adopted, new_leader_epochs)
+            await self._begin(endpoints, cluster_id, adopt_from, new_leader_epochs)
         except BaseException:
             await self._store.close()
             raise
@@ -131,7 +135,7 @@ class MetadataService:
         self,
         endpoints: Mapping[str, tuple[str, int]],
         cluster_id: str | None,
-        adopted: AdoptedMetadata | None,
+        adopt_from: Sequence[Path],
         new_leader_epochs: bool,
     ) -> None:
         nodes = await self._store.read("/")
@@ -142,7 +146,9 @@ class MetadataService:
         if not image.cluster_id:
             image = image._replace(cluster_id=cluster_id or layout.uuid_to_text(_new_id()))
             first.append(Create(layout.CLUSTER_ID_PATH, layout.cluster_id_node(image.cluster_id)))
+            adopted = await asyncio.get_running_loop().run_in_executor(None, find_adoptable, adopt_from, self.broker_id)
             if adopted is not None:
+                log.info("taking over %d topics found in the log directories", len(adopted.topics))
                 commands += adopted.commands(self.broker_id)
                 if adopted.next_producer_id > 0:
                     block = ProducerIdBlock(self.broker_id, ProducerId(0), ProducerId(adopted.next_producer_id - 1))
@@ -344,6 +350,14 @@ class MetadataService:
 
     # -- commits -----------------------------------------------------------------------------------------------------
 
+    def _effective_config(self, image: MetadataImage) -> BrokerConfig:
+        try:
+            return effective_config(image, self._static_config)
+        except InvalidConfig as problem:
+            # They were fine when they were set, but contradict a properties file that has changed since.
+            log.error("settings that were changed at runtime are left aside: %s", problem)
+            return self._static_config
+
     async def _commit(self, commands: Sequence[Command], *, first: Sequence[Operation] = ()) -> None:
         """Make the changes durable, then visible; the caller holds `_changing`."""
         if not commands and not first:
@@ -368,7 +382,7 @@ class MetadataService:
         new = apply(old, commands)
         self._image = new
         if any(resource_type is ResourceType.BROKER for resource_type, _ in (*old.configs, *new.configs)):
-            self._config = effective_config(new, self._static_config)
+            self._config = self._effective_config(new)
             self._log_configs.clear()
         for command in commands:
             match command:

@@ -116,7 +116,10 @@ class ThrottledReplicas:
         text = ",".join(entries)
         if not entries or text.strip() == "*" or all(re.fullmatch(r"[0-9]+:[0-9]+", entry) for entry in entries):
             return None
-        return "{} must be the literal '*' or a list of replicas in the following format: [partitionId]:[brokerId],..."
+        return (
+            "{} must be the literal '*' or a list of replicas in the following format: "
+            "[partitionId]:[brokerId],[partitionId]:[brokerId],..."
+        )
 
     def describe(self) -> str:
         return "* or partition:broker,..."
@@ -155,7 +158,7 @@ class Setting(NamedTuple):
         if self.limit is not None and not (value is None and self.default is None):
             problem = self.limit.problem(value)
             if problem is not None:
-                shown = f"[{', '.join(value)}]" if isinstance(value, tuple) else text
+                shown = f"[{', '.join(value)}]" if isinstance(value, tuple) else render_value(value)
                 if isinstance(value, tuple) and isinstance(self.limit, OneOf):
                     shown = next((word for word in value if self.limit.problem(word) is not None), shown)
                 raise invalid_value(self.name, shown, problem.replace("{}", self.name))

@@ -1,5 +1,7 @@
 """OffsetForLeaderEpoch (v2-v4): where a leader epoch ends, so that divergence is noticed (KIP-101, KIP-320)."""
 
+from typing import TYPE_CHECKING, Final
+
 from ottla.errors import OttlaError
 from ottla.ids import LeaderEpoch
 from ottla.protocol.messages.offset_for_leader_epoch import (
@@ -10,6 +12,11 @@ from ottla.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopicResult,
 )
 from ottla.server.context import RequestContext
+
+if TYPE_CHECKING:
+    from ottla.replication.partition import Partition
+
+UNKNOWN: Final = -1
 
 
 def handle(request: OffsetForLeaderEpochRequest, context: RequestContext) -> OffsetForLeaderEpochResponse:
@@ -29,8 +36,21 @@ def _find(topic: str, wanted: OffsetForLeaderPartition, context: RequestContext)
     result = EpochEndOffset(partition=wanted.partition)
     try:
         partition = context.broker.replicas.for_fetch(topic, wanted.partition, wanted.current_leader_epoch)
-        found = partition.log.end_offset_for_epoch(LeaderEpoch(wanted.leader_epoch))
-        result.leader_epoch, result.end_offset = found.epoch, found.end_offset
+        result.leader_epoch, result.end_offset = _end_of(partition, wanted.leader_epoch)
     except OttlaError as refused:
         result.error_code = refused.code
     return result
+
+
+def _end_of(partition: "Partition", epoch: int) -> tuple[int, int]:
+    """The last epoch up to `epoch` in which anything was written, and the offset after it.
+
+    Kafka notes an epoch when it begins, Ottla with its first record: until then it begins, and ends, at the log's end.
+    """
+    log = partition.log
+    found = log.end_offset_for_epoch(LeaderEpoch(epoch))
+    if found.epoch != UNKNOWN or not 0 <= epoch <= partition.leader_epoch:
+        return found.epoch, found.end_offset
+    if epoch == partition.leader_epoch or log.latest_epoch == UNKNOWN:
+        return epoch, log.log_end_offset
+    return log.latest_epoch, log.log_end_offset
