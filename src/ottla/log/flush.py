@@ -95,6 +95,11 @@ class FlushTicket:
         """What it writes again, after a failure."""
         return self._rewrites
 
+    def begin(self) -> None:
+        """Let the disk begin with the data; worth it where several tickets are synced one after the other."""
+        for _, file in self._segments:
+            file.begin_sync()
+
     def sync(self) -> None:
         """Waits until everything is on the disk. Raises OSError; then the log wants the ticket for `flush_failed`."""
         for rewrite in self._rewrites:

@@ -79,6 +79,9 @@ class GroupCommit:
 
     def _sync_rounds(self) -> None:
         while (work := self._rounds.get()) is not None:
+            if len(work) > 1:
+                for _, ticket, _ in work:
+                    ticket.begin()
             for index, (partition, ticket, _) in enumerate(work):
                 try:
                     ticket.sync()

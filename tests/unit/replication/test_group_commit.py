@@ -14,6 +14,9 @@ class Ticket:
         self.partition = partition
         self.end = end
 
+    def begin(self) -> None:
+        self.partition.begun += 1
+
     def sync(self) -> None:
         assert threading.current_thread() is not threading.main_thread()
         self.partition.gate.wait(10)
@@ -27,6 +30,7 @@ class FakePartition:
         self.end = 0
         self.synced = 0
         self.syncs = 0
+        self.begun = 0
         self.failed: OSError | None = None
         self.error: OSError | None = None
         self.gate = threading.Event()
