@@ -395,7 +395,12 @@ class PartitionLog:
         old.finish()
         segment = Segment.create(self._fs, self._directory, base_offset, created_ms=self._clock.now_ms())
         self.producer_state.end_offset = base_offset
-        self._write_snapshot(base_offset)
+        try:
+            self._write_snapshot(base_offset)
+        except OSError:
+            for path in segment.file_paths():
+                self._fs.remove(path)
+            raise
         self._unsynced.segments.append(old)
         self._unsynced.directories.append(self._directory)
         self._set_segments([*self._segments, segment])

@@ -97,6 +97,7 @@ class _Loader:
             if segment.base_offset in self.without_index and segment.size:
                 logger.warning("%s has no index; building it again", segment.path)
                 self._reindex(segment)
+        self._drop_empty_end(segments)
         end_offset = self._end_offset_after_clean_shutdown(segments[-1]) if self.clean else None
         if end_offset is None:
             end_offset = self._recover(segments)
@@ -247,6 +248,17 @@ class _Loader:
             )  # fmt: skip
         return end
 
+    def _drop_empty_end(self, segments: list[Segment]) -> None:
+        """A roll that failed on a full disk may have left an empty segment, and the one before may have grown on."""
+        while len(segments) > 1 and not segments[-1].size:
+            try:
+                if end_of(segments[-2]) <= segments[-1].base_offset:
+                    return
+            except InvalidBatch:
+                return  # recovery will tell
+            logger.warning("%s is empty and begins before the log's end; it is removed", segments[-1].path)
+            self._remove(segments.pop())
+
     def _recover(self, segments: list[Segment]) -> int:
         """Checks all from the recovery point on, cuts at the first damage, completes the indexes; the end offset."""
         self.changed = True
@@ -309,7 +321,7 @@ class _Loader:
         target = self.recovery_point
         entries = segment.offset_index.entries()
         trusted = 0
-        previous = (segment.base_offset - 1, -1)
+        previous = (segment.base_offset - 1, 0)
         for entry in entries:
             if entry[0] <= previous[0] or entry[1] <= previous[1] or entry[0] >= target or entry[1] >= segment.size:
                 break
@@ -420,12 +432,16 @@ def _remove_snapshot(fs: FileSystem, directory: str, offset: int) -> None:
 
 
 def end_of(segment: Segment) -> int:
-    """The offset after the last batch of a segment. Raises InvalidBatch, OSError."""
+    """The offset after the last batch of a segment; notes its largest timestamp too. Raises InvalidBatch, OSError."""
     end = segment.base_offset
     if segment.size:
+        latest = segment.time_index.last()
         position = segment.offset_index.last()[1]
         for header in scan(segment.file, segment.path, position, segment.size, check_crc=False):
             end = header.next_offset
+            if header.max_timestamp > latest.timestamp_ms:
+                latest = TimestampOffset(header.max_timestamp, header.last_offset)
+        segment.note_max_timestamp(latest)
     return end
 
 

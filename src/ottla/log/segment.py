@@ -471,6 +471,10 @@ class Segment:
         if end > start:
             self._checked.add(start, end)
 
+    def is_checked(self, start: int, end: int) -> bool:
+        """Whether the batches in this range of the file are known to be intact."""
+        return self._checked.covers(start, end)
+
     def release(self) -> None:
         """Lets go of descriptors; a reader that still has one keeps it until it is done."""
         self._file = None
