@@ -164,8 +164,7 @@ class RealFile(_Descriptor):
             except BlockingIOError:
                 return None
             except OSError as problem:
-                if problem.errno in _SYNC_FILE_RANGE_WRITE: Final = 2
-_CANNOT_TELL:
+                if problem.errno in _CANNOT_TELL:
                     return self.read(position, size)
                 raise
             return buffer if got == size else memoryview(buffer)[:got]
