@@ -170,8 +170,8 @@ def _headers_of(given: object) -> Headers:
     return headers
 
 
-def to_json(record: IncomingRecord) -> bytes:
-    """A record as one line of JSON, with the newline."""
+def json_shape(record: IncomingRecord) -> dict[str, object]:
+    """A record as the object that stands on a line of JSON."""
     shown: dict[str, object] = {
         "topic": record.topic,
         "partition": record.partition,
@@ -184,7 +184,12 @@ def to_json(record: IncomingRecord) -> bytes:
             shown[name] = None if part is None else part.decode()
         except UnicodeDecodeError:
             shown[f"{name}_base64"] = base64.b64encode(part or b"").decode()
-    return json.dumps(shown, ensure_ascii=False).encode() + b"\n"
+    return shown
+
+
+def to_json(record: IncomingRecord) -> bytes:
+    """A record as one line of JSON, with the newline."""
+    return json.dumps(json_shape(record), ensure_ascii=False).encode() + b"\n"
 
 
 def _header_json(value: bytes | None) -> object:

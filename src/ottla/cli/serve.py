@@ -105,6 +105,6 @@ def serve(arguments: list[str]) -> int:
     logging.basicConfig(
         level=wanted.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
     )
-    from ottla import broker
+    from ottla.broker import main as run_broker
 
-    return broker.main(wanted.properties_file, wanted.overrides)
+    return run_broker(wanted.properties_file, wanted.overrides)

@@ -1,0 +1,148 @@
+"""`ottla log`: look into log files, and check them. Reads files only; needs no broker, and disturbs none."""
+
+from pathlib import Path
+
+import click
+
+from ottla.cli import exits
+from ottla.cli.app import Verbs
+from ottla.cli.output import (
+    Column,
+    Row,
+    complain,
+    json_option,
+    note,
+    on_terminal,
+    plural,
+    print_json,
+    print_rows,
+    progress_wanted,
+)
+from ottla.cli.progress import Progress
+
+BATCH_COLUMNS = (
+    Column("position", "POSITION", figures=True),
+    Column("base_offset", "FIRST", figures=True),
+    Column("last_offset", "LAST", figures=True),
+    Column("records", "RECORDS", figures=True),
+    Column("bytes", "BYTES", figures=True),
+    Column("compression", "CODEC"),
+    Column("max_timestamp", "LATEST"),
+    Column("leader_epoch", "EPOCH", figures=True),
+    Column("producer", "PRODUCER"),
+    Column("sequence", "SEQUENCE", figures=True),
+    Column("flags", "FLAGS"),
+    Column("crc", "CRC"),
+)
+PROBLEM_COLUMNS = (
+    Column("file", "FILE"),
+    Column("position", "POSITION", figures=True),
+    Column("severity", "SEVERITY"),
+    Column("problem", "PROBLEM"),
+)
+_ROWS_PER_TABLE = 2000
+
+
+@click.group(cls=Verbs)
+def command() -> None:
+    """Look into log files and check them; a running broker is not disturbed."""
+
+
+@command.command()
+@click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
+@click.option("--records", "-r", "with_records", is_flag=True, help="Show the records rather than the batches.")
+@click.option("--offset", "-o", type=click.IntRange(0), default=0, help="Begin with the batch that holds this offset.")
+@click.option(
+    "--max", "-n", "max_rows", type=click.IntRange(1), help="Show at most so many batches or records of each file."
+)
+@click.option("--decode", is_flag=True, help="Spell out the records of __consumer_offsets.")
+@json_option
+def dump(
+    paths: tuple[Path, ...], with_records: bool, offset: int, max_rows: int | None, decode: bool, as_json: bool
+) -> int:
+    """Print what is in log files: batches or records of .log, entries of .index, .timeindex, .txnindex and .snapshot,
+    lines of checkpoints.
+
+    PATH is a file, or a partition's directory for all its .log files. With --json each row is one line.
+    """
+    from ottla.cli.log_dump import dump_file, files_to_dump, tables
+
+    code = exits.OK
+    for path in files_to_dump(paths):
+        if not as_json and (on_terminal() or len(paths) > 1 or paths[0].is_dir()):
+            note(f"{path}")
+        rows = dump_file(
+            path, with_records=with_records or decode, from_offset=offset, max_rows=max_rows, decode=decode
+        )
+        columns = tables(path, with_records=with_records or decode, decode=decode) or BATCH_COLUMNS
+        chunk: list[Row] = []
+        problem: str | None = None
+        for row in rows:
+            if isinstance(row, str):
+                problem = row
+            elif as_json:
+                print_json_line(row)
+            else:
+                chunk.append(row)
+                if len(chunk) >= _ROWS_PER_TABLE:
+                    print_rows(chunk, columns)
+                    chunk = []
+        if chunk:
+            print_rows(chunk, columns)
+        if problem is not None:
+            complain(problem)
+            code = exits.FAILED
+    return code
+
+
+def print_json_line(row: Row) -> None:
+    """One row as one line of JSON, whoever reads it."""
+    import json
+
+    click.echo(json.dumps(row, ensure_ascii=False))
+
+
+@command.command()
+@click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
+@click.option("--records", "-r", "with_records", is_flag=True, help="Also unpack every batch and count its records.")
+@json_option
+def verify(paths: tuple[Path, ...], with_records: bool, as_json: bool) -> int:
+    """Check every byte of log files: checksums, offsets in order, indexes that point at batches, checkpoints.
+
+    PATH is a log directory (log.dirs), a partition's directory, or one .log file. Nothing is changed. Exit code 1 tells
+    of damage; what a crash can leave past the recovery point, and recovery cuts off, is reported and is none.
+    """
+    from ottla.cli.log_verify import Verification, segments_of
+
+    found = segments_of(paths)
+    if not found:
+        raise click.UsageError(f"no log files in {', '.join(map(str, paths))}")
+    verification = Verification(with_records=with_records)
+    total_bytes = sum(segment.size_bytes for segment in found)
+    with Progress("checked", "batches", total=total_bytes, wanted=progress_wanted()) as progress:
+        for segment in found:
+            verification.check_segment(segment, lambda: progress.show(verification.batches, verification.bytes))
+        verification.check_directories({segment.path.parent for segment in found})
+    rows: list[Row] = [
+        {"file": str(each.path), "position": each.position, "severity": each.severity, "problem": each.text}
+        for each in verification.problems
+    ]
+    damaged = sum(each.severity == "damage" for each in verification.problems)
+    summary = {
+        "segments": len(found),
+        "batches": verification.batches,
+        "records": verification.records,
+        "bytes": verification.bytes,
+        "damaged": damaged,
+    }
+    if as_json:
+        print_json({**summary, "problems": rows})
+    else:
+        if rows:
+            print_rows(rows, PROBLEM_COLUMNS)
+        note(
+            f"{plural(len(found), 'segment')}, {plural(verification.batches, 'batch', 'batches')}, "
+            f"{plural(verification.records, 'record')}, {verification.bytes:,} bytes checked: "
+            + (f"{plural(damaged, 'damage', 'damages')} found" if damaged else "intact")
+        )
+    return exits.FAILED if damaged else exits.OK

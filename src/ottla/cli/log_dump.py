@@ -1,0 +1,283 @@
+"""What `ottla log dump` shows of each kind of file."""
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import fields, is_dataclass
+from itertools import islice
+from pathlib import Path
+
+from crc32c import crc32c
+
+from ottla.cli.output import Column, Row
+from ottla.cli.record_lines import IncomingRecord, json_shape
+from ottla.cli.times import format_instant
+from ottla.errors import CorruptMessage, KafkaStorageError
+from ottla.log import checkpoints, names
+from ottla.log.fs import File, RealFile, RealFileSystem
+from ottla.log.offset_index import OffsetIndex
+from ottla.log.producer_state import decode_snapshot
+from ottla.log.scan import InvalidBatch, scan
+from ottla.log.time_index import TimeIndex
+from ottla.log.transaction_index import TransactionIndex
+from ottla.records.batch import CHECKED_FROM, NO_PRODUCER_ID, BatchHeader
+from ottla.records.record import Record, decode_records
+
+Rows = Iterator[Row | str]
+"""Rows, and at the end perhaps a sentence saying why there are no more."""
+
+_RECORD_COLUMNS = (
+    Column("offset", "OFFSET", figures=True),
+    Column("timestamp", "TIMESTAMP"),
+    Column("headers", "HEADERS"),
+    Column("key", "KEY"),
+    Column("value", "VALUE"),
+)
+_DECODED_COLUMNS = (Column("offset", "OFFSET", figures=True), Column("kind", "KIND"), Column("fields", "FIELDS"))
+_COLUMNS = {
+    names.OFFSET_INDEX: (Column("offset", "OFFSET", figures=True), Column("position", "POSITION", figures=True)),
+    names.TIME_INDEX: (Column("timestamp", "TIMESTAMP"), Column("offset", "OFFSET", figures=True)),
+    names.TRANSACTION_INDEX: (
+        Column("producer", "PRODUCER"),
+        Column("first_offset", "FIRST", figures=True),
+        Column("last_offset", "LAST", figures=True),
+        Column("last_stable_offset", "LAST STABLE", figures=True),
+    ),
+    names.PRODUCER_SNAPSHOT: (
+        Column("producer", "PRODUCER"),
+        Column("epoch", "EPOCH"),
+        Column("last_sequence", "SEQUENCE", figures=True),
+        Column("last_offset", "LAST OFFSET", figures=True),
+        Column("timestamp", "TIMESTAMP"),
+        Column("transaction_first_offset", "OPEN SINCE", figures=True),
+    ),
+}
+
+
+def open_to_read(path: Path) -> File:
+    """The file, for reading only: looking is allowed where writing is not. Raises OSError."""
+    return RealFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+
+
+class ReadOnlyFileSystem(RealFileSystem):
+    """The machine's files, opened for reading only, whatever is asked."""
+
+    __slots__ = ()
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        """The file, which must exist. Raises OSError."""
+        return open_to_read(Path(path))
+
+
+def files_to_dump(paths: Iterable[Path]) -> Iterator[Path]:
+    """The files themselves, and for directories their .log files in order."""
+    for path in paths:
+        if path.is_dir():
+            yield from sorted(path.glob(f"*{names.LOG}"))
+        else:
+            yield path
+
+
+def tables(path: Path, *, with_records: bool, decode: bool) -> tuple[Column, ...] | None:
+    """The columns for a file's rows; None for batches."""
+    if path.suffix == names.LOG:
+        return (_DECODED_COLUMNS if decode else _RECORD_COLUMNS) if with_records else None
+    return _COLUMNS.get(path.suffix, (Column("line", "LINE"),))
+
+
+def dump_file(path: Path, *, with_records: bool, from_offset: int, max_rows: int | None, decode: bool) -> Rows:
+    """The rows of one file, of whatever kind. Raises OSError."""
+    if path.suffix == names.LOG:
+        batches = _batches(path, from_offset)
+        if decode:
+            yield from islice(_decoded(path, batches), max_rows)
+        elif with_records:
+            yield from islice(_records(path, batches), max_rows)
+        else:
+            yield from islice(_batch_rows(batches), max_rows)
+        return
+    try:
+        yield from islice(_entries(path), max_rows)
+    except (CorruptMessage, KafkaStorageError) as problem:
+        yield f"{path}: {problem}"
+
+
+_Batch = tuple[BatchHeader, memoryview]
+
+
+def _batches(path: Path, from_offset: int) -> Iterator[_Batch | str]:
+    file = open_to_read(path)
+    try:
+        for header in scan(file, str(path), 0, file.size(), check_crc=False):
+            if header.last_offset >= from_offset:
+                yield header, memoryview(file.read(header.position, header.size_bytes))
+    except InvalidBatch as problem:
+        yield str(problem)
+
+
+def _batch_rows(batches: Iterable[_Batch | str]) -> Rows:
+    for batch in batches:
+        if isinstance(batch, str):
+            yield batch
+            continue
+        header, data = batch
+        yield {
+            "position": header.position,
+            "base_offset": header.base_offset,
+            "last_offset": header.last_offset,
+            "records": header.record_count,
+            "bytes": header.size_bytes,
+            "compression": _codec(header),
+            "max_timestamp": format_instant(header.max_timestamp) if header.max_timestamp >= 0 else None,
+            "leader_epoch": header.leader_epoch,
+            "producer": _producer(header),
+            "sequence": header.base_sequence if header.base_sequence >= 0 else None,
+            "flags": _flags(header),
+            "crc": "ok" if crc32c(data[CHECKED_FROM:]) == header.crc else "WRONG",
+        }
+
+
+def _codec(header: BatchHeader) -> str:
+    try:
+        return header.compression.name.lower()
+    except CorruptMessage as problem:
+        return str(problem)
+
+
+def _producer(header: BatchHeader) -> str | None:
+    return f"{header.producer_id}:{header.producer_epoch}" if header.producer_id != NO_PRODUCER_ID else None
+
+
+def _flags(header: BatchHeader) -> list[str]:
+    flags = {
+        "transactional": header.is_transactional,
+        "control": header.is_control,
+        "append-time": header.is_log_append_time,
+        "delete-horizon": header.delete_horizon_ms is not None,
+    }
+    return [name for name, present in flags.items() if present]
+
+
+def _opened(batches: Iterable[_Batch | str], path: Path) -> Iterator[tuple[BatchHeader, Record] | str]:
+    """The records of batches, up to the first that cannot be unpacked."""
+    for batch in batches:
+        if isinstance(batch, str):
+            yield batch
+            return
+        header, data = batch
+        if crc32c(data[CHECKED_FROM:]) != header.crc:
+            yield f"corrupt batch in {path} at position {header.position}: its CRC is wrong"
+            return
+        try:
+            records = list(decode_records(data, header._replace(position=0)))
+        except CorruptMessage as problem:
+            yield f"corrupt batch in {path} at position {header.position}: {problem}"
+            return
+        for record in records:
+            yield header, record
+
+
+def _records(path: Path, batches: Iterable[_Batch | str]) -> Rows:
+    partition = names.partition_of(path.parent.name)
+    for opened in _opened(batches, path):
+        if isinstance(opened, str):
+            yield opened
+            continue
+        _, record = opened
+        shown = json_shape(
+            IncomingRecord(
+                partition.topic if partition else "",
+                partition.partition if partition else -1,
+                record.offset,
+                record.timestamp_ms if record.timestamp_ms >= 0 else None,
+                record.key,
+                record.value,
+                list(record.headers),
+            )
+        )
+        shown["timestamp"] = format_instant(record.timestamp_ms) if record.timestamp_ms >= 0 else None
+        for part in ("key", "value"):
+            if f"{part}_base64" in shown:
+                shown[part] = f"base64:{shown[f'{part}_base64']}"
+        yield shown
+
+
+def _decoded(path: Path, batches: Iterable[_Batch | str]) -> Rows:
+    from ottla.groups.records import GroupRecordFormat
+
+    decoder = GroupRecordFormat()
+    for opened in _opened(batches, path):
+        if isinstance(opened, str):
+            yield opened
+            continue
+        header, record = opened
+        if header.is_control or record.key is None:
+            continue
+        try:
+            decoded = decoder.decode(record.key, record.value)
+        except CorruptMessage as problem:
+            yield f"{path}, offset {record.offset}: {problem}; is it a partition of __consumer_offsets?"
+            return
+        if decoded is None:  # of a kind of group that has its own records
+            yield {"offset": record.offset, "kind": None, "fields": None}
+        else:
+            yield {"offset": record.offset, "kind": type(decoded).__name__, "fields": _Fields(_plain(decoded))}
+
+
+class _Fields(dict[str, object]):
+    """Named values; as text `name=value name=value`."""
+
+    def __str__(self) -> str:
+        return " ".join(f"{name}={value}" for name, value in self.items())
+
+
+def _plain(value: object) -> dict[str, object]:
+    """A decoded record's fields as JSON has them; assignments and the like, which are bytes, by their size."""
+    assert is_dataclass(value)
+    plain: dict[str, object] = {}
+    for field in fields(value):
+        content = getattr(value, field.name)
+        if isinstance(content, bytes):
+            plain[field.name] = f"{len(content)} bytes"
+        elif isinstance(content, tuple):
+            plain[field.name] = [_Fields(_plain(each)) for each in content]
+        elif content is None or isinstance(content, int | str):
+            plain[field.name] = content
+        else:
+            plain[field.name] = str(content)
+    return plain
+
+
+def _entries(path: Path) -> Rows:
+    fs = ReadOnlyFileSystem()
+    size = path.stat().st_size
+    base_offset = names.offset_of(path.name) or 0
+    if path.suffix == names.OFFSET_INDEX:
+        for offset, position in OffsetIndex(fs, str(path), base_offset, size).entries():
+            yield {"offset": offset, "position": position}
+    elif path.suffix == names.TIME_INDEX:
+        for timestamp_ms, offset in TimeIndex(fs, str(path), base_offset, size).entries():
+            yield {"timestamp": format_instant(timestamp_ms), "offset": offset}
+    elif path.suffix == names.TRANSACTION_INDEX:
+        for aborted in TransactionIndex(fs, str(path), size).entries():
+            yield {
+                "producer": aborted.producer_id,
+                "first_offset": aborted.first_offset,
+                "last_offset": aborted.last_offset,
+                "last_stable_offset": aborted.last_stable_offset,
+            }
+    elif path.suffix == names.PRODUCER_SNAPSHOT:
+        for entry in decode_snapshot(path.read_bytes()):
+            yield {
+                "producer": entry.producer_id,
+                "epoch": entry.epoch,
+                "last_sequence": entry.last_sequence,
+                "last_offset": entry.batches[-1].last_offset if entry.batches else None,
+                "timestamp": format_instant(entry.last_timestamp_ms) if entry.last_timestamp_ms >= 0 else None,
+                "transaction_first_offset": entry.transaction_first_offset,
+            }
+    elif path.name == names.LEADER_EPOCHS:
+        for epoch, start in checkpoints.read_epochs(fs, str(path)):
+            yield {"line": f"epoch {epoch} from offset {start}"}
+    else:
+        for line in path.read_text(errors="backslashreplace").splitlines():
+            yield {"line": line}
