@@ -16,7 +16,7 @@ from uuid import UUID, uuid4
 
 from ottla.cluster.commands import Command, CreateTopic, SetConfigs
 from ottla.cluster.controller import CLUSTER_METADATA_TOPIC, check_topic_name
-from ottla.cluster.image import PartitionImage, ResourceType, TopicImage
+from ottla.cluster.image import INTERNAL_TOPICS, PartitionImage, ResourceType, TopicImage
 from ottla.cluster.store.layout import uuid_from_text
 from ottla.config.broker_settings import BROKER_SETTINGS
 from ottla.config.setting import Change
@@ -87,7 +87,7 @@ def find_adoptable(log_dirs: Iterable[Path], node_id: BrokerId) -> AdoptedMetada
     """What there is to take over in the log directories; None if they hold no partition.
 
     If the log of Kafka's quorum is there, it says what the topics and settings are, and directories of topics it does
-    not know are left aside. If it is not, every topic found is taken over, with default settings.
+    not know are left aside. If it is not, every topic found is taken over, with settings that lose nothing.
 
     Raises `AdoptionProblem` when a topic is incomplete or found twice under different ids.
     """
@@ -105,7 +105,18 @@ def find_adoptable(log_dirs: Iterable[Path], node_id: BrokerId) -> AdoptedMetada
                 f"topic {topic.name}: no log directory holds partition {', '.join(map(str, missing))}; "
                 "directories of one broker of several cannot be taken over alone"
             )
-    return AdoptedMetadata(found, {}, FIRST_FREE_PRODUCER_ID)
+    log.warning(
+        "there is no %s to tell the settings of topics: the internal ones are compacted, the others kept for ever "
+        "(retention.ms=-1) until they are set anew",
+        QUORUM_DIRECTORY,
+    )
+    configs = {
+        (ResourceType.TOPIC, str(name)): {"cleanup.policy": "compact"}
+        if name in INTERNAL_TOPICS
+        else {"retention.ms": "-1"}
+        for name in found
+    }
+    return AdoptedMetadata(found, dict(configs), FIRST_FREE_PRODUCER_ID)
 
 
 def _find_topics(log_dirs: Sequence[Path]) -> dict[TopicName, AdoptedTopic]:
@@ -151,7 +162,7 @@ def _read_quorum_log(log_dirs: Sequence[Path]) -> "QuorumState | None":
     return state
 
 
-def _adopt_quorum(quorum: QuorumState, found: Mapping[TopicName, AdoptedTopic], node_id: BrokerId) -> AdoptedMetadata:
+def _adopt_quorum(quorum: "QuorumState", found: Mapping[TopicName, AdoptedTopic], node_id: BrokerId) -> AdoptedMetadata:
     adopted = AdoptedMetadata(next_producer_id=quorum.next_producer_id)
     for known in quorum.topics.values():
         name = TopicName(known.name)
