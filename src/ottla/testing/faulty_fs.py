@@ -1,0 +1,625 @@
+"""A filesystem in memory that does what real ones do on their worst day.
+
+`FaultyFS` implements the seam `ottla.log.fs.FileSystem`. It keeps what was written (the page cache) apart from what is
+on the disk, and forgets the difference when the machine "crashes":
+
+- unsynced writes are lost, torn at a byte, or survive block by block in any order; lost blocks read as zeros;
+- files created, renamed or removed since the last `sync_directory` are there or not there, in any combination;
+- a failed sync throws its dirty pages away, as Linux does: they can be read until the cache is dropped, a later sync
+  succeeds, and they never reach the disk;
+- writes past `capacity_bytes` are cut short with ENOSPC; any operation fails by rule with any errno;
+- bits flip.
+
+Everything random comes from the seed, so a failure can be played again.
+
+    fs = FaultyFS(seed=7)
+    fs.make_directory("/data")
+    fs.sync_directory("/")
+    fs.write_bytes("/data/a", b"first", sync=True)
+    fs.sync_directory("/data")
+    fs.write_bytes("/data/a", b"second", sync=False)
+    fs.crash(Survival.NOTHING)
+    assert fs.read_bytes("/data/a") == b"first"
+"""
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import Enum
+from fnmatch import fnmatchcase
+from random import Random
+from threading import RLock
+from typing import Final, NamedTuple, NoReturn
+
+from ottla.clock import Clock
+from ottla.records.batch import Buffer
+from ottla.testing.manual_clock import ManualClock
+
+
+class Crashed(BaseException):
+    """The machine has stopped. Not an Exception, so that no error handling mistakes it for a failed operation."""
+
+
+class Operation(Enum):
+    """What a rule can make fail."""
+
+    CREATE = "create"
+    OPEN = "open"
+    READ = "read"
+    WRITE = "write"
+    TRUNCATE = "truncate"
+    SYNC = "sync"
+    RENAME = "rename"
+    REMOVE = "remove"
+    MAKE_DIRECTORY = "make_directory"
+    SYNC_DIRECTORY = "sync_directory"
+    LIST = "list"
+
+
+_CHANGING: Final = frozenset(Operation) - {Operation.OPEN, Operation.READ, Operation.LIST}
+
+
+class Survival(Enum):
+    """What of the unsynced changes a crash leaves."""
+
+    NOTHING = "nothing"
+    EVERYTHING = "everything"
+    PREFIX = "prefix"
+    """Each file's changes up to some byte, the names' changes up to one of them: a disk that keeps the order."""
+    SCATTERED = "scattered"
+    """Any blocks and any names, whatever the order in which they were written."""
+    RANDOM = "random"
+    """One of the above for each file."""
+
+
+class ReadAccess(NamedTuple):
+    """One read that was made."""
+
+    path: str
+    position: int
+    size: int
+
+
+@dataclass(slots=True)
+class Fault:
+    """A rule of `FaultyFS.fail`."""
+
+    operation: Operation
+    path: str
+    error: int
+    skip: int
+    times: int | None
+    hits: int = 0
+
+    def cancel(self) -> None:
+        """The rule applies no more."""
+        self.times = 0
+
+    def strikes(self, operation: Operation, path: str) -> bool:
+        if operation is not self.operation or not fnmatchcase(path, self.path):
+            return False
+        if self.skip:
+            self.skip -= 1
+            return False
+        if self.times is not None:
+            if not self.times:
+                return False
+            self.times -= 1
+        self.hits += 1
+        return True
+
+
+class _Write(NamedTuple):
+    position: int
+    data: bytes
+
+
+class _Truncate(NamedTuple):
+    size: int
+
+
+class _File:
+    """An inode: what reads see, what is on the disk, and what has still to get there."""
+
+    __slots__ = ("cached", "dirty", "durable", "modified_ms")
+
+    def __init__(self, now_ms: int) -> None:
+        self.cached = bytearray()
+        self.durable = bytearray()
+        self.dirty: list[_Write | _Truncate] = []
+        self.modified_ms = now_ms
+
+
+class _Directory:
+    __slots__ = ("cached", "durable")
+
+    def __init__(self) -> None:
+        self.cached: dict[str, _Node] = {}
+        self.durable: dict[str, _Node] = {}
+
+
+_Node = _File | _Directory
+
+
+class _NameChange(NamedTuple):
+    """One atomic change of names: entries of directories, set or (None) removed."""
+
+    entries: tuple[tuple[_Directory, str, _Node | None], ...]
+
+
+class FaultyFile:
+    """An open file. After a crash every use of it raises OSError (EBADF)."""
+
+    __slots__ = ("_fs", "_life", "_node", "path")
+
+    def __init__(self, fs: "FaultyFS", node: _File, path: str, life: int) -> None:
+        self._fs = fs
+        self._node = node
+        self._life = life
+        self.path = path
+
+    def size(self) -> int:
+        with self._fs.using(self._life, Operation.OPEN, self.path):
+            return len(self._node.cached)
+
+    def read(self, position: int, size: int) -> Buffer:
+        with self._fs.using(self._life, Operation.READ, self.path):
+            self._fs.reads.append(ReadAccess(self.path, position, size))
+            return bytes(self._node.cached[position : position + size])
+
+    def read_now(self, position: int, size: int) -> Buffer | None:
+        with self._fs.using(self._life, Operation.READ, self.path):
+            if self._fs.is_cold():
+                return None
+            self._fs.reads.append(ReadAccess(self.path, position, size))
+            return bytes(self._node.cached[position : position + size])
+
+    def write(self, position: int, data: Buffer) -> None:
+        with self._fs.using(self._life, Operation.WRITE, self.path):
+            self._fs.write_node(self._node, position, bytes(data))
+        self._fs.stop_if_crashing()
+
+    def truncate(self, size: int) -> None:
+        with self._fs.using(self._life, Operation.TRUNCATE, self.path):
+            self._fs.truncate_node(self._node, size)
+        self._fs.stop_if_crashing()
+
+    def begin_sync(self) -> None:
+        """Changes nothing: any dirty page may be on the disk at any time anyway."""
+
+    def sync(self) -> None:
+        try:
+            with self._fs.using(self._life, Operation.SYNC, self.path):
+                if not self._fs.is_crashing():
+                    _settle(self._node)
+        except OSError:
+            self._fs.drop_dirty(self._node)
+            raise
+        self._fs.stop_if_crashing()
+
+
+class FaultyFS:
+    """See the module's text. Safe to use from several threads.
+
+    `seed` decides everything random, `clock` gives files their times, `block_bytes` is what the disk writes at once.
+    """
+
+    def __init__(self, *, seed: int = 0, clock: Clock | None = None, block_bytes: int = 512) -> None:
+        self.capacity_bytes: int | None = None
+        """Bytes that all files together may have; None: no limit."""
+        self.cold_reads: float = 0.0
+        """How likely it is that `read_now` would have to wait for the disk, 0 to 1."""
+        self.reads: list[ReadAccess] = []
+        """All reads so far; clear it as you like."""
+        self.changes = 0
+        """How many operations so far would have changed something on the disk: where `crash_after` counts."""
+        self.crashes = 0
+        self._random = Random(seed)
+        self._clock = clock or ManualClock()
+        self._block_bytes = block_bytes
+        self._root = _Directory()
+        self._pending: list[_NameChange] = []
+        self._faults: list[Fault] = []
+        self._locks: set[str] = set()
+        self._changes_left: int | None = None
+        self._off = False
+        self._guard = RLock()
+
+    # --- trouble -----------------------------------------------------------------------------------------------
+
+    def fail(
+        self,
+        operation: Operation,
+        path: str = "*",
+        *,
+        error: int = errno.EIO,
+        skip: int = 0,
+        times: int | None = 1,
+    ) -> Fault:
+        """From now on let `operation` on paths that match the pattern fail with OSError(`error`): the first `skip`
+        times not yet, then `times` times (None: always). A failing write may leave any part of its data."""
+        fault = Fault(operation, path, error, skip, times)
+        self._faults.append(fault)
+        return fault
+
+    def crash_after(self, changes: int) -> None:
+        """Lets that many more changing operations through and crashes in the midst of the next one: it raises
+        `Crashed`, as does everything after it, until `crash` starts the machine again."""
+        self._changes_left = changes
+
+    def crash(self, survival: Survival = Survival.RANDOM) -> None:
+        """Turns the machine off and on again: what was not synced survives as `survival` says. Open files are dead,
+        locks are free, rules and limits are lifted."""
+        with self._guard:
+            self._survive_names(survival)
+            self._survive_below(self._root, survival)
+            self._pending.clear()
+            self._faults.clear()
+            self._locks.clear()
+            self._changes_left = None
+            self.capacity_bytes = None
+            self.crashes += 1
+            self._off = False
+
+    def drop_caches(self) -> None:
+        """Forgets clean pages, so that reads see what is on the disk: dirty pages that a failed sync has dropped
+        are gone."""
+        with self._guard:
+            for node in _files_below(self._root):
+                node.cached = _applied(node.durable, node.dirty)
+
+    def flip_bit(self, path: str, bit: int) -> None:
+        """Inverts one bit of a file, counted from its first byte's lowest, in the cache and on the disk."""
+        with self._guard:
+            node = self._file(path)
+            for content in (node.cached, node.durable):
+                if bit // 8 < len(content):
+                    content[bit // 8] ^= 1 << bit % 8
+
+    def used_bytes(self) -> int:
+        """Bytes of all files that have a name."""
+        with self._guard:
+            return sum(len(node.cached) for node in _files_below(self._root))
+
+    def durable_bytes(self, path: str) -> bytes | None:
+        """What would be in the file after `crash(Survival.NOTHING)`; None if it would not be there."""
+        with self._guard:
+            node: _Node | None = self._root
+            for name in _parts(path):
+                node = node.durable.get(name) if isinstance(node, _Directory) else None
+            return bytes(node.durable) if isinstance(node, _File) else None
+
+    # --- ottla.log.fs.FileSystem -------------------------------------------------------------------------------
+
+    def open(self, path: str, *, create: bool = False) -> FaultyFile:
+        with self.using(self.crashes, Operation.OPEN, path):
+            parent, name = self._parent(path)
+            node = parent.cached.get(name)
+        if node is None and create:
+            node = self._create(path)
+        if node is None:
+            _refuse(errno.ENOENT, path)
+        if isinstance(node, _Directory):
+            _refuse(errno.EISDIR, path)
+        return FaultyFile(self, node, path, self.crashes)
+
+    def read_bytes(self, path: str) -> bytes:
+        file = self.open(path)
+        return bytes(file.read(0, file.size()))
+
+    def write_bytes(self, path: str, data: Buffer, *, sync: bool) -> None:
+        file = self.open(path, create=True)
+        if file.size():
+            file.truncate(0)
+        file.write(0, data)
+        if sync:
+            file.sync()
+
+    def names(self, directory: str) -> list[tuple[str, bool, int]]:
+        with self.using(self.crashes, Operation.LIST, directory):
+            entries = self._directory(directory).cached
+            return [
+                (name, isinstance(node, _Directory), len(node.cached) if isinstance(node, _File) else 0)
+                for name, node in entries.items()
+            ]
+
+    def exists(self, path: str) -> bool:
+        with self.using(self.crashes, Operation.LIST, path):
+            try:
+                self._node(path)
+            except (FileNotFoundError, NotADirectoryError):
+                return False
+            return True
+
+    def modified_ms(self, path: str) -> int:
+        with self.using(self.crashes, Operation.LIST, path):
+            return self._file(path).modified_ms
+
+    def make_directory(self, path: str) -> None:
+        parts = _parts(path)
+        for count in range(1, len(parts) + 1):
+            one = "/" + "/".join(parts[:count])
+            if self.exists(one):
+                continue
+            with self.using(self.crashes, Operation.MAKE_DIRECTORY, one):
+                parent, name = self._parent(one)
+                self._change((parent, name, _Directory()))
+            self.stop_if_crashing()
+
+    def rename(self, source: str, target: str) -> None:
+        with self.using(self.crashes, Operation.RENAME, source):
+            old_parent, old_name = self._parent(source)
+            new_parent, new_name = self._parent(target)
+            node = old_parent.cached.get(old_name)
+            if node is None:
+                _refuse(errno.ENOENT, source)
+            if isinstance(new_parent.cached.get(new_name), _Directory):
+                _refuse(errno.ENOTEMPTY, target)
+            self._change((old_parent, old_name, None), (new_parent, new_name, node))
+        self.stop_if_crashing()
+
+    def remove(self, path: str) -> None:
+        with self.using(self.crashes, Operation.REMOVE, path):
+            self._file(path)
+            parent, name = self._parent(path)
+            self._change((parent, name, None))
+        self.stop_if_crashing()
+
+    def remove_tree(self, path: str) -> None:
+        for name, is_directory, _ in self.names(path):
+            if is_directory:
+                self.remove_tree(f"{path}/{name}")
+            else:
+                self.remove(f"{path}/{name}")
+        with self.using(self.crashes, Operation.REMOVE, path):
+            parent, name = self._parent(path)
+            self._change((parent, name, None))
+        self.stop_if_crashing()
+
+    def sync_directory(self, path: str) -> None:
+        with self.using(self.crashes, Operation.SYNC_DIRECTORY, path):
+            if not self.is_crashing():
+                directory = self._directory(path)
+                kept = []
+                for change in self._pending:
+                    if any(parent is directory for parent, _, _ in change.entries):
+                        _apply_names(change)
+                    else:
+                        kept.append(change)
+                self._pending = kept
+        self.stop_if_crashing()
+
+    def lock(self, path: str) -> object:
+        self.open(path, create=True)
+        with self._guard:
+            if path in self._locks:
+                raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN), path)
+            self._locks.add(path)
+            return _Lock(self, path, self.crashes)
+
+    # --- for FaultyFile ----------------------------------------------------------------------------------------
+
+    @contextmanager
+    def using(self, life: int, operation: Operation, path: str) -> Iterator[None]:
+        """Holds the filesystem for one operation, unless a crash or a rule comes first."""
+        with self._guard:
+            if self._off:
+                raise Crashed
+            if life != self.crashes:
+                _refuse(errno.EBADF, path)
+            if operation in _CHANGING:
+                self.changes += 1
+                if self._changes_left is not None:
+                    self._changes_left -= 1
+            for fault in self._faults:
+                if fault.strikes(operation, path):
+                    _refuse(fault.error, path)
+            yield
+
+    def is_crashing(self) -> bool:
+        """Whether the operation under way is the last one."""
+        return self._changes_left is not None and self._changes_left < 0
+
+    def stop_if_crashing(self) -> None:
+        if self.is_crashing():
+            self._off = True
+            raise Crashed
+
+    def is_cold(self) -> bool:
+        return self.cold_reads > 0 and self._random.random() < self.cold_reads
+
+    def write_node(self, node: _File, position: int, data: bytes) -> None:
+        room = len(data)
+        if self.capacity_bytes is not None:
+            free = max(0, self.capacity_bytes - self.used_bytes())
+            room = min(room, max(0, len(node.cached) - position) + free)
+        change = _Write(position, data[:room])
+        if change.data:
+            _apply(node.cached, change)
+            node.dirty.append(change)
+            node.modified_ms = self._clock.now_ms()
+        if room < len(data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def truncate_node(self, node: _File, size: int) -> None:
+        change = _Truncate(size)
+        _apply(node.cached, change)
+        node.dirty.append(change)
+        node.modified_ms = self._clock.now_ms()
+
+    def drop_dirty(self, node: _File) -> None:
+        """What a failed sync does: some pages were written, none are dirty any more."""
+        with self._guard:
+            node.durable = self._survivors(node, Survival.SCATTERED)
+            node.dirty.clear()
+
+    # --- names -------------------------------------------------------------------------------------------------
+
+    def _node(self, path: str) -> _Node:
+        node: _Node = self._root
+        for name in _parts(path):
+            if not isinstance(node, _Directory):
+                _refuse(errno.ENOTDIR, path)
+            found = node.cached.get(name)
+            if found is None:
+                _refuse(errno.ENOENT, path)
+            node = found
+        return node
+
+    def _file(self, path: str) -> _File:
+        node = self._node(path)
+        if isinstance(node, _Directory):
+            _refuse(errno.EISDIR, path)
+        return node
+
+    def _directory(self, path: str) -> _Directory:
+        node = self._node(path)
+        if isinstance(node, _File):
+            _refuse(errno.ENOTDIR, path)
+        return node
+
+    def _parent(self, path: str) -> tuple[_Directory, str]:
+        head, _, name = path.rstrip("/").rpartition("/")
+        return self._directory(head), name
+
+    def _create(self, path: str) -> _File:
+        with self.using(self.crashes, Operation.CREATE, path):
+            parent, name = self._parent(path)
+            node = _File(self._clock.now_ms())
+            self._change((parent, name, node))
+        self.stop_if_crashing()
+        return node
+
+    def _change(self, *entries: tuple[_Directory, str, _Node | None]) -> None:
+        for parent, name, node in entries:
+            if node is None:
+                del parent.cached[name]
+            else:
+                parent.cached[name] = node
+        self._pending.append(_NameChange(entries))
+
+    def unlock(self, path: str, life: int) -> None:
+        if life == self.crashes:
+            self._locks.discard(path)
+
+    # --- crashes -----------------------------------------------------------------------------------------------
+
+    def _survive_names(self, survival: Survival) -> None:
+        if survival is Survival.RANDOM:
+            survival = self._random.choice([s for s in Survival if s is not Survival.RANDOM])
+        prefix = self._random.randint(0, len(self._pending))
+        for number, change in enumerate(self._pending):
+            if (
+                survival is Survival.EVERYTHING
+                or (survival is Survival.PREFIX and number < prefix)
+                or (survival is Survival.SCATTERED and self._random.random() < 0.5)
+            ):
+                _apply_names(change)
+
+    def _survive_below(self, directory: _Directory, survival: Survival) -> None:
+        directory.cached = dict(directory.durable)
+        for node in directory.cached.values():
+            if isinstance(node, _Directory):
+                self._survive_below(node, survival)
+            else:
+                node.durable = self._survivors(node, survival)
+                node.cached = bytearray(node.durable)
+                node.dirty.clear()
+
+    def _survivors(self, node: _File, survival: Survival) -> bytearray:
+        """The file's content on the disk when some of its dirty pages have been written."""
+        random = self._random
+        if survival is Survival.RANDOM:
+            survival = random.choice([s for s in Survival if s is not Survival.RANDOM])
+        content = bytearray(node.durable)
+        if survival is Survival.NOTHING:
+            return content
+        if survival is Survival.EVERYTHING:
+            return _applied(content, node.dirty)
+        budget = random.randint(0, sum(len(c.data) if isinstance(c, _Write) else 1 for c in node.dirty))
+        for change in node.dirty:
+            if isinstance(change, _Truncate):
+                keep = random.random() < 0.5 if survival is Survival.SCATTERED else budget > 0
+                if not keep:
+                    break  # what was written behind a cut cannot be there without the cut
+                budget -= 1
+                _apply(content, change)
+            elif survival is Survival.PREFIX:
+                _apply(content, _Write(change.position, change.data[: max(0, budget)]))
+                budget -= len(change.data)
+            else:
+                for piece in self._blocks(change):
+                    if random.random() < 0.5:
+                        _apply(content, piece)
+        return content
+
+    def _blocks(self, change: _Write) -> Iterator[_Write]:
+        position, data = change
+        at = 0
+        while at < len(data):
+            size = self._block_bytes - (position + at) % self._block_bytes
+            yield _Write(position + at, data[at : at + size])
+            at += size
+
+
+class _Lock:
+    """Free again with its last reference, or by a crash."""
+
+    __slots__ = ("_fs", "_life", "_path")
+
+    def __init__(self, fs: FaultyFS, path: str, life: int) -> None:
+        self._fs = fs
+        self._path = path
+        self._life = life
+
+    def __del__(self) -> None:
+        self._fs.unlock(self._path, self._life)
+
+
+def _parts(path: str) -> list[str]:
+    return [part for part in path.split("/") if part]
+
+
+def _refuse(error: int, path: str) -> NoReturn:
+    raise OSError(error, os.strerror(error), path)
+
+
+def _apply(content: bytearray, change: _Write | _Truncate) -> None:
+    if isinstance(change, _Truncate):
+        del content[change.size :]
+        content.extend(bytes(change.size - len(content)))
+    elif change.data:
+        content.extend(bytes(max(0, change.position - len(content))))
+        content[change.position : change.position + len(change.data)] = change.data
+
+
+def _applied(content: bytearray, changes: list[_Write | _Truncate]) -> bytearray:
+    content = bytearray(content)
+    for change in changes:
+        _apply(content, change)
+    return content
+
+
+def _settle(node: _File) -> None:
+    """A successful sync."""
+    for change in node.dirty:
+        _apply(node.durable, change)
+    node.dirty.clear()
+
+
+def _apply_names(change: _NameChange) -> None:
+    for parent, name, node in change.entries:
+        if node is None:
+            parent.durable.pop(name, None)
+        else:
+            parent.durable[name] = node
+
+
+def _files_below(directory: _Directory) -> Iterator[_File]:
+    for node in directory.cached.values():
+        if isinstance(node, _Directory):
+            yield from _files_below(node)
+        else:
+            yield node
