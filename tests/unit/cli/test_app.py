@@ -1,12 +1,16 @@
 """The frame of the command line: help, suggestions and exit codes, without any broker."""
 
+import re
 import socket
 from collections.abc import Iterator
+from pathlib import Path
 
+import click
 import pytest
 
 from ottla.cli import exits
 from ottla.cli.app import NOUNS, application, run
+from ottla.cli.serve import parse_arguments
 
 
 @pytest.fixture(autouse=True)
@@ -32,8 +36,6 @@ def test_every_noun_has_help(noun: str, capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_every_verb_has_help_and_every_option_is_explained() -> None:
-    import click
-
     context = click.Context(application)
     for noun in NOUNS:
         group = application.get_command(context, noun)
@@ -118,3 +120,30 @@ def test_a_server_that_is_no_broker_is_reported_in_time(capsys: pytest.CaptureFi
         port = silent.getsockname()[1]
         assert run(["topic", "list", "-b", f"127.0.0.1:{port}", "--request-timeout", "1"]) == exits.FAILED
     assert "does not answer as a Kafka broker" in capsys.readouterr().err
+
+
+def documented_commands() -> list[str]:
+    """The commands on the right of the table "From Kafka's scripts"."""
+    text = (Path(__file__).parents[3] / "docs" / "cli.md").read_text()
+    table = text.partition("<!-- kafka-scripts:begin -->")[2].partition("<!-- kafka-scripts:end -->")[0]
+    rights = [line.split(" | ", 1)[1] for line in table.strip().splitlines()[2:]]
+    return [match for right in rights for match in re.findall(r"`(ottla [^`]*)`", right) if "..." not in match]
+
+
+def test_the_documented_commands_exist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "000.log").touch()
+    commands = documented_commands()
+    assert len(commands) > 25
+    for documented in commands:
+        noun, *arguments = documented.split()[1:]
+        if noun == "serve":
+            assert parse_arguments(arguments)
+            continue
+        command = application.get_command(click.Context(application), noun)
+        if isinstance(command, click.Group):
+            command = command.commands[arguments.pop(0)]
+        assert command is not None
+        if noun == "log" and "000.log" not in arguments:
+            arguments.append("000.log")
+        command.make_context(noun, arguments)
