@@ -1,0 +1,85 @@
+"""Prints every setting as Markdown: `docs/configuration.md` is what this prints."""
+
+from collections.abc import Iterable, Sequence
+
+from ottla.config.broker_settings import BROKER_SETTINGS
+from ottla.config.other_settings import OTHER_SETTINGS
+from ottla.config.setting import Change, Setting
+from ottla.config.topic_settings import TOPIC_SETTINGS
+
+INTRODUCTION = """\
+# Settings
+
+<!-- Printed by `python -m ottla.config`; a test holds it equal. -->
+
+`ottla serve` reads Kafka's `server.properties`: the same names, values and syntax (Java's `.properties`).
+`--override NAME=VALUE` wins over the file. A setting that Kafka 4.1 knows and Ottla does not act on gives a warning; a
+name that neither knows is an error.
+
+*Changeable* settings can be changed while the broker runs, for one broker or for all (`ottla config set`, or any
+client's IncrementalAlterConfigs); the others need a restart. A size is in bytes, a time in the unit that ends its name.
+"""
+
+
+def configuration_page() -> str:
+    """The whole page."""
+    parts = [
+        INTRODUCTION,
+        "## Topics\n\nA topic's own setting wins over the broker's setting that gives its default.\n",
+        _table(
+            ("Setting", "Type", "Default", "Takes", "Broker's default", "Meaning"),
+            (
+                (
+                    _name(topic.setting),
+                    *_facts(topic.setting),
+                    ", ".join(f"`{synonym.name}`" for synonym in topic.synonyms),
+                    _meaning(topic.setting),
+                )
+                for topic in TOPIC_SETTINGS.values()
+            ),
+        ),
+        "## Brokers\n",
+        _table(
+            ("Setting", "Type", "Default", "Takes", "Changeable", "Meaning"),
+            (
+                (
+                    _name(setting),
+                    *_facts(setting),
+                    "no" if setting.change is Change.READ_ONLY else "yes",
+                    _meaning(setting),
+                )
+                for setting in BROKER_SETTINGS.values()
+            ),
+        ),
+        "## Known, and not acted on\n",
+        "Kafka 4.1 knows these. They are checked, named in a warning, and left at that.\n",
+        _table(
+            ("Setting", "Type", "Kafka's default", "Meaning in Kafka"),
+            ((_name(setting), *_facts(setting)[:2], setting.doc) for setting in OTHER_SETTINGS.values()),
+        ),
+    ]
+    return "\n".join(parts)
+
+
+def _name(setting: Setting) -> str:
+    return f"`{setting.name}`"
+
+
+def _facts(setting: Setting) -> tuple[str, str, str]:
+    kind = setting.kind.name.lower()
+    default = "" if setting.default is None else f"`{setting.default}`" if setting.default else "empty"
+    return (f"{kind}, {setting.unit}" if setting.unit else kind, default, _cell(setting))
+
+
+def _cell(setting: Setting) -> str:
+    return "" if setting.limit is None else setting.limit.describe()
+
+
+def _meaning(setting: Setting) -> str:
+    return setting.doc if setting.acted_on else f"{setting.doc} *Kept, not acted on.*"
+
+
+def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
+    lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
+    return "\n".join(lines) + "\n"
