@@ -1,0 +1,80 @@
+import pytest
+
+from ottla.pipeline.source.errors import OptionError
+from ottla.pipeline.source.offsets import EARLIEST, LATEST
+from ottla.pipeline.source.options import ReadOptions, WriteOptions, includes_headers
+
+SERVERS = {"kafka.bootstrap.servers": "box:9092"}
+
+
+def read(options: dict[str, str] | None = None, *, streaming: bool = False) -> ReadOptions:
+    return ReadOptions.parse({**SERVERS, "subscribe": "t", **(options or {})}, streaming=streaming)
+
+
+def test_defaults_are_sparks_own() -> None:
+    batch, stream = read(), read(streaming=True)
+    assert (batch.starting, batch.ending) == (EARLIEST, LATEST)
+    assert stream.starting == LATEST
+    assert stream.fail_on_data_loss
+    assert stream.max_offsets_per_trigger is None
+    assert not stream.include_headers
+
+
+def test_names_know_no_case_and_topics_may_be_several() -> None:
+    options = ReadOptions.parse({**SERVERS, "SUBSCRIBE": "a, b,a", "maxoffsetspertrigger": "7"}, streaming=True)
+    assert options.topics == ("a", "b")
+    assert options.max_offsets_per_trigger == 7
+
+
+def test_settings_of_the_client_are_handed_through() -> None:
+    options = read({"kafka.security.protocol": "SSL"})
+    assert dict(options.client) == {"bootstrap.servers": "box:9092", "security.protocol": "SSL"}
+
+
+def test_offsets_as_json() -> None:
+    assert read({"startingOffsets": '{"t": {"0": 23, "1": -2}}'}).starting == {"t": {0: 23, 1: -2}}
+    assert read({"endingOffsets": "latest"}).ending == LATEST
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"startingOffset": "earliest"}, "did you mean 'startingOffsets'"),
+        ({"colour": "red"}, "unknown option 'colour'; known are"),
+        ({"startingOffsets": "yesterday"}, "must be earliest, latest or JSON"),
+        ({"startingOffsets": '{"t": 5}'}, "must be earliest, latest or JSON"),
+        ({"startingOffsets": '{"t": {"0": "5"}}'}, "must be earliest, latest or JSON"),
+        ({"startingOffsets": '{"t": {"0": -3}}'}, "must be earliest, latest or JSON"),
+        ({"startingOffsets": '{"u": {"0": 1}}'}, r"is for the topics \['u'\], but 'subscribe' names \['t'\]"),
+        ({"startingOffsets": "latest"}, "cannot be 'latest' for a batch read"),
+        ({"endingOffsets": "earliest"}, "cannot be the earliest"),
+        ({"endingOffsets": '{"t": {"0": -2}}'}, "cannot be the earliest"),
+        ({"maxOffsetsPerTrigger": "0"}, "whole number above 0"),
+        ({"maxOffsetsPerTrigger": "many"}, "whole number above 0"),
+        ({"failOnDataLoss": "perhaps"}, "must be true or false"),
+        ({"subscribe": " , "}, "'subscribe' names the topics"),
+        ({"kafka.enable.auto.commit": "true"}, "cannot be set: offsets live in Spark's checkpoint"),
+        ({"kafka.bootstrap.servers": ""}, "'kafka.bootstrap.servers'.*is missing"),
+    ],
+)
+def test_what_cannot_be_used_is_explained(options: dict[str, str], complaint: str) -> None:
+    with pytest.raises(OptionError, match=complaint):
+        read(options)
+
+
+def test_a_stream_has_no_end() -> None:
+    with pytest.raises(OptionError, match="a streaming query has no end"):
+        read({"endingOffsets": "latest"}, streaming=True)
+
+
+def test_headers_are_a_matter_of_the_schema() -> None:
+    assert includes_headers({**SERVERS, "includeHeaders": "TRUE", "startingOffsets": "latest"})
+    with pytest.raises(OptionError, match="did you mean 'includeHeaders'"):
+        includes_headers({"includeHeader": "true"})
+
+
+def test_a_sink_may_leave_the_topic_to_the_rows() -> None:
+    assert WriteOptions.parse({**SERVERS, "checkpointLocation": "/x"}).topic is None
+    assert WriteOptions.parse({**SERVERS, "topic": "t"}).topic == "t"
+    with pytest.raises(OptionError, match="did you mean 'topic'"):
+        WriteOptions.parse({**SERVERS, "topics": "t"})
