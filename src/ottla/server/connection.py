@@ -239,8 +239,9 @@ class Connection:
         out = self._out
         while slots and slots[0].filled:
             for buffer in slots.popleft().take():
-                out.append(buffer)
-                self._unsent_bytes += len(buffer)
+                if len(buffer):  # an empty one would never count as sent
+                    out.append(buffer)
+                    self._unsent_bytes += len(buffer)
         if not self._writing:
             self._send()
         elif self._unsent_bytes > MAX_UNSENT_BYTES:

@@ -224,3 +224,13 @@ def test_a_bad_frame_closes_only_this_connection_and_drops_what_was_parked() -> 
         assert loop.run_until_complete(asyncio.wait_for(scenario(peer, loop), 10)) == b""
         assert peer.frames == [b"parked", b"bad"]
         peer.slots[0].fill([framed(b"late")])  # a parked answer that comes after the end is dropped
+
+
+def test_empty_buffers_in_a_reply_are_no_obstacle() -> None:
+    async def scenario(peer: Peer, loop: asyncio.AbstractEventLoop) -> list[bytes]:
+        peer.on_frame = lambda body, slot: slot.fill([b"", framed(body), b"", b""])
+        await loop.sock_sendall(peer.sock, framed(b"first") + framed(b"second"))
+        return await read_frames(loop, peer.sock, 2)
+
+    with connected() as (peer, _, loop):
+        assert loop.run_until_complete(asyncio.wait_for(scenario(peer, loop), 10)) == [b"first", b"second"]
