@@ -24,7 +24,10 @@ def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
 
 
 def read_offsets(fs: FileSystem, path: str) -> dict[TopicPartition, Offset]:
-    """Offsets by partition; empty if there is no such file. Raises KafkaStorageError for a malformed one, OSError."""
+    """Offsets by partition; none if the file is empty or not there.
+
+    Raises KafkaStorageError for a malformed one, OSError.
+    """
     found: dict[TopicPartition, Offset] = {}
     for line in _read(fs, path):
         try:
@@ -57,10 +60,12 @@ def encode_partition_metadata(topic_id: TopicId) -> bytes:
 
 
 def read_partition_metadata(fs: FileSystem, path: str) -> TopicId | None:
-    """The topic's id; None if there is no such file. Raises KafkaStorageError for a malformed one, OSError."""
+    """The topic's id; None if the file is empty or not there. Raises as `read_offsets`."""
     try:
         text = fs.read_bytes(path).decode()
     except FileNotFoundError:
+        return None
+    if not text:  # a crash before the new file's first sync
         return None
     fields = dict(line.split(": ", 1) for line in text.splitlines() if ": " in line)
     try:
@@ -71,9 +76,9 @@ def read_partition_metadata(fs: FileSystem, path: str) -> TopicId | None:
         raise _malformed(path, text) from None
 
 
-def write(fs: FileSystem, path: str, data: bytes) -> None:
-    """Atomic and durable. Raises OSError."""
-    replace_atomically(fs, path, data)
+def write(fs: FileSystem, path: str, data: bytes, *, sync: bool = True) -> None:
+    """Atomic and, with `sync`, durable. Raises OSError."""
+    replace_atomically(fs, path, data, sync=sync)
 
 
 def _encode(lines: Iterable[str]) -> bytes:
@@ -88,6 +93,8 @@ def _read(fs: FileSystem, path: str) -> list[str]:
         return []
     except UnicodeDecodeError:
         raise _malformed(path, "bytes that are no text") from None
+    if not lines:  # a crash before the new file's first sync
+        return []
     if len(lines) < 2 or lines[0].strip() != str(_VERSION) or not lines[1].strip().isdecimal():
         raise _malformed(path, " / ".join(lines[:2]))
     rows = [line for line in lines[2:] if line.strip()]

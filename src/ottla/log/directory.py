@@ -19,6 +19,7 @@ from ottla.config.log import LogConfig
 from ottla.errors import InvalidConfig, KafkaStorageError
 from ottla.ids import BrokerId, Offset, TopicId, TopicName, TopicPartition
 from ottla.log import checkpoints, names
+from ottla.log.flush import FlushTicket
 from ottla.log.fs import FileSystem, replace_atomically
 from ottla.log.partition_log import PartitionLog
 
@@ -32,6 +33,8 @@ LOG_START_OFFSETS: Final = "log-start-offset-checkpoint"
 HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
 CLEANER_OFFSETS: Final = "cleaner-offset-checkpoint"
 
+_SYNC_TOGETHER_FROM: Final = 16
+"""With more logs than this to be synced at a shutdown, the filesystem is asked once instead of file by file."""
 _KRAFT_METADATA_TOPIC: Final = "__cluster_metadata"
 """Genuine Kafka keeps its own metadata log among the partitions; it is none of ours."""
 
@@ -74,7 +77,11 @@ class LogDirectory:
                 raise KafkaStorageError(
                     f"{self._path} is in use by another process; stop it, or name another directory in log.dirs"
                 ) from None
-            self._check_owner(cluster_id, node_id)
+            try:
+                self._check_owner(cluster_id, node_id)
+            except InvalidConfig:
+                self._lock = None
+                raise
             self._recovery_points = checkpoints.read_offsets(self._fs, self._file(RECOVERY_POINTS))
             self._log_starts = checkpoints.read_offsets(self._fs, self._file(LOG_START_OFFSETS))
             self._high_watermarks = checkpoints.read_offsets(self._fs, self._file(HIGH_WATERMARKS))
@@ -158,9 +165,11 @@ class LogDirectory:
         """A new, empty log. Raises KafkaStorageError."""
         if self.offline_reason is not None:
             raise KafkaStorageError(f"{self._path} is offline: {self.offline_reason}")
+        path = self._file(str(partition))
+        fresh = not self._fs.exists(path)
         try:
             log = PartitionLog.open(
-                Path(self._path, str(partition)),
+                Path(path),
                 partition,
                 config,
                 fs=self._fs,
@@ -169,6 +178,8 @@ class LogDirectory:
                 topic_id=topic_id,
             )
         except OSError as problem:
+            if fresh and self._fs.exists(path):
+                self._fs.remove_tree(path)
             raise KafkaStorageError(f"cannot create {partition} in {self._path}: {problem}") from problem
         self.logs[partition] = log
         return log
@@ -216,14 +227,7 @@ class LogDirectory:
 
     def close(self) -> None:
         """Closes all logs, writes checkpoints and, if all went well, the clean-shutdown marker; frees the lock."""
-        clean = self.offline_reason is None
-        for log in self.logs.values():
-            try:
-                log.close()
-            except KafkaStorageError as problem:
-                clean = False
-                log.release()
-                logger.error("%s; it will be recovered at the next start", problem)
+        clean = self._close_logs() and self.offline_reason is None
         try:
             self.prepare_checkpoints().write()
             if clean:
@@ -234,6 +238,41 @@ class LogDirectory:
             logger.error("cannot note the clean shutdown of %s: %s; it will be recovered", self._path, problem)
         self.logs.clear()
         self._lock = None
+
+    def _close_logs(self) -> bool:
+        """Whether all of them are on the disk."""
+        clean = True
+        tickets: list[tuple[PartitionLog, FlushTicket]] = []
+        for log in self.logs.values():
+            try:
+                ticket = log.prepare_close()
+            except KafkaStorageError as problem:
+                clean = False
+                logger.error("%s; it will be recovered at the next start", problem)
+            else:
+                if ticket is not None:
+                    tickets.append((log, ticket))
+        together = len(tickets) > _SYNC_TOGETHER_FROM and self._sync_together([ticket for _, ticket in tickets])
+        for log, ticket in tickets:
+            try:
+                if not together:
+                    ticket.sync()
+                log.flushed(ticket)
+            except OSError as problem:
+                clean = False
+                logger.error("cannot sync %s: %s; it will be recovered at the next start", log, problem)
+        for log in self.logs.values():
+            log.release()
+        return clean
+
+    def _sync_together(self, tickets: list[FlushTicket]) -> bool:
+        try:
+            for ticket in tickets:
+                ticket.write_checkpoints()
+            return self._fs.sync_all(self._path)
+        except OSError as problem:
+            logger.warning("cannot sync %s at once: %s; syncing file by file", self._path, problem)
+            return False
 
     def _file(self, name: str) -> str:
         return f"{self._path}/{name}"

@@ -113,6 +113,13 @@ class FlushTicket:
         for directory in dict.fromkeys(self._work.directories):
             self._unless_deleted(self._fs.sync_directory, directory)
 
+    def write_checkpoints(self) -> None:
+        """The part of `sync` that writes, for a caller that syncs the whole filesystem. Raises OSError."""
+        for rewrite in self._rewrites:
+            rewrite.run()
+        for path, data in self._checkpoints.items():
+            checkpoints.write(self._fs, path, data, sync=False)
+
     def _sync_path(self, path: str) -> None:
         self._fs.open(path).sync()
 

@@ -574,12 +574,15 @@ class PartitionLog:
         """All three steps at once, waiting. Raises KafkaStorageError."""
         ticket = self.prepare_flush()
         if ticket is not None:
-            try:
-                ticket.sync()
-            except OSError as problem:
-                self.flush_failed(ticket)
-                raise self._storage_error("flush", problem) from problem
-            self.flushed(ticket)
+            self._sync(ticket)
+
+    def _sync(self, ticket: FlushTicket) -> None:
+        try:
+            ticket.sync()
+        except OSError as problem:
+            self.flush_failed(ticket)
+            raise self._storage_error("flush", problem) from problem
+        self.flushed(ticket)
 
     # --- truncate, delete, close -------------------------------------------------------------------------------
 
@@ -717,10 +720,11 @@ class PartitionLog:
         except FileNotFoundError:
             logger.debug("%s was gone already", path)
 
-    def close(self) -> None:
-        """Flushes all and leaves the files as Kafka does after a clean shutdown. Raises KafkaStorageError."""
-        if self._closed:
-            return
+    def prepare_close(self) -> FlushTicket | None:
+        """Writes what a closed log has more than an open one: the indexes' ends and a producer snapshot.
+
+        When the ticket is synced and `flushed`, call `release`. Raises KafkaStorageError.
+        """
         try:
             active = self._active
             if active.needs_cut:
@@ -732,7 +736,15 @@ class PartitionLog:
                 self._write_snapshot(end)
         except OSError as problem:
             raise self._storage_error("close", problem) from problem
-        self.flush()
+        return self.prepare_flush()
+
+    def close(self) -> None:
+        """Flushes all and leaves the files as Kafka does after a clean shutdown. Raises KafkaStorageError."""
+        if self._closed:
+            return
+        ticket = self.prepare_close()
+        if ticket is not None:
+            self._sync(ticket)
         self.release()
 
     def release(self) -> None:

@@ -17,7 +17,7 @@ from typing import Final
 
 from ottla.clock import Clock
 from ottla.config.log import LogConfig
-from ottla.errors import CorruptMessage, InvalidRecord
+from ottla.errors import CorruptMessage, InvalidRecord, KafkaStorageError
 from ottla.ids import Offset, TopicId
 from ottla.log import checkpoints, names
 from ottla.log.fs import FileSystem
@@ -59,7 +59,8 @@ def load(
     log_start_offset: Offset,
     clean_shutdown: bool,
 ) -> LoadedLog:
-    """Opens the directory, which exists. Raises OSError, KafkaStorageError for malformed checkpoints."""
+    """Opens the directory, which exists; no descriptor is left open. Raises OSError, and KafkaStorageError for a
+    malformed partition.metadata."""
     loader = _Loader(fs, directory, config, clock, recovery_point, log_start_offset, clean_shutdown)
     return loader.load()
 
@@ -84,6 +85,7 @@ class _Loader:
         self.clean = clean_shutdown
         self.changed = False
         self.ends_damaged = False
+        self.epochs_lost = False
         self.snapshots: list[int] = []
         self.without_index: set[int] = set()
         self.topic_id: TopicId | None = None
@@ -112,6 +114,8 @@ class _Loader:
             end_offset = self.log_start_offset
             self.epochs.clear()
         log_start = Offset(max(self.log_start_offset, segments[0].base_offset))
+        if self.epochs_lost:
+            self._rebuild_epochs(segments)
         if not self.clean or end_offset < self.recovery_point:
             self.epochs.truncate_end(end_offset)
         self.epochs.truncate_start(log_start)
@@ -122,6 +126,8 @@ class _Loader:
                 self.fs, self.directory, segments, self.snapshots, log_start, end_offset, self.clock.now_ms()
             )
         recovery_point = end_offset if self.clean and not self.changed else min(self.recovery_point, end_offset)
+        for segment in segments:
+            segment.release()
         return LoadedLog(
             segments,
             Offset(end_offset),
@@ -156,7 +162,7 @@ class _Loader:
             elif suffix in names.SEGMENT_SUFFIXES:
                 indexes.append(name)
             elif name == names.LEADER_EPOCHS:
-                self.epochs = LeaderEpochs(checkpoints.read_epochs(self.fs, f"{self.directory}/{name}"))
+                self._read_epochs(f"{self.directory}/{name}")
             elif name == names.PARTITION_METADATA:
                 self.topic_id = checkpoints.read_partition_metadata(self.fs, f"{self.directory}/{name}")
         bases.sort()
@@ -166,6 +172,13 @@ class _Loader:
                 logger.warning("%s/%s belongs to no segment and is removed", self.directory, name)
                 self.fs.remove(f"{self.directory}/{name}")
         return [self._segment(base, sizes) for base in bases]
+
+    def _read_epochs(self, path: str) -> None:
+        try:
+            self.epochs = LeaderEpochs(checkpoints.read_epochs(self.fs, path))
+        except KafkaStorageError as problem:
+            logger.error("%s: building it again from the batches", problem)
+            self.epochs_lost = True
 
     def _segment(self, base: int, sizes: dict[str, int]) -> Segment:
         stem = f"{base:020d}"
@@ -361,6 +374,16 @@ class _Loader:
         except (InvalidBatch, StopIteration):
             return False
         return header.base_offset <= offset
+
+    def _rebuild_epochs(self, segments: list[Segment]) -> None:
+        self.epochs.clear()
+        for segment in segments:
+            try:
+                for header in scan(segment.file, segment.path, 0, segment.size, check_crc=False):
+                    self.epochs.assign(header.leader_epoch, header.base_offset)
+            except InvalidBatch as problem:
+                logger.error("%s; epochs that begin behind it in the segment are not known", problem)
+        self.epochs.dirty = True
 
     def _reindex(self, segment: Segment) -> None:
         """Builds the indexes of a segment from its batches' headers."""

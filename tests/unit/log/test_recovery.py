@@ -267,3 +267,19 @@ def test_producer_state_after_a_crash_equals_the_one_before(driver: LogDriver) -
         found = {pid: (entry.epoch, entry.last_sequence) for pid, entry in log.producer_state.producers.items()}
         assert found == expected
     log.release()
+
+
+@pytest.mark.parametrize("content", ["nonsense", "0\n5\n1 1\n", ""])
+def test_a_wrecked_epoch_file_is_built_again(driver: LogDriver, log: PartitionLog, content: str) -> None:
+    driver.fill(log, 3, epoch=2)
+    driver.fill(log, 3, epoch=5)
+    log.close()
+    path = driver.directory / "leader-epoch-checkpoint"
+    before = path.read_text()
+    path.write_text(content)
+    log = driver.open(clean=True, recovery_point=12)
+    if content:
+        assert log.leader_epochs.entries() == [(2, 0), (5, 6)]
+        log.flush()
+        assert path.read_text() == before
+    log.release()

@@ -1,0 +1,265 @@
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from uuid import UUID, uuid4
+
+import pytest
+from tests.unit.log.driver import Disk, SetClock
+
+from ottla.config.log import LogConfig
+from ottla.errors import InconsistentTopicId, InvalidConfig, KafkaStorageError
+from ottla.ids import BrokerId, LeaderEpoch, Offset, PartitionId, TopicId, TopicName, TopicPartition
+from ottla.log import checkpoints
+from ottla.log.directory import LogDirectories, LogDirectory
+from ottla.log.fs import RealFileSystem
+from ottla.records.record import Record, encode_batch
+
+NODE = BrokerId(4)
+CLUSTER = "some-cluster"
+CONFIG = LogConfig()
+
+
+def _tp(number: int, topic: str = "some-topic") -> TopicPartition:
+    return TopicPartition(TopicName(topic), PartitionId(number))
+
+
+def _open(*paths: Path, fs: RealFileSystem | None = None) -> LogDirectories:
+    directories = LogDirectories(paths, fs=fs or RealFileSystem(), clock=SetClock())
+    directories.acquire(cluster_id=CLUSTER, node_id=NODE)
+    directories.load_all(lambda topic: CONFIG)
+    return directories
+
+
+def _batch() -> bytearray:
+    return encode_batch([Record(0, 1, b"k", b"v"), Record(1, 1, b"k", b"v")])
+
+
+def test_logs_come_back(tmp_path: Path) -> None:
+    topic_id = TopicId(uuid4())
+    directories = _open(tmp_path)
+    assert not directories.directories[0].was_clean
+    log = directories.create_log(_tp(0), topic_id, CONFIG)
+    log.append_as_leader(_batch(), LeaderEpoch(3))
+    log.high_watermark = Offset(1)
+    directories.close()
+    assert (tmp_path / ".kafka_cleanshutdown").read_text() == '{"version":0,"brokerEpoch":-1}'
+    assert (tmp_path / "recovery-point-offset-checkpoint").read_text() == "0\n1\nsome-topic 0 2\n"
+    assert (tmp_path / "replication-offset-checkpoint").read_text() == "0\n1\nsome-topic 0 1\n"
+    again = _open(tmp_path)
+    assert again.directories[0].was_clean
+    assert not (tmp_path / ".kafka_cleanshutdown").exists()
+    found = again.get(_tp(0))
+    assert found is not None
+    assert (found.log_end_offset, found.high_watermark, found.recovery_point) == (2, 1, 2)
+    assert found.topic_id == topic_id
+    assert found.leader_epochs.entries() == [(3, 0)]
+    again.close()
+
+
+def test_the_names_of_the_files(tmp_path: Path) -> None:
+    directories = _open(tmp_path)
+    directories.create_log(_tp(7), TopicId(UUID(int=1)), CONFIG)
+    directories.close()
+    assert {path.name for path in (tmp_path / "some-topic-7").iterdir()} == {
+        "00000000000000000000.log",
+        "00000000000000000000.index",
+        "00000000000000000000.timeindex",
+        "leader-epoch-checkpoint",
+        "partition.metadata",
+    }
+    assert (tmp_path / "some-topic-7" / "partition.metadata").read_text() == (
+        "version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ"
+    )
+    properties = dict(line.split("=") for line in (tmp_path / "meta.properties").read_text().splitlines())
+    assert (properties["version"], properties["cluster.id"], properties["node.id"]) == ("1", CLUSTER, "4")
+    assert len(properties["directory.id"]) == 22
+
+
+def test_the_owner_is_checked(tmp_path: Path) -> None:
+    _open(tmp_path).close()
+    before = (tmp_path / "meta.properties").read_text()
+    other = LogDirectories([tmp_path], fs=RealFileSystem(), clock=SetClock())
+    assert other.find_cluster_id() == CLUSTER
+    with pytest.raises(InvalidConfig, match=f"belongs to the cluster {CLUSTER}, not another"):
+        other.acquire(cluster_id="another", node_id=NODE)
+    with pytest.raises(InvalidConfig, match="belongs to node 4, not 5"):
+        LogDirectories([tmp_path], fs=RealFileSystem(), clock=SetClock()).acquire(
+            cluster_id=CLUSTER, node_id=BrokerId(5)
+        )
+    assert (tmp_path / "meta.properties").read_text() == before
+
+
+def test_older_meta_properties_are_completed(tmp_path: Path) -> None:
+    (tmp_path / "meta.properties").write_text(f"#\n#Thu Nov 20\nversion=0\nbroker.id=4\ncluster.id={CLUSTER}\n")
+    _open(tmp_path).close()
+    lines = (tmp_path / "meta.properties").read_text().splitlines()
+    assert "version=1" in lines
+    assert "node.id=4" in lines
+    assert not [line for line in lines if line.startswith("broker.id")]
+
+
+def test_two_processes_never_share_a_directory(tmp_path: Path) -> None:
+    directories = _open(tmp_path)
+    program = (
+        "from pathlib import Path; from ottla.log.directory import LogDirectory; from ottla.clock import SystemClock\n"
+        "from ottla.log.fs import RealFileSystem; from ottla.errors import KafkaStorageError\n"
+        f"d = LogDirectory(Path({str(tmp_path)!r}), fs=RealFileSystem(), clock=SystemClock())\n"
+        f"try: d.acquire(cluster_id={CLUSTER!r}, node_id=4)\n"
+        "except KafkaStorageError as problem: print(problem)\n"
+        "else: print('acquired')\n"
+    )
+    run = [sys.executable, "-c", program]
+    assert "in use by another process" in subprocess.run(run, capture_output=True, text=True, check=True).stdout
+    directories.close()
+    assert subprocess.run(run, capture_output=True, text=True, check=True).stdout == "acquired\n"
+
+
+def test_deletion_takes_the_name_at_once_and_the_files_later(tmp_path: Path) -> None:
+    directories = _open(tmp_path)
+    directory = directories.directories[0]
+    log = directories.create_log(_tp(0), TopicId(uuid4()), CONFIG)
+    log.append_as_leader(_batch(), LeaderEpoch(0))
+    directories.delete_log(_tp(0))
+    assert directories.get(_tp(0)) is None
+    assert not (tmp_path / "some-topic-0").exists()
+    fresh = directories.create_log(_tp(0), TopicId(uuid4()), CONFIG)
+    assert fresh.log_end_offset == 0
+    left = [path for path in tmp_path.iterdir() if path.name.endswith("-delete")]
+    assert len(left) == 1
+    assert directory.remove_deleted() == 1
+    assert not left[0].exists()
+    directories.delete_log(_tp(0))
+    directories.delete_log(_tp(9))
+    directories.close()
+    again = _open(tmp_path)
+    assert again.get(_tp(0)) is None
+    assert again.directories[0].remove_deleted() == 1
+    again.close()
+
+
+def test_a_directory_of_another_topic_of_that_name_is_refused(tmp_path: Path) -> None:
+    directories = _open(tmp_path)
+    log = directories.create_log(_tp(0), TopicId(UUID(int=1)), CONFIG)
+    log.assign_topic_id(TopicId(UUID(int=1)))
+    with pytest.raises(InconsistentTopicId):
+        log.assign_topic_id(TopicId(UUID(int=2)))
+    directories.close()
+
+
+def test_an_unclean_directory_is_recovered_from_its_checkpoints(tmp_path: Path) -> None:
+    directories = _open(tmp_path)
+    log = directories.create_log(_tp(0), TopicId(uuid4()), CONFIG)
+    for _ in range(3):
+        log.append_as_leader(_batch(), LeaderEpoch(0))
+    log.high_watermark = log.log_end_offset
+    log.flush()
+    log.delete_records_before(Offset(3))
+    directories.directories[0].prepare_checkpoints().write()
+    log.append_as_leader(_batch(), LeaderEpoch(0))
+    with open(log.segments[0].path, "ab") as file:
+        file.write(b"torn")
+    _forget(directories)
+    again = _open(tmp_path)
+    found = again.get(_tp(0))
+    assert found is not None
+    assert (found.log_start_offset, found.recovery_point, found.log_end_offset) == (3, 6, 8)
+    again.close()
+
+
+def _forget(directories: LogDirectories) -> None:
+    """What a kill does: the lock goes with the process."""
+    for directory in directories.directories:
+        directory._lock = None
+
+
+def test_logs_spread_over_directories(tmp_path: Path) -> None:
+    paths = [tmp_path / "a", tmp_path / "b"]
+    directories = _open(*paths)
+    for number in range(6):
+        directories.create_log(_tp(number), TopicId(uuid4()), CONFIG)
+    assert [len(directory.logs) for directory in directories.directories] == [3, 3]
+    directories.directories[0].offline_reason = "the disk is gone"
+    log = directories.create_log(_tp(6), TopicId(uuid4()), CONFIG)
+    assert log.directory.parent == paths[1]
+    directories.directories[1].offline_reason = "this one too"
+    with pytest.raises(KafkaStorageError, match="no log directory is left"):
+        directories.create_log(_tp(7), TopicId(uuid4()), CONFIG)
+    directories.close()
+    assert not (paths[0] / ".kafka_cleanshutdown").exists()
+
+
+def test_a_partition_that_is_there_twice_is_served_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for name, batches in (("a", 1), ("b", 2)):
+        directories = _open(tmp_path / name)
+        log = directories.create_log(_tp(0), TopicId(UUID(int=1)), CONFIG)
+        for _ in range(batches):
+            log.append_as_leader(_batch(), LeaderEpoch(0))
+        directories.close()
+    both = _open(tmp_path / "a", tmp_path / "b")
+    found = both.get(_tp(0))
+    assert found is not None
+    assert found.log_end_offset == 4
+    assert "is there twice" in caplog.text
+    both.close()
+
+
+def test_foreign_directories_are_left_alone(tmp_path: Path) -> None:
+    for name in ("lost+found", "__cluster_metadata-0", "no-number-x", "plain"):
+        (tmp_path / name).mkdir()
+    directories = _open(tmp_path)
+    assert not directories.directories[0].logs
+    directories.close()
+    assert (tmp_path / "__cluster_metadata-0").is_dir()
+
+
+def test_malformed_checkpoints_are_named(tmp_path: Path) -> None:
+    for content in ("1\n0\n", "0\n2\nt 0 1\n", "0\n1\nt zero 1\n", "garbage", "\0"):
+        (tmp_path / "recovery-point-offset-checkpoint").write_text(content)
+        with pytest.raises(KafkaStorageError, match="recovery-point-offset-checkpoint is malformed"):
+            checkpoints.read_offsets(RealFileSystem(), str(tmp_path / "recovery-point-offset-checkpoint"))
+
+
+def test_a_partition_that_cannot_be_opened_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    directories = _open(tmp_path)
+    for number in range(2):
+        directories.create_log(_tp(number), TopicId(uuid4()), CONFIG)
+    directories.close()
+    (tmp_path / "some-topic-0" / "partition.metadata").write_text("nonsense")
+    again = _open(tmp_path)
+    assert again.get(_tp(0)) is None
+    assert again.get(_tp(1)) is not None
+    assert "partition.metadata is malformed" in caplog.text
+    again.close()
+
+
+def test_a_full_disk_creates_no_log(tmp_path: Path, disk: Disk) -> None:
+    directories = _open(tmp_path, fs=disk)
+    disk.room = 0
+    with pytest.raises(KafkaStorageError, match="No space left"):
+        directories.create_log(_tp(0), TopicId(uuid4()), CONFIG)
+    assert directories.get(_tp(0)) is None
+    disk.room = None
+    directories.create_log(_tp(0), TopicId(uuid4()), CONFIG)
+    directories.close()
+
+
+def test_two_thousand_partitions_open_in_a_moment(tmp_path: Path) -> None:
+    directories = _open(tmp_path)
+    for number in range(2000):
+        log = directories.create_log(_tp(number % 100, f"topic-{number // 100}"), TopicId(UUID(int=5)), CONFIG)
+        log.append_as_leader(_batch(), LeaderEpoch(0))
+    directories.close()
+    descriptors = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
+    directory = LogDirectory(tmp_path, fs=RealFileSystem(), clock=SetClock())
+    directory.acquire(cluster_id=CLUSTER, node_id=NODE)
+    began = time.process_time()
+    logs = directory.load(lambda topic: CONFIG)
+    took = time.process_time() - began
+    assert len(logs) == 2000
+    assert sum(log.log_end_offset for log in logs.values()) == 4000
+    assert took < 1.0, f"{took:.2f} s of CPU"
+    if descriptors:
+        assert len(os.listdir("/proc/self/fd")) < descriptors + 20, "descriptors are opened when they are needed"
+    directory.close()

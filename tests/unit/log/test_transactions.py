@@ -1,0 +1,113 @@
+import pytest
+from tests.unit.log.driver import NOW_MS, LogDriver, offsets, read_all
+
+from ottla.errors import (
+    CorruptMessage,
+    InvalidProducerEpoch,
+    InvalidTxnState,
+    TransactionCoordinatorFenced,
+)
+from ottla.ids import LeaderEpoch
+from ottla.log.partition_log import PartitionLog
+from ottla.log.producer_state import Origin, ProducerState, decode_snapshot
+from ottla.records.control import ControlType, EndTransaction, encode_end_transaction
+
+
+def _write(driver: LogDriver, log: PartitionLog, producer: int, sequence: int, *, epoch: int = 0) -> None:
+    driver.append(
+        log, 1, producer_id=producer, producer_epoch=epoch, base_sequence=sequence, transactional=True
+    )  # fmt: skip
+    log.high_watermark = log.log_end_offset
+
+
+def _end(log: PartitionLog, producer: int, kind: ControlType, *, epoch: int = 0, coordinator: int = 1) -> None:
+    marker = EndTransaction(kind, coordinator, NOW_MS)
+    batch = encode_end_transaction(marker, producer_id=producer, producer_epoch=epoch)
+    log.append_as_leader(batch, LeaderEpoch(0), origin=Origin.COORDINATOR)
+    log.high_watermark = log.log_end_offset
+
+
+def test_stable_up_to_the_first_open_transaction(driver: LogDriver, log: PartitionLog) -> None:
+    driver.fill(log, 2)
+    _write(driver, log, 1, 0)  # 4
+    _write(driver, log, 2, 0)  # 5
+    assert log.last_stable_offset == 4
+    _end(log, 1, ControlType.COMMIT)  # 6
+    assert log.last_stable_offset == 5
+    _end(log, 2, ControlType.ABORT)  # 7
+    assert log.last_stable_offset == 8
+    assert log.aborted_transactions(0, 8) == [(2, 5, 7, 8)]
+    assert log.aborted_transactions(0, 5) == []
+    assert log.aborted_transactions(8, 9) == []
+
+
+def test_a_marker_above_the_high_watermark_ends_nothing_yet(driver: LogDriver, log: PartitionLog) -> None:
+    _write(driver, log, 1, 0)
+    marker = encode_end_transaction(EndTransaction(ControlType.COMMIT, 0, 5), producer_id=1, producer_epoch=0)
+    log.append_as_leader(marker, LeaderEpoch(0), origin=Origin.COORDINATOR)
+    assert log.last_stable_offset == 0
+    log.high_watermark = log.log_end_offset
+    assert log.last_stable_offset == 2
+
+
+def test_late_writers_and_coordinators_are_fenced(driver: LogDriver, log: PartitionLog) -> None:
+    _write(driver, log, 1, 0, epoch=1)
+    with pytest.raises(InvalidTxnState):
+        driver.append(log, 1, producer_id=1, producer_epoch=1, base_sequence=1)
+    _end(log, 1, ControlType.ABORT, epoch=2, coordinator=5)
+    with pytest.raises(InvalidProducerEpoch):
+        _write(driver, log, 1, 1, epoch=1)
+    with pytest.raises(TransactionCoordinatorFenced):
+        _end(log, 1, ControlType.ABORT, epoch=2, coordinator=4)
+    _write(driver, log, 1, 0, epoch=2)
+    assert log.last_stable_offset == 2
+
+
+@pytest.mark.parametrize("how", ["reopen", "crash", "without snapshots"])
+def test_transactions_survive_restarts(driver: LogDriver, how: str) -> None:
+    log = driver.open(clean=True, segment_bytes=500)
+    _write(driver, log, 1, 0)  # 0, stays open
+    for number in range(6):
+        _write(driver, log, 2, number)
+        _end(log, 2, ControlType(number % 2))
+    expected = log.aborted_transactions(0, log.log_end_offset)
+    assert len(expected) == 3
+    assert len(log.segments) > 2
+    if how == "reopen":
+        log = driver.reopen(log)
+    else:
+        if how == "without snapshots":
+            for path in driver.directory.glob("*.snapshot"):
+                path.unlink()
+        log = driver.crash(log, recovery_point=0)
+    log.high_watermark = log.log_end_offset
+    assert log.last_stable_offset == 0
+    assert log.aborted_transactions(0, log.log_end_offset) == expected
+    _end(log, 1, ControlType.COMMIT)
+    assert log.last_stable_offset == log.log_end_offset
+    assert offsets(read_all(log)) == list(range(log.log_end_offset))
+    log.release()
+
+
+def test_silent_producers_are_forgotten_but_not_in_a_transaction(driver: LogDriver, log: PartitionLog) -> None:
+    driver.append(log, 1, producer_id=1, producer_epoch=0, base_sequence=0)
+    _write(driver, log, 2, 0)
+    assert log.producer_state.remove_expired(NOW_MS + 999, 1000) == 0
+    assert log.producer_state.remove_expired(NOW_MS + 1000, 1000) == 1
+    assert list(log.producer_state.producers) == [2]
+
+
+def test_snapshots_refuse_damage(driver: LogDriver, log: PartitionLog) -> None:
+    driver.append(log, 3, producer_id=1, producer_epoch=2, base_sequence=7)
+    data = log.producer_state.encode()
+    (entry,) = decode_snapshot(data)
+    assert (entry.epoch, entry.last_sequence, entry.batches[0]) == (2, 9, (7, 9, 0, 2, NOW_MS + 2))
+    for at in range(len(data)):
+        damaged = bytearray(data)
+        damaged[at] ^= 1
+        with pytest.raises(CorruptMessage):
+            decode_snapshot(bytes(damaged))
+    for cut in range(len(data)):
+        with pytest.raises(CorruptMessage):
+            decode_snapshot(data[:cut])
+    assert decode_snapshot(ProducerState(5).encode()) == []
