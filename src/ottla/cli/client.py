@@ -88,6 +88,7 @@ class Connection:
     properties: dict[str, str] = field(default_factory=dict)
     timeout_s: float = 10.0
     _reached: bool = False
+    _admin: AdminClient | None = None
 
     def client_configuration(self, **settings: object) -> dict[str, Any]:
         """The client library's configuration: ours, then `settings` (underscores for dots), then the user's."""
@@ -127,9 +128,11 @@ class Connection:
         )
 
     def admin(self) -> AdminClient:
-        """A client for administration, after making sure that a broker listens."""
+        """The client for administration, made when first asked for, after making sure that a broker listens."""
         self.reach()
-        return AdminClient(self.client_configuration(), logger=client_log.logger)
+        if self._admin is None:
+            self._admin = AdminClient(self.client_configuration(), logger=client_log.logger)
+        return self._admin
 
     def producer(self, **settings: object) -> Producer:
         """A producer, after making sure that a broker listens."""

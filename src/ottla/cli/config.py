@@ -81,7 +81,7 @@ def get(connection: Connection, kind: str, name: str, keys: tuple[str, ...], eve
         return
     print_rows(
         rows,
-        (Column("key", "SETTING"), Column("value", "VALUE"), Column("source", "SET BY")),
+        (Column("key", "SETTING"), Column("value", "VALUE", long=True), Column("source", "SET BY")),
         empty=f"{kind} {name!r} has no settings of its own; --all shows the defaults",
     )
 

@@ -153,6 +153,7 @@ def _consume(connection: Connection, plan: _Plan, render: Callable[[IncomingReco
     consumer = connection.consumer(
         group_id=plan.group or "ottla-cli",
         enable_auto_commit=plan.group is not None,
+        auto_commit_interval_ms=1000,
         enable_auto_offset_store=False,
         auto_offset_reset="earliest" if plan.group is None or plan.start.place == BEGINNING else "latest",
         enable_partition_eof=plan.exit_at_end,

@@ -232,11 +232,11 @@ def _print_group(entry: dict[str, Any], show_members: bool) -> None:
     group = {"group": entry["group"]}
     if show_members:
         columns = [
-            Column("member", "MEMBER"),
+            Column("member", "MEMBER", long=True),
             Column("instance", "INSTANCE"),
             Column("client", "CLIENT"),
             Column("host", "HOST"),
-            Column("assigned", "ASSIGNED"),
+            Column("assigned", "ASSIGNED", long=True),
         ]
         rows = entry["members"]
         empty = "the group has no members at the moment"
@@ -249,12 +249,12 @@ def _print_group(entry: dict[str, Any], show_members: bool) -> None:
             Column("lag", "LAG", figures=True),
             Column("client", "CLIENT"),
             Column("host", "HOST"),
-            Column("member", "MEMBER"),
+            Column("member", "MEMBER", long=True),
         ]
         rows = entry["partitions"]
         empty = "the group has committed nothing yet and is assigned nothing"
-        if on_terminal() and not entry["members"]:
-            columns = columns[:5]
+        if on_terminal():  # --members shows the long ids; who reads nothing needs no columns
+            columns = columns[:7] if entry["members"] else columns[:5]
     if not on_terminal():
         columns.insert(0, Column("group", "GROUP"))
     print_rows([{**group, **row} for row in rows], columns, empty=empty)

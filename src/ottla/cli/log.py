@@ -1,5 +1,6 @@
 """`ottla log`: look into log files, and check them. Reads files only; needs no broker, and disturbs none."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -12,7 +13,6 @@ from ottla.cli.output import (
     complain,
     json_option,
     note,
-    on_terminal,
     plural,
     print_json,
     print_rows,
@@ -35,10 +35,10 @@ BATCH_COLUMNS = (
     Column("crc", "CRC"),
 )
 PROBLEM_COLUMNS = (
-    Column("file", "FILE"),
+    Column("file", "FILE", long=True),
     Column("position", "POSITION", figures=True),
     Column("severity", "SEVERITY"),
-    Column("problem", "PROBLEM"),
+    Column("problem", "PROBLEM", long=True),
 )
 _ROWS_PER_TABLE = 2000
 
@@ -69,8 +69,7 @@ def dump(
 
     code = exits.OK
     for path in files_to_dump(paths):
-        if not as_json and (on_terminal() or len(paths) > 1 or paths[0].is_dir()):
-            note(f"{path}")
+        heading = "" if as_json or (len(paths) == 1 and path == paths[0]) else str(path)
         rows = dump_file(
             path, with_records=with_records or decode, from_offset=offset, max_rows=max_rows, decode=decode
         )
@@ -85,14 +84,19 @@ def dump(
             else:
                 chunk.append(row)
                 if len(chunk) >= _ROWS_PER_TABLE:
-                    print_rows(chunk, columns)
-                    chunk = []
+                    _print_part(heading, chunk, columns)
+                    heading, chunk = "", []
         if chunk:
-            print_rows(chunk, columns)
+            _print_part(heading, chunk, columns)
         if problem is not None:
             complain(problem)
             code = exits.FAILED
     return code
+
+
+def _print_part(heading: str, rows: list[Row], columns: Sequence[Column]) -> None:
+    note(heading)
+    print_rows(rows, columns)
 
 
 def print_json_line(row: Row) -> None:

@@ -28,11 +28,15 @@ Rows = Iterator[Row | str]
 _RECORD_COLUMNS = (
     Column("offset", "OFFSET", figures=True),
     Column("timestamp", "TIMESTAMP"),
-    Column("headers", "HEADERS"),
-    Column("key", "KEY"),
-    Column("value", "VALUE"),
+    Column("headers", "HEADERS", long=True),
+    Column("key", "KEY", long=True),
+    Column("value", "VALUE", long=True),
 )
-_DECODED_COLUMNS = (Column("offset", "OFFSET", figures=True), Column("kind", "KIND"), Column("fields", "FIELDS"))
+_DECODED_COLUMNS = (
+    Column("offset", "OFFSET", figures=True),
+    Column("kind", "KIND"),
+    Column("fields", "FIELDS", long=True),
+)
 _COLUMNS = {
     names.OFFSET_INDEX: (Column("offset", "OFFSET", figures=True), Column("position", "POSITION", figures=True)),
     names.TIME_INDEX: (Column("timestamp", "TIMESTAMP"), Column("offset", "OFFSET", figures=True)),
@@ -81,7 +85,7 @@ def tables(path: Path, *, with_records: bool, decode: bool) -> tuple[Column, ...
     """The columns for a file's rows; None for batches."""
     if path.suffix == names.LOG:
         return (_DECODED_COLUMNS if decode else _RECORD_COLUMNS) if with_records else None
-    return _COLUMNS.get(path.suffix, (Column("line", "LINE"),))
+    return _COLUMNS.get(path.suffix, (Column("line", "LINE", long=True),))
 
 
 def dump_file(path: Path, *, with_records: bool, from_offset: int, max_rows: int | None, decode: bool) -> Rows:

@@ -4,6 +4,7 @@ Results go to standard output, everything else (notes, questions, errors) to sta
 """
 
 import json
+import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,14 +15,19 @@ from ottla.cli import exits
 
 Row = Mapping[str, object]
 
+_SHORTEST_LONG_TEXT = 24
+"""To how many characters long text may be squeezed, on as many lines as that takes."""
+_CELL_PADDING = 3
+
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column of a table: the key in each row, the title on a terminal, and whether it holds figures."""
+    """One column of a table: the key in each row, the title on a terminal, whether it holds figures or long text."""
 
     key: str
     title: str
     figures: bool = False
+    long: bool = False
 
 
 def on_terminal() -> bool:
@@ -30,8 +36,13 @@ def on_terminal() -> bool:
 
 
 def progress_wanted() -> bool:
-    """Whether standard error goes to a person, so that progress may be drawn there."""
-    return sys.stderr.isatty()
+    """Whether standard error goes to a person, who is not busy with another command meanwhile."""
+    if not sys.stderr.isatty():
+        return False
+    try:
+        return os.tcgetpgrp(sys.stderr.fileno()) == os.getpgrp()
+    except OSError:  # a terminal that controls no session knows no foreground
+        return True
 
 
 def cell(value: object, *, separate_thousands: bool = False) -> str:
@@ -74,18 +85,30 @@ def print_rows(
 
 def _print_rich_table(rows: Sequence[Row], columns: Sequence[Column], title: str | None) -> None:
     from rich import box
+    from rich.cells import cell_len
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False, title_style="bold")
-    for column in columns:
+    needed = 0
+    texts = [[cell(row.get(column.key), separate_thousands=column.figures) for column in columns] for row in rows]
+    for number, column in enumerate(columns):
+        longest = max(cell_len(column.title), *(cell_len(row[number]) for row in texts))
+        width = min(longest, _SHORTEST_LONG_TEXT) if column.long else longest
+        needed += width + _CELL_PADDING
         table.add_column(
-            column.title, justify="right" if column.figures else "left", overflow="fold", no_wrap=column.figures
+            column.title,
+            justify="right" if column.figures else "left",
+            overflow="fold",
+            no_wrap=not column.long,
+            min_width=width,
         )
-    for row in rows:
-        table.add_row(*(Text(cell(row.get(column.key), separate_thousands=column.figures)) for column in columns))
-    Console(highlight=False).print(table)
+    for row in texts:
+        table.add_row(*map(Text, row))
+    console = Console(highlight=False)
+    # Nothing is ever cut off: a table that cannot be as narrow as the terminal is wrapped by the terminal.
+    console.print(table, width=max(console.width, needed), crop=False, soft_wrap=needed > console.width)
 
 
 def print_facts(facts: Iterable[tuple[str, object]]) -> None:

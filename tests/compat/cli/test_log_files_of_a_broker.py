@@ -15,7 +15,7 @@ def test_records_in_the_files_are_those_produced(
 ) -> None:
     topic = new_topic()
     for codec in ("none", "gzip", "snappy", "lz4", "zstd"):
-        ottla("produce", topic, "-k", ":", "--compression", codec, stdin=f"{codec}:1\n{codec}:2\n")
+        ottla("produce", topic, "-k", ":", "--compression", codec, stdin=f"{codec}:{'x' * 500}\n" * 2)
     directory = broker.log_dir / f"{topic}-0"
     dumped = [
         json.loads(line) for line in ottla("log", "dump", "--records", "--json", str(directory)).stdout.splitlines()
