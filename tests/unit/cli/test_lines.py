@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla.cli.lines import CHUNK_BYTES, read_lines
@@ -35,6 +35,7 @@ def test_silence_yields_empty_lists_and_parts_are_joined(pipe: tuple[int, int]) 
     assert list(lines) == [[b"three"]]
 
 
+@settings(deadline=None)  # the machine may be busy
 @given(st.lists(st.binary(max_size=30).map(lambda line: line.replace(b"\n", b"")), max_size=20), st.booleans())
 def test_any_lines_come_out_as_they_went_in(lines: list[bytes], ends_with_newline: bool) -> None:
     reading, writing = os.pipe()

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla.cli.record_lines import (
@@ -83,6 +83,7 @@ def test_json_headers_as_object_and_timestamp_as_time() -> None:
 nullable_bytes = st.none() | st.binary(max_size=40) | st.text(max_size=20).map(lambda text: text.encode("utf-8"))
 
 
+@settings(deadline=None)  # the machine may be busy
 @given(
     key=nullable_bytes,
     value=nullable_bytes,
