@@ -11,6 +11,7 @@ import os
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from threading import Lock
 from typing import Final
 from uuid import uuid4
 
@@ -56,6 +57,9 @@ class LogDirectory:
         self._clock = clock
         self._path = os.fspath(path)
         self._lock: object | None = None
+        self._writing = CheckpointOrder()
+        self._checkpointed: set[TopicPartition] = set()
+        """Partitions that the checkpoint files may speak of."""
         self._recovery_points: dict[TopicPartition, Offset] = {}
         self._log_starts: dict[TopicPartition, Offset] = {}
         self._high_watermarks: dict[TopicPartition, Offset] = {}
@@ -85,6 +89,7 @@ class LogDirectory:
             self._recovery_points = checkpoints.read_offsets(self._fs, self._file(RECOVERY_POINTS))
             self._log_starts = checkpoints.read_offsets(self._fs, self._file(LOG_START_OFFSETS))
             self._high_watermarks = checkpoints.read_offsets(self._fs, self._file(HIGH_WATERMARKS))
+            self._checkpointed = {*self._recovery_points, *self._log_starts, *self._high_watermarks}
             self.was_clean = self._fs.exists(self._file(CLEAN_SHUTDOWN))
         except OSError as problem:
             raise KafkaStorageError(f"cannot use the log directory {self._path}: {problem}") from problem
@@ -158,7 +163,7 @@ class LogDirectory:
                 logger.error("cannot open %s/%s: %s", self._path, name, problem)
                 continue
             log.high_watermark = self._high_watermarks.get(partition, Offset(0))
-            self.logs[partition] = log
+            self._adopt(log)
         return self.logs
 
     def create(self, partition: TopicPartition, topic_id: TopicId | None, config: LogConfig) -> PartitionLog:
@@ -168,6 +173,8 @@ class LogDirectory:
         path = self._file(str(partition))
         fresh = not self._fs.exists(path)
         try:
+            if partition in self._checkpointed:  # a deleted one of that name: what was true of it must not outlive it
+                self.prepare_checkpoints().write()
             log = PartitionLog.open(
                 Path(path),
                 partition,
@@ -181,8 +188,12 @@ class LogDirectory:
             if fresh and self._fs.exists(path):
                 self._fs.remove_tree(path)
             raise KafkaStorageError(f"cannot create {partition} in {self._path}: {problem}") from problem
-        self.logs[partition] = log
+        self._adopt(log)
         return log
+
+    def _adopt(self, log: PartitionLog) -> None:
+        log.on_moving_back = lambda: self.prepare_checkpoints().write()
+        self.logs[log.topic_partition] = log
 
     def delete(self, partition: TopicPartition) -> None:
         """Takes the log away at once; its files go with the next `remove_deleted`. Raises KafkaStorageError."""
@@ -206,24 +217,17 @@ class LogDirectory:
     def prepare_checkpoints(self) -> "Checkpoints":
         """The checkpoints as of now, to be written in any thread."""
         logs = self.logs
-        return Checkpoints(
-            self._fs,
-            {
-                self._file(RECOVERY_POINTS): checkpoints.encode_offsets(
-                    {tp: log.recovery_point for tp, log in logs.items()}
-                ),
-                self._file(LOG_START_OFFSETS): checkpoints.encode_offsets(
-                    {
-                        tp: log.log_start_offset
-                        for tp, log in logs.items()
-                        if log.log_start_offset > log.segments[0].base_offset
-                    }
-                ),
-                self._file(HIGH_WATERMARKS): checkpoints.encode_offsets(
-                    {tp: log.high_watermark for tp, log in logs.items()}
-                ),
-            },
-        )
+        self._checkpointed = set(logs)
+        starts = {
+            tp: log.log_start_offset for tp, log in logs.items() if log.log_start_offset > log.segments[0].base_offset
+        }
+        files = {
+            RECOVERY_POINTS: {tp: log.recovery_point for tp, log in logs.items()},
+            LOG_START_OFFSETS: starts,
+            HIGH_WATERMARKS: {tp: log.high_watermark for tp, log in logs.items()},
+        }
+        encoded = {self._file(name): checkpoints.encode_offsets(offsets) for name, offsets in files.items()}
+        return Checkpoints(self._fs, encoded, self._writing)
 
     def close(self) -> None:
         """Closes all logs, writes checkpoints and, if all went well, the clean-shutdown marker; frees the lock."""
@@ -278,19 +282,37 @@ class LogDirectory:
         return f"{self._path}/{name}"
 
 
+class CheckpointOrder:
+    """Sees that checkpoints taken later are not overwritten by those taken before them, whoever writes them."""
+
+    __slots__ = ("lock", "taken", "written")
+
+    def __init__(self) -> None:
+        self.lock = Lock()
+        self.taken = 0
+        self.written = 0
+
+
 class Checkpoints:
     """Checkpoint files with their content."""
 
-    __slots__ = ("_files", "_fs")
+    __slots__ = ("_files", "_fs", "_number", "_order")
 
-    def __init__(self, fs: FileSystem, files: dict[str, bytes]) -> None:
+    def __init__(self, fs: FileSystem, files: dict[str, bytes], order: CheckpointOrder) -> None:
         self._fs = fs
         self._files = files
+        self._order = order
+        order.taken += 1
+        self._number = order.taken
 
     def write(self) -> None:
-        """Each atomically; in any thread. Raises OSError."""
-        for path, data in self._files.items():
-            checkpoints.write(self._fs, path, data)
+        """Each atomically, unless newer ones are written; in any thread. Raises OSError."""
+        with self._order.lock:
+            if self._number < self._order.written:
+                return
+            for path, data in self._files.items():
+                checkpoints.write(self._fs, path, data)
+            self._order.written = self._number
 
 
 class LogDirectories:

@@ -23,15 +23,20 @@ _REWRITE_BYTES: Final = 1 << 20
 
 
 class Rewrite:
-    """The stretch of a file that is to be written again, unless the log is truncated meanwhile."""
+    """A stretch of a file that is to be written again, unless the log is truncated meanwhile.
 
-    __slots__ = ("_cancelled", "_end", "_file", "_lock", "_path", "_start")
+    Batches are checked first; of other files (`checked` is False) the whole is taken as it is read: they have their
+    own checksums or can be rebuilt.
+    """
 
-    def __init__(self, file: File, path: str, start: int, end: int) -> None:
+    __slots__ = ("_cancelled", "_checked", "_end", "_file", "_lock", "_path", "_start")
+
+    def __init__(self, file: File, path: str, start: int, end: int, *, checked: bool) -> None:
         self._file = file
         self._path = path
         self._start = start
         self._end = end
+        self._checked = checked
         self._lock = Lock()
         self._cancelled = False
 
@@ -42,19 +47,22 @@ class Rewrite:
 
     def run(self) -> None:
         """In any thread. Raises OSError, also when the data is no longer what was appended."""
-        try:
-            for _ in scan(self._file, self._path, self._start, self._end, check_crc=True):
-                pass
-        except InvalidBatch as problem:
-            if self._cancelled:
-                return
-            raise OSError(errno.EIO, f"what a failed sync has lost cannot be restored: {problem}") from problem
+        if self._checked:
+            self._check()
         for position in range(self._start, self._end, _REWRITE_BYTES):
             with self._lock:
                 if self._cancelled:
                     return
                 data = self._file.read(position, min(_REWRITE_BYTES, self._end - position))
                 self._file.write(position, data)
+
+    def _check(self) -> None:
+        try:
+            for _ in scan(self._file, self._path, self._start, self._end, check_crc=True):
+                pass
+        except InvalidBatch as problem:
+            if not self._cancelled:
+                raise OSError(errno.EIO, f"what a failed sync has lost cannot be restored: {problem}") from problem
 
 
 class FlushTicket:

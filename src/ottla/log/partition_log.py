@@ -7,6 +7,7 @@ Synchronous and unlocked: one thread owns it (the event loop's). Handed out to o
 import logging
 import os
 from bisect import bisect_right
+from collections.abc import Callable
 from operator import attrgetter
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -37,6 +38,10 @@ from ottla.records.control import EndTransaction, decode_end_transaction
 logger: Final = logging.getLogger(__name__)
 
 _base_offset: Final = attrgetter("base_offset")
+
+
+def _nothing() -> None:
+    """For a log that nobody keeps checkpoints for."""
 
 
 class AppendInfo(NamedTuple):
@@ -109,8 +114,12 @@ class PartitionLog:
         if loaded.changed:
             self._unsynced.directories.append(self._directory)
         self._generation = 0
-        """Counts truncations: a ticket taken before one says nothing about the log after it."""
-        self._sync_failed = False
+        """Counts truncations and failed syncs: a ticket taken before one says nothing about the log after it."""
+        self._sync_failed = loaded.recovery_point < loaded.end_offset
+        """A sync has failed, or may have in the process before: see `ottla.log.flush`."""
+        self.on_moving_back: Callable[[], None] = _nothing
+        """Called before a truncation below the recovery point, when that has been lowered: to write it down, lest a
+        crash takes what is appended later for synced. May raise OSError."""
         self._rewrites: list[Rewrite] = []
         self._closed = False
         self._jitter_ms = 0
@@ -533,7 +542,7 @@ class PartitionLog:
             work.paths.extend(segment.file_paths()[1:])
         if dirty:
             segments.append(self._active)
-        self._rewrites = [self._rewrite(segment) for segment in segments] if self._sync_failed else []
+        self._rewrites = self._everything_again(segments, work.paths) if self._sync_failed else []
         epochs = self.leader_epochs
         checkpoint_files = {}
         if epochs.dirty:
@@ -549,17 +558,29 @@ class PartitionLog:
             rewrites=self._rewrites,
         )
 
-    def _rewrite(self, segment: Segment) -> Rewrite:
-        start = 0
-        if segment.base_offset < self.recovery_point:
-            start = segment.position_of(self.recovery_point, blocking=True)
-        return Rewrite(segment.file, segment.path, start, segment.size)
+    def _everything_again(self, segments: list[Segment], paths: list[str]) -> list[Rewrite]:
+        rewrites = []
+        for segment in segments:
+            start = 0
+            if segment.base_offset < self.recovery_point:
+                start = segment.position_of(self.recovery_point, blocking=True)
+            rewrites.append(Rewrite(segment.file, segment.path, start, segment.size, checked=True))
+        for path in paths:
+            try:
+                file = self._fs.open(path)
+            except FileNotFoundError:
+                logger.debug("%s was deleted before it was synced", path)
+                continue
+            rewrites.append(Rewrite(file, path, 0, file.size(), checked=False))
+        return rewrites
 
     def flushed(self, ticket: FlushTicket) -> None:
         """Moves `recovery_point`, after `ticket.sync()` has returned."""
+        if ticket.generation != self._generation:
+            return
         if ticket.rewrites:
             self._sync_failed = False
-        if ticket.generation == self._generation and ticket.end_offset > self.recovery_point:
+        if ticket.end_offset > self.recovery_point:
             self.recovery_point = ticket.end_offset
 
     def flush_failed(self, ticket: FlushTicket) -> None:
@@ -569,6 +590,7 @@ class PartitionLog:
         self._unsynced.add(ticket.work)
         self.leader_epochs.dirty = True
         self._sync_failed = True
+        self._generation += 1
 
     def flush(self) -> None:
         """All three steps at once, waiting. Raises KafkaStorageError."""
@@ -597,6 +619,7 @@ class PartitionLog:
             self.truncate_fully_and_start_at(offset)
             return
         try:
+            self._move_recovery_point_back(offset)
             kept = bisect_right(self._segments, offset - 1, key=_base_offset)
             dropped = self._segments[kept:]
             segment = self._segments[kept - 1]
@@ -616,6 +639,7 @@ class PartitionLog:
         for rewrite in self._rewrites:
             rewrite.cancel()
         try:
+            self._move_recovery_point_back(Offset(-1))
             dropped = self._segments
             for gone in dropped:
                 self._remove_segment(gone)
@@ -629,6 +653,11 @@ class PartitionLog:
             self._reload_producers()
         except OSError as problem:
             raise self._storage_error("truncate", problem) from problem
+
+    def _move_recovery_point_back(self, offset: Offset) -> None:
+        if offset < self.recovery_point:
+            self.recovery_point = Offset(max(offset, 0))
+            self.on_moving_back()
 
     def _ends_moved_back(self) -> None:
         end = self.log_end_offset

@@ -99,7 +99,7 @@ class _Loader:
             if segment.base_offset in self.without_index and segment.size:
                 logger.warning("%s has no index; building it again", segment.path)
                 self._reindex(segment)
-        self._drop_empty_end(segments)
+        self._drop_strays(segments)
         end_offset = self._end_offset_after_clean_shutdown(segments[-1]) if self.clean else None
         if end_offset is None:
             end_offset = self._recover(segments)
@@ -114,11 +114,16 @@ class _Loader:
             end_offset = self.log_start_offset
             self.epochs.clear()
         log_start = Offset(max(self.log_start_offset, segments[0].base_offset))
+        if not self.clean and not self.config.compact:
+            log_start = self._start_after_gaps(segments, log_start)
         if self.epochs_lost:
             self._rebuild_epochs(segments)
         if not self.clean or end_offset < self.recovery_point:
             self.epochs.truncate_end(end_offset)
         self.epochs.truncate_start(log_start)
+        if not self.clean:  # later ones may be of a past that was truncated away: nothing that is not synced is sure
+            while self.snapshots and self.snapshots[-1] > self.recovery_point:
+                _remove_snapshot(self.fs, self.directory, self.snapshots.pop())
         if self.clean and not self.snapshots:
             state = ProducerState(end_offset)  # as Kafka: a clean log without snapshots has no producers to speak of
         else:
@@ -261,16 +266,19 @@ class _Loader:
             )  # fmt: skip
         return end
 
-    def _drop_empty_end(self, segments: list[Segment]) -> None:
+    def _drop_strays(self, segments: list[Segment]) -> None:
         """A roll that failed on a full disk may have left an empty segment, and the one before may have grown on."""
-        while len(segments) > 1 and not segments[-1].size:
+        for number in range(len(segments) - 1, 0, -1):
+            segment = segments[number]
+            if segment.size:
+                continue
             try:
-                if end_of(segments[-2]) <= segments[-1].base_offset:
-                    return
+                stray = end_of(segments[number - 1]) > segment.base_offset
             except InvalidBatch:
-                return  # recovery will tell
-            logger.warning("%s is empty and begins before the log's end; it is removed", segments[-1].path)
-            self._remove(segments.pop())
+                continue  # recovery will tell
+            if stray:
+                logger.warning("%s is empty and begins before the end of the one before; it is removed", segment.path)
+                self._remove(segments.pop(number))
 
     def _recover(self, segments: list[Segment]) -> int:
         """Checks all from the recovery point on, cuts at the first damage, completes the indexes; the end offset."""
@@ -279,8 +287,12 @@ class _Loader:
         while number + 1 < len(segments) and segments[number + 1].base_offset <= self.recovery_point:
             number += 1
         end = segments[number].base_offset
+        self.epochs.truncate_end(self.recovery_point)
         while number < len(segments):
             segment = segments[number]
+            if self._does_not_follow(segment, end):
+                self._drop_from(segments, number)
+                break
             self.ends_damaged = False
             end, whole = self._recover_segment(segment)
             number += 1
@@ -295,9 +307,19 @@ class _Loader:
             )  # fmt: skip
         return end
 
+    def _does_not_follow(self, segment: Segment, end: int) -> bool:
+        """Whether a segment past the recovery point is none of the log that ends at `end`.
+
+        One that begins earlier was removed by a truncation that was not synced, and is back since the crash. One that
+        begins later has outlived the end of the segment before it, unless compaction has made the gap.
+        """
+        if segment.base_offset <= end:
+            return segment.base_offset < end
+        return end >= self.recovery_point and not self.config.compact
+
     def _drop_from(self, segments: list[Segment], number: int) -> None:
         for segment in segments[number:]:
-            logger.warning("%s follows a torn segment and is removed", segment.path)
+            logger.warning("%s does not continue the log and is removed", segment.path)
             self._remove(segment)
         del segments[number:]
 
@@ -374,6 +396,20 @@ class _Loader:
         except (InvalidBatch, StopIteration):
             return False
         return header.base_offset <= offset
+
+    def _start_after_gaps(self, segments: list[Segment], log_start: Offset) -> Offset:
+        """Retention removes from the oldest on. Where a crash has brought back some of what it removed, but not all,
+        the log begins behind the last segment that is missing."""
+        for number in range(len(segments) - 1, 0, -1):
+            base = segments[number].base_offset
+            if base <= log_start:
+                break
+            try:
+                if end_of(segments[number - 1]) < base:
+                    return Offset(base)
+            except InvalidBatch:
+                continue  # reported already, or to be found by its readers
+        return log_start
 
     def _rebuild_epochs(self, segments: list[Segment]) -> None:
         self.epochs.clear()
