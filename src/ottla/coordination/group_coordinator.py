@@ -56,6 +56,8 @@ log = logging.getLogger(__name__)
 OFFSETS_TOPIC: Final = TopicName("__consumer_offsets")
 
 
+LOAD_PATIENCE_S: Final = 1.0
+
 EnsureTopic = Callable[[], Awaitable[None]]
 """Create `__consumer_offsets`, unless it is there. Raises an `OttlaError` if that cannot be done."""
 
@@ -162,6 +164,10 @@ class GroupCoordinator:
     def is_active(self, partition: PartitionId) -> bool:
         """Is the partition led by this broker, and read?"""
         return self._runtime.is_active(partition)
+
+    async def until_active(self, partition: PartitionId) -> None:
+        """Wait a moment for a partition that is just being read, which saves its clients a round of retries."""
+        await self._runtime.until_active(partition, LOAD_PATIENCE_S)
 
     async def stop(self) -> None:
         """Let writes finish, then answer all who wait with NOT_COORDINATOR."""

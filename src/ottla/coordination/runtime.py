@@ -14,6 +14,7 @@ come back, and a new machine reads the log.
 """
 
 import asyncio
+import contextlib
 import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable
@@ -100,6 +101,8 @@ class _Partition(Generic[EventT, RecordT]):
     """The first is being written once `writer` runs, the last may still be filled if it is not the first."""
     writer: "asyncio.Task[None] | None" = None
     first_is_sent: bool = False
+    settled: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set once it is loading no more."""
 
     @property
     def is_loading(self) -> bool:
@@ -165,6 +168,14 @@ class CoordinatorRuntime(Generic[EventT, RecordT]):
     def is_active(self, partition: PartitionId) -> bool:
         found = self._partitions.get(partition)
         return found is not None and found.is_active
+
+    async def until_active(self, partition: PartitionId, timeout_s: float) -> bool:
+        """Wait while the partition is being read; False if it cannot be asked after all this time."""
+        found = self._partitions.get(partition)
+        if found is not None and found.is_loading:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(found.settled.wait(), timeout_s)
+        return self.is_active(partition)
 
     def partitions(self) -> list[PartitionId]:
         """Those this broker leads, read or not."""
@@ -358,6 +369,7 @@ class CoordinatorRuntime(Generic[EventT, RecordT]):
             break
         if at.is_loading:
             at.state = _State.ACTIVE
+            at.settled.set()
             self._carry_out(at, at.machine.loaded(self._clock.now_ms()))
 
     async def _replay_log(self, at: _Partition[EventT, RecordT]) -> None:
@@ -391,6 +403,7 @@ class CoordinatorRuntime(Generic[EventT, RecordT]):
 
     def _discard(self, at: _Partition[EventT, RecordT], code: ErrorCode, why: str) -> None:
         at.state = _State.GONE
+        at.settled.set()
         at.timers.clear()
         _stop(at.wakeup)
         for batch in at.batches:

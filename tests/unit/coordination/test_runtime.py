@@ -250,6 +250,20 @@ def test_transactions_and_unknown_records_are_read() -> None:
     run(test)
 
 
+def test_one_can_wait_for_a_partition_to_be_read() -> None:
+    async def test(bench: Bench) -> None:
+        assert not await bench.runtime.until_active(P, 5)
+        bench.runtime.on_leadership(P, EPOCH)
+        assert await bench.runtime.until_active(P, 5)
+        bench.runtime.on_resign(P)
+        bench.log.store(bytes(encode_batch([Record(0, 0, b"n", b"4")])))
+        bench.log.unreadable = CorruptMessage("a flipped bit")
+        bench.runtime.on_leadership(P, LeaderEpoch(1))
+        assert not await bench.runtime.until_active(P, 0.01)
+
+    run(test)
+
+
 def test_a_newer_epoch_of_the_same_leader_changes_nothing() -> None:
     async def test(bench: Bench) -> None:
         await bench.lead()

@@ -54,5 +54,6 @@ async def _find_group_coordinator(group_id: str, context: RequestContext) -> Coo
     endpoint = None if leader is None else leader.endpoints.get(context.listener)
     if leader is None or endpoint is None:
         raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"nobody leads {where} at present")
+    await broker.groups.until_active(where.partition)
     host, port = endpoint
     return Coordinator(key=group_id, node_id=leader.broker_id, host=host, port=port)
