@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 from ottla.cluster.image import CLUSTER_DEFAULT, MetadataImage, ResourceType
 from ottla.config.broker import BrokerConfig
 from ottla.config.broker_settings import BROKER_SETTINGS
+from ottla.config.other_settings import OTHER_SETTINGS
 from ottla.config.setting import Change, Setting, render_value
 from ottla.config.topic_settings import TOPIC_SETTINGS, TopicSetting
 
@@ -114,7 +115,8 @@ class SettingsInForce:
             if synonym in layer
         ]
         for synonym in names:
-            default = BROKER_SETTINGS[synonym].default if synonym in BROKER_SETTINGS else None
+            known = BROKER_SETTINGS.get(synonym) or OTHER_SETTINGS.get(synonym)
+            default = None if known is None else known.default
             if default is not None:
                 found.append(ConfigSynonym(synonym, default, ConfigSource.DEFAULT_CONFIG))
         start = next((at for at, synonym in enumerate(found) if synonym.name == name), len(found))

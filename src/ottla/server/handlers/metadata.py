@@ -127,7 +127,7 @@ def _respond(
         response.cluster_authorized_operations = ALL_CLUSTER_OPERATIONS
     if request.include_topic_authorized_operations:
         for topic in topics:
-            if topic.error_code == ErrorCode.NONE:
+            if topic.name is not None:
                 topic.topic_authorized_operations = ALL_TOPIC_OPERATIONS
     return response
 
