@@ -1,0 +1,105 @@
+"""Changes of settings, and where values come from."""
+
+import pytest
+from tests.unit.cluster.images import cluster, partition, with_topic
+
+from ottla.cluster.commands import SetConfigs, apply
+from ottla.cluster.config_description import ConfigSource, SettingsInForce
+from ottla.cluster.configs import ConfigChange, ConfigEdit, ConfigOperation, effective_config, plan_configs
+from ottla.cluster.image import ResourceType
+from ottla.config.broker import BrokerConfig
+from ottla.errors import ErrorCode, OttlaError
+
+STATIC = BrokerConfig({"log.retention.minutes": "2", "log.cleanup.policy": "compact"})
+IMAGE = with_topic(cluster(1), "t", partition(0, 1, (1,)), **{"retention.ms": "1"})
+SET, DELETE, APPEND, SUBTRACT = ConfigOperation
+
+
+def after(change: ConfigChange) -> dict[str, str]:
+    return dict(plan_configs(IMAGE, effective_config(IMAGE, STATIC), change, static=STATIC).configs)
+
+
+def topic(*edits: tuple[str, ConfigOperation, str | None], replace: bool = False, name: str = "t") -> ConfigChange:
+    return ConfigChange(ResourceType.TOPIC, name, [ConfigEdit(*edit) for edit in edits], replace)
+
+
+def broker(name: str, *edits: tuple[str, ConfigOperation, str | None]) -> ConfigChange:
+    return ConfigChange(ResourceType.BROKER, name, [ConfigEdit(*edit) for edit in edits])
+
+
+@pytest.mark.parametrize(
+    ("change", "configs"),
+    [
+        (topic(), {"retention.ms": "1"}),
+        (topic(("retention.ms", SET, "2")), {"retention.ms": "2"}),
+        (topic(("retention.ms", DELETE, None)), {}),
+        (topic(("segment.ms", DELETE, None)), {"retention.ms": "1"}),
+        (topic(("segment.ms", SET, "9"), replace=True), {"segment.ms": "9"}),
+        (topic(replace=True), {}),
+        (topic(("cleanup.policy", APPEND, "delete"), replace=True), {"cleanup.policy": "compact,delete"}),
+        (topic(("cleanup.policy", APPEND, "compact"), replace=True), {"cleanup.policy": "compact"}),
+        (topic(("cleanup.policy", SUBTRACT, "compact"), replace=True), {"cleanup.policy": ""}),
+        (broker("", ("log.retention.ms", SET, "5")), {"log.retention.ms": "5"}),
+        (broker("1", ("log.cleanup.policy", APPEND, "compact")), {"log.cleanup.policy": "delete,compact"}),
+    ],
+)
+def test_allowed_changes(change: ConfigChange, configs: dict[str, str]) -> None:
+    assert after(change) == configs
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        (topic(("nope", SET, "1")), ErrorCode.INVALID_CONFIG),
+        (topic(("retention.ms", SET, "x")), ErrorCode.INVALID_CONFIG),
+        (topic(("retention.ms", APPEND, "1")), ErrorCode.INVALID_CONFIG),
+        (topic(("retention.ms", SET, None)), ErrorCode.INVALID_REQUEST),
+        (topic(("retention.ms", SET, "1"), ("retention.ms", SET, "1")), ErrorCode.INVALID_REQUEST),
+        (topic(name="missing"), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (topic(name=""), ErrorCode.INVALID_REQUEST),
+        (topic(name="a b"), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (broker("2"), ErrorCode.INVALID_REQUEST),
+        (broker("one"), ErrorCode.INVALID_REQUEST),
+        (broker("1", ("node.id", SET, "1")), ErrorCode.INVALID_REQUEST),
+        (broker("1", ("num.io.threads", SET, "1")), ErrorCode.INVALID_REQUEST),
+        (broker("1", ("log.retention.ms", SET, "0")), ErrorCode.INVALID_REQUEST),
+        (ConfigChange(ResourceType.GROUP, "g", []), ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_refused_changes(change: ConfigChange, code: ErrorCode) -> None:
+    with pytest.raises(OttlaError) as refused:
+        after(change)
+    assert refused.value.code is code
+
+
+def test_the_nearest_layer_wins() -> None:
+    for_all = SetConfigs(ResourceType.BROKER, "", {"log.retention.ms": "5", "num.recovery.threads.per.data.dir": "4"})
+    for_one = SetConfigs(ResourceType.BROKER, "1", {"log.retention.ms": "6"})
+    of_another = SetConfigs(ResourceType.BROKER, "2", {"log.retention.ms": "7"})
+    image = apply(IMAGE, [for_all, for_one, of_another])
+    assert effective_config(IMAGE, STATIC) is STATIC
+    in_force = effective_config(image, STATIC)
+    assert in_force.log_config({}).retention_ms == 6
+    described = SettingsInForce(image, in_force, STATIC)
+    (entry,) = described.topic({}, ["retention.ms"])
+    assert [(synonym.name, synonym.value, synonym.source.name) for synonym in entry.synonyms] == [
+        ("log.retention.ms", "6", "DYNAMIC_BROKER_CONFIG"),
+        ("log.retention.ms", "5", "DYNAMIC_DEFAULT_BROKER_CONFIG"),
+        ("log.retention.minutes", "2", "STATIC_BROKER_CONFIG"),
+        ("log.retention.hours", "168", "DEFAULT_CONFIG"),
+    ]
+    (own,) = described.topic({"retention.ms": "1"}, ["retention.ms"])
+    assert (own.value, own.source) == ("1", ConfigSource.TOPIC_CONFIG)
+    assert [entry.setting.name for entry in described.broker(None, cluster_default=True)] == [
+        "log.retention.ms",
+        "num.recovery.threads.per.data.dir",
+    ]
+
+
+def test_every_setting_is_described_but_the_internal_ones() -> None:
+    in_force = SettingsInForce(IMAGE, STATIC, STATIC)
+    names = [entry.setting.name for entry in in_force.topic({}, None)]
+    assert "internal.segment.bytes" not in names
+    assert "internal.segment.bytes" in [e.setting.name for e in in_force.topic({"internal.segment.bytes": "9"}, None)]
+    assert "log.initial.task.delay.ms" not in [entry.setting.name for entry in in_force.broker(None)]
+    assert [entry.value for entry in in_force.broker(["log.cleanup.policy", "nope"])] == ["compact"]

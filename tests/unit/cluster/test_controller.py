@@ -1,0 +1,165 @@
+"""The controller's decisions, as values."""
+
+from collections import Counter
+from uuid import UUID
+
+import pytest
+from tests.unit.cluster.images import cluster, partition, with_topic
+
+from ottla.cluster import controller
+from ottla.cluster.commands import CreateTopic, DeleteTopic, SetPartitions
+from ottla.cluster.controller import ElectionType, NewTopic
+from ottla.cluster.image import NO_LEADER, MetadataImage
+from ottla.config.broker import BrokerConfig
+from ottla.errors import ErrorCode, InvalidTopic, OttlaError
+from ottla.ids import BrokerId, PartitionId, TopicId, TopicName, TopicPartition
+
+CONFIG = BrokerConfig({"num.partitions": "4", "default.replication.factor": "2"})
+
+
+def plan(image: MetadataImage, new: NewTopic, first_broker: int = 0, config: BrokerConfig = CONFIG) -> CreateTopic:
+    return controller.plan_topic(image, config, new, topic_id=TopicId(UUID(int=1)), first_broker=first_broker)
+
+
+def refusal(image: MetadataImage, new: NewTopic) -> ErrorCode:
+    with pytest.raises(OttlaError) as refused:
+        plan(image, new)
+    return refused.value.code
+
+
+@pytest.mark.parametrize("name", ["a", "A.b_c-9", "x" * 249, "...", "-"])
+def test_names_that_topics_may_have(name: str) -> None:
+    controller.check_topic_name(name)
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "x" * 250, "a b", "a/b", "grün", "a\n", "a\0", "a:b"])
+def test_names_that_topics_may_not_have(name: str) -> None:
+    with pytest.raises(InvalidTopic, match=r"^Topic name is invalid: "):
+        controller.check_topic_name(name)
+
+
+@pytest.mark.parametrize(
+    ("existing", "name", "collides"),
+    [("a.b", "a_b", True), ("a_b", "a.b", True), ("a.b_c", "a_b.c", True), ("a.b", "a-b", False), ("ab", "a.b", False)],
+)
+def test_names_that_metrics_could_not_tell_apart(existing: str, name: str, collides: bool) -> None:
+    image = with_topic(cluster(1), existing, partition(0, 1, (1,)))
+    assert (controller.colliding_topic(image, name) == existing) is collides
+
+
+def test_defaults_come_from_the_settings() -> None:
+    topic = plan(cluster(1, 2, 3), NewTopic(TopicName("t"))).topic
+    assert len(topic.partitions) == 4
+    assert {len(part.replicas) for part in topic.partitions} == {2}
+
+
+def test_a_new_partition_is_led_by_its_first_replica() -> None:
+    made = plan(cluster(1, 2, 3), NewTopic(TopicName("t"), assignments=((1, [3, 1]), (0, [2, 3]))))
+    first, second = made.topic.partitions
+    assert (first.partition, first.leader, first.replicas, first.isr) == (0, 2, (2, 3), (2, 3))
+    assert (second.partition, second.leader, second.leader_epoch, second.partition_epoch) == (1, 3, 0, 0)
+
+
+@pytest.mark.parametrize("start", range(7))
+def test_leaders_and_replicas_are_spread_evenly(start: int) -> None:
+    placed = controller.place_replicas(
+        cluster(1, 2, 3, 4), first_partition=0, partition_count=24, replication_factor=3, start=start
+    )
+    assert all(len(set(replicas)) == 3 for replicas in placed)
+    assert set(Counter(replicas[0] for replicas in placed).values()) == {6}
+    assert set(Counter(replica for replicas in placed for replica in replicas).values()) == {18}
+    followers_of_one = Counter(replicas[1] for replicas in placed if replicas[0] == 1)
+    assert set(followers_of_one.values()) == {2}
+
+
+def test_replicas_of_a_partition_are_on_different_racks() -> None:
+    racks = {1: "a", 2: "a", 3: "b", 4: "b"}
+    placed = controller.place_replicas(
+        cluster(1, 2, 3, 4, racks=racks), first_partition=0, partition_count=4, replication_factor=2, start=0
+    )
+    assert all(racks[first] != racks[second] for first, second in placed)
+
+
+@pytest.mark.parametrize(
+    ("new", "code"),
+    [
+        (NewTopic(TopicName("t"), 1, 3), ErrorCode.INVALID_REPLICATION_FACTOR),
+        (NewTopic(TopicName("t"), 1, 0), ErrorCode.INVALID_REPLICATION_FACTOR),
+        (NewTopic(TopicName("t"), 0, 1), ErrorCode.INVALID_PARTITIONS),
+        (NewTopic(TopicName("t"), 10_001, 1), ErrorCode.POLICY_VIOLATION),
+        (NewTopic(TopicName("t"), 1, assignments=((0, [1]),)), ErrorCode.INVALID_REQUEST),
+        (NewTopic(TopicName("t"), assignments=((0, [1]), (2, [1]))), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (NewTopic(TopicName("t"), assignments=((0, [1]), (1, [1, 2]))), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (NewTopic(TopicName("t"), configs={"retention.ms": None}), ErrorCode.INVALID_CONFIG),
+        (NewTopic(TopicName("old")), ErrorCode.TOPIC_ALREADY_EXISTS),
+        (NewTopic(TopicName("__cluster_metadata")), ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_topics_that_are_refused(new: NewTopic, code: ErrorCode) -> None:
+    assert refusal(with_topic(cluster(1, 2), "old", partition(0, 1, (1,))), new) is code
+
+
+def test_deletion() -> None:
+    image = with_topic(cluster(1), "t", partition(0, 1, (1,)))
+    assert controller.plan_deletion(image, CONFIG, TopicName("t")) == DeleteTopic(TopicName("t"))
+    with pytest.raises(OttlaError) as refused:
+        controller.plan_deletion(image, BrokerConfig({"delete.topic.enable": "false"}), TopicName("t"))
+    assert refused.value.code is ErrorCode.TOPIC_DELETION_DISABLED
+
+
+def test_growth_keeps_what_is_there() -> None:
+    image = with_topic(cluster(1, 2), "t", partition(0, 1, (1,)))
+    grown = controller.plan_growth(image, TopicName("t"), 3, None)
+    assert [part.partition for part in grown.partitions] == [1, 2]
+    placed = controller.plan_growth(image, TopicName("t"), 2, [[2]])
+    assert [(part.partition, part.replicas) for part in placed.partitions] == [(1, (2,))]
+
+
+def elect(image: MetadataImage, election: ElectionType, number: int = 0) -> SetPartitions | ErrorCode:
+    try:
+        return controller.plan_election(image, TopicPartition(TopicName("t"), PartitionId(number)), election)
+    except OttlaError as refused:
+        return refused.code
+
+
+def test_the_preferred_leader_takes_over() -> None:
+    image = with_topic(cluster(1, 2), "t", partition(0, 2, (1, 2)))
+    planned = elect(image, ElectionType.PREFERRED)
+    assert isinstance(planned, SetPartitions)
+    (part,) = planned.partitions
+    assert (part.leader, part.leader_epoch, part.partition_epoch, part.isr) == (1, 6, 10, (1, 2))
+    assert elect(image, ElectionType.UNCLEAN) is ErrorCode.ELECTION_NOT_NEEDED
+    assert elect(image, ElectionType.PREFERRED, 1) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_the_preferred_leader_must_be_alive_and_in_sync() -> None:
+    lagging = with_topic(cluster(1, 2), "t", partition(0, 2, (1, 2), isr=(2,)))
+    assert elect(lagging, ElectionType.PREFERRED) is ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+    dead = with_topic(cluster(2), "t", partition(0, 2, (1, 2)))
+    assert elect(dead, ElectionType.PREFERRED) is ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+
+
+def test_an_unclean_election_prefers_who_is_in_sync() -> None:
+    in_sync = with_topic(cluster(2, 3), "t", partition(0, NO_LEADER, (3, 1, 2), isr=(1, 2)))
+    planned = elect(in_sync, ElectionType.UNCLEAN)
+    assert isinstance(planned, SetPartitions)
+    assert (planned.partitions[0].leader, planned.partitions[0].isr) == (2, (2,))
+    lagging = with_topic(cluster(3), "t", partition(0, NO_LEADER, (1, 3), isr=(1,)))
+    planned = elect(lagging, ElectionType.UNCLEAN)
+    assert isinstance(planned, SetPartitions)
+    assert (planned.partitions[0].leader, planned.partitions[0].isr) == (3, (3,))
+    nobody = with_topic(cluster(9), "t", partition(0, NO_LEADER, (1, 3)))
+    assert elect(nobody, ElectionType.UNCLEAN) is ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+
+
+def test_new_epochs_for_what_a_broker_leads_or_could() -> None:
+    image = with_topic(
+        cluster(1, 2),
+        "t",
+        partition(0, 1, (1, 2)),
+        partition(1, 2, (1, 2)),
+        partition(2, NO_LEADER, (1, 2)),
+        partition(3, NO_LEADER, (1, 2), isr=(2,)),
+    )
+    (planned,) = controller.plan_new_epochs(image, BrokerId(1))
+    assert [(part.partition, part.leader, part.leader_epoch) for part in planned.partitions] == [(0, 1, 6), (2, 1, 6)]

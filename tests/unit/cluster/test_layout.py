@@ -1,0 +1,149 @@
+"""What stands in the store: Kafka 3.9's bytes, and back."""
+
+import json
+from uuid import UUID
+
+import pytest
+from tests.unit.cluster.images import cluster, partition, with_topic
+
+from ottla.cluster.commands import (
+    Command,
+    CreateTopic,
+    DeleteTopic,
+    RegisterBroker,
+    RemoveBroker,
+    SetConfigs,
+    SetController,
+    SetPartitions,
+    apply,
+)
+from ottla.cluster.image import BrokerImage, MetadataImage, ResourceType, TopicImage, empty_image
+from ottla.cluster.store import layout
+from ottla.cluster.store.base import Create, Delete, Node, Update
+from ottla.ids import BrokerId, ProducerId, TopicId, TopicName
+
+
+class Tree:
+    """A store in memory, driven by commands."""
+
+    def __init__(self) -> None:
+        self.nodes = {layout.CLUSTER_ID_PATH: Node(layout.cluster_id_node("cluster"), 0)}
+        self.image = empty_image("cluster")
+
+    def do(self, *commands: Command) -> None:
+        versions = {path: node.version for path, node in self.nodes.items()}
+        for operation in layout.operations_for(commands, self.image, versions, controller_epoch=3, now_ms=1000):
+            match operation:
+                case Create(path, data, _):
+                    assert path not in self.nodes
+                    self.nodes[path] = Node(data, 0)
+                case Update(path, data, version):
+                    assert self.nodes[path].version == version
+                    self.nodes[path] = Node(data, version + 1)
+                case Delete(path, version):
+                    assert self.nodes.pop(path).version == version
+        self.image = apply(self.image, commands)
+        assert layout.read_image(self.nodes) == self.image
+
+
+TOPIC = TopicImage(
+    TopicName("t"),
+    TopicId(UUID("12345678-1234-1234-1234-123456789abc")),
+    (partition(0, 1, (1, 2))._replace(partition_epoch=0),),
+)
+
+
+def test_every_change_can_be_read_back() -> None:
+    tree = Tree()
+    tree.do(RegisterBroker(BrokerImage(BrokerId(1), 7, "rack", {"A": ("::1", 1), "B": ("b", 2)})))
+    tree.do(SetController(BrokerId(1)))
+    tree.do(CreateTopic(TOPIC, {"retention.ms": "1"}))
+    tree.do(SetPartitions(TopicName("t"), (partition(0, 2, (1, 2), isr=(2,))._replace(partition_epoch=1),)))
+    tree.do(SetPartitions(TopicName("t"), (partition(1, 2, (2,))._replace(partition_epoch=0),)))
+    tree.do(SetConfigs(ResourceType.BROKER, "", {"log.retention.ms": "5"}))
+    tree.do(SetConfigs(ResourceType.BROKER, "1", {"log.retention.ms": "6"}))
+    tree.do(SetConfigs(ResourceType.BROKER, "1", {}))
+    tree.do(SetConfigs(ResourceType.TOPIC, "t", {}))
+    tree.do(RegisterBroker(BrokerImage(BrokerId(1), 7, None, {"A": ("::1", 3)})))
+    tree.do(RemoveBroker(BrokerId(1)))
+    tree.do(DeleteTopic(TopicName("t")))
+    assert not [path for path in tree.nodes if path.startswith(layout.TOPICS_PATH)]
+    tree.do(CreateTopic(TOPIC, {}))
+
+
+def test_nodes_are_those_of_kafka() -> None:
+    tree = Tree()
+    tree.do(CreateTopic(TOPIC, {"retention.ms": "1"}))
+    tree.do(SetController(BrokerId(4)))
+    tree.do(SetConfigs(ResourceType.BROKER, "", {"log.retention.ms": "5"}))
+    found = {path: json.loads(node.data) for path, node in tree.nodes.items()}
+    assert found == {
+        "/cluster/id": {"version": "1", "id": "cluster"},
+        "/brokers/topics/t": {
+            "removing_replicas": {},
+            "partitions": {"0": [1, 2]},
+            "topic_id": "EjRWeBI0EjQSNBI0VniavA",
+            "adding_replicas": {},
+            "version": 3,
+        },
+        "/brokers/topics/t/partitions/0/state": {
+            "controller_epoch": 3,
+            "leader": 1,
+            "version": 1,
+            "leader_epoch": 5,
+            "isr": [1, 2],
+        },
+        "/config/topics/t": {"version": 1, "config": {"retention.ms": "1"}},
+        "/config/brokers/<default>": {"version": 1, "config": {"log.retention.ms": "5"}},
+        "/controller": {"version": 2, "brokerid": 4, "timestamp": "1000"},
+        "/controller_epoch": 3,
+    }
+
+
+def test_settings_of_a_topic_that_is_made_anew_replace_what_was_left() -> None:
+    """Kafka leaves an empty node behind when the last setting goes."""
+    tree = Tree()
+    tree.do(CreateTopic(TOPIC, {"retention.ms": "1"}))
+    tree.do(SetConfigs(ResourceType.TOPIC, "t", {}))
+    assert "/config/topics/t" in tree.nodes
+    tree.do(SetConfigs(ResourceType.TOPIC, "t", {"retention.ms": "2"}))
+
+
+def test_blocks_of_producer_ids() -> None:
+    block = layout.ProducerIdBlock(BrokerId(1), ProducerId(1000), ProducerId(1999))
+    data = layout.producer_id_block_node(block)
+    assert json.loads(data) == {"version": 1, "broker": 1, "block_start": "1000", "block_end": "1999"}
+    assert layout.read_producer_id_block(Node(data, 0)) == block
+
+
+def test_ids_as_text() -> None:
+    for value in (UUID(int=0), UUID(int=2**128 - 1), TOPIC.topic_id):
+        text = layout.uuid_to_text(value)
+        assert len(text) == 22
+        assert layout.uuid_from_text(text) == value
+    with pytest.raises(ValueError):
+        layout.uuid_from_text("short")
+
+
+@pytest.mark.parametrize(
+    ("path", "data"),
+    [
+        ("/brokers/topics/t", b"{}"),
+        ("/brokers/topics/t", b"not json"),
+        ("/brokers/topics/t", b'{"partitions":{"0":[1]},"topic_id":"EjRWeBI0EjQSNBI0VniavA"}'),
+        ("/brokers/topics/t", b'{"partitions":{},"topic_id":"?"}'),
+        ("/brokers/ids/x", b"{}"),
+        ("/config/topics/t", b"[]"),
+        ("/controller", b"1"),
+    ],
+)
+def test_a_node_that_makes_no_sense_is_named(path: str, data: bytes) -> None:
+    with pytest.raises(layout.MalformedNode, match=r"/brokers|/config|/controller"):
+        layout.read_image({path: Node(data, 0)})
+
+
+def test_an_image_of_others_is_left_alone() -> None:
+    image: MetadataImage = with_topic(cluster(1), "a", partition(0, 1, (1,)))
+    changed = apply(image, [DeleteTopic(TopicName("a"))])
+    assert TopicName("a") in image.topics
+    assert changed.topics == changed.topics_by_id == {}
