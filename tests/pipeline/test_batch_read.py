@@ -12,7 +12,7 @@ COLUMNS = ["key", "value", "topic", "partition", "offset", "timestamp", "timesta
 
 
 def test_every_field_of_a_record_is_a_column(spark: SparkSession, new_topic: TopicFactory) -> None:
-    topic = new_topic(2)
+    topic = new_topic(2, config={"retention.ms": "-1"})  # the records are of 2013
     topic.send(["a"], partition=1, key=b"k", timestamp=1_363_024_800_123, headers=[("h", b"1"), ("h", None)])
     topic.send([""], partition=0, timestamp=1_363_024_800_124)
 

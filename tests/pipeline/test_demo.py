@@ -22,6 +22,7 @@ def demo(*arguments: str, **environment: str) -> "subprocess.CompletedProcess[st
     )
 
 
+@pytest.mark.timeout(420)  # three times the start of a JVM, on a machine that may be busy
 def test_a_run_is_stopped_and_the_next_is_clean_and_can_be_replayed(tmp_path: Path) -> None:
     data = tmp_path / "demo"
     _start_and_stop(data)

@@ -27,8 +27,6 @@ _SETTINGS: Final = {
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     ),
-    "spark.sql.streaming.metricsEnabled": "false",
-    "spark.sql.execution.arrow.pyspark.enabled": "true",
 }
 
 _LOGGING: Final = """\

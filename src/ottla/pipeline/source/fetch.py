@@ -1,10 +1,12 @@
 """One range of a partition as Arrow record batches: what a task does on an executor."""
 
 import logging
+import math
 import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from enum import Enum, auto
 from functools import lru_cache
 from typing import Any, Final
 
@@ -19,6 +21,8 @@ log = logging.getLogger(__name__)
 
 _BATCH_ROWS: Final = 10_000
 _WAIT_S: Final = 0.05  # `consume` returns early only when its batch is full; gaps in offsets make a last batch short
+
+_END_SETTLES_S: Final = 3.0  # a new leader may end before the offsets that the old one showed, for a moment
 
 _DEFAULTS: Final = {
     "group.id": "ottla-spark",  # the client asks for one; nothing is ever committed to it
@@ -52,30 +56,45 @@ def read_range(
     with _assigned(client, wanted.partition, wanted.start) as consumer:
         position = wanted.start
         deadline = time.monotonic() + poll_timeout_ms / 1000
+        ended_at = math.inf
         while position < wanted.end:
             messages = consumer.consume(min(_BATCH_ROWS, wanted.end - position), _WAIT_S)
-            records, position, at_end = _advance(messages, wanted, position)
+            records, position, found = advance(messages, wanted, position)
+            now = time.monotonic()
             if records:
                 yield _as_batch(records, schema)
-            if messages:
-                deadline = time.monotonic() + poll_timeout_ms / 1000
-            if at_end and position < wanted.end:
+                deadline = now + poll_timeout_ms / 1000
+                ended_at = math.inf
+            if found is Found.END:
+                ended_at = now
+            if position < wanted.end and (found is Found.NOTHING_THERE or now > ended_at + _END_SETTLES_S):
                 restart = _explain_end(consumer, wanted, position, fail_on_data_loss)
                 if restart is None:
                     return
-                position = restart
+                position, ended_at = restart, math.inf
                 consumer.assign([TopicPartition(wanted.partition.topic, wanted.partition.number, position)])
-            elif time.monotonic() > deadline:
+            elif position < wanted.end and now > deadline:
                 raise SourceError(
                     f"nothing came from {wanted.partition} at offset {position} for {poll_timeout_ms / 1000:.0f} s, "
-                    f"with offsets up to {wanted.end - 1} to read: is the partition's leader up?"
+                    f"with offsets up to {wanted.end - 1} to read: is its leader up, or a transaction still open?"
                 )
 
 
-def _advance(messages: list[Message], wanted: OffsetRange, position: int) -> tuple[list[Message], int, bool]:
-    """Sort what `consume` gave into records of the range, the position after them, and whether the log ends there."""
+class Found(Enum):
+    """What there is at a position in the log."""
+
+    RECORDS = auto()
+    END = auto()  # of the log, for now
+    NOTHING_THERE = auto()  # the offset lies outside the log
+
+
+def advance(messages: list[Message], wanted: OffsetRange, position: int) -> tuple[list[Message], int, Found]:
+    """Sort what `consume` gave into records of the range, the position after them, and what comes there.
+
+    Offsets may skip, where compaction or the end of a transaction left no record.
+    """
     records = []
-    at_end = False
+    found = Found.RECORDS
     for message in messages:
         error = message.error()
         if error is None:
@@ -84,15 +103,15 @@ def _advance(messages: list[Message], wanted: OffsetRange, position: int) -> tup
             position = offset + 1
             if offset < wanted.end:
                 records.append(message)
-            at_end = False
+            found = Found.RECORDS
         elif error.code() == KafkaError._PARTITION_EOF:
             position = max(position, message.offset() or 0)
-            at_end = True
+            found = Found.END
         elif error.code() in (KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET):
-            at_end = True
+            found = Found.NOTHING_THERE
         elif not error.retriable() and error.code() not in _PASSING:
             raise SourceError(f"reading {wanted.partition} at offset {position}: {error.str()}")
-    return records, position, at_end
+    return records, position, found
 
 
 _PASSING: Final = (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT, KafkaError._RESOLVE)
@@ -109,7 +128,7 @@ def _explain_end(consumer: Consumer, wanted: OffsetRange, position: int, fail_on
     except KafkaException as error:
         raise SourceError(f"reading {wanted.partition} at offset {position}: {error.args[0].str()}") from error
     if first <= position < after_last:
-        return position  # it grew in the meantime
+        return position  # it grew, or a transaction is open there
     if position < first:
         lost = f"offsets {position} to {min(first, wanted.end) - 1} were deleted before they were read"
         restart = first if first < wanted.end else None
