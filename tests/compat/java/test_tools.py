@@ -127,9 +127,9 @@ def test_settings_of_brokers_are_shown_and_changed(bootstrap: str) -> None:
     text = tool(bootstrap, "ConfigCommand", "--describe", "--all", *entity)
     for setting in ("node.id=1", "log.retention.hours=168", "num.partitions=1"):
         assert setting in text
-    tool(bootstrap, "ConfigCommand", "--alter", *entity, "--add-config", "log.cleaner.threads=2")
-    assert "log.cleaner.threads=2" in tool(bootstrap, "ConfigCommand", "--describe", *entity)
-    tool(bootstrap, "ConfigCommand", "--alter", *entity, "--delete-config", "log.cleaner.threads")
+    tool(bootstrap, "ConfigCommand", "--alter", *entity, "--add-config", "log.segment.bytes=50000000")
+    assert "log.segment.bytes=50000000" in tool(bootstrap, "ConfigCommand", "--describe", *entity)
+    tool(bootstrap, "ConfigCommand", "--alter", *entity, "--delete-config", "log.segment.bytes")
 
 
 def test_records_are_deleted(bootstrap: str, new_topic: NewTopicFactory, tmp_path: Path) -> None:
