@@ -220,16 +220,24 @@ class ReplicaManager:
         except UnknownTopicOrPartition as error:
             raise NotLeader(str(error)) from error
         info = found.append(records, Origin.COORDINATOR)
-        end = Offset(info.last_offset + 1)
-        if found.high_watermark < end:
-            waiter = FutureCommit(self._loop)
-            found.when_committed(end, 0, waiter)
-            await waiter.future
+        await self._until_committed(found, Offset(info.last_offset + 1))
         return info
 
+    async def _until_committed(self, partition: Partition, end: Offset) -> None:
+        if partition.high_watermark < end:
+            waiter = FutureCommit(self._loop)
+            partition.when_committed(end, 0, waiter)
+            await waiter.future
+
     async def read_all(self, topic: str, partition: int) -> "AsyncIterator[Buffer]":
-        """The committed batches from the log's start on, in chunks of whole batches."""
-        source = self.leader(topic, partition).log
+        """The committed batches from the log's start on, in chunks of whole batches.
+
+        Waits for what is in the log to be committed: the tail that a crash has left is still to be synced.
+        """
+        found = self.leader(topic, partition)
+        source = found.log
+        if not found.failed:
+            await self._until_committed(found, source.log_end_offset)
         offset = source.log_start_offset
         bound = source.high_watermark
         while offset < bound:

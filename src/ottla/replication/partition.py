@@ -70,6 +70,11 @@ class Partition:
         """The offset below which everything is committed."""
         return self.log.high_watermark
 
+    @property
+    def failed(self) -> bool:
+        """A disk error has put it offline for appends; what was committed can be read."""
+        return self._failed
+
     def append(self, records: "Buffer", origin: Origin = Origin.CLIENT) -> "AppendInfo":
         """Append batches as leader; raises what `PartitionLog.append_as_leader` raises."""
         if self._failed:
