@@ -41,8 +41,6 @@ class BrokerConfig:
     broker_rack: str | None
     process_roles: tuple[str, ...]
     metadata_log_dir: str | None
-    num_recovery_threads_per_data_dir: int
-    background_threads: int
     auto_create_topics_enable: bool
     delete_topic_enable: bool
     num_partitions: int
@@ -61,8 +59,6 @@ class BrokerConfig:
     log_flush_interval_ms: int | None
     log_flush_scheduler_interval_ms: int
     log_flush_offset_checkpoint_interval_ms: int
-    log_flush_start_offset_checkpoint_interval_ms: int
-    replica_high_watermark_checkpoint_interval_ms: int
     log_index_interval_bytes: int
     log_index_size_max_bytes: int
     log_message_timestamp_after_max_ms: int
@@ -93,9 +89,6 @@ class BrokerConfig:
     connections_max_idle_ms: int
     max_connections: int
     max_connections_per_ip: int
-    socket_listen_backlog_size: int
-    socket_receive_buffer_bytes: int
-    socket_send_buffer_bytes: int
     socket_request_max_bytes: int
     fetch_max_bytes: int
     max_incremental_fetch_session_cache_slots: int
@@ -107,7 +100,6 @@ class BrokerConfig:
     offsets_commit_timeout_ms: int
     offsets_retention_check_interval_ms: int
     offsets_retention_minutes: int
-    offsets_topic_compression_codec: int
     offsets_topic_num_partitions: int
     offsets_topic_replication_factor: int
     offsets_topic_segment_bytes: int

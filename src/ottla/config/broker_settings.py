@@ -92,14 +92,6 @@ _DIRECTORIES: Final = (
         None,
         "Directory of the cluster's metadata (`metadata.db`); the first log directory where unset.",
     ),
-    _dynamic(
-        "num.recovery.threads.per.data.dir",
-        Kind.INT,
-        "2",
-        "Threads per log directory that repair partitions after a crash.",
-        AT_LEAST_1,
-    ),
-    _dynamic("background.threads", Kind.INT, "10", "Threads for work that would hold up the broker.", AT_LEAST_1),
 )
 
 _TOPICS: Final = (
@@ -158,16 +150,6 @@ _LOG: Final = (
         "60000",
         "How often the recovery points are written: what lies below is not read again after a crash.",
         AT_LEAST_0,
-    ),
-    _fixed(
-        "log.flush.start.offset.checkpoint.interval.ms",
-        Kind.INT,
-        "60000",
-        "How often the log start offsets are written.",
-        AT_LEAST_0,
-    ),
-    _fixed(
-        "replica.high.watermark.checkpoint.interval.ms", Kind.LONG, "5000", "How often the high watermarks are written."
     ),
     _dynamic(
         "log.index.interval.bytes", Kind.INT, "4096", "Default of the topic setting `index.interval.bytes`.", AT_LEAST_0
@@ -240,17 +222,17 @@ _LOG: Final = (
 
 _CLEANER: Final = (
     _fixed("log.cleaner.enable", Kind.BOOLEAN, "true", "Compact the topics that ask for it."),
-    _dynamic(
+    _fixed(
         "log.cleaner.backoff.ms", Kind.LONG, "15000", "Pause of the compaction when there is nothing to do.", AT_LEAST_0
     ),
-    _dynamic(
+    _fixed(
         "log.cleaner.dedupe.buffer.size",
         Kind.LONG,
         "134217728",
         "Most memory, in bytes, for the keys of one compaction.",
     ),
-    _dynamic("log.cleaner.io.buffer.size", Kind.INT, "524288", "Bytes read at once by the compaction.", AT_LEAST_0),
-    _dynamic(
+    _fixed("log.cleaner.io.buffer.size", Kind.INT, "524288", "Bytes read at once by the compaction.", AT_LEAST_0),
+    _fixed(
         "log.cleaner.io.max.bytes.per.second",
         Kind.DOUBLE,
         DOUBLE_MAX,
@@ -288,29 +270,19 @@ _CLEANER: Final = (
 
 _CONNECTIONS: Final = (
     _fixed("connections.max.idle.ms", Kind.LONG, "600000", "Close a connection that was silent for so long."),
-    _dynamic("max.connections", Kind.INT, INT_MAX, "Connections open at the same time at most.", AT_LEAST_0),
-    _dynamic(
+    _fixed("max.connections", Kind.INT, INT_MAX, "Connections open at the same time at most.", AT_LEAST_0),
+    _fixed(
         "max.connections.per.ip",
         Kind.INT,
         INT_MAX,
         "Connections open at the same time from one address at most.",
         AT_LEAST_0,
     ),
-    _dynamic(
+    _fixed(
         "max.connections.per.ip.overrides",
         Kind.STRING,
         "",
         "Other limits for some addresses: `host:count`, comma-separated.",
-    ),
-    _fixed("socket.listen.backlog.size", Kind.INT, "50", "Connections that may wait to be accepted.", AT_LEAST_1),
-    _fixed(
-        "socket.receive.buffer.bytes",
-        Kind.INT,
-        "102400",
-        "Receive buffer of a client's socket; -1 leaves it to the system.",
-    ),
-    _fixed(
-        "socket.send.buffer.bytes", Kind.INT, "102400", "Send buffer of a client's socket; -1 leaves it to the system."
     ),
     _fixed("socket.request.max.bytes", Kind.INT, "104857600", "Size of the largest request that is taken.", AT_LEAST_1),
     _fixed("fetch.max.bytes", Kind.INT, "57671680", "Most bytes of records in one answer to a fetch.", Range(1024)),
@@ -351,12 +323,6 @@ _GROUPS: Final = (
         AT_LEAST_1,
     ),
     _fixed(
-        "offsets.topic.compression.codec",
-        Kind.INT,
-        "0",
-        "Compression of committed offsets: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd.",
-    ),
-    _fixed(
         "offsets.topic.num.partitions",
         Kind.INT,
         "50",
@@ -376,7 +342,7 @@ _GROUPS: Final = (
 )
 
 _PRODUCERS: Final = (
-    _dynamic(
+    _fixed(
         "producer.id.expiration.ms",
         Kind.INT,
         "86400000",

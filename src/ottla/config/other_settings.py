@@ -20,6 +20,17 @@ def _other(
 # Network and threads
 _NETWORK_AND_THREADS: Final = (
     _other(
+        "socket.send.buffer.bytes", Kind.INT, "102400", "Send buffer of a client's socket. Ottla chooses it itself."
+    ),
+    _other(
+        "socket.receive.buffer.bytes",
+        Kind.INT,
+        "102400",
+        "Receive buffer of a client's socket. Ottla leaves it to the system.",
+    ),
+    _other("socket.listen.backlog.size", Kind.INT, "50", "Connections that may wait to be accepted.", AT_LEAST_1),
+    _other("background.threads", Kind.INT, "10", "Threads for background work.", AT_LEAST_1),
+    _other(
         "num.network.threads",
         Kind.INT,
         "3",
@@ -121,6 +132,12 @@ _NETWORK_AND_THREADS: Final = (
 
 # Replication and the cluster
 _REPLICATION_AND_THE_CLUSTER: Final = (
+    _other(
+        "replica.high.watermark.checkpoint.interval.ms",
+        Kind.LONG,
+        "5000",
+        "How often the high watermarks are written. Ottla writes them with the recovery points.",
+    ),
     _other(
         "auto.leader.rebalance.enable",
         Kind.BOOLEAN,
@@ -280,6 +297,20 @@ _KAFKA_QUORUM: Final = (
 
 # Log
 _LOG: Final = (
+    _other(
+        "log.flush.start.offset.checkpoint.interval.ms",
+        Kind.INT,
+        "60000",
+        "How often the log start offsets are written. Ottla writes them with the recovery points.",
+        AT_LEAST_0,
+    ),
+    _other(
+        "num.recovery.threads.per.data.dir",
+        Kind.INT,
+        "2",
+        "Threads per log directory that repair partitions after a crash. Ottla needs one.",
+        AT_LEAST_1,
+    ),
     _other("log.cleaner.threads", Kind.INT, "1", "Threads that compact. Ottla compacts one log at a time.", AT_LEAST_0),
     _other("log.cleaner.io.buffer.load.factor", Kind.DOUBLE, "0.9", "How full the table of keys may get."),
     _other(
@@ -300,6 +331,12 @@ _LOG: Final = (
 
 # Groups of the new kinds
 _GROUPS_OF_THE_NEW_KINDS: Final = (
+    _other(
+        "offsets.topic.compression.codec",
+        Kind.INT,
+        "0",
+        "Compression of committed offsets. Ottla writes them uncompressed.",
+    ),
     _other(
         "group.coordinator.append.linger.ms",
         Kind.INT,

@@ -73,7 +73,7 @@ def test_refused_changes(change: ConfigChange, code: ErrorCode) -> None:
 
 
 def test_the_nearest_layer_wins() -> None:
-    for_all = SetConfigs(ResourceType.BROKER, "", {"log.retention.ms": "5", "num.recovery.threads.per.data.dir": "4"})
+    for_all = SetConfigs(ResourceType.BROKER, "", {"log.retention.ms": "5", "log.segment.bytes": "1048576"})
     for_one = SetConfigs(ResourceType.BROKER, "1", {"log.retention.ms": "6"})
     of_another = SetConfigs(ResourceType.BROKER, "2", {"log.retention.ms": "7"})
     image = apply(IMAGE, [for_all, for_one, of_another])
@@ -92,7 +92,7 @@ def test_the_nearest_layer_wins() -> None:
     assert (own.value, own.source) == ("1", ConfigSource.TOPIC_CONFIG)
     assert [entry.setting.name for entry in described.broker(None, cluster_default=True)] == [
         "log.retention.ms",
-        "num.recovery.threads.per.data.dir",
+        "log.segment.bytes",
     ]
 
 

@@ -157,6 +157,7 @@ def test_the_file_that_comes_with_kafka_is_understood(tmp_path: Path) -> None:
         "inter.broker.listener.name",
         "num.io.threads",
         "num.network.threads",
+        "socket.send.buffer.bytes",
     ]
 
 

@@ -11,12 +11,13 @@ from ottla.config.broker_settings import BROKER_SETTINGS
 from ottla.config.documentation import configuration_page
 from ottla.config.log import LogConfig
 from ottla.config.other_settings import OTHER_SETTINGS
-from ottla.config.setting import GzipLevel, Kind, OneOf, Range, Setting, parse_value, render_value
+from ottla.config.setting import Change, GzipLevel, Kind, OneOf, Range, Setting, parse_value, render_value
 from ottla.config.topic_settings import TOPIC_SETTINGS
 from ottla.errors import InvalidConfig
 
 REPOSITORY = Path(__file__).parents[3]
 EVERY_SETTING = [*BROKER_SETTINGS.values(), *OTHER_SETTINGS.values(), *(t.setting for t in TOPIC_SETTINGS.values())]
+COMPACTION = {name for name in BROKER_SETTINGS if name.startswith("log.cleaner.")}
 TYPES = {
     Kind.BOOLEAN: bool,
     Kind.INT: int,
@@ -77,6 +78,29 @@ def test_every_default_of_a_topic_is_that_of_the_settings_behind_it() -> None:
 def test_the_page_is_current() -> None:
     page = (REPOSITORY / "docs" / "configuration.md").read_text()
     assert page == configuration_page(), "print it anew: python -m ottla.config > docs/configuration.md"
+
+
+def test_acted_on_means_that_something_reads_it() -> None:
+    """A setting is read as an attribute somewhere, or stands behind a topic's setting that `log_config` reads."""
+    sources = "\n".join(
+        path.read_text()
+        for path in (REPOSITORY / "src" / "ottla").rglob("*.py")
+        if path.parent.name != "config" or path.name == "broker.py"
+    )
+    behind = {synonym.name for topic in TOPIC_SETTINGS.values() for synonym in topic.synonyms}
+    unread = [
+        name
+        for name, setting in BROKER_SETTINGS.items()
+        if name not in behind and f".{setting.attribute}" not in sources and f'"{name}"' not in sources
+    ]
+    assert set(unread) <= COMPACTION
+
+
+def test_what_can_be_changed_while_the_broker_runs_is_read_again_then() -> None:
+    """Only the settings behind those of topics are: `MetadataService.log_config` resolves them anew."""
+    behind = {synonym.name for topic in TOPIC_SETTINGS.values() for synonym in topic.synonyms}
+    changeable = {name for name, setting in BROKER_SETTINGS.items() if setting.change is not Change.READ_ONLY}
+    assert changeable <= behind
 
 
 @pytest.mark.parametrize(
