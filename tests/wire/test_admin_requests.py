@@ -25,6 +25,7 @@ from ottla.protocol.messages import init_producer_id as ip
 from ottla.protocol.messages import list_config_resources as lc
 from ottla.protocol.messages import metadata as md
 from ottla.protocol.messages import offset_for_leader_epoch as oe
+from ottla.protocol.messages.find_coordinator import FindCoordinatorRequest
 from ottla.protocol.primitives import NULL_UUID
 from ottla.server.routing import ROUTES
 from ottla.testing import Broker
@@ -272,9 +273,18 @@ def test_asking_for_a_coordinators_topic_does_not_create_it(ottla_broker: Broker
     assert metadata(ottla_broker, name).topics[0].is_internal == (name != "__cluster_metadata")
 
 
-def test_a_broker_that_listens_everywhere_is_found_where_it_was_dialled() -> None:
-    with Broker(config={"listeners": "PLAINTEXT://:0"}) as broker:
-        assert [(node.host, node.port) for node in metadata(broker).brokers] == [("127.0.0.1", broker.port)]
+@pytest.mark.parametrize("host", ["", "0.0.0.0"])
+def test_a_broker_that_listens_everywhere_is_found_where_it_was_dialled(host: str) -> None:
+    with Broker(config={"listeners": f"PLAINTEXT://{host}:0"}) as broker:
+        here = ("127.0.0.1", broker.port)
+        assert [(node.host, node.port) for node in metadata(broker).brokers] == [here]
+        found = ask(broker.bootstrap, FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]), 6).coordinators[0]
+        assert (found.host, found.port) == here
+
+
+def test_what_is_advertised_is_told() -> None:
+    with Broker(config={"advertised.listeners": "PLAINTEXT://box.example:19092"}) as broker:
+        assert [(node.host, node.port) for node in metadata(broker).brokers] == [("box.example", 19092)]
 
 
 def test_topics_in_pieces(ottla_broker: Broker) -> None:

@@ -10,6 +10,7 @@ from ottla.errors import ApiError, ErrorCode, InvalidRequest, OttlaError
 from ottla.ids import TopicPartition
 from ottla.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from ottla.server.context import RequestContext
+from ottla.server.endpoints import address_of
 
 GROUP: Final = 0
 SEVERAL_SINCE: Final = 4
@@ -51,7 +52,7 @@ async def _find_group_coordinator(group_id: str, context: RequestContext) -> Coo
             raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"cannot create {OFFSETS_TOPIC}: {error}") from error
         partition = broker.metadata.image.partition(where)
     leader = None if partition is None else broker.metadata.image.brokers.get(partition.leader)
-    endpoint = None if leader is None else leader.endpoints.get(context.listener)
+    endpoint = None if leader is None else address_of(leader, context)
     if leader is None or endpoint is None:
         raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"nobody leads {where} at present")
     await broker.groups.until_active(where.partition)

@@ -29,6 +29,7 @@ from ottla.protocol.messages.metadata import (
 )
 from ottla.protocol.primitives import NULL_UUID
 from ottla.server.context import RequestContext
+from ottla.server.endpoints import address_of
 
 NULL_ASKS_FOR_ALL_SINCE: Final = 1
 LISTENER_ERRORS_SINCE: Final = 6
@@ -133,15 +134,11 @@ def _respond(
 
 
 def brokers_at(image: MetadataImage, context: RequestContext) -> Iterator[tuple[BrokerImage, str, int]]:
-    """The living brokers that have the listener this client uses, each with the host and port to dial.
-
-    A broker that listens on every interface and advertises nothing is found where the client has just found it.
-    """
+    """The living brokers that have the listener this client uses, each with the host and port to dial."""
     for broker in image.brokers.values():
-        endpoint = broker.endpoints.get(context.listener)
-        if endpoint is not None:
-            host, port = endpoint
-            yield broker, host or context.local_host, port
+        address = address_of(broker, context)
+        if address is not None:
+            yield broker, *address
 
 
 def partition_error(image: MetadataImage, partition: PartitionImage, context: RequestContext) -> ErrorCode:
