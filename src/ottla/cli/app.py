@@ -136,7 +136,9 @@ def _run(arguments: list[str]) -> int:
         return exits.USAGE
     except click.UsageError as problem:
         path = problem.ctx.command_path if problem.ctx else "ottla"
-        complain(f"{_sentence(problem.format_message())}\nTry '{path} --help'.")
+        misplaced = isinstance(problem, click.NoSuchOption) and path == "ottla"
+        hint = "; options follow the command, as in `ottla topic list --json`" if misplaced else ""
+        complain(f"{_sentence(problem.format_message())}{hint}\nTry '{path} --help'.")
         return exits.USAGE
     except click.Abort:  # Ctrl-C or end of input at a question
         return exits.INTERRUPTED

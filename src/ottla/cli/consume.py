@@ -47,9 +47,11 @@ class _Plan:
 @click.option("--from-beginning", is_flag=True, help="Start with the oldest record. [default: with the next new one]")
 @click.option("--offset", "-o", metavar="OFFSET", help="Start at: beginning, end, N, or -N for the last N of each.")
 @click.option("--since", metavar="TIME", help="Start at a time: 10m or 2h (ago), or ISO 8601.")
-@click.option("--partition", "-p", "partitions", type=click.IntRange(0), multiple=True, help="Only this; repeatable.")
+@click.option(
+    "--partition", "-p", "partitions", metavar="N", type=click.IntRange(0), multiple=True, help="Only this; repeatable."
+)
 @click.option("--group", "-g", metavar="GROUP", help="Read as a member of a consumer group, and commit what was read.")
-@click.option("--max-messages", "-n", type=click.IntRange(1), help="Stop after this many records.")
+@click.option("--max-messages", "-n", metavar="N", type=click.IntRange(1), help="Stop after this many records.")
 @click.option("--timeout", "timeout_s", metavar="SECONDS", type=click.FloatRange(min=0.1), help="Stop after silence.")
 @click.option(
     "--exit-at-end", "-e", is_flag=True, help="Stop at the end of what is there now; alone, it starts at the beginning."

@@ -266,7 +266,7 @@ def _print_group(entry: dict[str, Any], show_members: bool) -> None:
 @click.option("--all-topics", is_flag=True, help="All topics the group has read.")
 @click.option("--to-earliest", is_flag=True, help="To the oldest record.")
 @click.option("--to-latest", is_flag=True, help="To the end.")
-@click.option("--to-offset", type=click.IntRange(0), help="To this offset.")
+@click.option("--to-offset", metavar="N", type=click.IntRange(0), help="To this offset.")
 @click.option("--to-time", metavar="TIME", help="To a time: 10m or 2h (ago), or ISO 8601.")
 @click.option("--shift-by", type=int, metavar="N", help="By N records; negative goes back.")
 @click.option("--execute", is_flag=True, help="Do it. Without, nothing is changed.")

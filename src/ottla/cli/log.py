@@ -51,9 +51,21 @@ def command() -> None:
 @command.command()
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
 @click.option("--records", "-r", "with_records", is_flag=True, help="Show the records rather than the batches.")
-@click.option("--offset", "-o", type=click.IntRange(0), default=0, help="Begin with the batch that holds this offset.")
 @click.option(
-    "--max", "-n", "max_rows", type=click.IntRange(1), help="Show at most so many batches or records of each file."
+    "--offset",
+    "-o",
+    metavar="N",
+    type=click.IntRange(0),
+    default=0,
+    help="Begin with the batch that holds this offset.",
+)
+@click.option(
+    "--max",
+    "-n",
+    "max_rows",
+    metavar="N",
+    type=click.IntRange(1),
+    help="Show at most so many batches or records of each file.",
 )
 @click.option("--decode", is_flag=True, help="Spell out the records of __consumer_offsets.")
 @json_option

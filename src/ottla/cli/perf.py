@@ -54,11 +54,17 @@ def _ensure_topic(connection: Connection, admin: AdminClient, topic: str, partit
 
 @command.command()
 @click.argument("topic", default=TOPIC)
-@click.option("--records", "-n", type=click.IntRange(1), default=1_000_000, help="[default: 1,000,000]")
+@click.option("--records", "-n", metavar="N", type=click.IntRange(1), default=1_000_000, help="[default: 1,000,000]")
 @click.option("--record-size", type=click.IntRange(1), default=1000, metavar="BYTES", help="[default: 1000]")
 @click.option("--rate", type=click.FloatRange(min=0, min_open=True), metavar="PER_SECOND", help="[default: no limit]")
 @click.option("--keys", type=click.IntRange(0), default=0, metavar="N", help="Use N different keys. [default: none]")
-@click.option("--partitions", type=click.IntRange(1), default=6, help="Of the topic, if it must be made. [default: 6]")
+@click.option(
+    "--partitions",
+    metavar="N",
+    type=click.IntRange(1),
+    default=6,
+    help="Of the topic, if it must be made. [default: 6]",
+)
 @_producer_options
 @json_option
 @connection_options
@@ -94,7 +100,7 @@ def produce(
 
 @command.command()
 @click.argument("topic", default=TOPIC)
-@click.option("--records", "-n", type=click.IntRange(1), help="[default: all that are there]")
+@click.option("--records", "-n", metavar="N", type=click.IntRange(1), help="[default: all that are there]")
 @json_option
 @connection_options
 def consume(connection: Connection, topic: str, records: int | None, as_json: bool) -> int:
@@ -130,12 +136,18 @@ def consume(connection: Connection, topic: str, records: int | None, as_json: bo
 @click.option(
     "--rate", type=click.FloatRange(min=0.1, max=1e6), default=500.0, metavar="PER_SECOND", help="[default: 500]"
 )
-@click.option("--seconds", type=click.FloatRange(min=0.1), default=10.0, help="[default: 10]")
+@click.option("--seconds", metavar="N", type=click.FloatRange(min=0.1), default=10.0, help="[default: 10]")
 @click.option(
     "--warm-up", type=click.FloatRange(min=0), default=2.0, metavar="SECONDS", help="Not counted. [default: 2]"
 )
 @click.option("--record-size", type=click.IntRange(16), default=100, metavar="BYTES", help="[default: 100]")
-@click.option("--partitions", type=click.IntRange(1), default=1, help="Of the topic, if it must be made. [default: 1]")
+@click.option(
+    "--partitions",
+    metavar="N",
+    type=click.IntRange(1),
+    default=1,
+    help="Of the topic, if it must be made. [default: 1]",
+)
 @_producer_options
 @json_option
 @connection_options

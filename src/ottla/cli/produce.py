@@ -62,7 +62,9 @@ class _Watch:
 @click.option("--header", "constant_headers", metavar="NAME=VALUE", multiple=True, help="A header for every record.")
 @click.option("--json", "as_json", is_flag=True, help="Each line is an object as `consume --format json` prints it.")
 @click.option("--null-marker", metavar="TEXT", help="A key or value with this text is null (a tombstone).")
-@click.option("--partition", "-p", type=click.IntRange(0), help="Write to this partition, whatever the key.")
+@click.option(
+    "--partition", "-p", metavar="N", type=click.IntRange(0), help="Write to this partition, whatever the key."
+)
 @click.option("--timestamp", metavar="TIME", help="Timestamp of all records (10m ago, or ISO 8601).")
 @click.option("--compression", type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]), help="[default: none]")
 @click.option("--create", is_flag=True, help="Create the topic, with the broker's defaults, if it does not exist.")

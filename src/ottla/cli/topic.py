@@ -87,8 +87,12 @@ def parse_replicas(text: str) -> list[list[int]]:
 
 @command.command()
 @click.argument("names", metavar="NAME...", nargs=-1, required=True)
-@click.option("--partitions", "-p", type=click.IntRange(1), help="Number of partitions. [default: the broker's]")
-@click.option("--replication-factor", "-r", type=click.IntRange(1), help="Copies of each. [default: the broker's]")
+@click.option(
+    "--partitions", "-p", metavar="N", type=click.IntRange(1), help="Number of partitions. [default: the broker's]"
+)
+@click.option(
+    "--replication-factor", "-r", metavar="N", type=click.IntRange(1), help="Copies of each. [default: the broker's]"
+)
 @click.option("--config", "-c", "assignments", metavar="KEY=VALUE", multiple=True, help="A topic setting.")
 @click.option("--replica-assignment", metavar="IDS", help="Brokers of each partition, as 1:2,2:3.")
 @click.option("--if-not-exists", is_flag=True, help="It is no failure when the topic exists.")
@@ -236,7 +240,9 @@ def _print_described(entry: dict[str, Any], several: bool) -> None:
 
 @command.command()
 @click.argument("name")
-@click.option("--partitions", "-p", type=click.IntRange(1), help="New total number of partitions (only ever more).")
+@click.option(
+    "--partitions", "-p", metavar="N", type=click.IntRange(1), help="New total number of partitions (only ever more)."
+)
 @click.option("--config", "-c", "assignments", metavar="KEY=VALUE", multiple=True, help="Set a topic setting.")
 @click.option("--unset", metavar="KEY", multiple=True, help="Return a setting to its default.")
 @connection_options
@@ -302,10 +308,17 @@ def delete(connection: Connection, names: tuple[str, ...], if_exists: bool, yes:
 
 @command.command()
 @click.argument("name")
-@click.option("--before-offset", type=click.IntRange(0), help="Delete the records before this offset.")
+@click.option("--before-offset", metavar="N", type=click.IntRange(0), help="Delete the records before this offset.")
 @click.option("--before-time", metavar="TIME", help="Delete the records before a time (10m ago, or ISO 8601).")
 @click.option("--all", "everything", is_flag=True, help="Delete every record; the topic stays.")
-@click.option("--partition", "only", type=click.IntRange(0), multiple=True, help="Only in this partition; repeatable.")
+@click.option(
+    "--partition",
+    "only",
+    metavar="N",
+    type=click.IntRange(0),
+    multiple=True,
+    help="Only in this partition; repeatable.",
+)
 @yes_option
 @json_option
 @connection_options

@@ -1,7 +1,12 @@
 """Producers and consumers of the command line while the broker is killed and comes back."""
 
+import fcntl
 import signal
+import struct
+import subprocess
+import termios
 import threading
+import time
 
 import pytest
 from tests.compat.cli.program import OttlaProgram
@@ -11,6 +16,12 @@ from tests.support.eventually import eventually
 from ottla.cli import exits
 
 RECORDS = 60
+
+
+def unread_bytes(process: "subprocess.Popen[bytes]") -> int:
+    """How many bytes lie in the pipe to a process."""
+    assert process.stdin is not None
+    return int(struct.unpack("i", fcntl.ioctl(process.stdin, termios.FIONREAD, bytes(4)))[0])
 
 
 @pytest.mark.timeout(180)
@@ -57,6 +68,8 @@ def test_a_producer_whose_broker_is_gone_can_be_interrupted(broker: BrokerProces
             writer.stdin.flush()
             told = writer.stderr.readline().decode()
             assert "the broker does not answer; trying again" in told
+            eventually(lambda: unread_bytes(writer) == 0)
+            time.sleep(0.3)  # from the pipe to the client's queue
             threading.Timer(1.5, writer.send_signal, [signal.SIGINT]).start()  # the second Ctrl-C does not wait
             writer.send_signal(signal.SIGINT)
             _, err = writer.communicate(timeout=30)

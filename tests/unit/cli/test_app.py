@@ -82,6 +82,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["topic", "list", "-X", "nonsense"], "is not KEY=VALUE"),
         (["topic", "list", "--command-config", "/does/not/exist"], "does not exist"),
         (["--log-level", "debug", "serve"], "log-level"),
+        (["--bootstrap", "a:1", "topic", "list"], "options follow the command"),
     ],
 )
 def test_wrong_usage(arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
