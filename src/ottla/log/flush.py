@@ -103,6 +103,13 @@ class FlushTicket:
         """What it writes again, after a failure."""
         return self._rewrites
 
+    def descriptors(self) -> list[int] | None:
+        """The files to fdatasync, if that is all there is to do and the operating system has them; else None."""
+        if self._rewrites or self._work.paths or self._checkpoints or self._work.directories:
+            return None
+        found = [file.descriptor() for _, file in self._segments]
+        return None if None in found else [descriptor for descriptor in found if descriptor is not None]
+
     def begin(self) -> None:
         """Let the disk begin with the data; worth it where several tickets are synced one after the other."""
         for _, file in self._segments:
@@ -145,19 +152,22 @@ class FlushTicket:
 class Unsynced:
     """What a log has changed since the last ticket, apart from its active segment."""
 
-    __slots__ = ("directories", "paths", "segments")
+    __slots__ = ("active_cut", "directories", "paths", "segments")
 
     def __init__(self) -> None:
+        self.active_cut = False
+        """The active segment has become shorter."""
         self.segments: list[Segment] = []
         """Rolled, with their indexes."""
         self.paths: list[str] = []
         self.directories: list[str] = []
 
     def __bool__(self) -> bool:
-        return bool(self.segments or self.paths or self.directories)
+        return bool(self.segments or self.paths or self.directories or self.active_cut)
 
     def add(self, other: "Unsynced") -> None:
         """Takes over what another ticket could not do."""
+        self.active_cut |= other.active_cut
         self.segments = [*other.segments, *self.segments]
         self.paths = [*other.paths, *self.paths]
         self.directories = [*other.directories, *self.directories]

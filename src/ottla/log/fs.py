@@ -43,6 +43,10 @@ class File(Protocol):
 
     def truncate(self, size: int) -> None: ...
 
+    def descriptor(self) -> int | None:
+        """The operating system's descriptor, for `KernelSync`; None if there is none behind this file."""
+        ...
+
     def begin_sync(self) -> None:
         """Only a hint, and never an error: let the disk begin with what a `sync` will soon wait for."""
         ...
@@ -202,6 +206,9 @@ class RealFile(_Descriptor):
 
     def truncate(self, size: int) -> None:
         os.ftruncate(self.fd, size)
+
+    def descriptor(self) -> int | None:
+        return self.fd
 
     def begin_sync(self) -> None:
         _begin_writeback(self.fd)

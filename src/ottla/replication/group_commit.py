@@ -1,23 +1,27 @@
 """Group commit: one flusher per log directory makes many appends durable with one round of fdatasync.
 
-    appends of one loop turn --mark--> dirty --one round--> [thread: fdatasync each file] --> synced on the loop
+    appends of one loop turn --mark--> dirty --one round--> [kernel or thread: fdatasync] --> synced, on the loop
                                          ^                                                       |
                                          `---- what was appended meanwhile waits for the next <--'
 
 While a round is under way nothing else is synced in its directory, so a slow disk makes rounds larger, not more
-numerous. The log is touched on the loop's thread only; the thread sees nothing but pinned files.
+numerous. A round that only has to sync segments goes to the kernel's workers (`ottla.log.kernel_sync`); one with more
+to do (new files, checkpoints, data to be written again), and every round where the kernel cannot, goes to a thread.
 """
 
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from queue import SimpleQueue
-from typing import Protocol
+from typing import Final, Protocol
 
 from ottla.log.flush import FlushTicket
+from ottla.log.kernel_sync import MAX_FILES, KernelSync, open_kernel_sync, sync_error
 
 log = logging.getLogger(__name__)
+
+RETRY_SECONDS: Final = 1.0
 
 
 class Flushable(Protocol):
@@ -32,11 +36,19 @@ class Flushable(Protocol):
         ...
 
     def flush_failed(self, ticket: FlushTicket, error: OSError) -> None:
-        """Whether the ticket's data is durable is unknown and cannot be found out: the partition must stop."""
+        """Some of the ticket may not be durable, now or ever."""
         ...
 
 
-_Round = list[tuple[Flushable, FlushTicket, OSError | None]]
+class _Job:
+    """One partition's part of a round."""
+
+    __slots__ = ("error", "partition", "ticket")
+
+    def __init__(self, partition: Flushable, ticket: FlushTicket) -> None:
+        self.partition = partition
+        self.ticket = ticket
+        self.error: OSError | None = None
 
 
 class GroupCommit:
@@ -48,10 +60,19 @@ class GroupCommit:
         self._round_finished = round_finished
         self._dirty: dict[Flushable, None] = {}
         self._busy = False
-        self._rounds: SimpleQueue[_Round | None] = SimpleQueue()
+        self._retry: asyncio.TimerHandle | None = None
+        self._kernel: KernelSync | None = None
+        self._round: list[_Job] = []
+        self._job_of_file: list[_Job] = []
+        self._files_under_way = 0
+        self._rounds: SimpleQueue[list[_Job] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._sync_rounds, name=f"flush {name}", daemon=True)
 
-    def start(self) -> None:
+    def start(self, kernel: Callable[[], KernelSync | None] = open_kernel_sync) -> None:
+        """Begin to serve; `kernel` opens what syncs without a thread, or gives None."""
+        self._kernel = kernel()
+        if self._kernel is not None:
+            self._loop.add_reader(self._kernel.event_fd, self._reap)
         self._thread.start()
 
     def mark(self, partition: Flushable) -> None:
@@ -62,51 +83,110 @@ class GroupCommit:
             self._loop.call_soon(self._begin_round)  # after this turn's other appends
 
     def forget(self, partition: Flushable) -> None:
-        """The partition is gone (deleted, moved, failed)."""
+        """The partition is gone (deleted, moved)."""
         self._dirty.pop(partition, None)
 
     def _begin_round(self) -> None:
         dirty, self._dirty = self._dirty, {}
-        work: _Round = []
+        round_: list[_Job] = []
+        files: list[int] = []
+        jobs: list[_Job] = []
+        needs_thread = self._kernel is None
         for partition in dirty:
             ticket = partition.prepare_flush()
-            if ticket is not None:
-                work.append((partition, ticket, None))
-        if work:
-            self._rounds.put(work)
-        else:
+            if ticket is None:
+                continue
+            job = _Job(partition, ticket)
+            round_.append(job)
+            if not needs_thread:
+                descriptors = ticket.descriptors()
+                if descriptors is None:
+                    needs_thread = True
+                else:
+                    files += descriptors
+                    jobs += [job] * len(descriptors)
+        if not round_:
             self._busy = False
+            return
+        self._round = round_
+        if needs_thread or self._kernel is None or len(files) > MAX_FILES:
+            self._rounds.put(round_)
+            return
+        self._job_of_file = jobs
+        self._files_under_way = self._kernel.submit(files)
+        if self._files_under_way < len(files):
+            log.warning("log directory %s: the kernel takes no more syncs; a thread does them from now on", self._name)
+            self._leave_kernel()
+
+    # -- rounds of the kernel ----------------------------------------------------------------------------------------
+
+    def _reap(self) -> None:
+        assert self._kernel is not None
+        for number, code in self._kernel.reap():
+            self._files_under_way -= 1
+            if code:
+                self._job_of_file[number].error = sync_error(code)
+        if not self._files_under_way and self._job_of_file:
+            self._job_of_file = []
+            self._end_round(self._round)
+
+    def _leave_kernel(self) -> None:
+        """Give the kernel up for good, and the round under way to the thread."""
+        assert self._kernel is not None
+        self._loop.remove_reader(self._kernel.event_fd)
+        self._kernel.close()  # waits for what was taken
+        self._kernel = None
+        self._job_of_file = []
+        self._files_under_way = 0
+        self._rounds.put(self._round)
+
+    # -- rounds of the thread ----------------------------------------------------------------------------------------
 
     def _sync_rounds(self) -> None:
-        while (work := self._rounds.get()) is not None:
-            if len(work) > 1:
-                for _, ticket, _ in work:
-                    ticket.begin()
-            for index, (partition, ticket, _) in enumerate(work):
+        while (round_ := self._rounds.get()) is not None:
+            if len(round_) > 1:
+                for job in round_:
+                    job.ticket.begin()
+            for job in round_:
                 try:
-                    ticket.sync()
+                    job.ticket.sync()
                 except OSError as error:
-                    work[index] = (partition, ticket, error)
+                    job.error = error
             try:
-                self._loop.call_soon_threadsafe(self._end_round, work)
+                self._loop.call_soon_threadsafe(self._end_round, round_)
             except RuntimeError:  # the loop was closed under a broker that was not stopped
                 return
 
-    def _end_round(self, work: Iterable[tuple[Flushable, FlushTicket, OSError | None]]) -> None:
-        for partition, ticket, error in work:
-            if error is None:
-                partition.flushed(ticket)
+    def _end_round(self, round_: list[_Job]) -> None:
+        self._round = []
+        failed = []
+        for job in round_:
+            if job.error is None:
+                job.partition.flushed(job.ticket)
             else:
-                log.error("log directory %s: fdatasync failed: %s", self._name, error)
-                partition.flush_failed(ticket, error)
+                log.error("log directory %s: a sync failed: %s", self._name, job.error)
+                job.partition.flush_failed(job.ticket, job.error)
+                failed.append(job.partition)
+        if failed:
+            self._retry = self._loop.call_later(RETRY_SECONDS, self._mark_again, failed)
         self._round_finished()
         if self._dirty:
             self._begin_round()
         else:
             self._busy = False
 
+    def _mark_again(self, failed: list[Flushable]) -> None:
+        for partition in failed:
+            self.mark(partition)
+
     def close(self) -> None:
-        """Let the thread finish its round and end."""
+        """Let the round under way finish; nothing is synced afterwards."""
+        if self._retry is not None:
+            self._retry.cancel()
+        if self._kernel is not None:
+            self._loop.remove_reader(self._kernel.event_fd)
+            self._kernel.close()
+            self._kernel = None
         self._rounds.put(None)
         if self._thread.is_alive():
             self._thread.join()

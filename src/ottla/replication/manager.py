@@ -236,8 +236,7 @@ class ReplicaManager:
         """
         found = self.leader(topic, partition)
         source = found.log
-        if not found.failed:
-            await self._until_committed(found, source.log_end_offset)
+        await self._until_committed(found, source.log_end_offset)
         offset = source.log_start_offset
         bound = source.high_watermark
         while offset < bound:

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ottla.errors import ErrorCode, KafkaStorageError
+from ottla.errors import ErrorCode
 from ottla.ids import BrokerId, LeaderEpoch, Offset, TopicPartition
 from ottla.log.producer_state import Origin
 
@@ -30,7 +30,6 @@ class Partition:
 
     __slots__ = (
         "_commit_waiters",
-        "_failed",
         "_flusher",
         "_unsynced_since_ms",
         "_wake",
@@ -62,7 +61,6 @@ class Partition:
         self._commit_waiters: deque[tuple[Offset, int, CommitWaiter]] = deque()
         self._flusher = flusher
         self._wake = wake
-        self._failed = False
         self._unsynced_since_ms: int | None = None
 
     @property
@@ -70,15 +68,8 @@ class Partition:
         """The offset below which everything is committed."""
         return self.log.high_watermark
 
-    @property
-    def failed(self) -> bool:
-        """A disk error has put it offline for appends; what was committed can be read."""
-        return self._failed
-
     def append(self, records: "Buffer", origin: Origin = Origin.CLIENT) -> "AppendInfo":
         """Append batches as leader; raises what `PartitionLog.append_as_leader` raises."""
-        if self._failed:
-            raise KafkaStorageError(f"{self.topic_partition} is offline after a disk error; restart the broker")
         info = self.log.append_as_leader(records, self.leader_epoch, origin=origin)
         self.appended_bytes += info.size_bytes
         if self.log.config.flush_before_ack:
@@ -116,7 +107,7 @@ class Partition:
     # -- the flusher's side (group_commit.Flushable) ----------------------------------------------------------------
 
     def prepare_flush(self) -> "FlushTicket | None":
-        return None if self._failed else self.log.prepare_flush()
+        return self.log.prepare_flush()
 
     def flushed(self, ticket: "FlushTicket") -> None:
         self.log.flushed(ticket)
@@ -124,13 +115,9 @@ class Partition:
         self.advance()
 
     def flush_failed(self, ticket: "FlushTicket", error: OSError) -> None:
-        """After a failed fdatasync the kernel may have dropped the pages: trying again would lie."""
-        self.fail(ErrorCode.KAFKA_STORAGE_ERROR)
-
-    def fail(self, code: ErrorCode) -> None:
-        """Refuse appends from now on; readers go on. Those who wait are told `code`."""
-        self._failed = True
-        self._release_waiters(code)
+        """Those who wait are told; the next ticket writes again what may be lost, before it syncs."""
+        self.log.flush_failed(ticket)
+        self._release_waiters(ErrorCode.KAFKA_STORAGE_ERROR)
 
     def mark_dirty(self) -> None:
         """Have what was appended synced in the next round."""

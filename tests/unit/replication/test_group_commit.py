@@ -1,11 +1,15 @@
 """The group commit with real threads and slow, failing or counting disks."""
 
 import asyncio
+import errno
+import os
 import threading
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 import pytest
 
+from ottla.log.kernel_sync import open_kernel_sync
 from ottla.replication.group_commit import GroupCommit
 
 
@@ -13,6 +17,9 @@ class Ticket:
     def __init__(self, partition: "FakePartition", end: int) -> None:
         self.partition = partition
         self.end = end
+
+    def descriptors(self) -> list[int] | None:
+        return None
 
     def begin(self) -> None:
         self.partition.begun += 1
@@ -52,7 +59,7 @@ def run(scenario: Callable[[GroupCommit, list[int]], Awaitable[None]]) -> int:
 
     async def main() -> None:
         flusher = GroupCommit("disk", asyncio.get_running_loop(), lambda: rounds.append(1))
-        flusher.start()
+        flusher.start(kernel=lambda: None)
         try:
             await asyncio.wait_for(scenario(flusher, rounds), 10)
         finally:
@@ -150,6 +157,75 @@ def test_closing_never_hangs(started: bool) -> None:
     loop = asyncio.new_event_loop()
     flusher = GroupCommit("disk", loop, lambda: None)
     if started:
-        flusher.start()
+        flusher.start(kernel=lambda: None)
     flusher.close()
     loop.close()
+
+
+class TicketOfFiles(Ticket):
+    """A ticket of real files, which the kernel may sync."""
+
+    def descriptors(self) -> list[int] | None:
+        return self.partition.descriptors
+
+
+def run_in_kernel(scenario: Callable[[GroupCommit], Awaitable[None]]) -> None:
+    async def main() -> None:
+        flusher = GroupCommit("disk", asyncio.get_running_loop(), lambda: None)
+        flusher.start()
+        try:
+            await asyncio.wait_for(scenario(flusher), 10)
+        finally:
+            flusher.close()
+
+    asyncio.run(main())
+
+
+class PartitionOfFiles(FakePartition):
+    def __init__(self, descriptors: list[int]) -> None:
+        super().__init__()
+        self.descriptors = descriptors
+
+    def prepare_flush(self) -> Ticket | None:
+        return TicketOfFiles(self, self.end) if self.end > self.synced else None
+
+
+def test_the_kernel_syncs_the_files_of_many_partitions_in_one_round(tmp_path: Path) -> None:
+    assert open_kernel_sync() is not None, "this machine is meant to have Linux AIO"
+    files = [(tmp_path / str(number)).open("wb", buffering=0) for number in range(12)]
+    partitions = [
+        PartitionOfFiles([one.fileno(), two.fileno()]) for one, two in zip(files[::2], files[1::2], strict=True)
+    ]
+
+    async def scenario(flusher: GroupCommit) -> None:
+        for end in range(1, 20):
+            for file in files:
+                file.write(b"x" * 5000)
+            for partition in partitions:
+                partition.end = end
+                flusher.mark(partition)
+            await until(lambda end=end: all(partition.synced == end for partition in partitions))
+
+    run_in_kernel(scenario)
+    assert all(partition.syncs == 0 for partition in partitions)  # the thread had nothing to do
+    for file in files:
+        file.close()
+
+
+def test_a_file_the_kernel_cannot_sync_fails_its_own_partition_only(tmp_path: Path) -> None:
+    reader, writer = os.pipe()  # fdatasync of a pipe is EINVAL
+    with (tmp_path / "sound").open("wb", buffering=0) as file:
+        broken, sound = PartitionOfFiles([writer]), PartitionOfFiles([file.fileno()])
+
+        async def scenario(flusher: GroupCommit) -> None:
+            broken.end = sound.end = 1
+            flusher.mark(broken)
+            flusher.mark(sound)
+            await until(lambda: sound.synced == 1)
+
+        run_in_kernel(scenario)
+    os.close(reader)
+    os.close(writer)
+    assert broken.failed is not None
+    assert broken.failed.errno == errno.EINVAL
+    assert broken.synced == 0
