@@ -29,6 +29,9 @@ _SETTINGS: Final = {
     ),
 }
 
+# What a person has set for a Spark elsewhere; the one meant here came with PySpark.
+_OF_ANOTHER_SPARK: Final = ("SPARK_HOME", "SPARK_CONF_DIR", "SPARK_REMOTE", "PYSPARK_SUBMIT_ARGS")
+
 _LOGGING: Final = """\
 rootLogger.level = warn
 rootLogger.appenderRef.file.ref = file
@@ -50,7 +53,10 @@ def launch(name: str, directory: Path, *, cores: int, settings: dict[str, str] |
     from pyspark.java_gateway import launch_gateway
 
     directory.mkdir(parents=True, exist_ok=True)
+    for name in _OF_ANOTHER_SPARK:
+        os.environ.pop(name, None)
     os.environ["JAVA_HOME"] = str(find_java().home)
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"  # a host name that resolves to nothing would end it
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["SPARK_LAUNCHER_OPTS"] = " ".join(_JVM_OPTIONS)
     logging = directory / "log4j2.properties"

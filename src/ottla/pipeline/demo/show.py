@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Final
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 _PLAIN_LINE_EVERY_S: Final = 2.0
@@ -48,14 +48,14 @@ class Terminal(Screen):
         self._console = console
 
     def say(self, text: str) -> None:
-        self._console.print(text, markup=False)
+        self._console.print(text, markup=False, soft_wrap=True)  # commands are to be copied whole
 
     @contextmanager
     def progress(self, *labels_and_totals: tuple[str, int]) -> Iterator[list[Bar]]:
         columns = (
-            TextColumn("  {task.description:<28}"),
-            BarColumn(bar_width=28),
-            MofNCompleteColumn(),
+            TextColumn("  {task.description:<19}"),
+            BarColumn(bar_width=14),
+            TextColumn("{task.completed:>7,} of {task.total:,}"),
             TimeElapsedColumn(),
             TextColumn("{task.fields[note]}"),
         )
