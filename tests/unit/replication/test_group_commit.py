@@ -4,12 +4,12 @@ import asyncio
 import errno
 import os
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 import pytest
 
-from ottla.log.kernel_sync import open_kernel_sync
+from ottla.log.kernel_sync import KernelSync, open_kernel_sync
 from ottla.replication.group_commit import GroupCommit
 
 
@@ -169,10 +169,12 @@ class TicketOfFiles(Ticket):
         return self.partition.descriptors
 
 
-def run_in_kernel(scenario: Callable[[GroupCommit], Awaitable[None]]) -> None:
+def run_in_kernel(
+    scenario: Callable[[GroupCommit], Awaitable[None]], kernel: Callable[[], KernelSync | None] = open_kernel_sync
+) -> None:
     async def main() -> None:
         flusher = GroupCommit("disk", asyncio.get_running_loop(), lambda: None)
-        flusher.start()
+        flusher.start(kernel)
         try:
             await asyncio.wait_for(scenario(flusher), 10)
         finally:
@@ -212,20 +214,54 @@ def test_the_kernel_syncs_the_files_of_many_partitions_in_one_round(tmp_path: Pa
         file.close()
 
 
-def test_a_file_the_kernel_cannot_sync_fails_its_own_partition_only(tmp_path: Path) -> None:
-    reader, writer = os.pipe()  # fdatasync of a pipe is EINVAL
+def test_what_the_kernel_refuses_goes_to_the_thread(tmp_path: Path) -> None:
+    reader, writer = os.pipe()  # there is no fdatasync of a pipe, and the kernel says so at once
     with (tmp_path / "sound").open("wb", buffering=0) as file:
-        broken, sound = PartitionOfFiles([writer]), PartitionOfFiles([file.fileno()])
+        partitions = [PartitionOfFiles([file.fileno()]), PartitionOfFiles([writer])]
 
         async def scenario(flusher: GroupCommit) -> None:
-            broken.end = sound.end = 1
-            flusher.mark(broken)
-            flusher.mark(sound)
-            await until(lambda: sound.synced == 1)
+            for end in (1, 2):
+                for partition in partitions:
+                    partition.end = end
+                    flusher.mark(partition)
+                await until(lambda end=end: all(partition.synced == end for partition in partitions))
 
         run_in_kernel(scenario)
     os.close(reader)
     os.close(writer)
+    assert [partition.syncs for partition in partitions] == [2, 2]
+
+
+class BrokenDisk(KernelSync):
+    """A kernel that reports an I/O error for the first file of each submission."""
+
+    def __init__(self) -> None:
+        self.event_fd = os.eventfd(0, os.EFD_NONBLOCK)
+        self._taken = 0
+
+    def submit(self, descriptors: Sequence[int]) -> int:
+        self._taken = len(descriptors)
+        os.eventfd_write(self.event_fd, self._taken)
+        return self._taken
+
+    def reap(self) -> list[tuple[int, int]]:
+        os.eventfd_read(self.event_fd)
+        return [(number, 0 if number else errno.EIO) for number in range(self._taken)]
+
+    def close(self) -> None:
+        os.close(self.event_fd)
+
+
+def test_a_file_the_kernel_could_not_sync_fails_its_own_partition_only() -> None:
+    broken, sound = PartitionOfFiles([7]), PartitionOfFiles([8])
+
+    async def scenario(flusher: GroupCommit) -> None:
+        broken.end = sound.end = 1
+        flusher.mark(broken)
+        flusher.mark(sound)
+        await until(lambda: sound.synced == 1)
+
+    run_in_kernel(scenario, BrokenDisk)
     assert broken.failed is not None
-    assert broken.failed.errno == errno.EINVAL
+    assert broken.failed.errno == errno.EIO
     assert broken.synced == 0
