@@ -1,7 +1,7 @@
 """PURE. The changes that metadata can undergo, and what each does to an image."""
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from ottla.cluster.image import (
     NO_LEADER,
@@ -12,6 +12,9 @@ from ottla.cluster.image import (
     TopicImage,
 )
 from ottla.ids import BrokerId, TopicName
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 
 class CreateTopic(NamedTuple):
@@ -64,7 +67,10 @@ Command = CreateTopic | DeleteTopic | SetPartitions | SetConfigs | RegisterBroke
 
 
 def apply(image: MetadataImage, commands: Sequence[Command]) -> MetadataImage:
-    """The image after these changes, in order. They must fit: KeyError for a topic that is not there."""
+    """The image after these changes, in order. They must fit: KeyError for a topic that is not there.
+
+    Mappings in which nothing changes stay the same objects.
+    """
     topics = dict(image.topics)
     by_id = dict(image.topics_by_id)
     configs = dict(image.configs)
@@ -94,8 +100,17 @@ def apply(image: MetadataImage, commands: Sequence[Command]) -> MetadataImage:
             case SetController(broker_id):
                 controller_id = broker_id
     return image._replace(
-        controller_id=controller_id, brokers=brokers, topics=topics, topics_by_id=by_id, configs=configs
+        controller_id=controller_id,
+        brokers=_same_or(image.brokers, brokers),
+        topics=_same_or(image.topics, topics),
+        topics_by_id=_same_or(image.topics_by_id, by_id),
+        configs=_same_or(image.configs, configs),
     )
+
+
+def _same_or(old: Mapping[K, V], new: Mapping[K, V]) -> Mapping[K, V]:
+    """The old mapping if nothing in it has changed, so that `is` tells subscribers what to look at."""
+    return old if new == old else new
 
 
 def _with_partitions(topic: TopicImage, changed: Sequence[PartitionImage]) -> TopicImage:

@@ -11,7 +11,7 @@ import logging
 import random
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 from uuid import UUID, uuid4
 
 from ottla.clock import Clock
@@ -30,7 +30,7 @@ from ottla.cluster.image import (
     empty_image,
 )
 from ottla.cluster.store import layout
-from ottla.cluster.store.base import Create, Delete, MetadataStore, Operation
+from ottla.cluster.store.base import Create, Delete, MetadataStore, Operation, StoreConflict, StoreUnavailable
 from ottla.cluster.store.layout import ProducerIdBlock
 from ottla.config.broker import BrokerConfig
 from ottla.config.log import LogConfig
@@ -39,6 +39,8 @@ from ottla.ids import BrokerId, ProducerId, TopicId, TopicName, TopicPartition
 
 log = logging.getLogger(__name__)
 
+AskedT = TypeVar("AskedT")
+CommandT = TypeVar("CommandT", bound=Command)
 Subscriber = Callable[[MetadataImage, MetadataImage], None]
 
 RESERVED_IDS: Final = frozenset((UUID(int=0), UUID(int=1)))
@@ -68,6 +70,7 @@ class MetadataService:
         self._changing = asyncio.Lock()
         self._producer_ids = range(0)
         self._started = False
+        self._in_doubt = False
 
     # -- what is -----------------------------------------------------------------------------------------------------
 
@@ -167,6 +170,7 @@ class MetadataService:
         if new_leader_epochs:
             commands += controller.plan_new_epochs(image, self.broker_id)
         self._image = image
+        self._config = self._effective_config(image)
         await self._commit(commands, first=first)
 
     async def set_endpoints(self, endpoints: Mapping[str, tuple[str, int]]) -> None:
@@ -190,43 +194,26 @@ class MetadataService:
     ) -> list[CreateTopic | OttlaError]:
         """Create topics, all that can be in one commit; answers in the order asked.
 
-        A `CreateTopic` in the answer is what was done, or with `validate_only` would have been. Raises
-        `StoreUnavailable`.
+        A `CreateTopic` in the answer is what was done, or with `validate_only` would have been.
         """
-        async with self._changing:
-            image = self._image
-            answers: list[CreateTopic | OttlaError] = []
-            for new in topics:
-                try:
-                    command = controller.plan_topic(
-                        image, self._config, new, topic_id=TopicId(_new_id()), first_broker=random.randrange(1 << 30)
-                    )
-                except OttlaError as refused:
-                    answers.append(refused)
-                    continue
-                image = apply(image, [command])
-                answers.append(command)
-            if not validate_only:
-                await self._commit([answer for answer in answers if isinstance(answer, CreateTopic)])
-            return answers
+
+        def plan(image: MetadataImage, new: NewTopic) -> CreateTopic:
+            topic_id, first_broker = TopicId(_new_id()), random.randrange(1 << 30)
+            return controller.plan_topic(image, self._config, new, topic_id=topic_id, first_broker=first_broker)
+
+        return await self._change(topics, plan, validate_only=validate_only)
 
     async def delete_topics(self, names: Sequence[TopicName]) -> list[TopicImage | OttlaError]:
         """Delete topics, all that can be in one commit; answers what they were, in the order asked."""
-        async with self._changing:
-            answers: list[TopicImage | OttlaError] = []
-            commands: list[Command] = []
-            image = self._image
-            for name in names:
-                try:
-                    command = controller.plan_deletion(image, self._config, name)
-                except OttlaError as refused:
-                    answers.append(refused)
-                    continue
-                answers.append(image.topics[name])
-                image = apply(image, [command])
-                commands.append(command)
-            await self._commit(commands)
-            return answers
+        were: dict[TopicName, TopicImage] = {}
+
+        def plan(image: MetadataImage, name: TopicName) -> DeleteTopic:
+            command = controller.plan_deletion(image, self._config, name)
+            were[name] = image.topics[name]
+            return command
+
+        answers = await self._change(names, plan)
+        return [answer if isinstance(answer, OttlaError) else were[answer.name] for answer in answers]
 
     async def create_partitions(
         self,
@@ -234,20 +221,11 @@ class MetadataService:
         *,
         validate_only: bool = False,
     ) -> list[OttlaError | None]:
-        """Grow topics: name, new total, and replicas of the new partitions if someone wants to place them."""
-        async with self._changing:
-            answers: list[OttlaError | None] = []
-            commands: list[Command] = []
-            for name, total, assignments in growths:
-                try:
-                    commands.append(controller.plan_growth(self._image, name, total, assignments))
-                except OttlaError as refused:
-                    answers.append(refused)
-                    continue
-                answers.append(None)
-            if not validate_only:
-                await self._commit(commands)
-            return answers
+        """Grow topics, each at most once: name, new total, and replicas of the new partitions if placed."""
+        answers = await self._change(
+            growths, lambda image, growth: controller.plan_growth(image, *growth), validate_only=validate_only
+        )
+        return [answer if isinstance(answer, OttlaError) else None for answer in answers]
 
     async def ensure_topics(self, names: Sequence[TopicName]) -> dict[TopicName, OttlaError | None]:
         """Create those of the topics that are not there, with default or, for internal ones, their own settings."""
@@ -282,43 +260,23 @@ class MetadataService:
         self, partitions: Sequence[TopicPartition], election: ElectionType
     ) -> list[OttlaError | None]:
         """Have partitions led by their preferred replica, or by any that is alive; answers in the order asked."""
-        async with self._changing:
-            image = self._image
-            answers: list[OttlaError | None] = []
-            commands: list[Command] = []
-            for partition in partitions:
-                try:
-                    command = controller.plan_election(image, partition, election)
-                except OttlaError as refused:
-                    answers.append(refused)
-                    continue
-                answers.append(None)
-                image = apply(image, [command])
-                commands.append(command)
-            await self._commit(commands)
-            return answers
+        answers = await self._change(
+            partitions, lambda image, partition: controller.plan_election(image, partition, election)
+        )
+        return [answer if isinstance(answer, OttlaError) else None for answer in answers]
 
     # -- settings ----------------------------------------------------------------------------------------------------
 
     async def alter_configs(
         self, changes: Sequence[ConfigChange], *, validate_only: bool = False
     ) -> list[OttlaError | None]:
-        """Change settings of topics and brokers; answers in the order asked."""
-        async with self._changing:
-            answers: list[OttlaError | None] = []
-            commands: dict[tuple[ResourceType, str], Command] = {}
-            for change in changes:
-                try:
-                    command = config_rules.plan_configs(self._image, self._config, change, static=self._static_config)
-                except OttlaError as refused:
-                    answers.append(refused)
-                    continue
-                answers.append(None)
-                if command.configs != self._image.config(change.resource_type, change.name):
-                    commands[change.resource_type, change.name] = command
-            if not validate_only:
-                await self._commit(list(commands.values()))
-            return answers
+        """Change settings of topics and brokers, each at most once; answers in the order asked."""
+
+        def plan(image: MetadataImage, change: ConfigChange) -> SetConfigs:
+            return config_rules.plan_configs(image, self._config, change, static=self._static_config)
+
+        answers = await self._change(changes, plan, validate_only=validate_only)
+        return [answer if isinstance(answer, OttlaError) else None for answer in answers]
 
     # -- producer ids ------------------------------------------------------------------------------------------------
 
@@ -358,6 +316,46 @@ class MetadataService:
             log.error("settings that were changed at runtime are left aside: %s", problem)
             return self._static_config
 
+    async def _change(
+        self,
+        asked: Sequence[AskedT],
+        plan: Callable[[MetadataImage, AskedT], CommandT],
+        *,
+        validate_only: bool = False,
+    ) -> list[CommandT | OttlaError]:
+        """Decide on each of several wishes, on the image that the ones before it leave, and commit all that pass."""
+        async with self._changing:
+            answers: list[CommandT | OttlaError] = []
+            try:
+                await self._catch_up()
+            except StoreUnavailable as failed:
+                return [failed for _ in asked]
+            image = self._image
+            for wish in asked:
+                try:
+                    command = plan(image, wish)
+                except OttlaError as refused:
+                    answers.append(refused)
+                else:
+                    image = apply(image, [command])
+                    answers.append(command)
+            if not validate_only:
+                try:
+                    await self._commit([answer for answer in answers if not isinstance(answer, OttlaError)])
+                except (StoreUnavailable, StoreConflict) as failed:
+                    log.error("%s", failed)
+                    return [answer if isinstance(answer, OttlaError) else failed for answer in answers]
+            return answers
+
+    async def _catch_up(self) -> None:
+        """Read the metadata anew if a commit failed: it may have been carried out all the same."""
+        if not self._in_doubt:
+            return
+        nodes = await self._store.read("/")
+        self._versions = {path: node.version for path, node in nodes.items()}
+        self._in_doubt = False
+        self._show(layout.read_image(nodes))
+
     async def _commit(self, commands: Sequence[Command], *, first: Sequence[Operation] = ()) -> None:
         """Make the changes durable, then visible; the caller holds `_changing`."""
         if not commands and not first:
@@ -373,25 +371,40 @@ class MetadataService:
                 now_ms=self._clock.now_ms(),
             ),
         ]
-        cancelled = await _to_its_end(self._store.commit(operations))
+        try:
+            cancelled = await _to_its_end(self._store.commit(operations))
+        except (StoreUnavailable, StoreConflict):
+            self._in_doubt = True
+            raise
         for operation in operations:
             if isinstance(operation, Delete):
                 del self._versions[operation.path]
             else:
                 self._versions[operation.path] = self._versions.get(operation.path, -1) + 1
-        new = apply(old, commands)
-        self._image = new
-        if any(resource_type is ResourceType.BROKER for resource_type, _ in (*old.configs, *new.configs)):
-            self._config = self._effective_config(new)
-            self._log_configs.clear()
-        for command in commands:
-            match command:
-                case SetConfigs(ResourceType.TOPIC, name, _) | DeleteTopic(name):
-                    self._log_configs.pop(TopicName(name), None)
-        for subscriber in tuple(self._subscribers):
-            subscriber(old, new)
+        self._show(apply(old, commands))
         if cancelled:
             raise asyncio.CancelledError
+
+    def _show(self, new: MetadataImage) -> None:
+        """Make an image the current one, and tell everybody."""
+        old, self._image = self._image, new
+        if new.configs is not old.configs:
+            self._resolve_configs(old, new)
+        for name in old.topics.keys() - new.topics.keys():
+            self._log_configs.pop(name, None)
+        for subscriber in tuple(self._subscribers):
+            try:
+                subscriber(old, new)
+            except Exception:  # what is committed is committed, and the others have to hear of it
+                log.exception("a part of the broker could not follow a change of the metadata")
+
+    def _resolve_configs(self, old: MetadataImage, new: MetadataImage) -> None:
+        changed = {key for key in {*old.configs, *new.configs} if old.configs.get(key) != new.configs.get(key)}
+        if any(resource_type is ResourceType.BROKER for resource_type, _ in changed):
+            self._config = self._effective_config(new)
+            self._log_configs.clear()
+        for _, name in changed:
+            self._log_configs.pop(TopicName(name), None)
 
 
 async def _to_its_end(commit: Coroutine[None, None, None]) -> bool:

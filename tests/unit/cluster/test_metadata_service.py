@@ -1,7 +1,7 @@
 """The service over a real store in a file."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from uuid import UUID
@@ -14,6 +14,7 @@ from ottla.cluster.configs import ConfigChange, ConfigEdit, ConfigOperation
 from ottla.cluster.controller import ElectionType, NewTopic
 from ottla.cluster.image import MetadataImage, ResourceType
 from ottla.cluster.metadata_service import MetadataService, WrongCluster
+from ottla.cluster.store.base import Operation, StoreUnavailable
 from ottla.cluster.store.embedded import EmbeddedStore
 from ottla.config import load
 from ottla.errors import ErrorCode, OttlaError
@@ -276,5 +277,99 @@ def test_a_cancelled_request_leaves_nothing_half_done(tmp_path: Path) -> None:
             before = service.image.topics
         async with running(tmp_path) as service:
             assert service.image.topics == before
+
+    asyncio.run(scenario())
+
+
+class FailingStore(EmbeddedStore):
+    """Fails the next commit, before or after it was carried out."""
+
+    failing: str | None = None
+
+    async def commit(self, operations: Sequence[Operation]) -> None:
+        failing, self.failing = self.failing, None
+        if failing == "before":
+            raise StoreUnavailable("the disk is full")
+        await super().commit(operations)
+        if failing == "after":
+            raise StoreUnavailable("the disk is gone")
+
+
+@pytest.mark.parametrize("failing", ["before", "after"])
+def test_a_store_that_fails_is_believed_afterwards(tmp_path: Path, failing: str) -> None:
+    async def scenario() -> None:
+        store = FailingStore(tmp_path / "metadata.db")
+        service = MetadataService(store, load(None, {})[0], SystemClock())
+        await service.start(ENDPOINTS)
+        told: list[MetadataImage] = []
+        service.subscribe(lambda old, new: told.append(new))
+        store.failing = failing
+        answers = await service.create_topics([NewTopic(TopicName("doubtful")), NewTopic(TopicName("no/name"))])
+        assert [code(answer) for answer in answers] == [
+            ErrorCode.KAFKA_STORAGE_ERROR,
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+        ]
+        assert told == []
+        assert service.image.topics == {}
+        await service.create_topics([NewTopic(TopicName("next"))])
+        expected = {"next", "doubtful"} if failing == "after" else {"next"}
+        assert set(service.image.topics) == expected
+        assert told[-1] is service.image
+        assert len(told) == 2
+        await service.delete_topics([TopicName(name) for name in expected])
+        assert service.image.topics == {}
+        await service.close()
+
+    asyncio.run(scenario())
+
+
+def test_one_part_that_cannot_follow_does_not_keep_the_others_from_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        def fail(old: MetadataImage, new: MetadataImage) -> None:
+            raise RuntimeError("cannot follow")
+
+        async with running(tmp_path) as service:
+            told: list[MetadataImage] = []
+            service.subscribe(fail)
+            service.subscribe(lambda old, new: told.append(new))
+            assert isinstance((await service.create_topics([NewTopic(TopicName("a"))]))[0], CreateTopic)
+            assert told == [service.image]
+        assert "cannot follow" in caplog.text
+
+    asyncio.run(scenario())
+
+
+def test_settings_that_a_changed_properties_file_contradicts_are_left_aside(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path) as service:
+            edits = [ConfigEdit("log.cleaner.min.compaction.lag.ms", ConfigOperation.SET, "100")]
+            assert await service.alter_configs([ConfigChange(ResourceType.BROKER, "", edits)]) == [None]
+            assert service.config.log_cleaner_min_compaction_lag_ms == 100
+        async with running(tmp_path, {"log.cleaner.max.compaction.lag.ms": "50"}) as service:
+            assert service.config.log_cleaner_min_compaction_lag_ms == 0
+
+    asyncio.run(scenario())
+
+
+def test_what_does_not_change_stays_the_same_object(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path) as service:
+            await service.create_topics(
+                [NewTopic(TopicName("a"), configs={"retention.ms": "5"}), NewTopic(TopicName("b"))]
+            )
+            before, of_a, of_b = service.image, service.log_config(TopicName("a")), service.log_config(TopicName("b"))
+            await service.create_topics([NewTopic(TopicName("c"))])
+            assert service.image.configs is before.configs
+            assert service.image.brokers is before.brokers
+            assert service.image.topics is not before.topics
+            edits = [ConfigEdit("segment.ms", ConfigOperation.SET, "7")]
+            await service.alter_configs([ConfigChange(ResourceType.TOPIC, "b", edits)])
+            assert service.log_config(TopicName("a")) is of_a
+            assert service.log_config(TopicName("b")) != of_b
+            await service.delete_topics([TopicName("a")])
+            await service.create_topics([NewTopic(TopicName("a"))])
+            assert service.log_config(TopicName("a")).retention_ms == 604_800_000
 
     asyncio.run(scenario())

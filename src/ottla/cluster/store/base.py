@@ -10,6 +10,8 @@ What stands at which path is the business of `ottla.cluster.store.layout` alone.
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
+from ottla.errors import ErrorCode, OttlaError
+
 
 class Node(NamedTuple):
     """What is stored at a path."""
@@ -44,16 +46,20 @@ class Delete(NamedTuple):
 Operation = Create | Update | Delete
 
 
-class StoreConflict(Exception):
+class StoreConflict(OttlaError):
     """A transaction was not carried out: a node was not as the transaction expects it."""
+
+    code = ErrorCode.NOT_CONTROLLER  # someone else decides, too: the client is to look again who does
 
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(f"{path} {reason}")
         self.path = path
 
 
-class StoreUnavailable(Exception):
+class StoreUnavailable(OttlaError):
     """The store cannot be read or written; the message says where it is and why."""
+
+    code = ErrorCode.KAFKA_STORAGE_ERROR
 
 
 class MetadataStore(Protocol):

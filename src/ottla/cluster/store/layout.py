@@ -37,6 +37,7 @@ from ottla.cluster.image import (
     TopicImage,
 )
 from ottla.cluster.store.base import Create, Delete, Node, Operation, Update
+from ottla.errors import OttlaError
 from ottla.ids import BrokerId, LeaderEpoch, PartitionId, ProducerId, TopicId, TopicName
 
 CLUSTER_ID_PATH: Final = "/cluster/id"
@@ -59,7 +60,7 @@ _CONFIG_TYPES: Final = {directory: resource_type for resource_type, directory in
 _DEFAULT_NAME: Final = "<default>"
 
 
-class MalformedNode(Exception):
+class MalformedNode(OttlaError):
     """A node holds what neither Kafka nor Ottla writes; the message names it."""
 
 
