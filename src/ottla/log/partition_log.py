@@ -28,6 +28,7 @@ from ottla.log.fs import FileSystem, WouldBlock
 from ottla.log.leader_epochs import EpochEnd
 from ottla.log.producer_state import Origin, ProducedBatch, ProducerState
 from ottla.log.retention import Deletion, breached_count
+from ottla.log.scan import find_batch
 from ottla.log.segment import Segment
 from ottla.log.time_lookup import FoundOffset, first_at_or_after, latest_timestamp
 from ottla.log.transaction_index import AbortedTransaction
@@ -110,9 +111,12 @@ class PartitionLog:
         self._active = loaded.segments[-1]
         self._high_watermark = self.log_start_offset
         self._snapshots = loaded.snapshots
+        self._snapshot_end = loaded.snapshots[-1] if loaded.snapshots else -1
+        """Where the last snapshot was taken of the present history."""
         self._unsynced = Unsynced()
         if loaded.changed:
             self._unsynced.directories.append(self._directory)
+            self._unsynced.active_cut = True
         self._generation = 0
         """Counts truncations and failed syncs: a ticket taken before one says nothing about the log after it."""
         self._sync_failed = loaded.recovery_point < loaded.end_offset
@@ -423,6 +427,8 @@ class PartitionLog:
         path = names.segment_file(self._directory, offset, names.PRODUCER_SNAPSHOT)
         self._fs.write_bytes(path, self.producer_state.encode(), sync=False)
         self._unsynced.paths.append(path)
+        self._unsynced.directories.append(self._directory)
+        self._snapshot_end = offset
         if offset not in self._snapshots:
             self._snapshots.append(offset)
 
@@ -533,7 +539,7 @@ class PartitionLog:
     def prepare_flush(self) -> FlushTicket | None:
         """What brings everything appended so far to the disk; None if it is there. Call `ticket.sync()` in any
         thread, then `flushed(ticket)` in this one."""
-        dirty = self.recovery_point < self.log_end_offset
+        dirty = self.recovery_point < self.log_end_offset or self._unsynced.active_cut
         if not (dirty or self._unsynced or self.leader_epochs.dirty):
             return None
         work, self._unsynced = self._unsynced, Unsynced()
@@ -561,9 +567,7 @@ class PartitionLog:
     def _everything_again(self, segments: list[Segment], paths: list[str]) -> list[Rewrite]:
         rewrites = []
         for segment in segments:
-            start = 0
-            if segment.base_offset < self.recovery_point:
-                start = segment.position_of(self.recovery_point, blocking=True)
+            start = self._position_synced_to(segment)
             rewrites.append(Rewrite(segment.file, segment.path, start, segment.size, checked=True))
         for path in paths:
             try:
@@ -573,6 +577,17 @@ class PartitionLog:
                 continue
             rewrites.append(Rewrite(file, path, 0, file.size(), checked=False))
         return rewrites
+
+    def _position_synced_to(self, segment: Segment) -> int:
+        point = self.recovery_point
+        if segment.base_offset >= point:
+            return 0
+        try:
+            return segment.position_of(point, blocking=True)
+        except CorruptMessage:  # before it; what was appended since is intact
+            start = segment.offset_index.floor(point, blocking=True)[1]
+            found = find_batch(segment.file, start, segment.size, min_offset=point)
+            return segment.size if found is None else found.position
 
     def flushed(self, ticket: FlushTicket) -> None:
         """Moves `recovery_point`, after `ticket.sync()` has returned."""
@@ -619,10 +634,13 @@ class PartitionLog:
             self.truncate_fully_and_start_at(offset)
             return
         try:
-            self._move_recovery_point_back(offset)
             kept = bisect_right(self._segments, offset - 1, key=_base_offset)
             dropped = self._segments[kept:]
             segment = self._segments[kept - 1]
+            position = segment.position_of(offset, blocking=True)
+            if position < segment.size:
+                offset = min(offset, Offset(segment.header_at(position, blocking=True).base_offset))
+            self._move_recovery_point_back(offset)
             segment.truncate_to(offset)
             end = recovery.end_of(segment)
             self._set_segments(self._segments[:kept])
@@ -666,11 +684,13 @@ class PartitionLog:
         self._high_watermark = min(self._high_watermark, end)
         self.log_start_offset = min(self.log_start_offset, end)
         self._unsynced.directories.append(self._directory)
+        self._unsynced.active_cut = True
         alive = set(map(id, self._segments))
         self._unsynced.segments = [segment for segment in self._unsynced.segments if id(segment) in alive]
 
     def _reload_producers(self) -> None:
         end = self.log_end_offset
+        self._snapshot_end = -1
         self.producer_state, self._snapshots = recovery.producer_state(
             self._fs, self._directory, self._segments, self._snapshots, self.log_start_offset, end, self._clock.now_ms()
         )
@@ -688,10 +708,12 @@ class PartitionLog:
             self.leader_epochs.truncate_start(offset)
         return self.log_start_offset
 
-    def apply_retention(self, now_ms: int) -> Deletion | None:
+    def apply_retention(self, now_ms: int, *, before: Offset | None = None) -> Deletion | None:
         """Takes out what the log start offset, retention.ms and retention.bytes no longer keep; None if nothing.
 
-        Call `Deletion.remove()` in a thread. Raises KafkaStorageError.
+        Segments that end after `before` stay: give the recovery point that is written in the checkpoint. A crash may
+        bring some of what was removed back, and not all; past that point recovery would take the gap for a loss, and
+        cut off what follows. Call `Deletion.remove()` in a thread. Raises KafkaStorageError.
         """
         try:
             count = breached_count(
@@ -699,7 +721,7 @@ class PartitionLog:
                 self.config,
                 now_ms=now_ms,
                 log_start_offset=self.log_start_offset,
-                high_watermark=self._high_watermark,
+                high_watermark=self._high_watermark if before is None else min(self._high_watermark, before),
                 log_end_offset=self.log_end_offset,
             )
             if not count:
@@ -760,7 +782,7 @@ class PartitionLog:
                 active.cut()
             active.finish()
             end = self.log_end_offset
-            if end > self.log_start_offset and end not in self._snapshots:
+            if end > self.log_start_offset and end != self._snapshot_end:
                 self.producer_state.end_offset = end
                 self._write_snapshot(end)
         except OSError as problem:

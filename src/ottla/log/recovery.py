@@ -332,9 +332,7 @@ class _Loader:
         try:
             for header in scan(segment.file, segment.path, position, segment.size, check_crc=True):
                 if not end <= header.base_offset <= segment.base_offset + MAX_RELATIVE_OFFSET:
-                    raise InvalidBatch(
-                        segment.path, header.position, f"it begins at offset {header.base_offset} after {end}"
-                    )
+                    raise _out_of_order(segment, header, end)
                 builder.add(header)
                 self.epochs.assign(header.leader_epoch, header.base_offset)
                 position, end = header.end_position, header.next_offset
@@ -376,6 +374,8 @@ class _Loader:
                 for header in scan(segment.file, segment.path, position, segment.size, check_crc=False):
                     if header.base_offset >= target:
                         return position, end
+                    if header.base_offset < end:
+                        raise _out_of_order(segment, header, end)
                     builder.add(header)
                     position, end = header.end_position, header.next_offset
             except InvalidBatch as problem:
@@ -428,9 +428,13 @@ class _Loader:
         segment.time_index.truncate_to_entries(0)
         builder = _IndexBuilder(segment, self.config.index_interval_bytes)
         builder.begin()
+        end = segment.base_offset
         try:
             for header in scan(segment.file, segment.path, 0, segment.size, check_crc=False):
+                if not end <= header.base_offset <= segment.base_offset + MAX_RELATIVE_OFFSET:
+                    raise _out_of_order(segment, header, end)
                 builder.add(header)
+                end = header.next_offset
         except InvalidBatch as problem:
             logger.error("%s; its index ends there", problem)
         builder.finish()
@@ -522,7 +526,7 @@ def replay_producers(state: ProducerState, segments: list[Segment], end_offset: 
                     if header.base_offset >= end_offset:
                         break
                     position = header.end_position
-                    if header.producer_id >= 0 and header.base_offset >= start:
+                    if header.producer_id >= 0 and header.last_offset >= start:
                         _replay(state, segment, header)
                 break
             except InvalidBatch as problem:
@@ -552,6 +556,10 @@ def _replay(state: ProducerState, segment: Segment, header: BatchHeader) -> None
     known = segment.transaction_index.entries()
     if aborted is not None and (not known or known[-1].last_offset < aborted.last_offset):
         segment.transaction_index.append(aborted)
+
+
+def _out_of_order(segment: Segment, header: BatchHeader, end: int) -> InvalidBatch:
+    return InvalidBatch(segment.path, header.position, f"it begins at offset {header.base_offset} after {end}")
 
 
 class _IndexBuilder:

@@ -96,6 +96,7 @@ class Segment:
         "_max_timestamp",
         "_older_positions",
         "_positions",
+        "_suffix",
         "base_offset",
         "created_ms",
         "needs_cut",
@@ -116,21 +117,20 @@ class Segment:
         offset_index_bytes: int = 0,
         time_index_bytes: int = 0,
         transaction_index_bytes: int = 0,
+        suffix: str = "",
     ) -> None:
         self._fs = fs
         self._directory = directory
+        self._suffix = suffix
         self.base_offset = base_offset
         self.created_ms = created_ms
         self.size = log_bytes
         """Bytes of the `.log` that count: those of complete appends."""
         self.needs_cut = False
         """A failed append may have left bytes past `size` that could not be cut off yet."""
-        file = names.segment_file
-        self.offset_index = OffsetIndex(fs, file(directory, base_offset, ".index"), base_offset, offset_index_bytes)
-        self.time_index = TimeIndex(fs, file(directory, base_offset, ".timeindex"), base_offset, time_index_bytes)
-        self.transaction_index = TransactionIndex(
-            fs, file(directory, base_offset, ".txnindex"), transaction_index_bytes
-        )
+        self.offset_index = OffsetIndex(fs, self._path(names.OFFSET_INDEX), base_offset, offset_index_bytes)
+        self.time_index = TimeIndex(fs, self._path(names.TIME_INDEX), base_offset, time_index_bytes)
+        self.transaction_index = TransactionIndex(fs, self._path(names.TRANSACTION_INDEX), transaction_index_bytes)
         self._file: File | None = None
         self._bytes_since_entry = 0
         self._max_timestamp: TimestampOffset | None = None if log_bytes else self.time_index.last()
@@ -140,9 +140,12 @@ class Segment:
         self._older_positions: dict[int, int] = {}
 
     @classmethod
-    def create(cls, fs: FileSystem, directory: str, base_offset: int, *, created_ms: int) -> "Segment":
-        """A new, empty segment with its files. Raises OSError, having removed what it made."""
-        segment = cls(fs, directory, base_offset, created_ms=created_ms)
+    def create(
+        cls, fs: FileSystem, directory: str, base_offset: int, *, created_ms: int, suffix: str = ""
+    ) -> "Segment":
+        """A new, empty segment with its files; compaction adds a suffix to their names. Raises OSError, having
+        removed what it made."""
+        segment = cls(fs, directory, base_offset, created_ms=created_ms, suffix=suffix)
         made: list[str] = []
         try:
             for path in (segment.path, segment.offset_index.path, segment.time_index.path):
@@ -159,7 +162,10 @@ class Segment:
 
     @property
     def path(self) -> str:
-        return names.segment_file(self._directory, self.base_offset, names.LOG)
+        return self._path(names.LOG)
+
+    def _path(self, kind: str) -> str:
+        return names.segment_file(self._directory, self.base_offset, kind + self._suffix)
 
     @property
     def file(self) -> File:
@@ -474,6 +480,40 @@ class Segment:
     def is_checked(self, start: int, end: int) -> bool:
         """Whether the batches in this range of the file are known to be intact."""
         return self._checked.covers(start, end)
+
+    @property
+    def suffix(self) -> str:
+        """What its files are called besides their names while compaction has not finished with them."""
+        return self._suffix
+
+    def change_suffix(self, suffix: str) -> None:
+        """Renames all files; those that bear the new name already are passed over, so that it can be repeated after
+        an error. Raises OSError."""
+        old, self._suffix = self._suffix, suffix
+        for index, kind in (
+            (self.offset_index, names.OFFSET_INDEX),
+            (self.time_index, names.TIME_INDEX),
+            (self.transaction_index, names.TRANSACTION_INDEX),
+        ):
+            path = self._path(kind)
+            if index.path != path and (index is not self.transaction_index or self.transaction_index.has_file):
+                try:
+                    self._fs.rename(index.path, path)
+                except OSError:
+                    self._suffix = old
+                    raise
+            index.path = path
+        path = self.path
+        self._suffix = old
+        self._fs.rename(self.path, path)
+        self._suffix = suffix
+
+    def sync(self) -> None:
+        """Brings all its files to the disk; for one that is complete. Raises OSError."""
+        self.file.sync()
+        self.offset_index.sync()
+        self.time_index.sync()
+        self.transaction_index.sync()
 
     def release(self) -> None:
         """Lets go of descriptors; a reader that still has one keeps it until it is done."""
