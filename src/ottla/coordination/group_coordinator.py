@@ -9,11 +9,10 @@ import asyncio
 import logging
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from ottla.clock import Clock
-from ottla.coordination.machine import Token
+from ottla.coordination.machine import Machine, Token
 from ottla.coordination.runtime import CoordinatorLog, CoordinatorRuntime
 from ottla.errors import ApiError, ErrorCode, NotCoordinator, OttlaError
 from ottla.groups.config import GroupConfig
@@ -40,8 +39,6 @@ from ottla.groups.events import (
     Synced,
     TopicPartitions,
 )
-from ottla.groups.machine import GroupMachine
-from ottla.groups.records import GroupRecord, GroupRecordFormat
 from ottla.ids import GroupId, LeaderEpoch, PartitionId, TopicName
 from ottla.records.batch import Buffer
 
@@ -49,6 +46,7 @@ if TYPE_CHECKING:
     from ottla.cluster.image import MetadataImage
     from ottla.cluster.metadata_service import MetadataService
     from ottla.config.broker import BrokerConfig
+    from ottla.groups.records import GroupRecord
     from ottla.replication.manager import ReplicaManager
 
 log = logging.getLogger(__name__)
@@ -95,11 +93,16 @@ class GroupCoordinator:
         self._partition_count = partition_count
         self._ensure_topic = ensure_topic
         self._tasks: set[asyncio.Task[None]] = set()
+
+        def new_machine() -> "Machine[GroupEvent, GroupRecord]":
+            from ottla.groups.machine import GroupMachine  # only a broker that has groups pays for their code
+
+            return GroupMachine(settings, new_uuid)
+
         self._runtime: CoordinatorRuntime[GroupEvent, GroupRecord] = CoordinatorRuntime(
             "group coordinator",
             coordinator_log,
-            GroupRecordFormat(),
-            lambda: GroupMachine(settings, new_uuid),
+            new_machine,
             clock,
             commit_timeout_ms=commit_timeout_ms,
         )
@@ -181,13 +184,13 @@ class GroupCoordinator:
     async def join(self, event: Join) -> Joined:
         if not event.group_id:
             return Joined(ErrorCode.INVALID_GROUP_ID, event.member_id)
-        reply: Joined = await self._ask(event.group_id, lambda token: replace(event, token=token))
+        reply: Joined = await self._ask(event.group_id, lambda token: event._replace(token=token))
         return reply
 
     async def sync(self, event: Sync) -> Synced:
         if not event.group_id:
             return Synced(ErrorCode.INVALID_GROUP_ID)
-        reply: Synced = await self._ask(event.group_id, lambda token: replace(event, token=token))
+        reply: Synced = await self._ask(event.group_id, lambda token: event._replace(token=token))
         return reply
 
     async def heartbeat(self, event: Heartbeat) -> ErrorCode:
@@ -195,7 +198,7 @@ class GroupCoordinator:
         if not event.group_id:
             return ErrorCode.INVALID_GROUP_ID
         try:
-            reply: ErrorCode = await self._ask(event.group_id, lambda token: replace(event, token=token))
+            reply: ErrorCode = await self._ask(event.group_id, lambda token: event._replace(token=token))
         except OttlaError as error:
             return ErrorCode.NONE if error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS else error.code
         return reply
@@ -203,7 +206,7 @@ class GroupCoordinator:
     async def leave(self, event: Leave) -> Left:
         if not event.group_id:
             raise ApiError(ErrorCode.INVALID_GROUP_ID, "a group's id cannot be empty")
-        reply: Left = await self._ask(event.group_id, lambda token: replace(event, token=token))
+        reply: Left = await self._ask(event.group_id, lambda token: event._replace(token=token))
         return reply
 
     # --- offsets ---
@@ -223,17 +226,17 @@ class GroupCoordinator:
             task.add_done_callback(self._tasks.discard)
 
     async def commit_offsets(self, event: CommitOffsets) -> OffsetsCommitted:
-        reply: OffsetsCommitted = await self._ask(event.group_id, lambda token: replace(event, token=token))
+        reply: OffsetsCommitted = await self._ask(event.group_id, lambda token: event._replace(token=token))
         return reply
 
     async def fetch_offsets(self, event: FetchOffsets) -> OffsetsFetched:
-        reply: OffsetsFetched = await self._ask(event.group_id, lambda token: replace(event, token=token))
+        reply: OffsetsFetched = await self._ask(event.group_id, lambda token: event._replace(token=token))
         return reply
 
     async def delete_offsets(self, event: DeleteOffsets) -> OffsetsDeleted:
         if not event.group_id:
             return OffsetsDeleted(ErrorCode.INVALID_GROUP_ID)
-        reply: OffsetsDeleted = await self._ask(event.group_id, lambda token: replace(event, token=token))
+        reply: OffsetsDeleted = await self._ask(event.group_id, lambda token: event._replace(token=token))
         return reply
 
     async def forget_partitions(self, topics: Sequence[TopicPartitions]) -> None:

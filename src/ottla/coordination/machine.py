@@ -16,9 +16,7 @@ away together with what it promised to nobody, and a new one replays the log.
 Effects are carried out in the order of the list.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 Token: TypeAlias = Any
 """Who waits for a reply. Opaque to the machine, used once."""
@@ -29,31 +27,27 @@ TimerKey: TypeAlias = tuple[str, ...]
 NO_PRODUCER_ID = -1
 
 
-@dataclass(frozen=True, slots=True)
-class Append:
+class Append(NamedTuple):
     """Write these records, in this order, to the machine's partition."""
 
     records: tuple[Any, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(NamedTuple):
     """Answer a request, once all records appended before are committed."""
 
     token: Token
     value: Any
 
 
-@dataclass(frozen=True, slots=True)
-class SetTimer:
+class SetTimer(NamedTuple):
     """Send `TimerFired(key)` after `after_ms`, instead of what was set under this key before."""
 
     key: TimerKey
     after_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class CancelTimer:
+class CancelTimer(NamedTuple):
     """Forget the timer, if it is set."""
 
     key: TimerKey
@@ -62,8 +56,7 @@ class CancelTimer:
 Effect: TypeAlias = Append | Reply | SetTimer | CancelTimer
 
 
-@dataclass(frozen=True, slots=True)
-class TimerFired:
+class TimerFired(NamedTuple):
     """A timer's time has come."""
 
     key: TimerKey
@@ -71,30 +64,6 @@ class TimerFired:
 
 EventT = TypeVar("EventT", contravariant=True)
 RecordT = TypeVar("RecordT")
-ReplayedT = TypeVar("ReplayedT", contravariant=True)
-
-
-class Machine(Protocol[EventT, ReplayedT]):
-    """The state behind one partition of a coordinator's topic.
-
-    `now_ms` is the wall clock (milliseconds since the epoch): it goes into records. Durations are left to timers.
-    """
-
-    def handle(self, event: EventT | TimerFired, now_ms: int) -> list[Effect]:
-        """Decide. May change what is lost with the machine (who waits, who is joining), not what is durable."""
-        ...
-
-    def replay(self, record: ReplayedT, position: int, producer_id: int) -> None:
-        """Apply a record. `position` grows along the log; `producer_id` is -1 outside of transactions."""
-        ...
-
-    def end_transaction(self, producer_id: int, *, committed: bool) -> None:
-        """Apply a control record: the producer's transaction has ended."""
-        ...
-
-    def loaded(self, now_ms: int) -> list[Effect]:
-        """The whole log has been replayed: set the timers that its state asks for."""
-        ...
 
 
 class RecordFormat(Protocol[RecordT]):
@@ -109,6 +78,29 @@ class RecordFormat(Protocol[RecordT]):
         ...
 
 
-def appended(effects: Sequence[Effect]) -> list[Any]:
-    """The records among these effects, in order."""
-    return [record for effect in effects if isinstance(effect, Append) for record in effect.records]
+class Machine(Protocol[EventT, RecordT]):
+    """The state behind one partition of a coordinator's topic.
+
+    `now_ms` is the wall clock (milliseconds since the epoch): it goes into records. Durations are left to timers.
+    """
+
+    @property
+    def records(self) -> RecordFormat[RecordT]:
+        """How its records are written."""
+        ...
+
+    def handle(self, event: EventT | TimerFired, now_ms: int) -> list[Effect]:
+        """Decide. May change what is lost with the machine (who waits, who is joining), not what is durable."""
+        ...
+
+    def replay(self, record: RecordT, position: int, producer_id: int) -> None:
+        """Apply a record. `position` grows along the log; `producer_id` is -1 outside of transactions."""
+        ...
+
+    def end_transaction(self, producer_id: int, *, committed: bool) -> None:
+        """Apply a control record: the producer's transaction has ended."""
+        ...
+
+    def loaded(self, now_ms: int) -> list[Effect]:
+        """The whole log has been replayed: set the timers that its state asks for."""
+        ...

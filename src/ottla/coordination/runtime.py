@@ -18,7 +18,6 @@ import contextlib
 import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any, Final, Generic, Protocol, TypeVar
 
@@ -29,7 +28,6 @@ from ottla.coordination.machine import (
     CancelTimer,
     Effect,
     Machine,
-    RecordFormat,
     Reply,
     SetTimer,
     TimerFired,
@@ -72,37 +70,39 @@ class _State(Enum):
     """Resigned, or thrown away after a failed write; nothing that still runs for it may have an effect."""
 
 
-@dataclass(slots=True, eq=False)
 class _Batch:
     """Records on their way, and the replies that must not overtake them."""
 
-    records: list[Record] = field(default_factory=list)
-    size_bytes: int = 0
-    replies: list[Reply] = field(default_factory=list)
-    is_late: bool = False
-    """Not committed in time. Whoever waits for it has been told so."""
-    timeout: asyncio.TimerHandle | None = None
+    __slots__ = ("is_late", "records", "replies", "size_bytes", "timeout")
+
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+        self.size_bytes = 0
+        self.replies: list[Reply] = []
+        self.is_late = False
+        """Not committed in time. Whoever waits for it has been told so."""
+        self.timeout: asyncio.TimerHandle | None = None
 
 
-@dataclass(slots=True, eq=False)
 class _Partition(Generic[EventT, RecordT]):
     """One machine at work. Lives as long as its machine."""
 
-    partition: PartitionId
-    epoch: LeaderEpoch
-    machine: Machine[EventT, RecordT]
-    state: _State = _State.LOADING
-    position: int = 0
-    timers: Timers = field(default_factory=Timers)
-    wakeup: asyncio.TimerHandle | None = None
-    wakeup_at: float = 0.0
-    waiting: set[asyncio.Future[Any]] = field(default_factory=set)
-    batches: deque[_Batch] = field(default_factory=deque)
-    """The first is being written once `writer` runs, the last may still be filled if it is not the first."""
-    writer: "asyncio.Task[None] | None" = None
-    first_is_sent: bool = False
-    settled: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set once it is loading no more."""
+    def __init__(self, partition: PartitionId, epoch: LeaderEpoch, machine: Machine[EventT, RecordT]) -> None:
+        self.partition = partition
+        self.epoch = epoch
+        self.machine = machine
+        self.state = _State.LOADING
+        self.settled = asyncio.Event()
+        """Set once it is loading no more."""
+        self.position = 0
+        self.timers = Timers()
+        self.wakeup: asyncio.TimerHandle | None = None
+        self.wakeup_at = 0.0
+        self.waiting: set[asyncio.Future[Any]] = set()
+        self.batches: deque[_Batch] = deque()
+        """The first is on its way once it is sent, the last takes what is appended."""
+        self.first_is_sent = False
+        self.writer: asyncio.Task[None] | None = None
 
     @property
     def is_loading(self) -> bool:
@@ -120,7 +120,6 @@ class CoordinatorRuntime(Generic[EventT, RecordT]):
         self,
         name: str,
         coordinator_log: CoordinatorLog,
-        record_format: RecordFormat[RecordT],
         new_machine: Callable[[], Machine[EventT, RecordT]],
         clock: Clock,
         *,
@@ -129,7 +128,6 @@ class CoordinatorRuntime(Generic[EventT, RecordT]):
         """`name` is for log lines; `commit_timeout_ms`: offsets.commit.timeout.ms."""
         self._name = name
         self._log = coordinator_log
-        self._format = record_format
         self._new_machine = new_machine
         self._clock = clock
         self._commit_timeout_s = commit_timeout_ms / 1_000
@@ -234,7 +232,7 @@ class CoordinatorRuntime(Generic[EventT, RecordT]):
             self._writers[at.partition] = at.writer
 
     def _append(self, at: _Partition[EventT, RecordT], record: RecordT) -> None:
-        key, value = self._format.encode(record)
+        key, value = at.machine.records.encode(record)
         at.machine.replay(record, at.position, NO_PRODUCER_ID)
         at.position += 1
         size_bytes = len(key) + len(value or b"") + RECORD_OVERHEAD_BYTES
@@ -390,7 +388,7 @@ class CoordinatorRuntime(Generic[EventT, RecordT]):
             return
         producer_id = header.producer_id if header.is_transactional else NO_PRODUCER_ID
         for stored in decode_records(chunk, header):
-            record = None if stored.key is None else self._format.decode(stored.key, stored.value)
+            record = None if stored.key is None else at.machine.records.decode(stored.key, stored.value)
             if record is not None:
                 at.machine.replay(record, stored.offset, producer_id)
 

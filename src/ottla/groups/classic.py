@@ -21,23 +21,20 @@ from ottla.errors import ErrorCode
 from ottla.groups.config import GroupConfig
 from ottla.groups.events import (
     NO_MEMBER,
-    Assignor,
-    GroupDescription,
     Heartbeat,
     Join,
     Joined,
     Leave,
     LeavingMember,
     Left,
-    MemberDescription,
     Sync,
     Synced,
 )
+from ottla.groups.group import Group
 from ottla.groups.members import Member, Roster
-from ottla.groups.records import GroupMetadata, StoredMember
-from ottla.groups.states import DECIDED, REPLAYED, GroupState, IllegalTransition
-from ottla.groups.subscription import CONSUMER_PROTOCOL, subscribed_topics
-from ottla.ids import GroupId, InstanceId, MemberId, TopicName
+from ottla.groups.records import GroupMetadata
+from ottla.groups.states import REPLAYED, GroupState, IllegalTransition
+from ottla.ids import GroupId, MemberId
 
 log = logging.getLogger(__name__)
 
@@ -51,80 +48,17 @@ REBALANCE: Final = "rebalance"
 SYNC: Final = "sync"
 
 
-class ClassicGroup:
+class ClassicGroup(Group):
     """One group. Methods named for an event decide and give effects; `replay` applies."""
 
     def __init__(self, group_id: GroupId, config: GroupConfig, new_uuid: Callable[[], str]) -> None:
-        self.group_id = group_id
-        self.state = EMPTY
-        self.generation = 0
-        self.protocol_type: str | None = None
-        self.protocol_name: str | None = None
-        self.members = Roster()
-        self.pending: set[MemberId] = set()
-        """Ids given out (KIP-394) to clients that have not come back with them yet."""
-        self.record: GroupMetadata | None = None
-        """The last one replayed."""
-        self._config = config
+        super().__init__(group_id, config)
         self._new_uuid = new_uuid
         self._yet_to_sync: set[MemberId] = set()
         self._initial_delay_left_ms: int | None = None
-        """Set while the group's first rebalance waits for more members: how often it may still wait."""
+        """Set while the group's first rebalance waits for more members: how long it may still wait after this."""
         self._initial_delay_ms = 0
         self._joined_during_delay = False
-
-    # --- questions ---
-
-    @property
-    def is_simple(self) -> bool:
-        """Nothing but a name for committed offsets."""
-        return self.protocol_type is None and self.state is EMPTY and not self.pending
-
-    @property
-    def uses_consumer_protocol(self) -> bool:
-        return self.protocol_type == CONSUMER_PROTOCOL
-
-    def subscribed_topics(self) -> frozenset[TopicName] | None:
-        """The topics that members read; None: only they know."""
-        if not self.uses_consumer_protocol:
-            return None
-        return subscribed_topics(member.metadata(self.protocol_name) for member in self.members.values())
-
-    def is_subscribed_to(self, topic: TopicName) -> bool:
-        """In doubt, a group of consumers is."""
-        topics = self.subscribed_topics()
-        return topic in topics if topics is not None else self.uses_consumer_protocol
-
-    def describe(self) -> GroupDescription:
-        """What members told and were given is shown while it is in force only."""
-        stable = self.state is STABLE
-        return GroupDescription(
-            group_id=self.group_id,
-            state=self.state,
-            protocol_type=self.protocol_type or "",
-            protocol_name=(self.protocol_name or "") if stable else "",
-            members=tuple(
-                MemberDescription(
-                    member.member_id,
-                    member.instance_id,
-                    member.client_id,
-                    member.client_host,
-                    member.metadata(self.protocol_name) if stable else b"",
-                    member.assignment if stable else b"",
-                )
-                for member in self.members.values()
-            ),
-        )
-
-    def refusal(self, member_id: MemberId, instance_id: InstanceId | None) -> ErrorCode:
-        """Why this is not one of the members, or NONE (KIP-345 for instances)."""
-        if instance_id is not None:
-            current = self.members.static_member(instance_id)
-            if current is None:
-                return ErrorCode.UNKNOWN_MEMBER_ID
-            if current != member_id:
-                return ErrorCode.FENCED_INSTANCE_ID
-        return ErrorCode.NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
 
     # --- JoinGroup ---
 
@@ -184,19 +118,18 @@ class ClassicGroup:
         elif self.state is PREPARING and self._initial_delay_left_ms is not None:
             self._joined_during_delay = True
         self.pending.discard(member_id)
-        self.members.add(
-            Member(
-                member_id,
-                event.instance_id,
-                event.client_id,
-                event.client_host,
-                event.session_timeout_ms,
-                event.rebalance_timeout_ms,
-                event.protocols,
-                join_token=event.token,
-                is_new=True,
-            )
+        member = Member(
+            member_id,
+            event.instance_id,
+            event.client_id,
+            event.client_host,
+            event.session_timeout_ms,
+            event.rebalance_timeout_ms,
+            event.protocols,
         )
+        member.is_new = True
+        member.join_token = event.token
+        self.members.add(member)
         # Its JoinGroup is parked and it has no id to send heartbeats under. A client that gave up and tried again
         # would leave a ghost behind each time: so even a parked one is dropped in the end.
         timeout_ms = self._config.new_member_join_timeout_ms
@@ -244,7 +177,7 @@ class ClassicGroup:
         # The assignment stands: the new id takes the place of the old one, without a rebalance.
         log.info("group %s: instance %s is back as %s", self.group_id, event.instance_id, new_id)
         self.members.unpark_join(member)
-        effects.append(Append((self._as_record(now_ms),)))
+        effects.append(Append((self.as_record(now_ms),)))
         if event.may_skip_assignment:
             leads = self.members.leader == new_id
             effects.append(Reply(event.token, self._joined(member, skip_assignment=leads)))
@@ -330,7 +263,7 @@ class ClassicGroup:
         if not self.members:
             self.protocol_name = None
             log.info("group %s: empty at generation %d", self.group_id, self.generation)
-            effects.append(Append((self._as_record(now_ms),)))
+            effects.append(Append((self.as_record(now_ms),)))
             return effects
         self.protocol_name = self.members.select_protocol()
         self._move(COMPLETING)
@@ -365,7 +298,7 @@ class ClassicGroup:
         if event.member_id != self.members.leader:
             return effects
         assignments = event.assignments or {}
-        effects.append(Append((self._as_record(now_ms, lambda m: assignments.get(m.member_id, b"")),)))
+        effects.append(Append((self.as_record(now_ms, lambda m: assignments.get(m.member_id, b"")),)))
         for other in self.members.values():
             token, other.sync_token = other.sync_token, None
             if token is not None:
@@ -469,22 +402,6 @@ class ClassicGroup:
             return self._complete_join(now_ms)
         return []
 
-    # --- offsets ---
-
-    def commit_refusal(self, member_id: MemberId, instance_id: InstanceId | None, generation: int) -> ErrorCode:
-        """Why this sender may not commit offsets now, or NONE."""
-        if generation < 0 and self.state is EMPTY:
-            return ErrorCode.NONE  # an administrator, or a consumer that only keeps its offsets here
-        if generation >= 0 or member_id != NO_MEMBER or instance_id is not None:
-            error = self.refusal(member_id, instance_id)
-            if error:
-                return error
-            if generation != self.generation:
-                return ErrorCode.ILLEGAL_GENERATION
-        elif self.state is not EMPTY:
-            return ErrorCode.UNKNOWN_MEMBER_ID
-        return ErrorCode.REBALANCE_IN_PROGRESS if self.state is COMPLETING else ErrorCode.NONE
-
     # --- what lasts ---
 
     def replay(self, record: GroupMetadata) -> None:
@@ -497,15 +414,7 @@ class ClassicGroup:
         self.generation = record.generation
         self.protocol_type = record.protocol_type or None
         self.protocol_name = record.protocol
-        members = Roster()
-        for stored in record.members:
-            member = self.members.get(stored.member_id)
-            if member is None or not _is_as_stored(member, stored, record.protocol):
-                member = _from_record(stored, record.protocol)
-            member.assignment = stored.assignment
-            members.add(member)
-        members.leader = record.leader
-        self.members = members
+        self.members = Roster.of_record(record, self.members)
 
     def loaded(self, now_ms: int) -> list[Effect]:
         """Give everybody a full session to show up at the new coordinator."""
@@ -514,35 +423,7 @@ class ClassicGroup:
             effects += self._prepare_rebalance(now_ms, "more members than group.max.size")
         return effects
 
-    def _as_record(self, now_ms: int, assignment: Callable[[Member], bytes] | None = None) -> GroupMetadata:
-        return GroupMetadata(
-            group_id=self.group_id,
-            protocol_type=self.protocol_type or "",
-            generation=self.generation,
-            protocol=self.protocol_name,
-            leader=self.members.leader,
-            current_state_timestamp_ms=now_ms,
-            members=tuple(
-                StoredMember(
-                    member.member_id,
-                    member.instance_id,
-                    member.client_id,
-                    member.client_host,
-                    member.rebalance_timeout_ms,
-                    member.session_timeout_ms,
-                    member.metadata(self.protocol_name),
-                    assignment(member) if assignment is not None else member.assignment,
-                )
-                for member in self.members.values()
-            ),
-        )
-
     # --- small things ---
-
-    def _move(self, state: GroupState) -> None:
-        if state not in DECIDED[self.state]:
-            raise IllegalTransition(f"group {self.group_id}: from {self.state} to {state}")
-        self.state = state
 
     def _session_timer(self, member_id: MemberId) -> TimerKey:
         return (SESSION, self.group_id, member_id)
@@ -591,26 +472,3 @@ def _answer(join: Token | None, sync: Token | None, error: ErrorCode, member_id:
 
 def _refuse_join(event: Join, error: ErrorCode, member_id: MemberId | None = None) -> Reply:
     return Reply(event.token, Joined(error, event.member_id if member_id is None else member_id))
-
-
-def _is_as_stored(member: Member, stored: StoredMember, protocol: str | None) -> bool:
-    """Is this the very member that the record was made of, which knows more of itself than the record says?"""
-    return (
-        Assignor(protocol or "", stored.subscription) in member.protocols
-        and member.session_timeout_ms == stored.session_timeout_ms
-        and member.rebalance_timeout_ms == stored.rebalance_timeout_ms
-    )
-
-
-def _from_record(stored: StoredMember, protocol: str | None) -> Member:
-    rebalance_timeout_ms = stored.rebalance_timeout_ms
-    return Member(
-        stored.member_id,
-        stored.instance_id,
-        stored.client_id,
-        stored.client_host,
-        stored.session_timeout_ms,
-        stored.session_timeout_ms if rebalance_timeout_ms < 0 else rebalance_timeout_ms,
-        (Assignor(protocol or "", stored.subscription),),
-        stored.assignment,
-    )

@@ -1,12 +1,11 @@
 """The settings that consumer groups obey, under Kafka's names. PURE."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 MAX_INT32 = 2**31 - 1
 
 
-@dataclass(frozen=True, slots=True)
-class GroupConfig:
+class GroupConfig(NamedTuple):
     """Attribute names are the broker's settings, dots as underscores; values default to Kafka's."""
 
     group_initial_rebalance_delay_ms: int = 3_000

@@ -5,8 +5,7 @@ the differences between versions: where an older client must be treated differen
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from ottla.coordination.machine import Token
 from ottla.errors import ErrorCode
@@ -17,8 +16,7 @@ NO_MEMBER = MemberId("")
 NO_GENERATION = -1
 
 
-@dataclass(frozen=True, slots=True)
-class Assignor:
+class Assignor(NamedTuple):
     """One way of dividing the partitions that a member knows ("range", "cooperative-sticky"), with what it tells
     the leader in that way's own format."""
 
@@ -29,8 +27,7 @@ class Assignor:
 # --- membership ------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Join:
+class Join(NamedTuple):
     """JoinGroup. Answered with `Joined`, when the rebalance it takes part in is complete."""
 
     token: Token
@@ -50,8 +47,7 @@ class Join:
     """The client understands that it leads but need not assign (KIP-814, JoinGroup v9)."""
 
 
-@dataclass(frozen=True, slots=True)
-class JoinedMember:
+class JoinedMember(NamedTuple):
     """A member as the leader sees it."""
 
     member_id: MemberId
@@ -59,8 +55,7 @@ class JoinedMember:
     metadata: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Joined:
+class Joined(NamedTuple):
     error: ErrorCode
     member_id: MemberId
     generation: int = NO_GENERATION
@@ -72,8 +67,7 @@ class Joined:
     skip_assignment: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Sync:
+class Sync(NamedTuple):
     """SyncGroup. Answered with `Synced`, when the leader's assignments are committed."""
 
     token: Token
@@ -87,16 +81,14 @@ class Sync:
     """From the leader: what each member gets."""
 
 
-@dataclass(frozen=True, slots=True)
-class Synced:
+class Synced(NamedTuple):
     error: ErrorCode
     protocol_type: str | None = None
     protocol_name: str | None = None
     assignment: bytes = b""
 
 
-@dataclass(frozen=True, slots=True)
-class Heartbeat:
+class Heartbeat(NamedTuple):
     """Answered with an `ErrorCode`: REBALANCE_IN_PROGRESS asks the member to join again."""
 
     token: Token
@@ -106,8 +98,7 @@ class Heartbeat:
     generation: int
 
 
-@dataclass(frozen=True, slots=True)
-class LeavingMember:
+class LeavingMember(NamedTuple):
     """By member id; or, from an administrator, by instance id alone."""
 
     member_id: MemberId
@@ -115,8 +106,7 @@ class LeavingMember:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Leave:
+class Leave(NamedTuple):
     """LeaveGroup, for several members at once (KIP-345). Answered with `Left`."""
 
     token: Token
@@ -124,8 +114,7 @@ class Leave:
     members: tuple[LeavingMember, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Left:
+class Left(NamedTuple):
     errors: tuple[ErrorCode, ...]
     """One per member, in the request's order."""
 
@@ -133,8 +122,7 @@ class Left:
 # --- offsets ---------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetToCommit:
+class OffsetToCommit(NamedTuple):
     topic: TopicName
     partition: PartitionId
     offset: int
@@ -143,8 +131,7 @@ class OffsetToCommit:
     topic_id: TopicId = ZERO_TOPIC_ID
 
 
-@dataclass(frozen=True, slots=True)
-class CommitOffsets:
+class CommitOffsets(NamedTuple):
     """OffsetCommit. Answered with `OffsetsCommitted`."""
 
     token: Token
@@ -159,21 +146,18 @@ class CommitOffsets:
     """From OffsetCommit v9 on, a group that does not exist has an error of its own."""
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetsCommitted:
+class OffsetsCommitted(NamedTuple):
     errors: tuple[ErrorCode, ...]
     """One per offset, in the request's order."""
 
 
-@dataclass(frozen=True, slots=True)
-class TopicPartitions:
+class TopicPartitions(NamedTuple):
     topic: TopicName
     partitions: tuple[PartitionId, ...]
     topic_id: TopicId = ZERO_TOPIC_ID
 
 
-@dataclass(frozen=True, slots=True)
-class FetchOffsets:
+class FetchOffsets(NamedTuple):
     """OffsetFetch of one group; `topics` None asks for all. Answered with `OffsetsFetched`."""
 
     token: Token
@@ -182,8 +166,7 @@ class FetchOffsets:
     require_stable: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class FetchedOffset:
+class FetchedOffset(NamedTuple):
     """`offset` -1: nothing is committed."""
 
     partition: PartitionId
@@ -193,19 +176,16 @@ class FetchedOffset:
     error: ErrorCode = ErrorCode.NONE
 
 
-@dataclass(frozen=True, slots=True)
-class FetchedTopic:
+class FetchedTopic(NamedTuple):
     topic: TopicName
     offsets: tuple[FetchedOffset, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetsFetched:
+class OffsetsFetched(NamedTuple):
     topics: tuple[FetchedTopic, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteOffsets:
+class DeleteOffsets(NamedTuple):
     """OffsetDelete (KIP-496). Answered with `OffsetsDeleted`."""
 
     token: Token
@@ -213,15 +193,13 @@ class DeleteOffsets:
     topics: tuple[TopicPartitions, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetsDeleted:
+class OffsetsDeleted(NamedTuple):
     error: ErrorCode
     topics: tuple[tuple[TopicName, ErrorCode], ...] = ()
     """One per topic, in the request's order; the same for all of a topic's partitions."""
 
 
-@dataclass(frozen=True, slots=True)
-class ForgetPartitions:
+class ForgetPartitions(NamedTuple):
     """These partitions have been deleted with their topics: so are the offsets in them. Answered with None."""
 
     token: Token
@@ -231,8 +209,7 @@ class ForgetPartitions:
 # --- groups ----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class ListGroups:
+class ListGroups(NamedTuple):
     """Answered with a tuple of `GroupListing`; empty filters let everything pass."""
 
     token: Token
@@ -240,24 +217,21 @@ class ListGroups:
     """In lower case."""
 
 
-@dataclass(frozen=True, slots=True)
-class GroupListing:
+class GroupListing(NamedTuple):
     group_id: GroupId
     protocol_type: str
     state: GroupState
     group_type: str = "Classic"
 
 
-@dataclass(frozen=True, slots=True)
-class DescribeGroups:
+class DescribeGroups(NamedTuple):
     """Answered with a tuple of `GroupDescription`, in the request's order."""
 
     token: Token
     group_ids: tuple[GroupId, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class MemberDescription:
+class MemberDescription(NamedTuple):
     member_id: MemberId
     instance_id: InstanceId | None
     client_id: str
@@ -266,8 +240,7 @@ class MemberDescription:
     assignment: bytes = b""
 
 
-@dataclass(frozen=True, slots=True)
-class GroupDescription:
+class GroupDescription(NamedTuple):
     group_id: GroupId
     state: GroupState
     protocol_type: str = ""
@@ -275,8 +248,7 @@ class GroupDescription:
     members: tuple[MemberDescription, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteGroups:
+class DeleteGroups(NamedTuple):
     """Answered with a tuple of `ErrorCode`, in the request's order."""
 
     token: Token

@@ -36,6 +36,7 @@ from ottla.groups.records import (
     GroupDeleted,
     GroupMetadata,
     GroupRecord,
+    GroupRecordFormat,
     OffsetCommitted,
     OffsetDeleted,
 )
@@ -51,6 +52,7 @@ class GroupMachine:
     """A `ottla.coordination.machine.Machine` of `GroupEvent` and `GroupRecord`."""
 
     def __init__(self, config: GroupConfig, new_uuid: Callable[[], str]) -> None:
+        self.records = GroupRecordFormat()
         self.groups: dict[GroupId, ClassicGroup] = {}
         self.offsets = OffsetStore()
         self._config = config

@@ -1,31 +1,54 @@
 """Who is in a group: its members, who of them waits for what, and what they can agree on. PURE."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from ottla.coordination.machine import Token
 from ottla.groups.events import Assignor, JoinedMember
+from ottla.groups.records import GroupMetadata, StoredMember
 from ottla.ids import InstanceId, MemberId
 
 
-@dataclass(slots=True)
 class Member:
     """One member. `join_token` and `sync_token` are set while its JoinGroup or SyncGroup is parked."""
 
-    member_id: MemberId
-    instance_id: InstanceId | None
-    client_id: str
-    client_host: str
-    session_timeout_ms: int
-    rebalance_timeout_ms: int
-    protocols: tuple[Assignor, ...]
-    assignment: bytes = b""
-    """From the last record: what the member owns while the group is stable."""
-    join_token: Token | None = field(default=None, compare=False)
-    sync_token: Token | None = field(default=None, compare=False)
-    is_new: bool = field(default=False, compare=False)
-    """It has not yet been through a rebalance, so it knows no id and sends no heartbeats."""
+    __slots__ = (
+        "assignment",
+        "client_host",
+        "client_id",
+        "instance_id",
+        "is_new",
+        "join_token",
+        "member_id",
+        "protocols",
+        "rebalance_timeout_ms",
+        "session_timeout_ms",
+        "sync_token",
+    )
+
+    def __init__(
+        self,
+        member_id: MemberId,
+        instance_id: InstanceId | None,
+        client_id: str,
+        client_host: str,
+        session_timeout_ms: int,
+        rebalance_timeout_ms: int,
+        protocols: tuple[Assignor, ...],
+    ) -> None:
+        self.member_id = member_id
+        self.instance_id = instance_id
+        self.client_id = client_id
+        self.client_host = client_host
+        self.session_timeout_ms = session_timeout_ms
+        self.rebalance_timeout_ms = rebalance_timeout_ms
+        self.protocols = protocols
+        self.assignment = b""
+        """From the last record: what the member owns while the group is stable."""
+        self.join_token: Token | None = None
+        self.sync_token: Token | None = None
+        self.is_new = False
+        """It has not yet been through a rebalance, so it knows no id and sends no heartbeats."""
 
     @property
     def is_static(self) -> bool:
@@ -66,6 +89,19 @@ class Roster(Mapping[MemberId, Member]):
         return len(self._members)
 
     # --- coming and going ---
+
+    @classmethod
+    def of_record(cls, record: GroupMetadata, present: "Roster") -> "Roster":
+        """The members in a record. Those who are present, and as the record says, know more than it says: they stay."""
+        roster = cls()
+        for stored in record.members:
+            member = present.get(stored.member_id)
+            if member is None or not _is_as_stored(member, stored, record.protocol):
+                member = _from_record(stored, record.protocol)
+            member.assignment = stored.assignment
+            roster.add(member)
+        roster.leader = record.leader
+        return roster
 
     def add(self, member: Member) -> None:
         """The first one leads."""
@@ -156,11 +192,47 @@ class Roster(Mapping[MemberId, Member]):
         votes = Counter(member.vote(candidates) for member in self._members.values())
         return votes.most_common(1)[0][0]
 
+    def to_record(self, protocol_name: str | None, assignment: Callable[[Member], bytes]) -> tuple[StoredMember, ...]:
+        return tuple(
+            StoredMember(
+                member.member_id,
+                member.instance_id,
+                member.client_id,
+                member.client_host,
+                member.rebalance_timeout_ms,
+                member.session_timeout_ms,
+                member.metadata(protocol_name),
+                assignment(member),
+            )
+            for member in self._members.values()
+        )
+
     def as_seen_by_leader(self, protocol_name: str | None) -> tuple[JoinedMember, ...]:
         return tuple(
             JoinedMember(member.member_id, member.instance_id, member.metadata(protocol_name))
             for member in self._members.values()
         )
+
+
+def _is_as_stored(member: Member, stored: StoredMember, protocol: str | None) -> bool:
+    return (
+        Assignor(protocol or "", stored.subscription) in member.protocols
+        and member.session_timeout_ms == stored.session_timeout_ms
+        and member.rebalance_timeout_ms == stored.rebalance_timeout_ms
+    )
+
+
+def _from_record(stored: StoredMember, protocol: str | None) -> Member:
+    rebalance_timeout_ms = stored.rebalance_timeout_ms
+    return Member(
+        stored.member_id,
+        stored.instance_id,
+        stored.client_id,
+        stored.client_host,
+        stored.session_timeout_ms,
+        stored.session_timeout_ms if rebalance_timeout_ms < 0 else rebalance_timeout_ms,
+        (Assignor(protocol or "", stored.subscription),),
+    )
 
 
 def _names(protocols: tuple[Assignor, ...]) -> set[str]:

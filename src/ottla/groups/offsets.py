@@ -9,8 +9,7 @@ Sources: KIP-211 (expiry), KIP-447 (stable offsets), KIP-496 (deletion), the pro
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from ottla.coordination.machine import NO_PRODUCER_ID
 from ottla.errors import ErrorCode
@@ -21,8 +20,7 @@ from ottla.ids import ZERO_TOPIC_ID, GroupId, PartitionId, ProducerId, TopicId, 
 UNSTABLE: Final = ErrorCode.UNSTABLE_OFFSET_COMMIT
 
 
-@dataclass(frozen=True, slots=True)
-class CommittedOffset:
+class CommittedOffset(NamedTuple):
     """`position`: where the commit stands in the coordinator's log."""
 
     offset: int

@@ -11,8 +11,7 @@ Source: GroupMetadata, OffsetCommit and LegacyOffsetCommit among the coordinator
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 from uuid import UUID
 
 from ottla.errors import CorruptMessage
@@ -72,8 +71,7 @@ class OffsetCommitValue(Message):
 # --- in here ---------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class StoredMember:
+class StoredMember(NamedTuple):
     """`rebalance_timeout_ms` -1: written by a broker that knew only one timeout."""
 
     member_id: MemberId
@@ -86,8 +84,7 @@ class StoredMember:
     assignment: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class GroupMetadata:
+class GroupMetadata(NamedTuple):
     """A group at the end of a rebalance; `current_state_timestamp_ms` -1 where it was not recorded."""
 
     group_id: GroupId
@@ -99,13 +96,11 @@ class GroupMetadata:
     members: tuple[StoredMember, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class GroupDeleted:
+class GroupDeleted(NamedTuple):
     group_id: GroupId
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetCommitted:
+class OffsetCommitted(NamedTuple):
     """`expire_timestamp_ms` -1: kept as long as the group's rules say; `leader_epoch` -1: not known."""
 
     group_id: GroupId
@@ -119,8 +114,7 @@ class OffsetCommitted:
     topic_id: TopicId = ZERO_TOPIC_ID
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetDeleted:
+class OffsetDeleted(NamedTuple):
     group_id: GroupId
     topic: TopicName
     partition: PartitionId

@@ -30,6 +30,7 @@ class Adder:
     """Events are numbers to add ("add", token, n), ("get", token), ("park", token), ("bug", token)."""
 
     def __init__(self) -> None:
+        self.records = Numbers()
         self.total = 0
         self.positions: list[int] = []
         self.pending: dict[int, int] = {}
@@ -120,7 +121,7 @@ class Bench:
         self.clock = Clock()
         self.machines: list[Adder] = []
         self.runtime: CoordinatorRuntime[Any, int] = CoordinatorRuntime(
-            "test", self.log, Numbers(), self.new_machine, self.clock, **settings
+            "test", self.log, self.new_machine, self.clock, **settings
         )
 
     def new_machine(self) -> Adder:
