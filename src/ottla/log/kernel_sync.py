@@ -12,7 +12,6 @@ Where this is not to be had (another system, a container whose seccomp profile f
 """
 
 import ctypes
-import errno
 import os
 import platform
 import struct
@@ -41,6 +40,8 @@ class KernelSync:
         self._context = context
         self._libc = libc
         self._syscalls = syscalls
+        self._taken = 0
+        self._done = 0
         self.event_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         """Readable when files are done; then call `reap`."""
         self._requests = bytearray(_IOCB.size * MAX_FILES)
@@ -69,14 +70,18 @@ class KernelSync:
             if count <= 0:
                 break
             taken += count
+        self._taken = taken
         return taken
 
     def reap(self) -> list[tuple[int, int]]:
-        """Those that are done: the number of each in its submission, and an errno or 0. Never waits."""
+        """All of a submission, once all are done: the number of each, and an errno or 0. Empty before. Never waits."""
         try:
-            os.eventfd_read(self.event_fd)
+            self._done += os.eventfd_read(self.event_fd)
         except BlockingIOError:
             return []
+        if self._done < self._taken:
+            return []
+        self._done = self._taken = 0
         count = self._libc.syscall(
             self._syscalls[_GETEVENTS], self._context, ctypes.c_long(0), MAX_FILES, self._events_pointer, None
         )
@@ -107,4 +112,4 @@ def open_kernel_sync() -> KernelSync | None:
 
 def sync_error(code: int) -> OSError:
     """The error of a file that could not be synced."""
-    return OSError(code, os.strerror(code) if code else errno.errorcode.get(code, "unknown error"))
+    return OSError(code, os.strerror(code))

@@ -64,7 +64,6 @@ class GroupCommit:
         self._kernel: KernelSync | None = None
         self._round: list[_Job] = []
         self._job_of_file: list[_Job] = []
-        self._files_under_way = 0
         self._rounds: SimpleQueue[list[_Job] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._sync_rounds, name=f"flush {name}", daemon=True)
 
@@ -113,8 +112,7 @@ class GroupCommit:
             self._rounds.put(round_)
             return
         self._job_of_file = jobs
-        self._files_under_way = self._kernel.submit(files)
-        if self._files_under_way < len(files):
+        if self._kernel.submit(files) < len(files):
             log.warning("log directory %s: the kernel takes no more syncs; a thread does them from now on", self._name)
             self._leave_kernel()
 
@@ -122,13 +120,14 @@ class GroupCommit:
 
     def _reap(self) -> None:
         assert self._kernel is not None
-        for number, code in self._kernel.reap():
-            self._files_under_way -= 1
+        done = self._kernel.reap()
+        if not done:
+            return
+        for number, code in done:
             if code:
                 self._job_of_file[number].error = sync_error(code)
-        if not self._files_under_way and self._job_of_file:
-            self._job_of_file = []
-            self._end_round(self._round)
+        self._job_of_file = []
+        self._end_round(self._round)
 
     def _leave_kernel(self) -> None:
         """Give the kernel up for good, and the round under way to the thread."""
@@ -137,7 +136,6 @@ class GroupCommit:
         self._kernel.close()  # waits for what was taken
         self._kernel = None
         self._job_of_file = []
-        self._files_under_way = 0
         self._rounds.put(self._round)
 
     # -- rounds of the thread ----------------------------------------------------------------------------------------
