@@ -1,5 +1,7 @@
 """`BrokerConfig`: the broker's settings as typed attributes, each under Kafka's name with underscores for dots."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -206,7 +208,7 @@ class BrokerConfig:
         values: dict[str, Value] = self.__dict__["_values"]
         return values[name]
 
-    def with_changes(self, changes: Mapping[str, str]) -> "BrokerConfig":
+    def with_changes(self, changes: Mapping[str, str]) -> BrokerConfig:
         """The settings with some given anew (dynamic configs); raises `InvalidConfig`."""
         return BrokerConfig({**self.given, **changes})
 

@@ -3,6 +3,7 @@
 The store is a tree of nodes, addressed by paths such as `/brokers/topics/orders`; each holds bytes and a version that
 counts its updates from 0. Some nodes are bound to the session of the broker that made them and go when it ends.
 Changes are made in transactions that check versions, so of two writers who started from the same state one loses.
+An election is such a transaction, too: whoever creates the session-bound node first has won, and the others watch it.
 
 What stands at which path is the business of `ottla.cluster.store.layout` alone.
 """
