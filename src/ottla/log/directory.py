@@ -218,9 +218,7 @@ class LogDirectory:
         """The checkpoints as of now, to be written in any thread."""
         logs = self.logs
         self._checkpointed = set(logs)
-        starts = {
-            tp: log.log_start_offset for tp, log in logs.items() if log.log_start_offset > log.segments[0].base_offset
-        }
+        starts = {tp: log.log_start_offset for tp, log in logs.items() if log.log_start_offset}
         files = {
             RECOVERY_POINTS: {tp: log.recovery_point for tp, log in logs.items()},
             LOG_START_OFFSETS: starts,

@@ -71,7 +71,7 @@ class FlushTicket:
     It holds the open files, so that they may be rolled, renamed and deleted meanwhile.
     """
 
-    __slots__ = ("_checkpoints", "_fs", "_rewrites", "_segments", "_work", "end_offset", "generation")
+    __slots__ = ("_checkpoints", "_failure", "_fs", "_rewrites", "_segments", "_work", "end_offset", "generation")
 
     def __init__(
         self,
@@ -83,12 +83,14 @@ class FlushTicket:
         work: "Unsynced",
         checkpoint_files: dict[str, bytes],
         rewrites: list[Rewrite],
+        failure: OSError | None = None,
     ) -> None:
         self._fs = fs
         self._segments = [(segment, segment.file) for segment in segments]
         self._work = work
         self._checkpoints = checkpoint_files
         self._rewrites = rewrites
+        self._failure = failure
         self.end_offset = end_offset
         """All offsets below it are on the disk after `sync`."""
         self.generation = generation
@@ -117,6 +119,8 @@ class FlushTicket:
 
     def sync(self) -> None:
         """Waits until everything is on the disk. Raises OSError; then the log wants the ticket for `flush_failed`."""
+        if self._failure is not None:
+            raise self._failure
         for rewrite in self._rewrites:
             rewrite.run()
         for _, file in self._segments:
@@ -130,6 +134,8 @@ class FlushTicket:
 
     def write_checkpoints(self) -> None:
         """The part of `sync` that writes, for a caller that syncs the whole filesystem. Raises OSError."""
+        if self._failure is not None:
+            raise self._failure
         for rewrite in self._rewrites:
             rewrite.run()
         for path, data in self._checkpoints.items():

@@ -548,7 +548,13 @@ class PartitionLog:
             work.paths.extend(segment.file_paths()[1:])
         if dirty:
             segments.append(self._active)
-        self._rewrites = self._everything_again(segments, work.paths) if self._sync_failed else []
+        failure = None
+        self._rewrites = []
+        if self._sync_failed:
+            try:
+                self._rewrites = self._everything_again(segments, work.paths)
+            except OSError as problem:
+                failure = problem
         epochs = self.leader_epochs
         checkpoint_files = {}
         if epochs.dirty:
@@ -562,11 +568,13 @@ class PartitionLog:
             work=work,
             checkpoint_files=checkpoint_files,
             rewrites=self._rewrites,
+            failure=failure,
         )
 
     def _everything_again(self, segments: list[Segment], paths: list[str]) -> list[Rewrite]:
         rewrites = []
         for segment in segments:
+            segment.cut()  # a truncation may be among what was lost
             start = self._position_synced_to(segment)
             rewrites.append(Rewrite(segment.file, segment.path, start, segment.size, checked=True))
         for path in paths:
@@ -675,6 +683,7 @@ class PartitionLog:
     def _move_recovery_point_back(self, offset: Offset) -> None:
         if offset < self.recovery_point:
             self.recovery_point = Offset(max(offset, 0))
+            self.log_start_offset = min(self.log_start_offset, self.recovery_point)
             self.on_moving_back()
 
     def _ends_moved_back(self) -> None:

@@ -272,13 +272,15 @@ class _Loader:
             segment = segments[number]
             if segment.size:
                 continue
-            try:
-                stray = end_of(segments[number - 1]) > segment.base_offset
-            except InvalidBatch:
-                continue  # recovery will tell
-            if stray:
+            if self._goes_past(segments[number - 1], segment.base_offset):
                 logger.warning("%s is empty and begins before the end of the one before; it is removed", segment.path)
                 self._remove(segments.pop(number))
+
+    def _goes_past(self, segment: Segment, offset: int) -> bool:
+        try:
+            return end_of(segment) > offset
+        except InvalidBatch:
+            return False  # recovery will tell, or its readers
 
     def _recover(self, segments: list[Segment]) -> int:
         """Checks all from the recovery point on, cuts at the first damage, completes the indexes; the end offset."""
@@ -286,6 +288,9 @@ class _Loader:
         number = 0
         while number + 1 < len(segments) and segments[number + 1].base_offset <= self.recovery_point:
             number += 1
+        while number and self._goes_past(segments[number - 1], segments[number].base_offset):
+            self._drop_from(segments, number)
+            number -= 1
         end = segments[number].base_offset
         self.epochs.truncate_end(self.recovery_point)
         while number < len(segments):

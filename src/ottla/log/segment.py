@@ -489,23 +489,16 @@ class Segment:
     def change_suffix(self, suffix: str) -> None:
         """Renames all files; those that bear the new name already are passed over, so that it can be repeated after
         an error. Raises OSError."""
-        old, self._suffix = self._suffix, suffix
-        for index, kind in (
-            (self.offset_index, names.OFFSET_INDEX),
-            (self.time_index, names.TIME_INDEX),
-            (self.transaction_index, names.TRANSACTION_INDEX),
+        for index, kind, is_there in (
+            (self.offset_index, names.OFFSET_INDEX, True),
+            (self.time_index, names.TIME_INDEX, True),
+            (self.transaction_index, names.TRANSACTION_INDEX, self.transaction_index.has_file),
         ):
-            path = self._path(kind)
-            if index.path != path and (index is not self.transaction_index or self.transaction_index.has_file):
-                try:
-                    self._fs.rename(index.path, path)
-                except OSError:
-                    self._suffix = old
-                    raise
+            path = names.segment_file(self._directory, self.base_offset, kind + suffix)
+            if index.path != path and is_there:
+                self._fs.rename(index.path, path)
             index.path = path
-        path = self.path
-        self._suffix = old
-        self._fs.rename(self.path, path)
+        self._fs.rename(self.path, names.segment_file(self._directory, self.base_offset, names.LOG + suffix))
         self._suffix = suffix
 
     def sync(self) -> None:

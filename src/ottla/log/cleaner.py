@@ -1,0 +1,484 @@
+"""Compaction (`cleanup.policy=compact`): of each key the newest record stays, offsets stay as they are.
+
+One round over one log, as Kafka does it::
+
+      cleaned in earlier rounds      dirty: closed, old enough, on the disk      may not be touched
+    |----------------------------|-------------------------------------------|----------------------|
+    log start             first_dirty                                first_uncleanable        log end
+
+1. The keys of the dirty part go into a map with their newest offsets (`cleaner_map`), as many as there is memory for.
+2. All segments up to there are copied, several small ones into one, without the records that the map has a newer one
+   of. Batches keep their first and last offset and their sequences, whatever is taken out of them.
+3. Each copy takes its segments' place (`replacement`), and the cleaner checkpoint moves up.
+
+Tombstones stay for `delete.retention.ms` from the round that first meets them: it writes the time when they may go into
+the batch's header as its delete horizon (KIP-534). Batches that are left without records are dropped, except the last one of an
+active producer (its sequence must not be forgotten) and the one at the end of the round (so that the offset is not).
+
+All of this runs in a thread, over a `CleanableLog` that the thread that owns the log has handed out.
+"""
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from crc32c import crc32c
+
+from ottla.config.log import LogConfig
+from ottla.errors import CorruptMessage
+from ottla.ids import TopicPartition
+from ottla.log import names
+from ottla.log.cleaner_map import OffsetMap
+from ottla.log.cleaner_transactions import CleanedTransactions
+from ottla.log.fs import FileSystem
+from ottla.log.scan import InvalidBatch
+from ottla.log.segment import MAX_RELATIVE_OFFSET, Segment
+from ottla.log.transaction_index import AbortedTransaction
+from ottla.records.batch import (
+    CHECKED_FROM,
+    COMPRESSION_MASK,
+    DELETE_HORIZON_FLAG,
+    HEADER,
+    HEADER_SIZE,
+    LENGTH_OVERHEAD,
+    LOG_APPEND_TIME_FLAG,
+    MAGIC_V2,
+    NO_TIMESTAMP,
+    BatchHeader,
+    Buffer,
+    seal,
+)
+from ottla.records.compression import compress
+from ottla.records.record import RecordSlice, append_varint, iter_slices, read_varint, unpack_records
+
+logger: Final = logging.getLogger(__name__)
+
+_NO_HORIZON: Final = -1
+
+
+class CleaningAborted(Exception):
+    """The round was told to stop; nothing is lost, it begins again another time."""
+
+
+class LastRecord(NamedTuple):
+    """The last that a producer has written to a log."""
+
+    data_offset: int | None
+    """Of its last batch of data; None if only a marker is known."""
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class CleanableLog:
+    """A log as of one moment, for other threads to look at."""
+
+    topic_partition: TopicPartition
+    directory: str
+    segments: tuple[Segment, ...]
+    """Ascending, the active one last."""
+    config: LogConfig
+    log_start_offset: int
+    log_end_offset: int
+    stable_end: int
+    """All below is committed, decided, and below the recovery point that is written down."""
+    generation: int
+    last_records: Mapping[int, LastRecord]
+    """By producer id."""
+
+
+@dataclass(frozen=True, slots=True)
+class DirtyLog:
+    """A log with something to compact."""
+
+    log: CleanableLog
+    first_dirty: int
+    first_uncleanable: int
+    clean_bytes: int
+    dirty_bytes: int
+    overdue: bool
+    """The oldest dirty record is older than `max.compaction.lag.ms`."""
+
+    @property
+    def ratio(self) -> float:
+        """The dirty share of all that could be cleaned."""
+        return self.dirty_bytes / (self.clean_bytes + self.dirty_bytes)
+
+    @property
+    def is_due(self) -> bool:
+        return self.overdue or self.ratio > self.log.config.min_cleanable_dirty_ratio
+
+
+def first_dirty_offset(log: CleanableLog, checkpoint: int | None) -> int:
+    """Where the dirty part begins: at the cleaner's checkpoint, if the log still reaches there."""
+    if checkpoint is None or not log.log_start_offset <= checkpoint <= log.log_end_offset:
+        return log.log_start_offset
+    return checkpoint
+
+
+def find_dirt(log: CleanableLog, checkpoint: int | None, now_ms: int) -> DirtyLog | None:
+    """What there is to compact, due or not; None if nothing. In any thread. Raises OSError, CorruptMessage."""
+    config = log.config
+    first_dirty = first_dirty_offset(log, checkpoint)
+    closed = log.segments[:-1]
+    following = [segment.base_offset for segment in log.segments[1:]]
+    first_uncleanable = log.segments[0].base_offset
+    for segment, end in zip(closed, following, strict=True):
+        if end > log.stable_end:
+            break
+        recent = config.min_compaction_lag_ms > 0 and (
+            end > first_dirty and segment.largest_timestamp_ms() > now_ms - config.min_compaction_lag_ms
+        )
+        if recent:
+            break
+        first_uncleanable = end
+    dirty = [
+        segment
+        for segment, end in zip(closed, following, strict=True)
+        if end > first_dirty and segment.base_offset < first_uncleanable
+    ]
+    dirty_bytes = sum(segment.size for segment in dirty)
+    if not dirty_bytes:
+        return None
+    written_ms = [timestamp for segment in dirty if (timestamp := segment.first_timestamp_ms()) > 0]
+    overdue = bool(written_ms) and min(written_ms) < now_ms - config.max_compaction_lag_ms
+    clean_bytes = sum(segment.size for segment in closed if segment.base_offset < dirty[0].base_offset)
+    return DirtyLog(log, first_dirty, first_uncleanable, clean_bytes, dirty_bytes, overdue)
+
+
+@dataclass(slots=True)
+class CleaningStats:
+    """What a round has done so far."""
+
+    bytes_read: int = 0
+    bytes_written: int = 0
+    records_read: int = 0
+    records_written: int = 0
+    keyless_records: int = 0
+    keys: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CleanerLimits:
+    """What a round may use. `pause(bytes)` is called for every chunk read and written: it waits as the throughput
+    allows, gives way to other threads, and raises CleaningAborted to end the round."""
+
+    dedupe_buffer_bytes: int = 128 << 20
+    io_buffer_bytes: int = 512 << 10
+    pause: Callable[[int], None] = field(default=lambda _: None)
+
+
+class Cleaning:
+    """One round over one log. `prepare`, then `clean` for each of the `groups`; in one thread at a time.
+
+    All raise OSError, CorruptMessage naming file and position, CleaningAborted.
+    """
+
+    def __init__(self, dirty: DirtyLog, fs: FileSystem, now_ms: int, limits: CleanerLimits) -> None:
+        self.dirty = dirty
+        self.stats = CleaningStats()
+        self.groups: list[list[Segment]] = []
+        self.end_offset = dirty.first_dirty
+        """The next round's first dirty offset, when all groups are cleaned."""
+        self._fs = fs
+        self._now_ms = now_ms
+        self._limits = limits
+        self._map = OffsetMap(limits.dedupe_buffer_bytes)
+        self._transactions = CleanedTransactions([])
+
+    def prepare(self) -> None:
+        """Reads the keys of the dirty part, and says what segments are to be copied together."""
+        dirty = self.dirty
+        segments = [s for s in dirty.log.segments if s.base_offset < dirty.first_uncleanable]
+        first = max((s.base_offset for s in segments if s.base_offset <= dirty.first_dirty), default=0)
+        transactions = CleanedTransactions(self._aborted(first))
+        for number, segment in enumerate(segments):
+            if segment.base_offset < first:
+                continue
+            if not self._map_segment(segment, transactions):
+                break
+            following = segments[number + 1].base_offset if number + 1 < len(segments) else dirty.first_uncleanable
+            self._map.latest_offset = following - 1  # also where batches at the end are gone already
+        self.end_offset = max(dirty.first_dirty, self._map.latest_offset + 1)
+        self.stats.keys = len(self._map)
+        self.groups = self._grouped([s for s in segments if s.base_offset < self.end_offset])
+        self._transactions = CleanedTransactions(self._aborted(segments[0].base_offset))
+
+    def clean(self, group: list[Segment]) -> Segment | None:
+        """Copies the group's segments into one `.cleaned`, complete and on the disk; None if nothing would change."""
+        log = self.dirty.log
+        cleaned = Segment.create(
+            self._fs, log.directory, group[0].base_offset, created_ms=group[-1].created_ms, suffix=names.CLEANED
+        )
+        try:
+            self._transactions.index = cleaned.transaction_index
+            changed = len(group) > 1
+            for segment in group:
+                changed |= self._clean_into(cleaned, segment)
+            if changed:
+                cleaned.finish()
+                cleaned.sync()
+                return cleaned
+        except BaseException:
+            discard(self._fs, cleaned)
+            raise
+        discard(self._fs, cleaned)
+        return None
+
+    # --- the map -----------------------------------------------------------------------------------------------
+
+    def _map_segment(self, segment: Segment, transactions: CleanedTransactions) -> bool:
+        """Whether there was room in the map for all of it."""
+        first_dirty = self.dirty.first_dirty
+        position = segment.offset_index.floor(first_dirty, blocking=True)[1]
+        for header, batch in self._batches(segment, position):
+            if header.is_control:
+                transactions.is_spent(batch, header)
+            elif not transactions.is_aborted(header):
+                if self._map.is_full:
+                    return False
+                for piece in _slices(segment, header, batch):
+                    offset = header.base_offset + piece.offset_delta
+                    if piece.key is not None and offset >= first_dirty:
+                        self._map.put(piece.key, offset)
+            if header.last_offset >= first_dirty:
+                self._map.latest_offset = header.last_offset
+        return True
+
+    def _aborted(self, first_offset: int) -> list[AbortedTransaction]:
+        found: list[AbortedTransaction] = []
+        for segment in self.dirty.log.segments:
+            if segment.base_offset >= first_offset:
+                some, complete = segment.transaction_index.overlapping(first_offset, self.dirty.first_uncleanable)
+                found += some
+                if complete:
+                    break
+        return found
+
+    def _grouped(self, segments: list[Segment]) -> list[list[Segment]]:
+        """Neighbours that fit into one segment together, whatever is taken out of them."""
+        config = self.dirty.log.config
+        groups: list[list[Segment]] = []
+        size = entries = 0
+        ends = [*(segment.base_offset for segment in segments[1:]), self.dirty.first_uncleanable]
+        for segment, end in zip(segments, ends, strict=True):
+            more = max(len(segment.offset_index), len(segment.time_index))
+            fits = (
+                groups
+                and size + segment.size <= config.segment_bytes
+                and (entries + more) * 12 <= config.segment_index_bytes
+                and end - 1 - groups[-1][0].base_offset <= MAX_RELATIVE_OFFSET
+            )
+            if fits:
+                groups[-1].append(segment)
+                size += segment.size
+                entries += more
+            else:
+                groups.append([segment])
+                size, entries = segment.size, more
+        return groups
+
+    # --- copying -----------------------------------------------------------------------------------------------
+
+    def _clean_into(self, cleaned: Segment, segment: Segment) -> bool:
+        """Copies what stays of a segment; whether that is not all of it."""
+        changed = False
+        stats = self.stats
+        for header, batch in self._batches(segment, 0):
+            stats.bytes_read += header.size_bytes
+            stats.records_read += header.record_count
+            kept = self._filtered(segment, header, batch)
+            if kept is None:
+                changed = True
+                continue
+            data, max_timestamp_ms = kept
+            changed |= data is not batch
+            cleaned.append(
+                data,
+                first_offset=header.base_offset,
+                last_offset=header.last_offset,
+                max_timestamp_ms=max_timestamp_ms,
+                offset_of_max_timestamp=header.last_offset,
+                index_interval_bytes=self.dirty.log.config.index_interval_bytes,
+            )
+            stats.bytes_written += len(data)
+            self._limits.pause(len(data))
+        return changed
+
+    def _filtered(self, segment: Segment, header: BatchHeader, batch: memoryview) -> tuple[Buffer, int] | None:
+        """What stays of a batch, with its largest timestamp: None, the batch itself, or a new one."""
+        horizon = header.base_timestamp if header.attributes & DELETE_HORIZON_FLAG else _NO_HORIZON
+        if header.is_control:
+            spent = self._transactions.is_spent(batch, header)
+            if not spent or not header.record_count:
+                drop, new_horizon = spent, _NO_HORIZON
+            else:
+                drop = horizon != _NO_HORIZON and horizon <= self._now_ms
+                new_horizon = self._now_ms + self._delete_retention_ms if horizon == _NO_HORIZON else _NO_HORIZON
+            if drop:
+                return self._empty(header) if self._keeps_empty(header) else None
+            self.stats.records_written += header.record_count
+            if new_horizon == _NO_HORIZON:
+                return batch, header.max_timestamp
+            return self._rebuilt(header, batch, list(_slices(segment, header, batch)), new_horizon)
+        if self._transactions.is_aborted(header):
+            return self._empty(header) if self._keeps_empty(header) else None
+        kept: list[RecordSlice] = []
+        has_tombstones = False
+        for piece in _slices(segment, header, batch):
+            if self._stays(header, piece, horizon):
+                kept.append(piece)
+                has_tombstones |= not piece.has_value
+        if not kept:
+            return self._empty(header) if self._keeps_empty(header) else None
+        self.stats.records_written += len(kept)
+        if has_tombstones and horizon == _NO_HORIZON:
+            return self._rebuilt(header, batch, kept, self._now_ms + self._delete_retention_ms)
+        if len(kept) == header.record_count:
+            return batch, header.max_timestamp
+        return self._rebuilt(header, batch, kept, _NO_HORIZON)
+
+    @property
+    def _delete_retention_ms(self) -> int:
+        return self.dirty.log.config.delete_retention_ms
+
+    def _stays(self, header: BatchHeader, piece: RecordSlice, horizon: int) -> bool:
+        offset = header.base_offset + piece.offset_delta
+        if offset > self._map.latest_offset:
+            return True
+        if piece.key is None:
+            self.stats.keyless_records += 1
+            return False
+        if offset < self._map.newest(piece.key):
+            return False
+        return piece.has_value or horizon == _NO_HORIZON or self._now_ms < horizon
+
+    def _keeps_empty(self, header: BatchHeader) -> bool:
+        """Whether a batch stays when nothing is left in it."""
+        if header.next_offset == self.dirty.first_uncleanable:
+            return True
+        last = self.dirty.log.last_records.get(header.producer_id) if header.has_producer_id else None
+        if last is None:
+            return False
+        if last.data_offset is not None:
+            return header.last_offset == last.data_offset
+        return header.is_control and header.producer_epoch == last.epoch
+
+    def _empty(self, header: BatchHeader) -> tuple[Buffer, int]:
+        """The header alone, of a batch without records."""
+        attributes = header.attributes & ~(COMPRESSION_MASK | DELETE_HORIZON_FLAG)
+        return _batch(header, attributes, NO_TIMESTAMP, header.max_timestamp, 0, b""), header.max_timestamp
+
+    def _rebuilt(
+        self, header: BatchHeader, batch: Buffer, kept: list[RecordSlice], new_horizon: int
+    ) -> tuple[Buffer, int]:
+        """The batch with the records of `kept` only. Their bytes are copied as they are, unless a new delete horizon
+        takes the place of the timestamp that theirs are counted from."""
+        plain = memoryview(unpack_records(batch, header._replace(position=0)))
+        attributes, base_timestamp = header.attributes, header.base_timestamp
+        records = bytearray()
+        if new_horizon == _NO_HORIZON:
+            for piece in kept:
+                records += plain[piece.start : piece.end]
+        else:
+            attributes |= DELETE_HORIZON_FLAG
+            base_timestamp = new_horizon
+            for piece in kept:
+                _append_rebased(records, plain, piece, header.base_timestamp - new_horizon)
+        max_timestamp = header.max_timestamp
+        if not attributes & LOG_APPEND_TIME_FLAG:
+            max_timestamp = header.base_timestamp + max(piece.timestamp_delta for piece in kept)
+        payload: Buffer = records
+        if attributes & COMPRESSION_MASK:
+            payload = compress(header.compression, records)
+        return _batch(header, attributes, base_timestamp, max_timestamp, len(kept), payload), max_timestamp
+
+    def _batches(self, segment: Segment, position: int) -> Iterator[tuple[BatchHeader, memoryview]]:
+        """The batches of a segment with their bytes, each checked. Raises InvalidBatch, OSError, CleaningAborted."""
+        file, path, end = segment.file, segment.path, segment.size
+        unpack = HEADER.unpack_from
+        wanted = max(self._limits.io_buffer_bytes, HEADER_SIZE)
+        while position < end:
+            chunk = memoryview(file.read(position, min(wanted, end - position)))
+            available, at = len(chunk), 0
+            self._limits.pause(available)
+            while at + HEADER_SIZE <= available:
+                header = BatchHeader(position + at, *unpack(chunk, at))
+                following = at + header.batch_length + LENGTH_OVERHEAD
+                if header.magic != MAGIC_V2 or following < at + HEADER_SIZE or position + following > end:
+                    raise InvalidBatch(
+                        path, position + at, f"it claims magic {header.magic} and {header.batch_length} bytes"
+                    )
+                if following > available:
+                    if at:
+                        break
+                    chunk = memoryview(file.read(position, following))
+                    available = len(chunk)
+                    if available < following:
+                        raise InvalidBatch(path, position, "the file ends within it")
+                batch = chunk[at:following]
+                found = crc32c(batch[CHECKED_FROM:])
+                if found != header.crc:
+                    raise InvalidBatch(
+                        path, position + at, f"its CRC is {found:08x}, it was written with {header.crc:08x}"
+                    )
+                yield header, batch
+                at = following
+            if not at:
+                raise InvalidBatch(path, position, "the file ends within its header")
+            position += at
+
+
+def discard(fs: FileSystem, segment: Segment) -> None:
+    """Removes what was written of a segment that is not wanted after all; what is left goes at the next start."""
+    for path in segment.file_paths():
+        try:
+            fs.remove(path)
+        except OSError as problem:
+            logger.debug("%s was not removed: %s", path, problem)
+    segment.release()
+
+
+def _slices(segment: Segment, header: BatchHeader, batch: Buffer) -> Iterator[RecordSlice]:
+    try:
+        yield from iter_slices(unpack_records(batch, header._replace(position=0)), header.record_count)
+    except CorruptMessage as problem:
+        raise InvalidBatch(segment.path, header.position, str(problem)) from problem
+
+
+def _append_rebased(out: bytearray, plain: memoryview, piece: RecordSlice, shift_ms: int) -> None:
+    """One record, its timestamp counted from another base."""
+    _, attributes_at = read_varint(plain, piece.start)
+    _, rest_at = read_varint(plain, attributes_at + 1)
+    body = bytearray(plain[attributes_at : attributes_at + 1])
+    append_varint(body, piece.timestamp_delta + shift_ms)
+    body += plain[rest_at : piece.end]
+    append_varint(out, len(body))
+    out += body
+
+
+def _batch(
+    header: BatchHeader, attributes: int, base_timestamp: int, max_timestamp: int, record_count: int, payload: Buffer
+) -> bytearray:
+    """A batch in another's place: offsets, producer and sequences are the other's."""
+    batch = bytearray(HEADER_SIZE)
+    HEADER.pack_into(
+        batch,
+        0,
+        header.base_offset,
+        HEADER_SIZE - LENGTH_OVERHEAD + len(payload),
+        header.leader_epoch,
+        MAGIC_V2,
+        0,
+        attributes,
+        header.last_offset_delta,
+        base_timestamp,
+        max_timestamp,
+        header.producer_id,
+        header.producer_epoch,
+        header.base_sequence,
+        record_count,
+    )
+    batch += payload
+    seal(batch)
+    return batch
