@@ -182,6 +182,9 @@ def _assigned(client: ClientSettings, partition: Partition, offset: int) -> Iter
         consumer.assign([TopicPartition(partition.topic, partition.number, offset)])
         yield consumer
         consumer.unassign()
+    except GeneratorExit:  # Spark wants no more of this range
+        consumer.unassign()
+        raise
     except Exception:
         _consumer.cache_clear()
         consumer.close()
