@@ -34,6 +34,6 @@ def test_a_terminal_gets_bars_and_a_table() -> None:
     screen.table("Sums", ("what", "count"), [("a", "1")], numbers=(1,))
     shown = output.getvalue()
     assert "Hello [1]" in shown
-    assert "10/10" in shown
+    assert "10 of 10" in shown
     assert "2 batches" in shown
     assert "│ a    │     1 │" in shown
