@@ -205,6 +205,8 @@ class ClassicGroup(Group):
         log.info("group %s: rebalance after generation %d (%s)", self.group_id, self.generation, reason)
         effects: list[Effect] = []
         for member in self.members.values():
+            if self.state is COMPLETING:
+                member.assignment = b""
             token, member.sync_token = member.sync_token, None
             if token is not None:
                 effects.append(Reply(token, Synced(ErrorCode.REBALANCE_IN_PROGRESS)))

@@ -221,7 +221,7 @@ class GroupListing(NamedTuple):
     group_id: GroupId
     protocol_type: str
     state: GroupState
-    group_type: str = "Classic"
+    group_type: str = "classic"
 
 
 class DescribeGroups(NamedTuple):

@@ -49,7 +49,7 @@ class Group:
         return topic in topics if topics is not None else self.uses_consumer_protocol
 
     def describe(self) -> GroupDescription:
-        """What members told and were given is shown while it is in force only."""
+        """What members told is shown while the group is stable only; what they were given, until it is replaced."""
         stable = self.state is GroupState.STABLE
         return GroupDescription(
             group_id=self.group_id,
@@ -63,7 +63,7 @@ class Group:
                     member.client_id,
                     member.client_host,
                     member.metadata(self.protocol_name) if stable else b"",
-                    member.assignment if stable else b"",
+                    member.assignment,
                 )
                 for member in self.members.values()
             ),

@@ -44,7 +44,7 @@ class Member:
         self.rebalance_timeout_ms = rebalance_timeout_ms
         self.protocols = protocols
         self.assignment = b""
-        """From the last record: what the member owns while the group is stable."""
+        """From the last record: what the member owns while the group is stable; none, after a rebalance broken off."""
         self.join_token: Token | None = None
         self.sync_token: Token | None = None
         self.is_new = False

@@ -7,7 +7,8 @@ from ottla.server.context import RequestContext
 
 
 async def handle(request: DeleteGroupsRequest, context: RequestContext) -> DeleteGroupsResponse:
-    return DeleteGroupsResponse(results=[await _delete(GroupId(name), context) for name in request.groups_names])
+    names = dict.fromkeys(request.groups_names)  # a group named twice is deleted, and answered, once
+    return DeleteGroupsResponse(results=[await _delete(GroupId(name), context) for name in names])
 
 
 async def _delete(group_id: GroupId, context: RequestContext) -> DeletableGroupResult:

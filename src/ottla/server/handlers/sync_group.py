@@ -1,13 +1,22 @@
-"""SyncGroup (v0-v5): the leader hands in what it decided, everybody gets theirs. Followers wait for the leader."""
+"""SyncGroup (v0-v5): the leader hands in what it decided, everybody gets theirs. Followers wait for the leader.
 
-from ottla.errors import OttlaError
+Since v5 a member has to say which protocol it believes in (KIP-559).
+"""
+
+from typing import Final
+
+from ottla.errors import ErrorCode, OttlaError
 from ottla.groups.events import Sync, Synced
 from ottla.ids import GroupId, InstanceId, MemberId
 from ottla.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from ottla.server.context import RequestContext
 
+PROTOCOL_SINCE: Final = 5
+
 
 async def handle(request: SyncGroupRequest, context: RequestContext) -> SyncGroupResponse:
+    if context.api_version >= PROTOCOL_SINCE and None in (request.protocol_type, request.protocol_name):
+        return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL, assignment=b"")
     event = Sync(
         token=None,
         group_id=GroupId(request.group_id),
