@@ -515,6 +515,24 @@ def test_deleting_records(ottla_broker: Broker, version: int) -> None:
     assert delete(0, topic="missing") == (-1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
+@pytest.mark.parametrize("offset", [10, -1], ids=["named", "to-the-end"])
+def test_records_acknowledged_before_their_sync_can_be_deleted(ottla_broker: Broker, offset: int) -> None:
+    create(ottla_broker, "orders")
+    producer = Producer({"bootstrap.servers": ottla_broker.bootstrap, "acks": 1})
+    wanted = dr.DeleteRecordsTopic(
+        name="orders", partitions=[dr.DeleteRecordsPartition(partition_index=0, offset=offset)]
+    )
+    for round_number in range(1, 11):
+        for number in range(10):
+            producer.produce("orders", str(number))
+        assert producer.flush(10) == 0
+        if offset != -1:
+            wanted.partitions[0].offset = 10 * round_number
+        answer = ask(ottla_broker.bootstrap, dr.DeleteRecordsRequest(topics=[wanted], timeout_ms=5000), 2)
+        (result,) = answer.topics[0].partitions
+        assert (result.low_watermark, result.error_code) == (10 * round_number, 0)
+
+
 @pytest.mark.parametrize("version", versions(ApiKey.INIT_PRODUCER_ID))
 def test_producer_ids(ottla_broker: Broker, version: int) -> None:
     def init(transactional_id: str | None = None, **more: int) -> ip.InitProducerIdResponse:
