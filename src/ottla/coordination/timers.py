@@ -1,4 +1,4 @@
-"""Many timers that are mostly moved and seldom fire, such as the sessions of members."""
+"""Many timers that are mostly moved and seldom fire, such as the sessions of members. PURE."""
 
 from collections.abc import Iterator
 from heapq import heappop, heappush

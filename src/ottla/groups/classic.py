@@ -300,7 +300,10 @@ class ClassicGroup(Group):
         if event.member_id != self.members.leader:
             return effects
         assignments = event.assignments or {}
-        effects.append(Append((self.as_record(now_ms, lambda m: assignments.get(m.member_id, b"")),)))
+        record = self.as_record(now_ms, lambda m: assignments.get(m.member_id, b""))
+        if record.approximate_size_bytes > self._config.max_record_bytes:
+            return effects + self._give_up_sync(now_ms, record.approximate_size_bytes)
+        effects.append(Append((record,)))
         for other in self.members.values():
             token, other.sync_token = other.sync_token, None
             if token is not None:
@@ -308,6 +311,20 @@ class ClassicGroup(Group):
                 # A session that ended while the member was parked here has been passed over.
                 effects.append(self._expect_heartbeat(other))
         return effects
+
+    def _give_up_sync(self, now_ms: int, size_bytes: int) -> list[Effect]:
+        log.error(
+            "group %s: members and assignments take %d bytes, a record of __consumer_offsets at most %d",
+            self.group_id,
+            size_bytes,
+            self._config.max_record_bytes,
+        )
+        effects: list[Effect] = []
+        for member in self.members.values():
+            token, member.sync_token = member.sync_token, None
+            if token is not None:
+                effects += [Reply(token, Synced(ErrorCode.UNKNOWN_SERVER_ERROR)), self._expect_heartbeat(member)]
+        return effects + self._prepare_rebalance(now_ms, "the assignments do not fit a record")
 
     def _sync_refusal(self, event: Sync) -> ErrorCode:
         error = self.refusal(event.member_id, event.instance_id)

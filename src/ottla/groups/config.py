@@ -16,6 +16,9 @@ class GroupConfig(NamedTuple):
     offsets_retention_minutes: int = 7 * 24 * 60
     offsets_retention_check_interval_ms: int = 600_000
 
+    max_record_bytes: int = 1_000_000
+    """What fits into a batch of `__consumer_offsets` (max.message.bytes), with some room for the batch itself."""
+
     new_member_join_timeout_ms: int = 300_000
     """How long a new member's JoinGroup may be parked: it cannot send heartbeats yet. Not a setting in Kafka either."""
 

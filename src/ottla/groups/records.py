@@ -68,6 +68,10 @@ class OffsetCommitValue(Message):
     topic_id: UUID = since(4, default=NULL_UUID, tag=0, ignorable=True)
 
 
+MEMBER_OVERHEAD_BYTES: Final = 24
+"""Six lengths and two timeouts."""
+
+
 # --- in here ---------------------------------------------------------------------------------------------------
 
 
@@ -94,6 +98,20 @@ class GroupMetadata(NamedTuple):
     leader: MemberId | None
     current_state_timestamp_ms: int
     members: tuple[StoredMember, ...]
+
+    @property
+    def approximate_size_bytes(self) -> int:
+        """Of the record's value: exact but for the names of members and clients that are not ASCII."""
+        return sum(
+            MEMBER_OVERHEAD_BYTES
+            + len(member.member_id)
+            + len(member.instance_id or "")
+            + len(member.client_id)
+            + len(member.client_host)
+            + len(member.subscription)
+            + len(member.assignment)
+            for member in self.members
+        )
 
 
 class GroupDeleted(NamedTuple):

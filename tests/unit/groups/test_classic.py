@@ -202,6 +202,17 @@ def test_a_member_the_leader_forgot_gets_nothing() -> None:
     assert d.reply("sync-b") == Synced(ErrorCode.NONE, "consumer", "range", b"")
 
 
+def test_assignments_too_large_to_be_written_are_refused() -> None:
+    d = driver(max_record_bytes=2_000)
+    one, two = enter(d, "a"), enter(d, "b")
+    d.pass_time(2 * DELAY_MS)
+    d.send(sync("sync-b", two, 1))
+    d.send(sync("sync-a", one, 1, {one: b"x" * 2_000}))
+    assert d.reply("sync-a").error is d.reply("sync-b").error is ErrorCode.UNKNOWN_SERVER_ERROR
+    assert state(d) is GroupState.PREPARING_REBALANCE
+    assert d.log == []
+
+
 def test_whoever_does_not_sync_in_time_is_dropped() -> None:
     d = driver()
     one, two = enter(d, "a"), enter(d, "b", session_timeout_ms=1_000_000)

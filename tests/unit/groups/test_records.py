@@ -49,6 +49,13 @@ def test_a_group_is_written_in_version_3() -> None:
     assert value == b"\0\3\0\x08consumer\0\0\0\5\0\5range\0\1m\0\0\0\0\0\0\3\xe8\0\0\0\1" + member
 
 
+def test_the_size_of_a_group_is_known_before_it_is_written() -> None:
+    group = GROUP._replace(members=(MEMBER, MEMBER, MEMBER._replace(instance_id=None, subscription=b"s" * 5_000)))
+    value = FORMAT.encode(group)[1]
+    assert value is not None
+    assert 0 <= len(value) - group.approximate_size_bytes < 64
+
+
 @pytest.mark.parametrize(
     "record",
     [
