@@ -11,9 +11,9 @@ One round over one log, as Kafka does it::
    of. Batches keep their first and last offset and their sequences, whatever is taken out of them.
 3. Each copy takes its segments' place (`replacement`), and the cleaner checkpoint moves up.
 
-Tombstones stay for `delete.retention.ms` from the round that first meets them: it writes the time when they may go into
-the batch's header as its delete horizon (KIP-534). Batches that are left without records are dropped, except the last one of an
-active producer (its sequence must not be forgotten) and the one at the end of the round (so that the offset is not).
+Tombstones stay for `delete.retention.ms` from the round that first meets them: it writes the time when they may go
+into the batch's header as its delete horizon (KIP-534). Batches that are left without records are dropped, except the
+last one of an active producer (for its sequence) and the one at the end of the round (for its offset).
 
 All of this runs in a thread, over a `CleanableLog` that the thread that owns the log has handed out.
 """
@@ -21,7 +21,7 @@ All of this runs in a thread, over a `CleanableLog` that the thread that owns th
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from crc32c import crc32c
 
@@ -51,6 +51,9 @@ from ottla.records.batch import (
 )
 from ottla.records.compression import compress
 from ottla.records.record import RecordSlice, append_varint, iter_slices, read_varint, unpack_records
+
+if TYPE_CHECKING:
+    from ottla.log.partition_log import PartitionLog
 
 logger: Final = logging.getLogger(__name__)
 
@@ -107,6 +110,29 @@ class DirtyLog:
     @property
     def is_due(self) -> bool:
         return self.overdue or self.ratio > self.log.config.min_cleanable_dirty_ratio
+
+
+def cleanable_log(log: "PartitionLog", written_recovery_point: int) -> CleanableLog:
+    """The log as of now, for the thread that owns it. `written_recovery_point`: the one in the checkpoint file.
+
+    A round does not go past that: what it takes out must not be needed by what a crash may leave, and recovery must
+    not take the gaps that it makes for losses.
+    """
+    last_records = {
+        producer_id: LastRecord(entry.batches[-1].last_offset if entry.batches else None, entry.epoch)
+        for producer_id, entry in log.producer_state.producers.items()
+    }
+    return CleanableLog(
+        log.topic_partition,
+        str(log.directory),
+        log.segments,
+        log.config,
+        log.log_start_offset,
+        log.log_end_offset,
+        min(log.last_stable_offset, written_recovery_point),
+        log.generation,
+        last_records,
+    )
 
 
 def first_dirty_offset(log: CleanableLog, checkpoint: int | None) -> int:
@@ -316,13 +342,13 @@ class Cleaning:
                 drop = horizon != _NO_HORIZON and horizon <= self._now_ms
                 new_horizon = self._now_ms + self._delete_retention_ms if horizon == _NO_HORIZON else _NO_HORIZON
             if drop:
-                return self._empty(header) if self._keeps_empty(header) else None
+                return self._emptied(header, batch)
             self.stats.records_written += header.record_count
             if new_horizon == _NO_HORIZON:
                 return batch, header.max_timestamp
             return self._rebuilt(header, batch, list(_slices(segment, header, batch)), new_horizon)
         if self._transactions.is_aborted(header):
-            return self._empty(header) if self._keeps_empty(header) else None
+            return self._emptied(header, batch)
         kept: list[RecordSlice] = []
         has_tombstones = False
         for piece in _slices(segment, header, batch):
@@ -330,7 +356,7 @@ class Cleaning:
                 kept.append(piece)
                 has_tombstones |= not piece.has_value
         if not kept:
-            return self._empty(header) if self._keeps_empty(header) else None
+            return self._emptied(header, batch)
         self.stats.records_written += len(kept)
         if has_tombstones and horizon == _NO_HORIZON:
             return self._rebuilt(header, batch, kept, self._now_ms + self._delete_retention_ms)
@@ -353,8 +379,16 @@ class Cleaning:
             return False
         return piece.has_value or horizon == _NO_HORIZON or self._now_ms < horizon
 
+    def _emptied(self, header: BatchHeader, batch: Buffer) -> tuple[Buffer, int] | None:
+        """The header alone, where that is still needed; None where it is not."""
+        if not self._keeps_empty(header):
+            return None
+        if header.record_count:
+            attributes = header.attributes & ~(COMPRESSION_MASK | DELETE_HORIZON_FLAG)
+            batch = _batch(header, attributes, NO_TIMESTAMP, header.max_timestamp, 0, b"")
+        return batch, header.max_timestamp
+
     def _keeps_empty(self, header: BatchHeader) -> bool:
-        """Whether a batch stays when nothing is left in it."""
         if header.next_offset == self.dirty.first_uncleanable:
             return True
         last = self.dirty.log.last_records.get(header.producer_id) if header.has_producer_id else None
@@ -363,11 +397,6 @@ class Cleaning:
         if last.data_offset is not None:
             return header.last_offset == last.data_offset
         return header.is_control and header.producer_epoch == last.epoch
-
-    def _empty(self, header: BatchHeader) -> tuple[Buffer, int]:
-        """The header alone, of a batch without records."""
-        attributes = header.attributes & ~(COMPRESSION_MASK | DELETE_HORIZON_FLAG)
-        return _batch(header, attributes, NO_TIMESTAMP, header.max_timestamp, 0, b""), header.max_timestamp
 
     def _rebuilt(
         self, header: BatchHeader, batch: Buffer, kept: list[RecordSlice], new_horizon: int

@@ -50,7 +50,7 @@ class CleanedTransactions:
         """
         self._begin(header.last_offset)
         try:
-            marker = decode_end_transaction(batch, header)
+            marker = decode_end_transaction(batch, header._replace(position=0))
         except InvalidRecord:
             return False  # of a type that is not known here: it stays
         if marker is None:

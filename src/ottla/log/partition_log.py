@@ -7,7 +7,7 @@ Synchronous and unlocked: one thread owns it (the event loop's). Handed out to o
 import logging
 import os
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from operator import attrgetter
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -749,10 +749,34 @@ class PartitionLog:
         logger.info("%s: deleted %d segments, now begins at %d", self.topic_partition, count, self.log_start_offset)
         return Deletion(self._fs, paths, segment_count=count, size_bytes=size)
 
-    def _retire(self, segment: Segment) -> list[str]:
+    @property
+    def generation(self) -> int:
+        """Another one after each truncation: what was seen of the log before may not be so any more."""
+        return self._generation
+
+    def holds(self, segments: Sequence[Segment], generation: int) -> bool:
+        """Whether these are closed segments of the log, side by side, as they were in that generation."""
+        if self._closed or generation != self._generation:
+            return False
+        first = bisect_right(self._segments, segments[0].base_offset, key=_base_offset) - 1
+        here = self._segments[first:-1][: len(segments)] if first >= 0 else []
+        return len(here) == len(segments) and all(one is other for one, other in zip(here, segments, strict=True))
+
+    def replace(self, old: Sequence[Segment], new: Segment) -> list[str]:
+        """Has `new`, which is on the disk, in the place of segments that the log `holds`; the paths that those now have
+        and that are to be removed. See `ottla.log.replacement`. Raises OSError: then the files are put in order by the
+        next start, the log goes on with `new`."""
+        first = self._segments.index(old[0])
+        self._set_segments([*self._segments[:first], new, *self._segments[first + len(old) :]])
+        ids = set(map(id, old))
+        self._unsynced.segments = [segment for segment in self._unsynced.segments if id(segment) not in ids]
+        self._unsynced.directories.append(self._directory)
+        return [path for number, segment in enumerate(old) for path in self._retire(segment, snapshot=number > 0)]
+
+    def _retire(self, segment: Segment, *, snapshot: bool = True) -> list[str]:
         """Renames a segment's files and its snapshot; their new paths."""
         paths = segment.file_paths()
-        if segment.base_offset in self._snapshots:
+        if snapshot and segment.base_offset in self._snapshots:
             self._snapshots.remove(segment.base_offset)
             paths.append(names.segment_file(self._directory, segment.base_offset, names.PRODUCER_SNAPSHOT))
         segment.release()

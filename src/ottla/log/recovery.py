@@ -246,6 +246,8 @@ class _Loader:
                 replaced = offset is not None and first <= offset < after and name[20:] in names.SEGMENT_SUFFIXES
                 if replaced:
                     self.fs.remove(f"{self.directory}/{name}")
+        if swaps:
+            self.fs.sync_directory(self.directory)  # what is replaced must not come back beside what replaces it
         for name in swaps:
             logger.info("completing an interrupted compaction: %s/%s", self.directory, name)
             self.fs.rename(f"{self.directory}/{name}", f"{self.directory}/{name.removesuffix(names.SWAP)}")

@@ -244,6 +244,11 @@ class FaultyFS:
         self._faults.append(fault)
         return fault
 
+    def heal(self) -> None:
+        """Lifts all rules and limits; what is lost stays lost."""
+        self._faults.clear()
+        self.capacity_bytes = None
+
     def crash_after(self, changes: int) -> None:
         """Lets that many more changing operations through and crashes in the midst of the next one: it raises
         `Crashed`, as does everything after it, until `crash` starts the machine again."""
@@ -256,10 +261,9 @@ class FaultyFS:
             self._survive_names(survival)
             self._survive_below(self._root, survival)
             self._pending.clear()
-            self._faults.clear()
+            self.heal()
             self._locks.clear()
             self._changes_left = None
-            self.capacity_bytes = None
             self.crashes += 1
             self._off = False
 
