@@ -17,6 +17,7 @@ from ottla.records.batch import Buffer
 
 _NOWAIT: Final[int] = getattr(os, "RWF_NOWAIT", 0)
 _SYNC_FILE_RANGE_WRITE: Final = 2
+_RESIDENCE_SAMPLE_BYTES: Final = 128 * 1024
 _CANNOT_TELL: Final = frozenset({errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})
 
 
@@ -35,6 +36,10 @@ class File(Protocol):
 
     def read_now(self, position: int, size: int) -> Buffer | None:
         """What is in memory of the `size` bytes, from `position` on; None if nothing is and it would have to wait."""
+        ...
+
+    def is_in_memory(self, position: int, size: int) -> bool:
+        """Whether reading it would not wait for the disk, as far as samples tell."""
         ...
 
     def write(self, position: int, data: Buffer) -> None:
@@ -191,7 +196,21 @@ class RealFile(_Descriptor):
                 raise
             return buffer if got == size else memoryview(buffer)[:got]
 
+        def is_in_memory(self, position: int, size: int) -> bool:
+            sample = bytearray(1)
+            last = position + size - 1
+            try:
+                for at in (*range(position, last, _RESIDENCE_SAMPLE_BYTES), last):
+                    if os.preadv(self.fd, [sample], at, _NOWAIT) != 1:
+                        return False
+            except OSError:
+                return False
+            return True
+
     else:
+
+        def is_in_memory(self, position: int, size: int) -> bool:
+            return False
 
         def read_now(self, position: int, size: int) -> Buffer | None:
             return self.read(position, size)

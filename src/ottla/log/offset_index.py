@@ -11,6 +11,7 @@ block is kept in memory; a lookup reads one block.
 import sys
 from array import array
 from bisect import bisect_right
+from collections.abc import Iterator
 from typing import Final
 
 from ottla.log.fs import File, FileSystem, WouldBlock
@@ -104,14 +105,16 @@ class OffsetIndex:
         entry = _from_bytes(self._opened().read((self._stored - 1) * ENTRY_BYTES, ENTRY_BYTES))
         return self.base_offset + entry[0], entry[1]
 
-    def entries(self) -> list[tuple[int, int]]:
-        """All (offset, position) pairs; for inspection and recovery. Raises OSError."""
-        flat = array("I")
-        if self._stored:
-            flat = _from_bytes(self._opened().read(0, self._stored * ENTRY_BYTES))
-        flat.extend(self._tail)
+    def entries(self) -> Iterator[tuple[int, int]]:
+        """All (offset, position) pairs, read block by block; for inspection and recovery. Raises OSError."""
         base = self.base_offset
-        return [(base + flat[i], flat[i + 1]) for i in range(0, len(flat), 2)]
+        for first in range(0, self._stored, _BLOCK_ENTRIES):
+            flat = self._entries_at(first, min(_BLOCK_ENTRIES, self._stored - first), True)
+            for at in range(0, len(flat), 2):
+                yield base + flat[at], flat[at + 1]
+        tail = self._tail
+        for at in range(0, len(tail), 2):
+            yield base + tail[at], tail[at + 1]
 
     def truncate_to_entries(self, count: int) -> None:
         """Keeps the first `count` entries. Raises OSError."""
@@ -126,15 +129,12 @@ class OffsetIndex:
 
     def truncate_before(self, offset: int) -> None:
         """Drops the entries at and after `offset`. Raises OSError."""
-        low, high = 0, len(self)
-        entries = self.entries()
-        while low < high:
-            middle = (low + high) // 2
-            if entries[middle][0] < offset:
-                low = middle + 1
-            else:
-                high = middle
-        self.truncate_to_entries(low)
+        kept = 0
+        for entry_offset, _ in self.entries():
+            if entry_offset >= offset:
+                break
+            kept += 1
+        self.truncate_to_entries(kept)
 
     def sync(self) -> None:
         self._opened().sync()

@@ -359,20 +359,17 @@ class _Loader:
         Only batches behind the last index entry that can be trusted are looked at, and only their headers.
         """
         target = self.recovery_point
-        entries = segment.offset_index.entries()
-        trusted = 0
+        trusted: list[tuple[int, int]] = []
         previous = (segment.base_offset - 1, 0)
-        for entry in entries:
+        for entry in segment.offset_index.entries():
             if entry[0] <= previous[0] or entry[1] <= previous[1] or entry[0] >= target or entry[1] >= segment.size:
                 break
             previous = entry
-            trusted += 1
-        while trusted and not self._begins_batch(segment, *entries[trusted - 1]):
-            trusted -= 1
-        segment.offset_index.truncate_to_entries(trusted)
-        position, last_kept = 0, segment.base_offset - 1
-        if trusted:
-            last_kept, position = entries[trusted - 1]
+            trusted.append(entry)
+        while trusted and not self._begins_batch(segment, *trusted[-1]):
+            trusted.pop()
+        segment.offset_index.truncate_to_entries(len(trusted))
+        last_kept, position = trusted[-1] if trusted else (segment.base_offset - 1, 0)
         segment.trim_time_index(last_kept)
         builder.begin()
         end = segment.base_offset

@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 from crc32c import crc32c
 
 from ottla.errors import CorruptMessage
+from ottla.log.file_region import MIN_REGION_BYTES, FileRegion
 from ottla.log import names
 from ottla.log.fs import File, FileSystem, WouldBlock
 from ottla.log.offset_index import OffsetIndex
@@ -373,6 +374,35 @@ class Segment:
                 raise WouldBlock
             data = self._intact_prefix(data, position)
         return data
+
+    def region(self, position: int, max_bytes: int, end: int) -> FileRegion | None:
+        """What `read` would give, left in the file to be sent from there; None if that is not possible or not worth it.
+
+        Raises CorruptMessage, WouldBlock, OSError.
+        """
+        size = min(max_bytes, end - position)
+        if size < MIN_REGION_BYTES:
+            return None
+        file = self._file or self.file
+        descriptor = file.descriptor()
+        if descriptor is None:
+            return None
+        if position + size != end:
+            limit = position + size
+            boundary = self.offset_index.floor_position(limit, blocking=False)
+            if boundary < position:
+                return None
+            while boundary + HEADER_SIZE <= limit:
+                following = boundary + self.header_at(boundary, blocking=False).size_bytes
+                if following > limit:
+                    break
+                boundary = following
+            size = boundary - position
+            if size < MIN_REGION_BYTES:
+                return None
+        if not self._checked.covers(position, position + size) or not file.is_in_memory(position, size):
+            return None
+        return FileRegion(file, descriptor, position, size)
 
     def _bytes(self, position: int, size: int, *, blocking: bool) -> Buffer:
         file = self._file or self.file

@@ -5,6 +5,7 @@ record of the batch that has it. Timestamps ascend strictly. A closed segment's 
 Written in blocks like the offset index, and for the same reasons.
 """
 
+from collections.abc import Iterator
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -89,12 +90,16 @@ class TimeIndex:
                 high = middle
         return self.entry(low - 1) if low else self._none()
 
-    def entries(self) -> list[TimestampOffset]:
-        """All entries; for inspection and recovery. Raises OSError."""
-        data = bytes(self._opened().read(0, self._stored * ENTRY_BYTES)) if self._stored else b""
-        data = data[: len(data) // ENTRY_BYTES * ENTRY_BYTES] + bytes(self._tail)
+    def entries(self) -> Iterator[TimestampOffset]:
+        """All entries, read block by block; for inspection and recovery. Raises OSError."""
         base = self.base_offset
-        return [TimestampOffset(ts, base + relative) for ts, relative in ENTRY.iter_unpack(data)]
+        end = self._stored * ENTRY_BYTES
+        for start in range(0, end, _BLOCK_BYTES):
+            data = bytes(self._opened().read(start, min(_BLOCK_BYTES, end - start)))
+            for timestamp_ms, relative in ENTRY.iter_unpack(data[: len(data) // ENTRY_BYTES * ENTRY_BYTES]):
+                yield TimestampOffset(timestamp_ms, base + relative)
+        for timestamp_ms, relative in ENTRY.iter_unpack(bytes(self._tail)):
+            yield TimestampOffset(timestamp_ms, base + relative)
 
     def truncate_to_entries(self, count: int) -> None:
         """Keeps the first `count` entries. Raises OSError."""

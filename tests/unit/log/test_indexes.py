@@ -49,7 +49,7 @@ def test_offset_lookups_find_the_floor(tmp_path: Path, count: int, stored: bool)
         index.store()
         index = _offset_index(path)
     assert len(index) == count
-    assert index.entries() == list(zip(offsets, positions, strict=True))
+    assert list(index.entries()) == list(zip(offsets, positions, strict=True))
     for target in [BASE - 5, BASE, *(numbers.randint(BASE, offset + 10) for _ in range(200)), *offsets[::97]]:
         found = bisect_right(offsets, target) - 1
         expected = (offsets[found], positions[found]) if found >= 0 else (BASE, 0)
@@ -74,7 +74,7 @@ def test_offset_index_goes_on_after_truncation(tmp_path: Path, kept: int) -> Non
     index.store()
     again = _offset_index(path)
     expected = [(BASE + n, 100 * n + (n >= kept)) for n in range(1500)]
-    assert again.entries() == index.entries() == expected
+    assert list(again.entries()) == list(index.entries()) == expected
     assert all(again.floor(offset, blocking=True) == (offset, position) for offset, position in expected[::29])
 
 
@@ -90,7 +90,7 @@ def test_time_entries_have_kafkas_bytes_and_ascend(tmp_path: Path) -> None:
     assert again.last() == (0x1_0000_0000, 1011)
     assert [again.floor(ms) for ms in (0, 500, 501, 2**40)] == [(-1, BASE), (500, 1001), (500, 1001), (2**32, 1011)]
     again.truncate_before(1005)
-    assert again.entries() == [(500, 1001)]
+    assert list(again.entries()) == [(500, 1001)]
 
 
 def test_time_index_over_many_blocks(tmp_path: Path) -> None:

@@ -1,0 +1,43 @@
+"""Batches that stay in their file until the kernel sends them to a socket: `sendfile` instead of read and send.
+
+A fetch of a megabyte costs two copies through this process otherwise. Worth it from some size on only, and only for
+what is known to be intact and in the page cache: the event loop must not wait for a disk.
+"""
+
+import os
+from typing import Final
+
+from ottla.log.fs import File
+
+MIN_REGION_BYTES: Final = 64 * 1024
+"""Below this, one read and one send of everything together are cheaper than system calls of its own."""
+
+
+class FileRegion:
+    """`size` bytes of a file from `position` on. Holds the file open."""
+
+    __slots__ = ("_descriptor", "_file", "_position", "_size")
+
+    def __init__(self, file: File, descriptor: int, position: int, size: int) -> None:
+        self._file = file
+        self._descriptor = descriptor
+        self._position = position
+        self._size = size
+
+    def __len__(self) -> int:
+        return self._size
+
+    def send_to(self, socket_descriptor: int, sent: int) -> int:
+        """Send what follows the first `sent` bytes to a non-blocking socket; returns how many bytes went.
+
+        Raises BlockingIOError if none can go now, OSError if the connection or the file fails; EOFError if the file
+        has become shorter.
+        """
+        count = os.sendfile(socket_descriptor, self._descriptor, self._position + sent, self._size - sent)
+        if not count:
+            raise EOFError(f"the file ends before byte {self._position + self._size}")
+        return count
+
+    def read(self) -> bytes:
+        """The bytes themselves, waiting for the disk. Raises OSError."""
+        return bytes(self._file.read(self._position, self._size))
