@@ -336,18 +336,25 @@ class _Loader:
         position, end = self._walk_synced(segment, builder)
         whole = True
         checked_from = position
-        try:
-            for header in scan(segment.file, segment.path, position, segment.size, check_crc=True):
-                if not end <= header.base_offset <= segment.base_offset + MAX_RELATIVE_OFFSET:
-                    raise _out_of_order(segment, header, end)
-                builder.add(header)
-                self.epochs.assign(header.leader_epoch, header.base_offset)
-                position, end = header.end_position, header.next_offset
-        except InvalidBatch as problem:
-            whole = False
-            lost = segment.size - position
-            logger.warning("%s; %d bytes past the recovery point, never acknowledged, are cut off", problem, lost)
-            segment.truncate_to_position(position)
+        while whole and position < segment.size:
+            try:
+                for header in scan(segment.file, segment.path, position, segment.size, check_crc=True):
+                    if not end <= header.base_offset <= segment.base_offset + MAX_RELATIVE_OFFSET:
+                        raise _out_of_order(segment, header, end)
+                    builder.add(header)
+                    self.epochs.assign(header.leader_epoch, header.base_offset)
+                    position, end = header.end_position, header.next_offset
+            except InvalidBatch as problem:
+                synced = self._find_synced(segment, problem.position, end)
+                if synced is not None:
+                    logger.error("%s, below the recovery point %d: kept", problem, self.recovery_point)
+                    checked_from = position = synced.position
+                    end = synced.base_offset
+                    continue
+                whole = False
+                lost = segment.size - position
+                logger.warning("%s; %d bytes past the recovery point, never acknowledged, are cut off", problem, lost)
+                segment.truncate_to_position(position)
         segment.mark_checked(checked_from, position)
         segment.transaction_index.truncate_before(end)
         builder.finish()
@@ -393,6 +400,14 @@ class _Loader:
                     return segment.size, target
                 position = found.position
         return position, end
+
+    def _find_synced(self, segment: Segment, position: int, end: int) -> BatchHeader | None:
+        """An intact batch from `position` on that was synced: what seems to end the log is damage to a header before
+        it then, of a batch that claims later offsets than it has."""
+        found = find_batch(segment.file, position, segment.size, min_offset=segment.base_offset)
+        if found is None or found.base_offset >= self.recovery_point:
+            return None
+        return None if found.position == position and found.base_offset >= end else found
 
     def _begins_batch(self, segment: Segment, offset: int, position: int) -> bool:
         try:

@@ -55,6 +55,7 @@ class Operation(Enum):
     REMOVE = "remove"
     MAKE_DIRECTORY = "make_directory"
     SYNC_DIRECTORY = "sync_directory"
+    SYNC_ALL = "sync_all"
     LIST = "list"
 
 
@@ -185,6 +186,13 @@ class FaultyFile:
         with self._fs.using(self._life, Operation.TRUNCATE, self.path):
             self._fs.truncate_node(self._node, size)
         self._fs.stop_if_crashing()
+
+    def is_in_memory(self, position: int, size: int) -> bool:
+        return not self._fs.is_cold()
+
+    def descriptor(self) -> int | None:
+        """None: there is nothing of the operating system behind it."""
+        return None
 
     def begin_sync(self) -> None:
         """Changes nothing: any dirty page may be on the disk at any time anyway."""
@@ -394,6 +402,17 @@ class FaultyFS:
                         kept.append(change)
                 self._pending = kept
         self.stop_if_crashing()
+
+    def sync_all(self, directory: str) -> bool:
+        with self.using(self.crashes, Operation.SYNC_ALL, directory):
+            if not self.is_crashing():
+                for node in _files_below(self._directory(directory)):
+                    _settle(node)
+                for change in self._pending:
+                    _apply_names(change)
+                self._pending.clear()
+        self.stop_if_crashing()
+        return True
 
     def lock(self, path: str) -> object:
         self.open(path, create=True)
