@@ -23,6 +23,7 @@ from ottla.errors import (
 )
 from ottla.ids import LeaderEpoch, Offset, TopicId, TopicPartition
 from ottla.log import checkpoints, names, recovery
+from ottla.log.file_region import FileRegion
 from ottla.log.flush import FlushTicket, Rewrite, Unsynced
 from ottla.log.fs import FileSystem, WouldBlock
 from ottla.log.leader_epochs import EpochEnd
@@ -461,47 +462,60 @@ class PartitionLog:
         """As `read`, waiting for the disk; safe in any thread."""
         return self._read(offset, max_bytes, upper_bound, min_one_message, blocking=True)
 
+    def region(self, offset: int, max_bytes: int, *, upper_bound: int) -> FileRegion | None:
+        """What `read` would give, to be sent from the file; None if `read` has to be asked. Raises as it does."""
+        if not self.log_start_offset <= offset < upper_bound:
+            return None
+        try:
+            found = self._find(offset, upper_bound, blocking=False)
+            return None if found is None else found[0].region(found[1], max_bytes, found[2])
+        except (WouldBlock, OSError):
+            return None
+
     def _read(
         self, offset: int, max_bytes: int, upper_bound: int, min_one_message: bool, *, blocking: bool
     ) -> ReadResult:
-        end_offset = self.log_end_offset
-        if not self.log_start_offset <= offset <= end_offset:
+        if not self.log_start_offset <= offset <= self.log_end_offset:
             raise OffsetOutOfRange(
-                f"offset {offset} of {self.topic_partition} is outside {self.log_start_offset}..{end_offset}"
+                f"offset {offset} of {self.topic_partition} is outside {self.log_start_offset}..{self.log_end_offset}"
             )
         segments = self._segments
-        last = len(segments) - 1
-        number = last
-        if offset < segments[last].base_offset:
-            number = bisect_right(segments, offset, key=_base_offset) - 1
-        if offset >= upper_bound:
-            return ReadResult(b"", Offset(segments[number].base_offset), segments[number].size)
         try:
-            while number <= last:
-                segment = segments[number]
-                end = segment.size
-                position = segment.position_of(offset, blocking=blocking)
-                if upper_bound < end_offset and (number == last or upper_bound < segments[number + 1].base_offset):
-                    end = min(end, segment.position_of(upper_bound, blocking=blocking))
-                if position < end:
-                    data = segment.read(
-                        position,
-                        max_bytes,
-                        end,
-                        min_one_message=min_one_message,
-                        blocking=blocking,
-                    )
-                    return ReadResult(data, Offset(segment.base_offset), position)
-                if end < segment.size:
-                    break
-                number += 1
+            found = self._find(offset, upper_bound, blocking=blocking) if offset < upper_bound else None
+            if found is not None:
+                segment, position, end = found
+                data = segment.read(position, max_bytes, end, min_one_message=min_one_message, blocking=blocking)
+                return ReadResult(data, Offset(segment.base_offset), position)
         except FileNotFoundError as problem:  # a thread came for a segment that has just been retired
             if segments is self._segments:
                 raise self._storage_error("read", problem) from problem
             return self._read(offset, max_bytes, upper_bound, min_one_message, blocking=blocking)
         except OSError as problem:
             raise self._storage_error("read", problem) from problem
-        return ReadResult(b"", Offset(segments[min(number, last)].base_offset), segments[min(number, last)].size)
+        nearest = segments[max(0, bisect_right(segments, offset, key=_base_offset) - 1)]
+        return ReadResult(b"", Offset(nearest.base_offset), nearest.size)
+
+    def _find(self, offset: int, upper_bound: int, *, blocking: bool) -> tuple[Segment, int, int] | None:
+        """The segment to read `offset` from, where its batch begins, and where what may be read ends; None if there
+        is nothing below `upper_bound`. Raises WouldBlock, CorruptMessage, OSError."""
+        end_offset = self.log_end_offset
+        segments = self._segments
+        last = len(segments) - 1
+        number = last
+        if offset < segments[last].base_offset:
+            number = bisect_right(segments, offset, key=_base_offset) - 1
+        while number <= last:
+            segment = segments[number]
+            end = segment.size
+            position = segment.position_of(offset, blocking=blocking)
+            if upper_bound < end_offset and (number == last or upper_bound < segments[number + 1].base_offset):
+                end = min(end, segment.position_of(upper_bound, blocking=blocking))
+            if position < end:
+                return segment, position, end
+            if end < segment.size:
+                return None
+            number += 1
+        return None
 
     def aborted_transactions(self, start_offset: int, upper_bound: int) -> list[AbortedTransaction]:
         """Aborted transactions with records in [start_offset, upper_bound). Raises KafkaStorageError."""

@@ -17,8 +17,8 @@ from typing import Final, NamedTuple
 from crc32c import crc32c
 
 from ottla.errors import CorruptMessage
-from ottla.log.file_region import MIN_REGION_BYTES, FileRegion
 from ottla.log import names
+from ottla.log.file_region import MIN_REGION_BYTES, FileRegion
 from ottla.log.fs import File, FileSystem, WouldBlock
 from ottla.log.offset_index import OffsetIndex
 from ottla.log.time_index import TimeIndex, TimestampOffset

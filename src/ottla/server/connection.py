@@ -15,9 +15,13 @@ import logging
 import socket
 from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Final, Protocol
 
+from ottla.log.file_region import FileRegion
+
 Buffer = bytes | bytearray | memoryview
+Piece = Buffer | FileRegion
 
 log = logging.getLogger(__name__)
 
@@ -25,6 +29,7 @@ SCRATCH_BYTES: Final = 256 * 1024
 FIRST_FRAME_BUFFER_BYTES: Final = 128 * 1024
 MAX_UNSENT_BYTES: Final = 1 << 20
 MAX_IN_FLIGHT: Final = 256
+MSG_MORE: Final[int] = getattr(socket, "MSG_MORE", 0)
 MAX_BUFFERS_PER_SEND: Final = 512  # IOV_MAX is 1024 on Linux
 
 
@@ -35,16 +40,16 @@ class ReplySlot:
 
     def __init__(self, connection: "Connection") -> None:
         self._connection = connection
-        self._buffers: Sequence[Buffer] = ()
+        self._buffers: Sequence[Piece] = ()
         self.filled = False
 
-    def fill(self, buffers: Sequence[Buffer]) -> None:
+    def fill(self, buffers: Sequence[Piece]) -> None:
         """Hand over the frame, size prefix included; empty for a request that gets no answer (acks=0)."""
         self._buffers = buffers
         self.filled = True
         self._connection.slot_filled(self)
 
-    def take(self) -> Sequence[Buffer]:
+    def take(self) -> Sequence[Piece]:
         return self._buffers
 
 
@@ -75,6 +80,7 @@ class Connection:
         "_out",
         "_prefix",
         "_reading",
+        "_region_sent",
         "_scratch",
         "_slots",
         "_sock",
@@ -121,8 +127,9 @@ class Connection:
         self._frame_filled = 0
         self._frame_size = 0
         self._slots: deque[ReplySlot] = deque()
-        self._out: deque[Buffer] = deque()
+        self._out: deque[Piece] = deque()
         self._unsent_bytes = 0
+        self._region_sent = 0
         self._reading = True
         self._writing = False
         loop.add_reader(self._fd, self._on_readable)
@@ -251,20 +258,15 @@ class Connection:
         out = self._out
         try:
             while out:
-                batch = list(out) if len(out) <= MAX_BUFFERS_PER_SEND else [out[i] for i in range(MAX_BUFFERS_PER_SEND)]
-                sent = self._sock.sendmsg(batch)
-                self._unsent_bytes -= sent
-                while sent:
-                    first = out[0]
-                    size = len(first)
-                    if sent < size:
-                        out[0] = memoryview(first)[sent:]
-                        break
-                    out.popleft()
-                    sent -= size
+                if isinstance(out[0], FileRegion):
+                    self._send_region(out[0])
+                else:
+                    self._send_buffers()
         except (BlockingIOError, InterruptedError):
             pass
-        except OSError:
+        except (OSError, EOFError) as error:
+            if not isinstance(error, ConnectionError):
+                log.warning("closing %s: %s", self.describe(), error)
             self.close()
             return
         if out:
@@ -279,6 +281,33 @@ class Connection:
         elif not self._reading and self._unsent_bytes <= MAX_UNSENT_BYTES and len(self._slots) < MAX_IN_FLIGHT:
             self._reading = True
             self._loop.add_reader(self._fd, self._on_readable)
+
+    def _send_buffers(self) -> None:
+        out = self._out
+        batch: list[Buffer] = []
+        flags = 0
+        for piece in islice(out, MAX_BUFFERS_PER_SEND):
+            if isinstance(piece, FileRegion):
+                flags = MSG_MORE
+                break
+            batch.append(piece)
+        sent = self._sock.sendmsg(batch, (), flags)
+        self._unsent_bytes -= sent
+        for piece in batch:
+            size = len(piece)
+            if sent < size:
+                out[0] = memoryview(piece)[sent:]
+                return
+            out.popleft()
+            sent -= size
+
+    def _send_region(self, region: FileRegion) -> None:
+        sent = region.send_to(self._fd, self._region_sent)
+        self._unsent_bytes -= sent
+        self._region_sent += sent
+        if self._region_sent == len(region):
+            self._out.popleft()
+            self._region_sent = 0
 
     def _pause_reading(self) -> None:
         if self._reading:

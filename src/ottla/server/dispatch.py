@@ -14,9 +14,9 @@ from ottla.protocol.api import ApiKey, request_class, response_class
 from ottla.protocol.compiled import decode
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.framing import decode_request_header, encode_response
-from ottla.protocol.primitives import STRING, Buffer
+from ottla.protocol.primitives import STRING
 from ottla.protocol.schema import NEVER, Array, Field, Message, fields_of
-from ottla.server.connection import BadFrame, Connection, ReplySlot
+from ottla.server.connection import BadFrame, Connection, Piece, ReplySlot
 from ottla.server.context import Deferred, RequestContext, Services
 from ottla.server.routing import ROUTES, Route, handler_of
 
@@ -152,6 +152,6 @@ def _nothing(field: Field) -> Any:
     return "" if field.type is STRING else 0
 
 
-def _encode(response: Message, version: int, correlation_id: int) -> list[Buffer]:
-    # Handlers put plain buffers into records fields, never the opaque pieces the encoder would let through.
-    return cast("list[Buffer]", encode_response(response, version, correlation_id))
+def _encode(response: Message, version: int, correlation_id: int) -> list[Piece]:
+    # The opaque pieces that the encoder lets through are what handlers put into records fields: file regions.
+    return cast("list[Piece]", encode_response(response, version, correlation_id))

@@ -6,9 +6,12 @@ import socket
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
+from ottla.log.file_region import FileRegion
+from ottla.log.fs import RealFileSystem
 from ottla.server.connection import FIRST_FRAME_BUFFER_BYTES, MAX_IN_FLIGHT, BadFrame, Connection, ReplySlot
 
 MAX_FRAME_BYTES = 8 << 20
@@ -234,3 +237,50 @@ def test_empty_buffers_in_a_reply_are_no_obstacle() -> None:
 
     with connected() as (peer, _, loop):
         assert loop.run_until_complete(asyncio.wait_for(scenario(peer, loop), 10)) == [b"first", b"second"]
+
+
+def test_file_regions_are_sent_in_their_place_however_little_the_socket_takes(tmp_path: Path) -> None:
+    rng = random.Random(1)
+    content = rng.randbytes(5 << 20)
+    path = tmp_path / "segment"
+    path.write_bytes(content)
+    file = RealFileSystem().open(str(path))
+    descriptor = file.descriptor()
+    assert descriptor is not None
+
+    async def scenario(peer: Peer, loop: asyncio.AbstractEventLoop) -> list[bytes]:
+        def on_frame(body: bytes, slot: ReplySlot) -> None:
+            first = FileRegion(file, descriptor, 10, 1 << 20)
+            second = FileRegion(file, descriptor, 1 << 20, 3 << 20)
+            size = len(body) + len(first) + len(second) + 3
+            slot.fill([struct.pack(">i", size), body, first, b"mid", second])
+
+        peer.on_frame = on_frame
+        await loop.sock_sendall(peer.sock, framed(b"one") + framed(b"two"))
+        await asyncio.sleep(0.1)  # both replies get stuck in the middle
+        return await read_frames(loop, peer.sock, 2)
+
+    with connected() as (peer, _, loop):
+        replies = loop.run_until_complete(asyncio.wait_for(scenario(peer, loop), 30))
+    expected = content[10 : 10 + (1 << 20)] + b"mid" + content[1 << 20 : 4 << 20]
+    assert replies == [b"one" + expected, b"two" + expected]
+
+
+def test_a_file_that_became_shorter_closes_the_connection(tmp_path: Path) -> None:
+    path = tmp_path / "segment"
+    path.write_bytes(b"x" * 100_000)
+    file = RealFileSystem().open(str(path))
+    descriptor = file.descriptor()
+    assert descriptor is not None
+
+    async def scenario(peer: Peer, loop: asyncio.AbstractEventLoop) -> bytes:
+        peer.on_frame = lambda body, slot: slot.fill([FileRegion(file, descriptor, 0, 200_000)])
+        await loop.sock_sendall(peer.sock, framed(b"give"))
+        received = b""
+        while chunk := await loop.sock_recv(peer.sock, 1 << 20):
+            received += chunk
+        return received
+
+    with connected() as (peer, _, loop):
+        assert loop.run_until_complete(asyncio.wait_for(scenario(peer, loop), 10)) == b"x" * 100_000
+        assert peer.closed

@@ -11,6 +11,7 @@ from uuid import UUID
 
 from ottla.errors import ErrorCode, OttlaError
 from ottla.ids import Offset
+from ottla.log.file_region import FileRegion
 from ottla.log.partition_log import ColdRead, PartitionLog
 from ottla.protocol.messages.fetch import (
     AbortedTransaction,
@@ -161,6 +162,9 @@ class _Attempt:
             self._answer(target, source, high_watermark)
             return 0
         max_bytes = min(target.partition_max_bytes, room)
+        region = source.region(offset, max_bytes, upper_bound=bound)
+        if region is not None:
+            return self._deliver(source, target, self._answer(target, source, high_watermark), region, bound)
         result = source.read(offset, max_bytes, upper_bound=bound, min_one_message=self.total_bytes == 0)
         data = self._answer(target, source, high_watermark)
         if isinstance(result, ColdRead):
@@ -185,7 +189,12 @@ class _Attempt:
         return data
 
     def _deliver(
-        self, source: "PartitionLog", target: FetchTarget, data: PartitionData, records: "Buffer", bound: Offset
+        self,
+        source: "PartitionLog",
+        target: FetchTarget,
+        data: PartitionData,
+        records: Buffer | FileRegion,
+        bound: Offset,
     ) -> int:
         size = len(records)
         data.records = records
