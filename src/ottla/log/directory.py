@@ -58,6 +58,9 @@ class LogDirectory:
         self._path = os.fspath(path)
         self._lock: object | None = None
         self._writing = CheckpointOrder()
+        self._loaded = False
+        self._unopened: set[TopicPartition] = set()
+        """Partitions that are there but could not be opened: what the checkpoints say of them is kept."""
         self._checkpointed: set[TopicPartition] = set()
         """Partitions that the checkpoint files may speak of."""
         self._recovery_points: dict[TopicPartition, Offset] = {}
@@ -131,7 +134,8 @@ class LogDirectory:
     def load(self, config_for: ConfigFor) -> dict[TopicPartition, PartitionLog]:
         """Opens all partitions, recovering them unless the last shutdown was clean.
 
-        A partition that cannot be opened is named in the log and left out. Raises KafkaStorageError.
+        A partition that cannot be opened is named in the log and left out; the next shutdown is then no clean one.
+        Raises KafkaStorageError.
         """
         try:
             entries = sorted(name for name, is_directory, _ in self._fs.names(self._path) if is_directory)
@@ -161,15 +165,19 @@ class LogDirectory:
                 )
             except (OSError, KafkaStorageError) as problem:
                 logger.error("cannot open %s/%s: %s", self._path, name, problem)
+                self._unopened.add(partition)
                 continue
             log.high_watermark = self._high_watermarks.get(partition, Offset(0))
             self._adopt(log)
+        self._loaded = True
         return self.logs
 
     def create(self, partition: TopicPartition, topic_id: TopicId | None, config: LogConfig) -> PartitionLog:
         """A new, empty log. Raises KafkaStorageError."""
         if self.offline_reason is not None:
             raise KafkaStorageError(f"{self._path} is offline: {self.offline_reason}")
+        if partition in self._unopened:
+            raise KafkaStorageError(f"{self._path}/{partition} is there but could not be opened at the start")
         path = self._file(str(partition))
         fresh = not self._fs.exists(path)
         try:
@@ -224,12 +232,30 @@ class LogDirectory:
             LOG_START_OFFSETS: starts,
             HIGH_WATERMARKS: {tp: log.high_watermark for tp, log in logs.items()},
         }
+        for tp in self._unopened:
+            for file, was in (
+                (RECOVERY_POINTS, self._recovery_points),
+                (LOG_START_OFFSETS, self._log_starts),
+                (HIGH_WATERMARKS, self._high_watermarks),
+            ):
+                if tp in was:
+                    files[file][tp] = was[tp]
         encoded = {self._file(name): checkpoints.encode_offsets(offsets) for name, offsets in files.items()}
         return Checkpoints(self._fs, encoded, self._writing)
 
     def close(self) -> None:
-        """Closes all logs, writes checkpoints and, if all went well, the clean-shutdown marker; frees the lock."""
-        clean = self._close_logs() and self.offline_reason is None
+        """Closes all logs, writes checkpoints and, if all went well, the clean-shutdown marker; frees the lock.
+
+        A directory that was not loaded is left as it was found. Does nothing when there is nothing (more) to close.
+        """
+        if not self._loaded:
+            for log in self.logs.values():
+                log.release()
+            self.logs.clear()
+            self._lock = None
+            return
+        self._loaded = False
+        clean = self._close_logs() and self.offline_reason is None and not self._unopened
         try:
             self.prepare_checkpoints().write()
             if clean:

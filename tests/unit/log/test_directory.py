@@ -58,6 +58,62 @@ def test_logs_come_back(tmp_path: Path) -> None:
     again.close()
 
 
+CHECKPOINTS = ("recovery-point-offset-checkpoint", "log-start-offset-checkpoint", "replication-offset-checkpoint")
+
+
+def test_closing_twice_changes_nothing(tmp_path: Path) -> None:
+    directories = _open(tmp_path)
+    log = directories.create_log(_tp(0), None, CONFIG)
+    log.append_as_leader(_batch(), LeaderEpoch(0))
+    log.high_watermark = Offset(2)
+    log.delete_records_before(Offset(1))
+    directories.close()
+    before = [(tmp_path / name).read_text() for name in CHECKPOINTS]
+    assert before[1] == "0\n1\nsome-topic 0 1\n"
+    directories.close()
+    assert [(tmp_path / name).read_text() for name in CHECKPOINTS] == before
+
+
+def test_a_start_that_fails_before_loading_leaves_the_directory_as_it_was(tmp_path: Path) -> None:
+    directories = _open(tmp_path)
+    log = directories.create_log(_tp(0), None, CONFIG)
+    log.append_as_leader(_batch(), LeaderEpoch(0))
+    log.flush()
+    log.high_watermark = Offset(2)
+    log.delete_records_before(Offset(1))
+    directories.directories[0].prepare_checkpoints().write()
+    before = [(tmp_path / name).read_text() for name in CHECKPOINTS]
+    _forget(directories)
+    given_up = LogDirectories([tmp_path], fs=RealFileSystem(), clock=SetClock())
+    given_up.acquire(cluster_id=CLUSTER, node_id=NODE)
+    given_up.close()
+    assert not (tmp_path / ".kafka_cleanshutdown").exists()
+    assert [(tmp_path / name).read_text() for name in CHECKPOINTS] == before
+    _open(tmp_path).close()
+
+
+def test_what_is_known_of_a_partition_that_cannot_be_opened_is_kept(tmp_path: Path) -> None:
+    directories = _open(tmp_path)
+    for number in range(2):
+        log = directories.create_log(_tp(number), None, CONFIG)
+        log.append_as_leader(_batch(), LeaderEpoch(0))
+        log.high_watermark = Offset(2)
+        log.delete_records_before(Offset(1))
+    directories.close()
+    before = [(tmp_path / name).read_text() for name in CHECKPOINTS]
+    metadata = tmp_path / "some-topic-1" / "partition.metadata"
+    metadata.write_text("nonsense")
+    again = _open(tmp_path)
+    assert set(again.directories[0].logs) == {_tp(0)}
+    with pytest.raises(KafkaStorageError, match="could not be opened"):
+        again.create_log(_tp(1), None, CONFIG)
+    again.close()
+    assert not (tmp_path / ".kafka_cleanshutdown").exists()
+    assert [sorted((tmp_path / name).read_text().splitlines()) for name in CHECKPOINTS] == [
+        sorted(text.splitlines()) for text in before
+    ]
+
+
 def test_the_names_of_the_files(tmp_path: Path) -> None:
     directories = _open(tmp_path)
     directories.create_log(_tp(7), TopicId(UUID(int=1)), CONFIG)
