@@ -5,6 +5,7 @@ import datetime
 import json
 import os
 import shutil
+import signal
 import sys
 import time
 from pathlib import Path
@@ -87,6 +88,10 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     return given
 
 
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
 def main(arguments: list[str]) -> int:
     """Run; 0 when everything was measured, 1 when something failed. Goals missed are shown, not failures."""
     given = parse(arguments)
@@ -106,6 +111,7 @@ def main(arguments: list[str]) -> int:
         return 1
 
     os.sched_setaffinity(0, load_cpus)  # the generators inherit it
+    signal.signal(signal.SIGTERM, _interrupt)  # brokers and data are cleaned up however the run is ended
     progress = Progress()
     bench = Bench(broker_cpus, _DATA_ROOT, given.quick, progress.say)
     rounds = given.pairs or (1 if given.quick else 3)

@@ -46,6 +46,6 @@ BIG_LOG: Final = Benchmark(
     ),
     _measure,
     disk_gb=17,
-    max_rounds=2,
+    max_rounds=1,
     contestants=frozenset({"ottla", "kafka"}),
 )

@@ -61,7 +61,7 @@ RESTART_PARTITIONS: Final = Benchmark(
     ),
     _measure_partitions,
     disk_gb=0.5,
-    max_rounds=3,
+    max_rounds=2,
     contestants=frozenset({"ottla", "kafka"}),
 )
 
@@ -71,6 +71,6 @@ RESTART_CRASH: Final = Benchmark(
     (Figure("first_ack_s", "process start to first acknowledged record", "s", "lower", _TWO_SECONDS),),
     _measure_crash,
     disk_gb=6,
-    max_rounds=3,
+    max_rounds=2,
     contestants=frozenset({"ottla", "kafka"}),
 )

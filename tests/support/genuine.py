@@ -69,7 +69,7 @@ def kafka_libs() -> Path:
     java_program()
     recipe = hashlib.sha256((_RECIPE / "pom.xml").read_bytes()).hexdigest()
     stamp = _CACHE / "fetched"
-    with _locked(_CACHE.with_suffix(".lock")):
+    with _locked(_CACHE.with_name(f"{_CACHE.name}.lock")):
         if stamp.exists() and stamp.read_text() == recipe:
             return _CACHE / "libs"
         maven = require("mvn")
