@@ -212,6 +212,18 @@ class LogDirectory:
         except OSError as problem:
             raise KafkaStorageError(f"cannot delete {partition} in {self._path}: {problem}") from problem
 
+    def set_aside(self, partition: TopicPartition) -> Path:
+        """Takes away a log that belongs to no topic, or to one deleted before another got its name; where its files
+        are kept. Raises KafkaStorageError."""
+        log = self.logs.pop(partition)
+        log.release()
+        kept = self._file(names.stray_name(partition))
+        try:
+            self._fs.rename(self._file(str(partition)), kept)
+        except OSError as problem:
+            raise KafkaStorageError(f"cannot set {partition} in {self._path} aside: {problem}") from problem
+        return Path(kept)
+
     def remove_deleted(self) -> int:
         """Removes the directories of deleted partitions, those of earlier processes too; how many. Slow, for any
         thread. Raises OSError."""
@@ -394,6 +406,10 @@ class LogDirectories:
         if not online:
             raise KafkaStorageError(f"no log directory is left to create {partition} in; see the errors above")
         return min(online, key=lambda directory: len(directory.logs)).create(partition, topic_id, config)
+
+    def set_aside(self, partition: TopicPartition) -> Path:
+        """As `LogDirectory.set_aside`, in whichever directory has the log."""
+        return next(d for d in self.directories if partition in d.logs).set_aside(partition)
 
     def delete_log(self, partition: TopicPartition) -> None:
         """Raises KafkaStorageError; nothing happens if there is no such log."""

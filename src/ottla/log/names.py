@@ -47,5 +47,11 @@ def deletion_name(partition: TopicPartition) -> str:
     return partition.topic[: _MAX_DIRECTORY_NAME - len(suffix)] + suffix
 
 
+def stray_name(partition: TopicPartition) -> str:
+    """A fresh name for a partition's directory that belongs to no topic of the metadata."""
+    suffix = f"-{partition.partition}.{uuid4().hex}-stray"
+    return partition.topic[: _MAX_DIRECTORY_NAME - len(suffix)] + suffix
+
+
 def is_deletion_name(name: str) -> bool:
     return _DELETE_DIRECTORY.match(name) is not None

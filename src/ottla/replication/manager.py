@@ -19,6 +19,7 @@ from ottla.errors import (
     FencedLeaderEpoch,
     KafkaStorageError,
     NotLeader,
+    OttlaError,
     UnknownLeaderEpoch,
     UnknownTopicId,
     UnknownTopicOrPartition,
@@ -79,10 +80,24 @@ class ReplicaManager:
         for topic in self._metadata.image.topics.values():
             self._names[topic.topic_id] = topic.name
             for part in topic.partitions:
-                self._lead(topic, part, loaded.pop(TopicPartition(topic.name, part.partition), None))
+                tp = TopicPartition(topic.name, part.partition)
+                found = loaded.get(tp)
+                if found is None or found.topic_id in (None, topic.topic_id):
+                    self._lead(topic, part, loaded.pop(tp, None))
+                else:  # left by a crash between the end of a topic and that of its files
+                    self._set_aside(loaded.pop(tp))
+                    self._lead(topic, part, None)
         for stray in loaded.values():
-            log.warning("%s belongs to no topic; its files are left alone", stray.directory)
+            self._set_aside(stray)
         self._metadata.subscribe(self._follow)
+
+    def _set_aside(self, stray: "PartitionLog") -> None:
+        try:
+            kept = self._directories.set_aside(stray.topic_partition)
+        except KafkaStorageError as error:
+            log.error("%s", error)
+        else:
+            log.warning("%s belongs to no topic; its files are kept in %s", stray.topic_partition, kept)
 
     def _follow(self, old: "MetadataImage", new: "MetadataImage") -> None:
         for name, topic in old.topics.items():
@@ -102,7 +117,8 @@ class ReplicaManager:
     def _create(self, missing: "list[tuple[TopicImage, PartitionImage]]") -> None:
         """Create logs, a few now and the rest in later turns of the loop: a topic may have thousands of partitions."""
         for topic, part in missing[:CREATED_PER_TURN]:
-            if self._names.get(topic.topic_id) == topic.name:  # not deleted meanwhile
+            deleted_meanwhile = topic.topic_id not in self._names
+            if not deleted_meanwhile and (topic.topic_id, part.partition) not in self._led:  # asked for twice
                 self._lead(topic, part, None)
         if len(missing) > CREATED_PER_TURN:
             self._loop.call_soon(self._create, missing[CREATED_PER_TURN:])
@@ -115,7 +131,7 @@ class ReplicaManager:
         if found is None:
             try:
                 found = self._directories.create_log(tp, topic.topic_id, settings)
-            except (OSError, KafkaStorageError) as error:
+            except (OSError, OttlaError) as error:
                 log.error("%s cannot be created: %s", tp, error)
                 return
         else:
