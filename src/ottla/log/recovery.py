@@ -355,6 +355,7 @@ class _Loader:
                 lost = segment.size - position
                 logger.warning("%s; %d bytes past the recovery point, never acknowledged, are cut off", problem, lost)
                 segment.truncate_to_position(position)
+                segment.file.sync()  # or the next crash brings it back, behind a recovery point perhaps
         segment.mark_checked(checked_from, position)
         segment.transaction_index.truncate_before(end)
         builder.finish()

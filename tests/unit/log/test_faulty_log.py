@@ -108,6 +108,7 @@ class FaultyLog(RuleBasedStateMachine):
         records = read_all(log)
         assert [record.offset for record in records] == list(range(log.log_start_offset, log.log_end_offset))
         kept = self.values[: log.log_end_offset]
+        kept += [b""] * (log.log_start_offset - len(kept))  # all that is known may lie before the log's start
         for record in records:
             known = kept[record.offset] if record.offset < len(kept) else None
             if record.value != known:
@@ -115,7 +116,7 @@ class FaultyLog(RuleBasedStateMachine):
                 assert record.value in self.former.get(record.offset, ()), f"record {record.offset} is none of ours"
                 assert record.value is not None
                 kept[record.offset : record.offset + 1] = [record.value]
-        self.values = kept + [b""] * (log.log_start_offset - len(kept))  # all of the log may be before its start
+        self.values = kept
         self.log_start = log.log_start_offset
         self.synced_end = min(self.synced_end, log.log_end_offset)
         self.forget_lost_batches()
