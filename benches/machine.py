@@ -31,7 +31,7 @@ def describe() -> dict[str, str | int | float]:
     java = subprocess.run([java_program(), "-version"], capture_output=True, text=True, check=True).stderr
     return {
         "processor": model[1] if model else platform.processor(),
-        "cores": len(os.sched_getaffinity(0)),
+        "cores": psutil.cpu_count() or 0,
         "memory_gb": round(psutil.virtual_memory().total / 1e9, 1),
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
