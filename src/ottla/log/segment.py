@@ -330,6 +330,8 @@ class Segment:
             while at + _WALK.size <= available:
                 base, length, _, magic, _, _, delta = _WALK.unpack_from(chunk, at)
                 self._check_step(position, magic, length)
+                if position + length + LENGTH_OVERHEAD > size:
+                    raise self.corrupt(position, f"it claims {length} bytes, the file ends before")
                 if base + delta >= offset:
                     return Span(position, length + LENGTH_OVERHEAD)
                 at += length + LENGTH_OVERHEAD
