@@ -25,7 +25,7 @@ from ottla.config.broker import BrokerConfig
 from ottla.config.broker import Listener as ListenerConfig
 from ottla.config.loading import load
 from ottla.coordination.group_coordinator import GroupCoordinator
-from ottla.errors import OttlaError
+from ottla.errors import OttlaError, sentence
 from ottla.log.directory import LogDirectories
 from ottla.log.fs import RealFileSystem
 from ottla.replication.maintenance import Maintenance
@@ -190,7 +190,7 @@ async def _serve(properties_file: Path | None, overrides: Mapping[str, str]) -> 
             await stopping.wait()
             log.info("stopping")
     except (OttlaError, OSError) as error:
-        log.error("%s", error)
+        log.error("%s", sentence(error))
         return FAILED
     log.info("stopped")
     return 0

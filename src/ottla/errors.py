@@ -7,8 +7,16 @@ is translated once.
 Source: the protocol guide's table of error codes, Kafka 4.1.
 """
 
+import re
 from enum import IntEnum
 from typing import ClassVar, Final
+
+_ERRNO: Final = re.compile(r"\[Errno -?\d+\] ")
+
+
+def sentence(error: Exception) -> str:
+    """What the error says, without the numbers that Python puts before the words of the operating system."""
+    return _ERRNO.sub("", str(error))
 
 
 class ErrorCode(IntEnum):

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
 from ottla.clock import Clock
+from ottla.errors import KafkaStorageError, sentence
 
 if TYPE_CHECKING:
     from ottla.config.broker import BrokerConfig
@@ -63,6 +64,8 @@ class Maintenance:
         while True:
             try:
                 await work()
+            except (OSError, KafkaStorageError) as error:  # of the disk: no fault of the program
+                log.error("%s; it will be tried again in %.0f s", sentence(error), every_seconds)
             except Exception:
                 log.exception("periodic work failed; it will be tried again in %.0f s", every_seconds)
             await asyncio.sleep(every_seconds)

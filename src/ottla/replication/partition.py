@@ -8,11 +8,12 @@ With `flush.before.ack` (the default) the high watermark follows the synced end 
 record that a crash could take back. Without it, it follows the log end, as in a Kafka cluster of one broker.
 """
 
+import logging
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ottla.errors import ErrorCode
+from ottla.errors import ErrorCode, KafkaStorageError, sentence
 from ottla.ids import BrokerId, LeaderEpoch, Offset, TopicPartition
 from ottla.log.producer_state import Origin
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from ottla.records.batch import Buffer
     from ottla.replication.delayed import CommitWaiter, DelayedFetch
     from ottla.replication.group_commit import GroupCommit
+
+logger = logging.getLogger(__name__)
 
 
 class Partition:
@@ -39,6 +42,7 @@ class Partition:
         "leader_epoch",
         "leading",
         "log",
+        "refusing",
         "topic_partition",
     )
 
@@ -56,6 +60,7 @@ class Partition:
         self.leader_epoch = leader_epoch
         self.isr = isr
         self.leading = True
+        self.refusing = False
         self.appended_bytes = 0
         self.fetch_waiters: set[DelayedFetch] = set()
         self._commit_waiters: deque[tuple[Offset, int, CommitWaiter]] = deque()
@@ -70,7 +75,16 @@ class Partition:
 
     def append(self, records: "Buffer", origin: Origin = Origin.CLIENT) -> "AppendInfo":
         """Append batches as leader; raises what `PartitionLog.append_as_leader` raises."""
-        info = self.log.append_as_leader(records, self.leader_epoch, origin=origin)
+        try:
+            info = self.log.append_as_leader(records, self.leader_epoch, origin=origin)
+        except KafkaStorageError as error:
+            if not self.refusing:  # once, not for every attempt of every producer
+                self.refusing = True
+                logger.error("%s; its producers are refused until it can be written again", sentence(error))
+            raise
+        if self.refusing:
+            self.refusing = False
+            logger.warning("%s can be written again", self.topic_partition)
         self.appended_bytes += info.size_bytes
         if self.log.config.flush_before_ack:
             self._flusher.mark(self)

@@ -54,7 +54,10 @@ class Listener:
 
         OSError names the address that could not be had. Nothing is accepted before `start`.
         """
-        addresses = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        try:
+            addresses = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        except socket.gaierror as error:
+            raise OSError(error.errno, f"listener {self.name}: no address of {host!r}: {error.strerror}") from error
         for family, kind, protocol, _, address in addresses:
             try:
                 sock = socket.socket(family, kind, protocol)
@@ -70,8 +73,13 @@ class Listener:
                 if error.errno == errno.EADDRNOTAVAIL and self._sockets:
                     continue
                 self.close_sockets()
+                advice = (
+                    "; stop what listens there, or name another port in listeners"
+                    if error.errno == errno.EADDRINUSE
+                    else ""
+                )
                 raise OSError(
-                    error.errno, f"listener {self.name} cannot bind {address[0]}:{port}: {error.strerror}"
+                    error.errno, f"listener {self.name} cannot bind {address[0]}:{port}: {error.strerror}{advice}"
                 ) from error
             port = sock.getsockname()[1]
             sock.setblocking(False)
