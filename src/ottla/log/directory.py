@@ -9,7 +9,7 @@ import json
 import logging
 import os
 from base64 import urlsafe_b64encode
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from threading import Lock
 from typing import Final
@@ -69,6 +69,19 @@ class LogDirectory:
 
     def __repr__(self) -> str:
         return f"LogDirectory({self._path}, {len(self.logs)} logs)"
+
+    @property
+    def fs(self) -> FileSystem:
+        """Where its files are."""
+        return self._fs
+
+    def read_cleaner_offsets(self) -> dict[TopicPartition, Offset]:
+        """Up to where compaction has come, by partition. Raises KafkaStorageError, OSError."""
+        return checkpoints.read_offsets(self._fs, self._file(CLEANER_OFFSETS))
+
+    def write_cleaner_offsets(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """In any thread, but one at a time. Raises OSError."""
+        checkpoints.write(self._fs, self._file(CLEANER_OFFSETS), checkpoints.encode_offsets(offsets))
 
     def acquire(self, *, cluster_id: str, node_id: BrokerId) -> None:
         """Makes the directory if needed, locks it, and sees that it is this node's.
@@ -237,6 +250,8 @@ class LogDirectory:
     def prepare_checkpoints(self) -> "Checkpoints":
         """The checkpoints as of now, to be written in any thread."""
         logs = self.logs
+        for log in logs.values():
+            log.snapshot_producers_if_due()
         self._checkpointed = set(logs)
         starts = {tp: log.log_start_offset for tp, log in logs.items() if log.log_start_offset}
         files = {

@@ -32,6 +32,7 @@ from ottla.log.segment import Segment
 
 logger: Final = logging.getLogger(__name__)
 
+_SNAPSHOT_EVERY_BYTES: Final = 64 << 20
 _base_offset: Final = attrgetter("base_offset")
 
 
@@ -70,6 +71,8 @@ class LogFiles:
         self._snapshots = loaded.snapshots
         self._snapshot_end = loaded.snapshots[-1] if loaded.snapshots else -1
         """Where the last snapshot was taken of the present history."""
+        self._snapshot_at = (loaded.segments[-1].base_offset, loaded.segments[-1].size)
+        """Base offset and size of the active segment then."""
         self._unsynced = Unsynced()
         if loaded.changed:
             self._unsynced.directories.append(self._directory)
@@ -202,8 +205,26 @@ class LogFiles:
         self._unsynced.paths.append(path)
         self._unsynced.directories.append(self._directory)
         self._snapshot_end = offset
+        self._snapshot_at = (self._active.base_offset, self._active.size)
         if offset not in self._snapshots:
             self._snapshots.append(offset)
+
+    def snapshot_producers_if_due(self) -> None:
+        """Writes a snapshot between two segments when much was appended since the last, so that a recovery need not
+        look through all of a large segment for its producers. A failure is only noted: the older ones do."""
+        base_offset, size = self._snapshot_at
+        appended = self._active.size - (size if base_offset == self._active.base_offset else 0)
+        if appended < _SNAPSHOT_EVERY_BYTES:
+            return
+        try:
+            self._write_snapshot(self.log_end_offset)
+            bases = {segment.base_offset for segment in self._segments}
+            between = [offset for offset in self._snapshots if offset not in bases]
+            for offset in between[:-2]:  # the last but one is synced for sure
+                self._snapshots.remove(offset)
+                self._remove_file(names.segment_file(self._directory, offset, names.PRODUCER_SNAPSHOT))
+        except OSError as problem:
+            logger.warning("cannot write a producer snapshot of %s: %s", self.topic_partition, problem)
 
     def _write_epochs(self, *, sync: bool) -> None:
         epochs = self.leader_epochs

@@ -284,3 +284,21 @@ def test_a_wrecked_epoch_file_is_built_again(driver: LogDriver, log: PartitionLo
         log.flush()
         assert path.read_text() == before
     log.release()
+
+
+def test_producers_are_noted_between_segments(
+    driver: LogDriver, log: PartitionLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ottla.log.log_files._SNAPSHOT_EVERY_BYTES", 1000)
+    for number in range(60):
+        driver.append(log, 1, producer_id=4, producer_epoch=0, base_sequence=number)
+        log.flush()
+        log.snapshot_producers_if_due()
+    snapshots = sorted(int(path.stem) for path in driver.directory.glob("*.snapshot"))
+    assert len(snapshots) == 2
+    assert snapshots[0] > 40
+    log = driver.crash(log)
+    assert log.producer_state.producers[4].last_sequence == 59
+    log = driver.reopen(log)
+    assert log.producer_state.producers[4].last_sequence == 59
+    log.release()
