@@ -115,6 +115,11 @@ class DelayedFetch:
             self._retry(True)
             self._leave()
 
+    def cancel(self) -> None:
+        """Nobody wants the answer any more."""
+        if not self.done:
+            self._leave()
+
     def _leave(self) -> None:
         self.done = True
         self._timer.cancel()

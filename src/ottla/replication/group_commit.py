@@ -35,8 +35,8 @@ class Flushable(Protocol):
         """All of the ticket is durable."""
         ...
 
-    def flush_failed(self, ticket: FlushTicket, error: OSError) -> None:
-        """Some of the ticket may not be durable, now or ever."""
+    def flush_failed(self, ticket: FlushTicket | None, error: Exception) -> None:
+        """Some of the ticket may not be durable, now or ever; None: no ticket could be had."""
         ...
 
 
@@ -48,7 +48,7 @@ class _Job:
     def __init__(self, partition: Flushable, ticket: FlushTicket) -> None:
         self.partition = partition
         self.ticket = ticket
-        self.error: OSError | None = None
+        self.error: Exception | None = None
 
 
 class GroupCommit:
@@ -59,6 +59,7 @@ class GroupCommit:
         self._loop = loop
         self._round_finished = round_finished
         self._dirty: dict[Flushable, None] = {}
+        self._failed: dict[Flushable, None] = {}
         self._busy = False
         self._retry: asyncio.TimerHandle | None = None
         self._kernel: KernelSync | None = None
@@ -84,6 +85,7 @@ class GroupCommit:
     def forget(self, partition: Flushable) -> None:
         """The partition is gone (deleted, moved)."""
         self._dirty.pop(partition, None)
+        self._failed.pop(partition, None)
 
     def _begin_round(self) -> None:
         dirty, self._dirty = self._dirty, {}
@@ -92,7 +94,11 @@ class GroupCommit:
         jobs: list[_Job] = []
         needs_thread = self._kernel is None
         for partition in dirty:
-            ticket = partition.prepare_flush()
+            try:
+                ticket = partition.prepare_flush()
+            except Exception as error:  # a defect, or a log past help: the others' syncs go on
+                self._fail(partition, None, error)
+                continue
             if ticket is None:
                 continue
             job = _Job(partition, ticket)
@@ -148,7 +154,7 @@ class GroupCommit:
             for job in round_:
                 try:
                     job.ticket.sync()
-                except OSError as error:
+                except Exception as error:  # not OSError alone: the thread must live, and this job has failed
                     job.error = error
             try:
                 self._loop.call_soon_threadsafe(self._end_round, round_)
@@ -157,23 +163,31 @@ class GroupCommit:
 
     def _end_round(self, round_: list[_Job]) -> None:
         self._round = []
-        failed = []
         for job in round_:
-            if job.error is None:
+            if job.error is not None:
+                self._fail(job.partition, job.ticket, job.error)
+                continue
+            try:
                 job.partition.flushed(job.ticket)
-            else:
-                log.error("log directory %s: a sync failed: %s", self._name, job.error)
-                job.partition.flush_failed(job.ticket, job.error)
-                failed.append(job.partition)
-        if failed:
-            self._retry = self._loop.call_later(RETRY_SECONDS, self._mark_again, failed)
+            except Exception:  # a defect; the others' waiters must not pay for it
+                log.exception("log directory %s: a sync could not be acted on", self._name)
         self._round_finished()
         if self._dirty:
             self._begin_round()
         else:
             self._busy = False
 
-    def _mark_again(self, failed: list[Flushable]) -> None:
+    def _fail(self, partition: Flushable, ticket: FlushTicket | None, error: Exception) -> None:
+        details = None if isinstance(error, OSError) else error
+        log.error("log directory %s: a sync failed: %s", self._name, error, exc_info=details)
+        partition.flush_failed(ticket, error)
+        self._failed[partition] = None
+        if self._retry is None:
+            self._retry = self._loop.call_later(RETRY_SECONDS, self._mark_failed)
+
+    def _mark_failed(self) -> None:
+        self._retry = None
+        failed, self._failed = self._failed, {}
         for partition in failed:
             self.mark(partition)
 

@@ -128,9 +128,10 @@ class Partition:
         self._unsynced_since_ms = None
         self.advance()
 
-    def flush_failed(self, ticket: "FlushTicket", error: OSError) -> None:
+    def flush_failed(self, ticket: "FlushTicket | None", error: Exception) -> None:
         """Those who wait are told; the next ticket writes again what may be lost, before it syncs."""
-        self.log.flush_failed(ticket)
+        if ticket is not None:
+            self.log.flush_failed(ticket)
         self._release_waiters(ErrorCode.KAFKA_STORAGE_ERROR)
 
     def mark_dirty(self) -> None:

@@ -36,17 +36,20 @@ MAX_BUFFERS_PER_SEND: Final = 512  # IOV_MAX is 1024 on Linux
 class ReplySlot:
     """A reply's place in the line. Filled once, in any order; sent in the order of the requests."""
 
-    __slots__ = ("_buffers", "_connection", "filled")
+    __slots__ = ("_buffers", "_connection", "filled", "on_abandoned")
 
     def __init__(self, connection: "Connection") -> None:
         self._connection = connection
         self._buffers: Sequence[Piece] = ()
         self.filled = False
+        self.on_abandoned: Callable[[], None] | None = None
+        """What to do if the connection is closed before the slot is filled."""
 
     def fill(self, buffers: Sequence[Piece]) -> None:
         """Hand over the frame, size prefix included; empty for a request that gets no answer (acks=0)."""
         self._buffers = buffers
         self.filled = True
+        self.on_abandoned = None
         self._connection.slot_filled(self)
 
     def take(self) -> Sequence[Piece]:
@@ -75,12 +78,14 @@ class Connection:
         "_frame_filled",
         "_frame_size",
         "_handle_frame",
+        "_held",
         "_loop",
         "_max_frame_bytes",
         "_out",
         "_prefix",
         "_reading",
         "_region_sent",
+        "_resuming",
         "_scratch",
         "_slots",
         "_sock",
@@ -130,22 +135,38 @@ class Connection:
         self._out: deque[Piece] = deque()
         self._unsent_bytes = 0
         self._region_sent = 0
+        self._held = b""  # received, and to be handled when replies have left
         self._reading = True
+        self._resuming = False
         self._writing = False
         loop.add_reader(self._fd, self._on_readable)
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
     def _on_readable(self) -> None:
+        self._handling_errors(self._read)
+
+    def _read(self) -> None:
+        if self._frame is not None:
+            self._read_into_frame()
+            return
+        received = self._sock.recv_into(self._scratch)
+        if received == 0:
+            self.close()
+            return
+        self._consume(self._scratch[:received])
+
+    def _consume_held(self) -> None:
+        held, self._held = self._held, b""
+        self._resuming = False
+        if not self.closed:
+            self._reading = True
+            self._loop.add_reader(self._fd, self._on_readable)
+            self._handling_errors(lambda: self._consume(memoryview(bytearray(held))))
+
+    def _handling_errors(self, work: Callable[[], None]) -> None:
         try:
-            if self._frame is not None:
-                self._read_into_frame()
-            else:
-                received = self._sock.recv_into(self._scratch)
-                if received == 0:
-                    self.close()
-                    return
-                self._consume(self._scratch[:received])
+            work()
         except (BlockingIOError, InterruptedError):
             return
         except BadFrame as bad:
@@ -166,6 +187,7 @@ class Connection:
         if received == 0:
             self.close()
             return
+        self.last_active = self._loop.time()
         into_frame = min(received, len(frame) - self._frame_filled)
         self._frame_filled += into_frame
         rest = self._scratch[: received - into_frame]
@@ -180,11 +202,14 @@ class Connection:
             return
         self._frame = None
         self._dispatch(memoryview(frame))
-        if len(rest) and not self.closed:
+        if len(rest):
             self._consume(rest)
 
     def _consume(self, data: memoryview) -> None:
-        """Handle the whole frames in `data` (part of the scratch buffer), keep what is cut off."""
+        """Handle the whole frames in `data` (part of the scratch buffer), keep what is cut off.
+
+        When too much is under way or unsent the rest is held back: what a client pipelines costs no more than that.
+        """
         self.last_active = self._loop.time()
         position, end = 0, len(data)
         if self._prefix:
@@ -202,6 +227,9 @@ class Connection:
             position += size
         while end - position >= 4:
             if self.closed:
+                return
+            if not self._reading:
+                self._held = bytes(data[position:])
                 return
             size = self._checked_size(data[position : position + 4])
             position += 4
@@ -241,21 +269,24 @@ class Connection:
     def slot_filled(self, slot: ReplySlot) -> None:
         """Called by a slot; sends every reply whose turn has come."""
         slots = self._slots
-        if self.closed or not slots or slots[0] is not slot:
+        if self.closed or not slots:
             return
-        out = self._out
-        while slots and slots[0].filled:
-            for buffer in slots.popleft().take():
-                if len(buffer):  # an empty one would never count as sent
-                    out.append(buffer)
-                    self._unsent_bytes += len(buffer)
-        if not self._writing:
-            self._send()
-        elif self._unsent_bytes > MAX_UNSENT_BYTES:
+        for piece in slot.take():
+            self._unsent_bytes += len(piece)
+        if slots[0] is slot:
+            out = self._out
+            while slots and slots[0].filled:
+                # An empty piece would never count as sent.
+                out.extend(piece for piece in slots.popleft().take() if len(piece))
+            if not self._writing:
+                self._send()
+                return
+        if self._unsent_bytes > MAX_UNSENT_BYTES:
             self._pause_reading()
 
     def _send(self) -> None:
         out = self._out
+        unsent_before = self._unsent_bytes
         try:
             while out:
                 if isinstance(out[0], FileRegion):
@@ -269,6 +300,8 @@ class Connection:
                 log.warning("closing %s: %s", self.describe(), error)
             self.close()
             return
+        if self._unsent_bytes < unsent_before:
+            self.last_active = self._loop.time()
         if out:
             if not self._writing:
                 self._writing = True
@@ -278,9 +311,8 @@ class Connection:
             self._loop.remove_writer(self._fd)
         if self._unsent_bytes > MAX_UNSENT_BYTES:
             self._pause_reading()
-        elif not self._reading and self._unsent_bytes <= MAX_UNSENT_BYTES and len(self._slots) < MAX_IN_FLIGHT:
-            self._reading = True
-            self._loop.add_reader(self._fd, self._on_readable)
+        elif not self._reading and len(self._slots) < MAX_IN_FLIGHT:
+            self._resume_reading()
 
     def _send_buffers(self) -> None:
         out = self._out
@@ -314,12 +346,20 @@ class Connection:
             self._reading = False
             self._loop.remove_reader(self._fd)
 
+    def _resume_reading(self) -> None:
+        if not self._held:
+            self._reading = True
+            self._loop.add_reader(self._fd, self._on_readable)
+        elif not self._resuming:
+            self._resuming = True
+            self._loop.call_soon(self._consume_held)  # not now: this may be the end of a handler's call
+
     # -- the end ---------------------------------------------------------------------------------------------------
 
     @property
     def idle(self) -> bool:
-        """No request under way, nothing to send."""
-        return not self._slots and not self._out
+        """Nothing is expected of us: there is no request under way, or the client does not take the replies."""
+        return not self._slots or bool(self._out)
 
     def describe(self) -> str:
         return f"connection {self.connection_id} from {self.client_host}:{self.client_port}"
@@ -334,7 +374,11 @@ class Connection:
         if self._writing:
             self._loop.remove_writer(self._fd)
         self._sock.close()
-        self._slots.clear()
+        slots, self._slots = self._slots, deque()
         self._out.clear()
         self._frame = None
+        self._held = b""
         self._closed_callback(self)
+        for slot in slots:
+            if slot.on_abandoned is not None:
+                slot.on_abandoned()

@@ -24,20 +24,24 @@ class Deferred(Generic[ResponseT]):
     The hot handlers (produce, fetch) answer through this instead of a coroutine, which would cost a task per request.
     """
 
-    __slots__ = ("_deliver", "_response")
+    __slots__ = ("_deliver", "_response", "on_abandoned")
 
     def __init__(self) -> None:
-        self._deliver: Callable[[ResponseT], None] | None = None
-        self._response: ResponseT | None = None
+        self._deliver: Callable[[ResponseT | Exception], None] | None = None
+        self._response: ResponseT | Exception | None = None
+        self.on_abandoned: Callable[[], None] | None = None
+        """What to do when the client is gone before it is answered."""
 
-    def complete(self, response: ResponseT) -> None:
-        """Give the answer; on the loop's thread."""
-        if self._deliver is None:
+    def complete(self, response: ResponseT | Exception) -> None:
+        """Give the answer, or say why there is none; on the loop's thread."""
+        self.on_abandoned = None
+        deliver, self._deliver = self._deliver, None
+        if deliver is None:
             self._response = response
         else:
-            self._deliver(response)
+            deliver(response)
 
-    def deliver_to(self, deliver: Callable[[ResponseT], None]) -> None:
+    def deliver_to(self, deliver: Callable[[ResponseT | Exception], None]) -> None:
         """Say where the answer goes; an answer that is already there goes at once."""
         if self._response is None:
             self._deliver = deliver

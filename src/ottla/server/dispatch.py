@@ -72,10 +72,10 @@ class Dispatcher:
             self._answer_failure(error, context, connection, slot)
             return
         if isinstance(answer, Message):
-            slot.fill(_encode(answer, version, header.correlation_id))
+            self._answer(answer, context, connection, slot)
         elif isinstance(answer, Deferred):
-            correlation_id = header.correlation_id
-            answer.deliver_to(lambda response: slot.fill(_encode(response, version, correlation_id)))
+            slot.on_abandoned = answer.on_abandoned
+            answer.deliver_to(lambda response: self._answer(response, context, connection, slot))
         elif answer is None:
             slot.fill(())
         else:
@@ -99,9 +99,27 @@ class Dispatcher:
     ) -> None:
         try:
             response = await answer
-            slot.fill(() if response is None else _encode(response, context.api_version, context.correlation_id))
         except Exception as error:
             self._answer_failure(error, context, connection, slot)
+            return
+        if response is None:
+            slot.fill(())
+        else:
+            self._answer(response, context, connection, slot)
+
+    def _answer(
+        self, response: Message | Exception, context: RequestContext, connection: Connection, slot: ReplySlot
+    ) -> None:
+        """Raises nothing: those who complete parked requests have others to serve."""
+        if isinstance(response, Exception):
+            self._answer_failure(response, context, connection, slot)
+            return
+        try:
+            pieces = _encode(response, context.api_version, context.correlation_id)
+        except Exception as error:
+            self._answer_failure(error, context, connection, slot)
+            return
+        slot.fill(pieces)
 
     def _answer_failure(
         self, error: Exception, context: RequestContext, connection: Connection, slot: ReplySlot

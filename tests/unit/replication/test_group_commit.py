@@ -38,7 +38,7 @@ class FakePartition:
         self.synced = 0
         self.syncs = 0
         self.begun = 0
-        self.failed: OSError | None = None
+        self.failed: Exception | None = None
         self.error: OSError | None = None
         self.gate = threading.Event()
         self.gate.set()
@@ -49,7 +49,7 @@ class FakePartition:
     def flushed(self, ticket: Ticket) -> None:
         self.synced = ticket.end
 
-    def flush_failed(self, ticket: Ticket, error: OSError) -> None:
+    def flush_failed(self, ticket: Ticket | None, error: Exception) -> None:
         self.failed = error
 
 
@@ -265,3 +265,26 @@ def test_a_file_the_kernel_could_not_sync_fails_its_own_partition_only() -> None
     assert broken.failed is not None
     assert broken.failed.errno == errno.EIO
     assert broken.synced == 0
+
+
+@pytest.mark.parametrize("method", ["prepare_flush", "flushed"])
+def test_a_defect_in_one_partition_does_not_end_the_syncs_of_others(
+    method: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    broken, sound = FakePartition(), FakePartition()
+
+    def fail(*_: object) -> None:
+        raise ValueError("a defect")
+
+    monkeypatch.setattr(broken, method, fail)
+
+    async def scenario(flusher: GroupCommit, rounds: list[int]) -> None:
+        for end in (1, 2):
+            broken.end = sound.end = end
+            flusher.mark(broken)
+            flusher.mark(sound)
+            await until(lambda end=end: sound.synced == end)  # type: ignore[misc] # a default argument
+
+    run(scenario)
+    assert "a defect" in caplog.text
+    assert isinstance(broken.failed, ValueError) == (method == "prepare_flush")

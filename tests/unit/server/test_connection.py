@@ -86,6 +86,13 @@ async def read_frames(loop: asyncio.AbstractEventLoop, sock: socket.socket, coun
     return frames
 
 
+async def read_exactly(loop: asyncio.AbstractEventLoop, sock: socket.socket, size: int) -> None:
+    while size:
+        chunk = await loop.sock_recv(sock, size)
+        assert chunk, f"closed with {size} bytes to come"
+        size -= len(chunk)
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_frames_arrive_whole_however_they_are_cut(seed: int) -> None:
     rng = random.Random(seed)
@@ -113,6 +120,92 @@ def test_frames_arrive_whole_however_they_are_cut(seed: int) -> None:
         replies = loop.run_until_complete(asyncio.wait_for(scenario(peer, loop), 30))
         assert peer.frames == bodies
         assert replies == bodies
+
+
+def test_what_is_pipelined_waits_while_replies_are_not_taken() -> None:
+    """Each request is 100 bytes and its reply 100 KB: all at once would be 200 MB."""
+    requests = 2000
+    reply = framed(bytes(100_000))
+    most_under_way = 0
+
+    async def scenario(peer: Peer, loop: asyncio.AbstractEventLoop) -> None:
+        def answer(body: bytes, slot: ReplySlot) -> None:
+            nonlocal most_under_way
+            most_under_way = max(most_under_way, len(peer.frames) - taken)
+            slot.fill([reply])
+
+        taken = 0
+        peer.on_frame = answer
+        sending = loop.create_task(loop.sock_sendall(peer.sock, framed(bytes(100)) * requests))
+        await asyncio.sleep(0.2)
+        while taken < requests:
+            await read_exactly(loop, peer.sock, len(reply))
+            taken += 1
+        await sending
+
+    with connected() as (peer, _, loop):
+        loop.run_until_complete(asyncio.wait_for(scenario(peer, loop), 60))
+        assert len(peer.frames) == requests
+    assert most_under_way < 200
+
+
+def test_replies_behind_one_that_is_not_ready_count_too() -> None:
+    async def scenario(peer: Peer, loop: asyncio.AbstractEventLoop) -> int:
+        def answer(body: bytes, slot: ReplySlot) -> None:
+            if len(peer.frames) > 1:
+                slot.fill([framed(bytes(300_000))])
+
+        peer.on_frame = answer
+        await loop.sock_sendall(peer.sock, framed(b"request") * 100)
+        await asyncio.sleep(0.2)
+        held_at = len(peer.frames)
+        peer.slots[0].fill([framed(b"at last")])
+        assert len(await read_frames(loop, peer.sock, 100)) == 100
+        return held_at
+
+    with connected() as (peer, _, loop):
+        assert loop.run_until_complete(asyncio.wait_for(scenario(peer, loop), 30)) < 10
+        assert len(peer.frames) == 100
+
+
+def test_a_parked_request_is_given_up_with_its_connection() -> None:
+    given_up: list[int] = []
+
+    async def scenario(peer: Peer, loop: asyncio.AbstractEventLoop) -> None:
+        def park(body: bytes, slot: ReplySlot) -> None:
+            number = len(peer.frames)
+            slot.on_abandoned = lambda: given_up.append(number)
+            if number == 1:
+                slot.fill([framed(b"done")])
+
+        peer.on_frame = park
+        await loop.sock_sendall(peer.sock, framed(b"request") * 3)
+        await asyncio.sleep(0.05)
+        peer.sock.close()
+        await asyncio.sleep(0.05)
+
+    with connected() as (peer, _, loop):
+        loop.run_until_complete(asyncio.wait_for(scenario(peer, loop), 30))
+        assert peer.closed
+    assert given_up == [2, 3]
+
+
+def test_a_client_that_takes_no_replies_counts_as_idle() -> None:
+    async def scenario(peer: Peer, connection: Connection, loop: asyncio.AbstractEventLoop) -> None:
+        peer.on_frame = lambda body, slot: None
+        await loop.sock_sendall(peer.sock, framed(b"request"))
+        await asyncio.sleep(0.05)
+        assert not connection.idle  # the reply is ours to give
+        peer.slots[0].fill([framed(bytes(32 << 20))])
+        await asyncio.sleep(0.05)
+        assert connection.idle
+        before = connection.last_active
+        await asyncio.sleep(0.05)
+        await read_frames(loop, peer.sock, 1)
+        assert connection.last_active > before  # as long as it takes some, it is not
+
+    with connected() as (peer, connection, loop):
+        loop.run_until_complete(asyncio.wait_for(scenario(peer, connection, loop), 30))
 
 
 def test_replies_leave_in_the_order_of_the_requests() -> None:

@@ -32,6 +32,7 @@ log = logging.getLogger(__name__)
 
 READ_COMMITTED: Final = 1
 NO_BYTES: Final = b""
+NO_SUCH_TOPIC: Final = frozenset((ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID))
 
 
 def handle(request: FetchRequest, context: RequestContext) -> "FetchResponse | Deferred[FetchResponse]":
@@ -47,7 +48,16 @@ def handle(request: FetchRequest, context: RequestContext) -> "FetchResponse | D
 class _Fetch:
     """One fetch under way: tried at once, again when woken, and answered at the latest when its time is up."""
 
-    __slots__ = ("_appended_when_parked", "_context", "_deferred", "_incremental", "_parked", "_request", "_session")
+    __slots__ = (
+        "_appended_when_parked",
+        "_context",
+        "_deferred",
+        "_incremental",
+        "_min_bytes",
+        "_parked",
+        "_request",
+        "_session",
+    )
 
     def __init__(
         self, request: FetchRequest, context: RequestContext, session: FetchSession, incremental: bool
@@ -57,6 +67,7 @@ class _Fetch:
         self._session = session
         self._incremental = incremental
         self._deferred: Deferred[FetchResponse] = Deferred()
+        self._min_bytes = min(request.min_bytes, request.max_bytes, context.broker.config.fetch_max_bytes)
         self._parked: list[Partition] = []
         self._appended_when_parked = 0
 
@@ -64,7 +75,7 @@ class _Fetch:
         attempt = _Attempt(self._request, self._context, self._session, self._incremental)
         if attempt.cold:
             self._read_cold(attempt)
-        elif attempt.must_answer or attempt.total_bytes >= self._request.min_bytes or self._request.max_wait_ms <= 0:
+        elif attempt.must_answer or attempt.total_bytes >= self._min_bytes or self._request.max_wait_ms <= 0:
             return attempt.response()
         else:
             self._park(attempt)
@@ -73,28 +84,35 @@ class _Fetch:
     def _park(self, attempt: "_Attempt") -> None:
         self._parked = attempt.partitions
         self._appended_when_parked = self._appended() - attempt.total_bytes
-        DelayedFetch(
+        delayed = DelayedFetch(
             [partition.fetch_waiters for partition in self._parked],
             self._request.max_wait_ms / 1000,
             self._context.broker.loop,
             self._retry,
         )
+        self._deferred.on_abandoned = delayed.cancel
 
     def _appended(self) -> int:
         return sum(partition.appended_bytes for partition in self._parked)
 
     def _retry(self, last: bool) -> bool:
-        min_bytes = self._request.min_bytes
+        min_bytes = self._min_bytes
+        if not all(partition.leading for partition in self._parked):
+            last = True
         too_little = min_bytes > 1 and self._appended() - self._appended_when_parked < min_bytes
-        if too_little and not last and all(partition.leading for partition in self._parked):
+        if too_little and not last:
             return False
-        attempt = _Attempt(self._request, self._context, self._session, self._incremental)
-        if attempt.cold:
-            self._read_cold(attempt)
-        elif last or attempt.must_answer or attempt.total_bytes >= min_bytes:
-            self._deferred.complete(attempt.response())
-        else:
-            return False
+        try:
+            attempt = _Attempt(self._request, self._context, self._session, self._incremental)
+            if attempt.cold:
+                self._read_cold(attempt)
+                return True
+            if not (last or attempt.must_answer or attempt.total_bytes >= min_bytes):
+                return False
+            response: FetchResponse | Exception = attempt.response()
+        except Exception as error:  # whoever woke this fetch has others to wake
+            response = error
+        self._deferred.complete(response)
         return True
 
     def _read_cold(self, attempt: "_Attempt") -> None:
@@ -103,8 +121,8 @@ class _Fetch:
 
         def answer(done: "asyncio.Future[None]") -> None:
             if not done.cancelled():
-                done.result()
-                self._deferred.complete(attempt.response())
+                failure = done.exception()
+                self._deferred.complete(failure if isinstance(failure, Exception) else attempt.response())
 
         reads.add_done_callback(answer)
 
@@ -115,6 +133,7 @@ class _Attempt:
     __slots__ = (
         "_committed_only",
         "_found",
+        "_has_records",
         "_incremental",
         "_session",
         "cold",
@@ -132,8 +151,9 @@ class _Attempt:
         self._found: list[tuple[FetchTarget, PartitionData]] = []
         self.partitions: list[Partition] = []
         self.cold: list[tuple[ColdRead, PartitionLog, FetchTarget, PartitionData, Offset]] = []
-        self.must_answer = not session.targets
+        self.must_answer = False
         self.total_bytes = 0
+        self._has_records = False
         replicas = context.broker.replicas
         room = min(request.max_bytes, context.broker.config.fetch_max_bytes)
         for target in session.targets.values():
@@ -145,6 +165,8 @@ class _Attempt:
                 if error.code is ErrorCode.UNKNOWN_SERVER_ERROR:
                     log.exception("fetch from %s-%d failed", target.topic, target.partition)
                 self._fail(target, error)
+        if not self.partitions:
+            self.must_answer = True
 
     def _read(self, target: FetchTarget, source: "PartitionLog", room: int) -> int:
         """Read one partition; returns how many bytes that took."""
@@ -152,7 +174,8 @@ class _Attempt:
         bound = source.last_stable_offset if self._committed_only else high_watermark
         log_start = source.log_start_offset
         offset = target.fetch_offset
-        if offset == bound or (room <= 0 and log_start <= offset <= source.log_end_offset):
+        full = room <= 0 and self._has_records  # the first batch is given however little room there is
+        if offset == bound or ((full or offset > bound) and log_start <= offset <= source.log_end_offset):
             if (
                 self._incremental
                 and target.last_high_watermark == high_watermark
@@ -161,14 +184,15 @@ class _Attempt:
                 return 0
             self._answer(target, source, high_watermark)
             return 0
-        max_bytes = min(target.partition_max_bytes, room)
+        max_bytes = max(min(target.partition_max_bytes, room), 0)
         region = source.region(offset, max_bytes, upper_bound=bound)
         if region is not None:
             return self._deliver(source, target, self._answer(target, source, high_watermark), region, bound)
-        result = source.read(offset, max_bytes, upper_bound=bound, min_one_message=self.total_bytes == 0)
+        result = source.read(offset, max_bytes, upper_bound=bound, min_one_message=not self._has_records)
         data = self._answer(target, source, high_watermark)
         if isinstance(result, ColdRead):
             self.cold.append((result, source, target, data, bound))
+            self._has_records = True
             return max_bytes
         return self._deliver(source, target, data, result.data, bound)
 
@@ -183,8 +207,6 @@ class _Attempt:
             aborted_transactions=[] if self._committed_only else None,
             records=NO_BYTES,
         )
-        target.last_high_watermark = high_watermark
-        target.last_log_start_offset = log_start
         self._found.append((target, data))
         return data
 
@@ -199,6 +221,7 @@ class _Attempt:
         size = len(records)
         data.records = records
         self.total_bytes += size
+        self._has_records |= size > 0
         if self._committed_only and size:
             data.aborted_transactions = [
                 AbortedTransaction(producer_id=aborted.producer_id, first_offset=aborted.first_offset)
@@ -207,8 +230,8 @@ class _Attempt:
         return size
 
     def _fail(self, target: FetchTarget, error: OttlaError) -> None:
-        self.must_answer = True
-        target.last_high_watermark = -1  # so that the next answer mentions the partition even if nothing moved
+        """A topic that is not there holds the others up no longer than they would take without it."""
+        self.must_answer |= error.code not in NO_SUCH_TOPIC
         data = PartitionData(
             partition_index=target.partition,
             error_code=error.code,
@@ -228,7 +251,6 @@ class _Attempt:
             except OttlaError as error:
                 data.error_code = error.code
                 data.high_watermark = data.last_stable_offset = data.log_start_offset = -1
-                target.last_high_watermark = -1
             else:
                 self._deliver(source, target, data, result.data, bound)
 
@@ -236,6 +258,9 @@ class _Attempt:
         session = self._session
         topics: dict[str | UUID, FetchableTopicResponse] = {}
         for target, data in self._found:
+            # After an error -1: the next answer mentions the partition even if nothing has moved.
+            target.last_high_watermark = data.high_watermark
+            target.last_log_start_offset = data.log_start_offset
             topic = topics.get(target.topic)
             if topic is None:
                 topic = topics[target.topic] = (
