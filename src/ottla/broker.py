@@ -28,6 +28,7 @@ from ottla.coordination.group_coordinator import GroupCoordinator
 from ottla.errors import OttlaError, sentence
 from ottla.log.directory import LogDirectories
 from ottla.log.fs import RealFileSystem
+from ottla.replication.compaction import Compaction
 from ottla.replication.maintenance import Maintenance
 from ottla.replication.manager import ReplicaManager
 from ottla.server.context import Services
@@ -116,6 +117,9 @@ class Broker:
         maintenance = Maintenance(config, replicas, directories, loop, clock)
         stack.push_async_callback(maintenance.close)
         maintenance.start()
+        compaction = Compaction(lambda: metadata.config, replicas, directories, loop, clock)
+        stack.push_async_callback(compaction.close)
+        compaction.start()
 
         groups = GroupCoordinator.of_broker(config, metadata, replicas, clock)
         stack.push_async_callback(groups.stop)

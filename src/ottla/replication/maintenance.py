@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.clock import Clock
 from ottla.errors import KafkaStorageError, sentence
+from ottla.ids import Offset
 
 if TYPE_CHECKING:
     from ottla.config.broker import BrokerConfig
+    from ottla.ids import TopicPartition
     from ottla.log.directory import LogDirectories
     from ottla.log.retention import Deletion
     from ottla.replication.manager import ReplicaManager
@@ -41,6 +43,8 @@ class Maintenance:
         self._loop = loop
         self._clock = clock
         self._tasks: list[asyncio.Task[None]] = []
+        self._written: dict[TopicPartition, Offset] = {}
+        """The recovery points that the checkpoint files have."""
 
     def start(self) -> None:
         config = self._config
@@ -75,18 +79,22 @@ class Maintenance:
             if partition.leading:
                 try:
                     work(partition)
-                except OSError as error:
+                except (OSError, KafkaStorageError) as error:
                     log.error("%s: %s", partition.topic_partition, error)
             if number % PARTITIONS_PER_TURN == 0:
                 await asyncio.sleep(0)
 
     async def apply_retention(self) -> None:
         """Roll what is old enough and delete what `retention.ms`, `retention.bytes` and the log start let go."""
+        await self.write_checkpoints()
         now_ms = self._clock.now_ms()
         deletions: list[tuple[Partition, Deletion]] = []
 
         def apply(partition: "Partition") -> None:
-            deletion = partition.log.apply_retention(now_ms)
+            written = self._written.get(partition.topic_partition, Offset(0))
+            deletion = partition.log.apply_retention(now_ms, before=written)
+            if partition.log.recovery_point < partition.log.segments[-1].base_offset:
+                partition.mark_dirty()  # nothing is deleted or compacted before it is on the disk
             if deletion is not None:
                 deletions.append((partition, deletion))
 
@@ -109,8 +117,14 @@ class Maintenance:
     async def write_checkpoints(self) -> None:
         """Write recovery points, log starts and high watermarks; in a thread, since that syncs files."""
         for directory in self._directories.directories:
+            points = {tp: partition_log.recovery_point for tp, partition_log in directory.logs.items()}
             checkpoints = directory.prepare_checkpoints()
-            await self._loop.run_in_executor(self._replicas.cold_readers, checkpoints.write)
+            try:
+                await self._loop.run_in_executor(self._replicas.cold_readers, checkpoints.write)
+            except OSError as error:
+                log.error("cannot write the checkpoints in %s, the older ones stay: %s", directory.path, error)
+            else:
+                self._written |= points
 
     async def remove_deleted(self) -> None:
         """Remove the files of deleted topics; in a thread, since that takes long."""

@@ -1,0 +1,272 @@
+"""Compacts the logs of this broker, one at a time, the dirtiest first.
+
+The work is `ottla.log.cleaner`'s and runs in a thread of its own; what changes a log (the steps of
+`ottla.log.replacement`) runs on the loop between. The thread gives way to the loop after every few kilobytes, and keeps
+to `log.cleaner.io.max.bytes.per.second`.
+
+A log that cannot be compacted, because of a corrupt batch for instance, is named in the broker's log once and left
+alone until the restart, as with Kafka; one for whose copy there is no room is tried again later.
+"""
+
+import asyncio
+import errno
+import logging
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from ottla.clock import Clock
+from ottla.errors import CorruptMessage, KafkaStorageError
+from ottla.log.cleaner import (
+    CleanableLog,
+    CleanerLimits,
+    Cleaning,
+    CleaningAborted,
+    DirtyLog,
+    cleanable_log,
+    find_dirt,
+    first_dirty_offset,
+)
+from ottla.log.replacement import Replacement, is_unfinished
+
+if TYPE_CHECKING:
+    from ottla.config.broker import BrokerConfig
+    from ottla.ids import TopicPartition
+    from ottla.log.directory import LogDirectories, LogDirectory
+    from ottla.log.partition_log import PartitionLog
+    from ottla.log.segment import Segment
+    from ottla.replication.manager import ReplicaManager
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_PARTITIONS_PER_TURN: Final = 20
+_GIVE_WAY_BYTES: Final = 16 * 1024
+_NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+_RETRY_AFTER_SECONDS: Final = 60.0
+"""How long a log rests that could not be copied for want of room."""
+
+
+class Compaction:
+    """`start` it on the loop's thread; `close` waits for the step under way, and nothing of it is lost.
+
+    `settings` gives the broker's settings as they hold now.
+    """
+
+    def __init__(
+        self,
+        settings: "Callable[[], BrokerConfig]",
+        replicas: "ReplicaManager",
+        directories: "LogDirectories",
+        loop: asyncio.AbstractEventLoop,
+        clock: Clock,
+    ) -> None:
+        self._settings = settings
+        self._replicas = replicas
+        self._directories = directories
+        self._loop = loop
+        self._clock = clock
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="ottla compaction")
+        self._closing = asyncio.Event()
+        self._stop = threading.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._checkpoints: dict[TopicPartition, int] = {}
+        self.uncleanable: dict[TopicPartition, tuple[PartitionLog, str]] = {}
+        """Logs that are left alone, and why."""
+        self._resting: dict[TopicPartition, float] = {}
+        """Logs that there was no room for, and when they are tried again (monotonic seconds)."""
+
+    def start(self) -> None:
+        """Begin, unless `log.cleaner.enable` is false."""
+        if self._settings().log_cleaner_enable:
+            self._task = self._loop.create_task(self._run())
+
+    async def close(self) -> None:
+        self._closing.set()
+        self._stop.set()
+        if self._task is not None:
+            await self._task
+        self._thread.shutdown()
+
+    async def _run(self) -> None:
+        for directory in self._directories.directories:
+            try:
+                self._checkpoints |= await self._in_thread(directory.read_cleaner_offsets)
+            except (OSError, KafkaStorageError) as error:
+                log.warning("%s; the logs in %s are compacted from their start", error, directory.path)
+        while not self._closing.is_set():
+            try:
+                worked = await self.compact_dirtiest()
+            except Exception:
+                log.exception("compaction failed; it goes on after log.cleaner.backoff.ms")
+                worked = False
+            if not worked:
+                await self._rest(self._settings().log_cleaner_backoff_ms / 1000)
+
+    async def _rest(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._closing.wait()
+        except TimeoutError:
+            return
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        return await self._loop.run_in_executor(self._thread, work)
+
+    # -- what next ---------------------------------------------------------------------------------------------------
+
+    async def compact_dirtiest(self) -> bool:
+        """One round over the log that needs it most; whether there was one and it was compacted."""
+        candidates = await self._candidates()
+        now_ms = self._clock.now_ms()
+        for view in candidates:
+            checkpoint = self._checkpoints.get(view.topic_partition)
+            if checkpoint is not None and first_dirty_offset(view, checkpoint) != checkpoint:
+                log.info("%s: the compacted part ended at %d, which the log has not", view.topic_partition, checkpoint)
+                del self._checkpoints[view.topic_partition]
+        checkpoints = dict(self._checkpoints)
+
+        def choose() -> DirtyLog | None:
+            due: list[DirtyLog] = []
+            for view in candidates:
+                try:
+                    found = find_dirt(view, checkpoints.get(view.topic_partition), now_ms)
+                except (OSError, CorruptMessage) as error:
+                    log.warning("%s cannot be looked at for compaction: %s", view.topic_partition, error)
+                    continue
+                if found is not None and found.is_due:
+                    due.append(found)
+            return max(due, key=lambda dirty: dirty.ratio, default=None)
+
+        dirty = await self._in_thread(choose) if candidates else None
+        return dirty is not None and await self._compact(dirty)
+
+    async def _candidates(self) -> list[CleanableLog]:
+        """The logs with closed segments that no round has seen. Those of them not yet on the disk are synced first."""
+        candidates: list[CleanableLog] = []
+        monotonic = self._clock.monotonic()
+        partitions = self._replicas.partitions()
+        here = {partition.topic_partition: partition.log for partition in partitions}
+        self._forget_all_but(here)
+        for number, partition in enumerate(partitions):
+            if number % _PARTITIONS_PER_TURN == 0:
+                await asyncio.sleep(0)
+            tp, partition_log = partition.topic_partition, partition.log
+            if not partition.leading or not partition_log.config.compact or tp in self.uncleanable:
+                continue
+            if self._resting.get(tp, monotonic) > monotonic or is_unfinished(partition_log):
+                continue
+            active = partition_log.segments[-1].base_offset
+            if active <= max(self._checkpoints.get(tp, 0), partition_log.segments[0].base_offset):
+                continue
+            if partition_log.recovery_point < active:
+                partition.mark_dirty()
+            candidates.append(cleanable_log(partition_log, partition_log.recovery_point))
+        return candidates
+
+    def _forget_all_but(self, here: "dict[TopicPartition, PartitionLog]") -> None:
+        """What is known of deleted topics must not be believed of others by their names."""
+        self._checkpoints = {tp: offset for tp, offset in self._checkpoints.items() if tp in here}
+        self.uncleanable = {tp: known for tp, known in self.uncleanable.items() if here.get(tp) is known[0]}
+        self._resting = {tp: until for tp, until in self._resting.items() if tp in here}
+
+    # -- one round ---------------------------------------------------------------------------------------------------
+
+    async def _compact(self, dirty: DirtyLog) -> bool:
+        tp = dirty.log.topic_partition
+        partition_log = self._directories.get(tp)
+        directory = self._directories.directory_of(tp)
+        if partition_log is None or directory is None or directory.offline_reason is not None:
+            return False
+        try:
+            return await self._round(dirty, partition_log, directory)
+        except CleaningAborted:
+            return False
+        except (CorruptMessage, OSError) as error:
+            if self._directories.get(tp) is not partition_log:
+                return False  # deleted meanwhile
+            if isinstance(error, OSError) and error.errno in _NO_ROOM:
+                self._resting[tp] = self._clock.monotonic() + _RETRY_AFTER_SECONDS
+                log.warning("%s is not compacted for now: %s", tp, error)
+            else:
+                self.uncleanable[tp] = (partition_log, str(error))
+                log.error("%s cannot be compacted, and will be left as it is until the broker restarts: %s", tp, error)
+            return False
+
+    async def _round(self, dirty: DirtyLog, partition_log: "PartitionLog", directory: "LogDirectory") -> bool:
+        config = self._settings()
+        started = self._clock.monotonic()
+        throttle = Throttle(lambda: self._settings().log_cleaner_io_max_bytes_per_second, self._clock, self._stop)
+        limits = CleanerLimits(
+            config.log_cleaner_dedupe_buffer_size, config.log_cleaner_io_buffer_size, throttle.pause
+        )  # fmt: skip
+        await self._in_thread(directory.prepare_checkpoints().write)  # see cleanable_log
+        cleaning = Cleaning(dirty, directory.fs, self._clock.now_ms(), limits)
+        await self._in_thread(cleaning.prepare)
+        for group in cleaning.groups:
+            cleaned = await self._in_thread(partial(cleaning.clean, group))
+            if cleaned is not None and not await self._replace(partition_log, directory, group, cleaned, dirty):
+                return False
+        tp = dirty.log.topic_partition
+        self._checkpoints[tp] = cleaning.end_offset
+        offsets = {tp: offset for tp, offset in self._checkpoints.items() if tp in directory.logs}
+        await self._in_thread(partial(directory.write_cleaner_offsets, offsets))
+        stats = cleaning.stats
+        log.info(
+            "compacted %s up to offset %d: %d of %d records, %d of %d bytes are left; %.2f s",
+            tp, cleaning.end_offset, stats.records_written, stats.records_read, stats.bytes_written, stats.bytes_read,
+            self._clock.monotonic() - started,
+        )  # fmt: skip
+        return True
+
+    async def _replace(
+        self,
+        partition_log: "PartitionLog",
+        directory: "LogDirectory",
+        old: "list[Segment]",
+        new: "Segment",
+        dirty: DirtyLog,
+    ) -> bool:
+        replacement = Replacement(partition_log, directory.fs, old, new, dirty.log.generation)
+        if not replacement.begin():
+            return False
+        await self._in_thread(replacement.sync)
+        if not replacement.swap():
+            await self._in_thread(replacement.sync)
+            return False
+        await self._in_thread(replacement.sync)
+        replacement.finish()
+        await self._in_thread(replacement.sync)
+        await self._in_thread(replacement.remove)
+        return True
+
+
+class Throttle:
+    """Makes the thread that compacts wait, so that it moves at most `bytes_per_second()` and others get their turn."""
+
+    def __init__(self, bytes_per_second: Callable[[], float], clock: Clock, stop: threading.Event) -> None:
+        self._bytes_per_second = bytes_per_second
+        self._clock = clock
+        self._stop = stop
+        self._since = clock.monotonic()
+        self._moved = 0
+        self._until_giving_way = _GIVE_WAY_BYTES
+
+    def pause(self, moved_bytes: int) -> None:
+        """To be called after so many bytes. Raises CleaningAborted when the broker stops."""
+        if self._stop.is_set():
+            raise CleaningAborted
+        self._moved += moved_bytes
+        self._until_giving_way -= moved_bytes
+        if self._until_giving_way > 0:
+            return
+        self._until_giving_way = _GIVE_WAY_BYTES
+        ahead = self._moved / max(self._bytes_per_second(), 1.0) - (self._clock.monotonic() - self._since)
+        if ahead > 0.001:
+            self._stop.wait(ahead)
+        else:
+            time.sleep(0)  # lets go of the interpreter, which the loop may be waiting for
