@@ -168,9 +168,24 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
     return loop
 
 
+def allow_many_descriptors() -> None:
+    """Raise the soft limit of open files to the hard one: each active segment and each client is one."""
+    try:
+        import resource
+    except ImportError:  # not on this system
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        except (OSError, ValueError) as error:
+            log.warning("the limit of open files stays at %d: %s", soft, error)
+
+
 def main(properties_file: Path | None, overrides: Mapping[str, str]) -> int:
     """Run one broker until SIGTERM or SIGINT; returns the exit code. Logging is set up by the caller."""
     sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
+    allow_many_descriptors()
     loop = new_event_loop()
     try:
         return loop.run_until_complete(_serve(properties_file, overrides))

@@ -9,8 +9,21 @@
 In pytest, the fixture `ottla_broker` of the installed plugin is one such broker per test.
 """
 
-from ottla.testing.broker import Broker
-from ottla.testing.faulty_fs import FaultyFS
-from ottla.testing.manual_clock import ManualClock
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ottla.testing.broker import Broker
+    from ottla.testing.faulty_fs import FaultyFS
+    from ottla.testing.manual_clock import ManualClock
 
 __all__ = ["Broker", "FaultyFS", "ManualClock"]
+
+_MODULES = {"Broker": "broker", "FaultyFS": "faulty_fs", "ManualClock": "manual_clock"}
+
+
+def __getattr__(name: str) -> Any:
+    # The pytest plugin lives in this package and is loaded by every run of pytest, which need not pay for a broker.
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
