@@ -253,8 +253,9 @@ class FaultyFS:
         return fault
 
     def heal(self) -> None:
-        """Lifts all rules and limits; what is lost stays lost."""
+        """Lifts all rules, limits and announced crashes; what is lost stays lost."""
         self._faults.clear()
+        self._changes_left = None
         self.capacity_bytes = None
 
     def crash_after(self, changes: int) -> None:
@@ -271,7 +272,6 @@ class FaultyFS:
             self._pending.clear()
             self.heal()
             self._locks.clear()
-            self._changes_left = None
             self.crashes += 1
             self._off = False
 
