@@ -37,7 +37,15 @@ def load(properties_file: Path | None, overrides: Mapping[str, str]) -> tuple[Br
         except PropertiesProblem as problem:
             raise InvalidConfig(f"{properties_file}, {problem}") from problem
     given.update(overrides)
-    warnings = [_not_acted_on(name, text) for name, text in given.items() if name not in BROKER_SETTINGS]
+    warnings, unknown = [], []
+    for name, text in given.items():
+        if name not in BROKER_SETTINGS:
+            try:
+                warnings.append(_not_acted_on(name, text))
+            except _UnknownSetting as problem:
+                unknown.append(str(problem) if name in overrides else f"{properties_file}: {problem}")
+    if unknown:  # all of them, so that a file is put right in one go
+        raise InvalidConfig("\n".join(unknown))
     config = BrokerConfig(given)
     if config.controller_listener_names and "listeners" in given:
         warnings.append(
@@ -45,6 +53,10 @@ def load(properties_file: Path | None, overrides: Mapping[str, str]) -> tuple[Br
             "Ottla has no controller quorum"
         )
     return config, warnings
+
+
+class _UnknownSetting(Exception):
+    """The text names it, and the nearest one that exists."""
 
 
 def _not_acted_on(name: str, text: str) -> str:
@@ -56,8 +68,10 @@ def _not_acted_on(name: str, text: str) -> str:
         return f"{name}: Ottla does not act on this setting"
     if _PREFIXED.fullmatch(name):
         return f"{name}: Ottla does not act on settings of this kind"
+    if name.startswith("zookeeper."):
+        raise _UnknownSetting(f"{name}: Ottla does not work with ZooKeeper yet; a single broker needs none")
     import difflib
 
     near = difflib.get_close_matches(name, [*BROKER_SETTINGS, *OTHER_SETTINGS], n=1, cutoff=0.6)
     hint = f"; did you mean {near[0]}?" if near else ""
-    raise InvalidConfig(f"{name}: there is no such setting{hint}")
+    raise _UnknownSetting(f"{name}: there is no such setting{hint}")

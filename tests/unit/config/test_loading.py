@@ -65,6 +65,17 @@ def test_an_unknown_setting_that_resembles_none() -> None:
         load(None, {"qqqqqq": "1"})
 
 
+def test_all_unknown_settings_are_named_at_once_with_their_file(tmp_path: Path) -> None:
+    file = written(tmp_path, "num.partition=3\nnode.id=1\nzookeeper.connect=localhost:2181\n")
+    with pytest.raises(InvalidConfig) as refused:
+        load(file, {"log.dir.": "x"})
+    assert str(refused.value).splitlines() == [
+        f"{file}: num.partition: there is no such setting; did you mean num.partitions?",
+        f"{file}: zookeeper.connect: Ottla does not work with ZooKeeper yet; a single broker needs none",
+        "log.dir.: there is no such setting; did you mean log.dir?",
+    ]
+
+
 def test_an_unusable_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfig, match=r"missing\.properties cannot be read: No such file"):
         load(tmp_path / "missing.properties", {})
