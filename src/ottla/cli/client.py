@@ -32,6 +32,9 @@ EARLIEST: Final[OffsetSpec] = OffsetSpec.earliest()  # type: ignore[no-untyped-c
 LATEST: Final[OffsetSpec] = OffsetSpec.latest()  # type: ignore[no-untyped-call] # the same
 REACH_TIMEOUT_S: Final = 4.0
 """How long the bootstrap servers together may take to accept a connection."""
+STARTING_S: Final = 1.5
+"""How long a refused connection may still be that of a broker that is just starting, as in `ottla serve & ottla ...`."""
+_RETRY_S: Final = 0.1
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -103,7 +106,7 @@ class Connection:
         return configuration
 
     def reach(self) -> None:
-        """Connect once to a bootstrap server, so that a wrong address is reported at once. Raises CommandFailed."""
+        """Connect once to a bootstrap server, so that a wrong address is reported soon. Raises CommandFailed."""
         if self._reached:
             return
         servers = str(self.properties.get("bootstrap.servers", self.bootstrap))
@@ -111,17 +114,22 @@ class Connection:
             addresses = bootstrap_addresses(servers)
         except ValueError as problem:
             raise click.UsageError(str(problem)) from None
-        deadline = time.monotonic() + REACH_TIMEOUT_S
-        reason = ""
-        for address in addresses:
-            patience_s = max(0.2, deadline - time.monotonic())
-            try:
-                socket.create_connection(address, timeout=patience_s).close()
-            except OSError as failure:
-                reason = failure.strerror or str(failure)
-            else:
-                self._reached = True
-                return
+        began = time.monotonic()
+        while True:
+            reason, refused = "", False
+            for address in addresses:
+                patience_s = max(0.2, began + REACH_TIMEOUT_S - time.monotonic())
+                try:
+                    socket.create_connection(address, timeout=patience_s).close()
+                except OSError as failure:
+                    reason = failure.strerror or str(failure)
+                    refused = refused or isinstance(failure, ConnectionRefusedError)
+                else:
+                    self._reached = True
+                    return
+            if not refused or time.monotonic() > began + STARTING_S:
+                break
+            time.sleep(_RETRY_S)
         raise CommandFailed(
             f"no broker answers at {servers} ({reason.lower()}); start one with `ottla serve`, "
             "or name another with --bootstrap HOST:PORT"

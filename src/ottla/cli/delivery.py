@@ -1,5 +1,6 @@
 """Handing records to a producer and keeping account of what the broker acknowledged and what failed, and why."""
 
+import time
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import partial
@@ -8,9 +9,13 @@ from typing import Final
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from ottla.cli.failures import explain
+from ottla.cli.output import note, plural
 from ottla.cli.record_lines import OutgoingRecord
 
 SHOWN_FAILURES: Final = 5
+_STEP_S: Final = 0.2
+_SILENCE_S: Final = 5.0
+"""After how long without any answer a person is told that nothing moves."""
 
 
 @dataclass(slots=True)
@@ -56,10 +61,22 @@ class Deliveries:
 
     def flush(self, *, timeout_s: float | None = None) -> int:
         """Wait until everything queued is acknowledged or has failed; returns how many are still open at the end."""
-        waited_s = 0.0
+        began = last_answer = time.monotonic()
+        answered = self.acknowledged + self.failed
+        told = False
         # In short steps, because the client does not see Ctrl-C while it waits.
-        while (open_records := self.producer.flush(0.2)) and (timeout_s is None or waited_s < timeout_s):
-            waited_s += 0.2
+        while open_records := self.producer.flush(_STEP_S):
+            now = time.monotonic()
+            if timeout_s is not None and now - began >= timeout_s:
+                break
+            if answered != self.acknowledged + self.failed:
+                answered, last_answer = self.acknowledged + self.failed, now
+            elif not told and now - last_answer >= _SILENCE_S:
+                told = True
+                note(
+                    f"ottla: no answer for {plural(open_records, 'record')} since {_SILENCE_S:.0f} s; still trying. "
+                    "The broker's log may say what is wrong"
+                )
         return open_records
 
     def give_up(self) -> None:

@@ -29,7 +29,7 @@ _SENTENCES: Final = {
     "NOT_LEADER_FOR_PARTITION": "the partition's leader has just changed",
     "REQUEST_TIMED_OUT": "the broker did not finish in time",
     "INVALID_REPLICATION_FACTOR": "there are fewer brokers than the replication factor asks for",
-    "_MSG_TIMED_OUT": "it was not acknowledged in time (message.timeout.ms)",
+    "_MSG_TIMED_OUT": "it was not acknowledged in time (message.timeout.ms); the broker's log may say why",
     "_PURGE_QUEUE": "it was still waiting to be sent when the command stopped",
     "_PURGE_INFLIGHT": "it was sent, but not acknowledged before the command stopped",
     "_BAD_MSG": "the broker sent bytes that do not parse",

@@ -2,13 +2,14 @@
 
 import re
 import socket
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import click
 import pytest
 
-from ottla.cli import exits
+from ottla.cli import client, exits
 from ottla.cli.app import NOUNS, application, run
 from ottla.cli.serve import parse_arguments
 
@@ -19,6 +20,7 @@ def _nowhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         monkeypatch.setenv("OTTLA_BOOTSTRAP", f"127.0.0.1:{unused.getsockname()[1]}")
+        monkeypatch.setattr(client, "STARTING_S", 0.0)
         yield
 
 
@@ -114,6 +116,19 @@ def test_an_absent_broker_is_reported_at_once(arguments: list[str], capsys: pyte
     assert err.startswith("ottla: no broker answers at 127.0.0.1:")
     assert "ottla serve" in err
     assert err.count("\n") == 1
+
+
+def test_a_broker_that_is_just_starting_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "STARTING_S", 30.0)
+    with socket.socket() as starting:
+        starting.bind(("127.0.0.1", 0))
+        connection = client.Connection(f"127.0.0.1:{starting.getsockname()[1]}")
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(starting.getsockname())
+        ready = threading.Timer(0.25, starting.listen)
+        ready.start()
+        connection.reach()
+        ready.join()
 
 
 def test_a_server_that_is_no_broker_is_reported_in_time(capsys: pytest.CaptureFixture[str]) -> None:
