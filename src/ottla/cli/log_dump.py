@@ -2,11 +2,9 @@
 
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import fields, is_dataclass
 from itertools import islice
 from pathlib import Path
-
-from crc32c import crc32c
+from typing import NamedTuple
 
 from ottla.cli.output import Column, Row
 from ottla.cli.record_lines import IncomingRecord, json_shape
@@ -20,6 +18,7 @@ from ottla.log.scan import InvalidBatch, scan
 from ottla.log.time_index import TimeIndex
 from ottla.log.transaction_index import TransactionIndex
 from ottla.records.batch import CHECKED_FROM, NO_PRODUCER_ID, BatchHeader
+from ottla.records.checksum import crc32c
 from ottla.records.record import Record, decode_records
 
 Rows = Iterator[Row | str]
@@ -37,6 +36,7 @@ _DECODED_COLUMNS = (
     Column("kind", "KIND"),
     Column("fields", "FIELDS", long=True),
 )
+_LINES = ("-checkpoint", ".properties")
 _COLUMNS = {
     names.OFFSET_INDEX: (Column("offset", "OFFSET", figures=True), Column("position", "POSITION", figures=True)),
     names.TIME_INDEX: (Column("timestamp", "TIMESTAMP"), Column("offset", "OFFSET", figures=True)),
@@ -234,20 +234,18 @@ class _Fields(dict[str, object]):
         return " ".join(f"{name}={value}" for name, value in self.items())
 
 
-def _plain(value: object) -> dict[str, object]:
+def _plain(record: NamedTuple) -> dict[str, object]:
     """A decoded record's fields as JSON has them; assignments and the like, which are bytes, by their size."""
-    assert is_dataclass(value)
     plain: dict[str, object] = {}
-    for field in fields(value):
-        content = getattr(value, field.name)
+    for name, content in record._asdict().items():
         if isinstance(content, bytes):
-            plain[field.name] = f"{len(content)} bytes"
+            plain[name] = f"{len(content)} bytes"
         elif isinstance(content, tuple):
-            plain[field.name] = [_Fields(_plain(each)) for each in content]
+            plain[name] = [_Fields(_plain(each)) for each in content]
         elif content is None or isinstance(content, int | str):
-            plain[field.name] = content
+            plain[name] = content
         else:
-            plain[field.name] = str(content)
+            plain[name] = str(content)
     return plain
 
 
@@ -282,6 +280,11 @@ def _entries(path: Path) -> Rows:
     elif path.name == names.LEADER_EPOCHS:
         for epoch, start in checkpoints.read_epochs(fs, str(path)):
             yield {"line": f"epoch {epoch} from offset {start}"}
-    else:
+    elif path.name == names.PARTITION_METADATA or path.name.endswith(_LINES):
         for line in path.read_text(errors="backslashreplace").splitlines():
             yield {"line": line}
+    else:
+        yield (
+            f"{path} is no file of a log; those are .log, .index, .timeindex, .txnindex, .snapshot, checkpoints, "
+            f"meta.properties and {names.PARTITION_METADATA}"
+        )

@@ -116,6 +116,14 @@ def test_dump_of_other_files(
     assert capsys.readouterr().out == expected
 
 
+def test_dump_of_a_file_that_belongs_to_no_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "orders.csv").write_bytes(b"a,b\n" * 1000)
+    assert run(["log", "dump", str(tmp_path / "orders.csv")]) == exits.FAILED
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "orders.csv is no file of a log" in err
+
+
 def test_dump_shows_what_comes_before_the_damage(partition: Partition, capsys: pytest.CaptureFixture[str]) -> None:
     flip(partition.log, partition.position(1) + 70)
     assert run(["log", "dump", str(partition.log)]) == exits.OK
