@@ -19,8 +19,8 @@ from tests.support.eventually import eventually
 
 
 async def produce(bootstrap: str, topic: str, records: list[Sample], partition: int = 0, **settings: Any) -> list[int]:
-    """Send all, wait for all; the offsets."""
-    async with AIOKafkaProducer(bootstrap_servers=bootstrap, **settings) as producer:
+    """Send all, wait until all can be consumed; the offsets."""
+    async with AIOKafkaProducer(bootstrap_servers=bootstrap, **{"acks": "all", **settings}) as producer:
         sent = [
             await producer.send(
                 topic,
