@@ -23,8 +23,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from crc32c import crc32c
-
 from ottla.config.log import LogConfig
 from ottla.errors import CorruptMessage
 from ottla.ids import TopicPartition
@@ -49,6 +47,7 @@ from ottla.records.batch import (
     Buffer,
     seal,
 )
+from ottla.records.checksum import crc32c
 from ottla.records.compression import compress
 from ottla.records.record import RecordSlice, append_varint, iter_slices, read_varint, unpack_records
 

@@ -13,8 +13,6 @@ from enum import Enum
 from struct import Struct
 from typing import Final, NamedTuple
 
-from crc32c import crc32c
-
 from ottla.errors import (
     CorruptMessage,
     InvalidProducerEpoch,
@@ -24,6 +22,7 @@ from ottla.errors import (
 )
 from ottla.log.transaction_index import AbortedTransaction
 from ottla.records.batch import NO_PRODUCER_EPOCH, NO_SEQUENCE, NO_TIMESTAMP, BatchHeader
+from ottla.records.checksum import crc32c
 from ottla.records.control import EndTransaction
 
 REMEMBERED_BATCHES: Final = 5

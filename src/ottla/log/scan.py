@@ -4,11 +4,10 @@ from collections.abc import Iterator
 from struct import unpack_from
 from typing import Final
 
-from crc32c import crc32c
-
 from ottla.errors import CorruptMessage
 from ottla.log.fs import File
 from ottla.records.batch import CHECKED_FROM, HEADER, HEADER_SIZE, LENGTH_OVERHEAD, MAGIC_AT, MAGIC_V2, BatchHeader
+from ottla.records.checksum import crc32c
 
 _HEADER_CHUNK_BYTES: Final = 16 * 1024
 _CRC_CHUNK_BYTES: Final = 1 << 20

@@ -14,8 +14,6 @@ from struct import Struct
 from threading import Lock
 from typing import Final, NamedTuple
 
-from crc32c import crc32c
-
 from ottla.errors import CorruptMessage
 from ottla.log import names
 from ottla.log.file_region import MIN_REGION_BYTES, FileRegion
@@ -33,6 +31,7 @@ from ottla.records.batch import (
     BatchHeader,
     Buffer,
 )
+from ottla.records.checksum import crc32c
 
 MAX_RELATIVE_OFFSET: Final = 2**31 - 1
 _WALK: Final = Struct(">qiibIhi")

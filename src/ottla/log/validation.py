@@ -7,8 +7,6 @@ recompression. In all other cases the header tells enough, and the producer's by
 from struct import Struct, pack_into
 from typing import Final
 
-from crc32c import crc32c
-
 from ottla.config.log import FOREVER_MS, LogConfig, TimestampType
 from ottla.errors import CorruptMessage, InvalidRecord, InvalidTimestamp, MessageTooLarge
 from ottla.log.producer_state import Origin
@@ -28,6 +26,7 @@ from ottla.records.batch import (
     Compression,
     check_magic_and_length,
 )
+from ottla.records.checksum import crc32c
 from ottla.records.record import decode_records, encode_batch, iter_slices, unpack_records
 
 _pack_offset: Final = Struct(">q").pack_into

@@ -24,9 +24,8 @@ from enum import IntEnum
 from struct import Struct
 from typing import Final, NamedTuple
 
-from crc32c import crc32c
-
 from ottla.errors import CorruptMessage, UnsupportedForMessageFormat
+from ottla.records.checksum import crc32c
 
 Buffer = bytes | bytearray | memoryview
 """What batches are read from; a memoryview is one of plain bytes."""
