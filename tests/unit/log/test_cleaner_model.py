@@ -173,15 +173,20 @@ def test_a_small_map_reaches_the_same_end(records: list[tuple[str, str | None]],
     assert [offset for offset, _, _ in contents(machine.log)] == sorted(newest.values())
 
 
-@pytest.mark.parametrize("survival", list(Survival))
-def test_a_crash_at_any_operation_leaves_the_old_log_or_the_new_one(survival: Survival) -> None:
+@pytest.mark.parametrize(
+    ("survival", "seed"),
+    [*((survival, 0) for survival in Survival), *((Survival.SCATTERED, seed) for seed in range(1, 4))],
+)
+def test_a_crash_at_any_operation_leaves_the_old_log_or_the_new_one(survival: Survival, seed: int) -> None:
     """Every file operation of a round, and of the recovery after it, is once the last before the lights go out."""
     changes = 0
     outcomes: set[bool] = set()
     while True:
-        machine = Machine(changes, map_bytes=1 << 20, segment_bytes=450)
+        machine = Machine(1000 * seed + changes, map_bytes=1 << 20, segment_bytes=1200)
         for number in range(12):
             put(machine.log, [("a", str(number)), (f"k{number % 5}", "x" * 30)], machine.clock.now_ms())
+            if number % 3 == 2:
+                machine.log.roll()
         put(machine.log, [("k0", None)], machine.clock.now_ms())
         machine.log.roll()
         machine.commit()
