@@ -33,7 +33,7 @@ LATEST: Final[OffsetSpec] = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 REACH_TIMEOUT_S: Final = 4.0
 """How long the bootstrap servers together may take to accept a connection."""
 STARTING_S: Final = 1.5
-"""How long a refused connection may still be that of a broker that is just starting, as in `ottla serve & ottla ...`."""
+"""How long a refused connection may be that of a broker that is just starting, as in `ottla serve & ottla ...`."""
 _RETRY_S: Final = 0.1
 
 P = ParamSpec("P")

@@ -286,7 +286,9 @@ def _reach(bar: Bar, query: StreamingQuery) -> None:
     if dropped:
         raise DemoError(f"{dropped:,} flights came later than the watermark allows and were dropped")
     if done:
-        bar.reach(done, f"{len(batches)} batches, {done / spent_s:,.0f}/s")
+        bar.reach(done, f"{len(batches)} {'batch' if len(batches) == 1 else 'batches'}, {done / spent_s:,.0f}/s")
+    else:
+        bar.reach(0, "being planned")  # the first batch waits for Spark's compiler and Python workers
 
 
 # -- places and people -----------------------------------------------------------------------------
@@ -333,15 +335,27 @@ def _claimed(directory: Path, *, fresh: bool) -> Iterator[None]:
 def _where_to_look(out: Screen, place: Place, only: Only) -> None:
     where = f" --data {place.directory}" if place.directory != Path("ottla-data/demo") else ""
     where += "" if place.own_broker else f" --bootstrap {place.bootstrap}"
+    ottla, python = _command("ottla"), _command("python")
     out.say("\nSee it again from the log, for other flights (--carrier, --dest, --month):")
-    out.say(f"  ottla demo{where} --replay {only.arguments()}")
+    out.say(f"  {ottla} demo{where} --replay {only.arguments()}")
     out.say("Every flight with its names is a row of Parquet, for any tool that reads it:")
-    out.say(f"  python -c \"import pandas; print(pandas.read_parquet('{place.directory / 'job' / 'history'}'))\"")
+    out.say(f"  {python} -c \"import pandas; print(pandas.read_parquet('{place.directory / 'job' / 'history'}'))\"")
     out.say("The delays are records in a topic:")
     server = "" if place.own_broker else f" --bootstrap {place.bootstrap}"
     if place.own_broker:
-        out.say(f"  ottla serve --override log.dirs={place.directory / 'log'} &")
-    out.say(f"  ottla consume {place.topics.delays} --exit-at-end{server}")
+        out.say(f"  {ottla} serve --override log.dirs={place.directory / 'log'} &")
+    out.say(f"  {ottla} consume {place.topics.delays} --exit-at-end{server}")
+
+
+def _command(name: str) -> str:
+    """A program of this environment as it is to be typed here: by its name, or with the path where that is not found."""
+    found = shutil.which(name)
+    program = Path(sys.executable).with_name(name)
+    if not program.exists() or (found is not None and Path(found).absolute() == program):
+        return name
+    with contextlib.suppress(ValueError):
+        return str(program.relative_to(Path.cwd()))
+    return str(program)
 
 
 def _stay(out: Screen, place: Place) -> None:
