@@ -348,7 +348,7 @@ def _where_to_look(out: Screen, place: Place, only: Only) -> None:
 
 
 def _command(name: str) -> str:
-    """A program of this environment as it is to be typed here: by its name, or with the path where that is not found."""
+    """A program of this environment as it is to be typed here: by its name where that finds it, else with its path."""
     found = shutil.which(name)
     program = Path(sys.executable).with_name(name)
     if not program.exists() or (found is not None and Path(found).absolute() == program):
