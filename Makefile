@@ -65,7 +65,8 @@ $(BIN)/python:
 	if python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
 	    echo "Python is new enough but has no venv module (Debian: apt-get install python3-venv)." >&2; \
 	else \
-	    echo "Ottla needs Python 3.11 or newer and found $$(python3 --version 2>&1)" \
+	    found=$$(python3 --version 2>/dev/null) || found=none; \
+	    echo "Ottla needs Python 3.11 or newer and found $$found" \
 	        "(Debian 12 or newer: apt-get install python3 python3-venv; or make PYTHON=/path/to/python3.12 ...)." >&2; \
 	fi; \
 	exit 1

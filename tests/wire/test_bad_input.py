@@ -94,8 +94,7 @@ def valid_frames() -> list[bytes]:
         ),
     ]
     return [
-        b"".join(bytes(piece) for piece in encode_request(message, version, 1, "fuzz"))  # type: ignore[arg-type]
-        for message, version in messages
+        b"".join(bytes(piece) for piece in encode_request(message, version, 1, "fuzz")) for message, version in messages
     ]
 
 

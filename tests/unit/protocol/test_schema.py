@@ -108,7 +108,7 @@ class TestBytes:
 
     def test_unknown_tags_are_skipped(self, codec: object) -> None:
         data = b"\0\0\0\0\1\1\2\x63\3abc\xff\1\0"
-        assert codec.decode(Parcel, data, 4) == Parcel(weight=0, label="")  # type: ignore[attr-defined]
+        assert codec.decode(Parcel, data, 4) == Parcel(weight=0, label="")
 
     def test_a_value_the_version_cannot_carry(self, codec: object) -> None:
         with pytest.raises(UnencodableMessage, match=r"Parcel\.fragile is set, which version 1 cannot carry"):
@@ -131,14 +131,14 @@ class TestBytes:
         with pytest.raises(UnencodableMessage):
             body(codec, Parcel(weight=0, label="x" * 32_768), 3)
         longest = Parcel(weight=0, label="x" * 32_767)
-        assert codec.decode(Parcel, body(codec, longest, 3), 3) == longest  # type: ignore[attr-defined]
+        assert codec.decode(Parcel, body(codec, longest, 3), 3) == longest
 
     def test_versions_that_are_not_there(self, codec: object) -> None:
         for version in (-1, 0, 5):
             with pytest.raises(UnsupportedVersion, match="Parcel has versions 1 to 4"):
                 body(codec, Parcel(weight=0, label=""), version)
             with pytest.raises(UnsupportedVersion):
-                codec.decode(Parcel, bytes(50), version)  # type: ignore[attr-defined]
+                codec.decode(Parcel, bytes(50), version)
 
     @pytest.mark.parametrize(
         ("version", "data"),
@@ -159,7 +159,7 @@ class TestBytes:
     )
     def test_malformed(self, codec: object, version: int, data: bytes) -> None:
         with pytest.raises(MalformedMessage, match=f"Parcel version {version}"):
-            codec.decode(Parcel, data, version)  # type: ignore[attr-defined]
+            codec.decode(Parcel, data, version)
 
 
 class TestVersioned:
