@@ -137,7 +137,7 @@ class ReplicaManager:
         else:
             found.update_config(settings)
         flusher = self._flushers[found.directory.parent]
-        partition = Partition(tp, found, part.leader_epoch, part.isr, flusher, self._wake)
+        partition = Partition(tp, found, part.leader_epoch, part.isr, len(part.replicas), flusher, self._wake)
         self._led[tp] = self._led[topic.topic_id, part.partition] = partition
         if found.recovery_point < found.log_end_offset and settings.flush_before_ack:
             partition.mark_dirty()
@@ -186,6 +186,10 @@ class ReplicaManager:
     def topic_name(self, topic_id: UUID) -> TopicName | None:
         return self._names.get(topic_id)
 
+    def find(self, topic: str | UUID, partition: int) -> Partition | None:
+        """The partition, by the topic's name or id, if this broker leads it."""
+        return self._led.get((topic, partition))
+
     def leader(self, topic: str | UUID, partition: int) -> Partition:
         """The partition, by the topic's name or id. Raises UnknownTopicOrPartition, UnknownTopicId."""
         found = self._led.get((topic, partition))
@@ -214,7 +218,7 @@ class ReplicaManager:
     def for_produce(self, topic: str | UUID, partition: int, acks: int, client_id: str | None) -> Partition:
         """The partition, if this client may append to it with these acks now."""
         found = self._led.get((topic, partition)) or self.leader(topic, partition)
-        if acks == ALL_IN_SYNC and len(found.isr) < found.log.config.min_insync_replicas:
+        if acks == ALL_IN_SYNC and len(found.isr) < min(found.log.config.min_insync_replicas, found.replica_count):
             raise ApiError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
                 f"{found.topic_partition} has {len(found.isr)} in-sync replicas; "

@@ -33,6 +33,7 @@ class Partition:
 
     __slots__ = (
         "_commit_waiters",
+        "_end_at_first",
         "_flusher",
         "_unsynced_since_ms",
         "_wake",
@@ -43,6 +44,7 @@ class Partition:
         "leading",
         "log",
         "refusing",
+        "replica_count",
         "topic_partition",
     )
 
@@ -52,6 +54,7 @@ class Partition:
         log: "PartitionLog",
         leader_epoch: LeaderEpoch,
         isr: tuple[BrokerId, ...],
+        replica_count: int,
         flusher: "GroupCommit",
         wake: "Callable[[set[DelayedFetch]], None]",
     ) -> None:
@@ -59,6 +62,7 @@ class Partition:
         self.log = log
         self.leader_epoch = leader_epoch
         self.isr = isr
+        self.replica_count = replica_count
         self.leading = True
         self.refusing = False
         self.appended_bytes = 0
@@ -67,6 +71,17 @@ class Partition:
         self._flusher = flusher
         self._wake = wake
         self._unsynced_since_ms: int | None = None
+        self._end_at_first = log.log_end_offset
+
+    @property
+    def knows_its_end(self) -> bool:
+        """Whether the high watermark has come to where the log ended when this broker began to lead it: before that,
+        it may lie below what clients were told earlier (KIP-207)."""
+        return self.log.high_watermark >= self._end_at_first
+
+    def when_end_known(self, waiter: "CommitWaiter") -> None:
+        """Tell `waiter` when `knows_its_end` has become true."""
+        self._commit_waiters.appendleft((self._end_at_first, 0, waiter))
 
     @property
     def high_watermark(self) -> Offset:
