@@ -1,5 +1,6 @@
 """The click application: the list of nouns, loaded one at a time, and the translation of failures to exit codes."""
 
+import errno
 import importlib
 import os
 import sys
@@ -31,6 +32,7 @@ Results are tables on a terminal and tab-separated lines when piped; --json prin
 """
 
 
+_OUTPUT_TROUBLE: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 _COMPLETE: Final = "_OTTLA_COMPLETE"
 """Set by the completion script that `_OTTLA_COMPLETE=bash_source ottla` prints (zsh_source, fish_source)."""
 
@@ -151,9 +153,14 @@ def _run(arguments: list[str]) -> int:
     except BrokenPipeError:
         raise
     except OSError as failure:
-        if failure.filename is None:
+        reason = (failure.strerror or str(failure)).lower()
+        if failure.filename is not None:
+            complain(f"{failure.filename}: {reason}")
+        elif failure.errno in _OUTPUT_TROUBLE:
+            complain(f"the output cannot be written: {reason}")
+            _abandon_output()
+        else:
             raise
-        complain(f"{failure.filename}: {(failure.strerror or str(failure)).lower()}")
         return exits.FAILED
     except Exception as failure:
         sentence = _client_failure(failure)
@@ -183,6 +190,10 @@ def _sentence(message: str) -> str:
 
 
 def _leave_broken_pipe() -> int:
-    # The reader (`head`, say) has what it wanted. Nothing may be left for the interpreter to flush at its exit.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    _abandon_output()  # the reader (`head`, say) has what it wanted
     return exits.OK
+
+
+def _abandon_output() -> None:
+    # Nothing may be left for the interpreter to fail on when it flushes at its exit.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

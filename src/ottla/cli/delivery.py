@@ -74,7 +74,7 @@ class Deliveries:
             elif not told and now - last_answer >= _SILENCE_S:
                 told = True
                 note(
-                    f"ottla: no answer for {plural(open_records, 'record')} since {_SILENCE_S:.0f} s; still trying. "
+                    f"ottla: no answer about {plural(open_records, 'record')} for {_SILENCE_S:.0f} s; still trying. "
                     "The broker's log may say what is wrong"
                 )
         return open_records

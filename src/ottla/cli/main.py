@@ -4,12 +4,33 @@
 everything else goes to the click application.
 """
 
+import os
 import sys
+
+INTERRUPTED = 130
 
 
 def main() -> int:
     """Run the command in `sys.argv`; returns the exit code (see `ottla.cli.exits`)."""
-    arguments = sys.argv[1:]
+    _replace_closed_streams()
+    try:
+        return _run(sys.argv[1:])
+    except KeyboardInterrupt:  # while it was still being imported
+        return INTERRUPTED
+
+
+def _replace_closed_streams() -> None:
+    """Whoever starts a program with a standard stream closed wants silence, not a log file in its place."""
+    for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            opened = os.open(os.devnull, os.O_RDWR)
+            if opened != descriptor:
+                os.dup2(opened, descriptor)
+                os.close(opened)
+            setattr(sys, name, os.fdopen(descriptor, "r" if name == "stdin" else "w", encoding="utf-8", closefd=False))
+
+
+def _run(arguments: list[str]) -> int:
     if arguments[:1] == ["serve"]:
         from ottla.cli.serve import serve
 

@@ -122,7 +122,7 @@ class Maintenance:
             try:
                 await self._loop.run_in_executor(self._replicas.cold_readers, checkpoints.write)
             except OSError as error:
-                log.error("cannot write the checkpoints in %s, the older ones stay: %s", directory.path, error)
+                log.error("cannot write the checkpoints in %s, the older ones stay: %s", directory.path, sentence(error))
             else:
                 self._written |= points
 
