@@ -55,12 +55,14 @@ def prepare_batches(
     position = 0
     while position < size:
         if size - position < HEADER_SIZE:
-            raise CorruptMessage(f"{size - position} bytes are too few for a batch header")
+            raise _cut_off(f"{size - position} bytes are too few for a batch header", origin)
         sent_offset, length, _, *rest = HEADER.unpack_from(records, position)
         header = BatchHeader(position, next_offset, length, leader_epoch, *rest)
         end = position + length + LENGTH_OVERHEAD
+        if origin is Origin.CLIENT and header.magic < MAGIC_V2:
+            raise InvalidRecord(f"a batch of format {header.magic}; produce requests hold batches of format {MAGIC_V2}")
         if end > size:
-            raise CorruptMessage(f"a batch claims {length + LENGTH_OVERHEAD} bytes, {size - position} were sent")
+            raise _cut_off(f"a batch claims {length + LENGTH_OVERHEAD} bytes, {size - position} were sent", origin)
         check_batch(records, header, config, origin, now_ms)
         if origin is Origin.CLIENT:
             if sent_offset:
@@ -75,6 +77,11 @@ def prepare_batches(
     if config.compression_type != "producer":
         return _recompress(records, headers, config)
     return records, headers
+
+
+def _cut_off(problem: str, origin: Origin) -> InvalidRecord | CorruptMessage:
+    """A client that sends half a batch has no other half to send: it is not asked to try again."""
+    return InvalidRecord(problem) if origin is Origin.CLIENT else CorruptMessage(problem)
 
 
 def _recompress(

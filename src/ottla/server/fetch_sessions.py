@@ -106,7 +106,7 @@ class FetchSessionCache:
                 self._sessions.pop(request.session_id, None)
             session = FetchSession(NO_SESSION, by_id)
             session.update(request)
-            if request.session_epoch == INITIAL_EPOCH and session.targets and self._make_room(now):
+            if request.session_epoch == INITIAL_EPOCH and self._make_room(now):
                 session.session_id = self._new_id()
                 session.epoch = 1
                 session.last_used = now
@@ -120,6 +120,9 @@ class FetchSessionCache:
         if known.uses_topic_ids != by_id:
             return ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
         known.update(request)
+        if not known.targets:  # it has nothing to remember
+            del self._sessions[known.session_id]
+            return FetchSession(NO_SESSION, by_id), False
         known.epoch = 1 if known.epoch == MAX_EPOCH else known.epoch + 1
         known.last_used = now
         self._sessions.move_to_end(known.session_id)

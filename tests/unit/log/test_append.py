@@ -84,12 +84,16 @@ def test_corrupt_batches_are_refused(driver: LogDriver, log: PartitionLog) -> No
         with pytest.raises(CorruptMessage, match="CRC"):
             log.append_as_leader(flipped, EPOCH)
     for cut in (1, 12, 60, 61, len(batch) - 1):
-        with pytest.raises(CorruptMessage):
+        with pytest.raises(InvalidRecord):
             log.append_as_leader(bytes(batch[:cut]), EPOCH)
+        with pytest.raises(CorruptMessage):
+            log.append_as_leader(bytes(batch[:cut]), EPOCH, origin=Origin.COORDINATOR)
     old = bytearray(batch)
     old[16] = 1
-    with pytest.raises(UnsupportedForMessageFormat):
+    with pytest.raises(InvalidRecord):
         log.append_as_leader(old, EPOCH)
+    with pytest.raises(UnsupportedForMessageFormat):
+        log.append_as_leader(old, EPOCH, origin=Origin.COORDINATOR)
     negative = bytearray(batch)
     pack_into(">i", negative, 8, -100)
     with pytest.raises(CorruptMessage):

@@ -238,7 +238,7 @@ class _Attempt:
             high_watermark=-1,
             last_stable_offset=-1,
             log_start_offset=-1,
-            aborted_transactions=None,
+            aborted_transactions=[] if error.code in NO_SUCH_TOPIC else None,
             records=NO_BYTES,
         )
         self._found.append((target, data))

@@ -21,6 +21,7 @@ from ottla.replication.delayed import FutureCommit
 from ottla.server.context import RequestContext
 
 if TYPE_CHECKING:
+    from ottla.log.time_lookup import FoundOffset
     from ottla.replication.partition import Partition
 
 LATEST: Final = -1
@@ -39,30 +40,51 @@ Found = tuple[int, int, int]
 
 NOTHING: Final[Found] = (-1, -1, -1)
 
+SERVED_SINCE: Final = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
+"""The version that brought a special time; the first two have always been there."""
+
+Searched = dict[tuple[str, int], "FoundOffset | OttlaError | None"]
+"""By topic and partition, what a search by time has found, or why it failed."""
+
 
 def handle(
     request: ListOffsetsRequest, context: RequestContext
 ) -> ListOffsetsResponse | Coroutine[Any, Any, ListOffsetsResponse]:
     """Each partition on its own; one that is asked for twice is refused, as in Kafka.
 
-    What a crash has left is synced first: until then the end that clients knew before may not be known again.
+    What a crash has left is synced first: until then the end that clients knew before may not be known again. Searches
+    by time are for threads, since they read files.
     """
-    unknown = [
-        partition
-        for topic in request.topics
-        for wanted in topic.partitions
-        if wanted.timestamp not in (EARLIEST, EARLIEST_LOCAL)
-        and (partition := context.broker.replicas.find(topic.name, wanted.partition_index)) is not None
-        and not partition.knows_its_end
-    ]
-    if unknown:
-        return _handle_when_known(unknown, request, context)
-    return _answer(request, context)
+    unknown: list[Partition] = []
+    searches: list[tuple[Partition, int]] = []
+    for topic in request.topics:
+        for wanted in topic.partitions:
+            partition = context.broker.replicas.find(topic.name, wanted.partition_index)
+            if partition is None:
+                continue
+            if wanted.timestamp not in (EARLIEST, EARLIEST_LOCAL) and not partition.knows_its_end:
+                unknown.append(partition)
+            if wanted.timestamp >= 0 or wanted.timestamp == MAX_TIMESTAMP:
+                searches.append((partition, wanted.timestamp))
+    if unknown or searches:
+        return _answer_later(unknown, searches, request, context)
+    return _answer(request, context, {})
 
 
-async def _handle_when_known(
-    unknown: "list[Partition]", request: ListOffsetsRequest, context: RequestContext
+async def _answer_later(
+    unknown: "list[Partition]",
+    searches: "list[tuple[Partition, int]]",
+    request: ListOffsetsRequest,
+    context: RequestContext,
 ) -> ListOffsetsResponse:
+    if unknown:
+        await _until_known(unknown, context)
+    broker = context.broker
+    searched = await broker.loop.run_in_executor(broker.replicas.cold_readers, _search, searches) if searches else {}
+    return _answer(request, context, searched)
+
+
+async def _until_known(unknown: "list[Partition]", context: RequestContext) -> None:
     waiting = []
     for partition in unknown:
         waiter = FutureCommit(context.broker.loop)
@@ -70,12 +92,24 @@ async def _handle_when_known(
         waiting.append(waiter.future)
     await asyncio.wait(waiting, timeout=PATIENCE_SECONDS)
     for future in waiting:
-        if future.done():
+        if not future.cancel():
             future.exception()  # not committed after all: the answer says so
-    return _answer(request, context)
 
 
-def _answer(request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsResponse:
+def _search(searches: "list[tuple[Partition, int]]") -> Searched:
+    searched: Searched = {}
+    for partition, timestamp in searches:
+        log = partition.log
+        try:
+            found = log.max_timestamp() if timestamp == MAX_TIMESTAMP else log.offset_for_timestamp(timestamp)
+        except OttlaError as error:
+            searched[partition.topic_partition] = error
+        else:
+            searched[partition.topic_partition] = found
+    return searched
+
+
+def _answer(request: ListOffsetsRequest, context: RequestContext, searched: Searched) -> ListOffsetsResponse:
     asked = Counter((topic.name, part.partition_index) for topic in request.topics for part in topic.partitions)
     version = context.api_version
     topics = []
@@ -90,7 +124,9 @@ def _answer(request: ListOffsetsRequest, context: RequestContext) -> ListOffsets
                     partition = context.broker.replicas.for_fetch(
                         topic.name, wanted.partition_index, wanted.current_leader_epoch
                     )
-                    answer.timestamp, answer.offset, leader_epoch = _find(request, wanted, partition, version)
+                    answer.timestamp, answer.offset, leader_epoch = _find(
+                        request, wanted, partition, version, searched.get((topic.name, wanted.partition_index))
+                    )
                     if version >= LEADER_EPOCHS_SINCE:
                         answer.leader_epoch = leader_epoch
             except OttlaError as error:
@@ -100,24 +136,30 @@ def _answer(request: ListOffsetsRequest, context: RequestContext) -> ListOffsets
     return ListOffsetsResponse(topics=topics)
 
 
-def _find(request: ListOffsetsRequest, wanted: ListOffsetsPartition, partition: "Partition", version: int) -> Found:
+def _find(
+    request: ListOffsetsRequest,
+    wanted: ListOffsetsPartition,
+    partition: "Partition",
+    version: int,
+    found: "FoundOffset | OttlaError | None",
+) -> Found:
     log = partition.log
     bound = log.last_stable_offset if request.isolation_level == READ_COMMITTED else log.high_watermark
     timestamp = wanted.timestamp
+    if timestamp < LATEST_TIERED or version < SERVED_SINCE.get(timestamp, 0):
+        raise ApiError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {timestamp} has no meaning in version {version}")
     if timestamp == LATEST:
         if not partition.knows_its_end:
             raise _not_yet(partition, version)
         return -1, bound, partition.leader_epoch
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
-        return -1, log.log_start_offset, log.leader_epochs.epoch_of(log.log_start_offset)
+        is_empty = log.log_start_offset == log.log_end_offset
+        epoch = partition.leader_epoch if is_empty else log.leader_epochs.epoch_of(log.log_start_offset)
+        return -1, log.log_start_offset, epoch
     if timestamp == LATEST_TIERED:
         return NOTHING
-    if timestamp == MAX_TIMESTAMP:
-        found = log.max_timestamp()
-    elif timestamp >= 0:
-        found = log.offset_for_timestamp(timestamp)
-    else:
-        raise ApiError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {timestamp} has no meaning in ListOffsets")
+    if isinstance(found, OttlaError):
+        raise found
     if found is None or found.offset >= bound:
         if found is not None and not partition.knows_its_end:
             raise _not_yet(partition, version)
