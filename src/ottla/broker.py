@@ -98,8 +98,8 @@ class Broker:
         directories = LogDirectories(config.log_dirs, fs=RealFileSystem(), clock=clock)
         metadata_file = Path(config.metadata_log_dir or config.log_dirs[0]) / FILE_NAME
         cluster_id = directories.find_cluster_id() or uuid_to_text(uuid4())
-        directories.acquire(cluster_id=cluster_id, node_id=config.node_id)
         stack.callback(directories.close)
+        directories.acquire(cluster_id=cluster_id, node_id=config.node_id)
 
         listeners = [self._bind(listener, loop, stack) for listener in config.listeners]
         metadata = MetadataService(EmbeddedStore(metadata_file), config, clock)

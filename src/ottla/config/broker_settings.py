@@ -182,7 +182,9 @@ _LOG: Final = (
         "Default of the topic setting `message.timestamp.type`.",
         TIMESTAMP_TYPES,
     ),
-    _dynamic("log.preallocate", Kind.BOOLEAN, "false", "Default of the topic setting `preallocate`."),
+    _dynamic("log.preallocate", Kind.BOOLEAN, "false", "Default of the topic setting `preallocate`.")._replace(
+        acted_on=False
+    ),
     _dynamic("log.retention.bytes", Kind.LONG, "-1", "Default of the topic setting `retention.bytes`."),
     _fixed(
         "log.retention.check.interval.ms",

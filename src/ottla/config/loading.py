@@ -39,7 +39,10 @@ def load(properties_file: Path | None, overrides: Mapping[str, str]) -> tuple[Br
     given.update(overrides)
     warnings, unknown = [], []
     for name, text in given.items():
-        if name not in BROKER_SETTINGS:
+        if name in BROKER_SETTINGS:
+            if not BROKER_SETTINGS[name].acted_on:
+                warnings.append(f"{name}: Ottla does not act on this setting")
+        else:
             try:
                 warnings.append(_not_acted_on(name, text))
             except _UnknownSetting as problem:

@@ -255,6 +255,7 @@ _ALL: Final = (
         "Reserve a segment's space when it is created.",
         None,
         (Synonym("log.preallocate"),),
+        acted_on=False,
     ),
     _topic(
         "remote.log.copy.disable",

@@ -6,6 +6,7 @@ segment, a truncation, retention, a compaction, a shutdown; and the group commit
 
 import logging
 import os
+import random
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from operator import attrgetter
@@ -38,6 +39,12 @@ _base_offset: Final = attrgetter("base_offset")
 
 def _nothing() -> None:
     """For a log that nobody keeps checkpoints for."""
+
+
+def _jitter_ms(config: LogConfig) -> int:
+    """Drawn anew for each segment, so that those which began together do not all end together."""
+    limit_ms = min(config.segment_jitter_ms, config.segment_ms)
+    return random.randrange(limit_ms) if limit_ms else 0
 
 
 class LogFiles:
@@ -86,7 +93,8 @@ class LogFiles:
         crash takes what is appended later for synced. May raise OSError."""
         self._rewrites: list[Rewrite] = []
         self._closed = False
-        self._jitter_ms = 0
+        self._jitter_ms = _jitter_ms(config)
+        """What the active segment gets less than `segment.ms`."""
         if self.recovery_point < self.log_end_offset:
             first = max(0, bisect_right(self._segments, self.recovery_point, key=_base_offset) - 1)
             self._unsynced.segments = loaded.segments[first:-1]
@@ -193,6 +201,7 @@ class LogFiles:
         self._unsynced.segments.append(old)
         self._unsynced.directories.append(self._directory)
         self._set_segments([*self._segments, segment])
+        self._jitter_ms = _jitter_ms(self.config)
         return segment
 
     def _set_segments(self, segments: list[Segment]) -> None:

@@ -43,6 +43,7 @@ class Maintenance:
         self._loop = loop
         self._clock = clock
         self._tasks: list[asyncio.Task[None]] = []
+        self._removals: set[asyncio.Task[None]] = set()
         self._written: dict[TopicPartition, Offset] = {}
         """The recovery points that the checkpoint files have."""
 
@@ -59,9 +60,10 @@ class Maintenance:
             self._tasks.append(self._loop.create_task(self._repeat(first_ms / 1000, every_ms / 1000, work)))
 
     async def close(self) -> None:
-        for task in self._tasks:
+        tasks = [*self._tasks, *self._removals]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _repeat(self, first_seconds: float, every_seconds: float, work: Callable[[], Awaitable[None]]) -> None:
         await asyncio.sleep(first_seconds)
@@ -107,7 +109,18 @@ class Maintenance:
                 deletion.size_bytes,
                 partition.log.log_start_offset,
             )
+            delay_s = partition.log.config.file_delete_delay_ms / 1000
+            task = self._loop.create_task(self._remove_after(delay_s, deletion))
+            self._removals.add(task)
+            task.add_done_callback(self._removals.discard)
+
+    async def _remove_after(self, delay_s: float, deletion: "Deletion") -> None:
+        """What is left when the broker stops is removed at its next start."""
+        await asyncio.sleep(delay_s)
+        try:
             await self._loop.run_in_executor(self._replicas.cold_readers, deletion.remove)
+        except OSError as error:
+            log.error("%s; the next start will try again to remove the file", sentence(error))
 
     async def flush_by_time(self) -> None:
         """Sync partitions that do not sync before they acknowledge, by `flush.ms`."""
@@ -122,7 +135,9 @@ class Maintenance:
             try:
                 await self._loop.run_in_executor(self._replicas.cold_readers, checkpoints.write)
             except OSError as error:
-                log.error("cannot write the checkpoints in %s, the older ones stay: %s", directory.path, sentence(error))
+                log.error(
+                    "cannot write the checkpoints in %s, the older ones stay: %s", directory.path, sentence(error)
+                )
             else:
                 self._written |= points
 

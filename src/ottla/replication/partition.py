@@ -105,6 +105,8 @@ class Partition:
             self._flusher.mark(self)
         else:
             self.advance()
+            if self.log.log_end_offset - self.log.recovery_point >= self.log.config.flush_messages:
+                self._flusher.mark(self)
         return info
 
     def when_committed(self, end: Offset, key: int, waiter: "CommitWaiter") -> None:

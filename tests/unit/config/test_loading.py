@@ -38,9 +38,13 @@ def test_a_properties_file_and_overrides(tmp_path: Path) -> None:
 
 
 def test_a_setting_that_is_not_acted_on_is_named_in_a_warning(tmp_path: Path) -> None:
-    file = written(tmp_path, "num.network.threads=3\nlistener.name.internal.ssl.key.password=x\nnum.partitions=2\n")
+    file = written(
+        tmp_path,
+        "num.network.threads=3\nlistener.name.internal.ssl.key.password=x\nnum.partitions=2\nlog.preallocate=true\n",
+    )
     _, warnings = load(file, {})
-    assert len(warnings) == 2
+    assert len(warnings) == 3
+    assert warnings[2].startswith("log.preallocate:")
     assert warnings[0].startswith("num.network.threads:")
     assert warnings[1].startswith("listener.name.internal.ssl.key.password:")
 

@@ -86,3 +86,14 @@ def test_a_rolled_segment_is_complete(driver: LogDriver) -> None:
     assert Path(old.time_index.path).stat().st_size == 12 * len(old.time_index)
     assert (driver.directory / f"{30:020d}.snapshot").exists()
     log.release()
+
+
+def test_jitter_takes_some_time_off(driver: LogDriver) -> None:
+    log = driver.open(clean=True, segment_ms=1000, segment_jitter_ms=500)
+    for later in range(0, 40_000, 50):
+        driver.append(log, timestamp_ms=NOW_MS + later)
+    bases = _bases(log)
+    spans_ms = [50 * (after - before) for before, after in zip(bases, bases[1:], strict=False)]
+    assert all(500 < span <= 1050 for span in spans_ms), spans_ms
+    assert len(set(spans_ms)) > 3
+    log.release()
