@@ -24,10 +24,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.config.log import LogConfig
-from ottla.errors import CorruptMessage
 from ottla.ids import TopicPartition
 from ottla.log import names
 from ottla.log.cleaner_map import OffsetMap
+from ottla.log.cleaner_records import Outline, read_outlines, rebased
 from ottla.log.cleaner_transactions import CleanedTransactions
 from ottla.log.fs import FileSystem
 from ottla.log.scan import InvalidBatch
@@ -49,7 +49,6 @@ from ottla.records.batch import (
 )
 from ottla.records.checksum import crc32c
 from ottla.records.compression import compress
-from ottla.records.record import RecordSlice, append_varint, iter_slices, read_varint, unpack_records
 
 if TYPE_CHECKING:
     from ottla.log.partition_log import PartitionLog
@@ -179,7 +178,6 @@ class CleaningStats:
     bytes_written: int = 0
     records_read: int = 0
     records_written: int = 0
-    keyless_records: int = 0
     keys: int = 0
 
 
@@ -262,10 +260,7 @@ class Cleaning:
             elif not transactions.is_aborted(header):
                 if self._map.is_full:
                     return False
-                for piece in _slices(segment, header, batch):
-                    offset = header.base_offset + piece.offset_delta
-                    if piece.key is not None and offset >= first_dirty:
-                        self._map.put(piece.key, offset)
+                self._map.put(read_outlines(segment.path, header, batch)[1], header.base_offset, first_dirty)
             if header.last_offset >= first_dirty:
                 self._map.latest_offset = header.last_offset
         return True
@@ -345,38 +340,26 @@ class Cleaning:
             self.stats.records_written += header.record_count
             if new_horizon == _NO_HORIZON:
                 return batch, header.max_timestamp
-            return self._rebuilt(header, batch, list(_slices(segment, header, batch)), new_horizon)
+            return self._rebuilt(header, *read_outlines(segment.path, header, batch), new_horizon)
         if self._transactions.is_aborted(header):
             return self._emptied(header, batch)
-        kept: list[RecordSlice] = []
-        has_tombstones = False
-        for piece in _slices(segment, header, batch):
-            if self._stays(header, piece, horizon):
-                kept.append(piece)
-                has_tombstones |= not piece.has_value
+        records, all_of_it = read_outlines(segment.path, header, batch)
+        kept = self._map.newest(all_of_it, header.base_offset)
+        if horizon != _NO_HORIZON and horizon <= self._now_ms:
+            latest_delta = self._map.latest_offset - header.base_offset
+            kept = [record for record in kept if record[5] or record[2] > latest_delta]
         if not kept:
             return self._emptied(header, batch)
         self.stats.records_written += len(kept)
-        if has_tombstones and horizon == _NO_HORIZON:
-            return self._rebuilt(header, batch, kept, self._now_ms + self._delete_retention_ms)
+        if horizon == _NO_HORIZON and not all(record[5] for record in kept):  # a tombstone is among them
+            return self._rebuilt(header, records, kept, self._now_ms + self._delete_retention_ms)
         if len(kept) == header.record_count:
             return batch, header.max_timestamp
-        return self._rebuilt(header, batch, kept, _NO_HORIZON)
+        return self._rebuilt(header, records, kept, _NO_HORIZON)
 
     @property
     def _delete_retention_ms(self) -> int:
         return self.dirty.log.config.delete_retention_ms
-
-    def _stays(self, header: BatchHeader, piece: RecordSlice, horizon: int) -> bool:
-        offset = header.base_offset + piece.offset_delta
-        if offset > self._map.latest_offset:
-            return True
-        if piece.key is None:
-            self.stats.keyless_records += 1
-            return False
-        if offset < self._map.newest(piece.key):
-            return False
-        return piece.has_value or horizon == _NO_HORIZON or self._now_ms < horizon
 
     def _emptied(self, header: BatchHeader, batch: Buffer) -> tuple[Buffer, int] | None:
         """The header alone, where that is still needed; None where it is not."""
@@ -397,29 +380,22 @@ class Cleaning:
             return header.last_offset == last.data_offset
         return header.is_control and header.producer_epoch == last.epoch
 
-    def _rebuilt(
-        self, header: BatchHeader, batch: Buffer, kept: list[RecordSlice], new_horizon: int
-    ) -> tuple[Buffer, int]:
+    def _rebuilt(self, header: BatchHeader, plain: bytes, kept: list[Outline], new_horizon: int) -> tuple[Buffer, int]:
         """The batch with the records of `kept` only. Their bytes are copied as they are, unless a new delete horizon
         takes the place of the timestamp that theirs are counted from."""
-        plain = memoryview(unpack_records(batch, header._replace(position=0)))
         attributes, base_timestamp = header.attributes, header.base_timestamp
-        records = bytearray()
         if new_horizon == _NO_HORIZON:
-            for piece in kept:
-                records += plain[piece.start : piece.end]
+            records: Buffer = b"".join([plain[record[0] : record[1]] for record in kept])
         else:
             attributes |= DELETE_HORIZON_FLAG
             base_timestamp = new_horizon
-            for piece in kept:
-                _append_rebased(records, plain, piece, header.base_timestamp - new_horizon)
+            records = rebased(plain, kept, header.base_timestamp - new_horizon)
         max_timestamp = header.max_timestamp
         if not attributes & LOG_APPEND_TIME_FLAG:
-            max_timestamp = header.base_timestamp + max(piece.timestamp_delta for piece in kept)
-        payload: Buffer = records
+            max_timestamp = header.base_timestamp + max(record[3] for record in kept)
         if attributes & COMPRESSION_MASK:
-            payload = compress(header.compression, records)
-        return _batch(header, attributes, base_timestamp, max_timestamp, len(kept), payload), max_timestamp
+            records = compress(header.compression, records)
+        return _batch(header, attributes, base_timestamp, max_timestamp, len(kept), records), max_timestamp
 
     def _batches(self, segment: Segment, position: int) -> Iterator[tuple[BatchHeader, memoryview]]:
         """The batches of a segment with their bytes, each checked. Raises InvalidBatch, OSError, CleaningAborted."""
@@ -465,24 +441,6 @@ def discard(fs: FileSystem, segment: Segment) -> None:
         except OSError as problem:
             logger.debug("%s was not removed: %s", path, problem)
     segment.release()
-
-
-def _slices(segment: Segment, header: BatchHeader, batch: Buffer) -> Iterator[RecordSlice]:
-    try:
-        yield from iter_slices(unpack_records(batch, header._replace(position=0)), header.record_count)
-    except CorruptMessage as problem:
-        raise InvalidBatch(segment.path, header.position, str(problem)) from problem
-
-
-def _append_rebased(out: bytearray, plain: memoryview, piece: RecordSlice, shift_ms: int) -> None:
-    """One record, its timestamp counted from another base."""
-    _, attributes_at = read_varint(plain, piece.start)
-    _, rest_at = read_varint(plain, attributes_at + 1)
-    body = bytearray(plain[attributes_at : attributes_at + 1])
-    append_varint(body, piece.timestamp_delta + shift_ms)
-    body += plain[rest_at : piece.end]
-    append_varint(out, len(body))
-    out += body
 
 
 def _batch(

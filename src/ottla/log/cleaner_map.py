@@ -8,6 +8,8 @@ goes as far as the map reaches and does the rest in its next round.
 import os
 from typing import Final
 
+from ottla.log.cleaner_records import Outline
+
 DIGEST_BYTES: Final = 16
 ENTRY_BYTES: Final = 144
 """What one entry takes, measured with a million of them: key 64, offset 32, its share of the table up to 48."""
@@ -33,17 +35,32 @@ class OffsetMap:
         """Whether no more batches should be taken in. One batch may overrun the bound: it is taken in whole."""
         return len(self._offsets) >= self.capacity
 
-    def put(self, key: bytes, offset: int) -> None:
-        """Offsets ascend from call to call."""
-        if len(key) >= DIGEST_BYTES:
-            key = self._digest(key)
-        self._offsets[key] = offset
+    def put(self, records: list[Outline], base_offset: int, first_offset: int) -> None:
+        """Takes in the keys of a batch, those from `first_offset` on. Offsets ascend from call to call."""
+        offsets = self._offsets
+        for _, _, delta, _, key, _ in records:
+            if key is not None and base_offset + delta >= first_offset:
+                if len(key) >= DIGEST_BYTES:
+                    key = self._digest(key)
+                offsets[key] = base_offset + delta
 
-    def newest(self, key: bytes) -> int:
-        """The newest offset that has been put for the key; -1 if none."""
-        if len(key) >= DIGEST_BYTES:
-            key = self._digest(key)
-        return self._offsets.get(key, -1)
+    def newest(self, records: list[Outline], base_offset: int) -> list[Outline]:
+        """Those of a batch's records that no newer one is known of. Records without a key are not among them, unless
+        they are past what is accounted for, as all are that are."""
+        kept: list[Outline] = []
+        newest = self._offsets.get
+        latest = self.latest_offset
+        for record in records:
+            offset = base_offset + record[2]
+            key = record[4]
+            if offset > latest:
+                kept.append(record)
+            elif key is not None:
+                if len(key) >= DIGEST_BYTES:
+                    key = self._digest(key)
+                if offset >= newest(key, -1):
+                    kept.append(record)
+        return kept
 
     def _digest(self, key: bytes) -> bytes:
         from hashlib import blake2b  # not before there is something to digest: it costs a broker's start 3 ms
