@@ -48,11 +48,11 @@ $(VENV)/.with-ottla: pyproject.toml | $(BIN)/python
 	@touch $@
 
 $(VENV)/.with-demo: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[demo]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517 --editable '.[demo]'
 	@touch $@ $(VENV)/.with-ottla
 
 $(VENV)/.with-dev: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[demo,test,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517 --editable '.[demo,test,dev]'
 	@touch $@ $(VENV)/.with-ottla $(VENV)/.with-demo
 
 # The first interpreter on PATH (or PYTHON=...) that is new enough and can make a virtual environment.
