@@ -142,6 +142,7 @@ class GroupCoordinator:
             else:
                 created.on_leadership(partition, epoch)
 
+        created.count_partitions(metadata.image)
         replicas.on_leadership(OFFSETS_TOPIC, leadership_changed)
         metadata.subscribe(created.on_metadata)
         return created
@@ -151,6 +152,13 @@ class GroupCoordinator:
     def partition_for(self, group_id: str) -> PartitionId:
         """The partition of `__consumer_offsets` that stands for the group."""
         return PartitionId((java_string_hash(group_id) & 0x7FFF_FFFF) % self._partition_count)
+
+    def count_partitions(self, image: "MetadataImage") -> None:
+        """Spread groups over the partitions that the topic has: it may have been made with another number of them
+        than `offsets.topic.num.partitions`, by hand or by a broker taken over."""
+        topic = image.topics.get(OFFSETS_TOPIC)
+        if topic is not None:
+            self._partition_count = len(topic.partitions)
 
     async def ensure_topic(self) -> None:
         """Create `__consumer_offsets` if it is not there. Raises an `OttlaError`."""
@@ -215,6 +223,7 @@ class GroupCoordinator:
         """Topics that are there no more take the offsets in them along."""
         if old.topics is new.topics:
             return
+        self.count_partitions(new)
         gone = [
             TopicPartitions(topic.name, tuple(partition.partition for partition in topic.partitions))
             for topic in old.topics.values()
