@@ -183,8 +183,8 @@ class CleaningStats:
 
 @dataclass(frozen=True, slots=True)
 class CleanerLimits:
-    """What a round may use. `pause(bytes)` is called for every chunk read and written: it waits as the throughput
-    allows, gives way to other threads, and raises CleaningAborted to end the round."""
+    """What a round may use. `pause(bytes)` is called after each batch that was read and each that was written:
+    it waits as the throughput allows, gives way to other threads, and raises CleaningAborted to end the round."""
 
     dedupe_buffer_bytes: int = 128 << 20
     io_buffer_bytes: int = 512 << 10
@@ -405,7 +405,6 @@ class Cleaning:
         while position < end:
             chunk = memoryview(file.read(position, min(wanted, end - position)))
             available, at = len(chunk), 0
-            self._limits.pause(available)
             while at + HEADER_SIZE <= available:
                 header = BatchHeader(position + at, *unpack(chunk, at))
                 following = at + header.batch_length + LENGTH_OVERHEAD
@@ -427,6 +426,7 @@ class Cleaning:
                         path, position + at, f"its CRC is {found:08x}, it was written with {header.crc:08x}"
                     )
                 yield header, batch
+                self._limits.pause(header.size_bytes)
                 at = following
             if not at:
                 raise InvalidBatch(path, position, "the file ends within its header")

@@ -1,8 +1,8 @@
 """Compacts the logs of this broker, one at a time, the dirtiest first.
 
 The work is `ottla.log.cleaner`'s and runs in a thread of its own; what changes a log (the steps of
-`ottla.log.replacement`) runs on the loop between. The thread gives way to the loop after every few kilobytes, and keeps
-to `log.cleaner.io.max.bytes.per.second`.
+`ottla.log.replacement`) runs on the loop between. The thread gives way to the loop all the time, and keeps to
+`log.cleaner.io.max.bytes.per.second`.
 
 A log that cannot be compacted, because of a corrupt batch for instance, is named in the broker's log once and left
 alone until the restart, as with Kafka; one for whose copy there is no room is tried again later.
@@ -45,7 +45,12 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _PARTITIONS_PER_TURN: Final = 20
-_GIVE_WAY_BYTES: Final = 16 * 1024
+_SPELL_SECONDS: Final = 0.0005
+"""How long it works at least before it looks up."""
+_REST_PER_WORK: Final = 3
+_LOOK_SECONDS: Final = 0.02
+_BUSY_SHARE: Final = 0.01
+"""Of a core: more than that used by the rest of the process means that there is somebody to give way to."""
 _NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 _RETRY_AFTER_SECONDS: Final = 60.0
 """How long a log rests that could not be copied for want of room."""
@@ -246,7 +251,10 @@ class Compaction:
 
 
 class Throttle:
-    """Makes the thread that compacts wait, so that it moves at most `bytes_per_second()` and others get their turn."""
+    """Makes the thread that compacts wait, so that it moves at most `bytes_per_second()`, and so that the loop hardly
+    notices it: while the rest of the process works, it takes a quarter of the time at most, in short spells, because
+    the loop has to wait for the interpreter whenever it wakes up in one of them.
+    """
 
     def __init__(self, bytes_per_second: Callable[[], float], clock: Clock, stop: threading.Event) -> None:
         self._bytes_per_second = bytes_per_second
@@ -254,19 +262,32 @@ class Throttle:
         self._stop = stop
         self._since = clock.monotonic()
         self._moved = 0
-        self._until_giving_way = _GIVE_WAY_BYTES
+        self._resumed = self._looked = time.perf_counter()
+        self._others_cpu = self._cpu_of_others()
+        self._is_busy = False
 
     def pause(self, moved_bytes: int) -> None:
         """To be called after so many bytes. Raises CleaningAborted when the broker stops."""
         if self._stop.is_set():
             raise CleaningAborted
         self._moved += moved_bytes
-        self._until_giving_way -= moved_bytes
-        if self._until_giving_way > 0:
+        now = time.perf_counter()
+        worked = now - self._resumed
+        if worked < _SPELL_SECONDS:
             return
-        self._until_giving_way = _GIVE_WAY_BYTES
+        if now - self._looked > _LOOK_SECONDS:
+            others_cpu = self._cpu_of_others()
+            self._is_busy = others_cpu - self._others_cpu > _BUSY_SHARE * (now - self._looked)
+            self._looked, self._others_cpu = now, others_cpu
         ahead = self._moved / max(self._bytes_per_second(), 1.0) - (self._clock.monotonic() - self._since)
-        if ahead > 0.001:
+        if self._is_busy:
+            ahead = max(ahead, _REST_PER_WORK * worked)
+        if ahead > 0:
             self._stop.wait(ahead)
         else:
-            time.sleep(0)  # lets go of the interpreter, which the loop may be waiting for
+            time.sleep(0)  # lets go of the interpreter
+        self._resumed = time.perf_counter()
+
+    @staticmethod
+    def _cpu_of_others() -> float:
+        return time.process_time() - time.thread_time()
