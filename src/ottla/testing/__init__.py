@@ -6,7 +6,8 @@
         producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap})
 
 `FaultyFS` is a disk that loses, tears and reorders what was not synced; `ManualClock` a clock that waits for you.
-In pytest, the fixture `ottla_broker` of the installed plugin is one such broker per test.
+In pytest, the fixture `ottla_broker` of the installed plugin is one such broker per test, and with the option
+`ottla_loop_limit_ms` a test fails with `LoopBlocked` if its broker's event loop was held up for longer.
 """
 
 from importlib import import_module
@@ -15,11 +16,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ottla.testing.broker import Broker
     from ottla.testing.faulty_fs import FaultyFS
+    from ottla.testing.loop_watch import LoopBlocked
     from ottla.testing.manual_clock import ManualClock
 
-__all__ = ["Broker", "FaultyFS", "ManualClock"]
+__all__ = ["Broker", "FaultyFS", "LoopBlocked", "ManualClock"]
 
-_MODULES = {"Broker": "broker", "FaultyFS": "faulty_fs", "ManualClock": "manual_clock"}
+_MODULES = {
+    "Broker": "broker",
+    "FaultyFS": "faulty_fs",
+    "LoopBlocked": "loop_watch",
+    "ManualClock": "manual_clock",
+}
 
 
 def __getattr__(name: str) -> Any:

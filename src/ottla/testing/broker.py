@@ -7,11 +7,12 @@ import threading
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import ClassVar, Final, Self
 
 from ottla.broker import Broker as Engine
 from ottla.broker import new_event_loop
 from ottla.clock import Clock, SystemClock
+from ottla.testing.loop_watch import LoopBlocked, watched
 
 START_SECONDS: Final = 30.0
 STOP_SECONDS: Final = 30.0
@@ -29,9 +30,15 @@ class Broker:
     directory: where its files are. None: a temporary directory, removed when the broker stops.
     config: settings by Kafka's names, over `TEST_SETTINGS`.
     clock: what it takes the time from.
+    loop_limit_seconds: `stop` raises `LoopBlocked` if the broker's event loop was held up for longer while it served.
+        None: as `Broker.loop_limit_seconds` says, which is not to look, and is set by the pytest option
+        `ottla_loop_limit_ms`.
 
     Raises what `ottla serve` would say on a bad setting or an unusable directory.
     """
+
+    loop_limit_seconds: ClassVar[float | None] = None
+    """For brokers that are not given a limit of their own."""
 
     def __init__(
         self,
@@ -39,7 +46,9 @@ class Broker:
         directory: str | Path | None = None,
         config: Mapping[str, str] | None = None,
         clock: Clock | None = None,
+        loop_limit_seconds: float | None = None,
     ) -> None:
+        self._loop_limit_seconds = self.loop_limit_seconds if loop_limit_seconds is None else loop_limit_seconds
         self._given_directory = None if directory is None else Path(directory)
         self._config = {**TEST_SETTINGS, **(config or {})}
         self._clock = clock or SystemClock()
@@ -139,7 +148,8 @@ class Broker:
         async with engine:
             self._port = engine.port
             ready.set()
-            await self._stopping.wait()
+            with watched(self._loop, self._loop_limit_seconds):
+                await self._stopping.wait()
 
     def __enter__(self) -> Self:
         return self.start()
@@ -147,7 +157,13 @@ class Broker:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.stop()
+        if error is None:
+            self.stop()
+            return
+        try:
+            self.stop()
+        except LoopBlocked as blocked:  # the test's own failure comes first
+            error.add_note(str(blocked))
 
     async def __aenter__(self) -> Self:
         return await asyncio.to_thread(self.start)
@@ -155,4 +171,4 @@ class Broker:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await asyncio.to_thread(self.stop)
+        await asyncio.to_thread(self.__exit__, kind, error, trace)

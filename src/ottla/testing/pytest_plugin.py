@@ -1,5 +1,7 @@
 """The pytest plugin: `ottla_broker`, a broker of one's own for each test that asks for it.
 
+The option `ottla_loop_limit_ms` in pytest's configuration fails tests whose broker's event loop is held up for longer.
+
 Loaded by every pytest run of an environment that has ottla installed, so it imports nothing until a test asks.
 """
 
@@ -10,6 +12,18 @@ import pytest
 
 if TYPE_CHECKING:
     from ottla.testing.broker import Broker
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addini("ottla_loop_limit_ms", "how long the event loop of an in-process broker may be held up", default="")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    limit_ms = config.getini("ottla_loop_limit_ms")
+    if limit_ms:
+        from ottla.testing.broker import Broker
+
+        Broker.loop_limit_seconds = float(limit_ms) / 1000
 
 
 @pytest.fixture
