@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 PARTITIONS_PER_TURN: Final = 20
+BYTES_PER_CHECKPOINT: Final = 256 << 20
+"""What is appended between two checkpoints at most, about: a start after a crash reads and checks so much again."""
+APPENDED_CHECK_SECONDS: Final = 0.5
 
 
 class Maintenance:
@@ -46,6 +49,8 @@ class Maintenance:
         self._removals: set[asyncio.Task[None]] = set()
         self._written: dict[TopicPartition, Offset] = {}
         """The recovery points that the checkpoint files have."""
+        self._writing = asyncio.Lock()
+        self._appended_at_checkpoint = 0
 
     def start(self) -> None:
         config = self._config
@@ -58,6 +63,8 @@ class Maintenance:
             (config.producer_id_expiration_check_interval_ms,) * 2 + (self.expire_producers,),
         ):
             self._tasks.append(self._loop.create_task(self._repeat(first_ms / 1000, every_ms / 1000, work)))
+        by_bytes = self._repeat(APPENDED_CHECK_SECONDS, APPENDED_CHECK_SECONDS, self.write_checkpoints_by_bytes)
+        self._tasks.append(self._loop.create_task(by_bytes))
 
     async def close(self) -> None:
         tasks = [*self._tasks, *self._removals]
@@ -129,6 +136,17 @@ class Maintenance:
 
     async def write_checkpoints(self) -> None:
         """Write recovery points, log starts and high watermarks; in a thread, since that syncs files."""
+        async with self._writing:
+            await self._write_checkpoints()
+
+    async def write_checkpoints_by_bytes(self) -> None:
+        """Write them early when much was appended: recovery reads only past the recovery points on disk."""
+        appended = sum(partition.appended_bytes for partition in self._replicas.partitions())
+        if abs(appended - self._appended_at_checkpoint) >= BYTES_PER_CHECKPOINT:  # less when topics are deleted
+            self._appended_at_checkpoint = appended
+            await self.write_checkpoints()
+
+    async def _write_checkpoints(self) -> None:
         for directory in self._directories.directories:
             points = {tp: partition_log.recovery_point for tp, partition_log in directory.logs.items()}
             checkpoints = directory.prepare_checkpoints()
