@@ -34,6 +34,21 @@ def create(broker: Broker, **settings: str) -> None:
     admin.create_topics([NewTopic(TOPIC, 1, config=config)])[TOPIC].result(10)
 
 
+def change(broker: Broker, topic: str, **settings: str) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    set_ = AlterConfigOpType.SET
+    entries = [ConfigEntry(name, value, incremental_operation=set_) for name, value in settings.items()]
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
+    admin.incremental_alter_configs([resource])[resource].result(10)
+
+
+def commit(broker: Broker, group: str, *offsets: int) -> None:
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": group, "enable.auto.commit": False})
+    for offset in offsets:
+        consumer.commit(offsets=[TopicPartition(TOPIC, 0, offset)], asynchronous=False)
+    consumer.close()
+
+
 def producer(broker: Broker, **settings: object) -> Producer:
     return Producer({"bootstrap.servers": broker.bootstrap, "acks": "all", "linger.ms": 5, **settings})
 
@@ -152,10 +167,7 @@ def test_turning_compaction_on_and_off_takes_effect_at_once(broker: Broker) -> N
     close_segment(client)
     time.sleep(0.3)
     assert len(read_all(broker)) == 3
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    change = ConfigEntry("cleanup.policy", "compact", incremental_operation=AlterConfigOpType.SET)
-    resource = ConfigResource(ResourceType.TOPIC, TOPIC, incremental_configs=[change])
-    admin.incremental_alter_configs([resource])[resource].result(10)
+    change(broker, TOPIC, **{"cleanup.policy": "compact"})
     eventually(lambda: cleaned_up_to(broker) == 2)
     assert state(read_all(broker)) == [(1, "a", "2"), (2, "~", "end")]
 
@@ -187,6 +199,27 @@ def test_a_corrupt_log_is_named_and_left_alone(broker: Broker, caplog: pytest.Lo
     assert f"{TOPIC}-0" in named[0]
     assert f"{segment} at position 0" in named[0]
     put(client, ("b", "1"))
+
+
+def test_committed_offsets_survive_the_compaction_of_their_topic(tmp_path: Path) -> None:
+    config = {**QUICK, "offsets.topic.num.partitions": "1"}
+    directory = tmp_path / "data"
+    groups = [f"group-{number}" for number in range(5)]
+    with Broker(directory=directory, config=config) as broker:
+        create(broker)
+        commit(broker, "first", 1)
+        change(broker, "__consumer_offsets", **{"segment.ms": "100", "min.cleanable.dirty.ratio": "0.01"})
+        for group in groups:
+            commit(broker, group, *range(60))
+        time.sleep(0.15)
+        commit(broker, "last", 1)
+        log = directory / "__consumer_offsets-0"
+        eventually(lambda: sum(path.stat().st_size for path in log.glob("*.log")) < 3_000)
+    with Broker(directory=directory, config=config) as broker:
+        for group in groups:
+            consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": group})
+            assert consumer.committed([TopicPartition(TOPIC, 0)], timeout=10)[0].offset == 59
+            consumer.close()
 
 
 def test_the_log_goes_on_after_a_restart_and_kafka_reads_it(tmp_path: Path) -> None:

@@ -50,3 +50,10 @@ class LogConfig:
     min_cleanable_dirty_ratio: float = 0.5
     min_insync_replicas: int = 1
     unclean_leader_election_enable: bool = False
+
+    @property
+    def longest_segment_ms(self) -> int:
+        """When a segment is closed: a compacted topic's no later than records must be compacted (KIP-354)."""
+        if self.compact and 0 < self.max_compaction_lag_ms < self.segment_ms:
+            return self.max_compaction_lag_ms
+        return self.segment_ms

@@ -216,7 +216,7 @@ class PartitionLog(LogFiles):
                 max_timestamp_ms=max_timestamp,
                 now_ms=now_ms,
                 segment_bytes=config.segment_bytes,
-                segment_ms=config.segment_ms - self._jitter_ms,
+                segment_ms=config.longest_segment_ms - self._jitter_ms,
                 segment_index_bytes=config.segment_index_bytes,
             ):
                 segment = self._roll(first.base_offset)

@@ -414,3 +414,14 @@ def test_a_cleaned_log_survives_restarts(
     log = driver.crash(log)
     assert contents(log) == expected
     assert log.log_end_offset == 40
+
+
+def test_the_largest_lag_closes_segments_in_time(driver: LogDriver, cleaner: Cleaner, clock: SetClock) -> None:
+    log = driver.open(clean=True, compact=True, max_compaction_lag_ms=60_000, min_cleanable_dirty_ratio=1.0)
+    put(log, [("a", "1"), ("a", "2")], clock.ms)
+    clock.ms += 60_001
+    put(log, [("b", "1")], clock.ms)
+    log.flush()
+    log.high_watermark = log.log_end_offset
+    assert cleaner.run(log, due_only=True)
+    assert contents(log) == [(1, "a", "2"), (2, "b", "1")]
