@@ -84,6 +84,8 @@ class _Loader:
         self.log_start_offset = log_start_offset
         self.clean = clean_shutdown
         self.changed = False
+        self.last_base = -1
+        """Base offset of the batch that recovery has taken last."""
         self.ends_damaged = False
         self.epochs_lost = False
         self.snapshots: list[int] = []
@@ -333,6 +335,7 @@ class _Loader:
     def _recover_segment(self, segment: Segment) -> tuple[int, bool]:
         """End offset of the segment after repair, and whether all of it could be kept."""
         builder = _IndexBuilder(segment, self.config.index_interval_bytes)
+        self.last_base = segment.base_offset - 1
         position, end = self._walk_synced(segment, builder)
         whole = True
         checked_from = position
@@ -343,10 +346,10 @@ class _Loader:
                         raise _out_of_order(segment, header, end)
                     builder.add(header)
                     self.epochs.assign(header.leader_epoch, header.base_offset)
-                    position, end = header.end_position, header.next_offset
+                    position, end, self.last_base = header.end_position, header.next_offset, header.base_offset
             except InvalidBatch as problem:
-                synced = self._find_synced(segment, problem.position, end)
-                if synced is not None:
+                synced = self._find_synced(segment, problem.position)
+                if synced is not None and (synced.position > problem.position or synced.base_offset < end):
                     logger.error("%s, below the recovery point %d: kept", problem, self.recovery_point)
                     checked_from = position = synced.position
                     end = synced.base_offset
@@ -389,7 +392,7 @@ class _Loader:
                     if header.base_offset < end:
                         raise _out_of_order(segment, header, end)
                     builder.add(header)
-                    position, end = header.end_position, header.next_offset
+                    position, end, self.last_base = header.end_position, header.next_offset, header.base_offset
             except InvalidBatch as problem:
                 if end >= target:
                     return position, end
@@ -402,13 +405,15 @@ class _Loader:
                 position = found.position
         return position, end
 
-    def _find_synced(self, segment: Segment, position: int, end: int) -> BatchHeader | None:
+    def _find_synced(self, segment: Segment, position: int) -> BatchHeader | None:
         """An intact batch from `position` on that was synced: what seems to end the log is damage to a header before
-        it then, of a batch that claims later offsets than it has."""
-        found = find_batch(segment.file, position, segment.size, min_offset=segment.base_offset)
-        if found is None or found.base_offset >= self.recovery_point:
-            return None
-        return None if found.position == position and found.base_offset >= end else found
+        it then, of a batch that claims more offsets than it has.
+
+        One that begins before the last one is none: a torn write may have left a batch without its base offset, which
+        lies outside its CRC.
+        """
+        found = find_batch(segment.file, position, segment.size, min_offset=self.last_base + 1)
+        return found if found is not None and found.base_offset < self.recovery_point else None
 
     def _begins_batch(self, segment: Segment, offset: int, position: int) -> bool:
         try:
