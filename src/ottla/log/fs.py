@@ -5,6 +5,7 @@ strings, errors are OSError. A `File` may be read and synced from any thread; it
 last reference to it goes, so that a segment can be deleted while a thread still reads it.
 """
 
+import contextlib
 import errno
 import fcntl
 import os
@@ -36,6 +37,10 @@ class File(Protocol):
 
     def read_now(self, position: int, size: int) -> Buffer | None:
         """What is in memory of the `size` bytes, from `position` on; None if nothing is and it would have to wait."""
+        ...
+
+    def prefetch(self, position: int, size: int) -> None:
+        """Only a hint, and never an error: this will be read soon."""
         ...
 
     def is_in_memory(self, position: int, size: int) -> bool:
@@ -225,6 +230,17 @@ class RealFile(_Descriptor):
 
     def truncate(self, size: int) -> None:
         os.ftruncate(self.fd, size)
+
+    if hasattr(os, "posix_fadvise"):
+
+        def prefetch(self, position: int, size: int) -> None:
+            with contextlib.suppress(OSError):
+                os.posix_fadvise(self.fd, position, size, os.POSIX_FADV_WILLNEED)
+
+    else:
+
+        def prefetch(self, position: int, size: int) -> None:
+            pass
 
     def descriptor(self) -> int | None:
         return self.fd

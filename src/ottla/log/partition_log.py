@@ -302,6 +302,8 @@ class PartitionLog(LogFiles):
             if found is not None:
                 segment, position, end = found
                 data = segment.read(position, max_bytes, end, min_one_message=min_one_message, blocking=blocking)
+                if blocking:
+                    segment.prefetch(position + len(data))
                 return ReadResult(data, Offset(segment.base_offset), position)
         except FileNotFoundError as problem:  # a thread came for a segment that has just been retired
             if segments is self._segments:

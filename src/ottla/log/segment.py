@@ -37,8 +37,9 @@ MAX_RELATIVE_OFFSET: Final = 2**31 - 1
 _WALK: Final = Struct(">qiibIhi")
 """The first 27 bytes of a header: enough to step from batch to batch."""
 _SCAN_BYTES: Final = 4096
-_CHECK_INLINE_BYTES: Final = 64 * 1024
+_CHECK_INLINE_BYTES: Final = 1 << 20
 """More than this is checked in a thread, not on the loop."""
+_PREFETCH_BYTES: Final = 4 << 20
 _REMEMBERED_POSITIONS: Final = 2048
 
 
@@ -404,6 +405,12 @@ class Segment:
         if not self._checked.covers(position, position + size) or not file.is_in_memory(position, size):
             return None
         return FileRegion(file, descriptor, position, size)
+
+    def prefetch(self, position: int) -> None:
+        """Who has had to wait for the disk up to here will soon want what follows. In any thread."""
+        size = min(_PREFETCH_BYTES, self.size - position)
+        if size > 0:
+            self.file.prefetch(position, size)
 
     def _bytes(self, position: int, size: int, *, blocking: bool) -> Buffer:
         file = self._file or self.file

@@ -190,6 +190,9 @@ class FaultyFile:
     def is_in_memory(self, position: int, size: int) -> bool:
         return not self._fs.is_cold()
 
+    def prefetch(self, position: int, size: int) -> None:
+        pass
+
     def descriptor(self) -> int | None:
         """None: there is nothing of the operating system behind it."""
         return None
