@@ -189,6 +189,7 @@ class LogFiles:
             return old
         if old.needs_cut:
             old.cut()
+            old.file.sync()  # a crash must not bring the rest of a failed append back, behind the recovery point
         old.finish()
         segment = Segment.create(self._fs, self._directory, base_offset, created_ms=self._clock.now_ms())
         self.producer_state.end_offset = base_offset
