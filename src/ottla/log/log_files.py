@@ -189,7 +189,11 @@ class LogFiles:
             return old
         if old.needs_cut:
             old.cut()
-            old.file.sync()  # a crash must not bring the rest of a failed append back, behind the recovery point
+            try:
+                old.file.sync()  # a crash must not bring the rest of a failed append back, behind the recovery point
+            except OSError:
+                self._distrust_syncs()
+                raise
         old.finish()
         segment = Segment.create(self._fs, self._directory, base_offset, created_ms=self._clock.now_ms())
         self.producer_state.end_offset = base_offset
@@ -324,6 +328,11 @@ class LogFiles:
         ticket.work.segments = [segment for segment in ticket.work.segments if id(segment) in alive]
         self._unsynced.add(ticket.work)
         self.leader_epochs.dirty = True
+        self._distrust_syncs()
+
+    def _distrust_syncs(self) -> None:
+        """After a failed one: what was not synced before may be lost, and is to be written again; a ticket that is
+        under way says nothing about it."""
         self._sync_failed = True
         self._generation += 1
 
