@@ -28,7 +28,7 @@ from ottla.log.segment import Segment
 from ottla.log.time_lookup import FoundOffset, first_at_or_after, latest_timestamp
 from ottla.log.transaction_index import AbortedTransaction
 from ottla.log.validation import assign, prepare_batches
-from ottla.records.batch import CONTROL_FLAG, NO_TIMESTAMP, BatchHeader, Buffer, is_intact, iter_batches
+from ottla.records.batch import BASE_OFFSET, CONTROL_FLAG, NO_TIMESTAMP, BatchHeader, Buffer, is_intact, iter_batches
 from ottla.records.control import EndTransaction, decode_end_transaction
 
 logger: Final = logging.getLogger(__name__)
@@ -302,6 +302,8 @@ class PartitionLog(LogFiles):
             if found is not None:
                 segment, position, end = found
                 data = segment.read(position, max_bytes, end, min_one_message=min_one_message, blocking=blocking)
+                if len(data) and BASE_OFFSET.unpack_from(data)[0] > offset:
+                    self._check_gap(segments, segment, position, BASE_OFFSET.unpack_from(data)[0])
                 if blocking:
                     segment.prefetch(position + len(data))
                 return ReadResult(data, Offset(segment.base_offset), position)
@@ -313,6 +315,14 @@ class PartitionLog(LogFiles):
             raise self._storage_error("read", problem) from problem
         nearest = segments[max(0, bisect_right(segments, offset, key=_base_offset) - 1)]
         return ReadResult(b"", Offset(nearest.base_offset), nearest.size)
+
+    def _check_gap(self, segments: list[Segment], segment: Segment, position: int, begins: int) -> None:
+        """A batch that begins after the offset that was looked for, as compaction leaves them, belongs into its segment
+        all the same: its base offset is outside its CRC. Raises CorruptMessage."""
+        number = segments.index(segment)
+        end = segments[number + 1].base_offset if number + 1 < len(segments) else self.log_end_offset
+        if begins >= end:
+            raise segment.corrupt(position, f"it begins at offset {begins}, the segment ends at {end}")
 
     def _find(self, offset: int, upper_bound: int, *, blocking: bool) -> tuple[Segment, int, int] | None:
         """The segment to read `offset` from, where its batch begins, and where what may be read ends; None if there

@@ -84,8 +84,8 @@ class _Loader:
         self.log_start_offset = log_start_offset
         self.clean = clean_shutdown
         self.changed = False
-        self.last_base = -1
-        """Base offset of the batch that recovery has taken last."""
+        self.last_bases = (-1, -1)
+        """Base offsets of the last two batches that recovery has taken."""
         self.ends_damaged = False
         self.epochs_lost = False
         self.snapshots: list[int] = []
@@ -281,10 +281,18 @@ class _Loader:
                 self._remove(segments.pop(number))
 
     def _goes_past(self, segment: Segment, offset: int) -> bool:
+        """Whether intact batches without a gap lead past this offset. A header alone is not believed: a flipped bit
+        in it must not cost what lies behind."""
+        indexed, position = segment.offset_index.last()  # the last offset of the batch there, or the segment's first
+        end = -1
         try:
-            return end_of(segment) > offset
+            for header in scan(segment.file, segment.path, position, segment.size, check_crc=True):
+                if header.base_offset > indexed if end < 0 else header.base_offset != end:
+                    return False
+                end = header.next_offset
         except InvalidBatch:
             return False  # recovery will tell, or its readers
+        return end > offset
 
     def _recover(self, segments: list[Segment]) -> int:
         """Checks all from the recovery point on, cuts at the first damage, completes the indexes; the end offset."""
@@ -292,8 +300,11 @@ class _Loader:
         number = 0
         while number + 1 < len(segments) and segments[number + 1].base_offset <= self.recovery_point:
             number += 1
-        while number and self._goes_past(segments[number - 1], segments[number].base_offset):
-            self._drop_from(segments, number)
+        begins = segments[number].base_offset
+        if number and begins >= self.recovery_point and self._goes_past(segments[number - 1], begins):
+            self._drop_from(
+                segments, number
+            )  # nothing in it was synced; what was is not doubted for what a header says
             number -= 1
         end = segments[number].base_offset
         self.epochs.truncate_end(self.recovery_point)
@@ -335,7 +346,7 @@ class _Loader:
     def _recover_segment(self, segment: Segment) -> tuple[int, bool]:
         """End offset of the segment after repair, and whether all of it could be kept."""
         builder = _IndexBuilder(segment, self.config.index_interval_bytes)
-        self.last_base = segment.base_offset - 1
+        self.last_bases = (segment.base_offset - 1,) * 2
         position, end = self._walk_synced(segment, builder)
         whole = True
         checked_from = position
@@ -346,14 +357,21 @@ class _Loader:
                         raise _out_of_order(segment, header, end)
                     builder.add(header)
                     self.epochs.assign(header.leader_epoch, header.base_offset)
-                    position, end, self.last_base = header.end_position, header.next_offset, header.base_offset
+                    position, end = header.end_position, header.next_offset
+                    self.last_bases = (self.last_bases[1], header.base_offset)
             except InvalidBatch as problem:
-                synced = self._find_synced(segment, problem.position)
+                synced = self._find_synced(segment, problem.position, end)
                 if synced is not None and (synced.position > problem.position or synced.base_offset < end):
                     logger.error("%s, below the recovery point %d: kept", problem, self.recovery_point)
                     checked_from = position = synced.position
                     end = synced.base_offset
                     continue
+                if end < self.recovery_point:
+                    logger.error("%s, below the recovery point: the log goes on in a new segment", problem)
+                    self.ends_damaged = True
+                    position = checked_from = segment.size
+                    end = self.recovery_point
+                    break
                 whole = False
                 lost = segment.size - position
                 logger.warning("%s; %d bytes past the recovery point, never acknowledged, are cut off", problem, lost)
@@ -392,7 +410,8 @@ class _Loader:
                     if header.base_offset < end:
                         raise _out_of_order(segment, header, end)
                     builder.add(header)
-                    position, end, self.last_base = header.end_position, header.next_offset, header.base_offset
+                    position, end = header.end_position, header.next_offset
+                    self.last_bases = (self.last_bases[1], header.base_offset)
             except InvalidBatch as problem:
                 if end >= target:
                     return position, end
@@ -405,14 +424,20 @@ class _Loader:
                 position = found.position
         return position, end
 
-    def _find_synced(self, segment: Segment, position: int) -> BatchHeader | None:
-        """An intact batch from `position` on that was synced: what seems to end the log is damage to a header before
-        it then, of a batch that claims more offsets than it has.
+    def _find_synced(self, segment: Segment, position: int, end: int) -> BatchHeader | None:
+        """An intact batch from `position` on that was synced: then damage to a header only seems to end the log.
 
-        One that begins before the last one is none: a torn write may have left a batch without its base offset, which
-        lies outside its CRC.
+        Either to the one at `position`, or to the last one that was taken, which claims offsets past the recovery point
+        that it has not. A batch that begins before the last but one is none: a torn write may have left it without its
+        base offset, which lies outside its CRC.
         """
-        found = find_batch(segment.file, position, segment.size, min_offset=self.last_base + 1)
+        if end < self.recovery_point:
+            found = find_batch(segment.file, position + 1, segment.size, min_offset=end)
+            highest = segment.base_offset + MAX_RELATIVE_OFFSET
+            return found if found is not None and found.base_offset <= highest else None
+        if end == self.recovery_point:
+            return None
+        found = find_batch(segment.file, position, segment.size, min_offset=self.last_bases[0] + 1)
         return found if found is not None and found.base_offset < self.recovery_point else None
 
     def _begins_batch(self, segment: Segment, offset: int, position: int) -> bool:

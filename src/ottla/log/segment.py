@@ -322,8 +322,11 @@ class Segment:
 
     def locate(self, offset: int, *, blocking: bool) -> Span | None:
         """The first batch that ends at or after `offset`. Raises CorruptMessage, WouldBlock, OSError."""
-        position = self.offset_index.floor(offset, blocking=blocking)[1]
+        indexed, position = self.offset_index.floor(offset, blocking=blocking)
         size = self.size
+        before: Span | None = None
+        expected = self.base_offset
+        no_gap = indexed if position else expected  # the batch at an index entry begins at or before its offset
         while position < size:
             chunk = self._bytes(position, min(_SCAN_BYTES, size - position), blocking=blocking)
             start, at, available = position, 0, len(chunk)
@@ -332,13 +335,31 @@ class Segment:
                 self._check_step(position, magic, length)
                 if position + length + LENGTH_OVERHEAD > size:
                     raise self.corrupt(position, f"it claims {length} bytes, the file ends before")
+                if delta < 0 or base < expected:
+                    raise self.corrupt(position, f"it claims the offsets {base} to {base + delta} after {expected - 1}")
+                span = Span(position, length + LENGTH_OVERHEAD)
                 if base + delta >= offset:
-                    return Span(position, length + LENGTH_OVERHEAD)
+                    if base > no_gap or (position and not before and base + delta > indexed):
+                        self._check_gap(before, span, base + delta + 1, blocking=blocking)
+                    return span
+                before = span
+                expected = no_gap = base + delta + 1
                 at += length + LENGTH_OVERHEAD
                 position = start + at
             if position == start:
                 raise self._cut_short(position, blocking)
         return None
+
+    def _check_gap(self, before: Span | None, after: Span, next_offset: int, *, blocking: bool) -> None:
+        """Offsets are missing before the batch `after`. Compaction leaves such gaps; so does a flipped bit in one of
+        the two headers beside them. Raises CorruptMessage."""
+        if before is not None and not self._checked.covers(before.position, before.position + before.size_bytes):
+            self._intact_prefix(self._bytes(before.position, before.size_bytes, blocking=blocking), before.position)
+        following = after.position + after.size_bytes
+        if following < self.size:
+            base = self.header_at(following, blocking=blocking).base_offset
+            if base < next_offset:
+                raise self.corrupt(after.position, f"it claims offsets before {next_offset}, the next begins at {base}")
 
     def read(self, position: int, max_bytes: int, end: int, *, min_one_message: bool, blocking: bool) -> Buffer:
         """Whole, intact batches from `position`, where one begins, in at most `max_bytes` and up to `end`, where one
@@ -417,8 +438,10 @@ class Segment:
         if blocking:
             return file.read(position, size)
         data = file.read_now(position, size)
-        if data is None:
+        if data is None:  # what comes from the disk is checked again, and looked for again
             self._checked.clear()
+            self._positions = {}
+            self._older_positions = {}
             raise WouldBlock
         return data
 
@@ -441,11 +464,15 @@ class Segment:
         view = memoryview(data)
         at, size = 0, len(data)
         problem = ""
+        expected = before = 0
+        gap = False
+        """Whether offsets are missing before the batch at `before`: it may be one whose base offset, which is outside
+        its CRC, has been damaged. The batch after it tells."""
         while at < size:
             if size - at < HEADER_SIZE:
                 problem = "the file ends within a batch header"
                 break
-            _, length, _, magic, crc, _, _ = _WALK.unpack_from(view, at)
+            base, length, _, magic, crc, _, delta = _WALK.unpack_from(view, at)
             end = at + length + LENGTH_OVERHEAD
             if magic != MAGIC_V2 or end > size or length < HEADER_SIZE - LENGTH_OVERHEAD:
                 problem = f"it claims magic {magic} and {length} bytes"
@@ -454,10 +481,17 @@ class Segment:
             if found != crc:
                 problem = f"its CRC is {found:08x}, it was written with {crc:08x}"
                 break
-            at = end
+            if at and base < expected:
+                problem = f"it begins at offset {base}, after {expected - 1}"
+                break
+            gap = at > 0 and base > expected
+            expected = base + delta + 1
+            before, at = at, end
+        if gap:
+            at = before  # to be read on its own, when it is looked for
         if at:
             self._checked.add(position, position + at)
-        if not problem:
+        if not problem and not gap:
             return data
         if not at:
             raise self.corrupt(position, problem)

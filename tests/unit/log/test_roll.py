@@ -1,3 +1,4 @@
+from itertools import pairwise
 from pathlib import Path
 
 from tests.unit.log.driver import NOW_MS, LogDriver, offsets, read_all
@@ -93,7 +94,7 @@ def test_jitter_takes_some_time_off(driver: LogDriver) -> None:
     for later in range(0, 40_000, 50):
         driver.append(log, timestamp_ms=NOW_MS + later)
     bases = _bases(log)
-    spans_ms = [50 * (after - before) for before, after in zip(bases, bases[1:], strict=False)]
+    spans_ms = [50 * (after - before) for before, after in pairwise(bases)]
     assert all(500 < span <= 1050 for span in spans_ms), spans_ms
     assert len(set(spans_ms)) > 3
     log.release()
