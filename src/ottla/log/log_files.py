@@ -26,6 +26,7 @@ from ottla.log import checkpoints, names, recovery
 from ottla.log.flush import FlushTicket, Rewrite, Unsynced
 from ottla.log.fs import FileSystem
 from ottla.log.leader_epochs import EpochEnd
+from ottla.log.producer_recovery import producer_state
 from ottla.log.producer_state import ProducerState
 from ottla.log.retention import Deletion, breached_count
 from ottla.log.scan import find_batch
@@ -421,7 +422,7 @@ class LogFiles:
     def _reload_producers(self) -> None:
         end = self.log_end_offset
         self._snapshot_end = -1
-        self.producer_state, self._snapshots = recovery.producer_state(
+        self.producer_state, self._snapshots = producer_state(
             self._fs, self._directory, self._segments, self._snapshots, self.log_start_offset, end, self._clock.now_ms()
         )
 

@@ -35,7 +35,10 @@ from typing import Final, NamedTuple, NoReturn
 
 from ottla.clock import Clock
 from ottla.records.batch import Buffer
+from ottla.testing.faulty_disk import DirectoryNode, FaultyDisk, FileNode, Node, Survival, Truncation, Write
 from ottla.testing.manual_clock import ManualClock
+
+__all__ = ["Crashed", "Fault", "FaultyFS", "FaultyFile", "Operation", "ReadAccess", "Survival"]
 
 
 class Crashed(BaseException):
@@ -60,19 +63,6 @@ class Operation(Enum):
 
 
 _CHANGING: Final = frozenset(Operation) - {Operation.OPEN, Operation.READ, Operation.LIST}
-
-
-class Survival(Enum):
-    """What of the unsynced changes a crash leaves."""
-
-    NOTHING = "nothing"
-    EVERYTHING = "everything"
-    PREFIX = "prefix"
-    """Each file's changes up to some byte, the names' changes up to one of them: a disk that keeps the order."""
-    SCATTERED = "scattered"
-    """Any blocks and any names, whatever the order in which they were written."""
-    RANDOM = "random"
-    """One of the above for each file."""
 
 
 class ReadAccess(NamedTuple):
@@ -112,50 +102,12 @@ class Fault:
         return True
 
 
-class _Write(NamedTuple):
-    position: int
-    data: bytes
-
-
-class _Truncate(NamedTuple):
-    size: int
-
-
-class _File:
-    """An inode: what reads see, what is on the disk, and what has still to get there."""
-
-    __slots__ = ("cached", "dirty", "durable", "modified_ms")
-
-    def __init__(self, now_ms: int) -> None:
-        self.cached = bytearray()
-        self.durable = bytearray()
-        self.dirty: list[_Write | _Truncate] = []
-        self.modified_ms = now_ms
-
-
-class _Directory:
-    __slots__ = ("cached", "durable")
-
-    def __init__(self) -> None:
-        self.cached: dict[str, _Node] = {}
-        self.durable: dict[str, _Node] = {}
-
-
-_Node = _File | _Directory
-
-
-class _NameChange(NamedTuple):
-    """One atomic change of names: entries of directories, set or (None) removed."""
-
-    entries: tuple[tuple[_Directory, str, _Node | None], ...]
-
-
 class FaultyFile:
     """An open file. After a crash every use of it raises OSError (EBADF)."""
 
     __slots__ = ("_fs", "_life", "_node", "path")
 
-    def __init__(self, fs: "FaultyFS", node: _File, path: str, life: int) -> None:
+    def __init__(self, fs: "FaultyFS", node: FileNode, path: str, life: int) -> None:
         self._fs = fs
         self._node = node
         self._life = life
@@ -204,7 +156,7 @@ class FaultyFile:
         try:
             with self._fs.using(self._life, Operation.SYNC, self.path):
                 if not self._fs.is_crashing():
-                    _settle(self._node)
+                    self._node.settle()
         except OSError:
             self._fs.drop_dirty(self._node)
             raise
@@ -228,10 +180,8 @@ class FaultyFS:
         """How many operations so far would have changed something on the disk: where `crash_after` counts."""
         self.crashes = 0
         self._random = Random(seed)
+        self._disk = FaultyDisk(self._random, block_bytes)
         self._clock = clock or ManualClock()
-        self._block_bytes = block_bytes
-        self._root = _Directory()
-        self._pending: list[_NameChange] = []
         self._faults: list[Fault] = []
         self._locks: set[str] = set()
         self._changes_left: int | None = None
@@ -270,9 +220,7 @@ class FaultyFS:
         """Turns the machine off and on again: what was not synced survives as `survival` says. Open files are dead,
         locks are free, rules and limits are lifted."""
         with self._guard:
-            self._survive_names(survival)
-            self._survive_below(self._root, survival)
-            self._pending.clear()
+            self._disk.crash(survival)
             self.heal()
             self._locks.clear()
             self.crashes += 1
@@ -282,8 +230,8 @@ class FaultyFS:
         """Forgets clean pages, so that reads see what is on the disk: dirty pages that a failed sync has dropped
         are gone."""
         with self._guard:
-            for node in _files_below(self._root):
-                node.cached = _applied(node.durable, node.dirty)
+            for node in self._disk.root.files():
+                node.drop_cache()
 
     def flip_bit(self, path: str, bit: int) -> None:
         """Inverts one bit of a file, counted from its first byte's lowest, in the cache and on the disk."""
@@ -296,15 +244,15 @@ class FaultyFS:
     def used_bytes(self) -> int:
         """Bytes of all files that have a name."""
         with self._guard:
-            return sum(len(node.cached) for node in _files_below(self._root))
+            return sum(len(node.cached) for node in self._disk.root.files())
 
     def durable_bytes(self, path: str) -> bytes | None:
         """What would be in the file after `crash(Survival.NOTHING)`; None if it would not be there."""
         with self._guard:
-            node: _Node | None = self._root
+            node: Node | None = self._disk.root
             for name in _parts(path):
-                node = node.durable.get(name) if isinstance(node, _Directory) else None
-            return bytes(node.durable) if isinstance(node, _File) else None
+                node = node.durable.get(name) if isinstance(node, DirectoryNode) else None
+            return bytes(node.durable) if isinstance(node, FileNode) else None
 
     # --- ottla.log.fs.FileSystem -------------------------------------------------------------------------------
 
@@ -316,7 +264,7 @@ class FaultyFS:
             node = self._create(path)
         if node is None:
             _refuse(errno.ENOENT, path)
-        if isinstance(node, _Directory):
+        if isinstance(node, DirectoryNode):
             _refuse(errno.EISDIR, path)
         return FaultyFile(self, node, path, self.crashes)
 
@@ -336,7 +284,7 @@ class FaultyFS:
         with self.using(self.crashes, Operation.LIST, directory):
             entries = self._directory(directory).cached
             return [
-                (name, isinstance(node, _Directory), len(node.cached) if isinstance(node, _File) else 0)
+                (name, isinstance(node, DirectoryNode), len(node.cached) if isinstance(node, FileNode) else 0)
                 for name, node in entries.items()
             ]
 
@@ -360,7 +308,7 @@ class FaultyFS:
                 continue
             with self.using(self.crashes, Operation.MAKE_DIRECTORY, one):
                 parent, name = self._parent(one)
-                self._change((parent, name, _Directory()))
+                self._change((parent, name, DirectoryNode()))
             self.stop_if_crashing()
 
     def rename(self, source: str, target: str) -> None:
@@ -370,7 +318,7 @@ class FaultyFS:
             node = old_parent.cached.get(old_name)
             if node is None:
                 _refuse(errno.ENOENT, source)
-            if isinstance(new_parent.cached.get(new_name), _Directory):
+            if isinstance(new_parent.cached.get(new_name), DirectoryNode):
                 _refuse(errno.ENOTEMPTY, target)
             self._change((old_parent, old_name, None), (new_parent, new_name, node))
         self.stop_if_crashing()
@@ -396,24 +344,15 @@ class FaultyFS:
     def sync_directory(self, path: str) -> None:
         with self.using(self.crashes, Operation.SYNC_DIRECTORY, path):
             if not self.is_crashing():
-                directory = self._directory(path)
-                kept = []
-                for change in self._pending:
-                    if any(parent is directory for parent, _, _ in change.entries):
-                        _apply_names(change)
-                    else:
-                        kept.append(change)
-                self._pending = kept
+                self._disk.settle_names(self._directory(path))
         self.stop_if_crashing()
 
     def sync_all(self, directory: str) -> bool:
         with self.using(self.crashes, Operation.SYNC_ALL, directory):
             if not self.is_crashing():
-                for node in _files_below(self._directory(directory)):
-                    _settle(node)
-                for change in self._pending:
-                    _apply_names(change)
-                self._pending.clear()
+                for node in self._directory(directory).files():
+                    node.settle()
+                self._disk.settle_names()
         self.stop_if_crashing()
         return True
 
@@ -456,37 +395,30 @@ class FaultyFS:
     def is_cold(self) -> bool:
         return self.cold_reads > 0 and self._random.random() < self.cold_reads
 
-    def write_node(self, node: _File, position: int, data: bytes) -> None:
+    def write_node(self, node: FileNode, position: int, data: bytes) -> None:
         room = len(data)
         if self.capacity_bytes is not None:
             free = max(0, self.capacity_bytes - self.used_bytes())
             room = min(room, max(0, len(node.cached) - position) + free)
-        change = _Write(position, data[:room])
-        if change.data:
-            _apply(node.cached, change)
-            node.dirty.append(change)
-            node.modified_ms = self._clock.now_ms()
+        if room:
+            node.change(Write(position, data[:room]), self._clock.now_ms())
         if room < len(data):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    def truncate_node(self, node: _File, size: int) -> None:
-        change = _Truncate(size)
-        _apply(node.cached, change)
-        node.dirty.append(change)
-        node.modified_ms = self._clock.now_ms()
+    def truncate_node(self, node: FileNode, size: int) -> None:
+        node.change(Truncation(size), self._clock.now_ms())
 
-    def drop_dirty(self, node: _File) -> None:
+    def drop_dirty(self, node: FileNode) -> None:
         """What a failed sync does: some pages were written, none are dirty any more."""
         with self._guard:
-            node.durable = self._survivors(node, Survival.SCATTERED)
-            node.dirty.clear()
+            self._disk.drop_dirty(node)
 
     # --- names -------------------------------------------------------------------------------------------------
 
-    def _node(self, path: str) -> _Node:
-        node: _Node = self._root
+    def _node(self, path: str) -> Node:
+        node: Node = self._disk.root
         for name in _parts(path):
-            if not isinstance(node, _Directory):
+            if not isinstance(node, DirectoryNode):
                 _refuse(errno.ENOTDIR, path)
             found = node.cached.get(name)
             if found is None:
@@ -494,100 +426,36 @@ class FaultyFS:
             node = found
         return node
 
-    def _file(self, path: str) -> _File:
+    def _file(self, path: str) -> FileNode:
         node = self._node(path)
-        if isinstance(node, _Directory):
+        if isinstance(node, DirectoryNode):
             _refuse(errno.EISDIR, path)
         return node
 
-    def _directory(self, path: str) -> _Directory:
+    def _directory(self, path: str) -> DirectoryNode:
         node = self._node(path)
-        if isinstance(node, _File):
+        if isinstance(node, FileNode):
             _refuse(errno.ENOTDIR, path)
         return node
 
-    def _parent(self, path: str) -> tuple[_Directory, str]:
+    def _parent(self, path: str) -> tuple[DirectoryNode, str]:
         head, _, name = path.rstrip("/").rpartition("/")
         return self._directory(head), name
 
-    def _create(self, path: str) -> _File:
+    def _create(self, path: str) -> FileNode:
         with self.using(self.crashes, Operation.CREATE, path):
             parent, name = self._parent(path)
-            node = _File(self._clock.now_ms())
+            node = FileNode(self._clock.now_ms())
             self._change((parent, name, node))
         self.stop_if_crashing()
         return node
 
-    def _change(self, *entries: tuple[_Directory, str, _Node | None]) -> None:
-        for parent, name, node in entries:
-            if node is None:
-                del parent.cached[name]
-            else:
-                parent.cached[name] = node
-        self._pending.append(_NameChange(entries))
+    def _change(self, *entries: tuple[DirectoryNode, str, Node | None]) -> None:
+        self._disk.rename(entries)
 
     def unlock(self, path: str, life: int) -> None:
         if life == self.crashes:
             self._locks.discard(path)
-
-    # --- crashes -----------------------------------------------------------------------------------------------
-
-    def _survive_names(self, survival: Survival) -> None:
-        if survival is Survival.RANDOM:
-            survival = self._random.choice([s for s in Survival if s is not Survival.RANDOM])
-        prefix = self._random.randint(0, len(self._pending))
-        for number, change in enumerate(self._pending):
-            if (
-                survival is Survival.EVERYTHING
-                or (survival is Survival.PREFIX and number < prefix)
-                or (survival is Survival.SCATTERED and self._random.random() < 0.5)
-            ):
-                _apply_names(change)
-
-    def _survive_below(self, directory: _Directory, survival: Survival) -> None:
-        directory.cached = dict(directory.durable)
-        for node in directory.cached.values():
-            if isinstance(node, _Directory):
-                self._survive_below(node, survival)
-            else:
-                node.durable = self._survivors(node, survival)
-                node.cached = bytearray(node.durable)
-                node.dirty.clear()
-
-    def _survivors(self, node: _File, survival: Survival) -> bytearray:
-        """The file's content on the disk when some of its dirty pages have been written."""
-        random = self._random
-        if survival is Survival.RANDOM:
-            survival = random.choice([s for s in Survival if s is not Survival.RANDOM])
-        content = bytearray(node.durable)
-        if survival is Survival.NOTHING:
-            return content
-        if survival is Survival.EVERYTHING:
-            return _applied(content, node.dirty)
-        budget = random.randint(0, sum(len(c.data) if isinstance(c, _Write) else 1 for c in node.dirty))
-        for change in node.dirty:
-            if isinstance(change, _Truncate):
-                keep = random.random() < 0.5 if survival is Survival.SCATTERED else budget > 0
-                if not keep:
-                    break  # what was written behind a cut cannot be there without the cut
-                budget -= 1
-                _apply(content, change)
-            elif survival is Survival.PREFIX:
-                _apply(content, _Write(change.position, change.data[: max(0, budget)]))
-                budget -= len(change.data)
-            else:
-                for piece in self._blocks(change):
-                    if random.random() < 0.5:
-                        _apply(content, piece)
-        return content
-
-    def _blocks(self, change: _Write) -> Iterator[_Write]:
-        position, data = change
-        at = 0
-        while at < len(data):
-            size = self._block_bytes - (position + at) % self._block_bytes
-            yield _Write(position + at, data[at : at + size])
-            at += size
 
 
 class _Lock:
@@ -610,42 +478,3 @@ def _parts(path: str) -> list[str]:
 
 def _refuse(error: int, path: str) -> NoReturn:
     raise OSError(error, os.strerror(error), path)
-
-
-def _apply(content: bytearray, change: _Write | _Truncate) -> None:
-    if isinstance(change, _Truncate):
-        del content[change.size :]
-        content.extend(bytes(change.size - len(content)))
-    elif change.data:
-        content.extend(bytes(max(0, change.position - len(content))))
-        content[change.position : change.position + len(change.data)] = change.data
-
-
-def _applied(content: bytearray, changes: list[_Write | _Truncate]) -> bytearray:
-    content = bytearray(content)
-    for change in changes:
-        _apply(content, change)
-    return content
-
-
-def _settle(node: _File) -> None:
-    """A successful sync."""
-    for change in node.dirty:
-        _apply(node.durable, change)
-    node.dirty.clear()
-
-
-def _apply_names(change: _NameChange) -> None:
-    for parent, name, node in change.entries:
-        if node is None:
-            parent.durable.pop(name, None)
-        else:
-            parent.durable[name] = node
-
-
-def _files_below(directory: _Directory) -> Iterator[_File]:
-    for node in directory.cached.values():
-        if isinstance(node, _Directory):
-            yield from _files_below(node)
-        else:
-            yield node
