@@ -23,8 +23,8 @@ from ottla.log.kernel_sync import MAX_FILES, KernelSync, open_kernel_sync, sync_
 log = logging.getLogger(__name__)
 
 RETRY_SECONDS: Final = 1.0
-GATHER_SHARE: Final = 0.5
-MAX_GATHER_SECONDS: Final = 0.002
+MIN_GATHER_SECONDS: Final = 0.0005
+MAX_GATHER_SECONDS: Final = 0.003
 
 
 class Flushable(Protocol):
@@ -67,9 +67,12 @@ class GroupCommit:
         self._retry: asyncio.TimerHandle | None = None
         self._kernel: KernelSync | None = None
         self._round: list[_Job] = []
-        self._beginning: asyncio.Handle | None = None
         self._round_began = 0.0
-        self._next_round_at = 0.0
+        self._marks = 0
+        self._marks_of_round = 0
+        self._expected_marks = 0
+        self._gather_until = 0.0
+        self._gathering: asyncio.TimerHandle | None = None
         self._job_of_file: list[_Job] = []
         self._rounds: SimpleQueue[list[_Job] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._sync_rounds, name=f"flush {name}", daemon=True)
@@ -84,21 +87,27 @@ class GroupCommit:
     def mark(self, partition: Flushable) -> None:
         """The partition has unsynced data that somebody waits for."""
         self._dirty[partition] = None
+        self._marks += 1
         if not self._busy:
             self._busy = True
             self._schedule_round()
+        elif self._gathering is not None and self._marks >= self._expected_marks:
+            self._gathering.cancel()
+            self._gathering = None
+            self._loop.call_soon(self._begin_round)
 
     def _schedule_round(self) -> None:
-        """Soon: after this turn's other appends, and not at once after the last round.
+        """Soon: after this turn's other appends, and when those whose data the last round has synced have sent more.
 
-        Those whose data that one has synced are about to send more. A round costs nearly the same for a little data as for
-        much, so it pays to wait for them, for a part of what it cost; on a quick disk that rounds to nothing.
+        A round costs nearly the same for a little data as for much. Without the wait, clients that keep several
+        requests in flight fall into two halves, each synced on its own. It ends when as much has come as is expected,
+        or when it has lasted as long as the round did; a round of less than half a millisecond is not waited for.
         """
-        wait = self._next_round_at - monotonic()
-        if wait > 0:
-            self._beginning = self._loop.call_later(wait, self._begin_round)
+        wait = self._gather_until - monotonic()
+        if wait > MIN_GATHER_SECONDS and self._marks < self._expected_marks:
+            self._gathering = self._loop.call_later(wait, self._begin_round)
         else:
-            self._beginning = self._loop.call_soon(self._begin_round)
+            self._loop.call_soon(self._begin_round)
 
     def forget(self, partition: Flushable) -> None:
         """The partition is gone (deleted, moved)."""
@@ -106,6 +115,8 @@ class GroupCommit:
         self._failed.pop(partition, None)
 
     def _begin_round(self) -> None:
+        self._gathering = None
+        self._marks_of_round, self._marks = self._marks, 0
         dirty, self._dirty = self._dirty, {}
         round_: list[_Job] = []
         files: list[int] = []
@@ -182,7 +193,8 @@ class GroupCommit:
 
     def _end_round(self, round_: list[_Job]) -> None:
         now = monotonic()
-        self._next_round_at = now + min(MAX_GATHER_SECONDS, GATHER_SHARE * (now - self._round_began))
+        self._gather_until = now + min(MAX_GATHER_SECONDS, now - self._round_began)
+        self._expected_marks = self._marks + self._marks_of_round
         self._round = []
         for job in round_:
             if job.error is not None:
@@ -214,7 +226,7 @@ class GroupCommit:
 
     def close(self) -> None:
         """Let the round under way finish; nothing is synced afterwards."""
-        for timer in (self._retry, self._beginning):
+        for timer in (self._retry, self._gathering):
             if timer is not None:
                 timer.cancel()
         if self._kernel is not None:
