@@ -37,7 +37,3 @@ class FileRegion:
         if not count:
             raise EOFError(f"the file ends before byte {self._position + self._size}")
         return count
-
-    def read(self) -> bytes:
-        """The bytes themselves, waiting for the disk. Raises OSError."""
-        return bytes(self._file.read(self._position, self._size))

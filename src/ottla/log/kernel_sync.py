@@ -99,7 +99,7 @@ class KernelSync:
 
 
 def open_kernel_sync() -> KernelSync | None:
-    """A context, if this machine has it and it does what it should (which is tried on a file of no content)."""
+    """A context, or None if this machine does not give one."""
     syscalls = _SYSCALLS.get(platform.machine()) if sys.platform == "linux" else None
     if syscalls is None:
         return None

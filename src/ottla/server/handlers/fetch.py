@@ -1,7 +1,8 @@
 """Fetch (v4-v18): batches as they lie in the file, from the positions of an incremental session (KIP-227).
 
 A fetch that finds less than `min_bytes` parks on its partitions and is woken by the append that moves their high
-watermark. What the page cache does not hold is read in a thread, so the loop never waits for a disk.
+watermark. Large ranges are sent from the file (`ottla.log.file_region`); what the page cache does not hold is read in a
+thread, so that the loop does not wait for a disk.
 """
 
 import asyncio
