@@ -18,7 +18,7 @@ demo: $(VENV)/.with-demo ## Send 336,776 flights through the log and Spark, and 
 	@$(BIN)/ottla demo $(ARGS)
 
 test: $(VENV)/.with-dev ## Run every test
-	@$(BIN)/python -m tests.support.requirements java mvn kcat
+	@$(BIN)/python -m tests.support.requirements java javac mvn kcat
 	$(BIN)/python -m pytest $(ARGS)
 
 check: $(VENV)/.with-dev ## Check format, lint, types and the direction of the imports
@@ -32,11 +32,11 @@ format: $(VENV)/.with-dev ## Format, and mend what the linter can mend
 	$(BIN)/ruff format .
 
 bench: $(VENV)/.with-dev ## Measure Ottla beside Apache Kafka on this machine
-	@$(BIN)/python -m tests.support.requirements java mvn
+	@$(BIN)/python -m tests.support.requirements java javac mvn
 	$(BIN)/python -m benches $(ARGS)
 
 compat: $(VENV)/.with-dev ## Run the client suites of other projects against `ottla serve`
-	@$(BIN)/python -m tests.support.requirements java mvn kcat
+	@$(BIN)/python -m tests.support.requirements java javac mvn kcat
 	$(BIN)/python -m pytest tests/compat $(ARGS)
 
 clean: ## Remove what the other targets made, .venv included

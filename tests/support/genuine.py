@@ -66,23 +66,33 @@ def kafka_libs() -> Path:
         MissingProgramError: Java or Maven is missing.
         ToolFailedError: Maven could not fetch the jars.
     """
+    return maven_libs(_RECIPE / "pom.xml", _CACHE)
+
+
+def maven_libs(recipe: Path, cache: Path) -> Path:
+    """Directory of the jars that the POM `recipe` names, kept under `cache` until the recipe changes.
+
+    Raises:
+        MissingProgramError: Java or Maven is missing.
+        ToolFailedError: Maven could not fetch the jars.
+    """
     java_program()
-    recipe = hashlib.sha256((_RECIPE / "pom.xml").read_bytes()).hexdigest()
-    stamp = _CACHE / "fetched"
-    with _locked(_CACHE.with_name(f"{_CACHE.name}.lock")):
-        if stamp.exists() and stamp.read_text() == recipe:
-            return _CACHE / "libs"
+    wanted = hashlib.sha256(recipe.read_bytes()).hexdigest()
+    stamp = cache / "fetched"
+    with locked(cache.with_name(f"{cache.name}.lock")):
+        if stamp.exists() and stamp.read_text() == wanted:
+            return cache / "libs"
         maven = require("mvn")
-        shutil.rmtree(_CACHE, ignore_errors=True)
+        shutil.rmtree(cache, ignore_errors=True)
         fetched = subprocess.run(
             [
                 maven,
                 "-q",
                 "-B",
                 "-f",
-                str(_RECIPE / "pom.xml"),
+                str(recipe),
                 "dependency:copy-dependencies",
-                f"-DoutputDirectory={_CACHE / 'libs'}",
+                f"-DoutputDirectory={cache / 'libs'}",
                 "-DincludeScope=runtime",
             ],
             stdin=subprocess.DEVNULL,
@@ -91,9 +101,9 @@ def kafka_libs() -> Path:
             check=False,
         )
         if fetched.returncode != 0:
-            raise ToolFailedError(f"Maven could not fetch Apache Kafka {KAFKA_VERSION}:\n{fetched.stdout[-3000:]}")
-        stamp.write_text(recipe)
-    return _CACHE / "libs"
+            raise ToolFailedError(f"Maven could not fetch what {recipe.name} names:\n{fetched.stdout[-3000:]}")
+        stamp.write_text(wanted)
+    return cache / "libs"
 
 
 def kafka_tool_command(class_name: str, *args: str, jvm_options: Sequence[str] = TOOL_JVM_OPTIONS) -> list[str]:
@@ -204,7 +214,8 @@ class GenuineKafka(BrokerProcess):
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def locked(path: Path) -> Iterator[None]:
+    """Hold the lock file `path`, so that what is kept in `.cache/` is made by one process at a time."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -1,6 +1,6 @@
 """Programs of the system that tests, demo and benchmarks need: found, or asked for in one sentence.
 
-`python -m tests.support.requirements java mvn kcat` checks before a make target starts its work; it needs nothing
+`python -m tests.support.requirements java javac mvn kcat` checks before a make target starts its work; it needs nothing
 but the standard library.
 """
 
@@ -14,6 +14,7 @@ from typing import Final
 
 _JAVA_NEEDED: Final = 17
 _PACKAGES: Final = {
+    "javac": ("javac, which compiles the Java programs among the tests,", "default-jdk-headless"),
     "mvn": ("Maven, which fetches Apache Kafka,", "maven"),
     "kcat": ("kcat, one of the clients under test,", "kcat"),
 }
@@ -49,14 +50,15 @@ def java_program() -> str:
 
 
 def require(program: str) -> str:
-    """Path of `program` (java, mvn, kcat).
+    """Path of `program` (java, javac, mvn, kcat).
 
     Raises:
         MissingProgramError: absent, or too old.
     """
     if program == "java":
         return java_program()
-    found = shutil.which(program)
+    home = os.environ.get("JAVA_HOME") if program == "javac" else None
+    found = (shutil.which(str(Path(home) / "bin" / program)) if home else None) or shutil.which(program)
     if found is None:
         what, package = _PACKAGES[program]
         raise MissingProgramError(f"{what} is needed and not installed (Debian: apt-get install {package}).")

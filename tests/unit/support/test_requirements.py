@@ -20,8 +20,9 @@ def only_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_an_empty_machine_lacks_everything(only_path: Path) -> None:
-    java, maven, kcat = missing(["java", "mvn", "kcat"])
+    java, javac, maven, kcat = missing(["java", "javac", "mvn", "kcat"])
     assert "apt-get install default-jre-headless" in java
+    assert "apt-get install default-jdk-headless" in javac
     assert "apt-get install maven" in maven
     assert "apt-get install kcat" in kcat
 
@@ -43,5 +44,8 @@ def test_java_home_comes_first(only_path: Path, monkeypatch: pytest.MonkeyPatch)
     home = only_path / "home"
     (home / "bin").mkdir(parents=True)
     program(home / "bin", "java", "echo 'openjdk version \"25\"' >&2")
+    program(home / "bin", "javac", "exit 0")
+    program(only_path, "javac", "exit 0")
     monkeypatch.setenv("JAVA_HOME", str(home))
     assert java_program() == str(home / "bin" / "java")
+    assert require("javac") == str(home / "bin" / "javac")
