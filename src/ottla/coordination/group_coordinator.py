@@ -1,19 +1,20 @@
 """The group coordinator of a broker: finds the partition that speaks for a group and asks its machine.
 
-Groups are spread over the partitions of `__consumer_offsets` by the hash of their id; whoever leads the partition
-coordinates the group. Methods answer with what the machine replies. They raise `NotCoordinator`,
-`CoordinatorLoadInProgress` or an `ApiError` where no machine could answer; its `code` is for the client.
+Methods answer with what the machine replies, or raise what `Coordinator` says.
 """
 
 import asyncio
 import logging
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Final, Self
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Self
 
 from ottla.clock import Clock
-from ottla.coordination.machine import Machine, Token
-from ottla.coordination.runtime import CoordinatorLog, CoordinatorRuntime
+from ottla.cluster.image import GROUP_METADATA_TOPIC
+from ottla.coordination.coordinator import Coordinator
+from ottla.coordination.machine import Machine
+from ottla.coordination.runtime import CoordinatorRuntime
+from ottla.coordination.topic import CoordinatorTopic
 from ottla.errors import ApiError, ErrorCode, NotCoordinator, OttlaError
 from ottla.groups.config import GroupConfig
 from ottla.groups.events import (
@@ -39,8 +40,7 @@ from ottla.groups.events import (
     Synced,
     TopicPartitions,
 )
-from ottla.ids import GroupId, LeaderEpoch, PartitionId, TopicName
-from ottla.records.batch import Buffer
+from ottla.ids import GroupId
 
 if TYPE_CHECKING:
     from ottla.cluster.image import MetadataImage
@@ -51,47 +51,20 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-OFFSETS_TOPIC: Final = TopicName("__consumer_offsets")
 
-
-LOAD_PATIENCE_S: Final = 1.0
-
-EnsureTopic = Callable[[], Awaitable[None]]
-"""Create `__consumer_offsets`, unless it is there. Raises an `OttlaError` if that cannot be done."""
-
-
-class _LogOfReplicas:
-    """`__consumer_offsets` on this broker's replicas, as the runtime wants to see it."""
-
-    __slots__ = ("_replicas",)
-
-    def __init__(self, replicas: "ReplicaManager") -> None:
-        self._replicas = replicas
-
-    async def append_committed(self, partition: PartitionId, batch: bytearray) -> object:
-        return await self._replicas.append_committed(OFFSETS_TOPIC, partition, batch)
-
-    def read_all(self, partition: PartitionId) -> AsyncIterator[Buffer]:
-        return self._replicas.read_all(OFFSETS_TOPIC, partition)
-
-
-class GroupCoordinator:
+class GroupCoordinator(Coordinator[GroupEvent, "GroupRecord"]):
     """The groups that this broker coordinates."""
 
     def __init__(
         self,
-        coordinator_log: CoordinatorLog,
-        ensure_topic: EnsureTopic,
+        topic: CoordinatorTopic,
         clock: Clock,
         *,
         config: GroupConfig | None = None,
-        partition_count: int = 50,
         commit_timeout_ms: int = 5_000,
         new_uuid: Callable[[], str] = lambda: str(uuid.uuid4()),
     ) -> None:
         settings = config or GroupConfig()
-        self._partition_count = partition_count
-        self._ensure_topic = ensure_topic
         self._tasks: set[asyncio.Task[None]] = set()
 
         def new_machine() -> "Machine[GroupEvent, GroupRecord]":
@@ -99,25 +72,16 @@ class GroupCoordinator:
 
             return GroupMachine(settings, new_uuid)
 
-        self._runtime: CoordinatorRuntime[GroupEvent, GroupRecord] = CoordinatorRuntime(
-            "group coordinator",
-            coordinator_log,
-            new_machine,
-            clock,
-            commit_timeout_ms=commit_timeout_ms,
+        runtime = CoordinatorRuntime(
+            "group coordinator", topic.log, new_machine, clock, commit_timeout_ms=commit_timeout_ms
         )
+        super().__init__(topic, runtime)
 
     @classmethod
     def of_broker(
         cls, config: "BrokerConfig", metadata: "MetadataService", replicas: "ReplicaManager", clock: Clock
     ) -> Self:
         """The coordinator of a running broker, told of leadership and of deleted topics from now on."""
-
-        async def ensure_topic() -> None:
-            refused = (await metadata.ensure_topics([OFFSETS_TOPIC]))[OFFSETS_TOPIC]
-            if refused is not None:
-                raise refused
-
         settings = GroupConfig(
             group_initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
             group_min_session_timeout_ms=config.group_min_session_timeout_ms,
@@ -127,65 +91,20 @@ class GroupCoordinator:
             offsets_retention_minutes=config.offsets_retention_minutes,
             offsets_retention_check_interval_ms=config.offsets_retention_check_interval_ms,
         )
-        created = cls(
-            _LogOfReplicas(replicas),
-            ensure_topic,
-            clock,
-            config=settings,
-            partition_count=config.offsets_topic_num_partitions,
-            commit_timeout_ms=config.offsets_commit_timeout_ms,
+        topic = CoordinatorTopic.of_broker(
+            GROUP_METADATA_TOPIC, metadata, replicas, config.offsets_topic_num_partitions
         )
-
-        def leadership_changed(partition: PartitionId, epoch: LeaderEpoch | None) -> None:
-            if epoch is None:
-                created.on_resign(partition)
-            else:
-                created.on_leadership(partition, epoch)
-
-        created.count_partitions(metadata.image)
-        replicas.on_leadership(OFFSETS_TOPIC, leadership_changed)
+        created = cls(topic, clock, config=settings, commit_timeout_ms=config.offsets_commit_timeout_ms)
+        topic.lead(created._runtime, metadata, replicas)
         metadata.subscribe(created.on_metadata)
         return created
-
-    # --- where groups live ---
-
-    def partition_for(self, group_id: str) -> PartitionId:
-        """The partition of `__consumer_offsets` that stands for the group."""
-        return PartitionId((java_string_hash(group_id) & 0x7FFF_FFFF) % self._partition_count)
-
-    def count_partitions(self, image: "MetadataImage") -> None:
-        """Spread groups over the partitions that the topic has: it may have been made with another number of them
-        than `offsets.topic.num.partitions`, by hand or by a broker taken over."""
-        topic = image.topics.get(OFFSETS_TOPIC)
-        if topic is not None:
-            self._partition_count = len(topic.partitions)
-
-    async def ensure_topic(self) -> None:
-        """Create `__consumer_offsets` if it is not there. Raises an `OttlaError`."""
-        await self._ensure_topic()
-
-    def on_leadership(self, partition: PartitionId, epoch: LeaderEpoch) -> None:
-        """This broker leads the partition of `__consumer_offsets`. On the loop's thread."""
-        self._runtime.on_leadership(partition, epoch)
-
-    def on_resign(self, partition: PartitionId) -> None:
-        """It leads it no more."""
-        self._runtime.on_resign(partition)
-
-    def is_active(self, partition: PartitionId) -> bool:
-        """Is the partition led by this broker, and read?"""
-        return self._runtime.is_active(partition)
-
-    async def until_active(self, partition: PartitionId) -> None:
-        """Wait a moment for a partition that is just being read, which saves its clients a round of retries."""
-        await self._runtime.until_active(partition, LOAD_PATIENCE_S)
 
     async def stop(self) -> None:
         """Let writes finish, then answer all who wait with NOT_COORDINATOR."""
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._runtime.stop()
+        await super().stop()
 
     # --- membership ---
 
@@ -223,7 +142,6 @@ class GroupCoordinator:
         """Topics that are there no more take the offsets in them along."""
         if old.topics is new.topics:
             return
-        self.count_partitions(new)
         gone = [
             TopicPartitions(topic.name, tuple(partition.partition for partition in topic.partitions))
             for topic in old.topics.values()
@@ -282,15 +200,3 @@ class GroupCoordinator:
         errors = await self._ask(group_id, lambda token: DeleteGroups(token, (group_id,)))
         error: ErrorCode = errors[0]
         return error
-
-    async def _ask(self, group_id: str, event_for: Callable[[Token], GroupEvent]) -> Any:
-        return await self._runtime.ask(self.partition_for(group_id), event_for)
-
-
-def java_string_hash(text: str) -> int:
-    """`String.hashCode()` as an unsigned 32-bit number: over UTF-16 code units, as Java counts."""
-    units = text.encode("utf-16-be", "surrogatepass")
-    value = 0
-    for high, low in zip(units[::2], units[1::2], strict=True):
-        value = (value * 31 + (high << 8 | low)) & 0xFFFF_FFFF
-    return value

@@ -7,8 +7,9 @@ from uuid import UUID
 import pytest
 
 from ottla.clock import SystemClock
-from ottla.cluster.image import PartitionImage, TopicImage, empty_image
-from ottla.coordination.group_coordinator import GroupCoordinator, java_string_hash
+from ottla.cluster.image import GROUP_METADATA_TOPIC, PartitionImage, TopicImage, empty_image
+from ottla.coordination.group_coordinator import GroupCoordinator
+from ottla.coordination.topic import CoordinatorTopic
 from ottla.errors import ApiError, CoordinatorLoadInProgress, ErrorCode, NotCoordinator
 from ottla.groups.config import GroupConfig
 from ottla.groups.events import (
@@ -52,7 +53,8 @@ async def no_topic() -> None:
 def run(test: Callable[[GroupCoordinator], Awaitable[None]], *, load: bool = True) -> None:
     async def main() -> None:
         config = GroupConfig(group_initial_rebalance_delay_ms=0)
-        coordinator = GroupCoordinator(MemoryLog(), no_topic, SystemClock(), config=config, new_uuid=lambda: "1")
+        topic = CoordinatorTopic(GROUP_METADATA_TOPIC, MemoryLog(), no_topic, 50)
+        coordinator = GroupCoordinator(topic, SystemClock(), config=config, new_uuid=lambda: "1")
         try:
             for partition in range(50):
                 coordinator.on_leadership(PartitionId(partition), LeaderEpoch(0))
@@ -69,24 +71,6 @@ def run(test: Callable[[GroupCoordinator], Awaitable[None]], *, load: bool = Tru
 def commit(group: str, topic: str = "t", topic_id: int = 0) -> CommitOffsets:
     wish = OffsetToCommit(TopicName(topic), PartitionId(0), 7, topic_id=TopicId(UUID(int=topic_id)))
     return CommitOffsets(None, GroupId(group), NOBODY, None, -1, (wish,))
-
-
-@pytest.mark.parametrize(
-    ("text", "number"),
-    [("", 0), ("a", 97), ("hello", 99_162_322), ("polygenelubricants", 1 << 31)],
-)
-def test_strings_hash_as_in_java(text: str, number: int) -> None:
-    assert java_string_hash(text) == number
-
-
-def test_characters_outside_the_basic_plane_count_as_two() -> None:
-    assert java_string_hash("😀") == (31 * 0xD83D + 0xDE00) % 2**32
-
-
-def test_the_sign_of_the_hash_is_dropped() -> None:
-    coordinator = GroupCoordinator(MemoryLog(), no_topic, SystemClock())
-    assert coordinator.partition_for("polygenelubricants") == 0
-    assert coordinator.partition_for("hello") == 22
 
 
 def test_a_member_lives_its_life() -> None:

@@ -5,7 +5,6 @@ Coordinators of transactions (key type 1) and share groups (2) are not served: I
 
 from typing import Final
 
-from ottla.coordination.group_coordinator import OFFSETS_TOPIC
 from ottla.errors import ApiError, ErrorCode, InvalidRequest, OttlaError
 from ottla.ids import TopicPartition
 from ottla.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
@@ -43,13 +42,14 @@ async def _find(key: str, key_type: int, context: RequestContext) -> Coordinator
 
 async def _find_group_coordinator(group_id: str, context: RequestContext) -> Coordinator:
     broker = context.broker
-    where = TopicPartition(OFFSETS_TOPIC, broker.groups.partition_for(group_id))
+    topic = broker.groups.topic
+    where = TopicPartition(topic.name, topic.partition_for(group_id))
     partition = broker.metadata.image.partition(where)
     if partition is None:
         try:
-            await broker.groups.ensure_topic()
+            await topic.ensure()
         except OttlaError as error:
-            raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"cannot create {OFFSETS_TOPIC}: {error}") from error
+            raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"cannot create {topic.name}: {error}") from error
         partition = broker.metadata.image.partition(where)
     leader = None if partition is None else broker.metadata.image.brokers.get(partition.leader)
     endpoint = None if leader is None else address_of(leader, context)

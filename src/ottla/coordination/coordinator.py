@@ -1,0 +1,50 @@
+"""What every coordinator of a broker is: machines run on the partitions of one topic, asked by key."""
+
+from collections.abc import Callable
+from typing import Any, Final, Generic
+
+from ottla.coordination.machine import Token
+from ottla.coordination.runtime import CoordinatorRuntime, EventT, RecordT
+from ottla.coordination.topic import CoordinatorTopic
+from ottla.ids import LeaderEpoch, PartitionId
+
+LOAD_PATIENCE_S: Final = 1.0
+
+
+class Coordinator(Generic[EventT, RecordT]):
+    """Asks the machine that stands for a key. Everything happens on the loop's thread.
+
+    `NotCoordinator`, `CoordinatorLoadInProgress` or an `ApiError` are raised where no machine could answer; the
+    error's `code` is for the client.
+    """
+
+    def __init__(self, topic: CoordinatorTopic, runtime: CoordinatorRuntime[EventT, RecordT]) -> None:
+        self.topic = topic
+        self._runtime = runtime
+
+    def on_leadership(self, partition: PartitionId, epoch: LeaderEpoch) -> None:
+        """This broker leads the partition of the coordinator's topic."""
+        self._runtime.on_leadership(partition, epoch)
+
+    def on_resign(self, partition: PartitionId) -> None:
+        """It leads it no more."""
+        self._runtime.on_resign(partition)
+
+    def partition_for(self, key: str) -> PartitionId:
+        """The partition of the coordinator's topic that stands for the key."""
+        return self.topic.partition_for(key)
+
+    def is_active(self, partition: PartitionId) -> bool:
+        """Is the partition led by this broker, and read?"""
+        return self._runtime.is_active(partition)
+
+    async def until_active(self, partition: PartitionId) -> None:
+        """Wait a moment for a partition that is just being read, which saves its clients a round of retries."""
+        await self._runtime.until_active(partition, LOAD_PATIENCE_S)
+
+    async def stop(self) -> None:
+        """Let writes finish, then answer all who wait with NOT_COORDINATOR."""
+        await self._runtime.stop()
+
+    async def _ask(self, key: str, event_for: Callable[[Token], EventT]) -> Any:
+        return await self._runtime.ask(self.partition_for(key), event_for)

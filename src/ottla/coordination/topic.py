@@ -1,0 +1,102 @@
+"""The topic in which a coordinator keeps its state: who speaks for a key, and this broker's part of it.
+
+Keys (groups, transactional ids, ...) are spread over the partitions by a hash; whoever leads the partition coordinates
+what lies in it.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from ottla.ids import LeaderEpoch, PartitionId, TopicName
+
+if TYPE_CHECKING:
+    from ottla.cluster.image import MetadataImage
+    from ottla.cluster.metadata_service import MetadataService
+    from ottla.coordination.runtime import CoordinatorLog, CoordinatorRuntime
+    from ottla.records.batch import Buffer
+    from ottla.replication.manager import ReplicaManager
+
+CreateTopic = Callable[[], Awaitable[None]]
+"""Create the topic, unless it is there. Raises an `OttlaError` if that cannot be done."""
+
+POSITIVE: Final = 0x7FFF_FFFF
+
+
+class CoordinatorTopic:
+    """A coordinator's topic, as this broker sees it."""
+
+    def __init__(self, name: TopicName, log: "CoordinatorLog", create: CreateTopic, partition_count: int) -> None:
+        """`partition_count` is how many partitions the topic will have, should it not be there yet."""
+        self.name = name
+        self.log = log
+        self.partition_count = partition_count
+        self._create = create
+
+    @classmethod
+    def of_broker(
+        cls, name: TopicName, metadata: "MetadataService", replicas: "ReplicaManager", partition_count: int
+    ) -> Self:
+        """The topic of a running broker: its replicas are the log, its metadata say how many partitions there are."""
+
+        async def create() -> None:
+            refused = (await metadata.ensure_topics([name]))[name]
+            if refused is not None:
+                raise refused
+
+        created = cls(name, _LogOfReplicas(name, replicas), create, partition_count)
+        created.count_partitions(metadata.image)
+        return created
+
+    def partition_for(self, key: str) -> PartitionId:
+        """The partition that stands for the key."""
+        return PartitionId((java_string_hash(key) & POSITIVE) % self.partition_count)
+
+    def count_partitions(self, image: "MetadataImage") -> None:
+        """Spread keys over the partitions that the topic has: it may have been made with another number of them than
+        the settings say, by hand or by a broker taken over."""
+        topic = image.topics.get(self.name)
+        if topic is not None:
+            self.partition_count = len(topic.partitions)
+
+    async def ensure(self) -> None:
+        """Create the topic if it is not there. Raises an `OttlaError`."""
+        await self._create()
+
+    def lead(
+        self, runtime: "CoordinatorRuntime[Any, Any]", metadata: "MetadataService", replicas: "ReplicaManager"
+    ) -> None:
+        """Run machines on the partitions that this broker leads, and follow every change of that from now on."""
+
+        def leadership_changed(partition: PartitionId, epoch: LeaderEpoch | None) -> None:
+            if epoch is None:
+                runtime.on_resign(partition)
+            else:
+                runtime.on_leadership(partition, epoch)
+
+        replicas.on_leadership(self.name, leadership_changed)
+        metadata.subscribe(lambda old, new: self.count_partitions(new))
+
+
+class _LogOfReplicas:
+    """The topic on this broker's replicas, as the runtime wants to see it."""
+
+    __slots__ = ("_name", "_replicas")
+
+    def __init__(self, name: TopicName, replicas: "ReplicaManager") -> None:
+        self._name = name
+        self._replicas = replicas
+
+    async def append_committed(self, partition: PartitionId, batch: bytearray) -> object:
+        return await self._replicas.append_committed(self._name, partition, batch)
+
+    def read_all(self, partition: PartitionId) -> "AsyncIterator[Buffer]":
+        return self._replicas.read_all(self._name, partition)
+
+
+def java_string_hash(text: str) -> int:
+    """`String.hashCode()` as an unsigned 32-bit number: over UTF-16 code units, as Java counts."""
+    units = text.encode("utf-16-be", "surrogatepass")
+    value = 0
+    for high, low in zip(units[::2], units[1::2], strict=True):
+        value = (value * 31 + (high << 8 | low)) & 0xFFFF_FFFF
+    return value
