@@ -7,6 +7,7 @@ what lies in it.
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from ottla.coordination.producers import ProducerStanding
 from ottla.ids import LeaderEpoch, PartitionId, TopicName
 
 if TYPE_CHECKING:
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
 CreateTopic = Callable[[], Awaitable[None]]
 """Create the topic, unless it is there. Raises an `OttlaError` if that cannot be done."""
 
-POSITIVE: Final = 0x7FFF_FFFF
+NO_NEGATION: Final = 1 << 31
+"""The one int that Java cannot take the absolute value of; Kafka counts it as 0."""
 
 
 class CoordinatorTopic:
@@ -49,7 +51,9 @@ class CoordinatorTopic:
 
     def partition_for(self, key: str) -> PartitionId:
         """The partition that stands for the key."""
-        return PartitionId((java_string_hash(key) & POSITIVE) % self.partition_count)
+        hashed = java_string_hash(key)
+        magnitude = hashed if hashed < NO_NEGATION else (1 << 32) - hashed
+        return PartitionId(0 if magnitude == NO_NEGATION else magnitude % self.partition_count)
 
     def count_partitions(self, image: "MetadataImage") -> None:
         """Spread keys over the partitions that the topic has: it may have been made with another number of them than
@@ -86,11 +90,18 @@ class _LogOfReplicas:
         self._name = name
         self._replicas = replicas
 
-    async def append_committed(self, partition: PartitionId, batch: bytearray) -> object:
-        return await self._replicas.append_committed(self._name, partition, batch)
+    async def append_committed(self, partition: PartitionId, batches: bytearray) -> object:
+        return await self._replicas.append_committed(self._name, partition, batches)
 
     def read_all(self, partition: PartitionId) -> "AsyncIterator[Buffer]":
         return self._replicas.read_all(self._name, partition)
+
+    def producer(self, partition: PartitionId, producer_id: int) -> ProducerStanding | None:
+        found = self._replicas.find(self._name, partition)
+        entry = None if found is None else found.log.producer_state.producers.get(producer_id)
+        if entry is None:
+            return None
+        return ProducerStanding(entry.epoch, entry.coordinator_epoch, entry.transaction_first_offset is not None)
 
 
 def java_string_hash(text: str) -> int:

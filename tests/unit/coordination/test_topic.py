@@ -35,10 +35,16 @@ def test_characters_outside_the_basic_plane_count_as_two() -> None:
     assert java_string_hash("😀") == (31 * 0xD83D + 0xDE00) % 2**32
 
 
-def test_the_sign_of_the_hash_is_dropped() -> None:
-    topic = CoordinatorTopic(GROUP_METADATA_TOPIC, NoLog(), create, 50)
-    assert topic.partition_for("polygenelubricants") == 0
-    assert topic.partition_for("hello") == 22
+@pytest.mark.parametrize(
+    ("key", "partition"),
+    [
+        ("hello", 22),
+        ("my-transactional-id", 46),  # hashes to -959806496, and counts by its absolute value
+        ("polygenelubricants", 0),  # the smallest int has none
+    ],
+)
+def test_the_sign_of_the_hash_is_dropped(key: str, partition: int) -> None:
+    assert CoordinatorTopic(GROUP_METADATA_TOPIC, NoLog(), create, 50).partition_for(key) == partition
 
 
 def test_keys_are_spread_over_the_partitions_that_there_are() -> None:
