@@ -18,6 +18,7 @@ from typing import Final
 
 from ottla.coordination.machine import Append, CancelTimer, Effect, Reply, SetTimer, TimerKey, Token
 from ottla.errors import ErrorCode
+from ottla.groups.classic_records import GroupMetadata
 from ottla.groups.config import GroupConfig
 from ottla.groups.events import (
     NO_MEMBER,
@@ -30,9 +31,8 @@ from ottla.groups.events import (
     Sync,
     Synced,
 )
-from ottla.groups.group import Group
+from ottla.groups.group import ClassicState
 from ottla.groups.members import Member, Roster
-from ottla.groups.records import GroupMetadata
 from ottla.groups.states import REPLAYED, GroupState, IllegalTransition
 from ottla.ids import GroupId, MemberId
 
@@ -48,7 +48,7 @@ REBALANCE: Final = "rebalance"
 SYNC: Final = "sync"
 
 
-class ClassicGroup(Group):
+class ClassicGroup(ClassicState):
     """One group. Methods named for an event decide and give effects; `replay` applies."""
 
     def __init__(self, group_id: GroupId, config: GroupConfig, new_uuid: Callable[[], str]) -> None:

@@ -142,8 +142,8 @@ class CommitOffsets(NamedTuple):
     offsets: tuple[OffsetToCommit, ...]
     retention_ms: int = -1
     """How long to keep them, as versions 2 to 4 could say; -1: as the broker is told."""
-    knows_group_id_not_found: bool = True
-    """From OffsetCommit v9 on, a group that does not exist has an error of its own."""
+    knows_member_epochs: bool = True
+    """From OffsetCommit v9 on: a group that does not exist, and a stale member epoch, have errors of their own."""
 
 
 class OffsetsCommitted(NamedTuple):
@@ -164,6 +164,9 @@ class FetchOffsets(NamedTuple):
     group_id: GroupId
     topics: tuple[TopicPartitions, ...] | None
     require_stable: bool = False
+    member_id: MemberId | None = None
+    member_epoch: int = -1
+    """Who asks, from OffsetFetch v9 on: a member of a consumer group is told if it is one no more (KIP-848)."""
 
 
 class FetchedOffset(NamedTuple):
@@ -183,6 +186,8 @@ class FetchedTopic(NamedTuple):
 
 class OffsetsFetched(NamedTuple):
     topics: tuple[FetchedTopic, ...]
+    error: ErrorCode = ErrorCode.NONE
+    """Of the group as a whole: UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH."""
 
 
 class DeleteOffsets(NamedTuple):
@@ -215,12 +220,14 @@ class ListGroups(NamedTuple):
     token: Token
     states: frozenset[str] = frozenset()
     """In lower case."""
+    kinds: frozenset[str] = frozenset()
+    """In lower case: "classic", "consumer", "share"."""
 
 
 class GroupListing(NamedTuple):
     group_id: GroupId
     protocol_type: str
-    state: GroupState
+    state: str
     group_type: str = "classic"
 
 

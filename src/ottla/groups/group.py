@@ -1,19 +1,24 @@
-"""What a group is at a moment, and what can be asked of it. How it moves on is in `classic`. PURE."""
+"""What a classic group is at a moment, and what can be asked of it. How it moves on is in `classic`. PURE."""
 
 from collections.abc import Callable
+from typing import Final
 
 from ottla.errors import ErrorCode
+from ottla.groups.classic_records import GroupDeleted, GroupMetadata
 from ottla.groups.config import GroupConfig
 from ottla.groups.events import NO_MEMBER, GroupDescription, MemberDescription
+from ottla.groups.kinds import GroupKind, OffsetExpiry
 from ottla.groups.members import Member, Roster
-from ottla.groups.records import GroupMetadata
+from ottla.groups.records import GroupRecord
 from ottla.groups.states import DECIDED, GroupState, IllegalTransition
 from ottla.groups.subscription import CONSUMER_PROTOCOL, subscribed_topics
 from ottla.ids import GroupId, InstanceId, MemberId, TopicName
 
 
-class Group:
-    """State, generation, protocol and members of one group."""
+class ClassicState:
+    """State, generation, protocol and members of one classic group."""
+
+    kind: Final = GroupKind.CLASSIC
 
     def __init__(self, group_id: GroupId, config: GroupConfig) -> None:
         self.group_id = group_id
@@ -32,6 +37,18 @@ class Group:
     def is_simple(self) -> bool:
         """Nothing but a name for committed offsets."""
         return self.protocol_type is None and self.state is GroupState.EMPTY and not self.pending
+
+    @property
+    def state_name(self) -> str:
+        return self.state.value
+
+    @property
+    def is_empty(self) -> bool:
+        return self.state is GroupState.EMPTY
+
+    @property
+    def may_expire(self) -> bool:
+        return self.is_empty and not self.pending
 
     @property
     def uses_consumer_protocol(self) -> bool:
@@ -79,19 +96,39 @@ class Group:
                 return ErrorCode.FENCED_INSTANCE_ID
         return ErrorCode.NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
 
-    def commit_refusal(self, member_id: MemberId, instance_id: InstanceId | None, generation: int) -> ErrorCode:
-        """Why this sender may not commit offsets now, or NONE."""
-        if generation < 0 and self.state is GroupState.EMPTY:
+    def commit_refusal(
+        self, member_id: MemberId, instance_id: InstanceId | None, epoch: int, *, knows_member_epochs: bool
+    ) -> ErrorCode:
+        if epoch < 0 and self.state is GroupState.EMPTY:
             return ErrorCode.NONE  # an administrator, or a consumer that only keeps its offsets here
-        if generation >= 0 or member_id != NO_MEMBER or instance_id is not None:
+        if epoch >= 0 or member_id != NO_MEMBER or instance_id is not None:
             error = self.refusal(member_id, instance_id)
             if error:
                 return error
-            if generation != self.generation:
+            if epoch != self.generation:
                 return ErrorCode.ILLEGAL_GENERATION
         elif self.state is not GroupState.EMPTY:
             return ErrorCode.UNKNOWN_MEMBER_ID
         return ErrorCode.REBALANCE_IN_PROGRESS if self.state is GroupState.COMPLETING_REBALANCE else ErrorCode.NONE
+
+    def fetch_refusal(self, member_id: MemberId | None, epoch: int) -> ErrorCode:
+        return ErrorCode.NONE
+
+    def delete_offsets_refusal(self) -> ErrorCode:
+        """Only consumers tell what they read, so that the rest can be deleted under them."""
+        return ErrorCode.NONE if self.is_empty or self.uses_consumer_protocol else ErrorCode.NON_EMPTY_GROUP
+
+    def offset_expiry(self) -> OffsetExpiry | None:
+        """A group with members keeps what it reads, and one that only members understand keeps all."""
+        if self.is_empty:
+            if self.protocol_type is not None and self.record is not None:
+                return OffsetExpiry(self.record.current_state_timestamp_ms)
+            return OffsetExpiry()
+        topics = self.subscribed_topics() if self.state is GroupState.STABLE else None
+        return None if topics is None else OffsetExpiry(subscribed=topics)
+
+    def tombstones(self) -> tuple[GroupRecord, ...]:
+        return (GroupDeleted(self.group_id),)
 
     def as_record(self, now_ms: int, assignment: Callable[[Member], bytes] | None = None) -> GroupMetadata:
         """What a successor has to know; with these assignments, or those in force."""

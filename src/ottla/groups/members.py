@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from ottla.coordination.machine import Token
+from ottla.groups.classic_records import GroupMetadata, StoredMember
 from ottla.groups.events import Assignor, JoinedMember
-from ottla.groups.records import GroupMetadata, StoredMember
 from ottla.ids import InstanceId, MemberId
 
 

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, TypeAlias
 from ottla.coordination.machine import NO_PRODUCER_ID
 from ottla.errors import ErrorCode
 from ottla.groups.events import FetchedOffset, FetchedTopic, FetchOffsets, TopicPartitions
-from ottla.groups.records import OffsetCommitted, OffsetDeleted
+from ottla.groups.offset_records import OffsetCommitted, OffsetDeleted
 from ottla.ids import ZERO_TOPIC_ID, GroupId, PartitionId, ProducerId, TopicId, TopicName, TopicPartition
 
 UNSTABLE: Final = ErrorCode.UNSTABLE_OFFSET_COMMIT
@@ -66,6 +66,10 @@ class OffsetStore:
 
     def has_open_transaction(self, group_id: GroupId) -> bool:
         return any(group_id in groups for groups in self._pending.values())
+
+    def has_any(self, group_id: GroupId) -> bool:
+        """Offsets in force or pending."""
+        return group_id in self._groups or self.has_open_transaction(group_id)
 
     def known_partitions(self, group_id: GroupId) -> list[TopicPartition]:
         """With an offset in force or pending, each once."""

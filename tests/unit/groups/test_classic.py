@@ -7,6 +7,7 @@ from tests.support.machines import Driver
 
 from ottla.coordination.machine import Append, CancelTimer, Reply, SetTimer, TimerFired
 from ottla.errors import ErrorCode
+from ottla.groups.classic_records import GroupMetadata, StoredMember
 from ottla.groups.config import GroupConfig
 from ottla.groups.events import (
     Assignor,
@@ -22,7 +23,6 @@ from ottla.groups.events import (
     Synced,
 )
 from ottla.groups.machine import GroupMachine
-from ottla.groups.records import GroupMetadata, StoredMember
 from ottla.groups.states import GroupState
 from ottla.ids import GroupId, InstanceId, MemberId
 

@@ -16,6 +16,7 @@ from tests.support.machines import Driver
 
 from ottla.errors import ErrorCode
 from ottla.groups.classic import STABLE, ClassicGroup
+from ottla.groups.classic_records import GroupDeleted
 from ottla.groups.config import GroupConfig
 from ottla.groups.events import (
     NO_MEMBER,
@@ -30,7 +31,6 @@ from ottla.groups.events import (
     Sync,
 )
 from ottla.groups.machine import GroupMachine
-from ottla.groups.records import GroupDeleted
 from ottla.ids import GroupId, InstanceId, MemberId, PartitionId, TopicName
 
 G = GroupId("g")

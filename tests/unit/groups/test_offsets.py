@@ -8,6 +8,7 @@ from tests.support.machines import Driver
 
 from ottla.coordination.machine import Append, Reply, SetTimer, TimerFired
 from ottla.errors import ErrorCode
+from ottla.groups.classic_records import GroupDeleted
 from ottla.groups.config import GroupConfig
 from ottla.groups.events import (
     Assignor,
@@ -32,7 +33,7 @@ from ottla.groups.events import (
     TopicPartitions,
 )
 from ottla.groups.machine import GroupMachine
-from ottla.groups.records import GroupDeleted, OffsetCommitted, OffsetDeleted
+from ottla.groups.offset_records import OffsetCommitted, OffsetDeleted
 from ottla.groups.states import GroupState
 from ottla.ids import ZERO_TOPIC_ID, GroupId, MemberId, PartitionId, TopicId, TopicName
 
@@ -174,7 +175,7 @@ def test_nobody_commits_between_join_and_sync() -> None:
 )
 def test_a_generation_of_a_group_nobody_knows(knows: bool, error: ErrorCode) -> None:
     d = driver()
-    d.send(commit("a", wish(0, 1), member="m", generation=4, knows_group_id_not_found=knows))
+    d.send(commit("a", wish(0, 1), member="m", generation=4, knows_member_epochs=knows))
     assert d.reply("a").errors == (error,)
 
 

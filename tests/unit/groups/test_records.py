@@ -5,15 +5,9 @@ from uuid import UUID
 import pytest
 
 from ottla.errors import CorruptMessage
-from ottla.groups.records import (
-    GroupDeleted,
-    GroupMetadata,
-    GroupRecord,
-    GroupRecordFormat,
-    OffsetCommitted,
-    OffsetDeleted,
-    StoredMember,
-)
+from ottla.groups.classic_records import GroupDeleted, GroupMetadata, StoredMember
+from ottla.groups.offset_records import OffsetCommitted, OffsetDeleted
+from ottla.groups.records import GroupRecord, GroupRecordFormat
 from ottla.ids import GroupId, InstanceId, MemberId, PartitionId, TopicId, TopicName
 
 G, T, P = GroupId("g"), TopicName("t"), PartitionId(2)

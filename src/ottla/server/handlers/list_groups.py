@@ -18,7 +18,7 @@ async def handle(request: ListGroupsRequest, context: RequestContext) -> ListGro
             ListedGroup(
                 group_id=listing.group_id,
                 protocol_type=listing.protocol_type,
-                group_state=listing.state.value,
+                group_state=listing.state,
                 group_type=listing.group_type,
             )
             for listing in listings

@@ -71,7 +71,7 @@ async def _commit(
         generation=request.generation_id_or_member_epoch,
         offsets=wishes,
         retention_ms=request.retention_time_ms,
-        knows_group_id_not_found=context.api_version >= GROUP_ID_NOT_FOUND_SINCE,
+        knows_member_epochs=context.api_version >= GROUP_ID_NOT_FOUND_SINCE,
     )
     try:
         return await context.broker.groups.commit_offsets(event)

@@ -1,0 +1,150 @@
+"""The part of the machine that owns classic groups: finds the group that an event is for. PURE."""
+
+from collections.abc import Callable
+from types import MappingProxyType
+from typing import Final
+
+from ottla.coordination.machine import Effect, Reply, TimerKey
+from ottla.errors import ErrorCode
+from ottla.groups.classic import REBALANCE, SESSION, SYNC, ClassicGroup
+from ottla.groups.classic_records import GroupDeleted, GroupMetadata
+from ottla.groups.config import GroupConfig
+from ottla.groups.events import (
+    NO_MEMBER,
+    DescribeGroups,
+    GroupDescription,
+    Heartbeat,
+    Join,
+    Joined,
+    Leave,
+    Left,
+    Sync,
+    Synced,
+)
+from ottla.groups.kinds import EventHandlers, Groups, Replays, TimerHandlers
+from ottla.groups.offsets import OffsetStore
+from ottla.groups.states import GroupState
+from ottla.ids import GroupId, MemberId
+
+
+class ClassicGroups:
+    """JoinGroup, SyncGroup, Heartbeat, LeaveGroup and DescribeGroups; records with key 2."""
+
+    def __init__(self, groups: Groups, offsets: OffsetStore, config: GroupConfig, new_uuid: Callable[[], str]) -> None:
+        self._groups = groups
+        self._offsets = offsets
+        self._config = config
+        self._new_uuid = new_uuid
+        self.events: Final[EventHandlers] = MappingProxyType(
+            {
+                Heartbeat: self._heartbeat,
+                Join: self._join,
+                Sync: self._sync,
+                Leave: self._leave,
+                DescribeGroups: self._describe,
+            }
+        )
+        self.timers: Final[TimerHandlers] = MappingProxyType(
+            {SESSION: self._session_ended, REBALANCE: self._rebalance_is_due, SYNC: self._sync_is_due}
+        )
+        self.replays: Final[Replays] = MappingProxyType(
+            {GroupMetadata: self._replay_group, GroupDeleted: self._replay_deletion}
+        )
+
+    # --- deciding ---
+
+    def _join(self, event: Join, now_ms: int) -> list[Effect]:
+        config = self._config
+        if not (config.group_min_session_timeout_ms <= event.session_timeout_ms <= config.group_max_session_timeout_ms):
+            return [Reply(event.token, Joined(ErrorCode.INVALID_SESSION_TIMEOUT, event.member_id))]
+        group = self._groups.get(event.group_id)
+        if group is None:
+            if event.member_id != NO_MEMBER:
+                return [Reply(event.token, Joined(ErrorCode.UNKNOWN_MEMBER_ID, event.member_id))]
+            group = ClassicGroup(event.group_id, config, self._new_uuid)
+            effects = group.join(event, now_ms)
+            if group.members or group.pending:
+                self._groups[event.group_id] = group
+            return effects
+        if not isinstance(group, ClassicGroup):
+            return [Reply(event.token, Joined(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, event.member_id))]
+        return group.join(event, now_ms)
+
+    def _sync(self, event: Sync, now_ms: int) -> list[Effect]:
+        group = self._classic(event.group_id)
+        if group is None or group.is_empty:
+            return [Reply(event.token, Synced(ErrorCode.UNKNOWN_MEMBER_ID))]
+        return group.sync(event, now_ms)
+
+    def _heartbeat(self, event: Heartbeat, now_ms: int) -> list[Effect]:
+        group = self._classic(event.group_id)
+        if group is None:
+            return [Reply(event.token, ErrorCode.UNKNOWN_MEMBER_ID)]
+        return group.heartbeat(event)
+
+    def _leave(self, event: Leave, now_ms: int) -> list[Effect]:
+        group = self._classic(event.group_id)
+        if group is None:
+            return [Reply(event.token, Left((ErrorCode.UNKNOWN_MEMBER_ID,) * len(event.members)))]
+        effects = group.leave(event, now_ms)
+        self._forget_if_bare(group)
+        return effects
+
+    def _describe(self, event: DescribeGroups, now_ms: int) -> list[Effect]:
+        """A group that is not there, or not of this kind, is described as dead."""
+        groups = [(group_id, self._classic(group_id)) for group_id in event.group_ids]
+        described = tuple(
+            GroupDescription(group_id, GroupState.DEAD) if group is None else group.describe()
+            for group_id, group in groups
+        )
+        return [Reply(event.token, described)]
+
+    # --- time ---
+
+    def _session_ended(self, key: TimerKey, now_ms: int) -> list[Effect]:
+        group = self._classic(GroupId(key[1]))
+        if group is None:
+            return []
+        effects = group.session_timer_fired(MemberId(key[2]), now_ms)
+        self._forget_if_bare(group)
+        return effects
+
+    def _rebalance_is_due(self, key: TimerKey, now_ms: int) -> list[Effect]:
+        group = self._classic(GroupId(key[1]))
+        return [] if group is None else group.rebalance_timer_fired(now_ms)
+
+    def _sync_is_due(self, key: TimerKey, now_ms: int) -> list[Effect]:
+        group = self._classic(GroupId(key[1]))
+        return [] if group is None else group.sync_timer_fired(now_ms)
+
+    # --- what lasts ---
+
+    def _replay_group(self, record: GroupMetadata, position: int, producer_id: int) -> None:
+        self.get_or_make(record.group_id).replay(record)
+
+    def _replay_deletion(self, record: GroupDeleted, position: int, producer_id: int) -> None:
+        if self._classic(record.group_id) is not None:
+            del self._groups[record.group_id]
+
+    def ensure_named(self, group_id: GroupId) -> None:
+        """Whoever commits offsets without being in a group makes one that is nothing but a name."""
+        if group_id not in self._groups:
+            self.get_or_make(group_id)
+
+    def get_or_make(self, group_id: GroupId) -> ClassicGroup:
+        """The classic group of this id, in the place of one of another kind."""
+        group = self._classic(group_id)
+        if group is None:
+            group = self._groups[group_id] = ClassicGroup(group_id, self._config, self._new_uuid)
+        return group
+
+    # --- small things ---
+
+    def _classic(self, group_id: GroupId) -> ClassicGroup | None:
+        group = self._groups.get(group_id)
+        return group if isinstance(group, ClassicGroup) else None
+
+    def _forget_if_bare(self, group: ClassicGroup) -> None:
+        """A group that never came to be: known to no log, asked for by nobody any more."""
+        if group.record is None and group.is_simple and not self._offsets.has_any(group.group_id):
+            self._groups.pop(group.group_id, None)
