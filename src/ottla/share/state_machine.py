@@ -1,0 +1,337 @@
+"""The state of all share partitions that one partition of `__share_group_state` stands for. PURE.
+
+    nothing --Initialize--> snapshot --Write--> update, update, ... --the N-th Write--> snapshot --Delete--> nothing
+
+Who may change it: the leader of the topic's partition (leader epoch), for as long as the group has not had it start
+over (state epoch). Source: KIP-932, the share coordinator of Kafka 4.1.
+"""
+
+from collections.abc import Callable
+from typing import Final, NamedTuple, TypeAlias
+
+from ottla.coordination.machine import Append, Effect, Reply, SetTimer, TimerFired, Token
+from ottla.errors import ErrorCode
+from ottla.ids import PartitionId, TopicId
+from ottla.share.state import (
+    ANY_EPOCH,
+    UNKNOWN_START_OFFSET,
+    SharePartitionKey,
+    SharePartitionState,
+    StateBatch,
+    combine,
+)
+from ottla.share.state_records import (
+    ShareSnapshot,
+    ShareStateDeleted,
+    ShareStateRecord,
+    ShareStateRecordFormat,
+    ShareUpdate,
+)
+
+COLD: Final = ("snapshot-cold-partitions",)
+
+FRESH_EPOCH: Final = 0
+NEGATIVE_PARTITION: Final = "The partition id cannot be a negative number."
+NEVER_INITIALIZED_WRITE: Final = "Write operation on uninitialized share partition not allowed."
+NEVER_INITIALIZED_READ: Final = "Read operation on uninitialized share partition not allowed."
+NO_SUCH_PARTITION: Final = "There is no such partition."
+OLD_LEADER_EPOCH: Final = "The leader epoch is older than one seen before."
+OLD_STATE_EPOCH: Final = "The share-group coordinator has initialized the share partition anew since that state epoch."
+BATCH_BACKWARDS: Final = "A state batch ends before it begins."
+
+
+class ShareStateConfig(NamedTuple):
+    """Attribute names are the broker's settings without `share.coordinator.`; values default to Kafka's."""
+
+    snapshot_update_records_per_snapshot: int = 500
+    cold_partition_snapshot_interval_ms: int = 300_000
+
+
+# --- what it is asked ------------------------------------------------------------------------------------------
+
+
+class InitializeState(NamedTuple):
+    """Start over at `start_offset` (-1: not known yet). Answered with `StateChanged`."""
+
+    token: Token
+    key: SharePartitionKey
+    state_epoch: int
+    start_offset: int
+
+
+class ReadState(NamedTuple):
+    """A leader takes over: those of earlier epochs are fenced from now on. Answered with `StateRead`."""
+
+    token: Token
+    key: SharePartitionKey
+    leader_epoch: int
+
+
+class WriteState(NamedTuple):
+    """Answered with `StateChanged`. Epochs and start offset of -1 are left as they are."""
+
+    token: Token
+    key: SharePartitionKey
+    state_epoch: int
+    leader_epoch: int
+    start_offset: int
+    batches: tuple[StateBatch, ...] = ()
+
+
+class SummarizeState(NamedTuple):
+    """Answered with `StateSummary`; a share partition nobody knows starts at -1."""
+
+    token: Token
+    key: SharePartitionKey
+
+
+class DeleteState(NamedTuple):
+    """Answered with `StateChanged`; one that is not there is as good as deleted."""
+
+    token: Token
+    key: SharePartitionKey
+
+
+class ForgetTopics(NamedTuple):
+    """These topics are deleted. Answered with None."""
+
+    token: Token
+    topic_ids: frozenset[TopicId]
+
+
+class FindNeeded(NamedTuple):
+    """Where in its log does what it needs begin? Answered with a position, or None when nothing can be said."""
+
+    token: Token
+
+
+ShareStateEvent: TypeAlias = (
+    InitializeState | ReadState | WriteState | SummarizeState | DeleteState | ForgetTopics | FindNeeded
+)
+
+
+class StateChanged(NamedTuple):
+    error: ErrorCode = ErrorCode.NONE
+    message: str | None = None
+
+
+class StateRead(NamedTuple):
+    error: ErrorCode
+    message: str | None = None
+    state: SharePartitionState = SharePartitionState(FRESH_EPOCH, UNKNOWN_START_OFFSET)
+
+
+class StateSummary(NamedTuple):
+    error: ErrorCode = ErrorCode.NONE
+    message: str | None = None
+    state_epoch: int = FRESH_EPOCH
+    leader_epoch: int = FRESH_EPOCH
+    start_offset: int = UNKNOWN_START_OFFSET
+
+
+class _Known:
+    """One share partition. `fence` is the highest leader epoch seen, which outlives starting over."""
+
+    __slots__ = ("fence", "position", "snapshot", "updates")
+
+    def __init__(self, snapshot: ShareSnapshot, fence: int, position: int) -> None:
+        self.snapshot = snapshot
+        self.fence = max(fence, snapshot.leader_epoch)
+        self.position = position
+        """Of the last snapshot in the log: nothing of this share partition before it is needed."""
+        self.updates = 0
+        """Written since."""
+
+
+class ShareStateMachine:
+    """A `ottla.coordination.machine.Machine` of `ShareStateEvent` and `ShareStateRecord`.
+
+    `has_partition` says whether a topic has that partition now.
+    """
+
+    def __init__(self, config: ShareStateConfig, has_partition: Callable[[TopicId, PartitionId], bool]) -> None:
+        self.records = ShareStateRecordFormat()
+        self._config = config
+        self._has_partition = has_partition
+        self._known: dict[SharePartitionKey, _Known] = {}
+
+    # --- deciding ---
+
+    def handle(self, event: ShareStateEvent | TimerFired, now_ms: int) -> list[Effect]:
+        match event:
+            case WriteState():
+                return self._write(event, now_ms)
+            case ReadState():
+                return self._read(event, now_ms)
+            case InitializeState():
+                return self._initialize(event, now_ms)
+            case SummarizeState():
+                return [Reply(event.token, self._summary(event.key))]
+            case DeleteState():
+                return self._delete(event)
+            case ForgetTopics():
+                return self._forget_topics(event)
+            case FindNeeded():
+                return [Reply(event.token, self.needed_from())]
+            case TimerFired():
+                return [*self._snapshot_cold(now_ms), self._next_cold()]
+
+    def _write(self, event: WriteState, now_ms: int) -> list[Effect]:
+        refused = self._write_refusal(event)
+        if refused is not None:
+            return [Reply(event.token, refused)]
+        return [Append((self._written(event, now_ms),)), Reply(event.token, StateChanged())]
+
+    def _write_refusal(self, event: WriteState) -> StateChanged | None:
+        key = event.key
+        if key.partition < 0:
+            return StateChanged(ErrorCode.INVALID_REQUEST, NEGATIVE_PARTITION)
+        known = self._known.get(key)
+        if known is None:
+            return StateChanged(ErrorCode.INVALID_REQUEST, NEVER_INITIALIZED_WRITE)
+        if event.leader_epoch != ANY_EPOCH and event.leader_epoch < known.fence:
+            return StateChanged(ErrorCode.FENCED_LEADER_EPOCH, OLD_LEADER_EPOCH)
+        if event.state_epoch != ANY_EPOCH and event.state_epoch < known.snapshot.state_epoch:
+            return StateChanged(ErrorCode.FENCED_STATE_EPOCH, OLD_STATE_EPOCH)
+        if any(batch.last_offset < batch.first_offset for batch in event.batches):
+            return StateChanged(ErrorCode.INVALID_REQUEST, BATCH_BACKWARDS)
+        return self._unless_there(key)
+
+    def _unless_there(self, key: SharePartitionKey) -> StateChanged | None:
+        if key.partition < 0:
+            return StateChanged(ErrorCode.INVALID_REQUEST, NEGATIVE_PARTITION)
+        if not self._has_partition(key.topic_id, key.partition):
+            return StateChanged(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, NO_SUCH_PARTITION)
+        return None
+
+    def _written(self, event: WriteState, now_ms: int) -> ShareStateRecord:
+        known = self._known[event.key]
+        update = ShareUpdate(
+            event.key,
+            known.snapshot.snapshot_epoch,
+            event.leader_epoch,
+            event.start_offset,
+            combine((), event.batches, event.start_offset),
+        )
+        is_due = known.updates >= self._config.snapshot_update_records_per_snapshot
+        if not is_due and event.state_epoch <= known.snapshot.state_epoch:
+            return update
+        return _updated(known.snapshot, update)._replace(
+            snapshot_epoch=known.snapshot.snapshot_epoch + 1,
+            state_epoch=max(event.state_epoch, known.snapshot.state_epoch),
+            created_ms=now_ms,
+            written_ms=now_ms,
+        )
+
+    def _read(self, event: ReadState, now_ms: int) -> list[Effect]:
+        key = event.key
+        if key.partition < 0:
+            return [Reply(event.token, StateRead(ErrorCode.INVALID_REQUEST, NEGATIVE_PARTITION))]
+        known = self._known.get(key)
+        if known is None:
+            return [Reply(event.token, StateRead(ErrorCode.INVALID_REQUEST, NEVER_INITIALIZED_READ))]
+        if event.leader_epoch < known.fence:
+            return [Reply(event.token, StateRead(ErrorCode.FENCED_LEADER_EPOCH, OLD_LEADER_EPOCH))]
+        gone = self._unless_there(key)
+        if gone is not None:
+            return [Reply(event.token, StateRead(gone.error, gone.message))]
+        state = SharePartitionState(known.snapshot.state_epoch, known.snapshot.start_offset, known.snapshot.batches)
+        reply = Reply(event.token, StateRead(ErrorCode.NONE, None, state))
+        if event.leader_epoch == known.fence:
+            return [reply]
+        fencing = WriteState(event.token, key, state.state_epoch, event.leader_epoch, state.start_offset)
+        return [Append((self._written(fencing, now_ms),)), reply]
+
+    def _initialize(self, event: InitializeState, now_ms: int) -> list[Effect]:
+        key = event.key
+        known = self._known.get(key)
+        if key.partition < 0:
+            return [Reply(event.token, StateChanged(ErrorCode.INVALID_REQUEST, NEGATIVE_PARTITION))]
+        if known is not None and event.state_epoch != ANY_EPOCH and event.state_epoch < known.snapshot.state_epoch:
+            return [Reply(event.token, StateChanged(ErrorCode.FENCED_STATE_EPOCH, OLD_STATE_EPOCH))]
+        gone = self._unless_there(key)
+        if gone is not None:
+            return [Reply(event.token, gone)]
+        snapshot_epoch = 0 if known is None else known.snapshot.snapshot_epoch + 1
+        record = ShareSnapshot(key, snapshot_epoch, event.state_epoch, FRESH_EPOCH, event.start_offset, now_ms, now_ms)
+        return [Append((record,)), Reply(event.token, StateChanged())]
+
+    def _summary(self, key: SharePartitionKey) -> StateSummary:
+        gone = self._unless_there(key)
+        if gone is not None:
+            return StateSummary(gone.error, gone.message)
+        known = self._known.get(key)
+        if known is None:
+            return StateSummary()
+        state = known.snapshot
+        return StateSummary(ErrorCode.NONE, None, state.state_epoch, state.leader_epoch, state.start_offset)
+
+    def _delete(self, event: DeleteState) -> list[Effect]:
+        gone = self._unless_there(event.key)
+        if gone is not None:
+            return [Reply(event.token, gone)]
+        reply = Reply(event.token, StateChanged())
+        if event.key not in self._known:
+            return [reply]
+        return [Append((ShareStateDeleted(event.key),)), reply]
+
+    def _forget_topics(self, event: ForgetTopics) -> list[Effect]:
+        records = tuple(ShareStateDeleted(key) for key in self._known if key.topic_id in event.topic_ids)
+        reply = Reply(event.token, None)
+        return [Append(records), reply] if records else [reply]
+
+    # --- keeping the log short ---
+
+    def needed_from(self) -> int | None:
+        """The position of the first record that a successor has to read; None while all are needed, or none is known.
+
+        A log whose share partitions are all gone keeps its last records until another one comes up, as in Kafka.
+        """
+        first = min((known.position for known in self._known.values()), default=0)
+        return first if first > 0 else None
+
+    def _snapshot_cold(self, now_ms: int) -> list[Effect]:
+        """Write anew what has not been written for long, so that the log before it can go. When every share partition
+        is quiet, there is nothing to make room for."""
+        snapshots = [known.snapshot for known in self._known.values()]
+        if all(snapshot.created_ms != snapshot.written_ms for snapshot in snapshots):
+            return []
+        records = tuple(
+            snapshot._replace(snapshot_epoch=snapshot.snapshot_epoch + 1, written_ms=now_ms)
+            for snapshot in snapshots
+            if now_ms - snapshot.written_ms >= self._config.cold_partition_snapshot_interval_ms
+        )
+        return [Append(records)] if records else []
+
+    def _next_cold(self) -> SetTimer:
+        return SetTimer(COLD, self._config.cold_partition_snapshot_interval_ms)
+
+    # --- what lasts ---
+
+    def replay(self, record: ShareStateRecord, position: int, producer_id: int) -> None:
+        known = self._known.get(record.key)
+        match record:
+            case ShareUpdate():
+                if known is not None:  # otherwise its snapshot was deleted from the log, and a newer one follows
+                    known.snapshot = _updated(known.snapshot, record)
+                    known.fence = max(known.fence, record.leader_epoch)
+                    known.updates += 1
+            case ShareSnapshot():
+                self._known[record.key] = _Known(record, FRESH_EPOCH if known is None else known.fence, position)
+            case ShareStateDeleted():
+                self._known.pop(record.key, None)
+
+    def end_transaction(self, producer_id: int, *, committed: bool) -> None:
+        """Nobody writes to this topic in transactions."""
+
+    def loaded(self, now_ms: int) -> list[Effect]:
+        return [self._next_cold()]
+
+
+def _updated(snapshot: ShareSnapshot, update: ShareUpdate) -> ShareSnapshot:
+    start_offset = snapshot.start_offset if update.start_offset == UNKNOWN_START_OFFSET else update.start_offset
+    return snapshot._replace(
+        leader_epoch=snapshot.leader_epoch if update.leader_epoch == ANY_EPOCH else update.leader_epoch,
+        start_offset=start_offset,
+        batches=combine(snapshot.batches, update.batches, start_offset),
+    )
