@@ -26,3 +26,10 @@ class TopicPartition(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+
+class ProducerIdAndEpoch(NamedTuple):
+    """A producer, and which of its incarnations: a higher epoch fences the lower ones."""
+
+    producer_id: int
+    epoch: int

@@ -18,6 +18,8 @@ Effects are carried out in the order of the list.
 
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
+from ottla.ids import ProducerIdAndEpoch
+
 Token: TypeAlias = Any
 """Who waits for a reply. Opaque to the machine, used once."""
 
@@ -28,9 +30,13 @@ NO_PRODUCER_ID = -1
 
 
 class Append(NamedTuple):
-    """Write these records, in this order, to the machine's partition."""
+    """Write these records, in this order, to the machine's partition.
+
+    With a `producer` they are part of its transaction: replayed with its id, and settled by `end_transaction`.
+    """
 
     records: tuple[Any, ...]
+    producer: ProducerIdAndEpoch | None = None
 
 
 class Reply(NamedTuple):
@@ -98,7 +104,7 @@ class Machine(Protocol[EventT, RecordT]):
         ...
 
     def end_transaction(self, producer_id: int, *, committed: bool) -> None:
-        """Apply a control record: the producer's transaction has ended."""
+        """Apply a control record: the producer's transaction has ended, with or without records here."""
         ...
 
     def loaded(self, now_ms: int) -> list[Effect]:

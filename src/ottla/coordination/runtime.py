@@ -6,8 +6,11 @@ One machine per partition that this broker leads. What happens to its effects:
                Reply    handed out at once, or with the commit of the last batch it must not overtake
                timers   kept here, come back as TimerFired
 
-One batch per partition is on its way at a time; what comes up meanwhile fills the next one. So a lone request is
+One write per partition is on its way at a time; what comes up meanwhile waits for the next one. So a lone request is
 written immediately, and a thousand at once share a few writes and syncs.
+
+A batch never mixes producers: records within a transaction stand in batches of their own, and `end_transaction` puts
+the marker that ends it in line with them. One write takes as many batches as are waiting.
 
 When a write fails, nobody knows what a crash would leave. The machine is thrown away, everybody who waits is told to
 come back, and a new machine reads the log.
@@ -19,6 +22,7 @@ import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from enum import Enum, auto
+from functools import partial
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from ottla.clock import Clock
@@ -32,12 +36,14 @@ from ottla.coordination.machine import (
     SetTimer,
     TimerFired,
 )
+from ottla.coordination.producers import Producers, ProducerStanding, Verification
 from ottla.coordination.timers import Timers
 from ottla.errors import ApiError, CoordinatorLoadInProgress, ErrorCode, NotCoordinator, NotLeader, OttlaError
-from ottla.ids import LeaderEpoch, PartitionId
+from ottla.ids import LeaderEpoch, PartitionId, ProducerIdAndEpoch
 from ottla.records.batch import BatchHeader, Buffer, iter_batches
-from ottla.records.control import decode_end_transaction
+from ottla.records.control import ControlType, EndTransaction, decode_end_transaction, encode_end_transaction
 from ottla.records.record import Record, decode_records, encode_batch
+from ottla.transactions.markers import TransactionMarker
 
 log = logging.getLogger(__name__)
 
@@ -54,12 +60,16 @@ RecordT = TypeVar("RecordT")
 class CoordinatorLog(Protocol):
     """The coordinator's topic, as the runtime needs it."""
 
-    async def append_committed(self, partition: PartitionId, batch: bytearray) -> object:
-        """Returns when the batch is committed: it will survive. Raises `NotLeader`, `KafkaStorageError`, ..."""
+    async def append_committed(self, partition: PartitionId, batches: bytearray) -> object:
+        """Returns when the batches are committed: they will survive. Raises `NotLeader`, `KafkaStorageError`, ..."""
         ...
 
     def read_all(self, partition: PartitionId) -> AsyncIterator[Buffer]:
         """The committed batches from the start of the log, in chunks of whole batches."""
+        ...
+
+    def producer(self, partition: PartitionId, producer_id: int) -> ProducerStanding | None:
+        """What the log knows of a producer, uncommitted batches included; None for one that it does not know."""
         ...
 
 
@@ -73,9 +83,13 @@ class _State(Enum):
 class _Batch:
     """Records on their way, and the replies that must not overtake them."""
 
-    __slots__ = ("is_late", "records", "replies", "size_bytes", "timeout")
+    __slots__ = ("is_late", "marker", "producer", "records", "replies", "size_bytes", "timeout")
 
-    def __init__(self) -> None:
+    def __init__(self, producer: ProducerIdAndEpoch | None = None, marker: TransactionMarker | None = None) -> None:
+        self.producer = producer
+        """Whose transaction the records are part of."""
+        self.marker = marker
+        """Instead of records: the end of a transaction."""
         self.records: list[Record] = []
         self.size_bytes = 0
         self.replies: list[Reply] = []
@@ -83,14 +97,44 @@ class _Batch:
         """Not committed in time. Whoever waits for it has been told so."""
         self.timeout: asyncio.TimerHandle | None = None
 
+    def takes(self, producer: ProducerIdAndEpoch | None, size_bytes: int) -> bool:
+        """May a record of this producer go into it as well?"""
+        return self.marker is None and self.producer == producer and self.size_bytes + size_bytes <= MAX_BATCH_BYTES
+
+    def encode(self, now_ms: int) -> bytearray:
+        """`now_ms` is the marker's time; records have their own."""
+        marker, producer = self.marker, self.producer
+        if marker is not None:
+            outcome = ControlType.COMMIT if marker.committed else ControlType.ABORT
+            return encode_end_transaction(
+                EndTransaction(outcome, marker.coordinator_epoch, now_ms),
+                producer_id=marker.producer_id,
+                producer_epoch=marker.producer_epoch,
+            )
+        if producer is not None:
+            return encode_batch(
+                self.records, producer_id=producer.producer_id, producer_epoch=producer.epoch, transactional=True
+            )
+        return encode_batch(self.records)
+
+    def put_in_log(self, producers: Producers) -> None:
+        """It has been written: from now on the log knows of its producer."""
+        if self.marker is not None:
+            producers.written(self.marker.producer_id, self)
+        elif self.producer is not None:
+            producers.written(self.producer.producer_id, self)
+
 
 class _Partition(Generic[EventT, RecordT]):
     """One machine at work. Lives as long as its machine."""
 
-    def __init__(self, partition: PartitionId, epoch: LeaderEpoch, machine: Machine[EventT, RecordT]) -> None:
+    def __init__(
+        self, partition: PartitionId, epoch: LeaderEpoch, machine: Machine[EventT, RecordT], producers: Producers
+    ) -> None:
         self.partition = partition
         self.epoch = epoch
         self.machine = machine
+        self.producers = producers
         self.state = _State.LOADING
         self.settled = asyncio.Event()
         """Set once it is loading no more."""
@@ -100,8 +144,8 @@ class _Partition(Generic[EventT, RecordT]):
         self.wakeup_at = 0.0
         self.waiting: set[asyncio.Future[Any]] = set()
         self.batches: deque[_Batch] = deque()
-        """The first is on its way once it is sent, the last takes what is appended."""
-        self.first_is_sent = False
+        """The first `sent` of them are on their way, the last takes what is appended."""
+        self.sent = 0
         self.writer: asyncio.Task[None] | None = None
 
     @property
@@ -182,17 +226,52 @@ class CoordinatorRuntime(Generic[EventT, RecordT]):
     # --- asking ---
 
     def ask(
-        self, partition: PartitionId, event_for: "Callable[[asyncio.Future[Any]], EventT]"
+        self,
+        partition: PartitionId,
+        event_for: "Callable[[asyncio.Future[Any]], EventT]",
+        *,
+        producer: ProducerIdAndEpoch | None = None,
+        verification: Verification | None = None,
     ) -> "asyncio.Future[Any]":
         """Put an event to the partition's machine; `event_for` gets the token under which to reply.
 
+        With a `producer` the machine may append within its transaction, which is open here or has been verified.
         The future yields the reply's value. Raises, at once or from the future: `NotCoordinator`,
-        `CoordinatorLoadInProgress`, or an `ApiError` saying why the reply got lost.
+        `CoordinatorLoadInProgress`, or an `ApiError` saying why the reply got lost; `InvalidProducerEpoch` and
+        `InvalidTxnState` for a producer that may not append.
         """
         found = self._asked(partition)
+        if producer is not None:
+            found.producers.check(producer, verification)
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         found.waiting.add(future)
         self._handle(found, event_for(future))
+        return future
+
+    def producers(self, partition: PartitionId) -> Producers:
+        """Who may append within transactions. Raises `NotCoordinator`, `CoordinatorLoadInProgress`."""
+        return self._asked(partition).producers
+
+    def end_transaction(self, partition: PartitionId, marker: TransactionMarker) -> "asyncio.Future[None]":
+        """Write the marker behind everything that has been appended, and tell the machine.
+
+        The future is done when the marker is committed. Raises as `ask`, and `InvalidProducerEpoch` or
+        `TransactionCoordinatorFenced` for a marker of the past.
+        """
+        at = self._asked(partition)
+        at.producers.check_marker(marker)
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        at.waiting.add(future)
+        try:
+            at.machine.end_transaction(marker.producer_id, committed=marker.committed)
+        except Exception:
+            self._is_broken(at, marker)
+            return future
+        batch = self._new_batch(at, _Batch(marker=marker))
+        batch.replies.append(Reply(future, None))
+        at.producers.ended(marker, batch)
+        at.position += 1
+        self._write_what_is_queued(at)
         return future
 
     def _asked(self, partition: PartitionId) -> _Partition[EventT, RecordT]:
@@ -208,9 +287,12 @@ class CoordinatorRuntime(Generic[EventT, RecordT]):
             effects = at.machine.handle(event, self._clock.now_ms())
             self._carry_out(at, effects)
         except Exception:
-            # A defect. The machine may have stopped half way, so what it knows is not to be relied on.
-            log.exception("%s %d: cannot handle %s", self._name, at.partition, type(event).__name__)
-            self._start_over(at, ErrorCode.UNKNOWN_SERVER_ERROR, "the coordinator failed")
+            self._is_broken(at, event)
+
+    def _is_broken(self, at: _Partition[EventT, RecordT], event: object) -> None:
+        """A defect. The machine may have stopped half way, so what it knows is not to be relied on."""
+        log.exception("%s %d: cannot handle %s", self._name, at.partition, type(event).__name__)
+        self._start_over(at, ErrorCode.UNKNOWN_SERVER_ERROR, "the coordinator failed")
 
     # --- effects ---
 
@@ -221,32 +303,36 @@ class CoordinatorRuntime(Generic[EventT, RecordT]):
                     self._reply(at, effect)
                 case SetTimer(key, after_ms):
                     at.timers.set(key, self._clock.monotonic() + after_ms / 1_000)
-                case Append(records):
+                case Append(records, producer):
                     for record in records:
-                        self._append(at, record)
+                        self._append(at, record, producer)
                 case CancelTimer(key):
                     at.timers.cancel(key)
         self._schedule_wakeup(at)
+        self._write_what_is_queued(at)
+
+    def _write_what_is_queued(self, at: _Partition[EventT, RecordT]) -> None:
         if at.batches and at.writer is None:
             at.writer = self._spawn(self._write(at), f"{self._name}-{at.partition}-write")
             self._writers[at.partition] = at.writer
 
-    def _append(self, at: _Partition[EventT, RecordT], record: RecordT) -> None:
+    def _append(self, at: _Partition[EventT, RecordT], record: RecordT, producer: ProducerIdAndEpoch | None) -> None:
         key, value = at.machine.records.encode(record)
-        at.machine.replay(record, at.position, NO_PRODUCER_ID)
+        at.machine.replay(record, at.position, NO_PRODUCER_ID if producer is None else producer.producer_id)
         at.position += 1
         size_bytes = len(key) + len(value or b"") + RECORD_OVERHEAD_BYTES
         last = at.batches[-1] if at.batches else None
-        if (
-            last is None
-            or (at.first_is_sent and len(at.batches) == 1)
-            or last.size_bytes + size_bytes > MAX_BATCH_BYTES
-        ):
-            last = _Batch()
-            last.timeout = asyncio.get_running_loop().call_later(self._commit_timeout_s, self._is_late, at, last)
-            at.batches.append(last)
+        if last is None or len(at.batches) == at.sent or not last.takes(producer, size_bytes):
+            last = self._new_batch(at, _Batch(producer))
+            if producer is not None:
+                at.producers.appended(producer, last)
         last.records.append(Record(len(last.records), self._clock.now_ms(), key, value))
         last.size_bytes += size_bytes
+
+    def _new_batch(self, at: _Partition[EventT, RecordT], batch: _Batch) -> _Batch:
+        batch.timeout = asyncio.get_running_loop().call_later(self._commit_timeout_s, self._is_late, at, batch)
+        at.batches.append(batch)
+        return batch
 
     def _reply(self, at: _Partition[EventT, RecordT], reply: Reply) -> None:
         if not at.batches:
@@ -277,32 +363,47 @@ class CoordinatorRuntime(Generic[EventT, RecordT]):
 
     async def _write_batches(self, at: _Partition[EventT, RecordT]) -> None:
         while at.batches:  # none are left once the machine is gone
-            batch = at.batches[0]
-            at.first_is_sent = True
+            sent = self._next_write(at)
+            at.sent = len(sent)
+            now_ms = self._clock.now_ms()
             try:
-                await self._log.append_committed(at.partition, encode_batch(batch.records))
+                await self._log.append_committed(at.partition, bytearray().join(batch.encode(now_ms) for batch in sent))
             except Exception as error:
                 if at.is_active:
-                    self._write_failed(at, batch, error)
+                    self._write_failed(at, sent, error)
                 return
-            at.first_is_sent = False
+            at.sent = 0
             if not at.is_active:
                 return
-            at.batches.popleft()
-            _stop(batch.timeout)
-            for reply in batch.replies:
-                self._hand_out(at, reply)
+            for batch in sent:
+                at.batches.popleft()
+                batch.put_in_log(at.producers)
+                _stop(batch.timeout)
+            for batch in sent:
+                for reply in batch.replies:
+                    self._hand_out(at, reply)
         at.writer = None
 
-    def _write_failed(self, at: _Partition[EventT, RecordT], batch: _Batch, error: Exception) -> None:
+    def _next_write(self, at: _Partition[EventT, RecordT]) -> list[_Batch]:
+        room = MAX_BATCH_BYTES
+        taken: list[_Batch] = []
+        for batch in at.batches:
+            room -= batch.size_bytes
+            if taken and room < 0:
+                break
+            taken.append(batch)
+        return taken
+
+    def _write_failed(self, at: _Partition[EventT, RecordT], sent: list[_Batch], error: Exception) -> None:
         at.writer = None
         code = told_to_clients(error)
         if code is ErrorCode.UNKNOWN_SERVER_ERROR and not isinstance(error, OttlaError):
             log.exception("%s %d: cannot append", self._name, at.partition, exc_info=error)
         else:
             log.warning("%s %d: cannot append: %s", self._name, at.partition, error)
-        for reply in batch.replies:
-            self._refuse(at, reply, code, str(error))
+        for batch in sent:
+            for reply in batch.replies:
+                self._refuse(at, reply, code, str(error))
         if isinstance(error, NotLeader):
             self.on_resign(at.partition)
         else:
@@ -342,7 +443,8 @@ class CoordinatorRuntime(Generic[EventT, RecordT]):
     # --- loading ---
 
     def _start_loading(self, partition: PartitionId, epoch: LeaderEpoch) -> None:
-        found = _Partition(partition, epoch, self._new_machine())
+        producers = Producers(partial(self._log.producer, partition))
+        found = _Partition(partition, epoch, self._new_machine(), producers)
         self._partitions[partition] = found
         writer = self._writers.get(partition)
         predecessor = None if writer is asyncio.current_task() else writer

@@ -45,6 +45,9 @@ class MemoryLog:
         for batch in list(self.batches.get(partition, ())):
             yield batch
 
+    def producer(self, partition: PartitionId, producer_id: int) -> None:
+        return None
+
 
 async def no_topic() -> None:
     raise AssertionError("nobody asked for the topic")

@@ -1,13 +1,11 @@
-"""The runtime with a machine that counts, on a log in memory whose writes end when the test says so."""
+"""The runtime with a machine that adds."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
-from typing import Any
 
 import pytest
+from tests.unit.coordination.adder import EPOCH, Bench, P, code_of, run, settle
 
-from ottla.coordination.machine import Append, Effect, Reply, SetTimer, TimerFired
-from ottla.coordination.runtime import MAX_BATCH_BYTES, CoordinatorRuntime, told_to_clients
+from ottla.coordination.runtime import MAX_BATCH_BYTES, told_to_clients
 from ottla.errors import (
     ApiError,
     CoordinatorLoadInProgress,
@@ -18,145 +16,9 @@ from ottla.errors import (
     NotCoordinator,
     NotLeader,
 )
-from ottla.ids import LeaderEpoch, PartitionId
-from ottla.records.batch import Buffer, iter_batches
+from ottla.ids import LeaderEpoch
 from ottla.records.control import ControlType, EndTransaction, encode_end_transaction
-from ottla.records.record import Record, decode_records, encode_batch
-
-P, EPOCH = PartitionId(7), LeaderEpoch(0)
-
-
-class Adder:
-    """Events are numbers to add ("add", token, n), ("get", token), ("park", token), ("bug", token)."""
-
-    def __init__(self) -> None:
-        self.records = Numbers()
-        self.total = 0
-        self.positions: list[int] = []
-        self.pending: dict[int, int] = {}
-        self.parked: list[Any] = []
-
-    def handle(self, event: Any, now_ms: int) -> list[Effect]:
-        if isinstance(event, TimerFired):
-            return [Reply(token, event.key) for token in self.parked]
-        kind, token, *rest = event
-        if kind == "add":
-            return [Append(tuple(rest)), Reply(token, self.total + sum(rest))]
-        if kind == "get":
-            return [Reply(token, self.total)]
-        if kind == "park":
-            self.parked.append(token)
-            return [SetTimer(("wake", "up"), rest[0])] if rest else []
-        raise ValueError("a defect")
-
-    def replay(self, record: int, position: int, producer_id: int) -> None:
-        self.positions.append(position)
-        if producer_id >= 0:
-            self.pending[producer_id] = self.pending.get(producer_id, 0) + record
-        else:
-            self.total += record
-
-    def end_transaction(self, producer_id: int, *, committed: bool) -> None:
-        self.total += self.pending.pop(producer_id, 0) if committed else 0
-
-    def loaded(self, now_ms: int) -> list[Effect]:
-        return []
-
-
-class Numbers:
-    """Records of one number each; key "x" is of a kind nobody knows."""
-
-    def encode(self, record: int) -> tuple[bytes, bytes | None]:
-        return b"n", str(record).encode()
-
-    def decode(self, key: bytes, value: bytes | None) -> int | None:
-        return int(value or b"0") if key == b"n" else None
-
-
-class MemoryLog:
-    def __init__(self) -> None:
-        self.batches: list[bytes] = []
-        self.writes: list[tuple[bytes, asyncio.Future[None]]] = []
-        self.held = False
-        self.unreadable: Exception | None = None
-
-    @property
-    def numbers(self) -> list[list[int]]:
-        return [[int(record.value or b"") for record in decode_records(batch)] for batch in self.batches]
-
-    async def append_committed(self, partition: PartitionId, batch: bytearray) -> object:
-        assert partition == P
-        if self.held:
-            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self.writes.append((bytes(batch), future))
-            await future
-        self.store(bytes(batch))
-        return None
-
-    def store(self, batch: bytes) -> None:
-        end = sum(header.record_count for stored in self.batches for header in iter_batches(stored))
-        self.batches.append(end.to_bytes(8, "big") + batch[8:])
-
-    async def read_all(self, partition: PartitionId) -> AsyncIterator[Buffer]:
-        for batch in list(self.batches):
-            if self.unreadable is not None:
-                raise self.unreadable
-            yield batch
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.at = 100.0
-
-    def monotonic(self) -> float:
-        return self.at
-
-    def now_ms(self) -> int:
-        return int(self.at * 1_000)
-
-
-class Bench:
-    def __init__(self, **settings: Any) -> None:
-        self.log = MemoryLog()
-        self.clock = Clock()
-        self.machines: list[Adder] = []
-        self.runtime: CoordinatorRuntime[Any, int] = CoordinatorRuntime(
-            "test", self.log, self.new_machine, self.clock, **settings
-        )
-
-    def new_machine(self) -> Adder:
-        self.machines.append(Adder())
-        return self.machines[-1]
-
-    async def lead(self) -> None:
-        self.runtime.on_leadership(P, EPOCH)
-        await settle()
-        assert self.runtime.is_active(P)
-
-    def ask(self, kind: str, *rest: Any) -> "asyncio.Future[Any]":
-        return self.runtime.ask(P, lambda token: (kind, token, *rest))
-
-
-async def settle() -> None:
-    for _ in range(10):
-        await asyncio.sleep(0)
-
-
-def run(test: Callable[[Bench], Coroutine[Any, Any, None]], **settings: Any) -> None:
-    async def main() -> None:
-        bench = Bench(**settings)
-        try:
-            await test(bench)
-        finally:
-            await bench.runtime.stop()
-
-    asyncio.run(main())
-
-
-def code_of(future: "asyncio.Future[Any]") -> ErrorCode:
-    error = future.exception()
-    assert isinstance(error, ApiError)
-    return error.code
+from ottla.records.record import Record, encode_batch
 
 
 def test_a_reply_comes_after_the_commit_of_what_was_appended_before_it() -> None:

@@ -18,6 +18,9 @@ class NoLog:
     def read_all(self, partition: PartitionId) -> AsyncIterator[Buffer]:
         raise AssertionError("nothing is read")
 
+    def producer(self, partition: PartitionId, producer_id: int) -> None:
+        raise AssertionError("nobody asks for a producer")
+
 
 async def create() -> None:
     raise AssertionError("nobody asked for the topic")
