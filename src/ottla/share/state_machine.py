@@ -7,9 +7,9 @@ over (state epoch). Source: KIP-932, the share coordinator of Kafka 4.1.
 """
 
 from collections.abc import Callable
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final
 
-from ottla.coordination.machine import Append, Effect, Reply, SetTimer, TimerFired, Token
+from ottla.coordination.machine import Append, Effect, Reply, SetTimer, TimerFired
 from ottla.errors import ErrorCode
 from ottla.ids import PartitionId, TopicId
 from ottla.share.state import (
@@ -17,8 +17,22 @@ from ottla.share.state import (
     UNKNOWN_START_OFFSET,
     SharePartitionKey,
     SharePartitionState,
-    StateBatch,
     combine,
+)
+from ottla.share.state_events import (
+    FRESH_EPOCH,
+    DeleteState,
+    FindNeeded,
+    ForgetTopics,
+    InitializeState,
+    ReadState,
+    ShareStateConfig,
+    ShareStateEvent,
+    StateChanged,
+    StateRead,
+    StateSummary,
+    SummarizeState,
+    WriteState,
 )
 from ottla.share.state_records import (
     ShareSnapshot,
@@ -30,7 +44,6 @@ from ottla.share.state_records import (
 
 COLD: Final = ("snapshot-cold-partitions",)
 
-FRESH_EPOCH: Final = 0
 NEGATIVE_PARTITION: Final = "The partition id cannot be a negative number."
 NEVER_INITIALIZED_WRITE: Final = "Write operation on uninitialized share partition not allowed."
 NEVER_INITIALIZED_READ: Final = "Read operation on uninitialized share partition not allowed."
@@ -38,95 +51,6 @@ NO_SUCH_PARTITION: Final = "There is no such partition."
 OLD_LEADER_EPOCH: Final = "The leader epoch is older than one seen before."
 OLD_STATE_EPOCH: Final = "The share-group coordinator has initialized the share partition anew since that state epoch."
 BATCH_BACKWARDS: Final = "A state batch ends before it begins."
-
-
-class ShareStateConfig(NamedTuple):
-    """Attribute names are the broker's settings without `share.coordinator.`; values default to Kafka's."""
-
-    snapshot_update_records_per_snapshot: int = 500
-    cold_partition_snapshot_interval_ms: int = 300_000
-
-
-# --- what it is asked ------------------------------------------------------------------------------------------
-
-
-class InitializeState(NamedTuple):
-    """Start over at `start_offset` (-1: not known yet). Answered with `StateChanged`."""
-
-    token: Token
-    key: SharePartitionKey
-    state_epoch: int
-    start_offset: int
-
-
-class ReadState(NamedTuple):
-    """A leader takes over: those of earlier epochs are fenced from now on. Answered with `StateRead`."""
-
-    token: Token
-    key: SharePartitionKey
-    leader_epoch: int
-
-
-class WriteState(NamedTuple):
-    """Answered with `StateChanged`. Epochs and start offset of -1 are left as they are."""
-
-    token: Token
-    key: SharePartitionKey
-    state_epoch: int
-    leader_epoch: int
-    start_offset: int
-    batches: tuple[StateBatch, ...] = ()
-
-
-class SummarizeState(NamedTuple):
-    """Answered with `StateSummary`; a share partition nobody knows starts at -1."""
-
-    token: Token
-    key: SharePartitionKey
-
-
-class DeleteState(NamedTuple):
-    """Answered with `StateChanged`; one that is not there is as good as deleted."""
-
-    token: Token
-    key: SharePartitionKey
-
-
-class ForgetTopics(NamedTuple):
-    """These topics are deleted. Answered with None."""
-
-    token: Token
-    topic_ids: frozenset[TopicId]
-
-
-class FindNeeded(NamedTuple):
-    """Where in its log does what it needs begin? Answered with a position, or None when nothing can be said."""
-
-    token: Token
-
-
-ShareStateEvent: TypeAlias = (
-    InitializeState | ReadState | WriteState | SummarizeState | DeleteState | ForgetTopics | FindNeeded
-)
-
-
-class StateChanged(NamedTuple):
-    error: ErrorCode = ErrorCode.NONE
-    message: str | None = None
-
-
-class StateRead(NamedTuple):
-    error: ErrorCode
-    message: str | None = None
-    state: SharePartitionState = SharePartitionState(FRESH_EPOCH, UNKNOWN_START_OFFSET)
-
-
-class StateSummary(NamedTuple):
-    error: ErrorCode = ErrorCode.NONE
-    message: str | None = None
-    state_epoch: int = FRESH_EPOCH
-    leader_epoch: int = FRESH_EPOCH
-    start_offset: int = UNKNOWN_START_OFFSET
 
 
 class _Known:

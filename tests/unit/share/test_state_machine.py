@@ -9,21 +9,20 @@ from ottla.coordination.machine import Append, Reply
 from ottla.errors import ErrorCode
 from ottla.ids import GroupId, PartitionId, TopicId
 from ottla.share.state import DeliveryState, SharePartitionKey, SharePartitionState, StateBatch
-from ottla.share.state_machine import (
-    COLD,
+from ottla.share.state_events import (
     DeleteState,
     FindNeeded,
     ForgetTopics,
     InitializeState,
     ReadState,
     ShareStateConfig,
-    ShareStateMachine,
     StateChanged,
     StateRead,
     StateSummary,
     SummarizeState,
     WriteState,
 )
+from ottla.share.state_machine import COLD, ShareStateMachine
 from ottla.share.state_records import ShareSnapshot, ShareStateDeleted, ShareUpdate
 
 TOPIC, OTHER_TOPIC, NO_TOPIC = (TopicId(UUID(int=number)) for number in (1, 2, 3))

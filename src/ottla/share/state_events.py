@@ -1,0 +1,97 @@
+"""What can be asked of the share coordinator's machine, and what is answered. PURE."""
+
+from typing import Final, NamedTuple, TypeAlias
+
+from ottla.coordination.machine import Token
+from ottla.errors import ErrorCode
+from ottla.ids import TopicId
+from ottla.share.state import UNKNOWN_START_OFFSET, SharePartitionKey, SharePartitionState, StateBatch
+
+FRESH_EPOCH: Final = 0
+"""Epochs of a share partition that nobody has led or initialized."""
+
+
+class ShareStateConfig(NamedTuple):
+    """Attribute names are the broker's settings without `share.coordinator.`; values default to Kafka's."""
+
+    snapshot_update_records_per_snapshot: int = 500
+    cold_partition_snapshot_interval_ms: int = 300_000
+
+
+class InitializeState(NamedTuple):
+    """Start over at `start_offset` (-1: not known yet). Answered with `StateChanged`."""
+
+    token: Token
+    key: SharePartitionKey
+    state_epoch: int
+    start_offset: int
+
+
+class ReadState(NamedTuple):
+    """A leader takes over: those of earlier epochs are fenced from now on. Answered with `StateRead`."""
+
+    token: Token
+    key: SharePartitionKey
+    leader_epoch: int
+
+
+class WriteState(NamedTuple):
+    """Answered with `StateChanged`. Epochs and start offset of -1 are left as they are."""
+
+    token: Token
+    key: SharePartitionKey
+    state_epoch: int
+    leader_epoch: int
+    start_offset: int
+    batches: tuple[StateBatch, ...] = ()
+
+
+class SummarizeState(NamedTuple):
+    """Answered with `StateSummary`; a share partition nobody knows starts at -1."""
+
+    token: Token
+    key: SharePartitionKey
+
+
+class DeleteState(NamedTuple):
+    """Answered with `StateChanged`; one that is not there is as good as deleted."""
+
+    token: Token
+    key: SharePartitionKey
+
+
+class ForgetTopics(NamedTuple):
+    """These topics are deleted. Answered with None."""
+
+    token: Token
+    topic_ids: frozenset[TopicId]
+
+
+class FindNeeded(NamedTuple):
+    """Where in its log does what it needs begin? Answered with a position, or None when nothing can be said."""
+
+    token: Token
+
+
+ShareStateEvent: TypeAlias = (
+    InitializeState | ReadState | WriteState | SummarizeState | DeleteState | ForgetTopics | FindNeeded
+)
+
+
+class StateChanged(NamedTuple):
+    error: ErrorCode = ErrorCode.NONE
+    message: str | None = None
+
+
+class StateRead(NamedTuple):
+    error: ErrorCode
+    message: str | None = None
+    state: SharePartitionState = SharePartitionState(FRESH_EPOCH, UNKNOWN_START_OFFSET)
+
+
+class StateSummary(NamedTuple):
+    error: ErrorCode = ErrorCode.NONE
+    message: str | None = None
+    state_epoch: int = FRESH_EPOCH
+    leader_epoch: int = FRESH_EPOCH
+    start_offset: int = UNKNOWN_START_OFFSET
