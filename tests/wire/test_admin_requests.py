@@ -30,7 +30,7 @@ from ottla.protocol.primitives import NULL_UUID
 from ottla.server.routing import ROUTES
 from ottla.testing import Broker
 
-TOPIC, BROKER, LOGGER = 2, 4, 8
+TOPIC, BROKER, LOGGER, GROUP = 2, 4, 8, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)
 
 
@@ -469,6 +469,24 @@ def test_levels_of_loggers(ottla_broker: Broker) -> None:
     assert changed(ottla_broker, LOGGER, "1", (name, APPEND, "INFO")).error_code == ErrorCode.INVALID_REQUEST
 
 
+def test_changing_a_groups_settings(ottla_broker: Broker) -> None:
+    name = "share.delivery.order"
+    assert [(entry.name, entry.value) for entry in described(ottla_broker, GROUP, "g", name).configs] == [(name, "any")]
+    assert changed(ottla_broker, GROUP, "g", (name, SET, "key"), validate_only=True).error_code == 0
+    assert described(ottla_broker, GROUP, "g", name).configs[0].value == "any"
+    assert changed(ottla_broker, GROUP, "g", (name, SET, "key")).error_code == 0
+    (entry,) = described(ottla_broker, GROUP, "g", name).configs
+    assert (entry.value, entry.config_source, entry.read_only) == ("key", 8, False)
+    assert described(ottla_broker, GROUP, "h", name).configs[0].value == "any"
+    refused = changed(ottla_broker, GROUP, "g", (name, SET, "none"), ("share.isolation.level", SET, "read_committed"))
+    assert refused.error_code == ErrorCode.INVALID_CONFIG
+    of_streams = changed(ottla_broker, GROUP, "g", ("streams.session.timeout.ms", SET, "50000"))
+    assert of_streams.error_code == ErrorCode.INVALID_CONFIG
+    settings = {entry.name: entry.value for entry in described(ottla_broker, GROUP, "g").configs}
+    assert settings["share.isolation.level"] == "read_uncommitted"
+    assert settings[name] == "key"
+
+
 def test_what_can_have_settings(ottla_broker: Broker) -> None:
     create(ottla_broker, "orders")
 
@@ -481,6 +499,10 @@ def test_what_can_have_settings(ottla_broker: Broker) -> None:
     assert listed(1) == {("orders", TOPIC), ("1", BROKER), ("1", LOGGER)}
     assert listed(1, TOPIC) == {("orders", TOPIC)}
     assert listed(1, 16, 32) == set()
+    assert changed(ottla_broker, GROUP, "a/b", ("share.delivery.order", SET, "key")).error_code == 0
+    assert listed(1, GROUP) == {("a/b", GROUP)}
+    assert changed(ottla_broker, GROUP, "a/b", ("share.delivery.order", DELETE, None)).error_code == 0
+    assert listed(1, GROUP) == set()
     unknown = ask(ottla_broker.bootstrap, lc.ListConfigResourcesRequest(resource_types=[99]), 1)
     assert unknown.error_code == ErrorCode.UNSUPPORTED_VERSION
 

@@ -7,13 +7,14 @@ from typing import Final, NamedTuple
 from ottla.cluster.image import CLUSTER_DEFAULT, MetadataImage, ResourceType
 from ottla.config.broker import BrokerConfig
 from ottla.config.broker_settings import BROKER_SETTINGS
+from ottla.config.group_settings import GROUP_SETTINGS, group_value
 from ottla.config.other_settings import OTHER_SETTINGS
 from ottla.config.setting import Change, Setting, render_value
 from ottla.config.topic_settings import TOPIC_SETTINGS, TopicSetting
 
 
 class ConfigSource(IntEnum):
-    """Where a value comes from (KIP-226, KIP-412)."""
+    """Where a value comes from (KIP-226, KIP-412, KIP-848)."""
 
     TOPIC_CONFIG = 1
     DYNAMIC_BROKER_CONFIG = 2
@@ -21,6 +22,7 @@ class ConfigSource(IntEnum):
     STATIC_BROKER_CONFIG = 4
     DEFAULT_CONFIG = 5
     DYNAMIC_BROKER_LOGGER_CONFIG = 6
+    GROUP_CONFIG = 8
 
 
 class ConfigSynonym(NamedTuple):
@@ -100,6 +102,19 @@ class SettingsInForce:
                 synonyms.insert(0, ConfigSynonym(name, value, ConfigSource.TOPIC_CONFIG))
             source = synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG
             described.append(ConfigDescription(setting, value, source, False, tuple(synonyms)))
+        return described
+
+    def group(self, overrides: Mapping[str, str], names: Iterable[str] | None) -> list[ConfigDescription]:
+        """A group's settings, given its own; `names` None for every one.
+
+        As in Kafka, what a group does not set itself is a default, whatever the broker's settings say.
+        """
+        described: list[ConfigDescription] = []
+        for name in sorted(GROUP_SETTINGS if names is None else GROUP_SETTINGS.keys() & set(names)):
+            value = render_value(group_value(self._config, name, overrides))
+            source = ConfigSource.GROUP_CONFIG if name in overrides else ConfigSource.DEFAULT_CONFIG
+            synonyms = (ConfigSynonym(name, value, source),)
+            described.append(ConfigDescription(GROUP_SETTINGS[name].setting, value, source, False, synonyms))
         return described
 
     def _synonyms(self, name: str) -> list[ConfigSynonym]:

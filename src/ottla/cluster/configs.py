@@ -1,7 +1,8 @@
 """PURE. Changes of settings at runtime: which are allowed, and what a resource's settings are afterwards.
 
 A broker's settings can be changed for one broker or for all; for a running broker its own win over those for all,
-and both win over its properties file (KIP-226). Only settings that Ottla acts on can be changed.
+and both win over its properties file (KIP-226). Only settings that Ottla acts on can be changed. A group need not be
+there to have settings, and they outlive it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,6 +14,7 @@ from ottla.cluster.controller import check_topic_name
 from ottla.cluster.image import CLUSTER_DEFAULT, MetadataImage, ResourceType
 from ottla.config.broker import BrokerConfig, check_topic_values
 from ottla.config.broker_settings import BROKER_SETTINGS
+from ottla.config.group_settings import GROUP_SETTINGS, check_group_values
 from ottla.config.setting import Change, Kind
 from ottla.config.topic_settings import TOPIC_SETTINGS
 from ottla.errors import InvalidConfig, InvalidRequest
@@ -79,6 +81,13 @@ def plan_configs(
                 before, change.edits, {name: setting.kind for name, setting in BROKER_SETTINGS.items()}, None
             )
             _check_broker_values(image, static, change.name, after)
+        case ResourceType.GROUP:
+            if not change.name:
+                raise InvalidRequest("Default group resources are not allowed.")
+            after = _edited(
+                before, change.edits, {name: group.setting.kind for name, group in GROUP_SETTINGS.items()}, config
+            )
+            check_group_values(config, after)
         case _:
             raise InvalidRequest(f"Unknown resource type {change.resource_type}")
     return SetConfigs(change.resource_type, change.name, after)

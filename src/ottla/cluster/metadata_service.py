@@ -33,6 +33,7 @@ from ottla.cluster.store import layout
 from ottla.cluster.store.base import Create, Delete, MetadataStore, Operation, StoreConflict, StoreUnavailable
 from ottla.cluster.store.layout import ProducerIdBlock
 from ottla.config.broker import BrokerConfig
+from ottla.config.group_settings import GroupSettings
 from ottla.config.log import LogConfig
 from ottla.errors import ApiError, ErrorCode, InvalidConfig, OttlaError
 from ottla.ids import BrokerId, ProducerId, TopicId, TopicName, TopicPartition
@@ -64,6 +65,8 @@ class MetadataService:
         self._image = empty_image("")
         self._config = config
         self._log_configs: dict[TopicName, LogConfig] = {}
+        self._group_settings: dict[str, GroupSettings] = {}
+        """Of the groups that have settings of their own."""
         self._versions: dict[str, int] = {}
         self._controller_epoch = 0
         self._subscribers: list[Subscriber] = []
@@ -100,10 +103,20 @@ class MetadataService:
             known = self._log_configs[topic] = self._config.log_config(self._image.topic_config(topic))
         return known
 
+    def group_settings(self, group_id: str) -> GroupSettings:
+        """What holds for a group now, the broker's defaults included; cheap enough to be asked every time."""
+        known = self._group_settings.get(group_id)
+        if known is None:
+            overrides = self._image.config(ResourceType.GROUP, group_id)
+            if not overrides:
+                return self._config.group_settings(overrides)
+            known = self._group_settings[group_id] = self._config.group_settings(overrides)
+        return known
+
     def subscribe(self, changed: Subscriber) -> Callable[[], None]:
         """Call `changed(old, new)` on the loop after every commit; returns what ends the subscription.
 
-        When it is called, `image`, `config` and `log_config` are those of the new image already.
+        When it is called, `image`, `config`, `log_config` and `group_settings` are those of the new image already.
         """
         self._subscribers.append(changed)
         return lambda: self._subscribers.remove(changed)
@@ -270,7 +283,7 @@ class MetadataService:
     async def alter_configs(
         self, changes: Sequence[ConfigChange], *, validate_only: bool = False
     ) -> list[OttlaError | None]:
-        """Change settings of topics and brokers, each at most once; answers in the order asked."""
+        """Change settings of topics, groups and brokers, each at most once; answers in the order asked."""
 
         def plan(image: MetadataImage, change: ConfigChange) -> SetConfigs:
             return config_rules.plan_configs(image, self._config, change, static=self._static_config)
@@ -389,6 +402,7 @@ class MetadataService:
         """Make an image the current one, and tell everybody."""
         old, self._image = self._image, new
         if new.configs is not old.configs:
+            self._group_settings.clear()
             self._resolve_configs(old, new)
         for name in old.topics.keys() - new.topics.keys():
             self._log_configs.pop(name, None)

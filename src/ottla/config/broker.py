@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final, NamedTuple, NoReturn, cast, final
 
 from ottla.config.broker_settings import BROKER_SETTINGS
+from ottla.config.group_settings import GroupSettings, check_group_defaults, group_settings
 from ottla.config.log import LogConfig, TimestampType
 from ottla.config.setting import Value, invalid_value, parse_value, render_value
 from ottla.config.topic_settings import TOPIC_SETTINGS, TopicSetting
@@ -94,10 +95,35 @@ class BrokerConfig:
     socket_request_max_bytes: int
     fetch_max_bytes: int
     max_incremental_fetch_session_cache_slots: int
+    group_consumer_assignors: tuple[str, ...]
+    group_consumer_heartbeat_interval_ms: int
+    group_consumer_max_heartbeat_interval_ms: int
+    group_consumer_max_session_timeout_ms: int
+    group_consumer_max_size: int
+    group_consumer_migration_policy: str
+    group_consumer_min_heartbeat_interval_ms: int
+    group_consumer_min_session_timeout_ms: int
+    group_consumer_regex_refresh_interval_ms: int
+    group_consumer_session_timeout_ms: int
+    group_coordinator_rebalance_protocols: tuple[str, ...]
     group_initial_rebalance_delay_ms: int
     group_max_session_timeout_ms: int
     group_max_size: int
     group_min_session_timeout_ms: int
+    group_share_assignors: tuple[str, ...]
+    group_share_delivery_count_limit: int
+    group_share_heartbeat_interval_ms: int
+    group_share_max_heartbeat_interval_ms: int
+    group_share_max_record_lock_duration_ms: int
+    group_share_max_session_timeout_ms: int
+    group_share_max_share_sessions: int
+    group_share_max_size: int
+    group_share_min_heartbeat_interval_ms: int
+    group_share_min_record_lock_duration_ms: int
+    group_share_min_session_timeout_ms: int
+    group_share_partition_max_record_locks: int
+    group_share_record_lock_duration_ms: int
+    group_share_session_timeout_ms: int
     offset_metadata_max_bytes: int
     offsets_commit_timeout_ms: int
     offsets_retention_check_interval_ms: int
@@ -199,6 +225,11 @@ class BrokerConfig:
             )
         if self.group_min_session_timeout_ms > self.group_max_session_timeout_ms:
             raise InvalidConfig("group.min.session.timeout.ms is more than group.max.session.timeout.ms")
+        if "classic" not in self.group_coordinator_rebalance_protocols:
+            raise InvalidConfig("group.coordinator.rebalance.protocols: classic cannot be left out")
+        if self.group_share_max_share_sessions < self.group_share_max_size:
+            raise InvalidConfig("group.share.max.share.sessions is less than group.share.max.size")
+        check_group_defaults(self)
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
         raise AttributeError(f"BrokerConfig is immutable; {name} was to be set")
@@ -235,6 +266,17 @@ class BrokerConfig:
             if name in values:
                 values[name] = TOPIC_SETTINGS[name].setting.parse(text)
         return _log_config(values)
+
+    def group_settings(self, overrides: Mapping[str, str]) -> GroupSettings:
+        """Settings of a group with these overrides; names that are no group's are ignored.
+
+        Raises `InvalidConfig` when a value is refused.
+        """
+        return group_settings(self, overrides) if overrides else self._default_group_settings
+
+    @cached_property
+    def _default_group_settings(self) -> GroupSettings:
+        return group_settings(self, {})
 
     @cached_property
     def _topic_defaults(self) -> dict[str, Value]:

@@ -5,6 +5,7 @@ Names, types, defaults and limits are Kafka 4.1's except where a setting's text 
 
 from typing import Final
 
+from ottla.config.broker_group_settings import CONSUMER_GROUPS, GROUPS, SHARE_GROUPS
 from ottla.config.setting import Change, Kind, Limit, OneOf, Range, Setting
 from ottla.config.topic_settings import (
     AT_LEAST_0,
@@ -297,52 +298,6 @@ _CONNECTIONS: Final = (
     ),
 )
 
-_GROUPS: Final = (
-    _fixed(
-        "group.initial.rebalance.delay.ms",
-        Kind.INT,
-        "3000",
-        "How long an empty group waits for more members before the first assignment. 0 when the broker is started "
-        "without a properties file: that start is for development, where one consumer should not wait for others.",
-    ),
-    _fixed("group.max.session.timeout.ms", Kind.INT, "1800000", "Longest session timeout a member may ask for."),
-    _fixed("group.max.size", Kind.INT, INT_MAX, "Most members of one group.", AT_LEAST_1),
-    _fixed("group.min.session.timeout.ms", Kind.INT, "6000", "Shortest session timeout a member may ask for."),
-    _fixed("offset.metadata.max.bytes", Kind.INT, "4096", "Most bytes of metadata with a committed offset."),
-    _fixed("offsets.commit.timeout.ms", Kind.INT, "5000", "How long a commit may wait for its replicas.", AT_LEAST_1),
-    _fixed(
-        "offsets.retention.check.interval.ms",
-        Kind.LONG,
-        "600000",
-        "How often expired offsets are looked for.",
-        AT_LEAST_1,
-    ),
-    _fixed(
-        "offsets.retention.minutes",
-        Kind.INT,
-        "10080",
-        "How long a group's offsets outlive its last member (or, for a simple consumer, its last commit).",
-        AT_LEAST_1,
-    ),
-    _fixed(
-        "offsets.topic.num.partitions",
-        Kind.INT,
-        "50",
-        "Partitions of `__consumer_offsets`, when it is created.",
-        AT_LEAST_1,
-    ),
-    _fixed(
-        "offsets.topic.replication.factor",
-        Kind.SHORT,
-        "3",
-        "Replicas of `__consumer_offsets`, when it is created; as many as there are brokers where those are fewer.",
-        AT_LEAST_1,
-    ),
-    _fixed(
-        "offsets.topic.segment.bytes", Kind.INT, "104857600", "`segment.bytes` of `__consumer_offsets`.", AT_LEAST_1
-    ),
-)
-
 _PRODUCERS: Final = (
     _fixed(
         "producer.id.expiration.ms",
@@ -363,6 +318,18 @@ _PRODUCERS: Final = (
 
 BROKER_SETTINGS: Final[dict[str, Setting]] = {
     setting.name: setting
-    for setting in (*_WHO, *_LISTENERS, *_DIRECTORIES, *_TOPICS, *_LOG, *_CLEANER, *_CONNECTIONS, *_GROUPS, *_PRODUCERS)
+    for setting in (
+        *_WHO,
+        *_LISTENERS,
+        *_DIRECTORIES,
+        *_TOPICS,
+        *_LOG,
+        *_CLEANER,
+        *_CONNECTIONS,
+        *GROUPS,
+        *CONSUMER_GROUPS,
+        *SHARE_GROUPS,
+        *_PRODUCERS,
+    )
 }
 """What Ottla acts on, by name, in the order of the documentation."""

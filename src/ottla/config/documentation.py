@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from ottla.config.broker_settings import BROKER_SETTINGS
+from ottla.config.group_settings import GROUP_SETTINGS, GroupSetting
 from ottla.config.other_settings import OTHER_SETTINGS
 from ottla.config.setting import Change, Setting
 from ottla.config.topic_settings import TOPIC_SETTINGS
@@ -36,6 +37,21 @@ def configuration_page() -> str:
                     _meaning(topic.setting),
                 )
                 for topic in TOPIC_SETTINGS.values()
+            ),
+        ),
+        "## Groups\n\nA group's own setting (`ottla config set group NAME ...`) wins over the broker's that gives its "
+        "default, and must lie within the broker's bounds.\n",
+        _table(
+            ("Setting", "Type", "Default", "Takes", "Broker's default", "Broker's bounds", "Meaning"),
+            (
+                (
+                    _name(group.setting),
+                    *_facts(group.setting),
+                    f"`{group.default}`" if group.default else "",
+                    _bounds(group),
+                    _meaning(group.setting),
+                )
+                for group in GROUP_SETTINGS.values()
             ),
         ),
         "## Brokers\n",
@@ -73,6 +89,10 @@ def _facts(setting: Setting) -> tuple[str, str, str]:
 
 def _cell(setting: Setting) -> str:
     return "" if setting.limit is None else setting.limit.describe()
+
+
+def _bounds(group: GroupSetting) -> str:
+    return ", ".join(f"`{name}`" for name in (group.least, group.most) if name is not None)
 
 
 def _meaning(setting: Setting) -> str:

@@ -38,7 +38,7 @@ async def change_configs(
             check_values_given(edits)
             if change.resource_type == ResourceType.BROKER_LOGGER and not replace:
                 _change_loggers(change.name, edits, validate_only, broker)
-            elif change.resource_type in (ResourceType.TOPIC, ResourceType.BROKER):
+            elif change.resource_type in (ResourceType.TOPIC, ResourceType.BROKER, ResourceType.GROUP):
                 planned[index] = ConfigChange(ResourceType(change.resource_type), change.name, edits, replace)
             else:
                 raise InvalidRequest(f"Unknown resource type {change.resource_type}")

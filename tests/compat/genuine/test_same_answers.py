@@ -30,7 +30,16 @@ from ottla.protocol.messages import offset_for_leader_epoch as oe
 from ottla.protocol.primitives import NULL_UUID
 from ottla.protocol.schema import Message, Struct, fields_of
 
-TOPIC, BROKER = 2, 4
+TOPIC, BROKER, GROUP = 2, 4, 32
+GROUP_SETTINGS = [  # those of streams groups left out, and Ottla's own
+    "consumer.heartbeat.interval.ms",
+    "consumer.session.timeout.ms",
+    "share.auto.offset.reset",
+    "share.heartbeat.interval.ms",
+    "share.isolation.level",
+    "share.record.lock.duration.ms",
+    "share.session.timeout.ms",
+]
 SET, DELETE, APPEND, SUBTRACT = range(4)
 
 
@@ -247,6 +256,8 @@ def test_described_settings(pair: Pair, version: int) -> None:
         (TOPIC, "missing", None),
         (TOPIC, "no/name", None),
         (TOPIC, "", None),
+        (GROUP, "", None),
+        (GROUP, "g", [*GROUP_SETTINGS, "nope"]),
         (
             BROKER,
             "1",
@@ -283,6 +294,32 @@ def test_changed_settings(pair: Pair) -> None:
         (BROKER, "1", [("log.segment.bytes", SET, "3")]),
         (BROKER, "", [("log.cleanup.policy", APPEND, "compact")]),
         (BROKER, "", [("log.retention.ms", APPEND, "1")]),
+        (GROUP, "", [("consumer.session.timeout.ms", SET, "50000")]),
+        (
+            GROUP,
+            "g/h",
+            [("consumer.session.timeout.ms", SET, "50000"), ("share.isolation.level", SET, "read_committed")],
+        ),
+        (GROUP, "g/h", [("consumer.session.timeout.ms", SET, "x")]),
+        (GROUP, "g/h", [("consumer.session.timeout.ms", SET, "0")]),
+        (GROUP, "g/h", [("consumer.session.timeout.ms", SET, "44999")]),
+        (GROUP, "g/h", [("consumer.session.timeout.ms", SET, "60001")]),
+        (GROUP, "g/h", [("consumer.session.timeout.ms", APPEND, "1")]),
+        (GROUP, "g/h", [("consumer.session.timeout.ms", SET, None)]),
+        (GROUP, "g/h", [("consumer.heartbeat.interval.ms", SET, "4999")]),
+        (GROUP, "g/h", [("consumer.heartbeat.interval.ms", SET, "15001")]),
+        (GROUP, "g/h", [("share.record.lock.duration.ms", SET, "999")]),
+        (GROUP, "g/h", [("share.record.lock.duration.ms", SET, "1000")]),
+        (GROUP, "g/h", [("share.record.lock.duration.ms", SET, "60001")]),
+        (GROUP, "g/h", [("share.session.timeout.ms", SET, "60001")]),
+        (GROUP, "g/h", [("share.heartbeat.interval.ms", SET, "1")]),
+        (GROUP, "g/h", [("share.isolation.level", SET, "READ_COMMITTED")]),
+        (GROUP, "g/h", [("share.auto.offset.reset", SET, "EARLIEST")]),
+        (GROUP, "g/h", [("share.auto.offset.reset", SET, "by_duration:-PT1H")]),
+        (GROUP, "g/h", [("share.auto.offset.reset", SET, "by_duration:PT1.5S")]),
+        (GROUP, "g/h", [("nope", SET, "1")]),
+        (GROUP, "g/h", [("nope", DELETE, None)]),
+        (GROUP, "g/h", [("share.isolation.level", DELETE, None)]),
         (99, "a", [("x", SET, "1")]),
         (0, "a", [("x", SET, "1")]),
     ]
@@ -301,6 +338,7 @@ def test_changed_settings(pair: Pair) -> None:
         for kind, name, keys in (
             (TOPIC, "a", ["retention.ms", "cleanup.policy"]),
             (TOPIC, "configured", ["retention.ms", "cleanup.policy"]),
+            (GROUP, "g/h", GROUP_SETTINGS),
             (BROKER, "", None),
             (BROKER, "1", ["log.retention.ms", "log.retention.hours", "log.retention.minutes", "log.cleanup.policy"]),
         )
@@ -316,6 +354,9 @@ def test_replaced_settings(pair: Pair) -> None:
         (TOPIC, "missing", {"segment.ms": "1"}),
         (TOPIC, "configured", {}),
         (BROKER, "1", {"node.id": "3"}),
+        (GROUP, "i", {"consumer.session.timeout.ms": "50000", "consumer.heartbeat.interval.ms": "6000"}),
+        (GROUP, "i", {"consumer.heartbeat.interval.ms": "7000"}),
+        (GROUP, "i", {"nope": "1"}),
         (8, "1", {"root": "INFO"}),
         (99, "x", {}),
     ):
@@ -328,6 +369,13 @@ def test_replaced_settings(pair: Pair) -> None:
 
 
 def test_listed_resources(pair: Pair) -> None:
+    for group, configs in (("j", {"consumer.session.timeout.ms": "50000"}), ("k", {})):
+        resource = ac.AlterConfigsResource(
+            resource_type=GROUP,
+            resource_name=group,
+            configs=[ac.AlterableConfig(name=key, value=value) for key, value in configs.items()],
+        )
+        pair.ask(ac.AlterConfigsRequest(resources=[resource], validate_only=False), 2)
     for version, kinds in ((0, []), (1, [BROKER, 8]), (1, [16, 32]), (1, [99]), (1, [0])):
         pair.look(lc.ListConfigResourcesRequest(resource_types=kinds), version)
 

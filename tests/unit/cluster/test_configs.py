@@ -8,6 +8,7 @@ from ottla.cluster.config_description import ConfigSource, SettingsInForce
 from ottla.cluster.configs import ConfigChange, ConfigEdit, ConfigOperation, effective_config, plan_configs
 from ottla.cluster.image import ResourceType
 from ottla.config.broker import BrokerConfig
+from ottla.config.group_settings import GROUP_SETTINGS
 from ottla.errors import ErrorCode, OttlaError
 
 STATIC = BrokerConfig({"log.retention.minutes": "2", "log.cleanup.policy": "compact"})
@@ -21,6 +22,10 @@ def after(change: ConfigChange) -> dict[str, str]:
 
 def topic(*edits: tuple[str, ConfigOperation, str | None], replace: bool = False, name: str = "t") -> ConfigChange:
     return ConfigChange(ResourceType.TOPIC, name, [ConfigEdit(*edit) for edit in edits], replace)
+
+
+def group(*edits: tuple[str, ConfigOperation, str | None], replace: bool = False, name: str = "g") -> ConfigChange:
+    return ConfigChange(ResourceType.GROUP, name, [ConfigEdit(*edit) for edit in edits], replace)
 
 
 def broker(name: str, *edits: tuple[str, ConfigOperation, str | None]) -> ConfigChange:
@@ -41,6 +46,9 @@ def broker(name: str, *edits: tuple[str, ConfigOperation, str | None]) -> Config
         (topic(("cleanup.policy", SUBTRACT, "compact"), replace=True), {"cleanup.policy": ""}),
         (broker("", ("log.retention.ms", SET, "5")), {"log.retention.ms": "5"}),
         (broker("1", ("log.cleanup.policy", APPEND, "compact")), {"log.cleanup.policy": "delete,compact"}),
+        (group(("consumer.session.timeout.ms", SET, "50000")), {"consumer.session.timeout.ms": "50000"}),
+        (group(("share.delivery.order", SET, "key"), replace=True), {"share.delivery.order": "key"}),
+        (group(("share.delivery.order", DELETE, None)), {}),
     ],
 )
 def test_allowed_changes(change: ConfigChange, configs: dict[str, str]) -> None:
@@ -63,7 +71,11 @@ def test_allowed_changes(change: ConfigChange, configs: dict[str, str]) -> None:
         (broker("1", ("node.id", SET, "1")), ErrorCode.INVALID_REQUEST),
         (broker("1", ("num.io.threads", SET, "1")), ErrorCode.INVALID_REQUEST),
         (broker("1", ("log.retention.ms", SET, "0")), ErrorCode.INVALID_REQUEST),
-        (ConfigChange(ResourceType.GROUP, "g", []), ErrorCode.INVALID_REQUEST),
+        (ConfigChange(ResourceType.CLIENT_METRICS, "m", []), ErrorCode.INVALID_REQUEST),
+        (group(name=""), ErrorCode.INVALID_REQUEST),
+        (group(("nope", SET, "1")), ErrorCode.INVALID_CONFIG),
+        (group(("consumer.session.timeout.ms", APPEND, "1")), ErrorCode.INVALID_CONFIG),
+        (group(("consumer.session.timeout.ms", SET, "60001")), ErrorCode.INVALID_CONFIG),
     ],
 )
 def test_refused_changes(change: ConfigChange, code: ErrorCode) -> None:
@@ -94,6 +106,18 @@ def test_the_nearest_layer_wins() -> None:
         "log.retention.ms",
         "log.segment.bytes",
     ]
+
+
+def test_a_groups_settings_are_its_own_or_defaults() -> None:
+    in_force = SettingsInForce(IMAGE, STATIC, STATIC)
+    described = {entry.setting.name: entry for entry in in_force.group({"consumer.session.timeout.ms": "46000"}, None)}
+    assert set(described) == set(GROUP_SETTINGS)
+    own, other = described["consumer.session.timeout.ms"], described["consumer.heartbeat.interval.ms"]
+    assert (own.value, own.source, own.read_only) == ("46000", ConfigSource.GROUP_CONFIG, False)
+    assert own.synonyms == (("consumer.session.timeout.ms", "46000", ConfigSource.GROUP_CONFIG),)
+    assert (other.value, other.source) == ("5000", ConfigSource.DEFAULT_CONFIG)
+    (entry,) = in_force.group({}, ["share.delivery.order", "nope"])
+    assert entry.value == "any"
 
 
 def test_every_setting_is_described_but_the_internal_ones() -> None:

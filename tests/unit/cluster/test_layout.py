@@ -64,6 +64,9 @@ def test_every_change_can_be_read_back() -> None:
     tree.do(SetConfigs(ResourceType.BROKER, "1", {"log.retention.ms": "6"}))
     tree.do(SetConfigs(ResourceType.BROKER, "1", {}))
     tree.do(SetConfigs(ResourceType.TOPIC, "t", {}))
+    for group in ("g", "my group", "a/b", "..", ".", "100%", "<default>", "größe", "\0"):
+        tree.do(SetConfigs(ResourceType.GROUP, group, {"share.isolation.level": "read_committed"}))
+        assert (ResourceType.GROUP, group) in layout.read_image(tree.nodes).configs
     tree.do(RegisterBroker(BrokerImage(BrokerId(1), 7, None, {"A": ("::1", 3)})))
     tree.do(RemoveBroker(BrokerId(1)))
     tree.do(DeleteTopic(TopicName("t")))

@@ -213,6 +213,27 @@ def test_broker_settings_change_while_it_runs(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
+def test_group_settings_change_while_it_runs(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        seen: list[int] = []
+        async with running(tmp_path) as service:
+            service.subscribe(lambda old, new: seen.append(service.group_settings("a/b").consumer_session_timeout_ms))
+            assert service.group_settings("a/b") is service.group_settings("other")
+            for value in ("46000", "47000"):
+                edits = [ConfigEdit("consumer.session.timeout.ms", ConfigOperation.SET, value)]
+                assert await service.alter_configs([ConfigChange(ResourceType.GROUP, "a/b", edits)]) == [None]
+            assert service.group_settings("a/b") is service.group_settings("a/b")
+            assert service.group_settings("other").consumer_session_timeout_ms == 45_000
+        assert seen == [46_000, 47_000]
+        async with running(tmp_path) as service:
+            assert service.group_settings("a/b").consumer_session_timeout_ms == 47_000
+            edits = [ConfigEdit("consumer.session.timeout.ms", ConfigOperation.DELETE, None)]
+            assert await service.alter_configs([ConfigChange(ResourceType.GROUP, "a/b", edits)]) == [None]
+            assert service.group_settings("a/b").consumer_session_timeout_ms == 45_000
+
+    asyncio.run(scenario())
+
+
 def test_a_new_leader_epoch_after_a_crash(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path) as service:

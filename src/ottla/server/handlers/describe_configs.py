@@ -1,6 +1,7 @@
-"""DescribeConfigs (v1-v4): settings of topics, of this broker, of all brokers, and the levels of loggers.
+"""DescribeConfigs (v1-v4): settings of topics, groups, this broker, all brokers, and the levels of loggers.
 
-Only settings that Ottla acts on are described for a broker; a topic's are all described, because all are kept.
+Only settings that Ottla acts on are described for a broker and a group; a topic's are all described, because all
+are kept.
 """
 
 from collections.abc import Iterable
@@ -60,6 +61,11 @@ def _describe(
             if not for_all:
                 _check_node(resource.resource_name, broker)
             return [_entry(described, request) for described in in_force.broker(names, cluster_default=for_all)]
+        case ResourceType.GROUP:
+            if not resource.resource_name:
+                raise InvalidRequest("Group name must not be empty")
+            overrides = broker.metadata.image.config(ResourceType.GROUP, resource.resource_name)
+            return [_entry(described, request) for described in in_force.group(overrides, names)]
         case ResourceType.BROKER_LOGGER:
             _check_node(resource.resource_name, broker)
             return _loggers(names)

@@ -1,6 +1,6 @@
 """ListConfigResources (v0-v1): what can have settings (KIP-1142).
 
-Version 0 asks for client metrics subscriptions alone; there are none, and no settings of groups either.
+Version 0 asks for client metrics subscriptions alone, and there are none. Listed are the groups that have settings.
 """
 
 from typing import Final
@@ -27,6 +27,7 @@ def handle(request: ListConfigResourcesRequest, context: RequestContext) -> List
         return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, config_resources=[])
     image = context.broker.metadata.image
     names: dict[ResourceType, list[str]] = {
+        ResourceType.GROUP: [name for kind, name in image.configs if kind is ResourceType.GROUP],
         ResourceType.BROKER_LOGGER: [str(broker_id) for broker_id in image.brokers],
         ResourceType.BROKER: [str(broker_id) for broker_id in image.brokers],
         ResourceType.TOPIC: list(image.topics),

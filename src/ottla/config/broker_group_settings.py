@@ -1,0 +1,228 @@
+"""The broker's settings about groups that Ottla acts on; a part of `broker_settings`."""
+
+from typing import Final
+
+from ottla.config.setting import Kind, Limit, OneOf, Range, Setting
+from ottla.config.topic_settings import AT_LEAST_1
+
+INT_MAX: Final = "2147483647"
+
+
+def _fixed(
+    name: str, kind: Kind, default: str | None, doc: str, limit: Limit | None = None, *, internal: bool = False
+) -> Setting:
+    return Setting(name, kind, default, doc, limit, internal=internal)
+
+
+GROUPS: Final = (
+    _fixed(
+        "group.initial.rebalance.delay.ms",
+        Kind.INT,
+        "3000",
+        "How long an empty group waits for more members before the first assignment. 0 when the broker is started "
+        "without a properties file: that start is for development, where one consumer should not wait for others.",
+    ),
+    _fixed("group.max.session.timeout.ms", Kind.INT, "1800000", "Longest session timeout a member may ask for."),
+    _fixed("group.max.size", Kind.INT, INT_MAX, "Most members of one group.", AT_LEAST_1),
+    _fixed("group.min.session.timeout.ms", Kind.INT, "6000", "Shortest session timeout a member may ask for."),
+    _fixed("offset.metadata.max.bytes", Kind.INT, "4096", "Most bytes of metadata with a committed offset."),
+    _fixed("offsets.commit.timeout.ms", Kind.INT, "5000", "How long a commit may wait for its replicas.", AT_LEAST_1),
+    _fixed(
+        "offsets.retention.check.interval.ms",
+        Kind.LONG,
+        "600000",
+        "How often expired offsets are looked for.",
+        AT_LEAST_1,
+    ),
+    _fixed(
+        "offsets.retention.minutes",
+        Kind.INT,
+        "10080",
+        "How long a group's offsets outlive its last member (or, for a simple consumer, its last commit).",
+        AT_LEAST_1,
+    ),
+    _fixed(
+        "offsets.topic.num.partitions",
+        Kind.INT,
+        "50",
+        "Partitions of `__consumer_offsets`, when it is created.",
+        AT_LEAST_1,
+    ),
+    _fixed(
+        "offsets.topic.replication.factor",
+        Kind.SHORT,
+        "3",
+        "Replicas of `__consumer_offsets`, when it is created; as many as there are brokers where those are fewer.",
+        AT_LEAST_1,
+    ),
+    _fixed(
+        "offsets.topic.segment.bytes", Kind.INT, "104857600", "`segment.bytes` of `__consumer_offsets`.", AT_LEAST_1
+    ),
+)
+
+CONSUMER_GROUPS: Final = (
+    _fixed(
+        "group.coordinator.rebalance.protocols",
+        Kind.LIST,
+        "classic,consumer,streams",
+        "Kinds of groups that may be made. `classic` cannot be left out. Share groups are offered by the feature "
+        "`share.version` too; Ottla has no streams groups.",
+        OneOf(("consumer", "classic", "share", "streams")),
+    ),
+    _fixed(
+        "group.consumer.assignors",
+        Kind.LIST,
+        "uniform,range",
+        "Assignors of consumer groups (KIP-848); the first serves members that name none. Kafka takes Java classes "
+        "too.",
+        OneOf(("uniform", "range")),
+    ),
+    _fixed(
+        "group.consumer.heartbeat.interval.ms",
+        Kind.INT,
+        "5000",
+        "How often members of consumer groups (KIP-848) are told to send a heartbeat.",
+        AT_LEAST_1,
+    ),
+    _fixed(
+        "group.consumer.max.heartbeat.interval.ms",
+        Kind.INT,
+        "15000",
+        "Most that `consumer.heartbeat.interval.ms` of a group may be.",
+        AT_LEAST_1,
+    ),
+    _fixed(
+        "group.consumer.max.session.timeout.ms",
+        Kind.INT,
+        "60000",
+        "Most that `consumer.session.timeout.ms` of a group may be.",
+        AT_LEAST_1,
+    ),
+    _fixed("group.consumer.max.size", Kind.INT, INT_MAX, "Most members of a consumer group (KIP-848).", AT_LEAST_1),
+    _fixed(
+        "group.consumer.migration.policy",
+        Kind.STRING,
+        "bidirectional",
+        "Which way a group that has members may change between the classic and the consumer protocol: `upgrade` to the "
+        "consumer protocol, `downgrade` from it, both or none.",
+        OneOf(("DISABLED", "DOWNGRADE", "UPGRADE", "BIDIRECTIONAL"), any_case=True),
+    ),
+    _fixed(
+        "group.consumer.min.heartbeat.interval.ms",
+        Kind.INT,
+        "5000",
+        "Least that `consumer.heartbeat.interval.ms` of a group may be.",
+        AT_LEAST_1,
+    ),
+    _fixed(
+        "group.consumer.min.session.timeout.ms",
+        Kind.INT,
+        "45000",
+        "Least that `consumer.session.timeout.ms` of a group may be.",
+        AT_LEAST_1,
+    ),
+    _fixed(
+        "group.consumer.regex.refresh.interval.ms",
+        Kind.INT,
+        "600000",
+        "How often regular expressions of subscriptions are matched anew, besides when topics come and go.",
+        Range(10000),
+        internal=True,
+    ),
+    _fixed(
+        "group.consumer.session.timeout.ms",
+        Kind.INT,
+        "45000",
+        "After how long without a heartbeat a member of a consumer group (KIP-848) is taken for dead.",
+        AT_LEAST_1,
+    ),
+)
+
+SHARE_GROUPS: Final = (
+    _fixed(
+        "group.share.assignors",
+        Kind.LIST,
+        "simple",
+        "The assignor of share groups (KIP-932). Kafka takes a Java class too.",
+        OneOf(("simple",)),
+    ),
+    _fixed(
+        "group.share.delivery.count.limit",
+        Kind.INT,
+        "5",
+        "How often a record is delivered to a share group at most.",
+        Range(2, 10),
+    ),
+    _fixed(
+        "group.share.heartbeat.interval.ms",
+        Kind.INT,
+        "5000",
+        "How often members of share groups are told to send a heartbeat.",
+        AT_LEAST_1,
+    ),
+    _fixed(
+        "group.share.max.heartbeat.interval.ms",
+        Kind.INT,
+        "15000",
+        "Most that `share.heartbeat.interval.ms` of a group may be.",
+        AT_LEAST_1,
+    ),
+    _fixed(
+        "group.share.max.record.lock.duration.ms",
+        Kind.INT,
+        "60000",
+        "Most that `share.record.lock.duration.ms` of a group may be.",
+        Range(30000, 3600000),
+    ),
+    _fixed(
+        "group.share.max.session.timeout.ms",
+        Kind.INT,
+        "60000",
+        "Most that `share.session.timeout.ms` of a group may be.",
+        AT_LEAST_1,
+    ),
+    _fixed("group.share.max.share.sessions", Kind.INT, "2000", "Most share sessions at a time.", AT_LEAST_1),
+    _fixed("group.share.max.size", Kind.INT, "200", "Most members of a share group.", Range(1, 1000)),
+    _fixed(
+        "group.share.min.heartbeat.interval.ms",
+        Kind.INT,
+        "5000",
+        "Least that `share.heartbeat.interval.ms` of a group may be.",
+        AT_LEAST_1,
+    ),
+    _fixed(
+        "group.share.min.record.lock.duration.ms",
+        Kind.INT,
+        "15000",
+        "Least that `share.record.lock.duration.ms` of a group may be.",
+        Range(1000, 30000),
+    ),
+    _fixed(
+        "group.share.min.session.timeout.ms",
+        Kind.INT,
+        "45000",
+        "Least that `share.session.timeout.ms` of a group may be.",
+        AT_LEAST_1,
+    ),
+    _fixed(
+        "group.share.partition.max.record.locks",
+        Kind.INT,
+        "2000",
+        "Most records of a partition that the members of a share group may hold at a time.",
+        Range(100, 10000),
+    ),
+    _fixed(
+        "group.share.record.lock.duration.ms",
+        Kind.INT,
+        "30000",
+        "How long a member of a share group may hold a record.",
+        Range(1000, 3600000),
+    ),
+    _fixed(
+        "group.share.session.timeout.ms",
+        Kind.INT,
+        "45000",
+        "After how long without a heartbeat a member of a share group is taken for dead.",
+        AT_LEAST_1,
+    ),
+)
