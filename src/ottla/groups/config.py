@@ -12,6 +12,11 @@ class GroupConfig(NamedTuple):
     group_min_session_timeout_ms: int = 6_000
     group_max_session_timeout_ms: int = 1_800_000
     group_max_size: int = MAX_INT32
+    group_consumer_assignors: tuple[str, ...] = ("uniform", "range")
+    """The first serves members that name none."""
+    group_consumer_max_size: int = MAX_INT32
+    group_consumer_migration_policy: str = "bidirectional"
+    group_consumer_regex_refresh_interval_ms: int = 600_000
     offset_metadata_max_bytes: int = 4_096
     offsets_retention_minutes: int = 7 * 24 * 60
     offsets_retention_check_interval_ms: int = 600_000
@@ -21,6 +26,16 @@ class GroupConfig(NamedTuple):
 
     new_member_join_timeout_ms: int = 300_000
     """How long a new member's JoinGroup may be parked: it cannot send heartbeats yet. Not a setting in Kafka either."""
+
+    @property
+    def allows_upgrade(self) -> bool:
+        """May a classic group that has members become a consumer group?"""
+        return self.group_consumer_migration_policy.lower() in ("upgrade", "bidirectional")
+
+    @property
+    def allows_downgrade(self) -> bool:
+        """May a consumer group whose last member of the new protocol leaves become a classic group?"""
+        return self.group_consumer_migration_policy.lower() in ("downgrade", "bidirectional")
 
     @property
     def offsets_retention_ms(self) -> int:

@@ -9,6 +9,7 @@ from typing import NamedTuple, TypeAlias
 
 from ottla.coordination.machine import Token
 from ottla.errors import ErrorCode
+from ottla.groups.consumer_events import ConsumerEvent
 from ottla.groups.states import GroupState
 from ottla.ids import ZERO_TOPIC_ID, GroupId, InstanceId, MemberId, PartitionId, TopicId, TopicName
 
@@ -263,7 +264,8 @@ class DeleteGroups(NamedTuple):
 
 
 GroupEvent: TypeAlias = (
-    Join
+    ConsumerEvent
+    | Join
     | Sync
     | Heartbeat
     | Leave

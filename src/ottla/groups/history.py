@@ -1,0 +1,91 @@
+"""Why a group has rebalanced, and what moved: the last few times, in memory. PURE."""
+
+from collections import deque
+from collections.abc import Mapping
+from typing import Final, NamedTuple, TypeAlias
+
+from ottla.ids import MemberId, TopicName
+
+KEPT_REBALANCES: Final = 16
+KEPT_MOVES: Final = 64
+"""Of one rebalance; the largest first, the rest only counted."""
+
+AssignmentByName: TypeAlias = Mapping[TopicName, frozenset[int]]
+
+
+class Move(NamedTuple):
+    """Partitions of one topic that went from one member to another; None: from or to nobody."""
+
+    topic: TopicName
+    partitions: tuple[int, ...]
+    source: MemberId | None
+    target: MemberId | None
+
+
+class Rebalance(NamedTuple):
+    """One rebalance. `moved_partitions` counts all of them, `moves` names the largest `KEPT_MOVES`."""
+
+    at_ms: int
+    epoch: int
+    """Generation of a classic group, epoch of the assignment of another."""
+    protocol: str
+    """"classic" or "consumer", "share"."""
+    assignor: str
+    reasons: tuple[str, ...]
+    members: int
+    moved_partitions: int
+    moves: tuple[Move, ...]
+
+
+class History:
+    """The last `KEPT_REBALANCES` of one group, oldest first. Lost with the machine: nobody but people rely on it."""
+
+    __slots__ = ("_reasons", "_rebalances")
+
+    def __init__(self) -> None:
+        self._rebalances: deque[Rebalance] = deque(maxlen=KEPT_REBALANCES)
+        self._reasons: dict[str, None] = {}
+
+    def because(self, reason: str) -> None:
+        """Something has happened that the next rebalance will be the answer to."""
+        if len(self._reasons) < KEPT_MOVES:
+            self._reasons[reason] = None
+
+    def take_reasons(self) -> tuple[str, ...]:
+        reasons = tuple(self._reasons)
+        self._reasons = {}
+        return reasons
+
+    def add(self, rebalance: Rebalance) -> None:
+        self._rebalances.append(rebalance)
+
+    def rebalances(self) -> tuple[Rebalance, ...]:
+        return tuple(self._rebalances)
+
+
+def moves_between(
+    before: Mapping[MemberId, AssignmentByName], after: Mapping[MemberId, AssignmentByName]
+) -> tuple[int, tuple[Move, ...]]:
+    """How many partitions have another owner, and the largest moves."""
+    owners = _owners(before)
+    moved: dict[tuple[TopicName, MemberId | None, MemberId | None], list[int]] = {}
+    for partition, target in _owners(after).items():
+        source = owners.pop(partition, None)
+        if source != target:
+            moved.setdefault((partition[0], source, target), []).append(partition[1])
+    for (topic, index), source in owners.items():
+        moved.setdefault((topic, source, None), []).append(index)
+    moves = [
+        Move(topic, tuple(sorted(partitions)), source, target) for (topic, source, target), partitions in moved.items()
+    ]
+    moves.sort(key=lambda move: (-len(move.partitions), move.topic, move.partitions))
+    return sum(len(move.partitions) for move in moves), tuple(moves[:KEPT_MOVES])
+
+
+def _owners(assignment: Mapping[MemberId, AssignmentByName]) -> dict[tuple[TopicName, int], MemberId]:
+    return {
+        (topic, partition): member_id
+        for member_id, topics in assignment.items()
+        for topic, partitions in topics.items()
+        for partition in partitions
+    }
