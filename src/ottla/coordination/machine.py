@@ -5,10 +5,10 @@ decides; it gives effects and never waits. What has to outlive the broker is wri
 runs the machine passes each appended record to `replay` at once, and `replay` is the only place where durable
 state changes: for the leader that has just decided, and for a successor that reads the log.
 
-    event --> handle --> [Append(records), Reply(token, value), SetTimer(key, after_ms)]
-                             |                 |
-                             v                 +-- held until every record appended before it is committed
-                          replay
+    event --> handle --> [Append(records), Reply(token, value), Tell(message), SetTimer(key, after_ms)]
+                             |                 |                     |
+                             v                 +---------------------+-- held until every record appended before
+                          replay                                         is committed
 
 So nobody ever learns of a state that a crash could take back. When a write does not commit, the machine is thrown
 away together with what it promised to nobody, and a new one replays the log.
@@ -46,6 +46,12 @@ class Reply(NamedTuple):
     value: Any
 
 
+class Tell(NamedTuple):
+    """Tell the coordinator that runs the machine, once all records appended before are committed."""
+
+    message: Any
+
+
 class SetTimer(NamedTuple):
     """Send `TimerFired(key)` after `after_ms`, instead of what was set under this key before."""
 
@@ -59,7 +65,7 @@ class CancelTimer(NamedTuple):
     key: TimerKey
 
 
-Effect: TypeAlias = Append | Reply | SetTimer | CancelTimer
+Effect: TypeAlias = Append | Reply | Tell | SetTimer | CancelTimer
 
 
 class TimerFired(NamedTuple):

@@ -4,6 +4,7 @@ One machine per partition that this broker leads. What happens to its effects:
 
     handle --> Append   replayed at once, encoded, put into the batch that goes out next
                Reply    handed out at once, or with the commit of the last batch it must not overtake
+               Tell     the same; but a commit that comes late is waited for
                timers   kept here, come back as TimerFired
 
 One write per partition is on its way at a time; what comes up meanwhile waits for the next one. So a lone request is
@@ -34,6 +35,7 @@ from ottla.coordination.machine import (
     Machine,
     Reply,
     SetTimer,
+    Tell,
     TimerFired,
 )
 from ottla.coordination.producers import Producers, ProducerStanding, Verification
@@ -52,6 +54,9 @@ MAX_BATCH_BYTES: Final = 900_000
 
 RECORD_OVERHEAD_BYTES: Final = 40
 LOAD_RETRY_S: Final = 2.0
+
+Listener = Callable[[PartitionId, LeaderEpoch, Any], None]
+"""Called with the message of a `Tell`, the partition it comes from and the epoch in which that is led."""
 
 EventT = TypeVar("EventT")
 RecordT = TypeVar("RecordT")
@@ -83,7 +88,7 @@ class _State(Enum):
 class _Batch:
     """Records on their way, and the replies that must not overtake them."""
 
-    __slots__ = ("is_late", "marker", "producer", "records", "replies", "size_bytes", "timeout")
+    __slots__ = ("is_late", "marker", "messages", "producer", "records", "replies", "size_bytes", "timeout")
 
     def __init__(self, producer: ProducerIdAndEpoch | None = None, marker: TransactionMarker | None = None) -> None:
         self.producer = producer
@@ -93,6 +98,8 @@ class _Batch:
         self.records: list[Record] = []
         self.size_bytes = 0
         self.replies: list[Reply] = []
+        self.messages: list[Any] = []
+        """Of `Tell` effects."""
         self.is_late = False
         """Not committed in time. Whoever waits for it has been told so."""
         self.timeout: asyncio.TimerHandle | None = None
@@ -168,13 +175,15 @@ class CoordinatorRuntime(Generic[EventT, RecordT]):
         clock: Clock,
         *,
         commit_timeout_ms: int = 5_000,
+        listener: Listener | None = None,
     ) -> None:
-        """`name` is for log lines; `commit_timeout_ms`: offsets.commit.timeout.ms."""
+        """`name` is for log lines; `commit_timeout_ms`: offsets.commit.timeout.ms; `listener`: who hears of `Tell`."""
         self._name = name
         self._log = coordinator_log
         self._new_machine = new_machine
         self._clock = clock
         self._commit_timeout_s = commit_timeout_ms / 1_000
+        self._listener = listener
         self._partitions: dict[PartitionId, _Partition[EventT, RecordT]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._writers: dict[PartitionId, asyncio.Task[None]] = {}
@@ -301,6 +310,8 @@ class CoordinatorRuntime(Generic[EventT, RecordT]):
             match effect:
                 case Reply():
                     self._reply(at, effect)
+                case Tell(message):
+                    self._tell(at, message)
                 case SetTimer(key, after_ms):
                     at.timers.set(key, self._clock.monotonic() + after_ms / 1_000)
                 case Append(records, producer):
@@ -342,6 +353,12 @@ class CoordinatorRuntime(Generic[EventT, RecordT]):
         else:
             at.batches[-1].replies.append(reply)
 
+    def _tell(self, at: _Partition[EventT, RecordT], message: Any) -> None:
+        if at.batches:
+            at.batches[-1].messages.append(message)
+        elif self._listener is not None:
+            self._listener(at.partition, at.epoch, message)
+
     def _hand_out(self, at: _Partition[EventT, RecordT], reply: Reply) -> None:
         at.waiting.discard(reply.token)
         if not reply.token.done():
@@ -382,6 +399,9 @@ class CoordinatorRuntime(Generic[EventT, RecordT]):
             for batch in sent:
                 for reply in batch.replies:
                     self._hand_out(at, reply)
+                for message in batch.messages:
+                    if self._listener is not None:
+                        self._listener(at.partition, at.epoch, message)
         at.writer = None
 
     def _next_write(self, at: _Partition[EventT, RecordT]) -> list[_Batch]:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
-from ottla.coordination.machine import Append, Effect, Reply, SetTimer, TimerFired
+from ottla.coordination.machine import Append, Effect, Reply, SetTimer, Tell, TimerFired
 from ottla.coordination.producers import ProducerStanding
 from ottla.coordination.runtime import CoordinatorRuntime
 from ottla.errors import (
@@ -22,7 +22,8 @@ P, EPOCH = PartitionId(7), LeaderEpoch(0)
 
 class Adder:
     """Events are numbers to add ("add", token, n), ("get", token), ("park", token), ("bug", token); what is added by
-    ("promise", token, producer, n) counts when the producer's transaction has been committed."""
+    ("promise", token, producer, n) counts when the producer's transaction has been committed; ("tell", token, n) adds
+    and tells of it."""
 
     def __init__(self) -> None:
         self.records = Numbers()
@@ -37,6 +38,8 @@ class Adder:
         kind, token, *rest = event
         if kind == "add":
             return [Append(tuple(rest)), Reply(token, self.total + sum(rest))]
+        if kind == "tell":
+            return [Append(tuple(rest)), Tell(f"added {sum(rest)}"), Reply(token, None)]
         if kind == "promise":
             producer, *numbers = rest
             return [Append(tuple(numbers), producer), Reply(token, self.pending.get(producer.producer_id, 0))]
@@ -145,8 +148,9 @@ class Bench:
         self.log = MemoryLog()
         self.clock = Clock()
         self.machines: list[Adder] = []
+        self.heard: list[tuple[PartitionId, LeaderEpoch, Any]] = []
         self.runtime: CoordinatorRuntime[Any, int] = CoordinatorRuntime(
-            "test", self.log, self.new_machine, self.clock, **settings
+            "test", self.log, self.new_machine, self.clock, listener=lambda *heard: self.heard.append(heard), **settings
         )
 
     def new_machine(self) -> Adder:

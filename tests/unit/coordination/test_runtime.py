@@ -210,6 +210,38 @@ def test_nobody_waits_longer_than_the_commit_timeout() -> None:
     run(test, commit_timeout_ms=20)
 
 
+def test_the_coordinator_is_told_what_is_committed_even_if_it_comes_late() -> None:
+    async def test(bench: Bench) -> None:
+        await bench.lead()
+        bench.log.held = True
+        told = bench.ask("tell", 5)
+        with pytest.raises(ApiError):
+            await told
+        assert bench.heard == []
+        bench.log.held = False
+        bench.log.writes[0][1].set_result(None)
+        await settle()
+        assert bench.heard == [(P, EPOCH, "added 5")]
+
+    run(test, commit_timeout_ms=20)
+
+
+def test_the_coordinator_is_not_told_of_what_a_failed_write_takes_back() -> None:
+    async def test(bench: Bench) -> None:
+        await bench.lead()
+        bench.log.held = True
+        told, queued = bench.ask("tell", 5), bench.ask("tell", 6)
+        await settle()
+        bench.log.held = False
+        bench.log.writes[0][1].set_exception(KafkaStorageError("disk full"))
+        await settle()
+        assert told.exception() is not None
+        assert queued.exception() is not None
+        assert bench.heard == []
+
+    run(test)
+
+
 def test_a_defect_costs_one_machine() -> None:
     async def test(bench: Bench) -> None:
         await bench.lead()
