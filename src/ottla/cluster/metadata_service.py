@@ -23,6 +23,7 @@ from ottla.cluster.configs import ConfigChange, effective_config
 from ottla.cluster.controller import ElectionType, NewTopic
 from ottla.cluster.image import (
     GROUP_METADATA_TOPIC,
+    SHARE_GROUP_STATE_TOPIC,
     BrokerImage,
     MetadataImage,
     ResourceType,
@@ -255,19 +256,33 @@ class MetadataService:
         return {name: refused.get(name) for name in names}
 
     def _new_topic(self, name: TopicName) -> NewTopic:
-        if name != GROUP_METADATA_TOPIC:
-            return NewTopic(name)
-        config = self._config
-        return NewTopic(
-            name,
-            partition_count=config.offsets_topic_num_partitions,
-            replication_factor=min(config.offsets_topic_replication_factor, len(self._image.brokers)),
-            configs={
-                "cleanup.policy": "compact",
-                "compression.type": "producer",
-                "segment.bytes": str(max(config.offsets_topic_segment_bytes, 1 << 20)),
-            },
-        )
+        config, brokers = self._config, len(self._image.brokers)
+        if name == GROUP_METADATA_TOPIC:
+            return NewTopic(
+                name,
+                partition_count=config.offsets_topic_num_partitions,
+                replication_factor=min(config.offsets_topic_replication_factor, brokers),
+                configs={
+                    "cleanup.policy": "compact",
+                    "compression.type": "producer",
+                    "segment.bytes": str(max(config.offsets_topic_segment_bytes, 1 << 20)),
+                },
+            )
+        if name == SHARE_GROUP_STATE_TOPIC:
+            replicas = min(config.share_coordinator_state_topic_replication_factor, brokers)
+            return NewTopic(
+                name,
+                partition_count=config.share_coordinator_state_topic_num_partitions,
+                replication_factor=replicas,
+                configs={
+                    "cleanup.policy": "delete",
+                    "compression.type": "producer",
+                    "min.insync.replicas": str(min(config.share_coordinator_state_topic_min_isr, replicas)),
+                    "retention.ms": "-1",
+                    "segment.bytes": str(max(config.share_coordinator_state_topic_segment_bytes, 1 << 20)),
+                },
+            )
+        return NewTopic(name)
 
     async def elect_leaders(
         self, partitions: Sequence[TopicPartition], election: ElectionType

@@ -368,14 +368,6 @@ _GROUPS_OF_THE_NEW_KINDS: Final = (
         AT_LEAST_0,
     ),
     _other(
-        "share.coordinator.cold.partition.snapshot.interval.ms",
-        Kind.INT,
-        "300000",
-        "How often the state of quiet share partitions is written anew.",
-        AT_LEAST_1,
-        internal=True,
-    ),
-    _other(
         "share.coordinator.load.buffer.size",
         Kind.INT,
         "5242880",
@@ -383,58 +375,12 @@ _GROUPS_OF_THE_NEW_KINDS: Final = (
         AT_LEAST_1,
     ),
     _other(
-        "share.coordinator.snapshot.update.records.per.snapshot",
-        Kind.INT,
-        "500",
-        "Updates between snapshots of a share partition's state.",
-        AT_LEAST_0,
-    ),
-    _other(
         "share.coordinator.state.topic.compression.codec",
         Kind.INT,
         "0",
         "Compression of the share groups' state topic.",
     ),
-    _other(
-        "share.coordinator.state.topic.min.isr",
-        Kind.SHORT,
-        "2",
-        "`min.insync.replicas` of the share groups' state topic.",
-        AT_LEAST_1,
-    ),
-    _other(
-        "share.coordinator.state.topic.num.partitions",
-        Kind.INT,
-        "50",
-        "Partitions of the share groups' state topic.",
-        AT_LEAST_1,
-    ),
-    _other(
-        "share.coordinator.state.topic.prune.interval.ms",
-        Kind.INT,
-        "300000",
-        "How often the share groups' state topic is pruned.",
-        AT_LEAST_1,
-        internal=True,
-    ),
-    _other(
-        "share.coordinator.state.topic.replication.factor",
-        Kind.SHORT,
-        "3",
-        "Replicas of the share groups' state topic.",
-        AT_LEAST_1,
-    ),
-    _other(
-        "share.coordinator.state.topic.segment.bytes",
-        Kind.INT,
-        "104857600",
-        "Segment size of the share groups' state topic.",
-        AT_LEAST_1,
-    ),
     _other("share.coordinator.threads", Kind.INT, "1", "Threads of the share coordinator.", AT_LEAST_1),
-    _other(
-        "share.coordinator.write.timeout.ms", Kind.INT, "5000", "How long a write of share state may take.", AT_LEAST_1
-    ),
     _other(
         "group.streams.heartbeat.interval.ms",
         Kind.INT,
