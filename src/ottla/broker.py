@@ -1,7 +1,7 @@
 """The composition root: builds the parts of one broker, starts and stops them in order. No logic.
 
-start   directories (lock, load, recover) -> metadata -> partitions -> groups -> listeners
-stop    listeners -> groups -> partitions (flush, checkpoint, clean-shutdown marker) -> metadata -> directories
+start   directories (lock, load, recover) -> metadata -> partitions -> coordinators -> listeners
+stop    listeners -> coordinators -> partitions (flush, checkpoint, clean-shutdown marker) -> metadata -> directories
 """
 
 import asyncio
@@ -25,6 +25,8 @@ from ottla.config.broker import BrokerConfig
 from ottla.config.broker import Listener as ListenerConfig
 from ottla.config.loading import load
 from ottla.coordination.group_coordinator import GroupCoordinator
+from ottla.coordination.markers import LocalMarkers
+from ottla.coordination.share_coordinator import ShareCoordinator
 from ottla.errors import OttlaError, sentence
 from ottla.log.directory import LogDirectories
 from ottla.log.fs import RealFileSystem
@@ -125,6 +127,9 @@ class Broker:
 
         groups = GroupCoordinator.of_broker(config, metadata, replicas, clock)
         stack.push_async_callback(groups.stop)
+        markers = LocalMarkers(replicas, groups, clock, config.request_timeout_ms)
+        share_state = ShareCoordinator.of_broker(config, metadata, replicas, clock)
+        stack.push_async_callback(share_state.stop)
 
         services = Services(
             config=config,
@@ -133,6 +138,8 @@ class Broker:
             metadata=metadata,
             replicas=replicas,
             groups=groups,
+            markers=markers,
+            share_state=share_state,
             fetch_sessions=FetchSessionCache(config.max_incremental_fetch_session_cache_slots),
         )
         dispatcher = Dispatcher(services)

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from ottla.cluster.metadata_service import MetadataService
     from ottla.config.broker import BrokerConfig
     from ottla.coordination.group_coordinator import GroupCoordinator
+    from ottla.coordination.markers import LocalMarkers
+    from ottla.coordination.share_coordinator import ShareCoordinator
     from ottla.protocol.api import ApiKey
     from ottla.replication.manager import ReplicaManager
     from ottla.server.fetch_sessions import FetchSessionCache
@@ -59,6 +61,8 @@ class Services:
     metadata: "MetadataService"
     replicas: "ReplicaManager"
     groups: "GroupCoordinator"
+    markers: "LocalMarkers"
+    share_state: "ShareCoordinator"
     fetch_sessions: "FetchSessionCache"
 
 

@@ -1,0 +1,229 @@
+"""The share coordinator of a broker: keeps the state of share partitions for their leaders (KIP-932).
+
+Each share partition belongs to the partition of `__share_group_state` that the hash of `group:topic id:partition`
+names. Methods answer with what the machine replies, or raise what `Coordinator` says.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, Self
+
+from ottla.clock import Clock
+from ottla.cluster.image import SHARE_GROUP_STATE_TOPIC
+from ottla.cluster.store.layout import uuid_to_text
+from ottla.coordination.coordinator import Coordinator
+from ottla.coordination.machine import Machine, Token
+from ottla.coordination.runtime import CoordinatorRuntime
+from ottla.coordination.topic import CoordinatorTopic
+from ottla.errors import ApiError, ErrorCode, OttlaError
+from ottla.ids import GroupId, Offset, PartitionId, TopicId
+from ottla.share.state import SharePartitionKey, SharePartitionState, StateBatch
+from ottla.share.state_events import (
+    DeleteState,
+    FindNeeded,
+    ForgetTopics,
+    InitializeState,
+    ReadState,
+    ShareStateConfig,
+    ShareStateEvent,
+    StateChanged,
+    StateRead,
+    StateSummary,
+    SummarizeState,
+    WriteState,
+)
+
+if TYPE_CHECKING:
+    from ottla.cluster.image import MetadataImage
+    from ottla.cluster.metadata_service import MetadataService
+    from ottla.config.broker import BrokerConfig
+    from ottla.replication.manager import ReplicaManager
+    from ottla.share.state_records import ShareStateRecord
+
+log = logging.getLogger(__name__)
+
+DeleteBefore = Callable[[PartitionId, Offset], object]
+"""Let the records of a partition of `__share_group_state` below an offset go. Raises an `OttlaError`."""
+
+
+def coordinator_key(group_id: str, topic_id: TopicId, partition: int) -> str:
+    """What FindCoordinator calls a share partition (key type 2)."""
+    return f"{group_id}:{uuid_to_text(topic_id)}:{partition}"
+
+
+class ShareCoordinator(Coordinator[ShareStateEvent, "ShareStateRecord"]):
+    """The share partitions whose state this broker keeps."""
+
+    def __init__(
+        self,
+        topic: CoordinatorTopic,
+        clock: Clock,
+        has_partition: Callable[[TopicId, PartitionId], bool],
+        delete_before: DeleteBefore,
+        *,
+        config: ShareStateConfig | None = None,
+        prune_interval_ms: int = 300_000,
+        write_timeout_ms: int = 5_000,
+    ) -> None:
+        settings = config or ShareStateConfig()
+        self._delete_before = delete_before
+        self._prune_interval_s = prune_interval_ms / 1_000
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._pruned: dict[PartitionId, int] = {}
+        self._starting_over: list[Callable[[SharePartitionKey], None]] = []
+
+        def new_machine() -> "Machine[ShareStateEvent, ShareStateRecord]":
+            from ottla.share.state_machine import ShareStateMachine  # only who has share groups pays for their code
+
+            return ShareStateMachine(settings, has_partition)
+
+        runtime = CoordinatorRuntime(
+            "share coordinator", topic.log, new_machine, clock, commit_timeout_ms=write_timeout_ms
+        )
+        super().__init__(topic, runtime)
+
+    @classmethod
+    def of_broker(
+        cls, config: "BrokerConfig", metadata: "MetadataService", replicas: "ReplicaManager", clock: Clock
+    ) -> Self:
+        """The coordinator of a running broker, told of leadership and of deleted topics from now on."""
+
+        def has_partition(topic_id: TopicId, partition: PartitionId) -> bool:
+            topic = metadata.image.topics_by_id.get(topic_id)
+            return topic is not None and 0 <= partition < len(topic.partitions)
+
+        def delete_before(partition: PartitionId, offset: Offset) -> object:
+            return replicas.leader(SHARE_GROUP_STATE_TOPIC, partition).log.delete_records_before(offset)
+
+        settings = ShareStateConfig(
+            config.share_coordinator_snapshot_update_records_per_snapshot,
+            config.share_coordinator_cold_partition_snapshot_interval_ms,
+        )
+        topic = CoordinatorTopic.of_broker(
+            SHARE_GROUP_STATE_TOPIC, metadata, replicas, config.share_coordinator_state_topic_num_partitions
+        )
+        created = cls(
+            topic,
+            clock,
+            has_partition,
+            delete_before,
+            config=settings,
+            prune_interval_ms=config.share_coordinator_state_topic_prune_interval_ms,
+            write_timeout_ms=config.share_coordinator_write_timeout_ms,
+        )
+        topic.lead(created._runtime, metadata, replicas)
+        metadata.subscribe(created.on_metadata)
+        created._spawn(created._prune_by_the_clock())
+        return created
+
+    async def stop(self) -> None:
+        """Let writes finish, then answer all who wait with NOT_COORDINATOR."""
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await super().stop()
+
+    # --- what leaders of share partitions call ---
+
+    async def read(
+        self, group_id: GroupId, topic_id: TopicId, partition: PartitionId, leader_epoch: int
+    ) -> SharePartitionState:
+        """What a leader starts from; leaders of earlier epochs cannot write any more.
+
+        Raises `ApiError`: INVALID_REQUEST (never initialized), FENCED_LEADER_EPOCH, UNKNOWN_TOPIC_OR_PARTITION.
+        """
+        key = SharePartitionKey(group_id, topic_id, partition)
+        told: StateRead = await self._ask_for(key, lambda token: ReadState(token, key, leader_epoch))
+        if told.error:
+            raise ApiError(told.error, told.message or told.error.name)
+        return told.state
+
+    async def write(
+        self,
+        group_id: GroupId,
+        topic_id: TopicId,
+        partition: PartitionId,
+        state_epoch: int,
+        leader_epoch: int,
+        start_offset: int,
+        batches: Sequence[StateBatch],
+    ) -> ErrorCode:
+        """Add to what is known of a share partition, durably: NONE, FENCED_STATE_EPOCH, FENCED_LEADER_EPOCH,
+        INVALID_REQUEST (never initialized), UNKNOWN_TOPIC_OR_PARTITION, or that no coordinator answered.
+
+        A `start_offset` of -1 leaves it as it is.
+        """
+        key = SharePartitionKey(group_id, topic_id, partition)
+        try:
+            return (
+                await self.change(WriteState(None, key, state_epoch, leader_epoch, start_offset, (*batches,)))
+            ).error
+        except OttlaError as error:
+            return error.code
+
+    # --- what group coordinators call, and the edge of the broker ---
+
+    async def initialize(self, key: SharePartitionKey, state_epoch: int, start_offset: int) -> StateChanged:
+        """Have a share partition start (over) at an offset, -1 if that is not known yet. Creates the topic."""
+        await self.topic.ensure()
+        return await self.change(InitializeState(None, key, state_epoch, start_offset))
+
+    async def change(self, event: InitializeState | WriteState | DeleteState) -> StateChanged:
+        reply: StateChanged = await self._ask_for(event.key, lambda token: event._replace(token=token))
+        if not reply.error and not isinstance(event, WriteState):
+            for tell in self._starting_over:
+                tell(event.key)
+        return reply
+
+    def on_starting_over(self, tell: Callable[[SharePartitionKey], None]) -> None:
+        """Call `tell` on the loop whenever a share partition has been initialized (anew) or deleted: whoever leads it
+        has to read its state again."""
+        self._starting_over.append(tell)
+
+    async def summarize(self, key: SharePartitionKey) -> StateSummary:
+        """Where a share partition starts, without what was delivered."""
+        reply: StateSummary = await self._ask_for(key, lambda token: SummarizeState(token, key))
+        return reply
+
+    async def _ask_for(self, key: SharePartitionKey, event_for: Callable[[Token], ShareStateEvent]) -> Any:
+        name = coordinator_key(*key)
+        await self.until_active(self.partition_for(name))
+        return await self._ask(name, event_for)
+
+    # --- deleted topics, and the log's beginning ---
+
+    def on_metadata(self, old: "MetadataImage", new: "MetadataImage") -> None:
+        """Topics that are there no more take the state of their share partitions along."""
+        gone = old.topics_by_id.keys() - new.topics_by_id.keys() if old.topics is not new.topics else frozenset()
+        if gone:
+            self._spawn(self.forget_topics(frozenset(gone)))
+
+    async def forget_topics(self, topic_ids: frozenset[TopicId]) -> None:
+        """Drop the state of every share partition of these topics that is kept here."""
+        for partition in self._runtime.partitions():
+            try:
+                await self._runtime.ask(partition, lambda token: ForgetTopics(token, topic_ids))
+            except OttlaError as error:
+                log.warning("state of share partitions of deleted topics is kept in partition %d: %s", partition, error)
+
+    async def prune(self) -> None:
+        """Let go of those records at the beginning of the log that nobody will ever need."""
+        for partition in self._runtime.partitions():
+            try:
+                needed: int | None = await self._runtime.ask(partition, FindNeeded)
+                if needed is not None and needed != self._pruned.get(partition):
+                    self._delete_before(partition, Offset(needed))
+                    self._pruned[partition] = needed
+            except OttlaError as error:
+                log.warning("partition %d of %s is not pruned: %s", partition, self.topic.name, error)
+
+    async def _prune_by_the_clock(self) -> None:
+        while True:
+            await asyncio.sleep(self._prune_interval_s)
+            await self.prune()
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
