@@ -166,7 +166,8 @@ class Requests:
         self._last_id += 1
         assert request.API_KEY is not None
         try:
-            connected.sendall(b"".join(encode_request(request, version, self._last_id, CLIENT_ID)))
+            for piece in encode_request(request, version, self._last_id, CLIENT_ID):
+                connected.sendall(bytes(piece))  # type: ignore[arg-type] # no file region in a request
             size = int.from_bytes(_receive(connected, 4), "big", signed=True)
             if not 0 <= size <= _LARGEST_RESPONSE:
                 raise CommandFailed(f"{address} does not answer as a Kafka broker")

@@ -141,6 +141,10 @@ class BrokerConfig:
     share_coordinator_write_timeout_ms: int
     producer_id_expiration_ms: int
     producer_id_expiration_check_interval_ms: int
+    transaction_partition_verification_enable: bool
+    add_partitions_to_txn_retry_backoff_ms: int
+    add_partitions_to_txn_retry_backoff_max_ms: int
+    request_timeout_ms: int
 
     # Written as one string, read into something better.
     listeners: tuple[Listener, ...]

@@ -316,6 +316,35 @@ _PRODUCERS: Final = (
     ),
 )
 
+_TRANSACTIONAL_WRITES: Final = (
+    _fixed(
+        "transaction.partition.verification.enable",
+        Kind.BOOLEAN,
+        "true",
+        "Check that a partition belongs to a producer's transaction before writing to it (KIP-890).",
+    ),
+    _fixed(
+        "add.partitions.to.txn.retry.backoff.ms",
+        Kind.INT,
+        "20",
+        "Pause before a partition is added to a transaction again while the one before is being ended.",
+        AT_LEAST_1,
+    ),
+    _fixed(
+        "add.partitions.to.txn.retry.backoff.max.ms",
+        Kind.INT,
+        "100",
+        "Longest time spent on adding a partition to a transaction.",
+        AT_LEAST_0,
+    ),
+    _fixed(
+        "request.timeout.ms",
+        Kind.INT,
+        "30000",
+        "How long the end of a transaction may take to be written to a partition before it is tried again.",
+    ),
+)
+
 BROKER_SETTINGS: Final[dict[str, Setting]] = {
     setting.name: setting
     for setting in (
@@ -330,6 +359,7 @@ BROKER_SETTINGS: Final[dict[str, Setting]] = {
         *CONSUMER_GROUPS,
         *SHARE_GROUPS,
         *_PRODUCERS,
+        *_TRANSACTIONAL_WRITES,
     )
 }
 """What Ottla acts on, by name, in the order of the documentation."""

@@ -72,7 +72,6 @@ _NETWORK_AND_THREADS: Final = (
         "socket.connection.setup.timeout.ms", Kind.LONG, "10000", "How long the broker tries to reach another broker."
     ),
     _other("socket.connection.setup.timeout.max.ms", Kind.LONG, "30000", "Longest such time after repeated failures."),
-    _other("request.timeout.ms", Kind.INT, "30000", "How long the broker waits for an answer from another one."),
     _other("early.start.listeners", Kind.STRING, None, "Listeners opened before the authorizer is ready."),
     _other("inter.broker.listener.name", Kind.STRING, None, "Listener over which brokers speak with each other."),
     _other(
@@ -431,20 +430,6 @@ _GROUPS_OF_THE_NEW_KINDS: Final = (
 # Transactions
 _TRANSACTIONS: Final = (
     _other(
-        "add.partitions.to.txn.retry.backoff.ms",
-        Kind.INT,
-        "20",
-        "Pause before a partition is added to a transaction again.",
-        AT_LEAST_1,
-    ),
-    _other(
-        "add.partitions.to.txn.retry.backoff.max.ms",
-        Kind.INT,
-        "100",
-        "Longest time spent on adding a partition to a transaction.",
-        AT_LEAST_0,
-    ),
-    _other(
         "transaction.abort.timed.out.transaction.cleanup.interval.ms",
         Kind.INT,
         "10000",
@@ -452,12 +437,6 @@ _TRANSACTIONS: Final = (
         AT_LEAST_1,
     ),
     _other("transaction.max.timeout.ms", Kind.INT, "900000", "Longest timeout a transaction may ask for.", AT_LEAST_1),
-    _other(
-        "transaction.partition.verification.enable",
-        Kind.BOOLEAN,
-        "true",
-        "Check that a partition belongs to a transaction before writing to it.",
-    ),
     _other(
         "transaction.remove.expired.transaction.cleanup.interval.ms",
         Kind.INT,

@@ -40,7 +40,8 @@ from ottla.groups.events import (
     Synced,
     TopicPartitions,
 )
-from ottla.ids import GroupId
+from ottla.ids import GroupId, PartitionId
+from ottla.transactions.markers import TransactionMarker
 
 if TYPE_CHECKING:
     from ottla.cluster.image import MetadataImage
@@ -176,6 +177,13 @@ class GroupCoordinator(Coordinator[GroupEvent, "GroupRecord"]):
                 await self._runtime.ask(partition, lambda token: ForgetPartitions(token, tuple(topics)))
             except OttlaError as error:
                 log.warning("offsets of deleted topics are kept in partition %d: %s", partition, error)
+
+    def end_transaction(self, partition: PartitionId, marker: TransactionMarker) -> "asyncio.Future[None]":
+        """Offsets in the producer's transaction come into force, or are forgotten; done when that is committed.
+
+        Raises, at once or from the future, what `CoordinatorRuntime.end_transaction` says.
+        """
+        return self._runtime.end_transaction(partition, marker)
 
     # --- groups ---
 

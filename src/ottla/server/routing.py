@@ -53,6 +53,7 @@ ROUTES: Final[dict[ApiKey, Route]] = {
         Route(ApiKey.DELETE_RECORDS, 0, 2),
         Route(ApiKey.INIT_PRODUCER_ID, 0, 5),
         Route(ApiKey.OFFSET_FOR_LEADER_EPOCH, 2, 4),
+        Route(ApiKey.WRITE_TXN_MARKERS, 1, 1),
         Route(ApiKey.DESCRIBE_CONFIGS, 1, 4),
         Route(ApiKey.ALTER_CONFIGS, 0, 2),
         Route(ApiKey.DESCRIBE_LOG_DIRS, 1, 4),

@@ -1,0 +1,53 @@
+"""WriteTxnMarkers (v1): a transaction coordinator ends transactions in the partitions of this broker (KIP-98).
+
+Administrators send it as well, to abort a transaction that its coordinator knows nothing of (KIP-664).
+"""
+
+import asyncio
+
+from ottla.errors import ErrorCode
+from ottla.ids import PartitionId, TopicName, TopicPartition
+from ottla.protocol.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerPartitionResult,
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopicResult,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+from ottla.server.context import RequestContext
+from ottla.transactions.markers import TransactionMarker
+
+
+async def handle(request: WriteTxnMarkersRequest, context: RequestContext) -> WriteTxnMarkersResponse:
+    """Each marker in each partition on its own; answered when all are committed, or have failed."""
+    results = await asyncio.gather(*(_write(marker, context) for marker in request.markers))
+    return WriteTxnMarkersResponse(markers=list(results))
+
+
+async def _write(wanted: WritableTxnMarker, context: RequestContext) -> WritableTxnMarkerResult:
+    marker = TransactionMarker(
+        wanted.producer_id, wanted.producer_epoch, wanted.coordinator_epoch, wanted.transaction_result
+    )
+    partitions = [
+        TopicPartition(TopicName(topic.name), PartitionId(number))
+        for topic in wanted.topics
+        for number in topic.partition_indexes
+    ]
+    outcomes = await context.broker.markers.send(marker, partitions)
+    by_topic: dict[str, dict[int, ErrorCode]] = {}
+    for partition, code in outcomes.items():
+        by_topic.setdefault(partition.topic, {})[partition.partition] = code
+    return WritableTxnMarkerResult(
+        producer_id=wanted.producer_id,
+        topics=[
+            WritableTxnMarkerTopicResult(
+                name=name,
+                partitions=[
+                    WritableTxnMarkerPartitionResult(partition_index=number, error_code=code)
+                    for number, code in codes.items()
+                ],
+            )
+            for name, codes in by_topic.items()
+        ],
+    )
