@@ -1,5 +1,7 @@
 """The window of records under way, against a plain dict of offsets."""
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -72,5 +74,5 @@ def test_agrees_with_a_dict(steps: list[tuple[int, int, Status]]) -> None:
         model |= dict.fromkeys(range(first, first + length + 1), status)
         assert {at: run.status for run in window.runs() for at in range(run.first, run.last + 1)} == model
         runs = list(window.runs())
-        assert all(a.last + 1 == b.first and a.status != b.status for a, b in zip(runs, runs[1:], strict=False))
+        assert all(a.last + 1 == b.first and a.status != b.status for a, b in pairwise(runs))
         assert all(window.status(at) == model.get(at) for at in range(-1, 45))

@@ -1,0 +1,446 @@
+"""One partition of a topic as one share group reads it: who holds which records, and what becomes of them. PURE.
+
+                    acquire                    acknowledge (accept)
+    AVAILABLE ----------------> ACQUIRED --------------------------> ACKNOWLEDGED
+        ^                          |
+        |  release, lock expired,  |  reject, gap; released or expired for the last time
+        |  end of the session      |
+        '--------------------------+-------------------------------> ARCHIVED
+
+An acknowledgement is answered, and counts, once it is written; what comes up while a write is on its way goes into the
+next. Locks that expire and sessions that end take effect at once: who held the records is gone. Nothing is written
+when records are acquired, so a new leader delivers again what was not acknowledged, as KIP-932 wants it.
+
+With `share.delivery.order=key`, `ottla.share.keys` says what may be delivered; records are then acquired one by one.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, NamedTuple
+
+from ottla.errors import ApiError, CorruptMessage, ErrorCode
+from ottla.share.keys import KeyOrder
+from ottla.share.state import DeliveryState, SharePartitionState, StateBatch, combine
+from ottla.share.window import FINISHED, SETTLED, Held, RecordState, Run, Status, Window
+
+NEVER_DELIVERED: Final = Status(RecordState.AVAILABLE)
+NOT_THERE: Final = Status(RecordState.ARCHIVED)
+
+OUTCOMES: Final = {
+    0: RecordState.ARCHIVED,  # a gap: there was no record at this offset
+    1: RecordState.ACKNOWLEDGED,  # accept
+    2: RecordState.AVAILABLE,  # release
+    3: RecordState.ARCHIVED,  # reject
+}
+"""What the acknowledge types of the protocol make of a record."""
+
+REMEMBERED: Final = frozenset(DeliveryState)
+
+
+class Limits(NamedTuple):
+    """`group.share.partition.max.record.locks` and `group.share.delivery.count.limit`."""
+
+    max_record_locks: int
+    delivery_count_limit: int
+
+
+class Fetched(NamedTuple):
+    """One batch that was read; both offsets are inclusive. Control batches and aborted ones are not `deliverable`."""
+
+    first: int
+    last: int
+    deliverable: bool = True
+
+
+class Acquired(NamedTuple):
+    """Records given to a member, for the how manieth time; both offsets are inclusive."""
+
+    first: int
+    last: int
+    delivery_count: int
+
+
+class Acknowledgement(NamedTuple):
+    """What a member says of records. `types`: one for all of them, or one for each (keys of `OUTCOMES`)."""
+
+    first: int
+    last: int
+    types: Sequence[int]
+
+
+class Write(NamedTuple):
+    """What is to be written; the machine wants to hear of `number` again."""
+
+    number: int
+    start_offset: int
+    batches: tuple[StateBatch, ...]
+
+
+class SharePartition:
+    """The records under way, from the first that is not finished.
+
+    Built from what is remembered (`state`), where the share group starts if that does not say (`start_offset`), and
+    where the log ends: what a crash has taken from the log is forgotten here too. Times are seconds of one monotonic
+    clock. Raises CorruptMessage for a state of delivery that this version does not know.
+    """
+
+    def __init__(
+        self,
+        state: SharePartitionState,
+        *,
+        start_offset: int,
+        log_end_offset: int,
+        limits: Limits,
+        key_ordered: bool = False,
+    ) -> None:
+        self._limits = limits
+        self._window = window = Window(min(start_offset, log_end_offset))
+        self._may_be_available = bool(state.batches)
+        self._next_number = SETTLED + 1
+        self._writing: Write | None = None
+        self._awaited: list[StateBatch] = []
+        """Acknowledgements for the next write."""
+        self._told: list[StateBatch] = []
+        """For the next write: changes that have taken effect already."""
+        self._told_on_the_way: list[StateBatch] = []
+        self._written_start = state.start_offset
+        for batch in state.batches:
+            first, last = max(batch.first_offset, window.end), min(batch.last_offset, log_end_offset - 1)
+            if first > last:
+                continue
+            if first > window.end:
+                window.put(window.end, first - 1, NEVER_DELIVERED)
+            if batch.delivery_state not in REMEMBERED:
+                raise CorruptMessage(f"offset {first} is in the unknown state {batch.delivery_state}")
+            window.put(first, last, Status(RecordState(batch.delivery_state), batch.delivery_count))
+        self._keys: KeyOrder | None = None
+        self._advance()
+        self.set_order(key_ordered=key_ordered)
+
+    @property
+    def start_offset(self) -> int:
+        """The first offset that is not finished."""
+        return self._window.start
+
+    @property
+    def end_offset(self) -> int:
+        """The first offset that nobody was given, and whose key is not known."""
+        return self._window.end
+
+    @property
+    def is_key_ordered(self) -> bool:
+        return self._keys is not None
+
+    def runs(self) -> list[Run]:
+        """The records under way."""
+        return list(self._window.runs())
+
+    def set_order(self, *, key_ordered: bool) -> None:
+        """From now on in this order. What is held already stays so; its keys have to be learnt again."""
+        if key_ordered != self.is_key_ordered:
+            self._keys = KeyOrder(self._window.start) if key_ordered else None
+            self._may_be_available = True
+
+    # -- in any order ------------------------------------------------------------------------------------------------
+
+    def next_offset(self) -> int | None:
+        """Where to read what can be acquired; None while as many records as may be are under way."""
+        window = self._window
+        if self._may_be_available:
+            for run in window.runs():
+                if run.status.is_available:
+                    return run.first
+            self._may_be_available = False
+        return window.end if window.end - window.start < self._limits.max_record_locks else None
+
+    def acquire(
+        self, member: str, offset: int, fetched: Iterable[Fetched], *, until: float, max_records: int, batch_size: int
+    ) -> list[Acquired]:
+        """Give a member what is available in batches that were read from `offset` on, which `next_offset` said.
+
+        Whole batches, until there are `max_records`; answers of about `batch_size` records. Offsets between the batches
+        are not there (compaction), and are finished, as what is not deliverable.
+        """
+        window = self._window
+        found: list[Acquired] = []
+        count = 0
+        cursor = offset
+        for batch in fetched:
+            if count >= max_records:
+                break
+            if batch.last < cursor:
+                continue
+            first = max(batch.first, cursor)
+            if cursor < first:
+                self._archive(cursor, first - 1)
+            cursor = batch.last + 1
+            if not batch.deliverable:
+                self._archive(first, batch.last)
+                continue
+            for run in list(window.runs(first, batch.last)):
+                if run.status.is_available:
+                    count += self._acquire(run, member, until, found, batch_size)
+            begin = max(first, window.end)
+            if begin <= batch.last:
+                if window.end - window.start >= self._limits.max_record_locks:
+                    break
+                window.put(begin, batch.last, NEVER_DELIVERED)
+                count += self._acquire(Run(begin, batch.last, NEVER_DELIVERED), member, until, found, batch_size)
+        self._advance()
+        return found
+
+    def _acquire(self, run: Run, member: str, until: float, found: list[Acquired], batch_size: int) -> int:
+        """Returns how many that were."""
+        count = run.status.delivery_count + 1
+        status = run.status.to(RecordState.ACQUIRED, delivery_count=count, held=Held(member, until))
+        self._window.put(run.first, run.last, status)
+        before = found[-1] if found else None
+        if (
+            before is not None
+            and before.last + 1 == run.first
+            and before.delivery_count == count
+            and before.last + 1 - before.first < batch_size
+        ):
+            found[-1] = before._replace(last=run.last)
+        else:
+            found.append(Acquired(run.first, run.last, count))
+        return run.last + 1 - run.first
+
+    def _archive(self, first: int, last: int) -> None:
+        """There is nothing to deliver at these offsets, which are in the window or follow it."""
+        window = self._window
+        for run in list(window.runs(first, last)):
+            if run.status.is_available:
+                window.put(run.first, run.last, NOT_THERE)
+                self._forget_keys(run.first, run.last)
+        if window.end <= last:
+            window.put(window.end, last, NOT_THERE)
+
+    # -- in the order of keys ----------------------------------------------------------------------------------------
+
+    def unknown_from(self, wanted: int) -> int | None:
+        """Where to read on to find `wanted` records that can be delivered; None if there are, or may be no more."""
+        keys = self._keys
+        if keys is None or len(keys) >= self._limits.max_record_locks or len(self.ready(wanted)) >= wanted:
+            return None
+        return keys.known_until
+
+    def learn(self, batch: Fetched, records: Iterable[tuple[int, bytes | None]]) -> None:
+        """Take in the offsets and keys of the next batch, which was read from `unknown_from` on.
+
+        Offsets without a record are finished, and all of a batch that is not deliverable.
+        """
+        keys = self._keys
+        assert keys is not None
+        window = self._window
+        for offset, key in records if batch.deliverable else ():
+            if offset < keys.known_until:
+                continue
+            if keys.known_until < offset:
+                self._archive(keys.known_until, offset - 1)
+            status = window.status(offset)
+            if status is None:
+                window.put(offset, offset, NEVER_DELIVERED)
+            keys.known_until = offset + 1
+            if status is None or not status.is_finished:
+                keys.add(offset, key)
+        if keys.known_until <= batch.last:
+            self._archive(keys.known_until, batch.last)
+            keys.known_until = batch.last + 1
+        self._advance()
+
+    def ready(self, wanted: int) -> list[int]:
+        """Up to `wanted` offsets that can be delivered now, lowest first."""
+        keys = self._keys
+        assert keys is not None
+        found: list[int] = []
+        while len(found) < wanted and (offset := keys.take_ready()) is not None:
+            status = self._window.status(offset)
+            if status is not None and status.is_available and keys.is_first(offset) and offset not in found[-1:]:
+                found.append(offset)
+        for offset in found:
+            keys.offer(offset)
+        return found
+
+    def acquire_ready(self, member: str, offsets: Iterable[int], *, until: float, batch_size: int) -> list[Acquired]:
+        """Give a member these, which `ready` said."""
+        found: list[Acquired] = []
+        for offset in offsets:
+            status = self._window.status(offset)
+            assert status is not None
+            self._acquire(Run(offset, offset, status), member, until, found, batch_size)
+        return found
+
+    def not_there(self, offset: int) -> None:
+        """The log has lost a record whose key it had (compaction)."""
+        self._archive(offset, offset)
+        self._advance()
+
+    def _forget_keys(self, first: int, last: int) -> None:
+        if self._keys is not None:
+            self._keys.finish(first, last)
+
+    # -- acknowledging -----------------------------------------------------------------------------------------------
+
+    def acknowledge(self, member: str, acknowledgements: Sequence[Acknowledgement]) -> int:
+        """Do what a member says of the records it holds: all of it or, with an error, nothing.
+
+        Returns the number of the write to wait for; 0 if there is nothing to write. What lies before the start is
+        finished already and passed over. Raises ApiError: INVALID_RECORD_STATE for records that the member does not
+        hold (any more), INVALID_REQUEST for offsets that nobody was given or types that do not exist.
+        """
+        window = self._window
+        changes: list[tuple[Run, RecordState]] = []
+        seen = -1
+        for said in acknowledgements:
+            if any(kind not in OUTCOMES for kind in said.types) or len(said.types) not in (
+                1,
+                said.last + 1 - said.first,
+            ):
+                raise ApiError(ErrorCode.INVALID_REQUEST, f"acknowledge types {list(said.types)} do not fit {said[:2]}")
+            if said.last < window.start:
+                continue
+            if not len(window) or said.first <= seen:
+                raise ApiError(ErrorCode.INVALID_RECORD_STATE, f"offset {said.first} is not held by member {member}")
+            if said.last >= window.end:
+                raise ApiError(ErrorCode.INVALID_REQUEST, f"offset {said.last} was not given to anybody")
+            seen = said.last
+            for run in window.runs(said.first, said.last):
+                if not run.status.is_held or _holder(run) != member:
+                    raise ApiError(ErrorCode.INVALID_RECORD_STATE, f"offset {run.first} is not held by member {member}")
+                changes += _outcomes(run, said)
+        if not changes:
+            return SETTLED
+        for run, outcome in changes:
+            state = self._unless_exhausted(outcome, run.status.delivery_count)
+            self._put(run, state, run.status.delivery_count, write=self._next_number)
+            self._awaited.append(_to_write(run, state, run.status.delivery_count))
+        return self._next_number
+
+    def _unless_exhausted(self, state: RecordState, delivery_count: int) -> RecordState:
+        if state is RecordState.AVAILABLE and delivery_count >= self._limits.delivery_count_limit:
+            return RecordState.ARCHIVED
+        return state
+
+    def _put(self, run: Run, state: RecordState, delivery_count: int, *, write: int = SETTLED) -> None:
+        held = run.status.held if write != SETTLED else None
+        self._window.put(
+            run.first, run.last, run.status.to(state, delivery_count=delivery_count, held=held, write=write)
+        )
+
+    def release(self, member: str) -> bool:
+        """A session has ended: what it held is available again, as if it had not been delivered. Whether that was
+        anything."""
+        held = [run for run in self._window.runs() if run.status.is_held and _holder(run) == member]
+        for run in held:
+            self._let_go(run, RecordState.AVAILABLE, run.status.delivery_count - 1)
+        self._advance()
+        return bool(held)
+
+    def expire(self, now: float) -> bool:
+        """End the locks whose time is up. Whether there were any."""
+        due = [run for run in self._window.runs() if run.status.is_held and _until(run) <= now]
+        for run in due:
+            count = run.status.delivery_count
+            self._let_go(run, self._unless_exhausted(RecordState.AVAILABLE, count), count)
+        self._advance()
+        return bool(due)
+
+    def next_expiry(self) -> float | None:
+        """When the first lock's time is up. Ask again after a write that failed: it brings locks back."""
+        return min((_until(run) for run in self._window.runs() if run.status.is_held), default=None)
+
+    def _let_go(self, run: Run, state: RecordState, delivery_count: int) -> None:
+        self._put(run, state, delivery_count)
+        self._told.append(_to_write(run, state, delivery_count))
+        self._settled(run.first, run.last, state)
+
+    def _settled(self, first: int, last: int, state: RecordState) -> None:
+        """These are held no longer, for good."""
+        if state in FINISHED:
+            self._forget_keys(first, last)
+            return
+        self._may_be_available = True
+        if self._keys is not None:
+            for offset in range(first, last + 1):
+                self._keys.offer(offset)
+
+    # -- the start and what is written ------------------------------------------------------------------------------
+
+    def move_start(self, log_start_offset: int) -> None:
+        """The log does not have what lies before this any more (retention, DeleteRecords)."""
+        if log_start_offset > self._window.start:
+            self._window.move_start(log_start_offset)
+            if self._keys is not None:
+                self._keys.finish_before(log_start_offset)
+            self._advance()
+
+    def _advance(self) -> None:
+        """Begin after what is finished. Keys are not learnt of what lies before the start."""
+        window = self._window
+        window.move_start(self._first_not(lambda status: status.is_finished))
+        if self._keys is not None and self._keys.known_until < window.start:
+            self._keys.known_until = window.start
+
+    def _first_not(self, done: Callable[[Status], bool]) -> int:
+        return next((run.first for run in self._window.runs() if not done(run.status)), self._window.end)
+
+    def take_write(self) -> Write | None:
+        """What is to be written now; None if there is nothing, or a write is on its way. Call `written` after it."""
+        if self._writing is not None:
+            return None
+        # Once it is written, everything that is being acknowledged is, so the start may go past that.
+        start = self._first_not(lambda status: status.state in FINISHED)
+        if not self._awaited and not self._told and start == self._written_start:
+            return None
+        batches = combine((), (*self._told, *self._awaited), start)
+        self._writing = Write(self._next_number, start, batches)
+        self._next_number += 1
+        self._told_on_the_way, self._told, self._awaited = self._told, [], []
+        return self._writing
+
+    def written(self, *, committed: bool) -> None:
+        """The write on its way has ended. If it failed, its acknowledgements have not happened."""
+        write, self._writing = self._writing, None
+        assert write is not None
+        for run in list(self._window.runs()):
+            if run.status.write != write.number:
+                continue
+            state, count, held, _ = run.status
+            if committed:
+                self._window.put(run.first, run.last, Status(state, count))
+                self._settled(run.first, run.last, state)
+            else:
+                self._window.put(run.first, run.last, Status(RecordState.ACQUIRED, count, held))
+        if committed:
+            self._written_start = write.start_offset
+        else:
+            self._told = self._told_on_the_way + self._told
+        self._told_on_the_way = []
+        self._advance()
+
+
+def _outcomes(run: Run, said: Acknowledgement) -> list[tuple[Run, RecordState]]:
+    if len(said.types) == 1:
+        return [(run, OUTCOMES[said.types[0]])]
+    found: list[tuple[Run, RecordState]] = []
+    for offset in range(run.first, run.last + 1):
+        outcome = OUTCOMES[said.types[offset - said.first]]
+        if found and found[-1][1] is outcome:
+            found[-1] = (found[-1][0]._replace(last=offset), outcome)
+        else:
+            found.append((Run(offset, offset, run.status), outcome))
+    return found
+
+
+def _to_write(run: Run, state: RecordState, delivery_count: int) -> StateBatch:
+    return StateBatch(run.first, run.last, DeliveryState(state), delivery_count)
+
+
+def _holder(run: Run) -> str:
+    assert run.status.held is not None
+    return run.status.held.member
+
+
+def _until(run: Run) -> float:
+    assert run.status.held is not None
+    return run.status.held.until
