@@ -66,6 +66,11 @@ ROUTES: Final[dict[ApiKey, Route]] = {
         Route(ApiKey.DESCRIBE_PRODUCERS, 0, 0),
         Route(ApiKey.LIST_CONFIG_RESOURCES, 0, 1),
         Route(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0),
+        Route(ApiKey.INITIALIZE_SHARE_GROUP_STATE, 0, 0),
+        Route(ApiKey.READ_SHARE_GROUP_STATE, 0, 0),
+        Route(ApiKey.WRITE_SHARE_GROUP_STATE, 0, 0),
+        Route(ApiKey.DELETE_SHARE_GROUP_STATE, 0, 0),
+        Route(ApiKey.READ_SHARE_GROUP_STATE_SUMMARY, 0, 0),
     )
 }
 

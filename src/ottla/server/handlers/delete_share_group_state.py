@@ -1,0 +1,31 @@
+"""DeleteShareGroupState (v0): a group coordinator has the state of share partitions forgotten (KIP-932)."""
+
+from ottla.errors import OttlaError
+from ottla.protocol.messages.delete_share_group_state import (
+    DeleteShareGroupStateRequest,
+    DeleteShareGroupStateResponse,
+    DeleteStateResult,
+    PartitionData,
+    PartitionResult,
+)
+from ottla.server.context import RequestContext
+from ottla.server.share_state_partitions import answer_each
+from ottla.share.state import SharePartitionKey
+from ottla.share.state_events import DeleteState
+
+
+async def handle(request: DeleteShareGroupStateRequest, context: RequestContext) -> DeleteShareGroupStateResponse:
+    share_state = context.broker.share_state
+
+    async def ask(key: SharePartitionKey, asked: PartitionData) -> PartitionResult:
+        done = await share_state.change(DeleteState(None, key))
+        return PartitionResult(partition=key.partition, error_code=done.error, error_message=done.message)
+
+    answers = await answer_each(request.group_id, request.topics, ask, _refuse)
+    return DeleteShareGroupStateResponse(
+        results=[DeleteStateResult(topic_id=topic_id, partitions=results) for topic_id, results in answers]
+    )
+
+
+def _refuse(asked: PartitionData, error: OttlaError) -> PartitionResult:
+    return PartitionResult(partition=asked.partition, error_code=error.code, error_message=str(error))

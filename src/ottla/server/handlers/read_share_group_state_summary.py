@@ -1,0 +1,46 @@
+"""ReadShareGroupStateSummary (v0): where share partitions start, without what was delivered (KIP-932)."""
+
+from ottla.errors import OttlaError
+from ottla.protocol.messages.read_share_group_state_summary import (
+    PartitionData,
+    PartitionResult,
+    ReadShareGroupStateSummaryRequest,
+    ReadShareGroupStateSummaryResponse,
+    ReadStateSummaryResult,
+)
+from ottla.server.context import RequestContext
+from ottla.server.share_state_partitions import answer_each
+from ottla.share.state import SharePartitionKey
+
+
+async def handle(
+    request: ReadShareGroupStateSummaryRequest, context: RequestContext
+) -> ReadShareGroupStateSummaryResponse:
+    share_state = context.broker.share_state
+
+    async def ask(key: SharePartitionKey, asked: PartitionData) -> PartitionResult:
+        summary = await share_state.summarize(key)
+        return PartitionResult(
+            partition=key.partition,
+            error_code=summary.error,
+            error_message=summary.message,
+            state_epoch=summary.state_epoch,
+            leader_epoch=summary.leader_epoch,
+            start_offset=summary.start_offset,
+        )
+
+    answers = await answer_each(request.group_id, request.topics, ask, _refuse)
+    return ReadShareGroupStateSummaryResponse(
+        results=[ReadStateSummaryResult(topic_id=topic_id, partitions=results) for topic_id, results in answers]
+    )
+
+
+def _refuse(asked: PartitionData, error: OttlaError) -> PartitionResult:
+    return PartitionResult(
+        partition=asked.partition,
+        error_code=error.code,
+        error_message=str(error),
+        state_epoch=0,
+        leader_epoch=0,
+        start_offset=0,
+    )

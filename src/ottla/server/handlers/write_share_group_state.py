@@ -1,0 +1,36 @@
+"""WriteShareGroupState (v0): the leader of share partitions stores what was delivered (KIP-932)."""
+
+from ottla.errors import OttlaError
+from ottla.protocol.messages.write_share_group_state import (
+    PartitionData,
+    PartitionResult,
+    WriteShareGroupStateRequest,
+    WriteShareGroupStateResponse,
+    WriteStateResult,
+)
+from ottla.server.context import RequestContext
+from ottla.server.share_state_partitions import answer_each
+from ottla.share.state import SharePartitionKey, StateBatch
+from ottla.share.state_events import WriteState
+
+
+async def handle(request: WriteShareGroupStateRequest, context: RequestContext) -> WriteShareGroupStateResponse:
+    share_state = context.broker.share_state
+
+    async def ask(key: SharePartitionKey, asked: PartitionData) -> PartitionResult:
+        batches = tuple(
+            StateBatch(batch.first_offset, batch.last_offset, batch.delivery_state, batch.delivery_count)
+            for batch in asked.state_batches
+        )
+        write = WriteState(None, key, asked.state_epoch, asked.leader_epoch, asked.start_offset, batches)
+        done = await share_state.change(write)
+        return PartitionResult(partition=key.partition, error_code=done.error, error_message=done.message)
+
+    answers = await answer_each(request.group_id, request.topics, ask, _refuse)
+    return WriteShareGroupStateResponse(
+        results=[WriteStateResult(topic_id=topic_id, partitions=results) for topic_id, results in answers]
+    )
+
+
+def _refuse(asked: PartitionData, error: OttlaError) -> PartitionResult:
+    return PartitionResult(partition=asked.partition, error_code=error.code, error_message=str(error))

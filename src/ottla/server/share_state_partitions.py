@@ -1,0 +1,59 @@
+"""What the requests to the share coordinator have in common: partitions by topic id, each answered on its own."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Protocol, TypeVar
+from uuid import UUID
+
+from ottla.errors import OttlaError
+from ottla.ids import GroupId, PartitionId, TopicId
+from ottla.share.state import SharePartitionKey
+
+
+class Asked(Protocol):
+    """One partition of a request."""
+
+    @property
+    def partition(self) -> int: ...
+
+
+AskedT = TypeVar("AskedT", bound=Asked)
+ResultT = TypeVar("ResultT")
+
+
+class AskedTopic(Protocol[AskedT]):
+    """One topic of a request."""
+
+    @property
+    def topic_id(self) -> UUID: ...
+
+    @property
+    def partitions(self) -> list[AskedT]: ...
+
+
+async def answer_each(
+    group_id: str,
+    topics: Iterable[AskedTopic[AskedT]],
+    ask: Callable[[SharePartitionKey, AskedT], Awaitable[ResultT]],
+    refuse: Callable[[AskedT, OttlaError], ResultT],
+) -> list[tuple[UUID, list[ResultT]]]:
+    """What `ask` says of every partition, or `refuse` where no coordinator answered; in the request's order.
+
+    A request that names no group, no topics or a topic without partitions is answered with nothing, as Kafka does.
+    """
+    asked = [(topic.topic_id, partition) for topic in topics for partition in topic.partitions]
+    if not group_id or not all(topic.partitions for topic in topics):
+        return []
+
+    async def one(topic_id: UUID, partition: AskedT) -> ResultT:
+        key = SharePartitionKey(GroupId(group_id), TopicId(topic_id), PartitionId(partition.partition))
+        try:
+            return await ask(key, partition)
+        except OttlaError as error:
+            return refuse(partition, error)
+
+    results = await asyncio.gather(*(one(topic_id, partition) for topic_id, partition in asked))
+    answers: dict[UUID, list[ResultT]] = {}
+    for (topic_id, _), result in zip(asked, results, strict=True):
+        answers.setdefault(topic_id, []).append(result)
+    return list(answers.items())
