@@ -1,4 +1,4 @@
-"""Histories written by hand, for the tests of the checker: `story.txn("one", send("a-0", 17, 0), poll("b-0", (3, 9)))`."""
+"""Histories written by hand: `story.txn("one", send("a-0", 17, 0), poll("b-0", (3, 9)))`."""
 
 from typing import Any
 

@@ -1,0 +1,73 @@
+"""`python -m tests.chaos --seconds 600 --seed 7`: runs of about a minute in turn, each with the next seed."""
+
+import argparse
+import sys
+import time
+from pathlib import Path
+from typing import Final
+
+from tests.chaos.run import BROKER_PROPERTIES, Run, Verdict, Workload, mixed, relay, tell
+from tests.support.broker_process import BrokerProcess
+from tests.support.genuine import GenuineKafka
+from tests.support.ottla_process import OttlaProcess
+
+_TARGETS: Final[dict[str, type[BrokerProcess]]] = {"ottla": OttlaProcess, "genuine": GenuineKafka}
+_CACHE: Final = Path(__file__).resolve().parents[2] / ".cache" / "chaos"
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="make chaos", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=60.0, help="of trouble in all (default: %(default).0f)")
+    parser.add_argument("--round", type=float, default=60.0, help="seconds of one run (default: %(default).0f)")
+    parser.add_argument("--seed", type=int, default=None, help="of the first run (default: from the clock)")
+    parser.add_argument("--workload", choices=("all", "mixed", "relay"), default="all", help="all: in turn")
+    parser.add_argument("--target", choices=_TARGETS, default="ottla")
+    parser.add_argument("--group-protocol", choices=("both", "classic", "consumer"), default="both")
+    parser.add_argument("--no-transactions", action="store_true", help="sends and polls alone")
+    parser.add_argument("--directory", type=Path, default=_CACHE, help="of the histories (default: %(default)s)")
+    return parser.parse_args()
+
+
+def _once(arguments: argparse.Namespace, seed: int, seconds: float) -> Verdict:
+    workloads: dict[str, Workload] = {
+        "mixed": mixed(transactions=not arguments.no_transactions),
+        "relay": relay(),
+    }
+    names = list(workloads) if arguments.workload == "all" else [arguments.workload]
+    protocols = ["classic", "consumer"] if arguments.group_protocol == "both" else [arguments.group_protocol]
+    workload = workloads[names[seed % len(names)]]
+    directory = arguments.directory / f"{arguments.target}-{workload.name}-{seed}"
+    broker = _TARGETS[arguments.target](properties=BROKER_PROPERTIES)
+    run = Run(
+        broker,
+        workload,
+        seed=seed,
+        seconds=seconds,
+        directory=directory,
+        group_protocol=protocols[seed // len(names) % len(protocols)],
+    )
+    try:
+        verdict = run()
+        (directory / "broker.log").write_text(broker.log_text())
+    finally:
+        broker.remove()
+    with (directory / "verdict.txt").open("w", encoding="utf-8") as file:
+        tell(verdict, lambda text: print(text, file=file))
+    tell(verdict, lambda text: print(text, flush=True))
+    return verdict
+
+
+def main() -> int:
+    """Run until the time is over; the exit code is 1 if any run found something."""
+    arguments = _arguments()
+    seed = int(time.time()) if arguments.seed is None else arguments.seed
+    left, failed = arguments.seconds, 0
+    while left > 0:
+        failed += not _once(arguments, seed, min(left, arguments.round)).is_sound
+        left -= arguments.round
+        seed += 1
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

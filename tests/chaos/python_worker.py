@@ -1,0 +1,358 @@
+"""A worker with the clients of confluent-kafka: a process of its own, so that it can be killed in mid-transaction.
+
+It reads one task a line from stdin and answers each with a line on stdout, both JSON; ends with its input. The Java
+worker (`java/ChaosWorker.java`) does the same with the clients of Apache Kafka.
+"""
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
+
+from tests.chaos.checker import RELAY_INPUT, RELAY_OUTPUT, RELAYED
+
+PATIENCE_SECONDS: Final = 12.0
+"""How long one call may take in all, retries included."""
+POLL_SECONDS: Final = 0.1
+MAX_RECORDS: Final = 200
+MAX_RELAYED: Final = 40
+
+_QUIET: Final = {
+    "log_level": 0,
+    "error_cb": lambda error: None,
+    "reconnect.backoff.ms": 20,
+    "reconnect.backoff.max.ms": 200,
+    "socket.timeout.ms": 2000,
+    "topic.metadata.refresh.interval.ms": 5000,
+}
+
+
+class Failed(Exception):
+    """The task has failed and will have no effect."""
+
+
+class Unknown(Exception):
+    """Whether the task had its effect is not known."""
+
+
+def _error(problem: KafkaException) -> KafkaError:
+    error = problem.args[0]
+    assert isinstance(error, KafkaError)
+    return error
+
+
+def _retried(call: Callable[[], object]) -> None:
+    """Call again while the client says that this may help, as its manual has it. Raises KafkaException."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        try:
+            call()
+        except KafkaException as problem:
+            if not _error(problem).retriable() or time.monotonic() > deadline:
+                raise
+        else:
+            return
+
+
+def partition(key: str, offset: int = OFFSET_BEGINNING) -> TopicPartition:
+    """What the client calls the partition that the history calls `key`."""
+    topic, _, number = key.rpartition("-")
+    return TopicPartition(topic, int(number), offset)
+
+
+class Worker:
+    """A producer, a transactional producer and a consumer, each made when it is first needed."""
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        self._bootstrap: str = settings["bootstrap"]
+        self._transactional_id: str = settings["transactional_id"]
+        self._group: dict[str, Any] = settings["group"]
+        self._plain: Producer | None = None
+        self._transactional: Producer | None = None
+        self._consumer: Consumer | None = None
+        self._subscribed = False
+        self._positions: dict[str, int] = {}
+        self._moved = False
+        self._steps: list[Any] = []
+
+    def do(self, task: dict[str, Any]) -> dict[str, Any]:
+        """Carry out one task and say how it went; KafkaException from where it has no effect means that it failed."""
+        self._steps = []
+        before = dict(self._positions)
+        state, error = "ok", None
+        try:
+            getattr(self, task["what"])(task)
+        except (Failed, KafkaException) as problem:
+            state, error = "fail", str(problem)
+        except Unknown as problem:
+            state, error = "info", str(problem)
+        if state != "ok":
+            self._rewind(before)
+        moved, self._moved = self._moved, False
+        answer = {"state": state, "what": task["what"], "steps": self._steps}
+        return {**answer, **({"moved": True} if moved else {}), **({"error": error} if error else {})}
+
+    # -- consuming ---------------------------------------------------------------------------------------------------
+
+    def assign(self, task: dict[str, Any]) -> None:
+        """Choose partitions; those it had are read on, unless `from_start`."""
+        kept = {} if task.get("from_start") else self._positions
+        self._positions = {key: kept.get(key, OFFSET_BEGINNING) for key in task["keys"]}
+        self._the_consumer().assign([partition(key, offset) for key, offset in self._positions.items()])
+
+    def subscribe(self, task: dict[str, Any]) -> None:
+        """Have the group choose partitions."""
+        self._subscribed = True
+        self._positions = {}
+        self._the_consumer().subscribe(
+            task["keys"], on_assign=self._on_move, on_revoke=self._on_move, on_lost=self._on_move
+        )
+
+    def poll(self, task: dict[str, Any]) -> None:
+        """Polls, and the group's offsets."""
+        for _ in task["steps"]:
+            self._poll()
+        if self._subscribed and self._read_now():
+            self._the_consumer().commit(offsets=self._offsets(), asynchronous=False)
+
+    def audit(self, task: dict[str, Any]) -> None:
+        """Read all to the end, which may have to wait for transactions to be given up."""
+        keys = task["keys"]
+        settings = {
+            **_QUIET,
+            "bootstrap.servers": self._bootstrap,
+            "group.id": f"audit-{time.time_ns()}",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "earliest",
+        }
+        with _closing(Consumer({**settings, "isolation.level": "read_uncommitted"})) as looker:
+            ends = {key: looker.get_watermark_offsets(partition(key), timeout=PATIENCE_SECONDS)[1] for key in keys}
+        records: dict[str, list[tuple[int, int]]] = {key: [] for key in keys}
+        self._steps.append(["poll", records])
+        missing = {key for key in keys if ends[key]}
+        deadline = time.monotonic() + task["seconds"]
+        with _closing(Consumer({**settings, "isolation.level": "read_committed"})) as reader:
+            reader.assign([partition(key) for key in keys])
+            while missing:
+                if time.monotonic() > deadline:
+                    raise Unknown(f"not read to the end: {', '.join(sorted(missing))}")
+                for message in reader.consume(1000, timeout=POLL_SECONDS):
+                    key = f"{message.topic()}-{message.partition()}"
+                    error, offset = message.error(), message.offset()
+                    assert offset is not None
+                    if error is None:
+                        records[key].append((offset, _value(message)))
+                    elif error.code() == KafkaError._PARTITION_EOF and offset >= ends[key]:
+                        missing.discard(key)
+
+    def _the_consumer(self) -> Consumer:
+        if self._consumer is None:
+            self._consumer = Consumer(
+                {
+                    **_QUIET,
+                    "bootstrap.servers": self._bootstrap,
+                    "isolation.level": "read_committed",
+                    "enable.auto.commit": False,
+                    "auto.offset.reset": "earliest",
+                    "fetch.wait.max.ms": 100,
+                    "fetch.error.backoff.ms": 50,
+                    **self._group,
+                }
+            )
+        return self._consumer
+
+    def _poll(self, limit: int = MAX_RECORDS) -> list[tuple[str, int, int]]:
+        """One poll: what came, as key, offset and value; also put among the steps."""
+        consumer = self._the_consumer()
+        first = consumer.poll(POLL_SECONDS)
+        messages = [] if first is None else [first, *consumer.consume(limit, timeout=0)]
+        found: dict[str, list[tuple[int, int]]] = {}
+        records = []
+        for message in messages:
+            if message.error() is None:
+                key, offset, value = f"{message.topic()}-{message.partition()}", message.offset(), _value(message)
+                assert offset is not None
+                found.setdefault(key, []).append((offset, value))
+                records.append((key, offset, value))
+                self._positions[key] = offset + 1
+        self._steps.append(["poll", found])
+        return records
+
+    def _read_now(self) -> dict[str, int]:
+        """First offset that the present task has read of each key."""
+        firsts: dict[str, int] = {}
+        for name, *rest in self._steps:
+            if name == "poll":
+                for key, records in rest[0].items():
+                    firsts.setdefault(key, records[0][0])
+        return firsts
+
+    def _offsets(self) -> list[TopicPartition]:
+        return [partition(key, self._positions[key]) for key in self._read_now()]
+
+    def _rewind(self, before: dict[str, int]) -> None:
+        """Stand again where the task began."""
+        firsts = self._read_now()
+        if self._consumer is None or not firsts:
+            return
+        if not self._subscribed:
+            self._positions = before
+            self._consumer.assign([partition(key, offset) for key, offset in before.items()])
+            return
+        held = {f"{one.topic}-{one.partition}" for one in self._consumer.assignment()}
+        for key in firsts.keys() & held:
+            self._positions[key] = firsts[key]
+            self._consumer.seek(partition(key, firsts[key]))
+
+    def _on_move(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        self._moved = True
+
+    # -- producing ---------------------------------------------------------------------------------------------------
+
+    def send(self, task: dict[str, Any]) -> None:
+        """Records outside transactions."""
+        if self._plain is None:
+            self._plain = Producer(
+                {
+                    **_QUIET,
+                    "bootstrap.servers": self._bootstrap,
+                    "enable.idempotence": True,
+                    "linger.ms": 0,
+                    "retry.backoff.ms": 50,
+                    "message.timeout.ms": int(PATIENCE_SECONDS * 1000),
+                }
+            )
+        errors: list[str] = []
+        for _, key, value in task["steps"]:
+            self._produce(self._plain, key, value, errors)
+        unsent = self._plain.flush(PATIENCE_SECONDS + 5)
+        if errors or unsent:
+            self._plain.purge()
+            self._plain = None
+            raise Unknown(errors[0] if errors else "not flushed in time")
+
+    def txn(self, task: dict[str, Any]) -> None:
+        """Sends and polls in one transaction."""
+
+        def body(producer: Producer, errors: list[str]) -> None:
+            for name, *rest in task["steps"]:
+                if name == "send":
+                    self._produce(producer, *rest, errors)
+                elif name == "poll":
+                    self._poll()
+                else:
+                    time.sleep(rest[0])
+
+        self._in_transaction(body)
+
+    def relay(self, task: dict[str, Any]) -> None:
+        """From the topic `in` to the topic `out`."""
+
+        def body(producer: Producer, errors: list[str]) -> None:
+            for key, _, value in self._poll(MAX_RELAYED):
+                self._produce(producer, key.replace(RELAY_INPUT, RELAY_OUTPUT), value + RELAYED, errors)
+            time.sleep(task.get("seconds", 0))
+
+        self._in_transaction(body)
+
+    def _in_transaction(self, body: Callable[[Producer, list[str]], None]) -> None:
+        producer = self._the_transactional()
+        committing = False
+        try:
+            producer.begin_transaction()
+            errors: list[str] = []
+            body(producer, errors)
+            unsent = producer.flush(PATIENCE_SECONDS)
+            if errors or unsent:
+                raise Failed(errors[0] if errors else "not flushed in time")
+            if self._subscribed and self._read_now():
+                group = self._the_consumer().consumer_group_metadata()
+                _retried(lambda: producer.send_offsets_to_transaction(self._offsets(), group, PATIENCE_SECONDS))
+            committing = True
+            _retried(lambda: producer.commit_transaction(PATIENCE_SECONDS))
+        except (Failed, KafkaException) as problem:
+            if not self._aborted(producer, problem) and committing:
+                raise Unknown(f"while committing: {problem}") from problem
+            raise Failed(str(problem)) from problem
+
+    def _aborted(self, producer: Producer, problem: Exception) -> bool:
+        """Abort what is under way; whether that has succeeded. If not, the producer is given up."""
+        try:
+            if isinstance(problem, KafkaException) and _error(problem).fatal():
+                raise problem
+            _retried(lambda: producer.abort_transaction(PATIENCE_SECONDS))
+        except KafkaException:
+            producer.purge()
+            self._transactional = None
+            return False
+        return True
+
+    def _the_transactional(self) -> Producer:
+        if self._transactional is None:
+            producer = Producer(
+                {
+                    **_QUIET,
+                    "bootstrap.servers": self._bootstrap,
+                    "transactional.id": self._transactional_id,
+                    "transaction.timeout.ms": 10_000,
+                    "linger.ms": 0,
+                    "retry.backoff.ms": 50,
+                    "message.timeout.ms": 10_000,
+                }
+            )
+            _retried(lambda: producer.init_transactions(PATIENCE_SECONDS))
+            self._transactional = producer
+        return self._transactional
+
+    def _produce(self, producer: Producer, key: str, value: int, errors: list[str]) -> None:
+        step = ["send", key, value]
+        self._steps.append(step)
+
+        def delivered(error: KafkaError | None, message: Message) -> None:
+            if error is not None:
+                errors.append(str(error))
+            else:
+                offset = message.offset()
+                assert offset is not None
+                step.append(offset)  # type: ignore[arg-type] # steps are lists of anything
+
+        to = partition(key)
+        producer.produce(to.topic, str(value), partition=to.partition, on_delivery=delivered)
+
+
+def _value(message: Message) -> int:
+    value = message.value()
+    assert isinstance(value, bytes)
+    return int(value)
+
+
+@contextmanager
+def _closing(consumer: Consumer) -> Iterator[Consumer]:
+    try:
+        yield consumer
+    finally:
+        consumer.close()
+
+
+def main(settings: str, tasks: Iterable[str]) -> None:
+    """Work until there are no more tasks."""
+    worker = Worker(json.loads(settings))
+    for task in tasks:
+        print(json.dumps(worker.do(json.loads(task))), flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.stdin)

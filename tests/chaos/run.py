@@ -1,0 +1,305 @@
+"""One run: a broker, workers, faults, and then peace, an audit by both clients, and the checker's verdict."""
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any, Final
+
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.chaos.checker import RELAY_INPUT, RELAY_OUTPUT, RELAYED, Anomaly, check
+from tests.chaos.history import Line, Operation, Outcome, operations
+from tests.chaos.plan import Fault, Place, Role, Strike, strikes, tasks
+from tests.chaos.workers import Post, Recorder, WorkerProcess, java_classes
+from tests.support.broker_process import BrokerProcess
+from tests.support.eventually import eventually
+
+TRANSACTION_SECONDS: Final = 10.0
+"""After which the coordinator gives up a transaction whose client is gone: the workers' `transaction.timeout.ms`."""
+AUDIT_SECONDS: Final = 40.0
+RELAY_SECONDS: Final = 60.0
+
+BROKER_PROPERTIES: Final = {
+    "offsets.topic.num.partitions": "5",
+    "transaction.state.log.num.partitions": "5",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
+    "log.flush.offset.checkpoint.interval.ms": "2000",
+    "log.initial.task.delay.ms": "500",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """Who works on what."""
+
+    name: str
+    places: tuple[Place, ...]
+    keys: tuple[str, ...]
+    output: tuple[str, ...] = ()
+    """Partitions that only relays write to."""
+
+
+def mixed(*, transactions: bool = True) -> Workload:
+    """Sends, polls and transactions of both clients, under assign and subscribe."""
+    assign, subscribe = (Role.ASSIGN, Role.SUBSCRIBE) if transactions else (Role.PLAIN, Role.PLAIN_SUBSCRIBE)
+    return Workload(
+        "mixed",
+        (
+            Place("python-0", "python", assign),
+            Place("python-1", "python", subscribe),
+            Place("python-2", "python", Role.PLAIN),
+            Place("java-0", "java", assign),
+            Place("java-1", "java", subscribe),
+        ),
+        ("a-0", "a-1", "b-0", "b-1"),
+    )
+
+
+def relay() -> Workload:
+    """Read, process, write: every input has to come out exactly once."""
+    return Workload(
+        "relay",
+        (
+            Place("feeder", "python", Role.FEED),
+            Place("python-0", "python", Role.RELAY),
+            Place("python-1", "python", Role.RELAY),
+            Place("java-0", "java", Role.RELAY),
+        ),
+        tuple(f"{RELAY_INPUT}-{number}" for number in range(3)),
+        tuple(f"{RELAY_OUTPUT}-{number}" for number in range(3)),
+    )
+
+
+@dataclass(slots=True)
+class Verdict:
+    """What came of a run."""
+
+    seed: int
+    workload: Workload
+    history: Path
+    operations: list[Operation]
+    struck: Counter[Fault]
+    anomalies: list[Anomaly] = field(default_factory=list)
+    troubles: list[str] = field(default_factory=list)
+    """What kept the run from its end: a broker that died by itself, records that stay unreadable."""
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether nothing at all is to be said against the broker."""
+        return not self.anomalies and not self.troubles
+
+    def outcomes(self) -> dict[tuple[str, str], int]:
+        """How many operations there were, by what they were and how they ended."""
+        return Counter((operation.what.value, operation.outcome.value) for operation in self.operations)
+
+
+class Run:
+    """One run; `__call__` does all of it and ends every process that it started, except the broker's owner's."""
+
+    def __init__(
+        self,
+        broker: BrokerProcess,
+        workload: Workload,
+        *,
+        seed: int,
+        seconds: float,
+        directory: Path,
+        faults: Sequence[Fault] = tuple(Fault),
+        group_protocol: str = "classic",
+    ) -> None:
+        """Describe it; nothing is started.
+
+        Args:
+            broker: not started yet; is started here and left running, unless it died.
+            workload: who works on what.
+            seed: decides tasks and faults.
+            seconds: for how long there is trouble; what comes after it takes its own time.
+            directory: of the history and the workers' complaints.
+            faults: what may break.
+            group_protocol: of the members of groups: `classic` or `consumer` (KIP-848).
+        """
+        self._broker = broker
+        self._workload = workload
+        self._seed = seed
+        self._seconds = seconds
+        self._directory = directory
+        self._faults = faults
+        self._group_protocol = group_protocol
+        self._struck: Counter[Fault] = Counter()
+        self._troubles: list[str] = []
+
+    def __call__(self) -> Verdict:
+        """Do it. What goes wrong is in the verdict; exceptions are of the machine or of this program."""
+        self._directory.mkdir(parents=True, exist_ok=True)
+        if any(place.client == "java" for place in self._workload.places):
+            java_classes()
+        path = self._directory / "history.jsonl"
+        with path.open("w", encoding="utf-8") as file:
+            recorder = Recorder(file)
+            recorder.note("run", seed=self._seed, workload=self._workload.name, broker=self._broker.name)
+            self._broker.start()
+            self._create_topics()
+            posts = self._posts(recorder)
+            for post in posts:
+                post.start()
+            try:
+                self._break_things(posts, recorder)
+                for post in posts:
+                    post.thaw()
+                    if post.place.role is not Role.RELAY:
+                        post.stop()
+                if self._workload.output:
+                    self._until_relayed(posts, recorder)
+            finally:
+                for post in posts:
+                    post.stop()
+                for post in posts:
+                    post.join()
+                    self._troubles += post.failures
+            for client in ("java", "python"):
+                self._audit(client, recorder)
+            done = operations(recorder.lines)
+            verdict = Verdict(self._seed, self._workload, path, done, self._struck, troubles=self._troubles)
+            verdict.anomalies = check(done, relays=bool(self._workload.output) and not self._troubles)
+        return verdict
+
+    def _create_topics(self) -> None:
+        admin = AdminClient({"bootstrap.servers": self._broker.bootstrap})
+        partitions = Counter(key.rpartition("-")[0] for key in (*self._workload.keys, *self._workload.output))
+        wanted = [NewTopic(name, count, 1, config={"segment.ms": "4000"}) for name, count in partitions.items()]
+        for made in admin.create_topics(wanted).values():
+            made.result(30)
+
+        def all_led() -> bool:
+            topics = admin.list_topics(timeout=10).topics
+            return all(
+                name in topics and [p.leader for p in topics[name].partitions.values()] == [1] * count
+                for name, count in partitions.items()
+            )
+
+        eventually(all_led)
+
+    def _posts(self, recorder: Recorder) -> list[Post]:
+        return [
+            Post(
+                place,
+                list(self._workload.keys),
+                tasks(place, number, self._workload.keys, Random(f"{self._seed}/{place.name}")),
+                self._settings(place.name),
+                recorder,
+                self._directory,
+            )
+            for number, place in enumerate(self._workload.places)
+        ]
+
+    def _settings(self, name: str) -> dict[str, Any]:
+        group = {"group.id": "chaos", "group.protocol": self._group_protocol}
+        if self._group_protocol == "classic":
+            group |= {
+                "session.timeout.ms": "6000",
+                "heartbeat.interval.ms": "500",
+                "partition.assignment.strategy": "org.apache.kafka.clients.consumer.RangeAssignor"
+                if name.startswith("java")
+                else "range",
+            }
+        return {"bootstrap": self._broker.bootstrap, "transactional_id": f"chaos-{name}", "group": group}
+
+    # -- trouble -----------------------------------------------------------------------------------------------------
+
+    def _break_things(self, posts: list[Post], recorder: Recorder) -> None:
+        until = time.monotonic() + self._seconds
+        for strike in strikes(len(posts), self._faults, Random(f"{self._seed}/faults")):
+            if time.monotonic() + strike.gap_seconds >= until:
+                break
+            time.sleep(strike.gap_seconds)
+            self._strike(strike, posts, recorder)
+            self._struck[strike.fault] += 1
+        time.sleep(max(0.0, until - time.monotonic()))
+
+    def _strike(self, strike: Strike, posts: list[Post], recorder: Recorder) -> None:
+        broker, post = self._broker, posts[strike.place]
+        if not broker.is_alive():
+            self._troubles.append(f"the broker died by itself; the end of its log:\n{broker.log_tail()}")
+            raise RuntimeError(self._troubles[-1])
+        recorder.note("faults", fault=strike.fault.value, seconds=strike.seconds, place=post.place.name)
+        if strike.fault is Fault.KILL_BROKER:
+            broker.kill()
+            broker.start()
+        elif strike.fault is Fault.RESTART_BROKER:
+            broker.restart()
+        elif strike.fault is Fault.PAUSE_BROKER:
+            os.kill(broker.pid, signal.SIGSTOP)
+            try:
+                time.sleep(strike.seconds)
+            finally:
+                os.kill(broker.pid, signal.SIGCONT)
+        elif strike.fault is Fault.KILL_WORKER:
+            post.strike("kill", strike.delay_seconds)
+        else:
+            post.strike("freeze", strike.delay_seconds)
+            threading.Timer(strike.seconds + 1.0, post.thaw).start()
+        recorder.note("faults", over=strike.fault.value)
+
+    # -- peace -------------------------------------------------------------------------------------------------------
+
+    def _until_relayed(self, posts: list[Post], recorder: Recorder) -> None:
+        """Let the relays finish: as many out as in."""
+        feeders = [post for post in posts if post.place.role is Role.FEED]
+        for post in feeders:
+            post.join()
+        deadline = time.monotonic() + RELAY_SECONDS
+        while True:
+            values = [value for _, _, value in self._audit("python", recorder).reads]
+            there = len({value for value in values if value > RELAYED})
+            if there == len({value for value in values if value < RELAYED}):
+                return
+            if time.monotonic() > deadline:
+                self._troubles.append(f"the relays did not finish within {RELAY_SECONDS:.0f} s: {there} came out")
+                return
+            time.sleep(0.5)
+
+    def _audit(self, client: str, recorder: Recorder) -> Operation:
+        """Have everything read to its end by a fresh client."""
+        keys = [*self._workload.keys, *self._workload.output]
+        task = {"what": "audit", "keys": keys, "seconds": AUDIT_SECONDS}
+        who = f"audit-{client}"
+        auditor = WorkerProcess(client, self._settings(who), self._directory / f"{who}.stderr")
+        asked = {"who": who, "state": "invoke", **task}
+        recorder.write(asked)
+        try:
+            found = auditor.ask(task, AUDIT_SECONDS + 40.0)
+        finally:
+            auditor.end()
+        answer: Line = {"who": who, **(found or {"state": "info", "what": "audit", "error": "silent"})}
+        recorder.write(answer)
+        (operation,) = operations([asked, answer])
+        if operation.outcome is not Outcome.OK:
+            self._troubles.append(f"the audit by the {client} client was in vain: {operation.error}")
+        return operation
+
+
+Reporter = Callable[[str], None]
+
+
+def tell(verdict: Verdict, report: Reporter = lambda text: print(text, file=sys.stderr)) -> None:
+    """The verdict for people: what was done, what broke, what is wrong, and where in the history to look."""
+    counts = ", ".join(f"{count} {what} {outcome}" for (what, outcome), count in sorted(verdict.outcomes().items()))
+    struck = ", ".join(f"{count} x {fault.value}" for fault, count in sorted(verdict.struck.items(), key=str)) or "none"
+    report(f"seed {verdict.seed}, {verdict.workload.name}: {counts}\n  faults: {struck}\n  history: {verdict.history}")
+    for trouble in verdict.troubles:
+        report(f"  TROUBLE: {trouble}")
+    kinds = Counter(anomaly.kind for anomaly in verdict.anomalies)
+    for kind, count in kinds.most_common():
+        report(f"  {count} x {kind.value.upper()}")
+        for anomaly in [anomaly for anomaly in verdict.anomalies if anomaly.kind is kind][:5]:
+            where = "; ".join(f"{operation.who} {operation.lines}" for operation in anomaly.operations[:6])
+            report(f"    {anomaly.text} ({where})")
+    if verdict.is_sound:
+        report("  nothing is wrong")
