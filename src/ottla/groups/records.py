@@ -2,6 +2,7 @@
 
     key     int16 what it is | its fields              0, 1     offsets            `offset_records`
     value   int16 version    | its fields, or none     2        classic groups     `classic_records`
+                                                       10-15    share groups       `share_records`
 
 No value is a tombstone: what the key names is gone, and compaction may forget both. Keys that are not in the table
 are passed over: they belong to kinds of groups that are not served here.
@@ -11,17 +12,22 @@ from types import MappingProxyType
 from typing import Final, TypeAlias
 
 from ottla.errors import CorruptMessage
-from ottla.groups import classic_records, offset_records
+from ottla.groups import classic_records, offset_records, share_records
 from ottla.groups.classic_records import ClassicRecord
 from ottla.groups.offset_records import OffsetRecord
 from ottla.groups.record_types import Decoders, Encoders
+from ottla.groups.share_records import ShareRecord
 from ottla.protocol.errors import MalformedMessage, UnsupportedVersion
 from ottla.protocol.versioned import version_of
 
-GroupRecord: TypeAlias = OffsetRecord | ClassicRecord
+GroupRecord: TypeAlias = OffsetRecord | ClassicRecord | ShareRecord
 
-_ENCODERS: Final[Encoders] = MappingProxyType({**offset_records.ENCODERS, **classic_records.ENCODERS})
-_DECODERS: Final[Decoders] = MappingProxyType({**offset_records.DECODERS, **classic_records.DECODERS})
+_ENCODERS: Final[Encoders] = MappingProxyType(
+    {**offset_records.ENCODERS, **classic_records.ENCODERS, **share_records.ENCODERS}
+)
+_DECODERS: Final[Decoders] = MappingProxyType(
+    {**offset_records.DECODERS, **classic_records.DECODERS, **share_records.DECODERS}
+)
 
 
 class GroupRecordFormat:
