@@ -27,6 +27,8 @@ from ottla.config.loading import load
 from ottla.coordination.group_coordinator import GroupCoordinator
 from ottla.coordination.markers import LocalMarkers
 from ottla.coordination.share_coordinator import ShareCoordinator
+from ottla.coordination.transaction_coordinator import TransactionCoordinator
+from ottla.coordination.verification import TransactionVerifier
 from ottla.errors import OttlaError, sentence
 from ottla.log.directory import LogDirectories
 from ottla.log.fs import RealFileSystem
@@ -37,6 +39,7 @@ from ottla.server.context import Services
 from ottla.server.dispatch import Dispatcher
 from ottla.server.fetch_sessions import FetchSessionCache
 from ottla.server.listener import Listener
+from ottla.server.turns import Turns
 
 log = logging.getLogger("ottla")
 
@@ -128,9 +131,13 @@ class Broker:
         groups = GroupCoordinator.of_broker(config, metadata, replicas, clock)
         stack.push_async_callback(groups.stop)
         markers = LocalMarkers(replicas, groups, clock, config.request_timeout_ms)
+        transactions = TransactionCoordinator.of_broker(config, metadata, replicas, markers, clock)
+        stack.push_async_callback(transactions.stop)
         share_state = ShareCoordinator.of_broker(config, metadata, replicas, clock)
         stack.push_async_callback(share_state.stop)
 
+        turns = Turns()
+        stack.push_async_callback(turns.close)
         services = Services(
             config=config,
             clock=clock,
@@ -139,6 +146,9 @@ class Broker:
             replicas=replicas,
             groups=groups,
             markers=markers,
+            verifier=TransactionVerifier(transactions, config),
+            turns=turns,
+            transactions=transactions,
             share_state=share_state,
             fetch_sessions=FetchSessionCache(config.max_incremental_fetch_session_cache_slots),
         )

@@ -131,10 +131,23 @@ def test_find_coordinator(client: Client, broker: Broker, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.FIND_COORDINATOR)[1:])
-def test_other_coordinators_are_not_served(client: Client, version: int) -> None:
-    asked: dict[str, Any] = {"coordinator_keys": ["a"]} if version >= 4 else {"key": "a"}
-    response = client.ask(FindCoordinatorRequest(key_type=1, **asked), version)
+@pytest.mark.parametrize("key_type", [0, 1, 2])
+def test_coordinators_of_every_kind(client: Client, broker: Broker, version: int, key_type: int) -> None:
+    key = "group:AAAAAAAAAAAAAAAAAAAAAQ:7" if key_type == 2 else "a"
+    asked: dict[str, Any] = {"coordinator_keys": [key]} if version >= 4 else {"key": key}
+    response = client.ask(FindCoordinatorRequest(key_type=key_type, **asked), version)
     (found,) = response.coordinators if version >= 4 else [response]
+    if key_type == 2 and version < 6:
+        assert (found.error_code, found.node_id) == (ErrorCode.INVALID_REQUEST, -1)
+    else:
+        assert (found.error_code, found.host, found.port) == (0, "127.0.0.1", broker.port)
+
+
+@pytest.mark.parametrize(
+    ("key_type", "key"), [(3, "a"), (2, "a"), (2, "g:not-an-id:0"), (2, " :AAAAAAAAAAAAAAAAAAAAAQ:7")]
+)
+def test_keys_that_nobody_coordinates(client: Client, key_type: int, key: str) -> None:
+    (found,) = client.ask(FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key]), 6).coordinators
     assert (found.error_code, found.node_id) == (ErrorCode.INVALID_REQUEST, -1)
 
 

@@ -22,14 +22,13 @@ from ottla.cluster.commands import Command, CreateTopic, DeleteTopic, RegisterBr
 from ottla.cluster.configs import ConfigChange, effective_config
 from ottla.cluster.controller import ElectionType, NewTopic
 from ottla.cluster.image import (
-    GROUP_METADATA_TOPIC,
-    SHARE_GROUP_STATE_TOPIC,
     BrokerImage,
     MetadataImage,
     ResourceType,
     TopicImage,
     empty_image,
 )
+from ottla.cluster.internal_topics import new_topic
 from ottla.cluster.store import layout
 from ottla.cluster.store.base import Create, Delete, MetadataStore, Operation, StoreConflict, StoreUnavailable
 from ottla.cluster.store.layout import ProducerIdBlock
@@ -246,7 +245,8 @@ class MetadataService:
         missing = [name for name in dict.fromkeys(names) if name not in self._image.topics]
         if not missing:
             return dict.fromkeys(names)
-        created = await self.create_topics([self._new_topic(name) for name in missing])
+        brokers = len(self._image.brokers)
+        created = await self.create_topics([new_topic(name, self._config, brokers) for name in missing])
         # A topic that is there after all was made by someone quicker, which is as good.
         refused = {
             name: answer
@@ -254,35 +254,6 @@ class MetadataService:
             if isinstance(answer, OttlaError) and name not in self._image.topics
         }
         return {name: refused.get(name) for name in names}
-
-    def _new_topic(self, name: TopicName) -> NewTopic:
-        config, brokers = self._config, len(self._image.brokers)
-        if name == GROUP_METADATA_TOPIC:
-            return NewTopic(
-                name,
-                partition_count=config.offsets_topic_num_partitions,
-                replication_factor=min(config.offsets_topic_replication_factor, brokers),
-                configs={
-                    "cleanup.policy": "compact",
-                    "compression.type": "producer",
-                    "segment.bytes": str(max(config.offsets_topic_segment_bytes, 1 << 20)),
-                },
-            )
-        if name == SHARE_GROUP_STATE_TOPIC:
-            replicas = min(config.share_coordinator_state_topic_replication_factor, brokers)
-            return NewTopic(
-                name,
-                partition_count=config.share_coordinator_state_topic_num_partitions,
-                replication_factor=replicas,
-                configs={
-                    "cleanup.policy": "delete",
-                    "compression.type": "producer",
-                    "min.insync.replicas": str(min(config.share_coordinator_state_topic_min_isr, replicas)),
-                    "retention.ms": "-1",
-                    "segment.bytes": str(max(config.share_coordinator_state_topic_segment_bytes, 1 << 20)),
-                },
-            )
-        return NewTopic(name)
 
     async def elect_leaders(
         self, partitions: Sequence[TopicPartition], election: ElectionType

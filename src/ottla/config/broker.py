@@ -145,6 +145,13 @@ class BrokerConfig:
     add_partitions_to_txn_retry_backoff_ms: int
     add_partitions_to_txn_retry_backoff_max_ms: int
     request_timeout_ms: int
+    transaction_max_timeout_ms: int
+    transactional_id_expiration_ms: int
+    transaction_remove_expired_transaction_cleanup_interval_ms: int
+    transaction_state_log_num_partitions: int
+    transaction_state_log_replication_factor: int
+    transaction_state_log_min_isr: int
+    transaction_state_log_segment_bytes: int
 
     # Written as one string, read into something better.
     listeners: tuple[Listener, ...]

@@ -6,6 +6,7 @@ Names, types, defaults and limits are Kafka 4.1's except where a setting's text 
 from typing import Final
 
 from ottla.config.broker_group_settings import CONSUMER_GROUPS, GROUPS, SHARE_GROUPS
+from ottla.config.broker_transaction_settings import TRANSACTIONS
 from ottla.config.setting import Change, Kind, Limit, OneOf, Range, Setting
 from ottla.config.topic_settings import (
     AT_LEAST_0,
@@ -360,6 +361,7 @@ BROKER_SETTINGS: Final[dict[str, Setting]] = {
         *SHARE_GROUPS,
         *_PRODUCERS,
         *_TRANSACTIONAL_WRITES,
+        *TRANSACTIONS,
     )
 }
 """What Ottla acts on, by name, in the order of the documentation."""

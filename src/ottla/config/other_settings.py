@@ -433,15 +433,7 @@ _TRANSACTIONS: Final = (
         "transaction.abort.timed.out.transaction.cleanup.interval.ms",
         Kind.INT,
         "10000",
-        "How often transactions that took too long are aborted.",
-        AT_LEAST_1,
-    ),
-    _other("transaction.max.timeout.ms", Kind.INT, "900000", "Longest timeout a transaction may ask for.", AT_LEAST_1),
-    _other(
-        "transaction.remove.expired.transaction.cleanup.interval.ms",
-        Kind.INT,
-        "3600000",
-        "How often expired transactional ids are removed.",
+        "How often transactions that took too long are aborted. Ottla aborts each of them on time.",
         AT_LEAST_1,
     ),
     _other(
@@ -452,45 +444,10 @@ _TRANSACTIONS: Final = (
         AT_LEAST_1,
     ),
     _other(
-        "transaction.state.log.min.isr",
-        Kind.INT,
-        "2",
-        "`min.insync.replicas` of the transactions' state topic.",
-        AT_LEAST_1,
-    ),
-    _other(
-        "transaction.state.log.num.partitions",
-        Kind.INT,
-        "50",
-        "Partitions of the transactions' state topic.",
-        AT_LEAST_1,
-    ),
-    _other(
-        "transaction.state.log.replication.factor",
-        Kind.SHORT,
-        "3",
-        "Replicas of the transactions' state topic.",
-        AT_LEAST_1,
-    ),
-    _other(
-        "transaction.state.log.segment.bytes",
-        Kind.INT,
-        "104857600",
-        "Segment size of the transactions' state topic.",
-        AT_LEAST_1,
-    ),
-    _other(
         "transaction.two.phase.commit.enable",
         Kind.BOOLEAN,
         "false",
         "Let transactions take part in a two-phase commit (KIP-939).",
-    ),
-    _other(
-        "transactional.id.expiration.ms",
-        Kind.INT,
-        "604800000",
-        "How long an unused transactional id is remembered.",
-        AT_LEAST_1,
     ),
 )
 

@@ -13,9 +13,12 @@ if TYPE_CHECKING:
     from ottla.coordination.group_coordinator import GroupCoordinator
     from ottla.coordination.markers import LocalMarkers
     from ottla.coordination.share_coordinator import ShareCoordinator
+    from ottla.coordination.transaction_coordinator import TransactionCoordinator
+    from ottla.coordination.verification import TransactionVerifier
     from ottla.protocol.api import ApiKey
     from ottla.replication.manager import ReplicaManager
     from ottla.server.fetch_sessions import FetchSessionCache
+    from ottla.server.turns import Turns
 
 ResponseT = TypeVar("ResponseT")
 
@@ -62,6 +65,10 @@ class Services:
     replicas: "ReplicaManager"
     groups: "GroupCoordinator"
     markers: "LocalMarkers"
+    verifier: "TransactionVerifier"
+    turns: "Turns"
+    """Of producers whose transactional requests wait, by producer id."""
+    transactions: "TransactionCoordinator"
     share_state: "ShareCoordinator"
     fetch_sessions: "FetchSessionCache"
 

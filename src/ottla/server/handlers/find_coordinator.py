@@ -1,18 +1,24 @@
-"""FindCoordinator (v0-v6): which broker coordinates a group. Makes `__consumer_offsets` when it is first needed.
+"""FindCoordinator (v0-v6): which broker coordinates a group, a transactional id or, since v6, a share partition.
 
-Coordinators of transactions (key type 1) and share groups (2) are not served: INVALID_REQUEST.
+The coordinator's topic is made when it is first needed.
 """
 
-from typing import Final
+from typing import Any, Final
 
+from ottla.cluster.store.layout import uuid_from_text
+from ottla.coordination.coordinator import Coordinator as CoordinatorOfBroker
+from ottla.coordination.share_coordinator import coordinator_key
 from ottla.errors import ApiError, ErrorCode, InvalidRequest, OttlaError
-from ottla.ids import TopicPartition
+from ottla.ids import TopicId, TopicPartition
 from ottla.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from ottla.server.context import RequestContext
 from ottla.server.endpoints import address_of
 
 GROUP: Final = 0
+TRANSACTION: Final = 1
+SHARE: Final = 2
 SEVERAL_SINCE: Final = 4
+SHARE_SINCE: Final = 6
 
 
 async def handle(request: FindCoordinatorRequest, context: RequestContext) -> FindCoordinatorResponse:
@@ -31,30 +37,55 @@ async def handle(request: FindCoordinatorRequest, context: RequestContext) -> Fi
 
 async def _find(key: str, key_type: int, context: RequestContext) -> Coordinator:
     try:
-        if key_type != GROUP:
-            raise InvalidRequest(f"coordinators of key type {key_type} are not served here, only those of groups (0)")
-        return await _find_group_coordinator(key, context)
+        return await _find_leader(key, *_coordinated(key, key_type, context), context)
     except OttlaError as error:
         return Coordinator(
             key=key, node_id=-1, host="", port=-1, error_code=error.code, error_message=str(error) or None
         )
 
 
-async def _find_group_coordinator(group_id: str, context: RequestContext) -> Coordinator:
+def _coordinated(key: str, key_type: int, context: RequestContext) -> tuple[str, CoordinatorOfBroker[Any, Any]]:
+    """What is hashed, and the part of this broker that answers for it should it be the one."""
     broker = context.broker
-    topic = broker.groups.topic
-    where = TopicPartition(topic.name, topic.partition_for(group_id))
-    partition = broker.metadata.image.partition(where)
+    if key_type == GROUP:
+        return key, broker.groups
+    if key_type == TRANSACTION:
+        return key, broker.transactions
+    if key_type == SHARE and context.api_version >= SHARE_SINCE:
+        return _share_partition(key), broker.share_state
+    raise InvalidRequest(
+        f"there are no coordinators of key type {key_type} in this version; "
+        "0 is for groups, 1 for transactional ids, 2 (since version 6) for share partitions"
+    )
+
+
+def _share_partition(key: str) -> str:
+    """The key as the coordinator writes it; raises InvalidRequest."""
+    try:
+        group_id, topic_id, partition = key.split(":")
+        if not group_id.strip():
+            raise ValueError("no group")
+        return coordinator_key(group_id.strip(), TopicId(uuid_from_text(topic_id)), int(partition))
+    except ValueError as error:
+        raise InvalidRequest(f"a share partition is named group:topic id:partition, not {key!r}") from error
+
+
+async def _find_leader(
+    key: str, hashed: str, coordinator: CoordinatorOfBroker[Any, Any], context: RequestContext
+) -> Coordinator:
+    metadata, topic = context.broker.metadata, coordinator.topic
+    where = TopicPartition(topic.name, topic.partition_for(hashed))
+    partition = metadata.image.partition(where)
     if partition is None:
         try:
             await topic.ensure()
         except OttlaError as error:
             raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"cannot create {topic.name}: {error}") from error
-        partition = broker.metadata.image.partition(where)
-    leader = None if partition is None else broker.metadata.image.brokers.get(partition.leader)
+        partition = metadata.image.partition(where)
+    leader = None if partition is None else metadata.image.brokers.get(partition.leader)
     endpoint = None if leader is None else address_of(leader, context)
     if leader is None or endpoint is None:
         raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"nobody leads {where} at present")
-    await broker.groups.until_active(where.partition)
+    await coordinator.until_active(where.partition)
     host, port = endpoint
-    return Coordinator(key=group_id, node_id=leader.broker_id, host=host, port=port)
+    return Coordinator(key=key, node_id=leader.broker_id, host=host, port=port)

@@ -1,27 +1,42 @@
-"""InitProducerId (v0-v5): an id for an idempotent producer (KIP-98).
+"""InitProducerId (v0-v5): an id and an epoch for an idempotent (KIP-98) or transactional producer (KIP-360).
 
-A transactional id is refused with UNSUPPORTED_VERSION, which ends a producer's `init_transactions` with an error at
-once: there is no transaction coordinator that it could be told to look for.
+Before version 4 clients do not know PRODUCER_FENCED, and are told INVALID_PRODUCER_EPOCH.
 """
 
 from typing import Final
 
-from ottla.errors import ErrorCode
+from ottla.errors import ErrorCode, OttlaError
+from ottla.ids import ProducerIdAndEpoch
 from ottla.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.server.context import RequestContext
+from ottla.server.producer_errors import told_fenced
+from ottla.transactions.events import Granted
 
 NONE: Final = -1
+FENCED_SINCE: Final = 4
 
 
 async def handle(request: InitProducerIdRequest, context: RequestContext) -> InitProducerIdResponse:
     """A producer without a transactional id gets a new id at epoch 0, whatever it had before."""
-    if (request.producer_id == NONE) != (request.producer_epoch == NONE) or request.transactional_id == "":
-        return _refusal(ErrorCode.INVALID_REQUEST)
-    if request.transactional_id is not None:
-        return _refusal(ErrorCode.UNSUPPORTED_VERSION)
-    producer_id = await context.broker.metadata.next_producer_id()
-    return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
+    if (request.producer_id == NONE) != (request.producer_epoch == NONE):
+        return _answer(Granted(ErrorCode.INVALID_REQUEST), context)
+    if request.transactional_id is None:
+        return _answer(Granted(ErrorCode.NONE, await context.broker.metadata.next_producer_id(), 0), context)
+    expected = None
+    if request.producer_id != NONE:
+        expected = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
+    try:
+        granted = await context.broker.transactions.init_producer(
+            request.transactional_id, request.transaction_timeout_ms, expected
+        )
+    except OttlaError as error:
+        granted = Granted(error.code)
+    return _answer(granted, context)
 
 
-def _refusal(code: ErrorCode) -> InitProducerIdResponse:
-    return InitProducerIdResponse(error_code=code, producer_id=NONE, producer_epoch=NONE)
+def _answer(granted: Granted, context: RequestContext) -> InitProducerIdResponse:
+    return InitProducerIdResponse(
+        error_code=told_fenced(granted.error, context.api_version >= FENCED_SINCE),
+        producer_id=granted.producer_id,
+        producer_epoch=granted.producer_epoch,
+    )

@@ -1,0 +1,338 @@
+"""The transaction coordinator of a broker: asks the machine that stands for a transactional id, and has the ends of
+transactions written to every partition that takes part.
+
+    EndTxn -> machine -> prepared, committed -> SendMarkers -> MarkerSender -> every partition has its marker
+                           |                                                         |
+                           +-> the client is answered                                +-> MarkersWritten -> complete
+
+Methods answer with what the machine replies, or raise what `Coordinator` says.
+"""
+
+import asyncio
+import logging
+import re
+from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeVar
+
+from ottla.clock import Clock
+from ottla.cluster.image import TRANSACTION_STATE_TOPIC
+from ottla.coordination.coordinator import Coordinator
+from ottla.coordination.machine import Machine, Token
+from ottla.coordination.runtime import CoordinatorRuntime
+from ottla.coordination.topic import CoordinatorTopic
+from ottla.errors import ApiError, ErrorCode, OttlaError
+from ottla.ids import (
+    LeaderEpoch,
+    PartitionId,
+    ProducerId,
+    ProducerIdAndEpoch,
+    TopicPartition,
+    TransactionalId,
+)
+from ottla.transactions.config import TransactionConfig
+from ottla.transactions.events import (
+    NEEDS_PRODUCER_ID,
+    AddPartitions,
+    DescribeTransaction,
+    EndTransaction,
+    Granted,
+    InitProducer,
+    ListTransactions,
+    MarkersWritten,
+    SendMarkers,
+    TransactionEvent,
+    TransactionListing,
+    VerifyPartitions,
+)
+from ottla.transactions.markers import TransactionMarker
+from ottla.transactions.states import STATES_BY_LABEL, TRANSIENT_LABELS
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+    from ottla.cluster.metadata_service import MetadataService
+    from ottla.config.broker import BrokerConfig
+    from ottla.replication.manager import ReplicaManager
+    from ottla.transactions.records import Transaction, TransactionRecord
+
+log = logging.getLogger(__name__)
+
+FIRST_RETRY_S: Final = 0.05
+LAST_RETRY_S: Final = 2.0
+
+GIVEN_UP: Final = frozenset((ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, ErrorCode.UNSUPPORTED_VERSION))
+"""A partition that can take no marker can have no records of the transaction either."""
+
+SECOND_GENERATION: Final = 2
+"""The `transaction.version` of clients whose partitions are added by those who lead them (KIP-890)."""
+
+WishT = TypeVar("WishT", InitProducer, EndTransaction)
+
+
+class MarkerSender(Protocol):
+    """Brings the ends of transactions to the leaders of partitions."""
+
+    async def send(
+        self, marker: TransactionMarker, partitions: Collection[TopicPartition]
+    ) -> Mapping[TopicPartition, ErrorCode]:
+        """Write the marker to each partition; returns when all that can be is committed.
+
+        NONE: it has the marker. UNKNOWN_TOPIC_OR_PARTITION: there is no such partition any more, which settles it.
+        INVALID_PRODUCER_EPOCH: it has records of a later incarnation of the producer, which settles it.
+        TRANSACTION_COORDINATOR_FENCED: a later coordinator has written there. Other errors are retried.
+        """
+        ...
+
+
+class TransactionCoordinator(Coordinator[TransactionEvent, "TransactionRecord"]):
+    """The transactions that this broker coordinates."""
+
+    def __init__(
+        self,
+        topic: CoordinatorTopic,
+        markers: MarkerSender,
+        clock: Clock,
+        *,
+        next_producer_id: "Callable[[], Awaitable[ProducerId]]",
+        transaction_version: Callable[[], int] = lambda: SECOND_GENERATION,
+        config: TransactionConfig | None = None,
+        commit_timeout_ms: int = 5_000,
+    ) -> None:
+        """`next_producer_id` gives ids that nobody has had; it may raise an `OttlaError`. `transaction_version`: the
+        cluster's level of that feature as it is now."""
+        settings = config or TransactionConfig()
+        self._markers = markers
+        self._clock = clock
+        self._next_producer_id = next_producer_id
+        self._transaction_version = transaction_version
+        self._sending: dict[TransactionalId, asyncio.Task[None]] = {}
+
+        def new_machine() -> "Machine[TransactionEvent, TransactionRecord]":
+            from ottla.transactions.machine import TransactionMachine  # for brokers that have transactions
+
+            return TransactionMachine(settings, transaction_version)
+
+        runtime = CoordinatorRuntime(
+            "transaction coordinator",
+            topic.log,
+            new_machine,
+            clock,
+            commit_timeout_ms=commit_timeout_ms,
+            listener=self._send_markers,
+        )
+        super().__init__(topic, runtime)
+
+    @classmethod
+    def of_broker(
+        cls,
+        config: "BrokerConfig",
+        metadata: "MetadataService",
+        replicas: "ReplicaManager",
+        markers: MarkerSender,
+        clock: Clock,
+    ) -> Self:
+        """The coordinator of a running broker, told of leadership from now on."""
+        settings = TransactionConfig(
+            transaction_max_timeout_ms=config.transaction_max_timeout_ms,
+            transactional_id_expiration_ms=config.transactional_id_expiration_ms,
+            remove_expired_interval_ms=config.transaction_remove_expired_transaction_cleanup_interval_ms,
+        )
+        topic = CoordinatorTopic.of_broker(
+            TRANSACTION_STATE_TOPIC, metadata, replicas, config.transaction_state_log_num_partitions
+        )
+        created = cls(
+            topic,
+            markers,
+            clock,
+            next_producer_id=metadata.next_producer_id,
+            config=settings,
+            commit_timeout_ms=config.request_timeout_ms,
+        )
+        topic.lead(created._runtime, metadata, replicas)
+        return created
+
+    async def stop(self) -> None:
+        """Leave unsent markers to whoever takes over, then end as every coordinator does."""
+        sending = list(self._sending.values())
+        for task in sending:
+            task.cancel()
+        await asyncio.gather(*sending, return_exceptions=True)
+        await super().stop()
+
+    # --- producers ---
+
+    async def init_producer(
+        self, transactional_id: str, timeout_ms: int, expected: ProducerIdAndEpoch | None = None
+    ) -> Granted:
+        """An id and epoch for the producer, which fence whoever had the transactional id before.
+
+        `expected` is what a producer has that wants to go on after an error (KIP-360).
+        """
+        if not transactional_id:
+            return Granted(ErrorCode.INVALID_REQUEST)
+        return await self._grant(InitProducer(None, TransactionalId(transactional_id), timeout_ms, expected))
+
+    async def add_partitions(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Collection[TopicPartition],
+        *,
+        verify_only: bool,
+        client_version: int = SECOND_GENERATION,
+    ) -> Mapping[TopicPartition, ErrorCode]:
+        """Add partitions to the producer's transaction, which begins with the first ones; or with `verify_only` say of
+        each whether it is in the ongoing transaction: NONE, or TRANSACTION_ABORTABLE (KIP-890).
+
+        `client_version` is 0 for clients that add partitions themselves, 2 for those whose leaders do it.
+        """
+        if not transactional_id:
+            return dict.fromkeys(partitions, ErrorCode.INVALID_REQUEST)
+        producer, wanted = ProducerIdAndEpoch(producer_id, producer_epoch), frozenset(partitions)
+        asked = TransactionalId(transactional_id)
+        if verify_only:
+            verdicts: Mapping[TopicPartition, ErrorCode] = await self._ask(
+                asked, lambda token: VerifyPartitions(token, asked, producer, wanted)
+            )
+            return verdicts
+        error: ErrorCode = await self._ask(
+            asked, lambda token: AddPartitions(token, asked, producer, wanted, client_version)
+        )
+        return dict.fromkeys(partitions, error)
+
+    async def end_transaction(
+        self, transactional_id: str, producer: ProducerIdAndEpoch, *, committed: bool, client_version: int
+    ) -> Granted:
+        """Commit or abort; returns when that is decided for good. `client_version`: 2 for a client that goes on with
+        the id and epoch in the answer, else 0."""
+        if not transactional_id:
+            return Granted(ErrorCode.INVALID_REQUEST)
+        return await self._grant(
+            EndTransaction(None, TransactionalId(transactional_id), producer, committed, client_version)
+        )
+
+    async def _grant(self, wish: WishT) -> Granted:
+        def asked(token: Token) -> WishT:
+            return wish._replace(token=token)
+
+        answer: Any = await self._ask(wish.transactional_id, asked)
+        while answer is NEEDS_PRODUCER_ID:
+            wish = wish._replace(fresh_producer_id=await self._next_producer_id())
+            answer = await self._ask(wish.transactional_id, asked)
+        granted: Granted = answer
+        return granted
+
+    # --- administration ---
+
+    async def describe(self, transactional_id: str) -> "Transaction":
+        """Raises `ApiError` INVALID_REQUEST, TRANSACTIONAL_ID_NOT_FOUND."""
+        if not transactional_id:
+            raise ApiError(ErrorCode.INVALID_REQUEST, "a transactional id cannot be empty")
+        asked = TransactionalId(transactional_id)
+        found: Transaction | None = await self._ask(asked, lambda token: DescribeTransaction(token, asked))
+        if found is None:
+            raise ApiError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, f"no transaction has the id {transactional_id}")
+        return found
+
+    async def list_transactions(
+        self,
+        *,
+        states: Collection[str] = (),
+        producer_ids: Collection[int] = (),
+        longer_than_ms: int = -1,
+        id_pattern: str | None = None,
+    ) -> list[TransactionListing]:
+        """Every transactional id coordinated here that passes all filters; a filter that is empty or negative passes
+        everything. A pattern has to match the whole id.
+
+        Raises `CoordinatorLoadInProgress` while any partition is being read, `ApiError` INVALID_REGULAR_EXPRESSION.
+        """
+        pattern = _compiled(id_pattern)
+        wanted = {STATES_BY_LABEL[state] for state in states if state in STATES_BY_LABEL}
+        begun_before_ms = self._clock.now_ms() - longer_than_ms
+        found: list[TransactionListing] = []
+        for partition in self._runtime.partitions():
+            listings: list[TransactionListing] = await self._runtime.ask(partition, ListTransactions)
+            found += [
+                listing
+                for listing in listings
+                if (not producer_ids or listing.transaction.producer_id in producer_ids)
+                and (not states or listing.transaction.state in wanted)
+                and (longer_than_ms < 0 or listing.transaction.started_ms < begun_before_ms)
+                and (pattern is None or pattern.fullmatch(listing.transactional_id))
+            ]
+        return found
+
+    # --- markers ---
+
+    def _send_markers(self, partition: PartitionId, epoch: LeaderEpoch, message: SendMarkers) -> None:
+        transactional_id = message.transactional_id
+        work = self._end_everywhere(partition, epoch, message, self._sending.get(transactional_id))
+        task = asyncio.get_running_loop().create_task(work, name=f"markers of {transactional_id}")
+        self._sending[transactional_id] = task
+        task.add_done_callback(lambda done: self._sent(transactional_id, done))
+
+    def _sent(self, transactional_id: TransactionalId, task: "asyncio.Task[None]") -> None:
+        if self._sending.get(transactional_id) is task:
+            del self._sending[transactional_id]
+        if not task.cancelled() and task.exception() is not None:
+            log.error("the markers of %s were not sent", transactional_id, exc_info=task.exception())
+
+    async def _end_everywhere(
+        self,
+        partition: PartitionId,
+        epoch: LeaderEpoch,
+        message: SendMarkers,
+        predecessor: "asyncio.Task[None] | None",
+    ) -> None:
+        if predecessor is not None:
+            # Of a machine that is gone. A marker of its own that comes late could end the next transaction.
+            predecessor.cancel()
+            await asyncio.wait([predecessor])
+        if not await self._deliver(partition, message, message.marker(epoch)):
+            return
+        transactional_id, producer = message.transactional_id, message.producer
+        try:
+            await self._ask(transactional_id, lambda token: MarkersWritten(token, transactional_id, producer))
+        except OttlaError as error:  # who takes over finds the transaction prepared, and sends the markers again
+            log.info("%s is not completed here: %s", transactional_id, error)
+
+    async def _deliver(self, partition: PartitionId, message: SendMarkers, marker: TransactionMarker) -> bool:
+        """Until every partition has its marker; False if that is not up to this broker any more."""
+        waiting, pause_s = set(message.partitions), FIRST_RETRY_S
+        while waiting:
+            outcome = await self._markers.send(marker, waiting)
+            for taken, error in outcome.items():
+                if error is ErrorCode.TRANSACTION_COORDINATOR_FENCED:
+                    log.warning("%s: %s has a marker of a later coordinator", message.transactional_id, taken)
+                    return False
+                if error is ErrorCode.NONE or error in SETTLED:
+                    waiting.discard(taken)
+                if error is not ErrorCode.NONE:
+                    log.info("%s: the marker for %s: %s", message.transactional_id, taken, error.name)
+            if waiting:
+                await asyncio.sleep(pause_s)
+                pause_s = min(pause_s * 2, LAST_RETRY_S)
+                if partition not in self._runtime.partitions():
+                    return False
+        return True
+
+
+SETTLED: Final = GIVEN_UP | {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_PRODUCER_EPOCH}
+
+
+def unknown_states(states: Collection[str]) -> list[str]:
+    """Those of the names that are no state of a transaction."""
+    return [state for state in states if state not in STATES_BY_LABEL and state not in TRANSIENT_LABELS]
+
+
+def _compiled(pattern: str | None) -> "re.Pattern[str] | None":
+    if not pattern:
+        return None
+    try:
+        return re.compile(pattern)
+    except re.error as error:
+        raise ApiError(
+            ErrorCode.INVALID_REGULAR_EXPRESSION, f"{pattern!r} is not a valid regular expression: {error}"
+        ) from error

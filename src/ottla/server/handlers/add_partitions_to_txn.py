@@ -1,0 +1,89 @@
+"""AddPartitionsToTxn (v0-v5): partitions that a transaction is about to write to (KIP-98).
+
+Clients of the first generation send it, up to version 3. Later versions come from brokers, for several transactions at
+once, to add partitions or only to verify that they were added (KIP-890).
+"""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Final
+
+from ottla.errors import ErrorCode, OttlaError
+from ottla.ids import PartitionId, TopicName, TopicPartition
+from ottla.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopicResult,
+    AddPartitionsToTxnTransaction,
+)
+from ottla.server.context import RequestContext
+from ottla.server.producer_errors import told_fenced
+
+FENCED_SINCE: Final = 2
+BROKERS_SINCE: Final = 4
+FIRST_GENERATION: Final = 0
+SECOND_GENERATION: Final = 2
+
+
+async def handle(request: AddPartitionsToTxnRequest, context: RequestContext) -> AddPartitionsToTxnResponse:
+    if context.api_version >= BROKERS_SINCE:
+        results = await asyncio.gather(*(_add(transaction, context) for transaction in request.transactions))
+        return AddPartitionsToTxnResponse(
+            results_by_transaction=[
+                AddPartitionsToTxnResult(transactional_id=transaction.transactional_id, topic_results=result)
+                for transaction, result in zip(request.transactions, results, strict=True)
+            ]
+        )
+    only = AddPartitionsToTxnTransaction(
+        transactional_id=request.v3_and_below_transactional_id,
+        producer_id=request.v3_and_below_producer_id,
+        producer_epoch=request.v3_and_below_producer_epoch,
+        topics=request.v3_and_below_topics,
+    )
+    return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=await _add(only, context))
+
+
+async def _add(
+    transaction: AddPartitionsToTxnTransaction, context: RequestContext
+) -> list[AddPartitionsToTxnTopicResult]:
+    partitions = [
+        TopicPartition(TopicName(topic.name), PartitionId(number))
+        for topic in transaction.topics
+        for number in topic.partitions
+    ]
+    image = context.broker.metadata.image
+    unknown = {partition for partition in partitions if image.partition(partition) is None}
+    if unknown:  # all or nothing
+        return _results(
+            {
+                partition: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                if partition in unknown
+                else ErrorCode.OPERATION_NOT_ATTEMPTED
+                for partition in partitions
+            }
+        )
+    try:
+        errors = await context.broker.transactions.add_partitions(
+            transaction.transactional_id,
+            transaction.producer_id,
+            transaction.producer_epoch,
+            partitions,
+            verify_only=transaction.verify_only,
+            client_version=SECOND_GENERATION if context.api_version >= BROKERS_SINCE else FIRST_GENERATION,
+        )
+    except OttlaError as error:
+        errors = dict.fromkeys(partitions, error.code)
+    knows_fenced = context.api_version >= FENCED_SINCE
+    return _results({partition: told_fenced(error, knows_fenced) for partition, error in errors.items()})
+
+
+def _results(errors: Mapping[TopicPartition, ErrorCode]) -> list[AddPartitionsToTxnTopicResult]:
+    by_topic: dict[str, list[AddPartitionsToTxnPartitionResult]] = {}
+    for (topic, partition), error in errors.items():
+        result = AddPartitionsToTxnPartitionResult(partition_index=partition, partition_error_code=error)
+        by_topic.setdefault(topic, []).append(result)
+    return [
+        AddPartitionsToTxnTopicResult(name=topic, results_by_partition=results) for topic, results in by_topic.items()
+    ]

@@ -1,0 +1,78 @@
+"""Who may go on under a transactional id, and with which producer id and epoch. PURE.
+
+Whoever has the highest epoch of the current producer id is the producer; everybody else is fenced. The epoch grows
+
+    when a producer starts (nobody is expected): whoever was there before is out;
+    when a producer goes on after an error: it names what it has, and may ask again if the answer was lost (KIP-360);
+    when the coordinator aborts a transaction on its own account, to keep the producer's late records out;
+    with every end of a transaction of the second generation, to keep those of the last one out of the next (KIP-890).
+
+The highest epoch is never given to a client, so that there always is one more to fence it with. When a producer id
+has used up its epochs, another id takes over at epoch 0.
+"""
+
+from enum import Enum, auto
+from typing import Final
+
+from ottla.ids import ProducerIdAndEpoch
+from ottla.transactions.records import NO_EPOCH, Transaction
+
+MAX_EPOCH: Final = 32_767
+LAST_EPOCH_OF_CLIENTS: Final = MAX_EPOCH - 1
+
+
+def is_exhausted(epoch: int) -> bool:
+    """May a client have no epoch above this one?"""
+    return epoch >= LAST_EPOCH_OF_CLIENTS
+
+
+class Init(Enum):
+    """What InitProducerId comes to for a transactional id at rest."""
+
+    BUMP = auto()
+    ROTATE = auto()
+    """Another producer id, at epoch 0."""
+    REPEAT = auto()
+    """The answer that was lost."""
+    FENCED = auto()
+
+
+def next_for(transaction: Transaction, expected: ProducerIdAndEpoch | None) -> Init:
+    """`expected` is what the producer says it has, None for one that has just started."""
+    current = transaction.producer_epoch
+    if expected is None:
+        return Init.ROTATE if is_exhausted(current) else Init.BUMP
+    if expected.producer_id != transaction.producer_id:
+        lost_rotation = expected.producer_id == transaction.previous_producer_id and is_exhausted(expected.epoch)
+        return Init.REPEAT if lost_rotation and expected.epoch == transaction.last_producer_epoch else Init.FENCED
+    if expected.epoch == current:
+        return Init.ROTATE if is_exhausted(current) else Init.BUMP
+    if expected.epoch == transaction.last_producer_epoch != NO_EPOCH:
+        # It was aborted by the coordinator at the last epoch it could have: the epoch above is not for clients.
+        return Init.ROTATE if current == MAX_EPOCH else Init.REPEAT
+    return Init.FENCED
+
+
+class End(Enum):
+    """Which EndTxn of the second generation this is."""
+
+    CURRENT = auto()
+    RETRY = auto()
+    """Of the one that has brought the transaction where it is."""
+    FENCED = auto()
+    UNKNOWN_ID = auto()
+
+
+def end_of(transaction: Transaction, producer: ProducerIdAndEpoch) -> End:
+    """For a transaction that is not being ended right now. Each end takes the producer to another epoch, so one that
+    comes with the epoch before is a retry."""
+    is_complete = transaction.state.is_complete
+    if producer == (transaction.previous_producer_id, LAST_EPOCH_OF_CLIENTS) and transaction.producer_epoch == 0:
+        return End.RETRY if is_complete else End.FENCED
+    if producer.producer_id != transaction.producer_id:
+        return End.UNKNOWN_ID
+    if producer.epoch == transaction.producer_epoch:
+        return End.CURRENT
+    if is_complete and producer.epoch + 1 == transaction.producer_epoch:
+        return End.RETRY
+    return End.FENCED

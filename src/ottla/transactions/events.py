@@ -1,0 +1,118 @@
+"""What the transaction machine is asked, what it answers, and what it tells the coordinator to do. PURE.
+
+An event with a `fresh_producer_id` is asked without one first; `NEEDS_PRODUCER_ID` is the answer where one is needed.
+"""
+
+from typing import Final, NamedTuple, TypeAlias
+
+from ottla.coordination.machine import Token
+from ottla.errors import ErrorCode
+from ottla.ids import ProducerId, ProducerIdAndEpoch, TopicPartition, TransactionalId
+from ottla.transactions.markers import TransactionMarker
+from ottla.transactions.records import NO_EPOCH, NO_ID, Transaction
+
+
+class InitProducer(NamedTuple):
+    """A producer with this id starts, or with `expected` goes on after an error (KIP-360)."""
+
+    token: Token
+    transactional_id: TransactionalId
+    timeout_ms: int
+    expected: ProducerIdAndEpoch | None = None
+    fresh_producer_id: ProducerId | None = None
+
+
+class AddPartitions(NamedTuple):
+    """The producer is about to write there. `client_version`: 2 for the second generation of clients, else 0."""
+
+    token: Token
+    transactional_id: TransactionalId
+    producer: ProducerIdAndEpoch
+    partitions: frozenset[TopicPartition]
+    client_version: int = 0
+
+
+class VerifyPartitions(NamedTuple):
+    """Are these in the producer's ongoing transaction (KIP-890)? Answered with an error per partition."""
+
+    token: Token
+    transactional_id: TransactionalId
+    producer: ProducerIdAndEpoch
+    partitions: frozenset[TopicPartition]
+
+
+class EndTransaction(NamedTuple):
+    """Commit or abort; answered as soon as that is decided for good. `client_version` as in `AddPartitions`."""
+
+    token: Token
+    transactional_id: TransactionalId
+    producer: ProducerIdAndEpoch
+    committed: bool
+    client_version: int = 0
+    fresh_producer_id: ProducerId | None = None
+
+
+class MarkersWritten(NamedTuple):
+    """Every partition knows of the end of the transaction with this producer id and epoch."""
+
+    token: Token
+    transactional_id: TransactionalId
+    producer: ProducerIdAndEpoch
+
+
+class DescribeTransaction(NamedTuple):
+    """Answered with a `Transaction`, or None if the id is not known."""
+
+    token: Token
+    transactional_id: TransactionalId
+
+
+class ListTransactions(NamedTuple):
+    """Answered with every `TransactionListing`."""
+
+    token: Token
+
+
+TransactionEvent: TypeAlias = (
+    InitProducer
+    | AddPartitions
+    | VerifyPartitions
+    | EndTransaction
+    | MarkersWritten
+    | DescribeTransaction
+    | ListTransactions
+)
+
+
+class NeedsProducerId(NamedTuple):
+    """Ask again with a producer id that was never given out."""
+
+
+NEEDS_PRODUCER_ID: Final = NeedsProducerId()
+
+
+class Granted(NamedTuple):
+    """Answer to `InitProducer` and `EndTransaction`: an error, or the id and epoch the producer goes on with; both -1
+    where a client of the first generation has ended a transaction, which leaves it what it had."""
+
+    error: ErrorCode
+    producer_id: ProducerId = NO_ID
+    producer_epoch: int = NO_EPOCH
+
+
+class TransactionListing(NamedTuple):
+    transactional_id: TransactionalId
+    transaction: Transaction
+
+
+class SendMarkers(NamedTuple):
+    """Tell each of the partitions how the transaction has ended, then say `MarkersWritten`; the coordinator fills in
+    its own epoch."""
+
+    transactional_id: TransactionalId
+    producer: ProducerIdAndEpoch
+    committed: bool
+    partitions: frozenset[TopicPartition]
+
+    def marker(self, coordinator_epoch: int) -> TransactionMarker:
+        return TransactionMarker(*self.producer, coordinator_epoch, self.committed)
