@@ -23,12 +23,21 @@ from ottla.log import recovery
 from ottla.log.file_region import FileRegion
 from ottla.log.fs import FileSystem, WouldBlock
 from ottla.log.log_files import LogFiles
-from ottla.log.producer_state import Origin, ProducedBatch
+from ottla.log.producer_state import Origin, ProducedBatch, Verification
 from ottla.log.segment import Segment
 from ottla.log.time_lookup import FoundOffset, first_at_or_after, latest_timestamp
 from ottla.log.transaction_index import AbortedTransaction
 from ottla.log.validation import assign, prepare_batches
-from ottla.records.batch import BASE_OFFSET, CONTROL_FLAG, NO_TIMESTAMP, BatchHeader, Buffer, is_intact, iter_batches
+from ottla.records.batch import (
+    BASE_OFFSET,
+    CONTROL_FLAG,
+    NO_TIMESTAMP,
+    TRANSACTIONAL_FLAG,
+    BatchHeader,
+    Buffer,
+    is_intact,
+    iter_batches,
+)
 from ottla.records.control import EndTransaction, decode_end_transaction
 
 logger: Final = logging.getLogger(__name__)
@@ -120,11 +129,18 @@ class PartitionLog(LogFiles):
     # --- append ------------------------------------------------------------------------------------------------
 
     def append_as_leader(
-        self, records: Buffer, leader_epoch: LeaderEpoch, *, origin: Origin = Origin.CLIENT
+        self,
+        records: Buffer,
+        leader_epoch: LeaderEpoch,
+        *,
+        origin: Origin = Origin.CLIENT,
+        verification: Verification | None = None,
+        require_verification: bool = False,
     ) -> AppendInfo:
         """Checks the batches, writes offsets and leader epoch into their headers IN PLACE, appends them.
 
         A client may send one batch at a time (KIP-98), other origins several. Read-only buffers are copied first.
+        With `require_verification`, the first batch of a client's transaction needs its `verification` (KIP-890).
         Raises, with nothing appended: CorruptMessage, UnsupportedForMessageFormat, InvalidRecord, InvalidTimestamp,
         MessageTooLarge, RecordListTooLarge, OutOfOrderSequence, InvalidProducerEpoch, InvalidTxnState,
         TransactionCoordinatorFenced, KafkaStorageError when it cannot be written.
@@ -148,6 +164,8 @@ class PartitionLog(LogFiles):
                 duplicate = state.find_duplicate(header)
                 if duplicate is not None:
                     return self._duplicate(duplicate, view.nbytes)
+                if header.attributes & TRANSACTIONAL_FLAG:
+                    state.check_transaction(header, verification, required=require_verification)
             state.check(header, origin)
         stamp = now_ms if config.message_timestamp_type is TimestampType.LOG_APPEND_TIME else None
         headers = assign(view, headers, leader_epoch, stamp)

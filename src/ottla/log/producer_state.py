@@ -80,6 +80,27 @@ class ProducerEntry:
             self.batches.clear()
 
 
+class Verification:
+    """Somebody asks the transaction coordinator whether a producer's transaction may reach this partition (KIP-890).
+
+    `implicit`: asking adds the partition to the transaction, as the second generation of clients does.
+    """
+
+    __slots__ = ("began_ms", "epoch", "implicit", "lowest_sequence")
+
+    def __init__(self, epoch: int, first_sequence: int, began_ms: int, *, implicit: bool) -> None:
+        self.epoch = epoch
+        self.lowest_sequence = first_sequence
+        """Of all batches that wait: no later one may be written first, or the earlier could never follow."""
+        self.began_ms = began_ms
+        self.implicit = implicit
+
+    def also_for(self, epoch: int, first_sequence: int) -> None:
+        """Another batch of the producer waits."""
+        if epoch > self.epoch or (epoch == self.epoch and first_sequence < self.lowest_sequence):
+            self.epoch, self.lowest_sequence = epoch, first_sequence
+
+
 class CompletedTransaction(NamedTuple):
     """A transaction that a marker has ended; `last_offset` is the marker's."""
 
@@ -92,7 +113,7 @@ class CompletedTransaction(NamedTuple):
 class ProducerState:
     """The producers of one partition as of `end_offset`."""
 
-    __slots__ = ("_ongoing", "_unreplicated", "end_offset", "producers")
+    __slots__ = ("_ongoing", "_unreplicated", "_verifications", "end_offset", "producers")
 
     def __init__(self, end_offset: int = 0) -> None:
         self.producers: dict[int, ProducerEntry] = {}
@@ -102,6 +123,8 @@ class ProducerState:
         """Producer ids of open transactions, by their first offset."""
         self._unreplicated: dict[int, int] = {}
         """Markers' offsets of ended transactions that the high watermark has not passed, by first offset."""
+        self._verifications: dict[int, Verification] = {}
+        """Under way, or failed with the producer expected to try again; by producer id."""
 
     def find_duplicate(self, header: BatchHeader) -> ProducedBatch | None:
         """The same batch among the producer's last five."""
@@ -116,6 +139,53 @@ class ProducerState:
             if batch.first_sequence == first and batch.last_sequence == last:
                 return batch
         return None
+
+    def has_open_transaction(self, producer_id: int, epoch: int) -> bool:
+        """Has the producer written here in this epoch, with no marker behind it?"""
+        entry = self.producers.get(producer_id)
+        return entry is not None and entry.transaction_first_offset is not None and entry.epoch == epoch
+
+    def begin_verification(self, header: BatchHeader, now_ms: int, *, implicit: bool) -> Verification | None:
+        """To be passed to `check_transaction` with the batch, once the coordinator has agreed; None if the producer's
+        transaction has reached this partition before. Raises InvalidProducerEpoch.
+
+        The next batch or marker of the producer voids it: what the coordinator has answered may be about a transaction
+        that has ended meanwhile.
+        """
+        producer_id, epoch, sequence = header.producer_id, header.producer_epoch, header.base_sequence
+        entry = self.producers.get(producer_id)
+        if entry is not None:
+            self._check_epoch(entry, epoch, header.base_offset)
+        if self.has_open_transaction(producer_id, epoch):
+            return None
+        found = self._verifications.get(producer_id)
+        if found is None:
+            found = self._verifications[producer_id] = Verification(epoch, sequence, now_ms, implicit=implicit)
+        else:
+            found.also_for(epoch, sequence)
+        return found
+
+    def check_transaction(self, header: BatchHeader, verification: Verification | None, *, required: bool) -> None:
+        """Whether a client's transactional batch belongs to a transaction that its coordinator knows of.
+
+        Raises InvalidProducerEpoch, InvalidTxnState; OutOfOrderSequence for a batch that an earlier one should precede.
+        """
+        producer_id = header.producer_id
+        entry = self.producers.get(producer_id)
+        if entry is not None:
+            self._check_epoch(entry, header.producer_epoch, header.base_offset)
+        under_way = self._verifications.get(producer_id)
+        is_verified = verification is not None and verification is under_way
+        if required and not is_verified and not self.has_open_transaction(producer_id, header.producer_epoch):
+            raise InvalidTxnState(f"producer {producer_id} has no transaction that its records belong to")
+        if under_way is None:
+            return
+        first = header.base_sequence
+        unknown = entry is None or not entry.batches
+        if first > under_way.lowest_sequence or (first and under_way.implicit and unknown):
+            raise OutOfOrderSequence(
+                f"producer {producer_id} sent sequence {first} before {0 if unknown else under_way.lowest_sequence}"
+            )
 
     def check(self, header: BatchHeader, origin: Origin) -> None:
         """Whether a data batch may follow what the producer has written before.
@@ -179,9 +249,11 @@ class ProducerState:
         )
         entry.last_sequence = last_sequence
         entry.last_timestamp_ms = header.max_timestamp
-        if header.is_transactional and entry.transaction_first_offset is None:
-            entry.transaction_first_offset = header.base_offset
-            self._ongoing[header.base_offset] = producer_id
+        if header.is_transactional:
+            self._verifications.pop(producer_id, None)
+            if entry.transaction_first_offset is None:
+                entry.transaction_first_offset = header.base_offset
+                self._ongoing[header.base_offset] = producer_id
 
     def end_transaction(self, header: BatchHeader, marker: EndTransaction) -> CompletedTransaction | None:
         """Takes in a marker that is in the log; None if it ended no transaction with records here."""
@@ -193,6 +265,10 @@ class ProducerState:
         entry.coordinator_epoch = marker.coordinator_epoch
         entry.last_timestamp_ms = marker.timestamp_ms
         entry.transaction_first_offset = None
+        verification = self._verifications.get(header.producer_id)
+        if verification is not None and not (verification.implicit and verification.epoch == header.producer_epoch):
+            # A marker of the second generation bears the epoch of the next transaction, which may have begun already.
+            del self._verifications[header.producer_id]
         if first is None:
             return None
         return CompletedTransaction(header.producer_id, first, header.base_offset, marker.is_abort)
@@ -220,7 +296,15 @@ class ProducerState:
             }
 
     def remove_expired(self, now_ms: int, expiration_ms: int) -> int:
-        """Forgets producers that have been silent for `expiration_ms` outside a transaction; how many."""
+        """Forgets producers that have been silent for `expiration_ms` outside a transaction; how many.
+
+        Verifications that nobody has come back to go after the same time.
+        """
+        self._verifications = {
+            producer_id: found
+            for producer_id, found in self._verifications.items()
+            if now_ms - found.began_ms < expiration_ms
+        }
         expired = [
             producer_id
             for producer_id, entry in self.producers.items()
@@ -235,6 +319,7 @@ class ProducerState:
         self.producers.clear()
         self._ongoing.clear()
         self._unreplicated.clear()
+        self._verifications.clear()
         self.end_offset = end_offset
 
     # --- snapshots ---------------------------------------------------------------------------------------------

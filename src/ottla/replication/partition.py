@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ottla.config.log import LogConfig
     from ottla.log.flush import FlushTicket
     from ottla.log.partition_log import AppendInfo, PartitionLog
+    from ottla.log.producer_state import Verification
     from ottla.records.batch import Buffer
     from ottla.replication.delayed import CommitWaiter, DelayedFetch
     from ottla.replication.group_commit import GroupCommit
@@ -88,10 +89,23 @@ class Partition:
         """The offset below which everything is committed."""
         return self.log.high_watermark
 
-    def append(self, records: "Buffer", origin: Origin = Origin.CLIENT) -> "AppendInfo":
-        """Append batches as leader; raises what `PartitionLog.append_as_leader` raises."""
+    def append(
+        self,
+        records: "Buffer",
+        origin: Origin = Origin.CLIENT,
+        verification: "Verification | None" = None,
+        *,
+        require_verification: bool = False,
+    ) -> "AppendInfo":
+        """Append batches as leader; arguments and errors are those of `PartitionLog.append_as_leader`."""
         try:
-            info = self.log.append_as_leader(records, self.leader_epoch, origin=origin)
+            info = self.log.append_as_leader(
+                records,
+                self.leader_epoch,
+                origin=origin,
+                verification=verification,
+                require_verification=require_verification,
+            )
         except KafkaStorageError as error:
             if not self.refusing:  # once, not for every attempt of every producer
                 self.refusing = True

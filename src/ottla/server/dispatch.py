@@ -102,15 +102,15 @@ class Dispatcher:
         except Exception as error:
             self._answer_failure(error, context, connection, slot)
             return
-        if response is None:
-            slot.fill(())
-        else:
-            self._answer(response, context, connection, slot)
+        self._answer(response, context, connection, slot)
 
     def _answer(
-        self, response: Message | Exception, context: RequestContext, connection: Connection, slot: ReplySlot
+        self, response: Message | Exception | None, context: RequestContext, connection: Connection, slot: ReplySlot
     ) -> None:
         """Raises nothing: those who complete parked requests have others to serve."""
+        if response is None:
+            slot.fill(())
+            return
         if isinstance(response, Exception):
             self._answer_failure(response, context, connection, slot)
             return

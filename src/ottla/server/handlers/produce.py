@@ -2,11 +2,11 @@
 
 acks=0 gets no answer (an error closes the connection, as in Kafka), acks=1 is answered after the append, acks=all
 when the high watermark has passed it: after the group commit, unless `flush.before.ack` is off.
-Deviation: transactional batches are refused until there is a transaction coordinator.
+What is transactional is verified first (`ottla.server.transactional_produce`).
 """
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ottla.errors import ErrorCode, InvalidRecord, OttlaError
 from ottla.ids import Offset
@@ -20,38 +20,51 @@ from ottla.protocol.messages.produce import (
 from ottla.replication.delayed import DelayedProduce
 from ottla.server.connection import BadFrame
 from ottla.server.context import Deferred, RequestContext
+from ottla.server.transactional_produce import handle_transactional, has_transactional_records
 
 if TYPE_CHECKING:
+    from ottla.log.producer_state import Verification
     from ottla.replication.partition import Partition
+    from ottla.server.transactional_produce import Answer, Verdicts
 
 log = logging.getLogger(__name__)
 
 ALL_IN_SYNC = -1
 VALID_ACKS = (-1, 0, 1)
 TOPIC_IDS_SINCE = 13
+NO_VERDICTS: "Final[Verdicts]" = {}
 
 
-def handle(request: ProduceRequest, context: RequestContext) -> "ProduceResponse | Deferred[ProduceResponse] | None":
+def handle(request: ProduceRequest, context: RequestContext) -> "Answer":
     """Append everything that can be appended; each partition gets its own answer."""
+    if has_transactional_records(request):
+        return handle_transactional(request, context, _append_all)
+    return _append_all(request, context, NO_VERDICTS)
+
+
+def _append_all(request: ProduceRequest, context: RequestContext, verdicts: "Verdicts") -> "Answer":
     acks = request.acks
     answers: list[PartitionProduceResponse] = []
     waiting: dict[int, tuple[Partition, Offset]] = {}
     topics: list[TopicProduceResponse] = []
     replicas = context.broker.replicas
-    for topic in request.topic_data:
+    for number, topic in enumerate(request.topic_data):
         name = replicas.topic_name(topic.topic_id) if context.api_version >= TOPIC_IDS_SINCE else topic.name
         of_topic = []
         for data in topic.partition_data:
             answer = PartitionProduceResponse(
                 index=data.index, error_code=ErrorCode.NONE, base_offset=-1, log_append_time_ms=-1, log_start_offset=-1
             )
+            verdict = verdicts.get((number, data.index)) if verdicts else None
             try:
+                if isinstance(verdict, OttlaError):
+                    raise verdict
                 if acks not in VALID_ACKS:
                     answer.error_code = ErrorCode.INVALID_REQUIRED_ACKS
                 elif name is None:
                     answer.error_code = ErrorCode.UNKNOWN_TOPIC_ID
                 else:
-                    partition, end = _append(name, data, request, context, answer)
+                    partition, end = _append(name, data, request, context, answer, verdict)
                     if acks == ALL_IN_SYNC and partition.high_watermark < end:
                         waiting[len(answers)] = (partition, end)
             except OttlaError as error:
@@ -73,7 +86,7 @@ def handle(request: ProduceRequest, context: RequestContext) -> "ProduceResponse
     if not waiting:
         return response
 
-    deferred: Deferred[ProduceResponse] = Deferred()
+    deferred: Deferred[ProduceResponse | None] = Deferred()
 
     def finish(uncommitted: dict[int, ErrorCode]) -> None:
         for key, code in uncommitted.items():
@@ -94,11 +107,14 @@ def _append(
     request: ProduceRequest,
     context: RequestContext,
     answer: PartitionProduceResponse,
+    verification: "Verification | None",
 ) -> "tuple[Partition, Offset]":
     partition = context.broker.replicas.for_produce(topic, data.index, request.acks, context.client_id)
     if data.records is None:
         raise InvalidRecord("no record batch was sent")
-    info = partition.append(data.records)
+    info = partition.append(
+        data.records, verification=verification, require_verification=context.broker.verifier.verifies
+    )
     answer.base_offset = info.first_offset
     answer.log_append_time_ms = info.log_append_time_ms
     answer.log_start_offset = info.log_start_offset

@@ -1,0 +1,100 @@
+"""Asks the transaction coordinator before a partition takes the first records of a transaction (KIP-890).
+
+Clients of the first generation have added the partition beforehand, and it is only verified that they have: a request
+that comes late, out of a transaction that was aborted meanwhile, would else begin one that nobody ever ends. For
+clients of the second generation asking is what adds it.
+"""
+
+import asyncio
+from collections.abc import Collection, Mapping
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Final, Protocol
+
+from ottla.errors import ErrorCode, OttlaError
+
+if TYPE_CHECKING:
+    from ottla.config.broker import BrokerConfig
+    from ottla.ids import ProducerIdAndEpoch, TopicPartition
+
+
+class Generation(Enum):
+    """What a client knows of transactions, by the version of its request."""
+
+    FIRST = auto()
+    ABORTABLE = auto()
+    """It understands TRANSACTION_ABORTABLE: Produce v11, TxnOffsetCommit v4."""
+    SECOND = auto()
+    """It leaves adding partitions to the broker: Produce v12, TxnOffsetCommit v5."""
+
+
+FIRST, ABORTABLE, SECOND = Generation.FIRST, Generation.ABORTABLE, Generation.SECOND
+
+
+class Coordinator(Protocol):
+    """The transaction coordinator, as it is needed here."""
+
+    async def add_partitions(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: "Collection[TopicPartition]",
+        *,
+        verify_only: bool,
+    ) -> "Mapping[TopicPartition, ErrorCode]":
+        """Add the partitions to the producer's transaction, or say which of them are in it."""
+        ...
+
+
+class TransactionVerifier:
+    """One for the broker; on the loop's thread."""
+
+    def __init__(self, coordinator: Coordinator, config: "BrokerConfig") -> None:
+        self._coordinator = coordinator
+        self.verifies: Final = config.transaction_partition_verification_enable
+        """Whether clients of the first generation are verified at all."""
+        self._backoff_s = config.add_partitions_to_txn_retry_backoff_ms / 1_000
+        self._patience_s = config.add_partitions_to_txn_retry_backoff_max_ms / 1_000
+
+    def is_needed(self, generation: Generation) -> bool:
+        return self.verifies or generation is SECOND
+
+    async def refusals(
+        self,
+        transactional_id: str,
+        producer: "ProducerIdAndEpoch",
+        partitions: "Collection[TopicPartition]",
+        generation: Generation,
+    ) -> "Mapping[TopicPartition, ErrorCode]":
+        """Which of the partitions may not be written to, and why.
+
+        While the producer's last transaction is still being ended, a client of the second generation is made to wait a
+        moment instead of being sent away with CONCURRENT_TRANSACTIONS.
+        """
+        loop = asyncio.get_running_loop()
+        until = loop.time() + self._patience_s
+        while True:
+            try:
+                answers = await self._coordinator.add_partitions(
+                    transactional_id,
+                    producer.producer_id,
+                    producer.epoch,
+                    partitions,
+                    verify_only=generation is not SECOND,
+                )
+            except OttlaError as error:
+                answers = dict.fromkeys(partitions, error.code)
+            is_busy = ErrorCode.CONCURRENT_TRANSACTIONS in answers.values()
+            if not is_busy or generation is not SECOND or loop.time() >= until:
+                break
+            await asyncio.sleep(self._backoff_s)
+        return {partition: _told_to_client(code, generation) for partition, code in answers.items() if code}
+
+
+def _told_to_client(code: ErrorCode, generation: Generation) -> ErrorCode:
+    """Producers expect to hear of fencing as of an epoch, and older ones know of no transaction to be aborted."""
+    if code is ErrorCode.PRODUCER_FENCED:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    if code is ErrorCode.TRANSACTION_ABORTABLE and generation is FIRST:
+        return ErrorCode.INVALID_TXN_STATE
+    return code

@@ -1,0 +1,207 @@
+"""Produce requests with transactional batches: verified before a partition takes the first of a transaction.
+
+    every partition has records of the transaction already ----------------------------------> append
+    some have not, or a request of this producer is waiting --> wait, ask the coordinator ---> append what may be
+
+A producer has up to five requests under way, and their batches must be appended in the order in which they were sent:
+while one is being verified, those that come after it wait.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from ottla.coordination.verification import ABORTABLE, FIRST, SECOND, Generation
+from ottla.errors import ApiError, ErrorCode, OttlaError
+from ottla.ids import ProducerIdAndEpoch, TopicPartition
+from ottla.records.batch import (
+    ATTRIBUTES_AT,
+    HEADER,
+    HEADER_SIZE,
+    MAGIC_AT,
+    MAGIC_V2,
+    NO_PRODUCER_ID,
+    TRANSACTIONAL_FLAG,
+    BatchHeader,
+    Buffer,
+)
+from ottla.server.context import Deferred, RequestContext
+
+if TYPE_CHECKING:
+    from ottla.log.producer_state import Verification
+    from ottla.protocol.messages.produce import ProduceRequest, ProduceResponse
+    from ottla.replication.partition import Partition
+
+    Verdicts: TypeAlias = Mapping[tuple[int, int], "Verification | OttlaError"]
+    """By position of the topic in the request and number of the partition: what its batch is appended with, or why it
+    is not."""
+
+    Answer: TypeAlias = "ProduceResponse | Deferred[ProduceResponse | None] | None"
+    AppendAll: TypeAlias = Callable[["ProduceRequest", RequestContext, "Verdicts"], Answer]
+
+ABORTABLE_SINCE: Final = 11
+SECOND_SINCE: Final = 12
+TOPIC_IDS_SINCE: Final = 13
+
+ASK_AGAIN: Final = (
+    ErrorCode.NETWORK_EXCEPTION,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+)
+"""Of the transaction coordinator; a producer would not know what to make of them."""
+
+
+def has_transactional_records(request: "ProduceRequest") -> bool:
+    """Whether a batch in it says so; nothing else of it is looked at."""
+    for topic in request.topic_data:
+        for data in topic.partition_data:
+            records = data.records
+            if (
+                records is not None
+                and len(records) > ATTRIBUTES_AT + 1
+                and records[ATTRIBUTES_AT + 1] & TRANSACTIONAL_FLAG
+                and records[MAGIC_AT] == MAGIC_V2
+            ):
+                return True
+    return False
+
+
+def handle_transactional(request: "ProduceRequest", context: RequestContext, append_all: "AppendAll") -> "Answer":
+    """Have everything appended that may be.
+
+    Refused as a whole: TRANSACTIONAL_ID_AUTHORIZATION_FAILED without a transactional id, INVALID_PRODUCER_ID_MAPPING
+    for batches of several producers.
+    """
+    if request.transactional_id is None:
+        code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        return append_all(
+            request, context, _all_refused(request, code, "transactional records need a transactional id")
+        )
+    producers = {
+        ProducerIdAndEpoch(header.producer_id, header.producer_epoch)
+        for topic in request.topic_data
+        for data in topic.partition_data
+        if (header := _transactional_header(data.records)) is not None
+    }
+    if len(producers) > 1:
+        code, why = ErrorCode.INVALID_PRODUCER_ID_MAPPING, "transactional records of several producers"
+        return append_all(request, context, _all_refused(request, code, why))
+    if not producers:
+        return append_all(request, context, {})
+    waiting = _Waiting(request, context, producers.pop(), append_all)
+    return waiting.start()
+
+
+class _Waiting:
+    """One request, from the moment it is known to be transactional."""
+
+    __slots__ = ("_append_all", "_context", "_deferred", "_generation", "_producer", "_request")
+
+    def __init__(
+        self,
+        request: "ProduceRequest",
+        context: RequestContext,
+        producer: ProducerIdAndEpoch,
+        append_all: "AppendAll",
+    ) -> None:
+        self._request = request
+        self._context = context
+        self._producer = producer
+        self._append_all = append_all
+        self._generation = generation_of(context.api_version)
+        self._deferred: Deferred[ProduceResponse | None] = Deferred()
+
+    def start(self) -> "Answer":
+        broker = self._context.broker
+        if not broker.verifier.is_needed(self._generation):
+            return self._append_all(self._request, self._context, {})
+        producer_id = self._producer.producer_id
+        if not broker.turns.is_taken(producer_id) and not self._unverified():
+            return self._append_all(self._request, self._context, {})
+        for topic in self._request.topic_data:
+            for data in topic.partition_data:
+                if data.records is not None:
+                    data.records = bytearray(data.records)  # the bytes it came in are used again for the next request
+        broker.turns.take(producer_id, self._verify_and_append)
+        return self._deferred
+
+    def _unverified(self) -> "dict[tuple[int, int], tuple[Partition, Verification]]":
+        """What the coordinator has to be asked about. What cannot be appended at all shows when it is tried."""
+        broker = self._context.broker
+        found: dict[tuple[int, int], tuple[Partition, Verification]] = {}
+        now_ms = broker.clock.now_ms()
+        for number, topic in enumerate(self._request.topic_data):
+            key = topic.topic_id if self._context.api_version >= TOPIC_IDS_SINCE else topic.name
+            for data in topic.partition_data:
+                header = _transactional_header(data.records)
+                partition = broker.replicas.find(key, data.index)
+                if header is None or partition is None:
+                    continue
+                try:
+                    verification = partition.log.producer_state.begin_verification(
+                        header, now_ms, implicit=self._generation is SECOND
+                    )
+                except OttlaError:
+                    continue
+                if verification is not None:
+                    found[number, data.index] = partition, verification
+        return found
+
+    async def _verify_and_append(self) -> None:
+        try:
+            verdicts = await self._verdicts()
+            answer = self._append_all(self._request, self._context, verdicts)
+        except Exception as error:  # the client is told, or its connection closed
+            self._deferred.complete(error)
+            return
+        if isinstance(answer, Deferred):
+            answer.deliver_to(self._deferred.complete)
+        else:
+            self._deferred.complete(answer)
+
+    async def _verdicts(self) -> "Verdicts":
+        unverified = self._unverified()
+        if not unverified:
+            return {}
+        transactional_id = self._request.transactional_id
+        assert transactional_id is not None
+        partitions = {partition.topic_partition for partition, _ in unverified.values()}
+        refusals = await self._context.broker.verifier.refusals(
+            transactional_id, self._producer, partitions, self._generation
+        )
+        verdicts: dict[tuple[int, int], Verification | OttlaError] = {}
+        for key, (partition, verification) in unverified.items():
+            code = refusals.get(partition.topic_partition)
+            verdicts[key] = verification if code is None else self._refusal(code, partition.topic_partition)
+        return verdicts
+
+    def _refusal(self, code: ErrorCode, partition: TopicPartition) -> OttlaError:
+        """NOT_ENOUGH_REPLICAS makes producers of every age try again, without asking for metadata first."""
+        busy = code is ErrorCode.CONCURRENT_TRANSACTIONS and self._generation is not SECOND
+        told = ErrorCode.NOT_ENOUGH_REPLICAS if code in ASK_AGAIN or busy else code
+        return ApiError(told, f"{partition} is not known to be in the transaction: the coordinator says {code.name}")
+
+
+def generation_of(produce_version: int) -> Generation:
+    if produce_version >= SECOND_SINCE:
+        return SECOND
+    return ABORTABLE if produce_version >= ABORTABLE_SINCE else FIRST
+
+
+def _transactional_header(records: Buffer | None) -> BatchHeader | None:
+    """Of a batch with a producer; None for any other, and for one that does not parse, which shows when it is
+    appended."""
+    if records is None or len(records) < HEADER_SIZE:
+        return None
+    header = BatchHeader(0, *HEADER.unpack_from(records))
+    if header.magic != MAGIC_V2 or not header.is_transactional or header.producer_id == NO_PRODUCER_ID:
+        return None
+    return header
+
+
+def _all_refused(request: "ProduceRequest", code: ErrorCode, why: str) -> "Verdicts":
+    return {
+        (number, data.index): ApiError(code, why)
+        for number, topic in enumerate(request.topic_data)
+        for data in topic.partition_data
+    }
