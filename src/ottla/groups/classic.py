@@ -32,6 +32,7 @@ from ottla.groups.events import (
     Synced,
 )
 from ottla.groups.group import ClassicState
+from ottla.groups.history import History
 from ottla.groups.members import Member, Roster
 from ottla.groups.states import REPLAYED, GroupState, IllegalTransition
 from ottla.ids import GroupId, MemberId
@@ -51,8 +52,10 @@ SYNC: Final = "sync"
 class ClassicGroup(ClassicState):
     """One group. Methods named for an event decide and give effects; `replay` applies."""
 
-    def __init__(self, group_id: GroupId, config: GroupConfig, new_uuid: Callable[[], str]) -> None:
-        super().__init__(group_id, config)
+    def __init__(
+        self, group_id: GroupId, config: GroupConfig, new_uuid: Callable[[], str], history: History | None = None
+    ) -> None:
+        super().__init__(group_id, config, history)
         self._new_uuid = new_uuid
         self._yet_to_sync: set[MemberId] = set()
         self._initial_delay_left_ms: int | None = None
@@ -198,11 +201,13 @@ class ClassicGroup(ClassicState):
 
     def _rebalance_or_complete_join(self, now_ms: int, reason: str) -> list[Effect]:
         if self.state is PREPARING:
+            self.history.because(reason)
             return self._complete_join_if_all_are_here(now_ms)
         return self._prepare_rebalance(now_ms, reason)
 
     def _prepare_rebalance(self, now_ms: int, reason: str) -> list[Effect]:
         log.info("group %s: rebalance after generation %d (%s)", self.group_id, self.generation, reason)
+        self.history.because(reason)
         effects: list[Effect] = []
         for member in self.members.values():
             if self.state is COMPLETING:
@@ -265,6 +270,7 @@ class ClassicGroup(ClassicState):
         if not self.members:
             self.protocol_name = None
             log.info("group %s: empty at generation %d", self.group_id, self.generation)
+            self._remember(now_ms, {})
             effects.append(Append((self.as_record(now_ms),)))
             return effects
         self.protocol_name = self.members.select_protocol()
@@ -303,6 +309,7 @@ class ClassicGroup(ClassicState):
         record = self.as_record(now_ms, lambda m: assignments.get(m.member_id, b""))
         if record.approximate_size_bytes > self._config.max_record_bytes:
             return effects + self._give_up_sync(now_ms, record.approximate_size_bytes)
+        self._remember(now_ms, assignments)
         effects.append(Append((record,)))
         for other in self.members.values():
             token, other.sync_token = other.sync_token, None

@@ -21,6 +21,7 @@ from ottla.groups.events import (
     Sync,
     Synced,
 )
+from ottla.groups.history import Histories
 from ottla.groups.kinds import EventHandlers, Groups, Replays, TimerHandlers
 from ottla.groups.offsets import OffsetStore
 from ottla.groups.states import GroupState
@@ -30,9 +31,17 @@ from ottla.ids import GroupId, MemberId
 class ClassicGroups:
     """JoinGroup, SyncGroup, Heartbeat, LeaveGroup and DescribeGroups; records with key 2."""
 
-    def __init__(self, groups: Groups, offsets: OffsetStore, config: GroupConfig, new_uuid: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        groups: Groups,
+        offsets: OffsetStore,
+        histories: Histories,
+        config: GroupConfig,
+        new_uuid: Callable[[], str],
+    ) -> None:
         self._groups = groups
         self._offsets = offsets
+        self._histories = histories
         self._config = config
         self._new_uuid = new_uuid
         self.events: Final[EventHandlers] = MappingProxyType(
@@ -61,7 +70,7 @@ class ClassicGroups:
         if group is None:
             if event.member_id != NO_MEMBER:
                 return [Reply(event.token, Joined(ErrorCode.UNKNOWN_MEMBER_ID, event.member_id))]
-            group = ClassicGroup(event.group_id, config, self._new_uuid)
+            group = self._new(event.group_id)
             effects = group.join(event, now_ms)
             if group.members or group.pending:
                 self._groups[event.group_id] = group
@@ -117,6 +126,10 @@ class ClassicGroups:
         group = self._classic(GroupId(key[1]))
         return [] if group is None else group.sync_timer_fired(now_ms)
 
+    def loaded(self, now_ms: int) -> list[Effect]:
+        groups = [group for group in self._groups.values() if isinstance(group, ClassicGroup)]
+        return [effect for group in groups for effect in group.loaded(now_ms)]
+
     # --- what lasts ---
 
     def _replay_group(self, record: GroupMetadata, position: int, producer_id: int) -> None:
@@ -135,8 +148,11 @@ class ClassicGroups:
         """The classic group of this id, in the place of one of another kind."""
         group = self._classic(group_id)
         if group is None:
-            group = self._groups[group_id] = ClassicGroup(group_id, self._config, self._new_uuid)
+            group = self._groups[group_id] = self._new(group_id)
         return group
+
+    def _new(self, group_id: GroupId) -> ClassicGroup:
+        return ClassicGroup(group_id, self._config, self._new_uuid, self._histories.of(group_id))
 
     # --- small things ---
 

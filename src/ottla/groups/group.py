@@ -1,12 +1,14 @@
 """What a classic group is at a moment, and what can be asked of it. How it moves on is in `classic`. PURE."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from ottla.errors import ErrorCode
 from ottla.groups.classic_records import GroupDeleted, GroupMetadata
 from ottla.groups.config import GroupConfig
+from ottla.groups.embedded import assigned_by_name
 from ottla.groups.events import NO_MEMBER, GroupDescription, MemberDescription
+from ottla.groups.history import History, Rebalance, moves_between
 from ottla.groups.kinds import GroupKind, OffsetExpiry
 from ottla.groups.members import Member, Roster
 from ottla.groups.records import GroupRecord
@@ -20,7 +22,7 @@ class ClassicState:
 
     kind: Final = GroupKind.CLASSIC
 
-    def __init__(self, group_id: GroupId, config: GroupConfig) -> None:
+    def __init__(self, group_id: GroupId, config: GroupConfig, history: History | None = None) -> None:
         self.group_id = group_id
         self.state = GroupState.EMPTY
         self.generation = 0
@@ -31,6 +33,7 @@ class ClassicState:
         """Ids given out (KIP-394) to clients that have not come back with them yet."""
         self.record: GroupMetadata | None = None
         """The last one replayed."""
+        self.history = History() if history is None else history
         self._config = config
 
     @property
@@ -97,7 +100,13 @@ class ClassicState:
         return ErrorCode.NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
 
     def commit_refusal(
-        self, member_id: MemberId, instance_id: InstanceId | None, epoch: int, *, knows_member_epochs: bool
+        self,
+        member_id: MemberId,
+        instance_id: InstanceId | None,
+        epoch: int,
+        *,
+        knows_member_epochs: bool,
+        transactional: bool = False,
     ) -> ErrorCode:
         if epoch < 0 and self.state is GroupState.EMPTY:
             return ErrorCode.NONE  # an administrator, or a consumer that only keeps its offsets here
@@ -107,9 +116,11 @@ class ClassicState:
                 return error
             if epoch != self.generation:
                 return ErrorCode.ILLEGAL_GENERATION
-        elif self.state is not GroupState.EMPTY:
+        elif self.state is not GroupState.EMPTY and not transactional:
             return ErrorCode.UNKNOWN_MEMBER_ID
-        return ErrorCode.REBALANCE_IN_PROGRESS if self.state is GroupState.COMPLETING_REBALANCE else ErrorCode.NONE
+        if self.state is GroupState.COMPLETING_REBALANCE and not transactional:
+            return ErrorCode.REBALANCE_IN_PROGRESS
+        return ErrorCode.NONE
 
     def fetch_refusal(self, member_id: MemberId | None, epoch: int) -> ErrorCode:
         return ErrorCode.NONE
@@ -130,6 +141,9 @@ class ClassicState:
     def tombstones(self) -> tuple[GroupRecord, ...]:
         return (GroupDeleted(self.group_id),)
 
+    def topics_changed(self, names: frozenset[TopicName]) -> None:
+        """The members see for themselves."""
+
     def as_record(self, now_ms: int, assignment: Callable[[Member], bytes] | None = None) -> GroupMetadata:
         """What a successor has to know; with these assignments, or those in force."""
         return GroupMetadata(
@@ -140,6 +154,18 @@ class ClassicState:
             self.members.leader,
             now_ms,
             self.members.to_record(self.protocol_name, assignment or (lambda member: member.assignment)),
+        )
+
+    def _remember(self, now_ms: int, assignments: Mapping[MemberId, bytes]) -> None:
+        """Keep why there was a rebalance, and what the leader's assignments move."""
+        before = {} if self.record is None else {member.member_id: member.assignment for member in self.record.members}
+        moved, moves = 0, ()
+        if self.uses_consumer_protocol:
+            moved, moves = moves_between(assigned_by_name(before), assigned_by_name(assignments))
+        assignor = self.protocol_name or ""
+        reasons = self.history.take_reasons()
+        self.history.add(
+            Rebalance(now_ms, self.generation, self.kind, assignor, reasons, len(self.members), moved, moves)
         )
 
     def _move(self, state: GroupState) -> None:

@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Final, NamedTuple, TypeAlias
 
-from ottla.ids import MemberId, TopicName
+from ottla.ids import GroupId, MemberId, TopicName
 
 KEPT_REBALANCES: Final = 16
 KEPT_MOVES: Final = 64
@@ -61,6 +61,24 @@ class History:
 
     def rebalances(self) -> tuple[Rebalance, ...]:
         return tuple(self._rebalances)
+
+
+class Histories:
+    """Of all groups of one machine: a history outlives the change of a group's kind."""
+
+    __slots__ = ("_histories",)
+
+    def __init__(self) -> None:
+        self._histories: dict[GroupId, History] = {}
+
+    def of(self, group_id: GroupId) -> History:
+        found = self._histories.get(group_id)
+        if found is None:
+            found = self._histories[group_id] = History()
+        return found
+
+    def forget(self, group_id: GroupId) -> None:
+        self._histories.pop(group_id, None)
 
 
 def moves_between(

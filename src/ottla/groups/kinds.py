@@ -57,11 +57,19 @@ class Group(Protocol):
         ...
 
     def commit_refusal(
-        self, member_id: MemberId, instance_id: InstanceId | None, epoch: int, *, knows_member_epochs: bool
+        self,
+        member_id: MemberId,
+        instance_id: InstanceId | None,
+        epoch: int,
+        *,
+        knows_member_epochs: bool,
+        transactional: bool = False,
     ) -> ErrorCode:
         """Why this sender may not commit offsets now, or NONE. `epoch`: generation or member epoch, -1 if it has none.
 
         `knows_member_epochs`: the request's version says what to do about a stale one (OffsetCommit from v9 on).
+        `transactional`: a producer commits for the members; it is fenced by what it says of itself, if it does
+        (KIP-447), and a rebalance is none of its business.
         """
         ...
 
@@ -89,8 +97,8 @@ class Group(Protocol):
         """Take everything of the group out of the log, but its offsets."""
         ...
 
-    def loaded(self, now_ms: int) -> list[Effect]:
-        """The log has been read: the timers the group needs."""
+    def topics_changed(self, names: frozenset[TopicName]) -> None:
+        """These topics have been made, have grown or are gone."""
         ...
 
 
@@ -118,3 +126,7 @@ class Part(Protocol):
 
     @property
     def replays(self) -> Replays: ...
+
+    def loaded(self, now_ms: int) -> list[Effect]:
+        """The log has been read: the timers that the part's groups need."""
+        ...

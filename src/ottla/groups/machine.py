@@ -12,32 +12,40 @@ from ottla.coordination.machine import Append, Effect, Reply, TimerFired, TimerK
 from ottla.errors import ErrorCode
 from ottla.groups.classic_groups import ClassicGroups
 from ottla.groups.config import GroupConfig
+from ottla.groups.consumer_events import DescribeHistory, GroupHistory, TopicsChanged
 from ottla.groups.events import DeleteGroups, GroupEvent, GroupListing, ListGroups
+from ottla.groups.history import Histories
 from ottla.groups.kinds import Groups, Part
 from ottla.groups.offset_records import OffsetDeleted
 from ottla.groups.offset_requests import OffsetRequests
 from ottla.groups.offsets import OffsetStore
 from ottla.groups.records import GroupRecord, GroupRecordFormat
+from ottla.groups.surroundings import Surroundings
 
 
 class GroupMachine:
     """A `ottla.coordination.machine.Machine` of `GroupEvent` and `GroupRecord`."""
 
-    def __init__(self, config: GroupConfig, new_uuid: Callable[[], str]) -> None:
+    def __init__(
+        self, config: GroupConfig, new_uuid: Callable[[], str], surroundings: Surroundings | None = None
+    ) -> None:
         self.records = GroupRecordFormat()
         self.groups: Groups = {}
         self.offsets = OffsetStore()
-        classic = ClassicGroups(self.groups, self.offsets, config, new_uuid)
-        self._offset_requests = OffsetRequests(self.groups, self.offsets, config, classic.ensure_named)
-        parts: tuple[Part, ...] = (classic, self._offset_requests)
+        self._histories = Histories()
+        classic = ClassicGroups(self.groups, self.offsets, self._histories, config, new_uuid)
+        offset_requests = OffsetRequests(self.groups, self.offsets, config, classic.ensure_named)
+        self._parts: tuple[Part, ...] = (classic, offset_requests)
         self._events: dict[type, Callable[[Any, int], list[Effect]]] = {
             TimerFired: self._timer_fired,
             ListGroups: self._list,
             DeleteGroups: self._delete,
+            TopicsChanged: self._topics_changed,
+            DescribeHistory: self._describe_history,
         }
         self._timers: dict[str, Callable[[TimerKey, int], list[Effect]]] = {}
         self._replays: dict[type, Callable[[Any, int, int], None]] = {}
-        for part in parts:
+        for part in self._parts:
             self._events.update(part.events)
             self._timers.update(part.timers)
             self._replays.update(part.replays)
@@ -75,8 +83,20 @@ class GroupMachine:
                     for partition in self.offsets.known_partitions(group_id)
                 ]
                 records += group.tombstones()
+                self._histories.forget(group_id)
         reply = Reply(event.token, tuple(errors))
         return [Append(tuple(records)), reply] if records else [reply]
+
+    def _topics_changed(self, event: TopicsChanged, now_ms: int) -> list[Effect]:
+        for group in self.groups.values():
+            group.topics_changed(event.names)
+        return [Reply(event.token, None)]
+
+    def _describe_history(self, event: DescribeHistory, now_ms: int) -> list[Effect]:
+        if event.group_id not in self.groups:
+            return [Reply(event.token, GroupHistory(ErrorCode.GROUP_ID_NOT_FOUND))]
+        rebalances = self._histories.of(event.group_id).rebalances()
+        return [Reply(event.token, GroupHistory(ErrorCode.NONE, rebalances))]
 
     # --- what lasts ---
 
@@ -87,7 +107,4 @@ class GroupMachine:
         self.offsets.end_transaction(producer_id, committed=committed)
 
     def loaded(self, now_ms: int) -> list[Effect]:
-        effects: list[Effect] = [self._offset_requests.next_expiry()]
-        for group in self.groups.values():
-            effects += group.loaded(now_ms)
-        return effects
+        return [effect for part in self._parts for effect in part.loaded(now_ms)]

@@ -59,6 +59,7 @@ class OffsetRequests:
 
     def _commit(self, event: CommitOffsets, now_ms: int) -> list[Effect]:
         group = self._groups.get(event.group_id)
+        transactional = event.producer is not None
         error = ErrorCode.NONE
         effects: list[Effect] = []
         if group is not None:
@@ -67,11 +68,15 @@ class OffsetRequests:
                 event.instance_id,
                 event.generation,
                 knows_member_epochs=event.knows_member_epochs,
+                transactional=transactional,
             )
-            if not error:
+            if error is ErrorCode.STALE_MEMBER_EPOCH and transactional:
+                error = ErrorCode.ILLEGAL_GENERATION  # producers know of no member epochs
+            if not error and not transactional:
                 effects += group.keep_alive(event.member_id)
         elif event.generation >= 0:
-            error = ErrorCode.GROUP_ID_NOT_FOUND if event.knows_member_epochs else ErrorCode.ILLEGAL_GENERATION
+            knows_better = event.knows_member_epochs and not transactional
+            error = ErrorCode.GROUP_ID_NOT_FOUND if knows_better else ErrorCode.ILLEGAL_GENERATION
         if error:
             return [Reply(event.token, OffsetsCommitted((error,) * len(event.offsets)))]
         expire_ms = now_ms + event.retention_ms if event.retention_ms >= 0 else -1
@@ -96,7 +101,7 @@ class OffsetRequests:
                 )
             )
         if records:
-            effects.append(Append(tuple(records)))
+            effects.append(Append(tuple(records), event.producer))
         effects.append(Reply(event.token, OffsetsCommitted(tuple(errors))))
         return effects
 
@@ -136,11 +141,14 @@ class OffsetRequests:
 
     # --- expiry (KIP-211) ---
 
-    def next_expiry(self) -> SetTimer:
+    def loaded(self, now_ms: int) -> list[Effect]:
+        return [self._next_expiry()]
+
+    def _next_expiry(self) -> SetTimer:
         return SetTimer((EXPIRY,), self._config.offsets_retention_check_interval_ms)
 
     def _expiry_is_due(self, key: TimerKey, now_ms: int) -> list[Effect]:
-        return [*self._expire(now_ms), self.next_expiry()]
+        return [*self._expire(now_ms), self._next_expiry()]
 
     def _expire(self, now_ms: int) -> list[Effect]:
         records: list[GroupRecord] = []
