@@ -13,9 +13,11 @@ from ottla.clock import Clock
 from ottla.cluster.image import GROUP_METADATA_TOPIC
 from ottla.coordination.coordinator import Coordinator
 from ottla.coordination.machine import Machine
+from ottla.coordination.producers import NOT_REQUIRED, Verification
 from ottla.coordination.runtime import CoordinatorRuntime
 from ottla.coordination.topic import CoordinatorTopic
-from ottla.errors import ApiError, ErrorCode, NotCoordinator, OttlaError
+from ottla.coordination.verification import SECOND, Generation, TransactionVerifier
+from ottla.errors import ApiError, CoordinatorLoadInProgress, ErrorCode, NotCoordinator, OttlaError
 from ottla.groups.config import GroupConfig
 from ottla.groups.events import (
     CommitOffsets,
@@ -40,7 +42,7 @@ from ottla.groups.events import (
     Synced,
     TopicPartitions,
 )
-from ottla.ids import GroupId, PartitionId
+from ottla.ids import GroupId, PartitionId, TopicPartition
 from ottla.transactions.markers import TransactionMarker
 
 if TYPE_CHECKING:
@@ -155,6 +157,42 @@ class GroupCoordinator(Coordinator[GroupEvent, "GroupRecord"]):
 
     async def commit_offsets(self, event: CommitOffsets) -> OffsetsCommitted:
         reply: OffsetsCommitted = await self._ask(event.group_id, lambda token: event._replace(token=token))
+        return reply
+
+    async def commit_offsets_in_transaction(
+        self, event: CommitOffsets, transactional_id: str, verifier: TransactionVerifier, generation: Generation
+    ) -> OffsetsCommitted:
+        """Offsets that come into force with the transaction of `event.producer`.
+
+        Raises besides what `_ask` does: `InvalidProducerEpoch`, `InvalidTxnState`, and whatever the transaction
+        coordinator says against it.
+        """
+        if not event.group_id:
+            return OffsetsCommitted((ErrorCode.INVALID_GROUP_ID,) * len(event.offsets))
+        producer = event.producer
+        assert producer is not None
+        partition = self.partition_for(event.group_id)
+        producers = self._runtime.producers(partition)
+        verification: Verification | None = NOT_REQUIRED
+        if verifier.is_needed(generation):
+            verification = producers.begin_verification(producer, implicit=generation is SECOND)
+        try:
+            if verification is not None and verification is not NOT_REQUIRED:
+                offsets = TopicPartition(self.topic.name, partition)
+                refusals = await verifier.refusals(transactional_id, producer, [offsets], generation)
+                if offsets in refusals:
+                    raise ApiError(refusals[offsets], "the transaction coordinator refuses offsets of this producer")
+                if self._runtime.producers(partition) is not producers:
+                    raise CoordinatorLoadInProgress("the group coordinator has started over")
+            reply: OffsetsCommitted = await self._runtime.ask(
+                partition,
+                lambda token: event._replace(token=token),
+                producer=producer,
+                verification=verification,
+            )
+        finally:
+            if verification is not None:
+                producers.end_verification(verification)
         return reply
 
     async def fetch_offsets(self, event: FetchOffsets) -> OffsetsFetched:

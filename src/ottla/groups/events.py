@@ -11,7 +11,16 @@ from ottla.coordination.machine import Token
 from ottla.errors import ErrorCode
 from ottla.groups.consumer_events import ConsumerEvent
 from ottla.groups.states import GroupState
-from ottla.ids import ZERO_TOPIC_ID, GroupId, InstanceId, MemberId, PartitionId, TopicId, TopicName
+from ottla.ids import (
+    ZERO_TOPIC_ID,
+    GroupId,
+    InstanceId,
+    MemberId,
+    PartitionId,
+    ProducerIdAndEpoch,
+    TopicId,
+    TopicName,
+)
 
 NO_MEMBER = MemberId("")
 NO_GENERATION = -1
@@ -133,7 +142,7 @@ class OffsetToCommit(NamedTuple):
 
 
 class CommitOffsets(NamedTuple):
-    """OffsetCommit. Answered with `OffsetsCommitted`."""
+    """OffsetCommit and TxnOffsetCommit. Answered with `OffsetsCommitted`."""
 
     token: Token
     group_id: GroupId
@@ -145,6 +154,8 @@ class CommitOffsets(NamedTuple):
     """How long to keep them, as versions 2 to 4 could say; -1: as the broker is told."""
     knows_member_epochs: bool = True
     """From OffsetCommit v9 on: a group that does not exist, and a stale member epoch, have errors of their own."""
+    producer: ProducerIdAndEpoch | None = None
+    """The offsets are part of its transaction, and in force when that is committed."""
 
 
 class OffsetsCommitted(NamedTuple):

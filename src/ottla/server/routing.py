@@ -57,6 +57,7 @@ ROUTES: Final[dict[ApiKey, Route]] = {
         Route(ApiKey.ADD_OFFSETS_TO_TXN, 0, 4),
         Route(ApiKey.END_TXN, 0, 5),
         Route(ApiKey.WRITE_TXN_MARKERS, 1, 1),
+        Route(ApiKey.TXN_OFFSET_COMMIT, 0, 5),
         Route(ApiKey.DESCRIBE_CONFIGS, 1, 4),
         Route(ApiKey.ALTER_CONFIGS, 0, 2),
         Route(ApiKey.DESCRIBE_LOG_DIRS, 1, 4),

@@ -1,0 +1,85 @@
+"""TxnOffsetCommit (v0-v5): positions of a group that come into force with a producer's transaction (KIP-98, KIP-447).
+
+Offsets are kept with the id of their topic, as those of OffsetCommit are.
+"""
+
+from typing import Final
+
+from ottla.coordination.verification import ABORTABLE, FIRST, SECOND, Generation
+from ottla.errors import ErrorCode, OttlaError
+from ottla.groups.events import CommitOffsets, OffsetsCommitted, OffsetToCommit
+from ottla.ids import GroupId, InstanceId, MemberId, PartitionId, ProducerIdAndEpoch, TopicName
+from ottla.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+from ottla.server.context import RequestContext
+
+KNOWS_LOADING_SINCE: Final = 2
+ABORTABLE_SINCE: Final = 4
+SECOND_SINCE: Final = 5
+
+
+async def handle(request: TxnOffsetCommitRequest, context: RequestContext) -> TxnOffsetCommitResponse:
+    image = context.broker.metadata.image
+    wishes: list[OffsetToCommit] = []
+    accepted: list[TxnOffsetCommitResponsePartition] = []
+    answers: list[TxnOffsetCommitResponseTopic] = []
+    for topic in request.topics:
+        known = image.topics.get(TopicName(topic.name))
+        partitions: list[TxnOffsetCommitResponsePartition] = []
+        for wish in topic.partitions:
+            answer = TxnOffsetCommitResponsePartition(partition_index=wish.partition_index)
+            partitions.append(answer)
+            if known is None or not 0 <= wish.partition_index < len(known.partitions):
+                answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                continue
+            accepted.append(answer)
+            wishes.append(
+                OffsetToCommit(
+                    known.name,
+                    PartitionId(wish.partition_index),
+                    wish.committed_offset,
+                    wish.committed_metadata or "",
+                    wish.committed_leader_epoch,
+                    known.topic_id,
+                )
+            )
+        answers.append(TxnOffsetCommitResponseTopic(name=topic.name, partitions=partitions))
+    if wishes:
+        committed = await _commit(request, context, tuple(wishes))
+        for answer, outcome in zip(accepted, committed.errors, strict=True):
+            answer.error_code = outcome
+    return TxnOffsetCommitResponse(topics=answers)
+
+
+async def _commit(
+    request: TxnOffsetCommitRequest, context: RequestContext, wishes: tuple[OffsetToCommit, ...]
+) -> OffsetsCommitted:
+    event = CommitOffsets(
+        token=None,
+        group_id=GroupId(request.group_id),
+        member_id=MemberId(request.member_id),
+        instance_id=None if request.group_instance_id is None else InstanceId(request.group_instance_id),
+        generation=request.generation_id,
+        offsets=wishes,
+        producer=ProducerIdAndEpoch(request.producer_id, request.producer_epoch),
+    )
+    broker = context.broker
+    try:
+        return await broker.groups.commit_offsets_in_transaction(
+            event, request.transactional_id, broker.verifier, _generation_of(context.api_version)
+        )
+    except OttlaError as error:
+        code = error.code
+    if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and context.api_version < KNOWS_LOADING_SINCE:
+        code = ErrorCode.COORDINATOR_NOT_AVAILABLE  # clients before Kafka 2.0 fail when they are told the truth
+    return OffsetsCommitted((code,) * len(wishes))
+
+
+def _generation_of(version: int) -> Generation:
+    if version >= SECOND_SINCE:
+        return SECOND
+    return ABORTABLE if version >= ABORTABLE_SINCE else FIRST
