@@ -63,7 +63,15 @@ class SetController(NamedTuple):
     controller_id: BrokerId = NO_LEADER
 
 
-Command = CreateTopic | DeleteTopic | SetPartitions | SetConfigs | RegisterBroker | RemoveBroker | SetController
+class SetFeatures(NamedTuple):
+    """All finalized feature levels above 0."""
+
+    levels: Mapping[str, int]
+
+
+Command = (
+    CreateTopic | DeleteTopic | SetPartitions | SetConfigs | SetFeatures | RegisterBroker | RemoveBroker | SetController
+)
 
 
 def apply(image: MetadataImage, commands: Sequence[Command]) -> MetadataImage:
@@ -76,6 +84,7 @@ def apply(image: MetadataImage, commands: Sequence[Command]) -> MetadataImage:
     configs = dict(image.configs)
     brokers = dict(image.brokers)
     controller_id = image.controller_id
+    features, features_epoch = image.features, image.features_epoch
     for command in commands:
         match command:
             case CreateTopic(topic, topic_configs):
@@ -93,6 +102,8 @@ def apply(image: MetadataImage, commands: Sequence[Command]) -> MetadataImage:
                     configs[resource_type, name] = resource_configs
                 else:
                     configs.pop((resource_type, name), None)
+            case SetFeatures(levels):
+                features, features_epoch = levels, features_epoch + 1
             case RegisterBroker(broker):
                 brokers[broker.broker_id] = broker
             case RemoveBroker(broker_id):
@@ -105,6 +116,8 @@ def apply(image: MetadataImage, commands: Sequence[Command]) -> MetadataImage:
         topics=_same_or(image.topics, topics),
         topics_by_id=_same_or(image.topics_by_id, by_id),
         configs=_same_or(image.configs, configs),
+        features=_same_or(image.features, features),
+        features_epoch=features_epoch,
     )
 
 

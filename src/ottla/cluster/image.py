@@ -71,6 +71,11 @@ class BrokerImage(NamedTuple):
     """Listener name to advertised host and port."""
 
 
+INITIAL_FEATURES: Final[Mapping[str, int]] = MappingProxyType(
+    {"group.version": 1, "share.version": 1, "transaction.version": 2}
+)
+"""Feature levels of a cluster in which nobody has changed any."""
+
 _NO_CONFIGS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
@@ -83,6 +88,10 @@ class MetadataImage(NamedTuple):
     topics: Mapping[TopicName, TopicImage]
     topics_by_id: Mapping[TopicId, TopicImage]
     configs: Mapping[tuple[ResourceType, str], Mapping[str, str]]
+    features: Mapping[str, int] = INITIAL_FEATURES
+    """Finalized levels, those above 0."""
+    features_epoch: int = 0
+    """Grows with every change of a feature level."""
 
     def config(self, resource_type: ResourceType, name: str) -> Mapping[str, str]:
         """Settings that were set for this resource itself; empty when there are none."""

@@ -21,6 +21,7 @@ from ottla.cluster.adoption import find_adoptable
 from ottla.cluster.commands import Command, CreateTopic, DeleteTopic, RegisterBroker, SetConfigs, SetController, apply
 from ottla.cluster.configs import ConfigChange, effective_config
 from ottla.cluster.controller import ElectionType, NewTopic
+from ottla.cluster.features import FeatureUpdate, plan_features
 from ottla.cluster.image import (
     BrokerImage,
     MetadataImage,
@@ -276,6 +277,18 @@ class MetadataService:
 
         answers = await self._change(changes, plan, validate_only=validate_only)
         return [answer if isinstance(answer, OttlaError) else None for answer in answers]
+
+    # -- features ----------------------------------------------------------------------------------------------------
+
+    def feature(self, name: str) -> int:
+        """The finalized level of a feature such as `transaction.version`; 0 if there is none."""
+        return self._image.features.get(name, 0)
+
+    async def update_features(self, updates: Sequence[FeatureUpdate], *, validate_only: bool = False) -> None:
+        """Change feature levels, all or none. Raises `ApiError` INVALID_UPDATE_VERSION, `StoreUnavailable`."""
+        (answer,) = await self._change([updates], plan_features, validate_only=validate_only)
+        if isinstance(answer, OttlaError):
+            raise answer
 
     # -- producer ids ------------------------------------------------------------------------------------------------
 

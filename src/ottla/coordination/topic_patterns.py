@@ -1,4 +1,4 @@
-"""Regular expressions of subscriptions (KIP-848): what is wrong with one, and which topics it matches.
+"""Regular expressions of subscriptions (KIP-848): what is wrong with one, and which names it matches.
 
 They are RE2's, as in Kafka, which takes the Java port of the same library: the time to match grows with the length of a
 name alone, so that no member can hold up its coordinator with an expression. Compiling takes a moment, and is bounded
@@ -6,7 +6,7 @@ by the memory that the result may take; matching every topic of a large cluster 
 """
 
 import asyncio
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import cache, lru_cache
 from typing import Any, Final
 
@@ -21,6 +21,15 @@ def regex_problem(regex: str) -> str | None:
     """What is wrong with an expression, as RE2 says it; None when it is fine."""
     compiled = _compile(regex)
     return compiled if isinstance(compiled, str) else None
+
+
+def matcher(regex: str) -> Callable[[str], object]:
+    """A function that says whether a whole name matches. Raises ValueError, with what is wrong, as RE2 says it."""
+    compiled = _compile(regex)
+    if isinstance(compiled, str):
+        raise ValueError(compiled)
+    match: Callable[[str], object] = compiled.fullmatch
+    return match
 
 
 async def matching_topics(regexes: Iterable[str], names: Collection[TopicName]) -> dict[str, frozenset[TopicName]]:

@@ -10,7 +10,6 @@ Methods answer with what the machine replies, or raise what `Coordinator` says.
 
 import asyncio
 import logging
-import re
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeVar
 
@@ -20,6 +19,7 @@ from ottla.coordination.coordinator import Coordinator
 from ottla.coordination.machine import Machine, Token
 from ottla.coordination.runtime import CoordinatorRuntime
 from ottla.coordination.topic import CoordinatorTopic
+from ottla.coordination.topic_patterns import matcher
 from ottla.errors import ApiError, ErrorCode, OttlaError
 from ottla.ids import (
     LeaderEpoch,
@@ -60,8 +60,17 @@ log = logging.getLogger(__name__)
 FIRST_RETRY_S: Final = 0.05
 LAST_RETRY_S: Final = 2.0
 
-GIVEN_UP: Final = frozenset((ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, ErrorCode.UNSUPPORTED_VERSION))
-"""A partition that can take no marker can have no records of the transaction either."""
+SETTLED: Final = frozenset(
+    (
+        ErrorCode.NONE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+        ErrorCode.UNSUPPORTED_VERSION,
+    )
+)
+"""After these a partition needs no marker: it has one, is gone, has records of a later incarnation of the producer, or
+is of a kind that takes none and so has no records of the transaction either."""
 
 SECOND_GENERATION: Final = 2
 """The `transaction.version` of clients whose partitions are added by those who lead them (KIP-890)."""
@@ -145,6 +154,7 @@ class TransactionCoordinator(Coordinator[TransactionEvent, "TransactionRecord"])
             markers,
             clock,
             next_producer_id=metadata.next_producer_id,
+            transaction_version=lambda: metadata.feature("transaction.version"),
             config=settings,
             commit_timeout_ms=config.request_timeout_ms,
         )
@@ -244,11 +254,11 @@ class TransactionCoordinator(Coordinator[TransactionEvent, "TransactionRecord"])
         id_pattern: str | None = None,
     ) -> list[TransactionListing]:
         """Every transactional id coordinated here that passes all filters; a filter that is empty or negative passes
-        everything. A pattern has to match the whole id.
+        everything. A pattern (RE2's, as for subscriptions) has to match the whole id.
 
         Raises `CoordinatorLoadInProgress` while any partition is being read, `ApiError` INVALID_REGULAR_EXPRESSION.
         """
-        pattern = _compiled(id_pattern)
+        matches = _matcher(id_pattern)
         wanted = {STATES_BY_LABEL[state] for state in states if state in STATES_BY_LABEL}
         begun_before_ms = self._clock.now_ms() - longer_than_ms
         found: list[TransactionListing] = []
@@ -260,7 +270,7 @@ class TransactionCoordinator(Coordinator[TransactionEvent, "TransactionRecord"])
                 if (not producer_ids or listing.transaction.producer_id in producer_ids)
                 and (not states or listing.transaction.state in wanted)
                 and (longer_than_ms < 0 or listing.transaction.started_ms < begun_before_ms)
-                and (pattern is None or pattern.fullmatch(listing.transactional_id))
+                and (matches is None or matches(listing.transactional_id))
             ]
         return found
 
@@ -307,7 +317,7 @@ class TransactionCoordinator(Coordinator[TransactionEvent, "TransactionRecord"])
                 if error is ErrorCode.TRANSACTION_COORDINATOR_FENCED:
                     log.warning("%s: %s has a marker of a later coordinator", message.transactional_id, taken)
                     return False
-                if error is ErrorCode.NONE or error in SETTLED:
+                if error in SETTLED:
                     waiting.discard(taken)
                 if error is not ErrorCode.NONE:
                     log.info("%s: the marker for %s: %s", message.transactional_id, taken, error.name)
@@ -319,20 +329,17 @@ class TransactionCoordinator(Coordinator[TransactionEvent, "TransactionRecord"])
         return True
 
 
-SETTLED: Final = GIVEN_UP | {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_PRODUCER_EPOCH}
-
-
 def unknown_states(states: Collection[str]) -> list[str]:
     """Those of the names that are no state of a transaction."""
     return [state for state in states if state not in STATES_BY_LABEL and state not in TRANSIENT_LABELS]
 
 
-def _compiled(pattern: str | None) -> "re.Pattern[str] | None":
+def _matcher(pattern: str | None) -> Callable[[str], object] | None:
     if not pattern:
         return None
     try:
-        return re.compile(pattern)
-    except re.error as error:
+        return matcher(pattern)
+    except ValueError as error:
         raise ApiError(
             ErrorCode.INVALID_REGULAR_EXPRESSION, f"{pattern!r} is not a valid regular expression: {error}"
         ) from error

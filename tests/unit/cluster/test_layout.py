@@ -14,10 +14,11 @@ from ottla.cluster.commands import (
     RemoveBroker,
     SetConfigs,
     SetController,
+    SetFeatures,
     SetPartitions,
     apply,
 )
-from ottla.cluster.image import BrokerImage, MetadataImage, ResourceType, TopicImage, empty_image
+from ottla.cluster.image import INITIAL_FEATURES, BrokerImage, MetadataImage, ResourceType, TopicImage, empty_image
 from ottla.cluster.store import layout
 from ottla.cluster.store.base import Create, Delete, Node, Update
 from ottla.ids import BrokerId, ProducerId, TopicId, TopicName
@@ -150,3 +151,17 @@ def test_an_image_of_others_is_left_alone() -> None:
     changed = apply(image, [DeleteTopic(TopicName("a"))])
     assert TopicName("a") in image.topics
     assert changed.topics == changed.topics_by_id == {}
+
+
+def test_feature_levels_are_those_of_a_new_cluster_until_one_is_changed() -> None:
+    tree = Tree()
+    assert (tree.image.features, tree.image.features_epoch) == (INITIAL_FEATURES, 0)
+    tree.do(SetFeatures({"group.version": 1}))
+    assert json.loads(tree.nodes["/feature"].data) == {
+        "version": 2,
+        "status": 1,
+        "features": {"group.version": {"max_version_level": 1}},
+    }
+    assert (tree.image.features, tree.image.features_epoch) == ({"group.version": 1}, 1)
+    tree.do(SetFeatures({}))
+    assert (tree.image.features, tree.image.features_epoch) == ({}, 2)

@@ -6,6 +6,7 @@
     /brokers/topics/orders/partitions/0/state  leader, epochs, in-sync replicas
     /config/topics/orders                      settings; likewise /config/brokers/1 and /config/brokers/<default>
     /config/groups/my%20group                  settings of a group, whose name may hold anything (Ottla's own)
+    /feature                                   {"version":2,"status":1,"features":{"x":{"max_version_level":2}}}
     /controller, /controller_epoch             who decides (bound to its session), and for the how-manieth time
     /latest_producer_id_block                  the producer ids given out last
 
@@ -27,10 +28,12 @@ from ottla.cluster.commands import (
     RemoveBroker,
     SetConfigs,
     SetController,
+    SetFeatures,
     SetPartitions,
 )
 from ottla.cluster.image import (
     CLUSTER_DEFAULT,
+    INITIAL_FEATURES,
     NO_LEADER,
     BrokerImage,
     MetadataImage,
@@ -48,6 +51,7 @@ TOPICS_PATH: Final = "/brokers/topics"
 CONFIG_PATH: Final = "/config"
 CONTROLLER_PATH: Final = "/controller"
 CONTROLLER_EPOCH_PATH: Final = "/controller_epoch"
+FEATURE_PATH: Final = "/feature"
 PRODUCER_IDS_PATH: Final = "/latest_producer_id_block"
 
 PRODUCER_ID_BLOCK_SIZE: Final = 1000
@@ -96,6 +100,7 @@ def read_image(nodes: Mapping[str, Node]) -> MetadataImage:
     topics: dict[TopicName, TopicImage] = {}
     configs: dict[tuple[ResourceType, str], Mapping[str, str]] = {}
     cluster_id, controller_id = "", NO_LEADER
+    features, features_epoch = INITIAL_FEATURES, 0
     path = ""
     try:
         for path, node in nodes.items():
@@ -113,12 +118,18 @@ def read_image(nodes: Mapping[str, Node]) -> MetadataImage:
                         configs[_CONFIG_TYPES[directory], name] = found
                 case ["cluster", "id"]:
                     cluster_id = json.loads(node.data)["id"]
+                case ["feature"]:
+                    features, features_epoch = _read_features(json.loads(node.data)), node.version + 1
                 case ["controller"]:
                     controller_id = BrokerId(json.loads(node.data)["brokerid"])
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise MalformedNode(f"the metadata at {path} cannot be read: {error!r}") from error
     by_id = {topic.topic_id: topic for topic in topics.values()}
-    return MetadataImage(cluster_id, controller_id, brokers, topics, by_id, configs)
+    return MetadataImage(cluster_id, controller_id, brokers, topics, by_id, configs, features, features_epoch)
+
+
+def _read_features(value: dict[str, dict[str, dict[str, int]]]) -> Mapping[str, int]:
+    return {feature: int(levels["max_version_level"]) for feature, levels in value["features"].items()}
 
 
 def _read_topic(name: TopicName, value: dict[str, object], nodes: Mapping[str, Node]) -> TopicImage:
@@ -198,6 +209,8 @@ def operations_for(
                 path = _config_path(resource_type, name)
                 if configs or path in versions:
                     operations.append(put(versions, path, _config_node(configs)))
+            case SetFeatures(levels):
+                operations.append(put(versions, FEATURE_PATH, _feature_node(levels)))
             case RegisterBroker(broker):
                 path = f"{BROKERS_PATH}/{broker.broker_id}"
                 data = _broker_node(broker, now_ms)
@@ -274,6 +287,12 @@ def _state_node(partition: PartitionImage, controller_epoch: int) -> bytes:
 
 def _config_node(configs: Mapping[str, str]) -> bytes:
     return _json({"version": 1, "config": dict(configs)})
+
+
+def _feature_node(levels: Mapping[str, int]) -> bytes:
+    """Version 2 of the node, since Kafka 3.3; status 1: features are enabled."""
+    features = {feature: {"max_version_level": level} for feature, level in levels.items()}
+    return _json({"version": 2, "status": 1, "features": features})
 
 
 def _broker_node(broker: BrokerImage, now_ms: int) -> bytes:

@@ -1,4 +1,4 @@
-"""ApiVersions (v0-v4): what this broker serves, printed from the routing table.
+"""ApiVersions (v0-v4): what this broker serves, printed from the routing table, and the feature levels (KIP-584).
 
 A request of an unknown version is answered in version 0 with UNSUPPORTED_VERSION and the same list (KIP-511), so that
 any client can find a version in common.
@@ -7,13 +7,22 @@ any client can find a version in common.
 import re
 from typing import Final
 
+from ottla.cluster.features import SUPPORTED
 from ottla.errors import ErrorCode
 from ottla.protocol.api import ApiKey
-from ottla.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from ottla.protocol.messages.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
 from ottla.server.context import RequestContext
 from ottla.server.routing import ROUTES
 
 SOFTWARE_SINCE: Final = 3
+FEATURES_FROM_0_SINCE: Final = 4
+"""Earlier clients cannot read a range that starts at 0 (KAFKA-17011)."""
 SOFTWARE_PATTERN: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
@@ -24,7 +33,18 @@ def handle(request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsR
         and SOFTWARE_PATTERN.fullmatch(request.client_software_version)
     ):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
-    return supported(ErrorCode.NONE)
+    answer = supported(ErrorCode.NONE)
+    image = context.broker.metadata.image
+    lowest = 0 if context.api_version >= FEATURES_FROM_0_SINCE else 1
+    answer.supported_features = [
+        SupportedFeatureKey(name=name, min_version=lowest, max_version=highest) for name, highest in SUPPORTED.items()
+    ]
+    answer.finalized_features_epoch = image.features_epoch
+    answer.finalized_features = [
+        FinalizedFeatureKey(name=name, min_version_level=level, max_version_level=level)
+        for name, level in image.features.items()
+    ]
+    return answer
 
 
 def supported(error: ErrorCode) -> ApiVersionsResponse:

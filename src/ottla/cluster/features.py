@@ -1,0 +1,66 @@
+"""PURE. Feature levels of the cluster (KIP-584): what is finalized decides which generation of a protocol is spoken.
+
+    transaction.version   0 as it was; 1 records with tagged fields; 2 an epoch for every transaction (KIP-890)
+    group.version         1 the consumer protocol of KIP-848
+    share.version         1 share groups (KIP-932)
+
+A level of 0 is that of a feature that is not there. `metadata.version` and its like belong to KRaft.
+"""
+
+from collections.abc import Mapping, Sequence
+from enum import IntEnum
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+from ottla.cluster.commands import SetFeatures
+from ottla.cluster.image import MetadataImage
+from ottla.errors import ApiError, ErrorCode
+
+SUPPORTED: Final[Mapping[str, int]] = MappingProxyType(
+    {"group.version": 1, "share.version": 1, "transaction.version": 2}
+)
+"""The highest level of each; all begin at 0."""
+
+
+class UpgradeType(IntEnum):
+    """What the sender of a change allows, as numbered in UpdateFeatures."""
+
+    UPGRADE = 1
+    SAFE_DOWNGRADE = 2
+    UNSAFE_DOWNGRADE = 3
+
+
+class FeatureUpdate(NamedTuple):
+    feature: str
+    level: int
+    upgrade_type: int
+    """An `UpgradeType`, or whatever else was sent."""
+
+
+def plan_features(image: MetadataImage, updates: Sequence[FeatureUpdate]) -> SetFeatures:
+    """All the updates, or none: raises `ApiError` INVALID_UPDATE_VERSION. Of two for one feature the last counts."""
+    levels = dict(image.features)
+    for update in updates:
+        problem = _problem(update, image.features.get(update.feature, 0))
+        if problem is not None:
+            raise ApiError(
+                ErrorCode.INVALID_UPDATE_VERSION,
+                f"nothing is changed, since {update.feature} cannot be set to {update.level}: {problem}",
+            )
+        levels[update.feature] = update.level
+    return SetFeatures({feature: level for feature, level in levels.items() if level > 0})
+
+
+def _problem(update: FeatureUpdate, current: int) -> str | None:
+    highest = SUPPORTED.get(update.feature)
+    if highest is None:
+        return "there is no such feature here"
+    if update.upgrade_type not in iter(UpgradeType):
+        return f"{update.upgrade_type} is no type of upgrade"
+    if not 0 <= update.level <= highest:
+        return f"levels from 0 to {highest} are supported"
+    if update.level < current and update.upgrade_type == UpgradeType.UPGRADE:
+        return f"it is at {current}, and to lower it the upgrade type has to be a safe or unsafe downgrade"
+    if update.level > current and update.upgrade_type != UpgradeType.UPGRADE:
+        return f"it is at {current}, which no downgrade raises"
+    return None
