@@ -81,7 +81,7 @@ def open_session() -> "SparkSession":
     """The session over what was launched, with the format `ottla`; to be called in the thread that will use it."""
     from pyspark.sql import SparkSession
 
-    from ottla.pipeline.source import register
+    from ottla.spark import register
 
     session = SparkSession.builder.getOrCreate()
     register(session)

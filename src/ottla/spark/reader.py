@@ -11,11 +11,11 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from ottla.pipeline.source.errors import DataLossError
-from ottla.pipeline.source.fetch import read_range
-from ottla.pipeline.source.metadata import TopicMetadata
-from ottla.pipeline.source.offsets import FlatOffsets, OffsetRange, admit, as_json, flatten, split
-from ottla.pipeline.source.options import ReadOptions
+from ottla.spark.errors import DataLossError
+from ottla.spark.fetch import read_range
+from ottla.spark.metadata import TopicMetadata
+from ottla.spark.offsets import FlatOffsets, OffsetRange, admit, as_json, flatten, split
+from ottla.spark.options import ReadOptions
 
 StreamOffset = dict[str, dict[str, int]]
 

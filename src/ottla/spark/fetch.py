@@ -13,9 +13,9 @@ from typing import Any, Final
 import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from ottla.pipeline.source.errors import DataLossError, OptionError, SourceError
-from ottla.pipeline.source.offsets import OffsetRange, Partition
-from ottla.pipeline.source.options import ClientSettings
+from ottla.spark.errors import DataLossError, OptionError, SourceError
+from ottla.spark.offsets import OffsetRange, Partition
+from ottla.spark.options import ClientSettings
 
 log = logging.getLogger(__name__)
 

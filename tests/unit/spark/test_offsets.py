@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.pipeline.source.offsets import OffsetRange, Partition, admit, as_json, flatten, split
+from ottla.spark.offsets import OffsetRange, Partition, admit, as_json, flatten, split
 
 A, B, C = (Partition("t", number) for number in range(3))
 

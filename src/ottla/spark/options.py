@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Final
 
-from ottla.pipeline.source.errors import OptionError
-from ottla.pipeline.source.offsets import EARLIEST, LATEST, Offsets
+from ottla.spark.errors import OptionError
+from ottla.spark.offsets import EARLIEST, LATEST, Offsets
 
 _READ: Final = (
     "subscribe",

@@ -8,9 +8,9 @@ from typing import Any, Final
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from ottla.pipeline.source.errors import OptionError, SourceError, UnknownTopicError
-from ottla.pipeline.source.offsets import EARLIEST, LATEST, FlatOffsets, Offsets, Partition
-from ottla.pipeline.source.options import ClientSettings
+from ottla.spark.errors import OptionError, SourceError, UnknownTopicError
+from ottla.spark.offsets import EARLIEST, LATEST, FlatOffsets, Offsets, Partition
+from ottla.spark.options import ClientSettings
 
 _REQUEST_TIMEOUT_S: Final = 60.0
 _EARLIEST_SPEC: Final[OffsetSpec] = OffsetSpec.earliest()  # type: ignore[no-untyped-call]  # the client's lack

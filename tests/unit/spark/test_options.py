@@ -1,8 +1,8 @@
 import pytest
 
-from ottla.pipeline.source.errors import OptionError
-from ottla.pipeline.source.offsets import EARLIEST, LATEST
-from ottla.pipeline.source.options import ReadOptions, WriteOptions, includes_headers
+from ottla.spark.errors import OptionError
+from ottla.spark.offsets import EARLIEST, LATEST
+from ottla.spark.options import ReadOptions, WriteOptions, includes_headers
 
 SERVERS = {"kafka.bootstrap.servers": "box:9092"}
 

@@ -16,10 +16,10 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from ottla.pipeline.source.errors import OptionError, SourceError, UnknownTopicError
-from ottla.pipeline.source.metadata import TopicMetadata
-from ottla.pipeline.source.options import ClientSettings, WriteOptions
-from ottla.pipeline.source.schema import check_write_schema
+from ottla.spark.errors import OptionError, SourceError, UnknownTopicError
+from ottla.spark.metadata import TopicMetadata
+from ottla.spark.options import ClientSettings, WriteOptions
+from ottla.spark.schema import check_write_schema
 
 log = logging.getLogger(__name__)
 

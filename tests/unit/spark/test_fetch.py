@@ -1,9 +1,9 @@
 import pytest
 from confluent_kafka import KafkaError, Message
 
-from ottla.pipeline.source.errors import SourceError
-from ottla.pipeline.source.fetch import Found, advance
-from ottla.pipeline.source.offsets import OffsetRange, Partition
+from ottla.spark.errors import SourceError
+from ottla.spark.fetch import Found, advance
+from ottla.spark.offsets import OffsetRange, Partition
 
 WANTED = OffsetRange(Partition("t", 0), 10, 20)
 

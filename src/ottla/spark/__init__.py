@@ -23,11 +23,11 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, DataSourceStreamArrowWriter
 from pyspark.sql.types import StructType
 
-from ottla.pipeline.source.errors import DataLossError, OptionError, SourceError, UnknownTopicError
-from ottla.pipeline.source.options import ReadOptions, WriteOptions, includes_headers
-from ottla.pipeline.source.reader import BatchReader, StreamReader
-from ottla.pipeline.source.schema import read_schema
-from ottla.pipeline.source.writer import BatchWriter, StreamWriter
+from ottla.spark.errors import DataLossError, OptionError, SourceError, UnknownTopicError
+from ottla.spark.options import ReadOptions, WriteOptions, includes_headers
+from ottla.spark.reader import BatchReader, StreamReader
+from ottla.spark.schema import read_schema
+from ottla.spark.writer import BatchWriter, StreamWriter
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
