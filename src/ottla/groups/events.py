@@ -10,6 +10,7 @@ from typing import NamedTuple, TypeAlias
 from ottla.coordination.machine import Token
 from ottla.errors import ErrorCode
 from ottla.groups.consumer_events import ConsumerEvent
+from ottla.groups.share_events import ShareEvent
 from ottla.groups.states import GroupState
 from ottla.ids import (
     ZERO_TOPIC_ID,
@@ -276,6 +277,7 @@ class DeleteGroups(NamedTuple):
 
 GroupEvent: TypeAlias = (
     ConsumerEvent
+    | ShareEvent
     | Join
     | Sync
     | Heartbeat

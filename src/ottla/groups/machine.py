@@ -20,6 +20,8 @@ from ottla.groups.offset_records import OffsetDeleted
 from ottla.groups.offset_requests import OffsetRequests
 from ottla.groups.offsets import OffsetStore
 from ottla.groups.records import GroupRecord, GroupRecordFormat
+from ottla.groups.share_groups import ShareGroups
+from ottla.groups.share_offset_requests import ShareOffsetRequests
 from ottla.groups.surroundings import Surroundings
 
 
@@ -33,9 +35,12 @@ class GroupMachine:
         self.groups: Groups = {}
         self.offsets = OffsetStore()
         self._histories = Histories()
+        around = surroundings or Surroundings()
         classic = ClassicGroups(self.groups, self.offsets, self._histories, config, new_uuid)
         offset_requests = OffsetRequests(self.groups, self.offsets, config, classic.ensure_named)
-        self._parts: tuple[Part, ...] = (classic, offset_requests)
+        share = ShareGroups(self.groups, self._histories, config, around)
+        share_offsets = ShareOffsetRequests(self.groups, config, around)
+        self._parts: tuple[Part, ...] = (classic, offset_requests, share, share_offsets)
         self._events: dict[type, Callable[[Any, int], list[Effect]]] = {
             TimerFired: self._timer_fired,
             ListGroups: self._list,
