@@ -39,6 +39,7 @@ from ottla.server.context import Services
 from ottla.server.dispatch import Dispatcher
 from ottla.server.fetch_sessions import FetchSessionCache
 from ottla.server.listener import Listener
+from ottla.server.share_partitions import SharePartitions
 from ottla.server.turns import Turns
 
 log = logging.getLogger("ottla")
@@ -136,6 +137,9 @@ class Broker:
         share_state = ShareCoordinator.of_broker(config, metadata, replicas, clock)
         stack.push_async_callback(share_state.stop)
 
+        share_partitions = SharePartitions(config, metadata, replicas, share_state, clock, loop)
+        stack.callback(share_partitions.close)
+
         turns = Turns()
         stack.push_async_callback(turns.close)
         services = Services(
@@ -150,13 +154,14 @@ class Broker:
             turns=turns,
             transactions=transactions,
             share_state=share_state,
+            share_partitions=share_partitions,
             fetch_sessions=FetchSessionCache(config.max_incremental_fetch_session_cache_slots),
         )
         dispatcher = Dispatcher(services)
         stack.push_async_callback(dispatcher.close)
         for listener in listeners:
             stack.callback(listener.close)
-            listener.start(dispatcher)
+            listener.start(dispatcher, share_partitions.sessions.disconnected)
 
     def _bind(self, wanted: ListenerConfig, loop: asyncio.AbstractEventLoop, stack: AsyncExitStack) -> Listener:
         config = self.config

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ottla.protocol.api import ApiKey
     from ottla.replication.manager import ReplicaManager
     from ottla.server.fetch_sessions import FetchSessionCache
+    from ottla.server.share_partitions import SharePartitions
     from ottla.server.turns import Turns
 
 ResponseT = TypeVar("ResponseT")
@@ -70,6 +71,7 @@ class Services:
     """Of producers whose transactional requests wait, by producer id."""
     transactions: "TransactionCoordinator"
     share_state: "ShareCoordinator"
+    share_partitions: "SharePartitions"
     fetch_sessions: "FetchSessionCache"
 
 

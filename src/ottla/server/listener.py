@@ -38,6 +38,7 @@ class Listener:
         self.connections: set[Connection] = set()
         self._loop = loop
         self._handle_frame: FrameHandler | None = None
+        self._disconnected: Callable[[int], None] | None = None
         self._max_frame_bytes = max_frame_bytes
         self._max_connections = max_connections
         self._max_connections_per_ip = max_connections_per_ip
@@ -88,9 +89,11 @@ class Listener:
             raise OSError(errno.EADDRNOTAVAIL, f"listener {self.name}: no address of {host!r} can be bound")
         return port
 
-    def start(self, handle_frame: FrameHandler) -> None:
-        """Accept from now on, and hand every frame to `handle_frame`."""
+    def start(self, handle_frame: FrameHandler, disconnected: Callable[[int], None]) -> None:
+        """Accept from now on, hand every frame to `handle_frame`, and tell `disconnected` the id of each connection
+        that is closed."""
         self._handle_frame = handle_frame
+        self._disconnected = disconnected
         for sock in self._sockets:
             sock.listen(BACKLOG)
             self._loop.add_reader(sock.fileno(), self._accept, sock)
@@ -147,6 +150,8 @@ class Listener:
         self._per_ip[connection.client_host] -= 1
         if not self._per_ip[connection.client_host]:
             del self._per_ip[connection.client_host]
+        if self._disconnected is not None:
+            self._disconnected(connection.connection_id)
 
     def _resume_accepting(self, listening: socket.socket) -> None:
         if listening.fileno() >= 0:

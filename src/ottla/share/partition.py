@@ -14,6 +14,7 @@ when records are acquired, so a new leader delivers again what was not acknowled
 With `share.delivery.order=key`, `ottla.share.keys` says what may be delivered; records are then acquired one by one.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
@@ -224,29 +225,39 @@ class SharePartition:
             return None
         return keys.known_until
 
-    def learn(self, batch: Fetched, records: Iterable[tuple[int, bytes | None]]) -> None:
-        """Take in the offsets and keys of the next batch, which was read from `unknown_from` on.
+    def learn(self, batch: Fetched, records: Sequence[tuple[int, bytes | None]]) -> None:
+        """Take in the offsets and keys of the next batch, which was read from `unknown_from` on; those before that are
+        passed over. Of a large batch only as many as may be waiting are taken in; it is to be learnt again then.
 
         Offsets without a record are finished, and all of a batch that is not deliverable.
         """
         keys = self._keys
         assert keys is not None
         window = self._window
-        for offset, key in records if batch.deliverable else ():
-            if offset < keys.known_until:
-                continue
-            if keys.known_until < offset:
-                self._archive(keys.known_until, offset - 1)
-            status = window.status(offset)
-            if status is None:
-                window.put(offset, offset, NEVER_DELIVERED)
-            keys.known_until = offset + 1
-            if status is None or not status.is_finished:
+        room = self._limits.max_record_locks - len(keys)
+        if batch.deliverable and room <= 0:
+            return
+        begin = bisect_left(records, keys.known_until, key=_offset) if batch.deliverable else len(records)
+        taken = records[begin : begin + room]
+        last = taken[-1][0] if begin + len(taken) < len(records) else batch.last
+        known_before = window.end
+        if known_before <= last:
+            window.put(known_before, last, NEVER_DELIVERED)
+        cursor = keys.known_until
+        for offset, key in taken:
+            if cursor < offset:
+                self._archive(cursor, offset - 1)
+            cursor = offset + 1
+            if offset >= known_before or not self._is_finished(offset):
                 keys.add(offset, key)
-        if keys.known_until <= batch.last:
-            self._archive(keys.known_until, batch.last)
-            keys.known_until = batch.last + 1
+        if cursor <= last:
+            self._archive(cursor, last)
+        keys.known_until = max(keys.known_until, last + 1)
         self._advance()
+
+    def _is_finished(self, offset: int) -> bool:
+        status = self._window.status(offset)
+        return status is not None and status.is_finished
 
     def ready(self, wanted: int) -> list[int]:
         """Up to `wanted` offsets that can be delivered now, lowest first."""
@@ -430,6 +441,10 @@ def _outcomes(run: Run, said: Acknowledgement) -> list[tuple[Run, RecordState]]:
         else:
             found.append((Run(offset, offset, run.status), outcome))
     return found
+
+
+def _offset(record: tuple[int, bytes | None]) -> int:
+    return record[0]
 
 
 def _to_write(run: Run, state: RecordState, delivery_count: int) -> StateBatch:

@@ -1,0 +1,56 @@
+"""ShareAcknowledge (v1): accept, release or reject records, within a share session (KIP-932).
+
+Answered once it is written. Epoch -1 ends the session, and releases what the member still holds.
+"""
+
+from ottla.errors import ErrorCode, OttlaError
+from ottla.protocol.messages.share_acknowledge import (
+    LeaderIdAndEpoch,
+    PartitionData,
+    ShareAcknowledgeRequest,
+    ShareAcknowledgeResponse,
+    ShareAcknowledgeTopicResponse,
+)
+from ottla.server.context import Deferred, RequestContext
+from ottla.server.fetch_sessions import FINAL_EPOCH
+from ottla.server.share_acknowledgements import Acknowledging, member_key
+
+
+def handle(
+    request: ShareAcknowledgeRequest, context: RequestContext
+) -> "ShareAcknowledgeResponse | Deferred[ShareAcknowledgeResponse]":
+    services = context.broker
+    sessions = services.share_partitions.sessions
+    try:
+        member = member_key(request.group_id, request.member_id)
+        sessions.use(member, request.share_session_epoch)
+    except OttlaError as error:
+        return ShareAcknowledgeResponse(
+            error_code=error.code, error_message=str(error), responses=[], node_endpoints=[]
+        )
+    deferred: Deferred[ShareAcknowledgeResponse] = Deferred()
+
+    def answer() -> None:
+        if request.share_session_epoch == FINAL_EPOCH:
+            sessions.close(member)
+        services.loop.call_soon(lambda: deferred.complete(_response(acknowledging)))
+
+    acknowledging = Acknowledging(services, member, request.topics, answer)
+    return deferred
+
+
+def _response(acknowledging: Acknowledging) -> ShareAcknowledgeResponse:
+    topics: dict[object, ShareAcknowledgeTopicResponse] = {}
+    for (topic_id, partition), code in acknowledging.results.items():
+        topic = topics.get(topic_id)
+        if topic is None:
+            topic = topics[topic_id] = ShareAcknowledgeTopicResponse(topic_id=topic_id, partitions=[])
+        topic.partitions.append(
+            PartitionData(
+                partition_index=partition,
+                error_code=code,
+                error_message=None if code is ErrorCode.NONE else code.name,
+                current_leader=LeaderIdAndEpoch(leader_id=-1, leader_epoch=-1),
+            )
+        )
+    return ShareAcknowledgeResponse(error_code=ErrorCode.NONE, responses=list(topics.values()), node_endpoints=[])

@@ -1,0 +1,291 @@
+"""ShareFetch (v1): records for a member of a share group, who holds them for a while (KIP-932).
+
+Reads the partitions of a share session and acquires what is available. A request that finds less than `min_bytes`
+parks, and is woken by an append, or by records that have become available again. Acknowledgements that come along are
+answered when they are written; a request that has some does not wait for records any longer than for that.
+"""
+
+import logging
+from typing import TYPE_CHECKING, Final
+from uuid import UUID
+
+from ottla.errors import ErrorCode, OttlaError
+from ottla.protocol.messages.share_fetch import (
+    AcquiredRecords,
+    LeaderIdAndEpoch,
+    PartitionData,
+    ShareFetchableTopicResponse,
+    ShareFetchRequest,
+    ShareFetchResponse,
+)
+from ottla.replication.delayed import DelayedFetch
+from ottla.server.context import Deferred, RequestContext
+from ottla.server.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH
+from ottla.server.led_share_partition import LedSharePartition
+from ottla.server.share_acknowledgements import Acknowledging, member_key
+from ottla.server.share_reads import Look, SlowRead, Taken
+from ottla.server.share_sessions import MemberKey, SharedPartition, ShareSession
+
+if TYPE_CHECKING:
+    import asyncio
+
+log = logging.getLogger(__name__)
+
+NO_LEADER: Final = LeaderIdAndEpoch(leader_id=-1, leader_epoch=-1)
+NOTHING: Final = Taken(b"", [])
+NO_SUCH_TOPIC: Final = frozenset((ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID))
+"""Such partitions hold the others up no longer than they would take without them."""
+
+
+def handle(request: ShareFetchRequest, context: RequestContext) -> "ShareFetchResponse | Deferred[ShareFetchResponse]":
+    """Answer later, unless the request as a whole is wrong."""
+    services = context.broker
+    sessions = services.share_partitions.sessions
+    epoch = request.share_session_epoch
+    asked = [(topic.topic_id, partition.partition_index) for topic in request.topics for partition in topic.partitions]
+    try:
+        member = member_key(request.group_id, request.member_id)
+        if epoch == INITIAL_EPOCH:
+            if any(partition.acknowledgement_batches for topic in request.topics for partition in topic.partitions):
+                return _failure(ErrorCode.INVALID_REQUEST, "a share session does not begin with acknowledgements")
+            session = sessions.open(member, asked, context.connection_id)
+        else:
+            session = sessions.use(member, epoch)
+            if epoch != FINAL_EPOCH:
+                forgotten = [
+                    (topic.topic_id, number) for topic in request.forgotten_topics_data for number in topic.partitions
+                ]
+                session.update(asked, forgotten)
+    except OttlaError as error:
+        failure = _failure(error.code, str(error))
+        if error.code is not ErrorCode.SHARE_SESSION_LIMIT_REACHED:
+            return failure
+        # Asking again at once would not help: the client waits as long as it would have for records.
+        deferred: Deferred[ShareFetchResponse] = Deferred()
+        timer = services.loop.call_later(max(request.max_wait_ms, 0) / 1_000, deferred.complete, failure)
+        deferred.on_abandoned = timer.cancel
+        return deferred
+    return _ShareFetch(request, context, member, session).start()
+
+
+def _failure(code: ErrorCode, message: str) -> ShareFetchResponse:
+    return ShareFetchResponse(
+        error_code=code, error_message=message, acquisition_lock_timeout_ms=0, responses=[], node_endpoints=[]
+    )
+
+
+class _ShareFetch:
+    """One request under way: tried at once, again when woken, and answered at the latest when its time is up."""
+
+    def __init__(
+        self, request: ShareFetchRequest, context: RequestContext, member: MemberKey, session: ShareSession
+    ) -> None:
+        self._request = request
+        self._services = context.broker
+        self._share = context.broker.share_partitions
+        self._member = member
+        self._session = session
+        self._is_last = request.share_session_epoch == FINAL_EPOCH
+        self._max_bytes = min(request.max_bytes, context.broker.config.fetch_max_bytes)
+        self._min_bytes = min(request.min_bytes, self._max_bytes)
+        self._deferred: Deferred[ShareFetchResponse] = Deferred()
+        self._ends_at = context.broker.loop.time() + request.max_wait_ms / 1_000
+        self._parked: DelayedFetch | None = None
+        self._gone = False
+        self._fetched: dict[SharedPartition, PartitionData] | None = None
+        """What it is going to be given; nothing more is acquired then."""
+        self._led: dict[SharedPartition, LedSharePartition] = {}
+        """Asked for once: if one of them is lost meanwhile, it knows why."""
+        self._acknowledging: Acknowledging | None = None
+
+    def start(self) -> "Deferred[ShareFetchResponse]":
+        self._deferred.on_abandoned = self._abandoned
+        self._acknowledging = Acknowledging(self._services, self._member, self._request.topics, self._acknowledged)
+        if self._is_last:
+            self._fetched = {}
+            self._answer_if_complete()
+        elif self._fetched is None:
+            self._go_on(last=self._request.max_wait_ms <= 0)
+        return self._deferred
+
+    def _abandoned(self) -> None:
+        """The client has left. What it was just given is released with its session."""
+        self._gone = True
+        if self._parked is not None:
+            self._parked.cancel()
+
+    def _acknowledged(self) -> None:
+        """Its acknowledgements are answered: that is news enough, with whatever records there are now."""
+        if self._gone or self._acknowledging is None:  # None: all were answered at once, or there were none
+            return
+        if self._fetched is None and self._acknowledging.results:
+            if self._parked is None:
+                return  # the log is being read
+            self._parked.cancel()
+            self._go_on(last=True)
+        self._answer_if_complete()
+
+    # -- looking for records -----------------------------------------------------------------------------------------
+
+    def _go_on(self, *, last: bool) -> None:
+        """Take what there is, or wait for more."""
+        try:
+            settled = self._try(last=last)
+        except Exception as error:
+            self._deferred.complete(error)
+            return
+        if not settled:
+            self._parked = DelayedFetch(
+                [waiting for led in self._led.values() for waiting in (led.waiters, led.replica.fetch_waiters)],
+                max(self._ends_at - self._services.loop.time(), 0),
+                self._services.loop,
+                self._retry,
+            )
+
+    def _retry(self, last: bool) -> bool:
+        try:
+            return self._try(last=last)
+        except Exception as error:  # whoever woke this fetch has others to wake
+            self._deferred.complete(error)
+            return True
+
+    def _try(self, *, last: bool) -> bool:
+        """Whether it is settled what to answer, or will be when the log has been read. If not, nothing is acquired."""
+        self._parked = None
+        while True:
+            attempt = self._look_around()
+            if attempt.slow is not None:
+                self._read_slowly(*attempt.slow)
+                return True
+            if not (last or attempt.must_answer or attempt.size_bytes >= self._min_bytes):
+                return False
+            taken = self._take(attempt.found)
+            if taken or last or attempt.must_answer:
+                break
+            if not attempt.found:
+                return False
+            # Nothing that was found is for anybody (aborted records, say): look at what lies behind it.
+        self._fetched = {partition: _data(partition, records) for partition, records in taken.items()}
+        for partition, code in attempt.errors.items():
+            self._fetched[partition] = _data(partition, error=code)
+        self._answer_if_complete()
+        return True
+
+    def _look_around(self) -> "_Attempt":
+        attempt = _Attempt()
+        request, room = self._request, self._max_bytes
+        partitions = self._session.rotated(request.share_session_epoch)
+        for number, partition in enumerate(partitions):
+            try:
+                led = self._led.get(partition)
+                if led is None:
+                    led = self._led[partition] = self._share.lead(self._member.group_id, partition)
+                terms = led.terms(
+                    self._member.member_id,
+                    request.max_records,
+                    request.batch_size,
+                    room // (len(partitions) - number),
+                    at_least_one=not attempt.found,
+                )
+                found = led.look(terms)
+            except OttlaError as error:
+                attempt.errors[partition] = error.code
+                attempt.must_answer |= error.code not in NO_SUCH_TOPIC
+                if error.code is ErrorCode.UNKNOWN_SERVER_ERROR:
+                    log.warning("share fetch from %s-%d failed: %s", *partition, error)
+                continue
+            if isinstance(found, SlowRead):
+                # What else is there comes with it, or with the next request.
+                attempt.slow = attempt.slow or (led, found)
+            elif found is not None:
+                attempt.found.append((partition, led, found))
+                attempt.size_bytes += found.size_bytes
+                room = max(room - found.size_bytes, 0)
+        attempt.must_answer |= len(attempt.errors) == len(partitions)
+        return attempt
+
+    def _take(self, found: "list[tuple[SharedPartition, LedSharePartition, Look]]") -> dict[SharedPartition, Taken]:
+        """Acquire, in the turn of the loop in which it was found."""
+        given: dict[SharedPartition, Taken] = {}
+        wanted = self._request.max_records
+        for partition, led, look in found:
+            if wanted <= 0:
+                break
+            taken = led.take(look, wanted)
+            if taken.acquired:
+                given[partition] = taken
+                wanted -= sum(acquired.last + 1 - acquired.first for acquired in taken.acquired)
+        return given
+
+    def _read_slowly(self, led: LedSharePartition, read: SlowRead) -> None:
+        def go_on(done: "asyncio.Future[None]") -> None:
+            if self._gone or self._fetched is not None:
+                return
+            failure = done.exception()
+            if failure is not None and not isinstance(failure, OttlaError):
+                self._deferred.complete(failure if isinstance(failure, Exception) else RuntimeError(str(failure)))
+                return
+            if failure is not None:
+                led.lose(failure)
+            self._go_on(last=self._services.loop.time() >= self._ends_at)
+
+        led.read_slowly(read).add_done_callback(go_on)
+
+    # -- the answer --------------------------------------------------------------------------------------------------
+
+    def _answer_if_complete(self) -> None:
+        if self._fetched is None or self._acknowledging is None or not self._acknowledging.is_done:
+            return
+        if self._is_last:
+            self._share.sessions.close(self._member)
+        self._deferred.complete(self._response(self._fetched, self._acknowledging.results))
+
+    def _response(
+        self, fetched: dict[SharedPartition, PartitionData], acknowledged: dict[SharedPartition, ErrorCode]
+    ) -> ShareFetchResponse:
+        for partition, code in acknowledged.items():
+            data = fetched.get(partition)
+            if data is None:
+                data = fetched[partition] = _data(partition)
+            data.acknowledge_error_code = code
+            data.acknowledge_error_message = None if code is ErrorCode.NONE else code.name
+        topics: dict[UUID, ShareFetchableTopicResponse] = {}
+        for (topic_id, _), data in fetched.items():
+            topic = topics.get(topic_id)
+            if topic is None:
+                topic = topics[topic_id] = ShareFetchableTopicResponse(topic_id=topic_id, partitions=[])
+            topic.partitions.append(data)
+        return ShareFetchResponse(
+            error_code=ErrorCode.NONE,
+            acquisition_lock_timeout_ms=self._share.lock_duration_ms(self._member.group_id),
+            responses=list(topics.values()),
+            node_endpoints=[],
+        )
+
+
+class _Attempt:
+    """What one pass over the partitions has found."""
+
+    __slots__ = ("errors", "found", "must_answer", "size_bytes", "slow")
+
+    def __init__(self) -> None:
+        self.found: list[tuple[SharedPartition, LedSharePartition, Look]] = []
+        self.size_bytes = 0
+        self.errors: dict[SharedPartition, ErrorCode] = {}
+        self.must_answer = False
+        self.slow: tuple[LedSharePartition, SlowRead] | None = None
+
+
+def _data(partition: SharedPartition, taken: Taken = NOTHING, error: ErrorCode = ErrorCode.NONE) -> PartitionData:
+    return PartitionData(
+        partition_index=partition[1],
+        error_code=error,
+        error_message=None if error is ErrorCode.NONE else error.name,
+        acknowledge_error_code=ErrorCode.NONE,
+        current_leader=NO_LEADER,
+        records=taken.records,
+        acquired_records=[
+            AcquiredRecords(first_offset=first, last_offset=last, delivery_count=count)
+            for first, last, count in taken.acquired
+        ],
+    )

@@ -1,0 +1,103 @@
+"""What a request says of records that a member holds, partition by partition: checked, passed on, and answered."""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Protocol
+from uuid import UUID
+
+from ottla.cluster.store.layout import uuid_from_text
+from ottla.errors import ErrorCode, InvalidRequest
+from ottla.server.share_sessions import MemberKey, SharedPartition
+from ottla.share.partition import OUTCOMES, Acknowledgement
+
+if TYPE_CHECKING:
+    from ottla.server.context import Services
+
+
+class _Batch(Protocol):
+    first_offset: int
+    last_offset: int
+    acknowledge_types: list[int]
+
+
+class _Partition(Protocol):
+    partition_index: int
+
+    @property
+    def acknowledgement_batches(self) -> Sequence[_Batch]: ...
+
+
+class _Topic(Protocol):
+    topic_id: UUID
+
+    @property
+    def partitions(self) -> Sequence[_Partition]: ...
+
+
+def member_key(group_id: str | None, member_id: str | None) -> MemberKey:
+    """Who asks. Raises InvalidRequest when it is not said, or the member's id is no UUID in Kafka's spelling."""
+    if group_id is None or member_id is None:
+        raise InvalidRequest("a request of a share group names the group and the member")
+    try:
+        uuid_from_text(member_id)
+    except ValueError as error:
+        raise InvalidRequest(f"the id of a member of a share group is a UUID in base64, not {member_id!r}") from error
+    return MemberKey(group_id, member_id)
+
+
+class Acknowledging:
+    """The acknowledgements of one request; `done` is called once when all are answered, at once perhaps."""
+
+    def __init__(
+        self, services: "Services", member: MemberKey, topics: Sequence[_Topic], done: Callable[[], None]
+    ) -> None:
+        self.results: dict[SharedPartition, ErrorCode] = {}
+        """An error, or NONE, for each partition that was mentioned with acknowledgements."""
+        said: dict[SharedPartition, list[Acknowledgement]] = {}
+        for topic in topics:
+            for partition in topic.partitions:
+                if partition.acknowledgement_batches:
+                    said[topic.topic_id, partition.partition_index] = [
+                        Acknowledgement(batch.first_offset, batch.last_offset, batch.acknowledge_types)
+                        for batch in partition.acknowledgement_batches
+                    ]
+        self._open = len(said) + 1
+        self._done = done
+        for key, batches in said.items():
+            problem = _problem(batches)
+            if problem:
+                self._answer(key, problem)
+            else:
+                services.share_partitions.acknowledge(
+                    member,
+                    key,
+                    batches,
+                    lambda code, key=key: self._answer(key, code),  # type: ignore[misc]
+                )
+        self._settle()
+
+    @property
+    def is_done(self) -> bool:
+        return not self._open
+
+    def _answer(self, key: SharedPartition, code: ErrorCode) -> None:
+        self.results[key] = code
+        self._settle()
+
+    def _settle(self) -> None:
+        self._open -= 1
+        if not self._open:
+            self._done()
+
+
+def _problem(batches: Sequence[Acknowledgement]) -> ErrorCode:
+    last = -1
+    for batch in batches:
+        count = len(batch.types)
+        if (
+            not last <= batch.first <= batch.last
+            or count not in (1, batch.last + 1 - batch.first)
+            or any(kind not in OUTCOMES for kind in batch.types)
+        ):
+            return ErrorCode.INVALID_REQUEST
+        last = batch.last
+    return ErrorCode.NONE
