@@ -22,6 +22,14 @@ from tests.support.ottla_process import OttlaProcess
 _HERE = Path(__file__).parent
 _KNOWN_FAILURES = _HERE / "known_failures.txt"
 _TARGETS: dict[str, type[BrokerProcess]] = {"ottla": OttlaProcess, "genuine": GenuineKafka}
+_PROPERTIES = {
+    "offsets.topic.num.partitions": "10",
+    "group.consumer.heartbeat.interval.ms": "300",
+    "group.consumer.min.heartbeat.interval.ms": "100",
+    "group.consumer.min.session.timeout.ms": "1000",
+    "transaction.state.log.num.partitions": "10",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
+}
 
 
 def _target() -> str:
@@ -61,7 +69,7 @@ def _coordinates_groups(bootstrap: str) -> bool:
 @pytest.fixture(scope="session")
 def broker() -> Iterator[BrokerProcess]:
     """The broker under test, shared by the whole run; afterwards its log must be free of Python tracebacks."""
-    with _TARGETS[_target()](properties={"offsets.topic.num.partitions": "10"}) as process:
+    with _TARGETS[_target()](properties=_PROPERTIES) as process:
         eventually(lambda: _coordinates_groups(process.bootstrap))
         yield process
         log = process.log_text()

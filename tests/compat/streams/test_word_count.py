@@ -1,0 +1,188 @@
+"""A Kafka Streams application with exactly_once_v2 is killed, resumes, hands over, and counts every word once."""
+
+import random
+import signal
+import subprocess
+import threading
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from tests.compat.factories import NewNameFactory, NewTopicFactory
+from tests.support.eventually import eventually
+from tests.support.genuine import KAFKA_VERSION, TOOL_JVM_OPTIONS, maven_libs
+from tests.support.java_sources import compiled, java_command
+
+_HERE: Final = Path(__file__).parent
+_CACHE: Final = _HERE.parents[2] / ".cache" / f"kafka-streams-{KAFKA_VERSION}"
+_PARTITIONS: Final = 3
+_WORDS: Final = [f"word-{number}" for number in range(40)]
+
+
+class Task(NamedTuple):
+    """What the application works on."""
+
+    bootstrap: str
+    application: str
+    source: str
+    sink: str
+
+
+class Instance:
+    """One process of the application; its state directory outlives it."""
+
+    def __init__(self, task: Task, name: str, directory: Path) -> None:
+        self._task, self._name, self._directory = task, name, directory / name
+        self._directory.mkdir()
+        self._log = directory / f"{name}.log"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        libs = [maven_libs(_HERE / "pom.xml", _CACHE)]
+        where = (self._task.bootstrap, self._task.application, self._name, str(self._directory))
+        topics = (self._task.source, self._task.sink)
+        command = java_command(
+            compiled(_HERE / "WordCount.java", libs=libs),
+            *("WordCount", *where, *topics),
+            libs=libs,
+            jvm_options=TOOL_JVM_OPTIONS,
+        )
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+
+    def end(self, how: signal.Signals) -> int:
+        """Send a signal, wait for the end; the exit code."""
+        assert self._process is not None
+        self._process.send_signal(how)
+        code = self._process.wait(40)
+        self._process = None
+        return code
+
+    def log_text(self) -> str:
+        return self._log.read_text() if self._log.exists() else ""
+
+    def clean_up(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+
+@contextmanager
+def lines_coming(task: Task) -> Iterator[Callable[[], Counter[str]]]:
+    """Produce lines of words, a few hundred a second, until the end; then the call gives how often each word was."""
+    counts: Counter[str] = Counter()
+    enough = threading.Event()
+
+    def produce() -> None:
+        chance = random.Random(4)
+        producer = Producer({"bootstrap.servers": task.bootstrap, "linger.ms": 2})
+        number = 0
+        while not enough.wait(0.01):
+            for _ in range(5):
+                words = chance.choices(_WORDS, weights=range(1, len(_WORDS) + 1), k=4)
+                producer.produce(task.source, key=str(number), value=" ".join(words), partition=number % _PARTITIONS)
+                counts.update(words)
+                number += 1
+            producer.poll(0)
+        assert producer.flush(30) == 0
+
+    def finish() -> Counter[str]:
+        enough.set()
+        thread.join()
+        return counts
+
+    thread = threading.Thread(target=produce)
+    thread.start()
+    try:
+        yield finish
+    finally:
+        finish()
+
+
+def consumer(task: Task, isolation: str) -> Consumer:
+    return Consumer(
+        {
+            "bootstrap.servers": task.bootstrap,
+            "group.id": "unused",
+            "isolation.level": isolation,
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+        }
+    )
+
+
+def committed_so_far(task: Task) -> int:
+    """The sum of the sink's last stable offsets."""
+    reader = consumer(task, "read_committed")
+    try:
+        places = [TopicPartition(task.sink, partition) for partition in range(_PARTITIONS)]
+        return sum((reader.get_watermark_offsets(place, timeout=10) or (0, 0))[1] for place in places)
+    finally:
+        reader.close()
+
+
+def read(task: Task, isolation: str) -> dict[str, list[int]]:
+    """All counts of every word in the sink, which must rest, in the order of their offsets."""
+    found: dict[str, list[int]] = defaultdict(list)
+    reader = consumer(task, isolation)
+    try:
+        reader.assign([TopicPartition(task.sink, partition, 0) for partition in range(_PARTITIONS)])
+        ended: set[int | None] = set()
+        while len(ended) < _PARTITIONS:
+            message = reader.poll(20)
+            assert message is not None, f"{task.sink} ended nowhere"
+            if message.error() is not None:
+                ended.add(message.partition())
+            else:
+                found[(message.key() or b"").decode()].append(int(message.value() or b""))
+    finally:
+        reader.close()
+    return found
+
+
+@pytest.fixture
+def task(bootstrap: str, new_topic: NewTopicFactory, new_name: NewNameFactory) -> Task:
+    return Task(bootstrap, new_name(), new_topic(_PARTITIONS), new_topic(_PARTITIONS))
+
+
+@pytest.fixture
+def instances(task: Task, tmp_path: Path) -> Iterator[tuple[Instance, Instance]]:
+    both = Instance(task, "first", tmp_path), Instance(task, "second", tmp_path)
+    yield both
+    for instance in both:
+        instance.clean_up()
+
+
+@pytest.mark.timeout(240)
+def test_every_word_is_counted_once(task: Task, instances: tuple[Instance, Instance]) -> None:
+    first, second = instances
+
+    def more(beyond: int) -> int:
+        return eventually(lambda: (now := committed_so_far(task)) > beyond and now, timeout_s=40, interval_s=0.2)
+
+    with lines_coming(task) as finish:
+        first.start()
+        seen = more(0)
+        first.end(signal.SIGKILL)
+        first.start()  # on its directory, with its transactional id: it fences its predecessor's transaction
+        seen = more(seen + 1000)
+        second.start()
+        eventually(lambda: second.log_text().count("RUNNING") >= 1, timeout_s=40)
+        first.end(signal.SIGKILL)  # for good: its transaction is aborted by timeout, its tasks move
+        more(seen + 1000)
+        words = finish()
+
+    def all_counted() -> dict[str, list[int]] | None:
+        found = read(task, "read_committed")
+        return found if sum(map(len, found.values())) >= sum(words.values()) else None
+
+    committed = eventually(all_counted, timeout_s=40, interval_s=0.5)
+    assert second.end(signal.SIGTERM) == 143
+    assert committed == {word: list(range(1, count + 1)) for word, count in words.items()}
+    uncommitted = read(task, "read_uncommitted")
+    aborted = sum(map(len, uncommitted.values())) - sum(words.values())
+    assert aborted > 0, "no transaction was cut short, so nothing was proved"
