@@ -21,7 +21,7 @@ SIMPLE: Final = "simple"
 
 class _Partition(NamedTuple):
     topic_id: TopicId
-    index: int
+    number: int
 
 
 def assign(

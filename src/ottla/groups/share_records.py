@@ -329,7 +329,11 @@ def _decode_state_partitions(key: bytes, raw: bytes | None) -> ShareStatePartiti
     if raw is None:
         return ShareStatePartitionsDeleted(group_id)
     value = decode_versioned(ShareGroupStatePartitionMetadataValue, raw)
-    named = [*value.initializing_topics, *value.initialized_topics, *value.deleting_topics]
+    named: list[ShareTopicPartitionsInfo | ShareTopicInfo] = [
+        *value.initializing_topics,
+        *value.initialized_topics,
+        *value.deleting_topics,
+    ]
     return ShareStatePartitions(
         group_id,
         _partitions(value.initializing_topics),
