@@ -6,6 +6,7 @@ from typing import Any, Final, Generic
 from ottla.coordination.machine import Token
 from ottla.coordination.runtime import CoordinatorRuntime, EventT, RecordT
 from ottla.coordination.topic import CoordinatorTopic
+from ottla.errors import OttlaError
 from ottla.ids import LeaderEpoch, PartitionId
 
 LOAD_PATIENCE_S: Final = 1.0
@@ -45,6 +46,20 @@ class Coordinator(Generic[EventT, RecordT]):
     async def stop(self) -> None:
         """Let writes finish, then answer all who wait with NOT_COORDINATOR."""
         await self._runtime.stop()
+
+    async def ask(self, key: str, event_for: Callable[[Token], EventT]) -> Any:
+        """The reply of the machine that stands for the key to the event made with a token."""
+        return await self._ask(key, event_for)
+
+    async def tell_all(self, event_for: Callable[[Token], EventT]) -> list[OttlaError]:
+        """Put an event to every machine of this broker, one after the other; what was raised instead of a reply."""
+        failures: list[OttlaError] = []
+        for partition in self._runtime.partitions():
+            try:
+                await self._runtime.ask(partition, event_for)
+            except OttlaError as error:
+                failures.append(error)
+        return failures
 
     async def _ask(self, key: str, event_for: Callable[[Token], EventT]) -> Any:
         return await self._runtime.ask(self.partition_for(key), event_for)

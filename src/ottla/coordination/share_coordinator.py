@@ -201,11 +201,8 @@ class ShareCoordinator(Coordinator[ShareStateEvent, "ShareStateRecord"]):
 
     async def forget_topics(self, topic_ids: frozenset[TopicId]) -> None:
         """Drop the state of every share partition of these topics that is kept here."""
-        for partition in self._runtime.partitions():
-            try:
-                await self._runtime.ask(partition, lambda token: ForgetTopics(token, topic_ids))
-            except OttlaError as error:
-                log.warning("state of share partitions of deleted topics is kept in partition %d: %s", partition, error)
+        for error in await self.tell_all(lambda token: ForgetTopics(token, topic_ids)):
+            log.warning("state of share partitions of deleted topics is kept for now: %s", error)
 
     async def prune(self) -> None:
         """Let go of those records at the beginning of the log that nobody will ever need."""
