@@ -6,19 +6,32 @@ Methods answer with what the machine replies, or raise what `Coordinator` says.
 import asyncio
 import logging
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import TYPE_CHECKING, Self
 
 from ottla.clock import Clock
-from ottla.cluster.image import GROUP_METADATA_TOPIC
+from ottla.cluster.image import GROUP_METADATA_TOPIC, empty_image
+from ottla.config.group_settings import GroupSettings
 from ottla.coordination.coordinator import Coordinator
+from ottla.coordination.image_topics import ImageTopics
 from ottla.coordination.machine import Machine
 from ottla.coordination.producers import NOT_REQUIRED, Verification
 from ottla.coordination.runtime import CoordinatorRuntime
 from ottla.coordination.topic import CoordinatorTopic
+from ottla.coordination.topic_patterns import matching_topics, regex_problem
 from ottla.coordination.verification import SECOND, Generation, TransactionVerifier
 from ottla.errors import ApiError, CoordinatorLoadInProgress, ErrorCode, NotCoordinator, OttlaError
 from ottla.groups.config import GroupConfig
+from ottla.groups.consumer_events import (
+    ConsumerBeat,
+    ConsumerGroupDescription,
+    ConsumerHeartbeat,
+    DescribeConsumerGroups,
+    DescribeHistory,
+    GroupHistory,
+    RegexesResolved,
+    TopicsChanged,
+)
 from ottla.groups.events import (
     CommitOffsets,
     DeleteGroups,
@@ -42,7 +55,8 @@ from ottla.groups.events import (
     Synced,
     TopicPartitions,
 )
-from ottla.ids import GroupId, PartitionId, TopicPartition
+from ottla.groups.surroundings import Surroundings
+from ottla.ids import GroupId, PartitionId, TopicName, TopicPartition
 from ottla.transactions.markers import TransactionMarker
 
 if TYPE_CHECKING:
@@ -66,14 +80,20 @@ class GroupCoordinator(Coordinator[GroupEvent, "GroupRecord"]):
         config: GroupConfig | None = None,
         commit_timeout_ms: int = 5_000,
         new_uuid: Callable[[], str] = lambda: str(uuid.uuid4()),
+        topics: ImageTopics | None = None,
+        settings: Callable[[GroupId], GroupSettings] | None = None,
     ) -> None:
-        settings = config or GroupConfig()
+        """`topics` and `settings`: what there is to read, and what holds for a group; none and the defaults if None."""
+        group_config = config or GroupConfig()
+        self._topics = topics or ImageTopics(empty_image(""), 0)
+        self._changed_topics: set[TopicName] = set()
         self._tasks: set[asyncio.Task[None]] = set()
+        surroundings = Surroundings(lambda: self._topics, settings or (lambda _: GroupSettings()), regex_problem)
 
         def new_machine() -> "Machine[GroupEvent, GroupRecord]":
             from ottla.groups.machine import GroupMachine  # only a broker that has groups pays for their code
 
-            return GroupMachine(settings, new_uuid)
+            return GroupMachine(group_config, new_uuid, surroundings)
 
         runtime = CoordinatorRuntime(
             "group coordinator", topic.log, new_machine, clock, commit_timeout_ms=commit_timeout_ms
@@ -85,19 +105,33 @@ class GroupCoordinator(Coordinator[GroupEvent, "GroupRecord"]):
         cls, config: "BrokerConfig", metadata: "MetadataService", replicas: "ReplicaManager", clock: Clock
     ) -> Self:
         """The coordinator of a running broker, told of leadership and of deleted topics from now on."""
-        settings = GroupConfig(
+        group_config = GroupConfig(
             group_initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
             group_min_session_timeout_ms=config.group_min_session_timeout_ms,
             group_max_session_timeout_ms=config.group_max_session_timeout_ms,
             group_max_size=config.group_max_size,
+            group_consumer_assignors=config.group_consumer_assignors,
+            group_consumer_max_size=config.group_consumer_max_size,
+            group_consumer_migration_policy=config.group_consumer_migration_policy,
+            group_consumer_regex_refresh_interval_ms=config.group_consumer_regex_refresh_interval_ms,
+            group_share_max_size=config.group_share_max_size,
             offset_metadata_max_bytes=config.offset_metadata_max_bytes,
+            offsets_commit_timeout_ms=config.offsets_commit_timeout_ms,
             offsets_retention_minutes=config.offsets_retention_minutes,
             offsets_retention_check_interval_ms=config.offsets_retention_check_interval_ms,
         )
         topic = CoordinatorTopic.of_broker(
             GROUP_METADATA_TOPIC, metadata, replicas, config.offsets_topic_num_partitions
         )
-        created = cls(topic, clock, config=settings, commit_timeout_ms=config.offsets_commit_timeout_ms)
+        created = cls(
+            topic,
+            clock,
+            config=group_config,
+            commit_timeout_ms=config.offsets_commit_timeout_ms,
+            # What regular expressions matched is kept in the log: the version of a former life must not come again.
+            topics=ImageTopics(metadata.image, version=clock.now_ms()),
+            settings=metadata.group_settings,
+        )
         topic.lead(created._runtime, metadata, replicas)
         metadata.subscribe(created.on_metadata)
         return created
@@ -139,10 +173,33 @@ class GroupCoordinator(Coordinator[GroupEvent, "GroupRecord"]):
         reply: Left = await self._ask(event.group_id, lambda token: event._replace(token=token))
         return reply
 
-    # --- offsets ---
+    async def consumer_heartbeat(self, event: ConsumerHeartbeat) -> ConsumerBeat:
+        """A member of a consumer group (KIP-848) joins, lives or leaves. What it asks has been looked at already."""
+        beat: ConsumerBeat = await self._ask(event.group_id, lambda token: event._replace(token=token))
+        if beat.resolve:
+            self._spawn(self._resolve(event.group_id, beat.resolve))
+        return beat
+
+    async def _resolve(self, group_id: GroupId, regexes: Sequence[str]) -> None:
+        """Tell a group which topics its regular expressions match; if that fails, it asks again later."""
+        topics = self._topics
+        found = await matching_topics(regexes, topics.names())
+        try:
+            await self._ask(group_id, lambda token: RegexesResolved(token, group_id, found, topics.version))
+        except OttlaError as error:
+            log.info("group %s could not be told which topics its regular expressions match: %s", group_id, error)
+
+    # --- topics ---
 
     def on_metadata(self, old: "MetadataImage", new: "MetadataImage") -> None:
-        """Topics that are there no more take the offsets in them along."""
+        """Groups hear of topics that have changed; those that are there no more take the offsets in them along."""
+        before, self._topics = self._topics, self._topics.after(new)
+        changed = before.changes(self._topics)
+        if changed:
+            is_being_told = bool(self._changed_topics)
+            self._changed_topics |= changed
+            if not is_being_told:
+                self._spawn(self._tell_of_changed_topics())
         if old.topics is new.topics:
             return
         gone = [
@@ -151,9 +208,24 @@ class GroupCoordinator(Coordinator[GroupEvent, "GroupRecord"]):
             if topic.topic_id not in new.topics_by_id
         ]
         if gone:
-            task = asyncio.get_running_loop().create_task(self.forget_partitions(gone))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._spawn(self.forget_partitions(gone))
+
+    async def _tell_of_changed_topics(self) -> None:
+        """Once for all that change while this task waits for its turn."""
+        names, self._changed_topics = frozenset(self._changed_topics), set()
+        for partition in self._runtime.partitions():
+            try:
+                await self._runtime.ask(partition, lambda token: TopicsChanged(token, names))
+            except OttlaError as error:
+                # Who takes the partition over looks at the topics itself.
+                log.info("groups of partition %d do not hear of changed topics: %s", partition, error)
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # --- offsets ---
 
     async def commit_offsets(self, event: CommitOffsets) -> OffsetsCommitted:
         reply: OffsetsCommitted = await self._ask(event.group_id, lambda token: event._replace(token=token))
@@ -225,13 +297,17 @@ class GroupCoordinator(Coordinator[GroupEvent, "GroupRecord"]):
 
     # --- groups ---
 
-    async def list_groups(self, states: Iterable[str] = ()) -> list[GroupListing]:
-        """Every group coordinated here, or those in one of these states (in any case of letters)."""
-        wanted = frozenset(state.lower() for state in states)
+    async def list_groups(self, states: Iterable[str] = (), types: Iterable[str] = ()) -> list[GroupListing]:
+        """Every group coordinated here, or those in one of these states and of one of these types.
+
+        Both in any case of letters; of a type that nobody knows there are no groups.
+        """
+        wanted = frozenset(state.strip().lower() for state in states)
+        kinds = frozenset(kind.lower() for kind in types)
         listings: list[GroupListing] = []
         for partition in self._runtime.partitions():
             try:
-                listings += await self._runtime.ask(partition, lambda token: ListGroups(token, wanted))
+                listings += await self._runtime.ask(partition, lambda token: ListGroups(token, wanted, kinds))
             except NotCoordinator:
                 continue  # it has moved meanwhile, and is listed where it is now
         return listings
@@ -241,6 +317,19 @@ class GroupCoordinator(Coordinator[GroupEvent, "GroupRecord"]):
         descriptions = await self._ask(group_id, lambda token: DescribeGroups(token, (group_id,)))
         description: GroupDescription = descriptions[0]
         return description
+
+    async def describe_consumer_group(self, group_id: GroupId) -> ConsumerGroupDescription:
+        """A group of the consumer protocol; the description of any other carries GROUP_ID_NOT_FOUND."""
+        if not group_id:
+            return ConsumerGroupDescription(ErrorCode.INVALID_GROUP_ID, None, group_id)
+        descriptions = await self._ask(group_id, lambda token: DescribeConsumerGroups(token, (group_id,)))
+        description: ConsumerGroupDescription = descriptions[0]
+        return description
+
+    async def describe_history(self, group_id: GroupId) -> GroupHistory:
+        """Why a group of any kind has rebalanced, and what moved."""
+        history: GroupHistory = await self._ask(group_id, lambda token: DescribeHistory(token, group_id))
+        return history
 
     async def delete_group(self, group_id: GroupId) -> ErrorCode:
         errors = await self._ask(group_id, lambda token: DeleteGroups(token, (group_id,)))
