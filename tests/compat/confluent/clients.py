@@ -47,15 +47,18 @@ def numbered(count: int) -> list[Sample]:
 
 
 def consumer(bootstrap: str, group: str, **settings: Any) -> Consumer:
-    """A consumer that starts at the beginning and commits only when told."""
+    """A consumer that starts at the beginning and commits only when told.
+
+    One of the protocol of KIP-848 has no timeouts of its own: the broker's hold.
+    """
+    timeouts = {"session.timeout.ms": 6000, "heartbeat.interval.ms": 500}
     return Consumer(
         {
             "bootstrap.servers": bootstrap,
             "group.id": group,
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
-            "session.timeout.ms": 6000,
-            "heartbeat.interval.ms": 500,
+            **({} if settings.get("group.protocol") == "consumer" else timeouts),
             **settings,
         }
     )
