@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from ottla.coordination.machine import Append, CancelTimer, Effect, Reply, SetTimer, TimerFired, TimerKey
+from ottla.coordination.machine import Append, CancelTimer, Effect, Reply, SetTimer, Tell, TimerFired, TimerKey
 
 
 @dataclass
@@ -16,6 +16,7 @@ class Driver:
     log: list[Any] = field(default_factory=list)
     replies: dict[Any, list[Any]] = field(default_factory=dict)
     timers: dict[TimerKey, int] = field(default_factory=dict)
+    told: list[Any] = field(default_factory=list)
 
     def send(self, event: Any) -> list[Effect]:
         """The effects, already carried out."""
@@ -33,6 +34,8 @@ class Driver:
                         self.log.append(record)
                 case Reply(token, value):
                     self.replies.setdefault(token, []).append(value)
+                case Tell(message):
+                    self.told.append(message)
                 case SetTimer(key, after_ms):
                     assert after_ms >= 0
                     self.timers[key] = self.now_ms + after_ms

@@ -73,6 +73,7 @@ def end_of(transaction: Transaction, producer: ProducerIdAndEpoch) -> End:
         return End.UNKNOWN_ID
     if producer.epoch == transaction.producer_epoch:
         return End.CURRENT
-    if is_complete and producer.epoch + 1 == transaction.producer_epoch:
+    # Who was aborted by the coordinator at the last epoch it could have cannot go on: the one above is not for clients.
+    if is_complete and producer.epoch + 1 == transaction.producer_epoch <= LAST_EPOCH_OF_CLIENTS:
         return End.RETRY
     return End.FENCED

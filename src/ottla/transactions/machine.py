@@ -168,6 +168,7 @@ class TransactionMachine:
 
     def _start(self, event: InitProducer, transaction: Transaction, now_ms: int) -> list[Effect]:
         producer_id, epoch, last_epoch = transaction.producer_id, transaction.producer_epoch, NO_EPOCH
+        previous_id = producer_id
         match next_for(transaction, event.expected):
             case Init.FENCED:
                 return [Reply(event.token, Granted(ErrorCode.PRODUCER_FENCED))]
@@ -177,7 +178,7 @@ class TransactionMachine:
                 last_epoch = NO_EPOCH if event.expected is None else event.expected.epoch
                 producer_id, epoch = event.fresh_producer_id, 0
             case Init.REPEAT:
-                last_epoch = transaction.last_producer_epoch
+                last_epoch, previous_id = transaction.last_producer_epoch, transaction.previous_producer_id
             case Init.BUMP:
                 last_epoch = NO_EPOCH if event.expected is None else epoch
                 epoch += 1
@@ -189,6 +190,7 @@ class TransactionMachine:
                 producer_id=producer_id,
                 producer_epoch=epoch,
                 last_producer_epoch=last_epoch,
+                previous_producer_id=previous_id,
                 timeout_ms=event.timeout_ms,
                 partitions=frozenset(),
                 started_ms=NEVER,
@@ -344,10 +346,10 @@ class TransactionMachine:
     def _change(
         self, transactional_id: TransactionalId, transaction: Transaction, state: TransactionState, **changes: Any
     ) -> Append:
-        """`previous_producer_id` is always what the record before had, so it differs right after a rotation only."""
+        """`previous_producer_id` is what the record before had, unless given: it differs right after a rotation."""
         if state not in ALLOWED[transaction.state]:
             raise IllegalTransition(f"{transactional_id} is {transaction.state.label}, it cannot be {state.label} next")
-        changed = transaction._replace(state=state, previous_producer_id=transaction.producer_id, **changes)
+        changed = transaction._replace(**{"previous_producer_id": transaction.producer_id, **changes}, state=state)
         return Append((TransactionChanged(transactional_id, changed),))
 
     # --- who waits for markers ---
