@@ -287,10 +287,12 @@ def relayed_exactly_once(seen: Observed) -> Iterator[Anomaly]:
         for values in log.read.values():
             for value in values:
                 counts[value if counts is put_in else value - RELAYED] += 1
+    by_value: dict[int, list[Operation]] = defaultdict(list)
+    for operation in seen.operations:
+        for send in operation.sends:
+            by_value[send.value].append(operation)
     for value in sorted(put_in.keys() | came_out.keys()):
-        relays = [
-            operation for operation in seen.operations if any(send.value == value + RELAYED for send in operation.sends)
-        ]
+        relays = by_value[value + RELAYED]
         if value not in put_in:
             yield Anomaly(Kind.RELAYED_FROM_NOWHERE, f"{value} came out and was never put in", tuple(relays))
         elif came_out[value] == 0:
