@@ -1,42 +1,27 @@
 """One range of a partition as Arrow record batches: what a task does on an executor."""
 
 import logging
-import math
-import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from enum import Enum, auto
-from functools import lru_cache
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from ottla.spark.errors import DataLossError, OptionError, SourceError
-from ottla.spark.offsets import OffsetRange, Partition
+from ottla.errors import OttlaError
+from ottla.spark.client_fetch import Explain, nothing_came, read_through_client
+from ottla.spark.columns import Visible, as_record_batches, collect
+from ottla.spark.errors import DataLossError, SourceError
+from ottla.spark.metadata import TopicMetadata
+from ottla.spark.offsets import OffsetRange
 from ottla.spark.options import ClientSettings
+from ottla.spark.wire import PartitionFetch, is_plain
 
 log = logging.getLogger(__name__)
 
-_BATCH_ROWS: Final = 10_000
-_WAIT_S: Final = 0.05  # `consume` returns early only when its batch is full; gaps in offsets make a last batch short
-
-_END_SETTLES_S: Final = 3.0  # a new leader may end before the offsets that the old one showed, for a moment
-
-_DEFAULTS: Final = {
-    "group.id": "ottla-spark",  # the client asks for one; nothing is ever committed to it
-    "isolation.level": "read_uncommitted",  # as Spark's own source; the client's default differs
-    "enable.auto.commit": False,
-    "enable.auto.offset.store": False,
-    "auto.offset.reset": "error",
-    "enable.partition.eof": True,  # tells apart "no more" from "not yet" behind the last offset
-    "allow.auto.create.topics": False,
-    "check.crcs": True,
-    "fetch.wait.max.ms": 100,
-    "fetch.queue.backoff.ms": 5,  # the client's own second of rest after a full queue cuts the rate to a fifth
-    "queued.min.messages": 20_000,  # read-ahead behind the end of a range is wasted
-}
+MAX_ROWS: Final = 50_000
+"""Of a batch handed to Spark; of records of more than 80 bytes, a response has fewer."""
+END_SETTLES_S: Final = 3.0
+"""A new leader may end before the offsets that the old one showed, for a moment."""
 
 
 def read_range(
@@ -47,86 +32,72 @@ def read_range(
     fail_on_data_loss: bool,
     poll_timeout_ms: int,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the records of the range in batches of up to 10,000 rows.
+    """Yield the records of the range in batches of some thousand rows, in the order of their offsets.
 
     Raises DataLossError if the log no longer reaches back to the start of the range or ends before its end (only
     warns and goes on with what there is, if not `fail_on_data_loss`); SourceError if nothing arrives for
-    `poll_timeout_ms`.
+    `poll_timeout_ms`, or what arrives is corrupt.
     """
-    with _assigned(client, wanted.partition, wanted.start) as consumer:
-        position = wanted.start
-        deadline = time.monotonic() + poll_timeout_ms / 1000
-        ended_at = math.inf
+    patience_s = poll_timeout_ms / 1000
+
+    def explain(position: int) -> int | None:
+        return _explain_end(client, wanted, position, fail_on_data_loss)
+
+    if is_plain(client):
+        yield from _read_by_wire(client, wanted, schema, patience_s, explain)
+    else:
+        yield from read_through_client(
+            client, wanted, schema, patience_s=patience_s, settles_s=END_SETTLES_S, explain=explain
+        )
+
+
+def _read_by_wire(
+    client: ClientSettings, wanted: OffsetRange, schema: pa.Schema, patience_s: float, explain: Explain
+) -> Iterator[pa.RecordBatch]:
+    topic, number = wanted.partition
+    given = dict(client)
+    only_committed = given.get("isolation.level") == "read_committed"
+    check_crcs = given.get("check.crcs", "true").lower() != "false"
+    position = wanted.start
+    deadline = time.monotonic() + patience_s
+    ended_at: float | None = None
+    with PartitionFetch(client, wanted.partition, patience_s=patience_s) as fetch:
+        fetch.request(position)
         while position < wanted.end:
-            messages = consumer.consume(min(_BATCH_ROWS, wanted.end - position), _WAIT_S)
-            records, position, found = advance(messages, wanted, position)
+            got = fetch.wait()
+            first = position
+            if got.records is not None:
+                visible = Visible(got.aborted) if only_committed else None
+                try:
+                    chunk, position = collect(got.records, first, wanted.end, visible, check_crcs=check_crcs)
+                    if position < wanted.end:
+                        fetch.request(position)  # the broker looks for it while this is decoded
+                    yield from as_record_batches(chunk, topic, number, first, wanted.end, schema, MAX_ROWS)
+                except OttlaError as error:
+                    raise SourceError(f"reading {wanted.partition} at offset {first}: {error}") from error
+                now = time.monotonic()
+                deadline, ended_at = now + patience_s, None
+                continue
             now = time.monotonic()
-            if records:
-                yield _as_batch(records, schema)
-                deadline = now + poll_timeout_ms / 1000
-                ended_at = math.inf
-            if found is Found.END:
-                ended_at = now
-            if position < wanted.end and (found is Found.NOTHING_THERE or now > ended_at + _END_SETTLES_S):
-                restart = _explain_end(consumer, wanted, position, fail_on_data_loss)
+            ended_at = now if ended_at is None else ended_at
+            if got.is_outside or (got.is_end and now > ended_at + END_SETTLES_S):
+                restart = explain(position)
                 if restart is None:
                     return
-                position, ended_at = restart, math.inf
-                consumer.assign([TopicPartition(wanted.partition.topic, wanted.partition.number, position)])
-            elif position < wanted.end and now > deadline:
-                raise SourceError(
-                    f"nothing came from {wanted.partition} at offset {position} for {poll_timeout_ms / 1000:.0f} s, "
-                    f"with offsets up to {wanted.end - 1} to read: is its leader up, or a transaction still open?"
-                )
+                position, ended_at = restart, None
+            elif now > deadline:
+                raise nothing_came(wanted, position, patience_s)
+            fetch.request(position)
 
 
-class Found(Enum):
-    """What there is at a position in the log."""
-
-    RECORDS = auto()
-    END = auto()  # of the log, for now
-    NOTHING_THERE = auto()  # the offset lies outside the log
-
-
-def advance(messages: list[Message], wanted: OffsetRange, position: int) -> tuple[list[Message], int, Found]:
-    """Sort what `consume` gave into records of the range, the position after them, and what comes there.
-
-    Offsets may skip, where compaction or the end of a transaction left no record.
-    """
-    records = []
-    found = Found.RECORDS
-    for message in messages:
-        error = message.error()
-        if error is None:
-            offset = message.offset()
-            assert offset is not None
-            position = offset + 1
-            if offset < wanted.end:
-                records.append(message)
-            found = Found.RECORDS
-        elif error.code() == KafkaError._PARTITION_EOF:
-            position = max(position, message.offset() or 0)
-            found = Found.END
-        elif error.code() in (KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET):
-            found = Found.NOTHING_THERE
-        elif not error.retriable() and error.code() not in _PASSING:
-            raise SourceError(f"reading {wanted.partition} at offset {position}: {error.str()}")
-    return records, position, found
-
-
-_PASSING: Final = (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT, KafkaError._RESOLVE)
-
-
-def _explain_end(consumer: Consumer, wanted: OffsetRange, position: int, fail_on_data_loss: bool) -> int | None:
+def _explain_end(client: ClientSettings, wanted: OffsetRange, position: int, fail_on_data_loss: bool) -> int | None:
     """The log has nothing at `position` though the range goes on: say what was lost.
 
     Gives the offset to go on from, or None if the rest of the range is gone.
     """
-    place = TopicPartition(wanted.partition.topic, wanted.partition.number)
-    try:
-        first, after_last = consumer.get_watermark_offsets(place, timeout=30.0)
-    except KafkaException as error:
-        raise SourceError(f"reading {wanted.partition} at offset {position}: {error.args[0].str()}") from error
+    metadata = TopicMetadata(client)
+    first = metadata.earliest([wanted.partition])[wanted.partition]
+    after_last = metadata.latest([wanted.partition])[wanted.partition]
     if first <= position < after_last:
         return position  # it grew, or a transaction is open there
     if position < first:
@@ -143,59 +114,3 @@ def _explain_end(consumer: Consumer, wanted: OffsetRange, position: int, fail_on
         raise DataLossError(f"{message}. To go on with what is there, set the option failOnDataLoss to false.")
     log.warning("%s; going on because failOnDataLoss is false", message)
     return restart
-
-
-def _as_batch(messages: list[Message], schema: pa.Schema) -> pa.RecordBatch:
-    stamps = [message.timestamp() for message in messages]
-    columns: dict[str, Any] = {
-        "key": [message.key() for message in messages],
-        "value": [message.value() for message in messages],
-        "topic": [messages[0].topic()] * len(messages),
-        "partition": [messages[0].partition()] * len(messages),
-        "offset": [message.offset() for message in messages],
-        "timestamp": [millis * 1000 if kind else None for kind, millis in stamps],
-        # the client counts 0 none, 1 create, 2 append; the log and Spark 0 create, 1 append, -1 none
-        "timestampType": [kind - 1 for kind, _ in stamps],
-    }
-    if "headers" in schema.names:
-        columns["headers"] = [_headers(message) for message in messages]
-    arrays = [pa.array(columns[field.name], _build_type(field.type)).cast(field.type) for field in schema]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-def _build_type(target: pa.DataType) -> pa.DataType:
-    return pa.int64() if pa.types.is_timestamp(target) else target
-
-
-def _headers(message: Message) -> list[dict[str, Any]] | None:
-    headers: Any = message.headers()
-    if not headers:
-        return None
-    return [{"key": name, "value": value.encode() if isinstance(value, str) else value} for name, value in headers]
-
-
-@contextmanager
-def _assigned(client: ClientSettings, partition: Partition, offset: int) -> Iterator[Consumer]:
-    """A connected consumer at this offset, kept for the tasks that follow in this process unless it failed."""
-    consumer = _consumer(client, os.getpid())
-    try:
-        consumer.assign([TopicPartition(partition.topic, partition.number, offset)])
-        yield consumer
-        consumer.unassign()
-    except GeneratorExit:  # Spark wants no more of this range
-        consumer.unassign()
-        raise
-    except Exception:
-        _consumer.cache_clear()
-        consumer.close()
-        raise
-
-
-@lru_cache(maxsize=4)
-def _consumer(client: ClientSettings, process_id: int) -> Consumer:
-    """Reconnecting for each task of each batch would cost more than reading a small batch."""
-    settings: dict[str, Any] = {**_DEFAULTS, **dict(client), "logger": log}
-    try:
-        return Consumer(settings)
-    except KafkaException as error:
-        raise OptionError(f"the client refuses its settings: {error.args[0].str()}") from error

@@ -1,8 +1,8 @@
 import pytest
 from confluent_kafka import KafkaError, Message
 
+from ottla.spark.client_fetch import Found, advance
 from ottla.spark.errors import SourceError
-from ottla.spark.fetch import Found, advance
 from ottla.spark.offsets import OffsetRange, Partition
 
 WANTED = OffsetRange(Partition("t", 0), 10, 20)
