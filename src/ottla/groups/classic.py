@@ -234,6 +234,10 @@ class ClassicGroup(ClassicState):
         effects.append(SetTimer((REBALANCE, self.group_id), self.members.rebalance_timeout_ms))
         return effects
 
+    def downgrade_timer_fired(self, now_ms: int) -> list[Effect]:
+        """The group has just become a classic one: its members divide the work themselves from now on."""
+        return self._prepare_rebalance(now_ms, "the group has become a classic one") if self.state is STABLE else []
+
     @property
     def _all_are_here(self) -> bool:
         return self.members.joining == len(self.members) and not self.pending

@@ -4,11 +4,13 @@ from collections.abc import Callable
 from types import MappingProxyType
 from typing import Final
 
-from ottla.coordination.machine import Effect, Reply, TimerKey
+from ottla.coordination.machine import Append, Effect, Reply, TimerKey
 from ottla.errors import ErrorCode
 from ottla.groups.classic import REBALANCE, SESSION, SYNC, ClassicGroup
 from ottla.groups.classic_records import GroupDeleted, GroupMetadata
 from ottla.groups.config import GroupConfig
+from ottla.groups.consumer import ConsumerGroup
+from ottla.groups.consumer_classic import ClassicMembers
 from ottla.groups.events import (
     NO_MEMBER,
     DescribeGroups,
@@ -23,6 +25,7 @@ from ottla.groups.events import (
 )
 from ottla.groups.history import Histories
 from ottla.groups.kinds import EventHandlers, Groups, Replays, TimerHandlers
+from ottla.groups.leaving import DOWNGRADED
 from ottla.groups.offsets import OffsetStore
 from ottla.groups.states import GroupState
 from ottla.ids import GroupId, MemberId
@@ -36,12 +39,15 @@ class ClassicGroups:
         groups: Groups,
         offsets: OffsetStore,
         histories: Histories,
+        classic_members: ClassicMembers,
         config: GroupConfig,
         new_uuid: Callable[[], str],
     ) -> None:
+        """`classic_members` answers for groups that are consumer groups by now."""
         self._groups = groups
         self._offsets = offsets
         self._histories = histories
+        self._classic_members = classic_members
         self._config = config
         self._new_uuid = new_uuid
         self.events: Final[EventHandlers] = MappingProxyType(
@@ -54,7 +60,12 @@ class ClassicGroups:
             }
         )
         self.timers: Final[TimerHandlers] = MappingProxyType(
-            {SESSION: self._session_ended, REBALANCE: self._rebalance_is_due, SYNC: self._sync_is_due}
+            {
+                SESSION: self._session_ended,
+                REBALANCE: self._rebalance_is_due,
+                SYNC: self._sync_is_due,
+                DOWNGRADED: self._rebalance_again,
+            }
         )
         self.replays: Final[Replays] = MappingProxyType(
             {GroupMetadata: self._replay_group, GroupDeleted: self._replay_deletion}
@@ -67,33 +78,47 @@ class ClassicGroups:
         if not (config.group_min_session_timeout_ms <= event.session_timeout_ms <= config.group_max_session_timeout_ms):
             return [Reply(event.token, Joined(ErrorCode.INVALID_SESSION_TIMEOUT, event.member_id))]
         group = self._groups.get(event.group_id)
-        if group is None:
-            if event.member_id != NO_MEMBER:
-                return [Reply(event.token, Joined(ErrorCode.UNKNOWN_MEMBER_ID, event.member_id))]
-            group = self._new(event.group_id)
-            effects = group.join(event, now_ms)
-            if group.members or group.pending:
-                self._groups[event.group_id] = group
+        if isinstance(group, ClassicGroup):
+            return group.join(event, now_ms)
+        if isinstance(group, ConsumerGroup) and not group.is_empty:
+            return self._classic_members.join(group, event, now_ms)
+        if group is not None and not isinstance(group, ConsumerGroup):
+            return [Reply(event.token, Joined(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, NO_MEMBER))]
+        if event.member_id != NO_MEMBER:
+            return [Reply(event.token, Joined(ErrorCode.UNKNOWN_MEMBER_ID, event.member_id))]
+        return self._join_new_group(event, group, now_ms)
+
+    def _join_new_group(self, event: Join, former: ConsumerGroup | None, now_ms: int) -> list[Effect]:
+        group = self._new(event.group_id)
+        effects = group.join(event, now_ms)
+        if not group.members and not group.pending:
             return effects
-        if not isinstance(group, ClassicGroup):
-            return [Reply(event.token, Joined(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, event.member_id))]
-        return group.join(event, now_ms)
+        self._groups[event.group_id] = group
+        if former is None:
+            return effects
+        return [Append(former.tombstones()), *effects]
 
     def _sync(self, event: Sync, now_ms: int) -> list[Effect]:
-        group = self._classic(event.group_id)
-        if group is None or group.is_empty:
+        group = self._groups.get(event.group_id)
+        if isinstance(group, ConsumerGroup) and not group.is_empty:
+            return self._classic_members.sync(group, event)
+        if not isinstance(group, ClassicGroup) or group.is_empty:
             return [Reply(event.token, Synced(ErrorCode.UNKNOWN_MEMBER_ID))]
         return group.sync(event, now_ms)
 
     def _heartbeat(self, event: Heartbeat, now_ms: int) -> list[Effect]:
-        group = self._classic(event.group_id)
-        if group is None:
+        group = self._groups.get(event.group_id)
+        if isinstance(group, ConsumerGroup):
+            return self._classic_members.heartbeat(group, event)
+        if not isinstance(group, ClassicGroup):
             return [Reply(event.token, ErrorCode.UNKNOWN_MEMBER_ID)]
         return group.heartbeat(event)
 
     def _leave(self, event: Leave, now_ms: int) -> list[Effect]:
-        group = self._classic(event.group_id)
-        if group is None:
+        group = self._groups.get(event.group_id)
+        if isinstance(group, ConsumerGroup):
+            return self._classic_members.leave(group, event, now_ms)
+        if not isinstance(group, ClassicGroup):
             return [Reply(event.token, Left((ErrorCode.UNKNOWN_MEMBER_ID,) * len(event.members)))]
         effects = group.leave(event, now_ms)
         self._forget_if_bare(group)
@@ -126,6 +151,11 @@ class ClassicGroups:
         group = self._classic(GroupId(key[1]))
         return [] if group is None else group.sync_timer_fired(now_ms)
 
+    def _rebalance_again(self, key: TimerKey, now_ms: int) -> list[Effect]:
+        """A member of the new protocol was the last to leave: the others divide what it had."""
+        group = self._classic(GroupId(key[1]))
+        return [] if group is None else group.downgrade_timer_fired(now_ms)
+
     def loaded(self, now_ms: int) -> list[Effect]:
         groups = [group for group in self._groups.values() if isinstance(group, ClassicGroup)]
         return [effect for group in groups for effect in group.loaded(now_ms)]
@@ -137,7 +167,13 @@ class ClassicGroups:
 
     def _replay_deletion(self, record: GroupDeleted, position: int, producer_id: int) -> None:
         if self._classic(record.group_id) is not None:
-            del self._groups[record.group_id]
+            self.let_go(record.group_id)
+
+    def let_go(self, group_id: GroupId) -> None:
+        """The log knows the group no more; if it knows offsets of it, the name stays."""
+        self._groups.pop(group_id, None)
+        if self._offsets.has_any(group_id):
+            self.ensure_named(group_id)
 
     def ensure_named(self, group_id: GroupId) -> None:
         """Whoever commits offsets without being in a group makes one that is nothing but a name."""

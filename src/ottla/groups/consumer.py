@@ -72,9 +72,11 @@ class ConsumerGroup:
         "group_epoch",
         "group_id",
         "has_old_metadata",
+        "hurry_until_ms",
         "members",
         "metadata_hash",
         "needs_refresh",
+        "regexes",
         "resolutions",
         "resolve_asked_ms",
         "static_members",
@@ -89,6 +91,8 @@ class ConsumerGroup:
         self.members: dict[MemberId, ConsumerMember] = {}
         self.static_members: dict[InstanceId, MemberId] = {}
         self.target: dict[MemberId, Partitions] = {}
+        self.regexes: Counter[str] = Counter()
+        """How many members are subscribed to each regular expression."""
         self.resolutions: dict[str, Resolution] = {}
         self.has_old_metadata = False
         """The log has a record about topics from before 4.1, to be deleted at the next chance."""
@@ -100,8 +104,16 @@ class ConsumerGroup:
         """Topics may have changed since the hash was computed."""
         self.resolve_asked_ms: int | None = None
         """When the topics of regular expressions were last asked for, in vain so far."""
+        self.hurry_until_ms = 0
+        """Partitions move, or have just moved: members are to come back soon."""
         self.awaiting_join: set[MemberId] = set()
         """Classic members that have been told to join again, and are given time for it."""
+
+    def remember_as(self, draft: "ConsumerGroup") -> None:
+        """Take over what is in memory only."""
+        self.needs_refresh = draft.needs_refresh
+        self.resolve_asked_ms = draft.resolve_asked_ms
+        self.hurry_until_ms = draft.hurry_until_ms
 
     # --- of every group ---
 
@@ -124,17 +136,27 @@ class ConsumerGroup:
         return not self.members
 
     def commit_refusal(
-        self, member_id: MemberId, instance_id: InstanceId | None, epoch: int, *, knows_member_epochs: bool
+        self,
+        member_id: MemberId,
+        instance_id: InstanceId | None,
+        epoch: int,
+        *,
+        knows_member_epochs: bool,
+        transactional: bool = False,
     ) -> ErrorCode:
-        """A member of the new protocol has to use requests that can say STALE_MEMBER_EPOCH."""
+        """A member of the new protocol has to use requests that can say STALE_MEMBER_EPOCH; within a transaction it is
+        ILLEGAL_GENERATION, whatever the member's protocol."""
         if epoch < 0 and not self.members:
             return ErrorCode.NONE
+        if transactional and epoch < 0 and not member_id and instance_id is None:
+            return ErrorCode.NONE  # the sender does not say who it is
         member = self.members.get(member_id)
         if member is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
-        if member.classic is None and not knows_member_epochs:
+        if member.classic is None and not knows_member_epochs and not transactional:
             return ErrorCode.UNSUPPORTED_VERSION
-        return _epoch_refusal(member, epoch)
+        error = _epoch_refusal(member, epoch)
+        return ErrorCode.ILLEGAL_GENERATION if error and transactional else error
 
     def fetch_refusal(self, member_id: MemberId | None, epoch: int) -> ErrorCode:
         if member_id is None and epoch < 0:
@@ -208,20 +230,21 @@ class ConsumerGroup:
             return member.topic_names
         return member.topic_names | resolution.topics if member.topic_names else resolution.topics
 
-    def subscribed_topics(self, members: Iterable[ConsumerMember] | None = None) -> frozenset[TopicName]:
-        """What all of them read; without `members`, what the group reads."""
+    def subscribed_topics(
+        self,
+        members: Iterable[ConsumerMember] | None = None,
+        resolutions: Mapping[str, Resolution] | None = None,
+    ) -> frozenset[TopicName]:
+        """What all of them read; without `members`, what the group reads; with other `resolutions` than it has."""
+        known = self.resolutions if resolutions is None else resolutions
         named: set[frozenset[TopicName]] = set()
         regexes: set[str] = set()
         for member in self.members.values() if members is None else members:
             named.add(member.topic_names)
             if member.topic_regex:
                 regexes.add(member.topic_regex)
-        resolved = (self.resolutions.get(regex, NEVER_RESOLVED).topics for regex in regexes)
+        resolved = (known.get(regex, NEVER_RESOLVED).topics for regex in regexes)
         return frozenset().union(*named, *resolved)
-
-    def regexes(self) -> Counter[str]:
-        """How many members are subscribed to each regular expression."""
-        return Counter(member.topic_regex for member in self.members.values() if member.topic_regex)
 
     def preferred_assignor(self, default: str, members: Iterable[ConsumerMember] | None = None) -> str:
         """The one that most members ask for."""
@@ -238,10 +261,6 @@ class ConsumerGroup:
                 members.pop(previous, None)
         members[member.member_id] = member
         return members
-
-    @property
-    def classic_count(self) -> int:
-        return sum(member.classic is not None for member in self.members.values())
 
     # --- what lasts ---
 
@@ -261,6 +280,7 @@ class ConsumerGroup:
 
     def _apply_member(self, record: MemberSubscription) -> None:
         member = self.members.get(record.member_id) or ConsumerMember(record.member_id)
+        self._count_regexes(member.topic_regex, record.topic_regex)
         self.members[record.member_id] = member.described_by(record)
         if record.instance_id is not None:
             self.static_members[record.instance_id] = record.member_id
@@ -269,6 +289,7 @@ class ConsumerGroup:
         member = self.members.pop(record.member_id, None)
         if member is None:
             return
+        self._count_regexes(member.topic_regex, None)
         self._release(member)
         self.awaiting_join.discard(member.member_id)
         if member.instance_id is not None and self.static_members.get(member.instance_id) == member.member_id:
@@ -309,6 +330,14 @@ class ConsumerGroup:
 
     def _apply_no_resolution(self, record: ResolvedRegexDeleted) -> None:
         self.resolutions.pop(record.regex, None)
+
+    def _count_regexes(self, old: str | None, new: str | None) -> None:
+        if old:
+            self.regexes[old] -= 1
+            if not self.regexes[old]:
+                del self.regexes[old]
+        if new:
+            self.regexes[new] += 1
 
     def _release(self, member: ConsumerMember) -> None:
         """Nobody has the member's partitions, unless somebody else has taken them since."""

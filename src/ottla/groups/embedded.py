@@ -21,6 +21,7 @@ from ottla.protocol.messages.consumer_protocol import (
 )
 from ottla.protocol.versioned import encode_versioned, version_of
 
+OLDEST: Final = 0
 NEWEST: Final = 3
 
 
@@ -41,9 +42,9 @@ def write_assignment(partitions: Partitions, topics: TopicsView, subscription: b
         for topic_id, indexes in partitions.items()
         if (topic := topics.by_id(topic_id)) is not None
     ]
-    return encode_versioned(
-        ConsumerProtocolAssignment(assigned_partitions=assigned), min(version_of(subscription), NEWEST)
-    )
+    version = version_of(subscription) if len(subscription) >= 2 else OLDEST
+    version = min(max(version, OLDEST), NEWEST)
+    return encode_versioned(ConsumerProtocolAssignment(assigned_partitions=assigned), version)
 
 
 def partitions_of(named: list[TopicPartition], topics: TopicsView) -> Partitions:

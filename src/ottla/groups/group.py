@@ -8,7 +8,7 @@ from ottla.groups.classic_records import GroupDeleted, GroupMetadata
 from ottla.groups.config import GroupConfig
 from ottla.groups.embedded import assigned_by_name
 from ottla.groups.events import NO_MEMBER, GroupDescription, MemberDescription
-from ottla.groups.history import History, Rebalance, moves_between
+from ottla.groups.history import AssignmentByName, History, Rebalance, moves_between
 from ottla.groups.kinds import GroupKind, OffsetExpiry
 from ottla.groups.members import Member, Roster
 from ottla.groups.records import GroupRecord
@@ -159,9 +159,8 @@ class ClassicState:
     def _remember(self, now_ms: int, assignments: Mapping[MemberId, bytes]) -> None:
         """Keep why there was a rebalance, and what the leader's assignments move."""
         before = {} if self.record is None else {member.member_id: member.assignment for member in self.record.members}
-        moved, moves = 0, ()
-        if self.uses_consumer_protocol:
-            moved, moves = moves_between(assigned_by_name(before), assigned_by_name(assignments))
+        known = assigned_by_name if self.uses_consumer_protocol else _unknown
+        moved, moves = moves_between(known(before), known(assignments))
         assignor = self.protocol_name or ""
         reasons = self.history.take_reasons()
         self.history.add(
@@ -172,3 +171,8 @@ class ClassicState:
         if state not in DECIDED[self.state]:
             raise IllegalTransition(f"group {self.group_id}: from {self.state} to {state}")
         self.state = state
+
+
+def _unknown(assignments: Mapping[MemberId, bytes]) -> Mapping[MemberId, AssignmentByName]:
+    """Only the members can read what they are assigned."""
+    return {}

@@ -12,10 +12,14 @@ from ottla.coordination.machine import Append, Effect, Reply, TimerFired, TimerK
 from ottla.errors import ErrorCode
 from ottla.groups.classic_groups import ClassicGroups
 from ottla.groups.config import GroupConfig
+from ottla.groups.consumer_classic import ClassicMembers
 from ottla.groups.consumer_events import DescribeHistory, GroupHistory, TopicsChanged
+from ottla.groups.consumer_groups import ConsumerGroups
+from ottla.groups.consumer_rebalance import Rebalancing
 from ottla.groups.events import DeleteGroups, GroupEvent, GroupListing, ListGroups
 from ottla.groups.history import Histories
 from ottla.groups.kinds import Groups, Part
+from ottla.groups.leaving import Leaving
 from ottla.groups.offset_records import OffsetDeleted
 from ottla.groups.offset_requests import OffsetRequests
 from ottla.groups.offsets import OffsetStore
@@ -36,11 +40,15 @@ class GroupMachine:
         self.offsets = OffsetStore()
         self._histories = Histories()
         around = surroundings or Surroundings()
-        classic = ClassicGroups(self.groups, self.offsets, self._histories, config, new_uuid)
+        rebalancing = Rebalancing(config, around, self._histories)
+        leaving = Leaving(config, around, rebalancing, self._histories)
+        classic_members = ClassicMembers(config, around, rebalancing, leaving, new_uuid)
+        classic = ClassicGroups(self.groups, self.offsets, self._histories, classic_members, config, new_uuid)
+        consumer = ConsumerGroups(self.groups, config, around, rebalancing, leaving, new_uuid, classic.let_go)
         offset_requests = OffsetRequests(self.groups, self.offsets, config, classic.ensure_named)
         share = ShareGroups(self.groups, self._histories, config, around)
         share_offsets = ShareOffsetRequests(self.groups, config, around)
-        self._parts: tuple[Part, ...] = (classic, offset_requests, share, share_offsets)
+        self._parts: tuple[Part, ...] = (classic, consumer, offset_requests, share, share_offsets)
         self._events: dict[type, Callable[[Any, int], list[Effect]]] = {
             TimerFired: self._timer_fired,
             ListGroups: self._list,

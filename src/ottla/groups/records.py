@@ -2,6 +2,7 @@
 
     key     int16 what it is | its fields              0, 1     offsets            `offset_records`
     value   int16 version    | its fields, or none     2        classic groups     `classic_records`
+                                                       3-8, 16  consumer groups    `consumer_records`
                                                        10-15    share groups       `share_records`
 
 No value is a tombstone: what the key names is gone, and compaction may forget both. Keys that are not in the table
@@ -12,22 +13,20 @@ from types import MappingProxyType
 from typing import Final, TypeAlias
 
 from ottla.errors import CorruptMessage
-from ottla.groups import classic_records, offset_records, share_records
+from ottla.groups import classic_records, consumer_records, offset_records, share_records
 from ottla.groups.classic_records import ClassicRecord
+from ottla.groups.consumer_records import ConsumerRecord
 from ottla.groups.offset_records import OffsetRecord
 from ottla.groups.record_types import Decoders, Encoders
 from ottla.groups.share_records import ShareRecord
 from ottla.protocol.errors import MalformedMessage, UnsupportedVersion
 from ottla.protocol.versioned import version_of
 
-GroupRecord: TypeAlias = OffsetRecord | ClassicRecord | ShareRecord
+GroupRecord: TypeAlias = OffsetRecord | ClassicRecord | ConsumerRecord | ShareRecord
 
-_ENCODERS: Final[Encoders] = MappingProxyType(
-    {**offset_records.ENCODERS, **classic_records.ENCODERS, **share_records.ENCODERS}
-)
-_DECODERS: Final[Decoders] = MappingProxyType(
-    {**offset_records.DECODERS, **classic_records.DECODERS, **share_records.DECODERS}
-)
+_KINDS: Final = (offset_records, classic_records, consumer_records, share_records)
+_ENCODERS: Final[Encoders] = MappingProxyType({cls: encode for kind in _KINDS for cls, encode in kind.ENCODERS.items()})
+_DECODERS: Final[Decoders] = MappingProxyType({key: decode for kind in _KINDS for key, decode in kind.DECODERS.items()})
 
 
 class GroupRecordFormat:

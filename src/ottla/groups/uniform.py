@@ -120,15 +120,15 @@ class UniformAssignment:
             heapify(members)
         left: list[_Partition] = []
         for partition in free:
-            candidates = [members for rack in self._racks_of(partition) if (members := by_rack.get(rack))]
+            candidates = [heap for rack in self._racks_of(partition) if (heap := by_rack.get(rack))]
             if not candidates:
                 left.append(partition)
                 continue
-            members = min(candidates, key=lambda heap: heap[0])
-            load, number = heappop(members)
+            nearby = min(candidates, key=lambda heap: heap[0])
+            load, number = heappop(nearby)
             self._give(partition, number)
             if load + 1 < level:
-                heappush(members, (load + 1, number))
+                heappush(nearby, (load + 1, number))
         return left
 
     # --- 3 ---
@@ -141,8 +141,8 @@ class UniformAssignment:
             return False
         owned: dict[int, list[_Partition]] = {}
         for topic_id in pool.topics:
-            for partition, owner in enumerate(self._owners[topic_id]):
-                owned.setdefault(owner, []).append((topic_id, partition))
+            for index, owner in enumerate(self._owners[topic_id]):
+                owned.setdefault(owner, []).append((topic_id, index))
         most = [(-loads[number], -number) for number in owned]
         heapify(least)
         heapify(most)
