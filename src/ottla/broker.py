@@ -27,6 +27,7 @@ from ottla.config.loading import load
 from ottla.coordination.group_coordinator import GroupCoordinator
 from ottla.coordination.markers import LocalMarkers
 from ottla.coordination.share_coordinator import ShareCoordinator
+from ottla.coordination.share_groups import ShareGroupCoordinator
 from ottla.coordination.transaction_coordinator import TransactionCoordinator
 from ottla.coordination.verification import TransactionVerifier
 from ottla.errors import OttlaError, sentence
@@ -136,6 +137,8 @@ class Broker:
         stack.push_async_callback(transactions.stop)
         share_state = ShareCoordinator.of_broker(config, metadata, replicas, clock)
         stack.push_async_callback(share_state.stop)
+        share_groups = ShareGroupCoordinator.of_broker(groups, share_state, metadata)
+        stack.push_async_callback(share_groups.stop)
 
         share_partitions = SharePartitions(config, metadata, replicas, share_state, clock, loop)
         stack.callback(share_partitions.close)
@@ -154,6 +157,7 @@ class Broker:
             turns=turns,
             transactions=transactions,
             share_state=share_state,
+            share_groups=share_groups,
             share_partitions=share_partitions,
             fetch_sessions=FetchSessionCache(config.max_incremental_fetch_session_cache_slots),
         )

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from ottla.coordination.group_coordinator import GroupCoordinator
     from ottla.coordination.markers import LocalMarkers
     from ottla.coordination.share_coordinator import ShareCoordinator
+    from ottla.coordination.share_groups import ShareGroupCoordinator
     from ottla.coordination.transaction_coordinator import TransactionCoordinator
     from ottla.coordination.verification import TransactionVerifier
     from ottla.protocol.api import ApiKey
@@ -71,6 +72,7 @@ class Services:
     """Of producers whose transactional requests wait, by producer id."""
     transactions: "TransactionCoordinator"
     share_state: "ShareCoordinator"
+    share_groups: "ShareGroupCoordinator"
     share_partitions: "SharePartitions"
     fetch_sessions: "FetchSessionCache"
 

@@ -73,6 +73,8 @@ ROUTES: Final[dict[ApiKey, Route]] = {
         Route(ApiKey.LIST_TRANSACTIONS, 0, 2),
         Route(ApiKey.LIST_CONFIG_RESOURCES, 0, 1),
         Route(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0),
+        Route(ApiKey.SHARE_GROUP_HEARTBEAT, 1, 1),
+        Route(ApiKey.SHARE_GROUP_DESCRIBE, 1, 1),
         Route(ApiKey.SHARE_FETCH, 1, 1),
         Route(ApiKey.SHARE_ACKNOWLEDGE, 1, 1),
         Route(ApiKey.INITIALIZE_SHARE_GROUP_STATE, 0, 0),
@@ -80,6 +82,9 @@ ROUTES: Final[dict[ApiKey, Route]] = {
         Route(ApiKey.WRITE_SHARE_GROUP_STATE, 0, 0),
         Route(ApiKey.DELETE_SHARE_GROUP_STATE, 0, 0),
         Route(ApiKey.READ_SHARE_GROUP_STATE_SUMMARY, 0, 0),
+        Route(ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, 0, 0),
+        Route(ApiKey.ALTER_SHARE_GROUP_OFFSETS, 0, 0),
+        Route(ApiKey.DELETE_SHARE_GROUP_OFFSETS, 0, 0),
     )
 }
 

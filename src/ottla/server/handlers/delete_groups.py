@@ -13,7 +13,7 @@ async def handle(request: DeleteGroupsRequest, context: RequestContext) -> Delet
 
 async def _delete(group_id: GroupId, context: RequestContext) -> DeletableGroupResult:
     try:
-        code = await context.broker.groups.delete_group(group_id)
+        code = await context.broker.share_groups.delete_group(group_id)
     except OttlaError as error:
         code = error.code
     return DeletableGroupResult(group_id=group_id, error_code=code)

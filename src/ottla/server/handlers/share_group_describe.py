@@ -1,0 +1,79 @@
+"""ShareGroupDescribe (v1): state, epochs and members of share groups (KIP-932).
+
+`authorized_operations` is not known (there are no ACLs yet), whether asked for or not.
+"""
+
+from ottla.errors import ErrorCode, OttlaError
+from ottla.groups.share_events import ShareGroupDescription, ShareMemberDescription
+from ottla.ids import GroupId
+from ottla.protocol.messages.share_group_describe import (
+    Assignment,
+    DescribedGroup,
+    Member,
+    ShareGroupDescribeRequest,
+    ShareGroupDescribeResponse,
+    TopicPartitions,
+)
+from ottla.server.context import RequestContext
+from ottla.server.share_group_requests import are_offered
+
+
+async def handle(request: ShareGroupDescribeRequest, context: RequestContext) -> ShareGroupDescribeResponse:
+    return ShareGroupDescribeResponse(
+        groups=[await _describe(GroupId(group_id), context) for group_id in request.group_ids]
+    )
+
+
+async def _describe(group_id: GroupId, context: RequestContext) -> DescribedGroup:
+    if not are_offered(context.broker):
+        return _refused(group_id, ErrorCode.UNSUPPORTED_VERSION)
+    if not group_id:
+        return _refused(group_id, ErrorCode.INVALID_GROUP_ID)
+    try:
+        described = await context.broker.share_groups.describe(group_id)
+    except OttlaError as error:
+        return _refused(group_id, error.code)
+    if described.error:
+        return _refused(group_id, described.error, described.message)
+    return _described(described)
+
+
+def _described(group: ShareGroupDescription) -> DescribedGroup:
+    return DescribedGroup(
+        group_id=group.group_id,
+        group_state=group.state,
+        group_epoch=group.group_epoch,
+        assignment_epoch=group.assignment_epoch,
+        assignor_name=group.assignor,
+        members=[_member(member) for member in group.members],
+    )
+
+
+def _member(member: ShareMemberDescription) -> Member:
+    return Member(
+        member_id=member.member_id,
+        rack_id=member.rack_id,
+        member_epoch=member.member_epoch,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        subscribed_topic_names=list(member.topic_names),
+        assignment=Assignment(
+            topic_partitions=[
+                TopicPartitions(topic_id=topic.topic_id, topic_name=topic.topic, partitions=list(topic.partitions))
+                for topic in member.assignment
+            ]
+        ),
+    )
+
+
+def _refused(group_id: GroupId, error: ErrorCode, message: str | None = None) -> DescribedGroup:
+    return DescribedGroup(
+        error_code=error,
+        error_message=message,
+        group_id=group_id,
+        group_state="",
+        group_epoch=0,
+        assignment_epoch=0,
+        assignor_name="",
+        members=[],
+    )
