@@ -80,7 +80,7 @@ class Teller:
             return [f"{path}[{number}]{line}" for number, item in enumerate(ordered) for line in item] or [
                 f"{path}: []"
             ]
-        if isinstance(value, str) and path.endswith(("member_id", "leader")) and len(value) > 30:
+        if isinstance(value, str) and path.endswith(("member_id", "leader")) and len(value) > 20:
             value = self.numbers.setdefault(value, f"member {len(self.numbers) + 1}")
         return [f"{path}: {value!r}"]
 

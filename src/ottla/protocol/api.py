@@ -94,6 +94,9 @@ class ApiKey(IntEnum):
     ALTER_SHARE_GROUP_OFFSETS = 91
     DELETE_SHARE_GROUP_OFFSETS = 92
 
+    # Ottla's own, far from where Kafka counts
+    DESCRIBE_GROUP_HISTORY = 20_000
+
 
 _requests: Final[dict[int, type[Message]]] = {}
 _responses: Final[dict[int, type[Message]]] = {}

@@ -71,6 +71,8 @@ ROUTES: Final[dict[ApiKey, Route]] = {
         Route(ApiKey.DESCRIBE_PRODUCERS, 0, 0),
         Route(ApiKey.DESCRIBE_TRANSACTIONS, 0, 0),
         Route(ApiKey.LIST_TRANSACTIONS, 0, 2),
+        Route(ApiKey.CONSUMER_GROUP_HEARTBEAT, 0, 1),
+        Route(ApiKey.CONSUMER_GROUP_DESCRIBE, 0, 1),
         Route(ApiKey.LIST_CONFIG_RESOURCES, 0, 1),
         Route(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0),
         Route(ApiKey.SHARE_GROUP_HEARTBEAT, 1, 1),
@@ -88,6 +90,12 @@ ROUTES: Final[dict[ApiKey, Route]] = {
     )
 }
 
+OWN_ROUTES: Final[dict[ApiKey, Route]] = {
+    route.api_key: route for route in (Route(ApiKey.DESCRIBE_GROUP_HISTORY, 0, 0),)
+}
+"""What Kafka does not have. Served to everybody, and named to clients that know Ottla: others may trip over a key that
+they do not know."""
+
 _handlers: Final[dict[int, Handler]] = {}
 
 
@@ -95,6 +103,7 @@ def handler_of(api_key: ApiKey) -> Handler:
     """The handler of a served API, imported on first use."""
     found = _handlers.get(api_key)
     if found is None:
-        module = import_module(ROUTES[api_key].handler_module)
+        route = ROUTES.get(api_key) or OWN_ROUTES[api_key]
+        module = import_module(route.handler_module)
         found = _handlers[api_key] = cast("Handler", module.handle)
     return found

@@ -34,6 +34,9 @@ NOT_IN_KIO = {
     "UpdateMetadataRequest": set(range(9)),
     "UpdateMetadataResponse": set(range(9)),
     "RequestHeader": {0},
+    # Ottla's own.
+    "DescribeGroupHistoryRequest": {0},
+    "DescribeGroupHistoryResponse": {0},
 }
 
 # Versions that came after Kafka 4.1.

@@ -18,8 +18,10 @@ from ottla.protocol.messages.api_versions import (
     SupportedFeatureKey,
 )
 from ottla.server.context import RequestContext
-from ottla.server.routing import ROUTES
+from ottla.server.routing import OWN_ROUTES, ROUTES, Route
 
+OWN_SOFTWARE: Final = "ottla"
+"""Who calls itself so is also told of the APIs that Kafka does not have."""
 SOFTWARE_SINCE: Final = 3
 FEATURES_FROM_0_SINCE: Final = 4
 """Earlier clients cannot read a range that starts at 0 (KAFKA-17011)."""
@@ -34,6 +36,8 @@ def handle(request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsR
     ):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
     answer = supported(ErrorCode.NONE)
+    if request.client_software_name == OWN_SOFTWARE:
+        answer.api_keys += [_entry(route) for route in OWN_ROUTES.values()]
     image = context.broker.metadata.image
     lowest = 0 if context.api_version >= FEATURES_FROM_0_SINCE else 1
     answer.supported_features = [
@@ -51,14 +55,15 @@ def supported(error: ErrorCode) -> ApiVersionsResponse:
     """The answer for `error`, which is NONE or UNSUPPORTED_VERSION."""
     return ApiVersionsResponse(
         error_code=error,
-        api_keys=[
-            ApiVersion(
-                api_key=route.api_key,
-                # librdkafka takes what it may compress with from the advertised minimum, which must therefore stay 0
-                # (KAFKA-18659); genuine Kafka 4 does the same and refuses those versions when used.
-                min_version=0 if route.api_key is ApiKey.PRODUCE else route.min_version,
-                max_version=route.max_version,
-            )
-            for route in ROUTES.values()
-        ],
+        api_keys=[_entry(route) for route in ROUTES.values()],
+    )
+
+
+def _entry(route: Route) -> ApiVersion:
+    return ApiVersion(
+        api_key=route.api_key,
+        # librdkafka takes what it may compress with from the advertised minimum, which must therefore stay 0
+        # (KAFKA-18659); genuine Kafka 4 does the same and refuses those versions when used.
+        min_version=0 if route.api_key is ApiKey.PRODUCE else route.min_version,
+        max_version=route.max_version,
     )

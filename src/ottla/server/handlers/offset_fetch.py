@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import Final
 from uuid import UUID
 
-from ottla.errors import ErrorCode, OttlaError
+from ottla.errors import ApiError, ErrorCode, OttlaError
 from ottla.groups.events import FetchedOffset, FetchOffsets, TopicPartitions
-from ottla.ids import ZERO_TOPIC_ID, GroupId, PartitionId, TopicId, TopicName
+from ottla.ids import ZERO_TOPIC_ID, GroupId, MemberId, PartitionId, TopicId, TopicName
 from ottla.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -86,7 +86,7 @@ async def _fetch_group(
         elif wanted is not None:
             wanted.append(_wanted(name, topic.partition_indexes, context))
     try:
-        found = await _fetch(group.group_id, wanted, require_stable, context)
+        found = await _fetch(group.group_id, wanted, require_stable, context, group.member_id, group.member_epoch)
     except OttlaError as error:
         return OffsetFetchResponseGroup(group_id=group.group_id, topics=[], error_code=error.code)
     for name, offsets in found:
@@ -102,10 +102,24 @@ def _wanted(name: TopicName, indexes: Sequence[int], context: RequestContext) ->
 
 
 async def _fetch(
-    group_id: str, wanted: Sequence[TopicPartitions] | None, require_stable: bool, context: RequestContext
+    group_id: str,
+    wanted: Sequence[TopicPartitions] | None,
+    require_stable: bool,
+    context: RequestContext,
+    member_id: str | None = None,
+    member_epoch: int = -1,
 ) -> list[tuple[TopicName, Sequence[FetchedOffset]]]:
-    event = FetchOffsets(None, GroupId(group_id), None if wanted is None else tuple(wanted), require_stable)
+    event = FetchOffsets(
+        None,
+        GroupId(group_id),
+        None if wanted is None else tuple(wanted),
+        require_stable,
+        None if member_id is None else MemberId(member_id),
+        member_epoch,
+    )
     fetched = await context.broker.groups.fetch_offsets(event)
+    if fetched.error:
+        raise ApiError(fetched.error, f"{member_id} is no member of group {group_id} in epoch {member_epoch}")
     return [(topic.topic, topic.offsets) for topic in fetched.topics]
 
 

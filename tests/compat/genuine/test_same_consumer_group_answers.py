@@ -1,0 +1,594 @@
+"""The same stories of consumer groups (KIP-848) told to genuine Kafka and to Ottla: the same answers, field by field.
+
+What differs by nature is numbered: topic ids by their topic, member ids that the broker makes by their turn. Which
+partitions of a topic a member gets is compared too, as far as Kafka itself does not leave it to the order of a hash.
+Heartbeat intervals are not compared: Ottla has members of a group that is moving come sooner.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+from uuid import UUID
+
+import pytest
+from tests.support.eventually import eventually
+from tests.support.genuine import GenuineKafka
+from tests.support.group_stories import Teller, beat, commit, describe, fetch, forget, join, leave, prepare, sync
+from tests.support.ottla_process import OttlaProcess
+from tests.support.raw_client import ask
+
+from ottla.protocol.messages import consumer_group_describe as cd
+from ottla.protocol.messages import consumer_group_heartbeat as ch
+from ottla.protocol.messages import consumer_protocol as cp
+from ottla.protocol.messages import create_topics as ct
+from ottla.protocol.messages import delete_groups as dg
+from ottla.protocol.messages import delete_topics as dt
+from ottla.protocol.messages import incremental_alter_configs as ic
+from ottla.protocol.messages import metadata as md
+from ottla.protocol.messages import offset_fetch as of
+from ottla.protocol.primitives import NULL_UUID
+from ottla.protocol.versioned import decode_versioned, encode_versioned
+
+SETTINGS: Final = {
+    "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "1000",
+    "group.consumer.min.session.timeout.ms": "1000",
+    "group.consumer.min.heartbeat.interval.ms": "500",
+    "group.consumer.max.size": "3",
+    "offsets.topic.num.partitions": "1",
+}
+LEAVE, LEAVE_FOR_A_WHILE = -1, -2
+
+
+class Members(Teller):
+    """A teller that knows topics by name, and members that follow what they are told."""
+
+    def __init__(self, bootstrap: str) -> None:
+        super().__init__(bootstrap)
+        topics = [md.MetadataRequestTopic(name=name, topic_id=NULL_UUID) for name in ("t", "u")]
+        answer = ask(bootstrap, md.MetadataRequest(topics=topics, allow_auto_topic_creation=False), 12)
+        self.ids: dict[str, UUID] = {topic.name: topic.topic_id for topic in answer.topics}
+
+    def lines(self, value: Any, path: str) -> list[str]:
+        if path.endswith("heartbeat_interval_ms"):
+            return []
+        if isinstance(value, UUID):
+            named = {topic_id: f"id of {name}" for name, topic_id in self.ids.items()}
+            return [f"{path}: {named.get(value, value)}"]
+        return super().lines(value, path)
+
+    def beat(self, who: str, group: str, epoch: int, *, version: int = 1, **fields: Any) -> Any:
+        """A heartbeat of the member called `who`, whose id is its name."""
+        return self.tell(who, self.heartbeat(who, group, epoch, **fields), version)
+
+    def heartbeat(
+        self,
+        who: str,
+        group: str,
+        epoch: int,
+        *,
+        owned: Mapping[str | UUID, list[int]] | None = None,
+        member_id: str | None = None,
+        **fields: Any,
+    ) -> ch.ConsumerGroupHeartbeatRequest:
+        """`owned`: partitions by topic; a topic is a name, or an id."""
+        held = None
+        if owned is not None:
+            held = [
+                ch.TopicPartitions(topic_id=topic if isinstance(topic, UUID) else self.ids[topic], partitions=numbers)
+                for topic, numbers in owned.items()
+            ]
+        return ch.ConsumerGroupHeartbeatRequest(
+            group_id=group,
+            member_id=who if member_id is None else member_id,
+            member_epoch=epoch,
+            topic_partitions=held,
+            **fields,
+        )
+
+    def enter(self, who: str, group: str, topics: list[str] | None = None, **fields: Any) -> Any:
+        """A member joins, reading `t` unless told otherwise."""
+        if topics is None and "subscribed_topic_regex" not in fields:
+            topics = ["t"]
+        fields.setdefault("rebalance_timeout_ms", 10_000)
+        return self.beat(who, group, 0, owned={}, subscribed_topic_names=topics, **fields)
+
+    def follow(self, who: str, group: str, beat: Any, *, until: Callable[[Any], bool] | None = None) -> Any:
+        """Take on what a heartbeat's answer assigns, and tell so, until nothing more is assigned; the last answer."""
+        for _ in range(10):
+            if beat.error_code or (beat.assignment is None and (until is None or until(beat))):
+                return beat
+            owned: Mapping[str | UUID, list[int]] | None = None
+            if beat.assignment is not None:
+                owned = {given.topic_id: given.partitions for given in beat.assignment.topic_partitions}
+            beat = self.beat(who, group, beat.member_epoch, owned=owned)
+        raise AssertionError(f"{who} was never left in peace: {beat}")
+
+    def settle(self, group: str, *who: str) -> None:
+        """Have members take on whatever they are given, until the group says that it is stable; off the record."""
+        epochs: dict[str, int] = {}
+        owned: dict[str, Mapping[str | UUID, list[int]]] = {}
+        members = {member.member_id: member.member_epoch for member in self.described(group).members}
+        for name in who:
+            epochs[name] = members[name]
+
+        def stable() -> bool:
+            for name in who:
+                answer = ask(
+                    self.bootstrap, self.heartbeat(name, group, epochs[name], owned=owned.get(name)), 1, client_id=name
+                )
+                assert answer.error_code == 0, answer
+                epochs[name] = answer.member_epoch
+                if answer.assignment is not None:
+                    owned[name] = {given.topic_id: given.partitions for given in answer.assignment.topic_partitions}
+            return self.described(group).group_state == "Stable"
+
+        eventually(stable)
+
+    def described(self, group: str) -> cd.DescribedGroup:
+        """How the group stands, off the record."""
+        request = cd.ConsumerGroupDescribeRequest(group_ids=[group], include_authorized_operations=False)
+        (described,) = ask(self.bootstrap, request, 1).groups
+        return described  # type: ignore[no-any-return] # decoded, so untyped
+
+    def held(self, group: str, member_id: str) -> list[int]:
+        """The partitions of `t` that a member is assigned, off the record."""
+        (member,) = [member for member in self.described(group).members if member.member_id == member_id]
+        return [index for topic in member.assignment.topic_partitions for index in topic.partitions]
+
+    def describe(self, *groups: str, version: int = 1) -> None:
+        self.tell(
+            "d", cd.ConsumerGroupDescribeRequest(group_ids=list(groups), include_authorized_operations=True), version
+        )
+
+    def sizes(self, group: str) -> None:
+        """How many partitions each has and shall have, where which ones is left to chance."""
+        for member in sorted(self.described(group).members, key=lambda member: member.member_id):
+            now = sum(len(topic.partitions) for topic in member.assignment.topic_partitions)
+            then = sum(len(topic.partitions) for topic in member.target_assignment.topic_partitions)
+            self.answers.append(f"{group} {member.member_id} epoch {member.member_epoch}: {now} of {then}")
+
+    def create(self, name: str, partitions: int = 2) -> None:
+        """Make a topic, off the record."""
+        topic = ct.CreatableTopic(
+            name=name, num_partitions=partitions, replication_factor=1, assignments=[], configs=[]
+        )
+        (made,) = ask(self.bootstrap, ct.CreateTopicsRequest(topics=[topic], timeout_ms=10_000), 7).topics
+        assert made.error_code == 0, made
+        self.ids[name] = made.topic_id
+
+        def known() -> bool:
+            """To the coordinator as well, which may hear of it later than others do."""
+            probe = self.heartbeat(
+                "probe", f"probe of {name}", 0, owned={}, subscribed_topic_names=[name], rebalance_timeout_ms=1000
+            )
+            assignment = ask(self.bootstrap, probe, 1).assignment
+            return assignment is not None and bool(assignment.topic_partitions)
+
+        eventually(known)
+
+    def rejoin(self, who: str, group: str, member_id: str, owned: list[int], generation: int) -> Any:
+        """A classic member comes back, says what partitions of `t` it has, and takes what it is given."""
+        joined = self.join(who, group, member_id, metadata=subscription(owned, generation))
+        return self.fetch_assignment(who, group, joined)
+
+    def fetch_assignment(self, who: str, group: str, joined: Any) -> Any:
+        self.sync(who, group, joined.member_id, joined.generation_id, {})
+        answer = self.hear(who)
+        if answer.error_code == 0 and answer.assignment:
+            given = decode_versioned(cp.ConsumerProtocolAssignment, answer.assignment)
+            self.answers += self.lines(
+                [(topic.topic, topic.partitions) for topic in given.assigned_partitions], f"{who} was given"
+            )
+        return joined
+
+    def set(self, group: str, **settings: str) -> None:
+        resource = ic.AlterConfigsResource(
+            resource_type=32,
+            resource_name=group,
+            configs=[
+                ic.AlterableConfig(name=name.replace("_", "."), config_operation=0, value=value)
+                for name, value in settings.items()
+            ],
+        )
+        self.tell("s", ic.IncrementalAlterConfigsRequest(resources=[resource], validate_only=False), 1)
+
+
+def subscription(owned: list[int] | None = None, generation: int = -1, topics: tuple[str, ...] = ("t",)) -> bytes:
+    """What a classic consumer says when it joins."""
+    held = [cp.TopicPartition(topic="t", partitions=owned)] if owned else []
+    return encode_versioned(
+        cp.ConsumerProtocolSubscription(topics=list(topics), owned_partitions=held, generation_id=generation), 3
+    )
+
+
+def assignment(partitions: list[int]) -> bytes:
+    """What a classic leader gives a member of `t`."""
+    given = [cp.TopicPartition(topic="t", partitions=partitions)]
+    return encode_versioned(cp.ConsumerProtocolAssignment(assigned_partitions=given), 3)
+
+
+# --- the stories ---
+
+
+def of_bad_requests(t: Members) -> None:
+    """What can be told to be wrong by looking at it."""
+    group = "bad"
+    good: dict[str, Any] = {"rebalance_timeout_ms": 1000, "subscribed_topic_names": ["t"], "owned": {}}
+    for version in (0, 1):
+        for wrong in (
+            {"member_id": ""},
+            {"member_id": " "},
+            {"rebalance_timeout_ms": -1},
+            {"owned": None},
+            {"owned": {"t": [0]}},
+            {"subscribed_topic_names": None},
+            {"instance_id": ""},
+            {"rack_id": " "},
+            {"server_assignor": "nonsense"},
+            {"server_assignor": ""},
+        ):
+            if version == 0 and "member_id" in wrong:
+                continue  # is given one
+            t.beat("a", group, 0, version=version, **{**good, **wrong})
+        t.beat("a", "", 0, version=version, **good)
+        t.beat("a", " ", 0, version=version, **good)
+        for epoch in (-3, -100):
+            t.beat("a", group, epoch, version=version, **good)
+        t.beat("a", group, LEAVE_FOR_A_WHILE, version=version)
+        for epoch in (1, LEAVE):
+            t.beat("a", group, epoch, member_id="", version=version)
+    t.beat("a", group, 0, **{**good, "subscribed_topic_names": None, "subscribed_topic_regex": "["})
+    t.describe(group, "", "no-such-group")
+    t.describe(group, version=0)
+    t.describe()
+
+
+def of_nobody(t: Members) -> None:
+    """Members and groups that are not there."""
+    for epoch in (1, LEAVE):
+        t.beat("nobody", "empty", epoch)
+    t.beat("nobody", "empty", LEAVE_FOR_A_WHILE, instance_id="i")
+    t.describe("empty")
+    t.enter("a", "one")
+    for epoch in (1, LEAVE):
+        t.beat("nobody", "one", epoch)
+    t.beat("nobody", "one", LEAVE_FOR_A_WHILE, instance_id="i")
+    t.beat("a", "one", 1, instance_id="i")
+    t.beat("a", "one", 5)
+    t.beat("a", "one", 0)
+    for version in range(7):
+        t.tell("d", describe("one") if version >= 3 else type(describe("one"))(groups=["one"]), version)
+    t.tell("d", dg.DeleteGroupsRequest(groups_names=["one"]), 2)
+    t.beat("a", "one", LEAVE)
+    t.describe("one")
+    t.tell("d", describe("one"), 6)
+    t.tell("d", dg.DeleteGroupsRequest(groups_names=["one"]), 2)
+    t.describe("one")
+
+
+def of_one_member(t: Members) -> None:
+    """From the first heartbeat to the last."""
+    group = "single"
+    first = t.enter("a", group, ["t", "u"], rack_id="r1")
+    t.describe(group)
+    last = t.follow("a", group, first)
+    t.describe(group)
+    t.list(group, 5, types_filter=["Consumer"])
+    t.list(group, 5, types_filter=["classic"])
+    t.list(group, 5, states_filter=["stable"])
+    t.list(group, 4, states_filter=["Empty"])
+    t.list(group, 3)
+    epoch = last.member_epoch
+    t.beat("a", group, epoch)
+    t.beat("a", group, epoch, subscribed_topic_names=["t", "u"])
+    changed = t.beat("a", group, epoch, subscribed_topic_names=["u"], rack_id="r2")
+    t.describe(group)
+    changed = t.follow("a", group, changed)
+    t.beat("a", group, changed.member_epoch, subscribed_topic_names=["nowhere"])
+    t.describe(group)
+    t.beat("a", group, epoch)
+    t.beat("a", group, epoch + 7)
+    t.beat("a", group, LEAVE)
+    t.describe(group)
+    t.list(group, 5, types_filter=["consumer"])
+
+
+def of_a_full_heartbeat(t: Members) -> None:
+    """A member that tells everything is told everything; one that has missed an answer catches up."""
+    group = "full"
+    joined = t.enter("a", group)
+    everything: dict[str, Any] = {"rebalance_timeout_ms": 10_000, "subscribed_topic_names": ["t"]}
+    t.beat("a", group, joined.member_epoch, owned={}, **everything)
+    t.beat("a", group, joined.member_epoch, owned={"t": [0, 1]}, **everything)
+    t.enter("a", group)
+    t.enter("b", group)
+    t.describe(group)
+
+
+def of_two_members(t: Members) -> None:
+    """The first gives up what the second is to have, and only then is it given away."""
+    group = "two"
+    t.enter("a", group)
+    t.settle(group, "a")
+    t.enter("b", group)
+    t.sizes(group)
+    t.settle(group, "a", "b")
+    t.sizes(group)
+    t.enter("c", group)
+    t.settle(group, "a", "b", "c")
+    t.sizes(group)
+    t.enter("d", group)
+    t.beat("b", group, LEAVE)
+    t.settle(group, "a", "c")
+    t.sizes(group)
+
+
+def of_range(t: Members) -> None:
+    """The other assignor, whose result is the same everywhere."""
+    group = "ranges"
+    t.enter("a", group, ["t", "u"], server_assignor="range")
+    t.enter("b", group, ["t", "u"], server_assignor="range")
+    t.settle(group, "a", "b")
+    t.describe(group)
+    now = t.described(group).members[0].member_epoch
+    t.beat("a", group, now, server_assignor="uniform")
+    t.describe(group)
+    t.beat("b", group, now, server_assignor="uniform")
+    t.settle(group, "a", "b")
+    t.sizes(group)
+    t.beat("a", group, LEAVE)
+    t.beat("b", group, LEAVE)
+    t.describe(group)
+
+
+def of_static_members(t: Members) -> None:
+    """They leave for a while, come back under another id, and fence who is taken for them."""
+    group = "static"
+    t.enter("a", group, instance_id="i")
+    t.settle(group, "a")
+    t.enter("z", group, instance_id="i")
+    t.beat("z", group, 1, instance_id="i")
+    t.beat("a", group, LEAVE_FOR_A_WHILE, instance_id="j")
+    t.beat("a", group, LEAVE_FOR_A_WHILE, instance_id="i")
+    t.describe(group)
+    t.beat("a", group, t.described(group).group_epoch, instance_id="i")
+    t.enter("z", group, instance_id="i")
+    t.describe(group)
+    t.beat("a", group, t.described(group).group_epoch, instance_id="i")
+    t.beat("a", group, LEAVE, instance_id="i")
+    t.beat("z", group, LEAVE, instance_id="i")
+    t.describe(group)
+
+
+def of_offsets(t: Members) -> None:
+    """Commits and fetches with member epochs."""
+    group = "offsets"
+    first = t.enter("a", group)
+    epoch = first.member_epoch
+    for version in (8, 9):
+        t.tell("a", commit(group, ("t", 0, 5), member_id="a", generation=epoch), version)
+        t.tell("a", commit(group, ("t", 0, 6), member_id="a", generation=epoch - 1), version)
+        t.tell("a", commit(group, ("t", 0, 7), member_id="a", generation=epoch + 1), version)
+        t.tell("a", commit(group, ("t", 0, 8), member_id="b", generation=epoch), version)
+        t.tell("a", commit(group, ("t", 0, 9)), version)
+
+    def reading(member_id: str | None, member_epoch: int) -> of.OffsetFetchRequest:
+        request = fetch(group, topics=("t",))
+        request.groups[0].member_id, request.groups[0].member_epoch = member_id, member_epoch
+        return request
+
+    for member_id, member_epoch in (("a", epoch), ("a", epoch - 1), ("a", epoch + 1), ("b", epoch), (None, -1)):
+        t.tell("a", reading(member_id, member_epoch), 9)
+    t.tell("a", fetch(group), 8)
+    t.tell("a", forget(group, "t", "u"), 0)
+    t.tell("a", dg.DeleteGroupsRequest(groups_names=[group]), 2)
+    t.beat("a", group, LEAVE)
+    t.tell("a", commit(group, ("t", 1, 9)), 9)
+    t.tell("a", commit(group, ("t", 1, 9), member_id="a", generation=epoch), 9)
+    t.tell("a", forget(group, "t"), 0)
+    t.tell("a", fetch(group), 9)
+    t.tell("a", dg.DeleteGroupsRequest(groups_names=[group]), 2)
+    t.tell("a", fetch(group), 9)
+
+
+def of_a_regular_expression(t: Members) -> None:
+    """Topics that match are found a moment later; an expression that is bad is refused."""
+    group = "regular"
+    t.enter("a", group, subscribed_topic_regex="[", rebalance_timeout_ms=1000)
+    joined = t.enter("a", group, subscribed_topic_regex="t|nothing.*")
+    epoch = joined.member_epoch
+
+    def found() -> bool:
+        nonlocal epoch
+        answer = ask(t.bootstrap, t.heartbeat("a", group, epoch), 1, client_id="a")
+        assert answer.error_code == 0
+        epoch = answer.member_epoch
+        return any(member.target_assignment.topic_partitions for member in t.described(group).members)
+
+    eventually(found)
+    (member,) = t.described(group).members
+    t.answers += t.lines(member.target_assignment, "found")
+    t.answers.append(f"{member.subscribed_topic_names} {member.subscribed_topic_regex}")
+    t.beat("a", group, epoch, subscribed_topic_regex="(")
+    t.beat("a", group, LEAVE)
+    t.enter("e", "regular nothing", subscribed_topic_regex="")
+    t.describe("regular nothing")
+
+
+def of_a_silent_member(t: Members) -> None:
+    """Settings of the group decide when it is given up."""
+    group = "silent"
+    t.set(group, consumer_session_timeout_ms="1500", consumer_heartbeat_interval_ms="1000")
+    t.set(group, consumer_session_timeout_ms="999")
+
+    def set_is_known() -> bool:
+        probe = t.heartbeat("p", group, 0, owned={}, rebalance_timeout_ms=1000, subscribed_topic_names=["t"])
+        return bool(ask(t.bootstrap, probe, 1).heartbeat_interval_ms <= 1000)
+
+    eventually(set_is_known)
+    eventually(lambda: not t.described(group).members, timeout_s=10)
+    t.beat("p", group, 1)
+    t.answers.append(t.described(group).group_state)
+
+
+def of_a_slow_member(t: Members) -> None:
+    """One that does not give up in time what another is to have is put out."""
+    group = "slow"
+    t.enter("a", group, rebalance_timeout_ms=1000)
+    t.settle(group, "a")
+    t.enter("b", group)
+    t.beat("a", group, 1)
+    eventually(lambda: [member.member_id for member in t.described(group).members] == ["b"], timeout_s=10)
+    t.beat("a", group, 1)
+    t.settle(group, "b")
+    t.sizes(group)
+
+
+def of_a_topic_that_goes(t: Members) -> None:
+    """Its partitions are taken away, the rest stays."""
+    group = "shrinking"
+    t.create("gone")
+    t.enter("a", group, ["t", "gone"])
+    t.settle(group, "a")
+    t.describe(group)
+    gone = dt.DeleteTopicState(name="gone", topic_id=NULL_UUID)
+    t.tell("a", dt.DeleteTopicsRequest(topics=[gone], timeout_ms=10_000), 6)
+
+    def given_up() -> bool:
+        t.settle(group, "a")
+        (member,) = t.described(group).members
+        return [topic.topic_name for topic in member.target_assignment.topic_partitions] == ["t"]
+
+    eventually(given_up)
+    t.sizes(group)
+
+
+def of_a_classic_group(t: Members) -> None:
+    """What an old member says to a new group, and a new one to an old group, where they cannot be mixed."""
+    group = "connect"
+    one = t.join("old", group, protocol_type="connect").member_id
+    t.sync("old", group, one, 1, {}, protocol_type="connect")
+    t.hear("old")
+    t.enter("new", group)
+    t.describe(group)
+    t.tell("old", leave(group, (one, None)), 5)
+    t.enter("new", group)
+    t.tell("d", describe(group), 6)
+    t.tell("old", beat(group, "new", 1), 4)
+    t.tell("old", sync(group, "new", 1), 5)
+    t.tell("old", leave(group, ("new", None)), 5)
+    t.tell("old", join(group, "who", protocol_type="connect"), 9)
+    t.tell("old", join(group, "who", protocols=("range",), metadata=b"nonsense"), 9)
+    t.describe(group)
+
+
+def of_an_upgrade(t: Members) -> None:
+    """A classic group takes in a member of the new protocol, and loses its last classic one."""
+    group = "upgrade"
+    one = t.join("old", group, metadata=subscription(), protocols=("range",)).member_id
+    t.sync("old", group, one, 1, {one: assignment([0, 1])})
+    t.hear("old")
+    t.tell("old", commit(group, ("t", 0, 3), member_id=one, generation=1), 9)
+    t.enter("new", group, server_assignor="range")
+    t.describe(group)
+    t.tell("d", describe(group), 6)
+    t.list(group, 5)
+    t.tell("old", commit(group, ("t", 0, 4), member_id=one, generation=1), 9)
+    t.tell("old", beat(group, one, 1), 4)
+    joined = t.rejoin("old", group, one, [0, 1], 1)
+    t.describe(group)
+    t.tell("old", beat(group, one, joined.generation_id), 4)
+    joined = t.rejoin("old", group, one, t.held(group, one), joined.generation_id)
+    t.tell("old", beat(group, one, joined.generation_id), 4)
+    t.tell("old", beat(group, one, joined.generation_id - 1), 4)
+    t.beat("new", group, joined.generation_id)
+    t.describe(group)
+    t.tell("old", commit(group, ("t", 0, 5), member_id=one, generation=joined.generation_id), 9)
+    t.tell("old", commit(group, ("t", 0, 6), member_id=one, generation=joined.generation_id - 1), 9)
+    t.beat("old", group, joined.generation_id, member_id=one)
+    t.tell("old", beat(group, "new", joined.generation_id), 4)
+    t.tell("old", join(group, one, protocols=("roundrobin",), metadata=subscription()), 9)
+    t.tell("old", leave(group, (one, None)), 5)
+    t.settle(group, "new")
+    t.describe(group)
+    t.list(group, 5)
+    t.tell("new", fetch(group), 9)
+
+
+def of_a_downgrade(t: Members) -> None:
+    """When the last member of the new protocol leaves, the group is a classic one again."""
+    group = "downgrade"
+    t.enter("new", group, server_assignor="range")
+    t.settle(group, "new")
+    back = t.tell("old", join(group, metadata=subscription(), protocols=("range",)), 9)
+    one = back.member_id
+    joined = t.join("old", group, one, metadata=subscription())
+    t.fetch_assignment("old", group, joined)
+    t.describe(group)
+    t.beat("new", group, LEAVE)
+    t.list(group, 5)
+    t.describe(group)
+    t.tell("d", describe(group), 5)
+    t.tell("old", beat(group, one, joined.generation_id), 4)
+    t.tell("old", join(group, one, metadata=subscription()), 9)
+    generation = t.tell("d", beat(group, one, 0), 4).error_code
+    t.answers.append(f"stale: {generation}")
+
+
+def of_static_members_that_change(t: Members) -> None:
+    """A static member comes back with the other protocol and keeps its place."""
+    group = "static-change"
+    one = t.join("old", group, instance="i", metadata=subscription()).member_id
+    t.sync("old", group, one, 1, {one: assignment([0, 1])}, group_instance_id="i")
+    t.hear("old")
+    t.enter("new", group, instance_id="i", server_assignor="range")
+    t.describe(group)
+    t.tell("old", beat(group, one, 1, "i"), 4)
+    t.tell("old", commit(group, ("t", 0, 4), member_id=one, generation=1), 9)
+    t.settle(group, "new")
+    t.describe(group)
+    back = t.join("old", group, instance="i", metadata=subscription())
+    t.answers.append(f"came back: {back.error_code}")
+    t.describe(group)
+
+
+STORIES: Final = [
+    of_bad_requests,
+    of_nobody,
+    of_one_member,
+    of_a_full_heartbeat,
+    of_two_members,
+    of_range,
+    of_static_members,
+    of_offsets,
+    of_a_regular_expression,
+    of_a_silent_member,
+    of_a_slow_member,
+    of_a_topic_that_goes,
+    of_a_classic_group,
+    of_an_upgrade,
+    of_a_downgrade,
+    of_static_members_that_change,
+]
+
+
+@pytest.fixture(scope="module")
+def pair() -> Iterator[tuple[str, str]]:
+    """Fresh groups for every story: they have names of their own."""
+    with GenuineKafka(properties=SETTINGS) as genuine, OttlaProcess(properties=SETTINGS) as ottla:
+        prepare(genuine)
+        prepare(ottla)
+        yield genuine.bootstrap, ottla.bootstrap
+
+
+@pytest.mark.parametrize("story", STORIES, ids=lambda story: story.__name__)
+def test_the_same_story_has_the_same_answers(pair: tuple[str, str], story: Callable[[Members], None]) -> None:
+    tellers = [Members(bootstrap) for bootstrap in pair]
+    try:
+        for teller in tellers:
+            story(teller)
+    finally:
+        for teller in tellers:
+            teller.close()
+    genuine, ottla = tellers
+    assert ottla.answers == genuine.answers
