@@ -150,12 +150,26 @@ class Transactions(RuleBasedStateMachine):
         if client.producer is not None:
             self.send(number, EndTransaction(None, T, client.producer, committed, client.version))
 
-    @rule(number=CLIENTS, partitions=PARTITIONS, committed=st.booleans())
-    def goes_through_a_transaction(self, number: int, partitions: frozenset[TopicPartition], committed: bool) -> None:
-        self.starts(number, True)
+    @rule(
+        number=CLIENTS, steps=st.lists(PARTITIONS, min_size=1, max_size=3), committed=st.booleans(), aged=st.booleans()
+    )
+    def goes_through_transactions(
+        self, number: int, steps: list[frozenset[TopicPartition]], committed: bool, aged: bool
+    ) -> None:
+        """Undisturbed, so that everything has to succeed; with `aged`, across the end of a producer id."""
         self.markers_are_written(True)
-        self.adds(number, partitions)
-        self.ends(number, committed)
+        self.starts(number, False)
+        self.markers_are_written(True)
+        if aged:
+            self.years_pass(LAST_EPOCH_OF_CLIENTS)
+        client = self.clients[number]
+        for _ in range(2):
+            for partitions in steps:
+                self.adds(number, partitions)
+            assert client.added == frozenset().union(*steps)
+            self.ends(number, committed)
+            assert not client.added, "it has not ended"
+            self.markers_are_written(True)
 
     @rule(data=st.data())
     @precondition(lambda self: self.late)
