@@ -27,7 +27,7 @@ from tests.support.raw_client import ask
 
 SUBSCRIPTION: Final = b"\0\0\0\0\0\1\0\1t\0\0\0\0"
 REBALANCE_IN_PROGRESS: Final = 27
-UNORDERED: Final = ("members", "groups", "topics", "partitions")
+UNORDERED: Final = ("members", "groups", "topics", "partitions", "topic_names")
 IGNORED: Final = {"throttle_time_ms", "error_message", "host", "port", "node_id"}
 
 
