@@ -40,6 +40,7 @@ from ottla.server.context import Services
 from ottla.server.dispatch import Dispatcher
 from ottla.server.fetch_sessions import FetchSessionCache
 from ottla.server.listener import Listener
+from ottla.server.producer_connections import ProducerConnections
 from ottla.server.share_partitions import SharePartitions
 from ottla.server.turns import Turns
 
@@ -155,6 +156,7 @@ class Broker:
             markers=markers,
             verifier=TransactionVerifier(transactions, config),
             turns=turns,
+            producer_connections=ProducerConnections(),
             transactions=transactions,
             share_state=share_state,
             share_groups=share_groups,

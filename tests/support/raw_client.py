@@ -1,7 +1,7 @@
 """Single requests over a socket of their own, in any version: what no client library would send."""
 
 import socket
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from ottla.protocol.framing import decode_response, encode_request
 from ottla.protocol.schema import Message
@@ -13,22 +13,52 @@ class ClosedError(Exception):
     """The broker closed the connection instead of answering."""
 
 
+class RawConnection:
+    """One connection, over which requests go one at a time."""
+
+    def __init__(self, bootstrap: str, *, client_id: str = "raw") -> None:
+        host, _, port = bootstrap.rpartition(":")
+        self._socket = socket.create_connection((host, int(port)), TIMEOUT_SECONDS)
+        self._client_id = client_id
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.close()
+
+    def ask(self, request: Message, version: int) -> Any:
+        """Send a request and return the response. Raises ClosedError, or TimeoutError."""
+        self.send(request, version)
+        return self.receive(request, version)
+
+    def send(self, request: Message, version: int) -> None:
+        """Send a request without waiting for the response."""
+        for piece in encode_request(request, version, 1, self._client_id):
+            self._socket.sendall(bytes(piece))  # type: ignore[arg-type] # no file region in a request
+
+    def receive(self, request: Message, version: int) -> Any:
+        """The response to the request, which has been sent before. Raises ClosedError, or TimeoutError."""
+        size = int.from_bytes(_receive(self._socket, 4), "big")
+        frame = _receive(self._socket, size)
+        api_key = type(request).API_KEY
+        assert api_key is not None, "a request, not another message"
+        return decode_response(api_key, version, frame)[1]
+
+
 def ask(bootstrap: str, request: Message, version: int, *, client_id: str = "raw") -> Any:
     """Send one request and return the response. Raises ClosedError, or TimeoutError."""
-    host, _, port = bootstrap.rpartition(":")
-    with socket.create_connection((host, int(port)), TIMEOUT_SECONDS) as connection:
-        connection.sendall(b"".join(bytes(piece) for piece in encode_request(request, version, 1, client_id)))  # type: ignore[arg-type] # no records in it
-        size = int.from_bytes(_receive(connection, 4), "big")
-        frame = _receive(connection, size)
-    api_key = type(request).API_KEY
-    assert api_key is not None, "a request, not another message"
-    return decode_response(api_key, version, frame)[1]
+    with RawConnection(bootstrap, client_id=client_id) as connection:
+        return connection.ask(request, version)
 
 
 def _receive(connection: socket.socket, size: int) -> bytes:
     received = bytearray()
     while len(received) < size:
-        part = connection.recv(size - len(received))
+        try:
+            part = connection.recv(size - len(received))
+        except ConnectionResetError:
+            part = b""
         if not part:
             raise ClosedError(f"the connection was closed after {len(received)} of {size} bytes")
         received += part

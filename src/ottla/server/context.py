@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ottla.protocol.api import ApiKey
     from ottla.replication.manager import ReplicaManager
     from ottla.server.fetch_sessions import FetchSessionCache
+    from ottla.server.producer_connections import ProducerConnections
     from ottla.server.share_partitions import SharePartitions
     from ottla.server.turns import Turns
 
@@ -70,6 +71,7 @@ class Services:
     verifier: "TransactionVerifier"
     turns: "Turns"
     """Of producers whose transactional requests wait, by producer id."""
+    producer_connections: "ProducerConnections"
     transactions: "TransactionCoordinator"
     share_state: "ShareCoordinator"
     share_groups: "ShareGroupCoordinator"

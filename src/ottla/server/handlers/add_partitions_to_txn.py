@@ -5,11 +5,11 @@ once, to add partitions or only to verify that they were added (KIP-890).
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from typing import Final
 
 from ottla.errors import ErrorCode, OttlaError
-from ottla.ids import PartitionId, TopicName, TopicPartition
+from ottla.ids import PartitionId, ProducerIdAndEpoch, TopicName, TopicPartition
 from ottla.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnRequest,
@@ -19,6 +19,7 @@ from ottla.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTransaction,
 )
 from ottla.server.context import RequestContext
+from ottla.server.producer_connections import To
 from ottla.server.producer_errors import told_fenced
 
 FENCED_SINCE: Final = 2
@@ -27,22 +28,37 @@ FIRST_GENERATION: Final = 0
 SECOND_GENERATION: Final = 2
 
 
-async def handle(request: AddPartitionsToTxnRequest, context: RequestContext) -> AddPartitionsToTxnResponse:
+def handle(request: AddPartitionsToTxnRequest, context: RequestContext) -> Awaitable[AddPartitionsToTxnResponse]:
     if context.api_version >= BROKERS_SINCE:
-        results = await asyncio.gather(*(_add(transaction, context) for transaction in request.transactions))
-        return AddPartitionsToTxnResponse(
-            results_by_transaction=[
-                AddPartitionsToTxnResult(transactional_id=transaction.transactional_id, topic_results=result)
-                for transaction, result in zip(request.transactions, results, strict=True)
-            ]
-        )
+        return _add_of_several(request, context)
     only = AddPartitionsToTxnTransaction(
         transactional_id=request.v3_and_below_transactional_id,
         producer_id=request.v3_and_below_producer_id,
         producer_epoch=request.v3_and_below_producer_epoch,
         topics=request.v3_and_below_topics,
     )
-    return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=await _add(only, context))
+    producer = ProducerIdAndEpoch(only.producer_id, only.producer_epoch)
+    context.broker.producer_connections.refuse_late(To.TRANSACTION_COORDINATOR, producer, context.connection_id)
+    return _add_of_one(only, producer, context)
+
+
+async def _add_of_several(request: AddPartitionsToTxnRequest, context: RequestContext) -> AddPartitionsToTxnResponse:
+    results = await asyncio.gather(*(_add(transaction, context) for transaction in request.transactions))
+    return AddPartitionsToTxnResponse(
+        results_by_transaction=[
+            AddPartitionsToTxnResult(transactional_id=transaction.transactional_id, topic_results=result)
+            for transaction, result in zip(request.transactions, results, strict=True)
+        ]
+    )
+
+
+async def _add_of_one(
+    transaction: AddPartitionsToTxnTransaction, producer: ProducerIdAndEpoch, context: RequestContext
+) -> AddPartitionsToTxnResponse:
+    results = await _add(transaction, context)
+    if not any(result.partition_error_code for topic in results for result in topic.results_by_partition):
+        context.broker.producer_connections.accepted(To.TRANSACTION_COORDINATOR, producer, context.connection_id)
+    return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results)
 
 
 async def _add(

@@ -1,14 +1,18 @@
 """EndTxn (v0-v5): commit or abort a transaction (KIP-98); answered when that is decided for good.
 
 Since version 5 the answer says with which producer id and epoch the producer goes on (KIP-890).
+Deviation: late requests of versions before that are kept out of later transactions
+(`ottla.server.producer_connections`).
 """
 
+from collections.abc import Awaitable
 from typing import Final
 
-from ottla.errors import OttlaError
+from ottla.errors import ErrorCode, OttlaError
 from ottla.ids import ProducerIdAndEpoch
 from ottla.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from ottla.server.context import RequestContext
+from ottla.server.producer_connections import To
 from ottla.server.producer_errors import told_fenced
 from ottla.transactions.events import Granted
 
@@ -16,17 +20,26 @@ FENCED_SINCE: Final = 2
 EPOCH_PER_TRANSACTION_SINCE: Final = 5
 
 
-async def handle(request: EndTxnRequest, context: RequestContext) -> EndTxnResponse:
+def handle(request: EndTxnRequest, context: RequestContext) -> Awaitable[EndTxnResponse]:
+    producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
+    if context.api_version < EPOCH_PER_TRANSACTION_SINCE:
+        context.broker.producer_connections.refuse_late(To.TRANSACTION_COORDINATOR, producer, context.connection_id)
+    return _end(request, producer, context)
+
+
+async def _end(request: EndTxnRequest, producer: ProducerIdAndEpoch, context: RequestContext) -> EndTxnResponse:
     version = context.api_version
     try:
         granted = await context.broker.transactions.end_transaction(
             request.transactional_id,
-            ProducerIdAndEpoch(request.producer_id, request.producer_epoch),
+            producer,
             committed=request.committed,
             client_version=2 if version >= EPOCH_PER_TRANSACTION_SINCE else 0,
         )
     except OttlaError as error:
         granted = Granted(error.code)
+    if granted.error is ErrorCode.NONE and version < EPOCH_PER_TRANSACTION_SINCE:
+        context.broker.producer_connections.accepted(To.TRANSACTION_COORDINATOR, producer, context.connection_id)
     return EndTxnResponse(
         error_code=told_fenced(granted.error, version >= FENCED_SINCE),
         producer_id=granted.producer_id,

@@ -3,6 +3,7 @@
 Offsets are kept with the id of their topic, as those of OffsetCommit are.
 """
 
+from collections.abc import Awaitable
 from typing import Final
 
 from ottla.coordination.verification import ABORTABLE, FIRST, SECOND, Generation
@@ -16,13 +17,23 @@ from ottla.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponseTopic,
 )
 from ottla.server.context import RequestContext
+from ottla.server.producer_connections import To
 
 KNOWS_LOADING_SINCE: Final = 2
 ABORTABLE_SINCE: Final = 4
 SECOND_SINCE: Final = 5
 
 
-async def handle(request: TxnOffsetCommitRequest, context: RequestContext) -> TxnOffsetCommitResponse:
+def handle(request: TxnOffsetCommitRequest, context: RequestContext) -> Awaitable[TxnOffsetCommitResponse]:
+    producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
+    if context.api_version < SECOND_SINCE:
+        context.broker.producer_connections.refuse_late(To.GROUP_COORDINATOR, producer, context.connection_id)
+    return _answer(request, producer, context)
+
+
+async def _answer(
+    request: TxnOffsetCommitRequest, producer: ProducerIdAndEpoch, context: RequestContext
+) -> TxnOffsetCommitResponse:
     image = context.broker.metadata.image
     wishes: list[OffsetToCommit] = []
     accepted: list[TxnOffsetCommitResponsePartition] = []
@@ -49,14 +60,19 @@ async def handle(request: TxnOffsetCommitRequest, context: RequestContext) -> Tx
             )
         answers.append(TxnOffsetCommitResponseTopic(name=topic.name, partitions=partitions))
     if wishes:
-        committed = await _commit(request, context, tuple(wishes))
+        committed = await _commit(request, producer, context, tuple(wishes))
+        if context.api_version < SECOND_SINCE and not any(committed.errors):
+            context.broker.producer_connections.accepted(To.GROUP_COORDINATOR, producer, context.connection_id)
         for answer, outcome in zip(accepted, committed.errors, strict=True):
             answer.error_code = outcome
     return TxnOffsetCommitResponse(topics=answers)
 
 
 async def _commit(
-    request: TxnOffsetCommitRequest, context: RequestContext, wishes: tuple[OffsetToCommit, ...]
+    request: TxnOffsetCommitRequest,
+    producer: ProducerIdAndEpoch,
+    context: RequestContext,
+    wishes: tuple[OffsetToCommit, ...],
 ) -> OffsetsCommitted:
     event = CommitOffsets(
         token=None,
@@ -65,7 +81,7 @@ async def _commit(
         instance_id=None if request.group_instance_id is None else InstanceId(request.group_instance_id),
         generation=request.generation_id,
         offsets=wishes,
-        producer=ProducerIdAndEpoch(request.producer_id, request.producer_epoch),
+        producer=producer,
     )
     broker = context.broker
     try:
