@@ -4,8 +4,6 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 from uuid import UUID
 
-from tests.support.machines import Driver
-
 from ottla.errors import ErrorCode
 from ottla.groups.config import GroupConfig
 from ottla.groups.consumer_events import (
@@ -22,6 +20,7 @@ from ottla.groups.machine import GroupMachine
 from ottla.groups.surroundings import Surroundings
 from ottla.groups.topics import FixedTopics, Topic
 from ottla.ids import GroupId, InstanceId, MemberId, TopicId, TopicName
+from tests.support.machines import Driver
 
 G: Final = GroupId("g")
 
