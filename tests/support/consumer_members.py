@@ -40,7 +40,7 @@ class World:
 
     def __init__(self, topics: Mapping[str, Any], **config: Any) -> None:
         self._numbers = iter(range(1_000_000))
-        self.config = GroupConfig(group_initial_rebalance_delay_ms=0, **config)
+        self.config = GroupConfig(group_initial_rebalance_delay_ms=10, **config)
         self.surroundings = Surroundings(
             topics=lambda: self.topics, regex_problem=lambda regex: "unclosed" if regex == "(" else None
         )
