@@ -79,6 +79,48 @@ def test_a_stream_is_written_once_over_restarts(spark: SparkSession, new_topic: 
     assert all(message.headers() == [("from", b"here")] for message in found)
 
 
+def copy(spark: SparkSession, source: Topic, sink: Topic, checkpoint: Path, **options: str) -> None:
+    query = (
+        source.stream(spark, maxOffsetsPerTrigger="500")
+        .select("key", "value")
+        .writeStream.format("ottla")
+        .option("kafka.bootstrap.servers", sink.bootstrap)
+        .option("topic", sink.name)
+        .options(**options)
+        .option("checkpointLocation", str(checkpoint))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+
+
+def forget_the_last_micro_batch(checkpoint: Path) -> None:
+    """As if Spark had died after the tasks of the last micro-batch, before it noted down that they were done."""
+    last = max(int(path.name) for path in (checkpoint / "commits").iterdir() if path.name.isdigit())
+    for name in (str(last), f".{last}.crc"):
+        (checkpoint / "commits" / name).unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize(
+    ("guarantee", "times"), [("exactly-once", 1), ("at-least-once", 2)], ids=["exactly-once", "at-least-once"]
+)
+def test_a_repeated_micro_batch_is_written_once(
+    spark: SparkSession, new_topic: TopicFactory, tmp_path: Path, guarantee: str, times: int
+) -> None:
+    source, sink = new_topic(2), new_topic(2)
+    source.send(map(str, range(300)), partition=0)
+    source.send(map(str, range(300, 500)), partition=1)
+    copy(spark, source, sink, tmp_path, deliveryGuarantee=guarantee)
+
+    forget_the_last_micro_batch(tmp_path)
+    copy(spark, source, sink, tmp_path, deliveryGuarantee=guarantee)
+    source.send(map(str, range(500, 600)))
+    copy(spark, source, sink, tmp_path, deliveryGuarantee=guarantee)
+
+    found = sorted(int(message.value() or b"") for message in sink.messages())
+    assert found == sorted([*range(500)] * times + [*range(500, 600)])
+
+
 def test_a_topic_that_is_not_there_is_named(spark: SparkSession, bootstrap: str) -> None:
     with pytest.raises(AnalysisException, match="topic 'nowhere' does not exist"):
         save(spark.createDataFrame([("1",)], "value STRING"), Topic(bootstrap, "nowhere"))

@@ -13,7 +13,7 @@ Options and columns are those of Spark's own Kafka source and sink, so that movi
 
 A batch read ends at `endingOffsets`; a streaming read keeps its offsets in Spark's checkpoint and honours
 `maxOffsetsPerTrigger` and `Trigger.AvailableNow`. The sink writes the columns `key`, `value`, `headers`, `topic` and
-`partition`; like Spark's own it is at-least-once.
+`partition`: a streaming query exactly once, a batch write at-least-once as Spark's own.
 """
 
 # ruff: noqa: N802 - the names of the methods are Spark's
@@ -61,10 +61,10 @@ class OttlaDataSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         if overwrite:
             raise OptionError("a topic can only be appended to: use .mode('append')")
-        return BatchWriter(WriteOptions.parse(self.options), schema)
+        return BatchWriter(WriteOptions.parse(self.options, streaming=False), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
-        return StreamWriter(WriteOptions.parse(self.options), schema)
+        return StreamWriter(WriteOptions.parse(self.options, streaming=True), schema)
 
 
 def register(spark: "SparkSession") -> None:

@@ -19,7 +19,8 @@ _READ: Final = (
     "includeHeaders",
     "kafkaConsumer.pollTimeoutMs",
 )
-_WRITE: Final = ("topic", "includeHeaders")
+_WRITE: Final = ("topic", "includeHeaders", "deliveryGuarantee")
+_GUARANTEES: Final = ("exactly-once", "at-least-once")
 _SPARK_OWN: Final = ("path", "checkpointLocation", "queryName")  # handed to every source and sink by Spark itself
 _CLIENT_PREFIX: Final = "kafka."
 _BOOTSTRAP: Final = "kafka.bootstrap.servers"
@@ -89,13 +90,26 @@ class WriteOptions:
 
     client: ClientSettings
     topic: str | None
+    exactly_once: bool
 
     @classmethod
-    def parse(cls, options: Mapping[str, str]) -> "WriteOptions":
+    def parse(cls, options: Mapping[str, str], *, streaming: bool) -> "WriteOptions":
         """Raises OptionError, naming the option and what it should be."""
         given = _lower(options)
         _refuse_unknown(given, _WRITE)
-        return cls(client=_client_settings(given), topic=given.get("topic"))
+        guarantee = given.get("deliveryguarantee", "exactly-once" if streaming else "at-least-once").lower()
+        if guarantee not in _GUARANTEES:
+            raise OptionError(f"'deliveryGuarantee' is {' or '.join(_GUARANTEES)}, not '{guarantee}'")
+        exactly_once = guarantee == "exactly-once"
+        if exactly_once and not streaming:
+            raise OptionError(
+                "a batch write cannot be exactly-once: nothing tells a repeated write from a new one. Write a stream "
+                "(trigger availableNow), or set deliveryGuarantee to at-least-once"
+            )
+        client = _client_settings(given)
+        if exactly_once and "transactional.id" in dict(client):
+            raise OptionError("'kafka.transactional.id' cannot be set: each task has its own")
+        return cls(client=client, topic=given.get("topic"), exactly_once=exactly_once)
 
 
 def _lower(options: Mapping[str, str]) -> dict[str, str]:

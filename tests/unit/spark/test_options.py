@@ -74,7 +74,22 @@ def test_headers_are_a_matter_of_the_schema() -> None:
 
 
 def test_a_sink_may_leave_the_topic_to_the_rows() -> None:
-    assert WriteOptions.parse({**SERVERS, "checkpointLocation": "/x"}).topic is None
-    assert WriteOptions.parse({**SERVERS, "topic": "t"}).topic == "t"
+    assert WriteOptions.parse({**SERVERS, "checkpointLocation": "/x"}, streaming=True).topic is None
+    assert WriteOptions.parse({**SERVERS, "topic": "t"}, streaming=False).topic == "t"
     with pytest.raises(OptionError, match="did you mean 'topic'"):
-        WriteOptions.parse({**SERVERS, "topics": "t"})
+        WriteOptions.parse({**SERVERS, "topics": "t"}, streaming=False)
+
+
+def test_a_stream_is_written_exactly_once_unless_told_otherwise() -> None:
+    def is_exactly_once(streaming: bool, **options: str) -> bool:
+        return WriteOptions.parse({**SERVERS, **options}, streaming=streaming).exactly_once
+
+    assert is_exactly_once(True)
+    assert not is_exactly_once(True, deliveryGuarantee="at-least-once")
+    assert not is_exactly_once(False)
+    with pytest.raises(OptionError, match="a batch write cannot be exactly-once"):
+        is_exactly_once(False, deliveryGuarantee="exactly-once")
+    with pytest.raises(OptionError, match="'deliveryGuarantee' is exactly-once or at-least-once, not 'once'"):
+        is_exactly_once(True, deliveryGuarantee="once")
+    with pytest.raises(OptionError, match=r"'kafka\.transactional\.id' cannot be set"):
+        is_exactly_once(True, **{"kafka.transactional.id": "mine"})
