@@ -27,10 +27,10 @@ class Driver:
     def carry_out(self, effects: list[Effect]) -> None:
         for effect in effects:
             match effect:
-                case Append(records):
+                case Append(records, producer):
                     assert records, "an empty append"
                     for record in records:
-                        self.machine.replay(record, len(self.log), -1)
+                        self.machine.replay(record, len(self.log), -1 if producer is None else producer.producer_id)
                         self.log.append(record)
                 case Reply(token, value):
                     self.replies.setdefault(token, []).append(value)

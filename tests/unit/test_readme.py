@@ -22,7 +22,8 @@ def api_table() -> str:
     lines = ["| key | API | versions |", "|---:|---|---|"]
     for route in rows:
         name = route.api_key.name.title().replace("_", "")
-        versions = f"{route.min_version}-{route.max_version}" if route.max_version > route.min_version else route.min_version
+        lowest, highest = route.min_version, route.max_version
+        versions = f"{lowest}-{highest}" if highest > lowest else lowest
         lines.append(f"| {int(route.api_key)} | {name} | {versions} |")
     return "\n".join(lines) + "\n"
 

@@ -35,7 +35,7 @@ from ottla.groups.events import (
 from ottla.groups.machine import GroupMachine
 from ottla.groups.offset_records import OffsetCommitted, OffsetDeleted
 from ottla.groups.states import GroupState
-from ottla.ids import ZERO_TOPIC_ID, GroupId, MemberId, PartitionId, TopicId, TopicName
+from ottla.ids import ZERO_TOPIC_ID, GroupId, MemberId, PartitionId, ProducerIdAndEpoch, TopicId, TopicName
 
 G = GroupId("g")
 T, U = TopicName("t"), TopicName("u")
@@ -209,6 +209,50 @@ def test_a_later_commit_outside_wins_over_a_transaction() -> None:
     d.machine.replay(OffsetCommitted(G, T, PartitionId(0), 8, -1, "", 0), 2, -1)
     d.machine.end_transaction(9, committed=True)
     assert fetched(d) == {("t", 0): 8}
+
+
+def test_a_producer_commits_for_a_group() -> None:
+    d = driver()
+    producer = ProducerIdAndEpoch(9, 3)
+    effects = d.send(commit("c", wish(0, 5), wish(1, 6, metadata="x" * 5_000), producer=producer))
+    (append,) = [effect for effect in effects if isinstance(effect, Append)]
+    assert append.producer == producer
+    assert d.reply("c") == OffsetsCommitted((ErrorCode.NONE, ErrorCode.OFFSET_METADATA_TOO_LARGE))
+    assert fetched(d, partitions(T, 0), stable=True) == {("t", 0): ErrorCode.UNSTABLE_OFFSET_COMMIT}
+    d.machine.end_transaction(9, committed=True)
+    assert fetched(d, partitions(T, 0), stable=True) == {("t", 0): 5}
+
+
+@pytest.mark.parametrize(
+    ("member", "generation", "error"),
+    [
+        ("", -1, ErrorCode.NONE),  # a producer that does not say for whom
+        ("member", 1, ErrorCode.NONE),
+        ("member", 0, ErrorCode.ILLEGAL_GENERATION),
+        ("member", 2, ErrorCode.ILLEGAL_GENERATION),
+        ("another", 1, ErrorCode.UNKNOWN_MEMBER_ID),
+    ],
+)
+def test_a_producer_is_fenced_by_what_it_says_of_its_member(member: str, generation: int, error: ErrorCode) -> None:
+    """KIP-447: whoever has been given the partitions since must not be overwritten."""
+    d = driver()
+    name = joined(d)
+    again = (Assignor("range", SUBSCRIBED_TO_T + b"!"),)
+    d.send(Join("again", G, MemberId(name), None, "c", "h", "consumer", again, 1_000_000, 1_000_000, "", False))
+    assert d.machine.groups[G].state is GroupState.COMPLETING_REBALANCE  # which is none of a producer's business
+    generation += 1 if generation >= 0 else 0
+    sender = name if member == "member" else member
+    d.send(commit("c", wish(0, 5), member=sender, generation=generation, producer=ProducerIdAndEpoch(9, 0)))
+    assert d.reply("c") == OffsetsCommitted((error,))
+    d.machine.end_transaction(9, committed=True)
+    assert fetched(d) == ({} if error else {("t", 0): 5})
+
+
+def test_a_producer_for_a_generation_of_no_group_is_refused() -> None:
+    d = driver()
+    d.send(commit("c", wish(0, 5), member="m", generation=1, producer=ProducerIdAndEpoch(9, 0)))
+    assert d.reply("c") == OffsetsCommitted((ErrorCode.ILLEGAL_GENERATION,))
+    assert d.log == []
 
 
 # --- expiry ----------------------------------------------------------------------------------------------------

@@ -4,6 +4,8 @@ Administrators send it as well, to abort a transaction that its coordinator know
 """
 
 import asyncio
+from collections.abc import Mapping
+from typing import Final
 
 from ottla.errors import ErrorCode
 from ottla.ids import PartitionId, TopicName, TopicPartition
@@ -17,6 +19,8 @@ from ottla.protocol.messages.write_txn_markers import (
 )
 from ottla.server.context import RequestContext
 from ottla.transactions.markers import TransactionMarker
+
+NONE: Final = -1
 
 
 async def handle(request: WriteTxnMarkersRequest, context: RequestContext) -> WriteTxnMarkersResponse:
@@ -34,7 +38,11 @@ async def _write(wanted: WritableTxnMarker, context: RequestContext) -> Writable
         for topic in wanted.topics
         for number in topic.partition_indexes
     ]
-    outcomes = await context.broker.markers.send(marker, partitions)
+    if NONE in (marker.producer_id, marker.producer_epoch):
+        # A marker of nobody's would lie in the log for ever. Kafka has no better word for it.
+        outcomes: Mapping[TopicPartition, ErrorCode] = dict.fromkeys(partitions, ErrorCode.UNKNOWN_SERVER_ERROR)
+    else:
+        outcomes = await context.broker.markers.send(marker, partitions)
     by_topic: dict[str, dict[int, ErrorCode]] = {}
     for partition, code in outcomes.items():
         by_topic.setdefault(partition.topic, {})[partition.partition] = code

@@ -1,0 +1,56 @@
+"""Work that waits its turn."""
+
+import asyncio
+
+from ottla.server.turns import Turns
+
+
+def test_work_under_one_key_is_done_in_order_and_under_others_at_once() -> None:
+    async def main() -> None:
+        turns, seen = Turns(), []
+        gates = {name: asyncio.Event() for name in "abc"}
+
+        def work(name: str) -> None:
+            async def wait() -> None:
+                seen.append(name)
+                await gates[name].wait()
+                seen.append(name.upper())
+
+            turns.take(2 if name == "c" else 1, wait)
+
+        for name in "abc":
+            work(name)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert seen == ["a", "c"]
+        gates["b"].set()
+        gates["a"].set()
+        while turns.is_taken(1):
+            await asyncio.sleep(0)
+        assert seen == ["a", "c", "A", "b", "B"]
+        assert turns.is_taken(2)
+        await turns.close()
+        assert not turns.is_taken(2)
+
+    asyncio.run(main())
+
+
+def test_work_that_fails_holds_nobody_up() -> None:
+    async def main() -> None:
+        turns, seen = Turns(), []
+
+        async def fail() -> None:
+            raise ValueError("a defect")
+
+        async def go_on() -> None:
+            seen.append("done")
+
+        failures = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context["exception"]))
+        turns.take(1, fail)
+        turns.take(1, go_on)
+        while turns.is_taken(1):
+            await asyncio.sleep(0)
+        assert seen == ["done"]
+
+    asyncio.run(main())
