@@ -63,8 +63,11 @@ from ottla.ids import GroupId, MemberId
 
 log = logging.getLogger(__name__)
 
-RESOLVE_AGAIN_AFTER_MS: Final = 10_000
-"""Topics of regular expressions are looked up at most this often for one group, as in Kafka."""
+RESOLVE_AGAIN_AFTER_MS: Final = 1_000
+"""So often at most are the topics of a group's expressions looked up, while topics come and go; Kafka: 10 s."""
+
+ASK_AGAIN_AFTER_MS: Final = 10_000
+"""When nobody has answered."""
 
 
 HURRY_LEAST_MS: Final = 100
@@ -201,7 +204,7 @@ class ConsumerGroups:
         decision.records += group.tombstones()
         if not group.is_empty:
             refuse_upgrade(group, self._config)
-            records = upgraded(group, self._surroundings.topics())
+            records = upgraded(group, self._surroundings.topics(), self._rebalancing.hash_of)
             for record in records:
                 decision.group.apply(record)
             decision.records += records
@@ -280,11 +283,7 @@ class ConsumerGroups:
         """All expressions of the group, if their topics have to be looked up now."""
         if not group.regexes and not member.topic_regex:
             return ()
-        last = next(iter(group.resolutions.values()), NEVER_RESOLVED)
-        asked_ms = group.resolve_asked_ms
-        if asked_ms is not None and now_ms < asked_ms + RESOLVE_AGAIN_AFTER_MS:
-            return ()
-        if now_ms <= last.timestamp_ms + RESOLVE_AGAIN_AFTER_MS and last is not NEVER_RESOLVED:
+        if group.resolve_asked_ms is not None and now_ms < group.resolve_asked_ms + ASK_AGAIN_AFTER_MS:
             return ()
         used = group.regexes.copy()
         if before.topic_regex:
@@ -292,13 +291,12 @@ class ConsumerGroups:
         if member.topic_regex:
             used[member.topic_regex] += 1
         regexes = tuple(sorted(+used))
-        is_due = (
-            any(regex not in group.resolutions for regex in regexes)
-            or last.version != self._surroundings.topics().version
-            or now_ms > last.timestamp_ms + self._config.group_consumer_regex_refresh_interval_ms
-        )
-        if not is_due or not regexes:
-            return ()
+        if all(regex in group.resolutions for regex in regexes):
+            last = next(iter(group.resolutions.values()), NEVER_RESOLVED)
+            is_old = last.version != self._surroundings.topics().version
+            patience_ms = RESOLVE_AGAIN_AFTER_MS if is_old else self._config.group_consumer_regex_refresh_interval_ms
+            if not regexes or now_ms <= last.timestamp_ms + patience_ms:
+                return ()
         group.resolve_asked_ms = now_ms
         return regexes
 

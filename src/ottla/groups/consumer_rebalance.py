@@ -116,7 +116,7 @@ class Rebalancing:
         Looks at the topics, too, which is what `needs_refresh` asks for.
         """
         group = decision.group
-        metadata_hash = self._hash(group.subscribed_topics(members.values(), resolutions))
+        metadata_hash = self.hash_of(group.subscribed_topics(members.values(), resolutions))
         if metadata_hash != group.metadata_hash and not reasons:
             reasons = ("its topics have changed",)
         group.needs_refresh = False
@@ -128,7 +128,7 @@ class Rebalancing:
             decision.records.append(SubscriptionMetadataDeleted(group.group_id))
         return epoch
 
-    def _hash(self, topics: frozenset[TopicName]) -> int:
+    def hash_of(self, topics: frozenset[TopicName]) -> int:
         return self._hashes.of(topics, self._surroundings.topics())
 
     def _bump(self, decision: Decision, epoch: int, metadata_hash: int, reasons: Sequence[str], now_ms: int) -> None:
@@ -189,15 +189,6 @@ class Rebalancing:
         history = self._histories.of(group.group_id)
         reasons = history.take_reasons()
         history.add(Rebalance(now_ms, epoch, group.kind, assignor, reasons, len(assigned), moved, moves))
-        log.info(
-            "group %s: assignment %d by %s: %d members, %d partitions move (%s)",
-            group.group_id,
-            epoch,
-            assignor,
-            len(assigned),
-            moved,
-            "; ".join(reasons),
-        )
 
     def _by_name(self, assignment: Mapping[MemberId, Partitions]) -> dict[MemberId, AssignmentByName]:
         view = self._surroundings.topics()
@@ -251,7 +242,7 @@ class Rebalancing:
             if regex not in still_used:
                 decision.records.append(ResolvedRegexDeleted(group.group_id, regex))
         self._bump(
-            decision, group.group_epoch + 1, self._hash(group.subscribed_topics(left.values())), (reason,), now_ms
+            decision, group.group_epoch + 1, self.hash_of(group.subscribed_topics(left.values())), (reason,), now_ms
         )
         for member in members:
             decision.effects += self.cancel_timers(group.group_id, member.member_id)

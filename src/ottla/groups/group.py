@@ -33,7 +33,7 @@ class ClassicState:
         """Ids given out (KIP-394) to clients that have not come back with them yet."""
         self.record: GroupMetadata | None = None
         """The last one replayed."""
-        self.history = History() if history is None else history
+        self.history = History(group_id) if history is None else history
         self._config = config
 
     @property

@@ -1,10 +1,13 @@
 """Why a group has rebalanced, and what moved: the last few times, in memory. PURE."""
 
+import logging
 from collections import deque
 from collections.abc import Mapping
 from typing import Final, NamedTuple, TypeAlias
 
 from ottla.ids import GroupId, MemberId, TopicName
+
+log = logging.getLogger(__name__)
 
 KEPT_REBALANCES: Final = 16
 KEPT_MOVES: Final = 64
@@ -40,9 +43,10 @@ class Rebalance(NamedTuple):
 class History:
     """The last `KEPT_REBALANCES` of one group, oldest first. Lost with the machine: nobody but people rely on it."""
 
-    __slots__ = ("_reasons", "_rebalances")
+    __slots__ = ("_group_id", "_reasons", "_rebalances")
 
-    def __init__(self) -> None:
+    def __init__(self, group_id: GroupId) -> None:
+        self._group_id = group_id
         self._rebalances: deque[Rebalance] = deque(maxlen=KEPT_REBALANCES)
         self._reasons: dict[str, None] = {}
 
@@ -58,6 +62,16 @@ class History:
 
     def add(self, rebalance: Rebalance) -> None:
         self._rebalances.append(rebalance)
+        log.info(
+            "%s group %s: assignment %d by %s: members %d, partitions moved %d (%s)",
+            rebalance.protocol,
+            self._group_id,
+            rebalance.epoch,
+            rebalance.assignor or "nobody",
+            rebalance.members,
+            rebalance.moved_partitions,
+            "; ".join(rebalance.reasons),
+        )
 
     def rebalances(self) -> tuple[Rebalance, ...]:
         return tuple(self._rebalances)
@@ -74,7 +88,7 @@ class Histories:
     def of(self, group_id: GroupId) -> History:
         found = self._histories.get(group_id)
         if found is None:
-            found = self._histories[group_id] = History()
+            found = self._histories[group_id] = History(group_id)
         return found
 
     def forget(self, group_id: GroupId) -> None:

@@ -5,7 +5,7 @@ consumer -> classic    when the last of those has gone, and only members of the 
 """
 
 import logging
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from ottla.coordination.machine import CancelTimer, Effect, Reply
 from ottla.errors import ApiError, ErrorCode
@@ -56,8 +56,10 @@ def _refuse_upgrade(group: ClassicGroup, why: str) -> None:
     )
 
 
-def upgraded(group: ClassicGroup, topics: TopicsView) -> list[ConsumerRecord]:
-    """The group as a consumer group, all but the hash of its topics. Its members keep what they have.
+def upgraded(
+    group: ClassicGroup, topics: TopicsView, hash_of: Callable[[frozenset[TopicName]], int]
+) -> list[ConsumerRecord]:
+    """The group as a consumer group. Its members keep what they have. `hash_of`: of the topics that they read.
 
     Raises `ApiError` GROUP_ID_NOT_FOUND for members whose subscription or assignment cannot be carried over.
     """
@@ -67,9 +69,10 @@ def upgraded(group: ClassicGroup, topics: TopicsView) -> list[ConsumerRecord]:
         members = [_upgraded_member(member, group, topics) for member in group.members.values()]
     except (MalformedMessage, UnsupportedVersion):
         _refuse_upgrade(group, "because the embedded consumer protocol is malformed")
+    metadata_hash = hash_of(frozenset().union(*(member.topic_names for member in members)))
     return [
         *(member.subscription_record(group_id) for member in members),
-        ConsumerGroupEpoch(group_id, generation, 0),
+        ConsumerGroupEpoch(group_id, generation, metadata_hash),
         *(TargetAssignment(group_id, member.member_id, member.assigned) for member in members),
         TargetAssignmentEpoch(group_id, generation),
         *(member.current_record(group_id) for member in members),

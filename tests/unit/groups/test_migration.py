@@ -368,6 +368,7 @@ def test_a_static_member_changes_its_protocol_and_keeps_its_partitions(world: Wo
     new = Consumer(world, "new", instance="i")
     new.join()
     assert new.to_have == {topic_id("t"): {0, 1}}
+    assert (new.epoch, world.describe().group_epoch) == (1, 1), "nothing has changed but its protocol"
     settle_all(new, other)
     assert (new.partitions, other.partitions) == (["t-0", "t-1"], ["t-2", "t-3"])
     assert old.beat() is ErrorCode.FENCED_INSTANCE_ID
