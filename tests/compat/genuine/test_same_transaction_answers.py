@@ -1,0 +1,486 @@
+"""Transactions, and what can be wrong with their requests, told as stories to genuine Kafka and to Ottla.
+
+Both give the same error codes, and keep the same: states, epochs, batches with their producers, offsets, last stable
+offsets.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple
+
+import pytest
+from tests.support import group_stories
+from tests.support.genuine import GenuineKafka
+from tests.support.ottla_process import OttlaProcess
+from tests.support.raw_client import ask
+from tests.support.transaction_stories import UNKNOWN_PRODUCER, Producer, Teller
+
+from ottla.protocol.messages import find_coordinator as fc
+
+SETTINGS: Final = {
+    "offsets.topic.num.partitions": "2",
+    "transaction.state.log.num.partitions": "3",
+    "transaction.max.timeout.ms": "100000",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "100",
+    "group.initial.rebalance.delay.ms": "0",
+    "offset.metadata.max.bytes": "10",
+}
+
+
+class Pair(NamedTuple):
+    genuine: str
+    ottla: str
+
+
+@pytest.fixture(scope="module")
+def pair() -> Iterator[Pair]:
+    with GenuineKafka(properties=SETTINGS) as genuine, OttlaProcess(properties=SETTINGS) as ottla:
+        for broker in (genuine, ottla):
+            teller = Teller(broker.bootstrap)
+            teller.create("other-topic", 2)
+            teller.ready()
+        yield Pair(genuine.bootstrap, ottla.bootstrap)
+
+
+def compare(pair: Pair, story: Callable[[Teller], None]) -> None:
+    tellers = [Teller(bootstrap) for bootstrap in pair]
+    for teller in tellers:
+        story(teller)
+    assert tellers[1].lines == tellers[0].lines
+
+
+@pytest.mark.parametrize("version", range(6))
+def test_producers_that_begin(pair: Pair, version: int) -> None:
+    def story(teller: Teller) -> None:
+        name = f"begin-{version}"
+        teller.init("without a name", Producer(None), version)
+        teller.init("an empty name", Producer(""), version)
+        for timeout_ms in (0, -1, 100_001, 1 << 30):
+            teller.init(f"a timeout of {timeout_ms}", Producer(name), version, timeout_ms=timeout_ms)
+        teller.transaction(name)
+        one = teller.new(name, version=version)
+        again = teller.new(name, version=version)
+        teller.transaction(name)
+        teller.end("the fenced one", one, commit=True)
+        teller.add("adds", again, [("other-topic", 0)])
+        third = teller.new(name, version=version)
+        teller.transaction(name)
+        teller.end("the aborted one", again, commit=True)
+        teller.end("nothing to commit", third, commit=True)
+        teller.end("nothing to abort", third, commit=False)
+        if version >= 3:
+            unknown = f"begin-unknown-{version}"
+            teller.init("of a name nobody has", Producer(unknown, UNKNOWN_PRODUCER, 3), version)
+            teller.transaction(unknown)
+            teller.init("an id without an epoch", Producer(name, third.id, -1), version)
+            teller.init("an epoch without an id", Producer(name, -1, 4), version)
+            teller.init("an id below", Producer(name, -2, 4), version)
+            teller.init("another id", third.stranger(), version)
+            teller.init("the epoch before", third.older(), version)
+            teller.init("an epoch of the future", third.older(-5), version)
+            next_one = teller.init("goes on", third, version)
+            teller.init("goes on, once more", third, version)
+            teller.init("and on", next_one, version)
+            teller.init("of the one before", third, version)
+            teller.init("idempotent alone", Producer(None, third.id, 0), version)
+        teller.transaction(name)
+
+    compare(pair, story)
+
+
+@pytest.mark.parametrize("version", [0, 1, 2, 3, 4, 5])
+def test_partitions_that_are_added(pair: Pair, version: int) -> None:
+    def story(teller: Teller) -> None:
+        name, topic = f"adds-{version}", f"added-{version}"
+        teller.create(topic, 2)
+        teller.add("of nobody", Producer("adds-nobody", UNKNOWN_PRODUCER, 0), [(topic, 0)], version)
+        teller.add("without a name", Producer("", UNKNOWN_PRODUCER, 0), [(topic, 0)], version)
+        writer = teller.new(name)
+        writer = teller.new(name)
+        teller.add("of a stranger", writer.stranger(), [(topic, 0)], version)
+        teller.add("of the one before", writer.older(), [(topic, 0)], version)
+        teller.add("of one to come", writer.older(-1), [(topic, 0)], version)
+        teller.add("no such topic", writer, [("no-such-topic", 0)], version)
+        teller.add("no such partition", writer, [(topic, 2)], version)
+        teller.add("one of them unknown", writer, [(topic, 0), ("no-such-topic", 0), (topic, 7)], version)
+        teller.add("nothing", writer, [], version)
+        teller.transaction(name)
+        teller.add("an internal topic", writer, [("__consumer_offsets", 0)], version)
+        teller.add("both", writer, [(topic, 0), (topic, 1)], version)
+        teller.add("again", writer, [(topic, 1)], version)
+        teller.transaction(name)
+        teller.end("abort", writer, commit=False)
+        teller.transaction(name, until=lambda state: state == "CompleteAbort")
+        teller.add("after the end", writer, [(topic, 1)], version)
+        teller.add("of the one before, after the end", writer.older(), [(topic, 1)], version)
+        teller.end("commit", writer, commit=True)
+        teller.transaction(name, until=lambda state: state == "CompleteCommit")
+        teller.log(topic)
+        teller.log(topic, 1)
+
+    compare(pair, story)
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_partitions_that_are_verified(pair: Pair, version: int) -> None:
+    def story(teller: Teller) -> None:
+        name, topic = f"verifies-{version}", f"verified-{version}"
+        teller.create(topic, 2)
+        teller.verify("of nobody", Producer("verifies-nobody", UNKNOWN_PRODUCER, 0), [(topic, 0)], version)
+        teller.new(name)
+        writer = teller.new(name)
+        teller.verify("before it begins", writer, [(topic, 0)], version)
+        teller.add("begins", writer, [(topic, 0)])
+        teller.verify("in it", writer, [(topic, 0)], version)
+        teller.verify("one not in it", writer, [(topic, 0), (topic, 1)], version)
+        teller.verify("an unknown one", writer, [("no-such-topic", 0)], version)
+        teller.verify("of a stranger", writer.stranger(), [(topic, 0)], version)
+        teller.verify("of the one before", writer.older(), [(topic, 0)], version)
+        teller.verify("of one to come", writer.older(-1), [(topic, 0)], version)
+        teller.end("commit", writer, commit=True)
+        teller.transaction(name, until=lambda state: state == "CompleteCommit")
+        teller.verify("after the end", writer, [(topic, 0)], version)
+
+    compare(pair, story)
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_groups_that_are_added(pair: Pair, version: int) -> None:
+    def story(teller: Teller) -> None:
+        name = f"adds-group-{version}"
+        teller.add_group("of nobody", Producer("adds-nobody", UNKNOWN_PRODUCER, 0), "g", version)
+        teller.add_group("without a name", Producer("", UNKNOWN_PRODUCER, 0), "g", version)
+        writer = teller.new(name)
+        writer = teller.new(name)
+        teller.add_group("of a stranger", writer.stranger(), "g", version)
+        teller.add_group("of the one before", writer.older(), "g", version)
+        teller.add_group("of one to come", writer.older(-1), "g", version)
+        teller.transaction(name)
+        teller.add_group("a group without a name", writer, "", version)
+        teller.add_group("a group", writer, "g", version)
+        teller.add_group("again", writer, "g", version)
+        teller.transaction(name)
+        teller.end("abort", writer, commit=False)
+        teller.transaction(name, until=lambda state: state == "CompleteAbort")
+
+    compare(pair, story)
+
+
+@pytest.mark.parametrize("version", range(6))
+def test_how_transactions_end(pair: Pair, version: int) -> None:
+    def story(teller: Teller) -> None:
+        name, topic = f"ends-{version}", f"ended-{version}"
+        teller.create(topic)
+        teller.end("of nobody", Producer("ends-nobody", UNKNOWN_PRODUCER, 0), commit=True, version=version)
+        teller.end("without a name", Producer("", UNKNOWN_PRODUCER, 0), commit=True, version=version)
+        teller.new(name)
+        writer = teller.new(name)
+        for commit in (True, False):
+            # The second generation may abort what it never began: its epoch grows then.
+            how = "commit" if commit else "abort"
+            went_on = teller.end(f"{how} of nothing", writer, commit=commit, version=version)
+            writer = went_on
+            teller.transaction(name)
+        for number, commit in enumerate((True, False)):
+            how = "commit" if commit else "abort"
+            teller.add(f"begin to {how}", writer, [(topic, 0)])
+            teller.send("a record", writer, (topic, 0), 0 if version >= 5 else number)
+            teller.end(f"{how} of a stranger", writer.stranger(), commit=commit, version=version)
+            teller.end(f"{how} of the one before", writer.older(), commit=commit, version=version)
+            teller.end(f"{how} of one to come", writer.older(-1), commit=commit, version=version)
+            went_on = teller.end(how, writer, commit=commit, version=version)
+            done = "CompleteCommit" if commit else "CompleteAbort"
+            teller.transaction(name, until=lambda state, done=done: state == done)  # type: ignore[misc]
+            teller.end(f"{how} again", writer, commit=commit, version=version)
+            teller.end(f"otherwise than {how}", writer, commit=not commit, version=version)
+            writer = went_on
+            teller.transaction(name)
+        teller.log(topic)
+
+    compare(pair, story)
+
+
+@pytest.mark.parametrize("version", [3, 7, 10, 11, 12])
+def test_what_can_be_wrong_with_transactional_records(pair: Pair, version: int) -> None:
+    def story(teller: Teller) -> None:
+        name, topic = f"sends-{version}", f"sent-{version}"
+        teller.create(topic, 2)
+        place = (topic, 0)
+        teller.send("of nobody", Producer("sends-nobody", UNKNOWN_PRODUCER, 0), place, 0, version=version)
+        teller.new(name)
+        writer = teller.new(name)
+        if version < 12:
+            teller.send("not added", writer, place, 0, version=version)
+            teller.add("added", writer, [place])
+        teller.send("first", writer, place, 0, b"1", b"2", version=version)
+        teller.send("first again", writer, place, 0, b"1", b"2", version=version)
+        teller.send("a gap", writer, place, 5, version=version)
+        teller.send("partly known", writer, place, 1, b"2", b"3", version=version)
+        teller.send("no sequence", writer, place, -1, version=version)
+        teller.send("second", writer, place, 2, b"3", version=version)
+        teller.send("of the one before", writer.older(), place, 3, version=version)
+        teller.send("of a stranger", writer.stranger(), place, 0, version=version)
+        teller.send("without its name", writer, place, 3, version=version, named=False)
+        teller.send("outside of the transaction", writer, place, 3, version=version, transactional=False, named=False)
+        teller.send("outside of it, named", writer, place, 3, version=version, transactional=False)
+        teller.send("of one to come", writer.older(-1), place, 0, version=version)
+        teller.send("an unknown partition", writer, (topic, 9), 0, version=version)
+        teller.send("an unknown topic", writer, ("no-such-topic", 0), 0, version=version)
+        teller.producers(topic, 0, 1)
+        teller.end("commit", writer, commit=True)
+        teller.transaction(name, until=lambda state: state == "CompleteCommit")
+        if version < 12:
+            teller.send("after the end", writer, place, 3, version=version)
+        teller.transaction(name)
+        teller.log(topic)
+        teller.log(topic, 1)
+        teller.producers(topic, 0, 1, 2)
+
+    compare(pair, story)
+
+
+def test_the_second_generation(pair: Pair) -> None:
+    """Partitions and groups are added by what is sent; every end gives a new epoch (KIP-890)."""
+
+    def story(teller: Teller) -> None:
+        name, topic = "second", "second-topic"
+        topic_id = teller.create(topic, 2)
+        place = (topic_id, 0)
+        writer = teller.new(name)
+        teller.send("begins", writer, place, 0, b"a", version=13)
+        teller.send("another partition", writer, (topic_id, 1), 0, b"b", version=13)
+        teller.commit_offsets("offsets too", writer, "second-group", [(topic, 0, 5)], version=5)
+        teller.transaction(name)
+        old, writer = writer, teller.end("commit", writer, commit=True, version=5)
+        teller.transaction(name, until=lambda state: state == "CompleteCommit")
+        teller.end("commit again", old, commit=True, version=5)
+        teller.end("abort of the past", old, commit=False, version=5)
+        teller.send("late", old, place, 1, b"late", version=13)
+        teller.commit_offsets("late", old, "second-group", [(topic, 0, 6)], version=5)
+        teller.offsets("second-group", topic)
+        teller.send("a gap", writer, place, 3, b"gap", version=13)
+        teller.send("begins anew", writer, place, 0, b"c", version=13)
+        old, writer = writer, teller.end("abort", writer, commit=False, version=5)
+        teller.transaction(name, until=lambda state: state == "CompleteAbort")
+        teller.send("late for the aborted", old, place, 1, b"late", version=13)
+        old, writer = writer, teller.end("abort of nothing", writer, commit=False, version=5)
+        teller.end("commit of nothing", writer, commit=True, version=5)
+        teller.transaction(name)
+        teller.send("unknown producer", Producer(name, UNKNOWN_PRODUCER, 0), place, 0, version=13)
+        teller.send("unknown name", Producer("second-nobody", UNKNOWN_PRODUCER, 0), place, 0, version=13)
+        teller.offsets("second-group", topic)
+        for partition in range(2):
+            teller.log(topic, partition)
+        teller.producers(topic, 0, 1)
+
+    compare(pair, story)
+
+
+@pytest.mark.parametrize("version", range(6))
+def test_offsets_in_transactions(pair: Pair, version: int) -> None:
+    def story(teller: Teller) -> None:
+        name, group = f"commits-{version}", f"commits-group-{version}"
+        place = ("other-topic", 0, 5)
+        nobody = Producer("commits-nobody", UNKNOWN_PRODUCER, 0)
+        teller.commit_offsets("of nobody", nobody, group, [place], version)
+        teller.new(name)
+        writer = teller.new(name)
+        if version < 5:
+            teller.commit_offsets("the group is not added", writer, group, [place], version)
+            teller.add_group("added", writer, group)
+        teller.commit_offsets("of the one before", writer.older(), group, [place], version)
+        teller.commit_offsets("of one to come", writer.older(-1), group, [place], version)
+        teller.commit_offsets("of a stranger", writer.stranger(), group, [place], version)
+        teller.commit_offsets("an empty group", writer, "", [place], version)
+        teller.commit_offsets("nothing", writer, group, [], version)
+        teller.commit_offsets("long metadata", writer, group, [place], version, metadata="12345678901")
+        teller.commit_offsets("an unknown topic", writer, group, [("no-such-topic", 0, 5)], version)
+        teller.commit_offsets("an unknown partition", writer, group, [("other-topic", 9, 5)], version)
+        mixed = [("other-topic", 1, 7), ("no-such-topic", 0, 5)]
+        teller.commit_offsets("one known, one not", writer, group, mixed, version)
+        if version >= 3:
+            teller.commit_offsets("an unknown member", writer, group, [place], version, generation_id=1, member_id="m")
+            teller.commit_offsets("a generation alone", writer, group, [place], version, generation_id=1)
+            teller.commit_offsets("a member alone", writer, group, [place], version, member_id="m")
+            teller.commit_offsets("an instance", writer, group, [place], version, group_instance_id="i")
+        teller.offsets(group, "other-topic")
+        teller.commit_offsets("good", writer, group, [place], version)
+        teller.offsets(group, "other-topic")
+        teller.transaction(name)
+        if version % 2:
+            teller.end("commit", writer, commit=True)
+        else:
+            teller.end("abort", writer, commit=False)
+        teller.transaction(name, until=lambda state: state.startswith("Complete"))
+        teller.offsets(group, "other-topic", stable=True)
+
+    compare(pair, story)
+
+
+@pytest.mark.parametrize("version", [2, 3, 5])
+@pytest.mark.parametrize("instance", [None, "i"])
+def test_offsets_of_members_of_groups(pair: Pair, version: int, instance: str | None) -> None:
+    """What a member may commit in a transaction: only as who it is, in the generation that is (KIP-447)."""
+
+    def story(teller: Teller) -> None:
+        group = f"members-{version}-{instance}"
+        place = ("other-topic", 0, 5)
+        members = group_stories.Teller(teller.bootstrap)
+        try:
+            joined = members.join("m", group, instance=instance, version=5)
+            members.sync("m", group, joined.member_id, joined.generation_id, {joined.member_id: b""})
+            members.hear("m")
+            writer = teller.new(f"of-{group}")
+            teller.add_group("adds", writer, group)
+            me = {"member_id": joined.member_id, "generation_id": joined.generation_id}
+            if version < 3:
+                teller.commit_offsets("as nobody", writer, group, [place], version)
+            else:
+                attempts = {
+                    "itself": me,
+                    "itself of the past": {**me, "generation_id": joined.generation_id - 1},
+                    "itself to come": {**me, "generation_id": joined.generation_id + 1},
+                    "itself at no time": {**me, "generation_id": -1},
+                    "a stranger": {**me, "member_id": "stranger"},
+                    "a generation": {"generation_id": joined.generation_id},
+                    "its instance": {**me, "group_instance_id": "i"},
+                    "another instance": {**me, "group_instance_id": "another"},
+                    "a stranger of its instance": {**me, "member_id": "stranger", "group_instance_id": "i"},
+                    "nobody": {},
+                }
+                for number, (who, member) in enumerate(attempts.items()):
+                    offset = ("other-topic", 0, 10 + number)
+                    teller.commit_offsets(f"as {who}", writer, group, [offset], version, **member)
+            teller.transaction(f"of-{group}")
+            teller.end("commit", writer, commit=True)
+            teller.transaction(f"of-{group}", until=lambda state: state == "CompleteCommit")
+            teller.offsets(group, "other-topic", stable=True)
+        finally:
+            members.close()
+
+    compare(pair, story)
+
+
+def test_a_topic_deleted_under_a_transaction(pair: Pair) -> None:
+    def story(teller: Teller) -> None:
+        teller.create("gone", 2)
+        teller.create("stays")
+        for commit in (True, False):
+            name = f"deletes-{commit}"
+            if not commit:
+                teller.create("gone", 2)
+            writer = teller.new(name)
+            teller.add("adds", writer, [("gone", 0), ("gone", 1), ("stays", 0)])
+            teller.send("to the one", writer, ("gone", 0), 0)
+            teller.send("to the other", writer, ("stays", 0), 0)
+            teller.delete("gone")
+            teller.send("to what is gone", writer, ("gone", 0), 1)
+            teller.add("adds what is gone", writer, [("gone", 0)])
+            teller.end("ends", writer, commit=commit)
+            teller.transaction(name, until=lambda state: state.startswith("Complete"))
+            teller.log("stays")
+
+    compare(pair, story)
+
+
+def test_markers(pair: Pair) -> None:
+    def story(teller: Teller) -> None:
+        teller.create("marked", 2)
+        place = ("marked", 0)
+        teller.new("marks")
+        writer = teller.new("marks")
+        teller.mark("an unknown topic", writer, [("no-such-topic", 0)], commit=True)
+        teller.mark("an unknown partition", writer, [("marked", 7)], commit=True)
+        teller.mark("nothing to end", writer, [("marked", 1)], commit=True)
+        teller.add("adds", writer, [place])
+        teller.send("a record", writer, place, 0)
+        teller.producers("marked", 0, 1)
+        teller.mark("of the one before", writer.older(), [place], commit=False)
+        teller.producers("marked")
+        teller.mark("abort", writer, [place], commit=False, coordinator=3)
+        teller.mark("abort again", writer, [place], commit=False, coordinator=3)
+        teller.mark("by a coordinator of the past", writer, [place], commit=True, coordinator=2)
+        nobody, without_epoch = Producer(None, -1, 0), Producer(None, writer.id, -1)
+        teller.mark("no epoch", without_epoch, [place], commit=True, coordinator=3, any_refusal=True)
+        teller.mark("no producer", nobody, [place], commit=True, coordinator=3, any_refusal=True)
+        teller.producers("marked", 0, 1)
+        teller.log("marked")
+        teller.log("marked", 1)
+
+    compare(pair, story)
+
+
+def test_what_is_listed_and_described(pair: Pair) -> None:
+    def story(teller: Teller) -> None:
+        teller.create("listed")
+        for number in range(3):
+            writer = teller.new(f"listed-{number}")
+            if number:
+                teller.add("adds", writer, [("listed", 0)])
+            if number == 2:
+                teller.end("commits", writer, commit=True)
+                teller.transaction(f"listed-{number}", until=lambda state: state == "CompleteCommit")
+        for version in range(3):
+            teller.list_transactions("all", "listed-", version)
+            teller.list_transactions("ongoing", "listed-", version, state_filters=["Ongoing"])
+            teller.list_transactions("bad states", "listed-", version, state_filters=["Ongoing", "ongoing", "Strange"])
+            teller.list_transactions("only bad states", "listed-", version, state_filters=["Strange"])
+            teller.list_transactions("a producer", "listed-", version, producer_id_filters=[writer.id, 555])
+            teller.list_transactions("no producer", "listed-", version, producer_id_filters=[UNKNOWN_PRODUCER])
+        for duration in (0, 1, 100_000, -2):
+            teller.list_transactions(f"for {duration} ms", "listed-", 1, duration_filter=duration)
+        for pattern in ("listed-.*", "listed-[12]", "", "(", "isted", "x{1,2"):
+            teller.list_transactions(f"like {pattern}", "listed-", 2, transactional_id_pattern=pattern)
+        teller.transaction("listed-nobody")
+        teller.transaction("")
+        teller.producers("listed", 0, 3)
+        teller.producers("no-such-topic", 0)
+        teller.producers("no such topic!", 0)
+
+    compare(pair, story)
+
+
+@pytest.mark.parametrize("version", [1, 3, 4, 5, 6])
+def test_finding_the_coordinator(pair: Pair, version: int) -> None:
+    def story(teller: Teller) -> None:
+        for key in ("some", ""):
+            keys = {"coordinator_keys": [key]} if version >= 4 else {"key": key}
+            teller.ask(f"of {key!r}", fc.FindCoordinatorRequest(key_type=1, **keys), version)  # type: ignore[arg-type]
+
+    compare(pair, story)
+
+
+@pytest.mark.parametrize("version", [3, 5])
+def test_a_producer_that_was_too_slow(pair: Pair, version: int) -> None:
+    """Its transaction is aborted by the coordinator, with a new epoch; it may go on if it asks (KIP-588)."""
+
+    def story(teller: Teller) -> None:
+        name, topic = f"slow-{version}", f"slowly-{version}"
+        teller.create(topic)
+        writer = teller.new(name, timeout_ms=300)
+        teller.add("adds", writer, [(topic, 0)])
+        teller.send("a record", writer, (topic, 0), 0)
+        teller.transaction(name, until=lambda state: state == "CompleteAbort")
+        teller.log(topic)
+        teller.send("another", writer, (topic, 0), 1)
+        teller.send("another, implicitly", writer, (topic, 0), 1, version=12)
+        teller.add("adds once more", writer, [(topic, 0)])
+        teller.add_group("adds a group", writer, "slow-group")
+        teller.commit_offsets("offsets", writer, "slow-group", [(topic, 0, 1)], version=5)
+        teller.end("commits", writer, commit=True, version=version)
+        teller.end("aborts", writer, commit=False, version=version)
+        teller.transaction(name)
+        again = teller.init("goes on", writer, version, timeout_ms=60_000)
+        teller.add("adds again", again, [(topic, 0)])
+        teller.send("a record again", again, (topic, 0), 0)
+        teller.end("commits again", again, commit=True, version=version)
+        teller.transaction(name, until=lambda state: state == "CompleteCommit")
+        teller.log(topic)
+
+    compare(pair, story)
+
+
+def test_the_pair_still_serves(pair: Pair) -> None:
+    """Nothing above has put a broker out of order."""
+    for bootstrap in pair:
+        answer = ask(bootstrap, fc.FindCoordinatorRequest(key_type=1, coordinator_keys=["last"]), 4)
+        assert [one.error_code for one in answer.coordinators] == [0]
