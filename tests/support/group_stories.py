@@ -214,15 +214,17 @@ def describe(*groups: str) -> de.DescribeGroupsRequest:
     return de.DescribeGroupsRequest(groups=list(groups), include_authorized_operations=True)
 
 
-def prepare(broker: BrokerProcess) -> None:
+def prepare(broker: BrokerProcess, *names: str) -> None:
+    """Make topics of two partitions, `t` and `u` unless told otherwise, and wait for the group coordinator."""
+    names = names or ("t", "u")
     topics = [
         ct.CreatableTopic(name=name, num_partitions=2, replication_factor=1, assignments=[], configs=[])
-        for name in ("t", "u")
+        for name in names
     ]
     ask(broker.bootstrap, ct.CreateTopicsRequest(topics=topics, timeout_ms=20_000), 7)
 
     def is_ready() -> bool:
-        named = [md.MetadataRequestTopic(name=name) for name in ("t", "u")]
+        named = [md.MetadataRequestTopic(name=name) for name in names]
         known = ask(broker.bootstrap, md.MetadataRequest(topics=named, allow_auto_topic_creation=False), 9).topics
         ask(broker.bootstrap, fc.FindCoordinatorRequest(coordinator_keys=["g"]), 4)
         error: int = ask(broker.bootstrap, fetch("g"), 9).groups[0].error_code

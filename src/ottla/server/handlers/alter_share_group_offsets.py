@@ -1,6 +1,7 @@
 """AlterShareGroupOffsets (v0): have a share group without members start elsewhere (KIP-932).
 
-Kafka 4.1 answers as if nothing were wrong when the group has members or is none; here the error is told.
+Kafka 4.1.1 has the API, but loses the topics on the way: it changes nothing, and answers as if nothing were wrong. Here
+offsets change, and a group that has members, or is none, is an error.
 """
 
 from ottla.errors import ErrorCode, OttlaError

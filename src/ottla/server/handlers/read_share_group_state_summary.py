@@ -1,6 +1,6 @@
 """ReadShareGroupStateSummary (v0): where share partitions start, without what was delivered (KIP-932)."""
 
-from ottla.errors import OttlaError
+from ottla.errors import ApiError, OttlaError
 from ottla.protocol.messages.read_share_group_state_summary import (
     PartitionData,
     PartitionResult,
@@ -20,10 +20,10 @@ async def handle(
 
     async def ask(key: SharePartitionKey, asked: PartitionData) -> PartitionResult:
         summary = await share_state.summarize(key)
+        if summary.error:
+            raise ApiError(summary.error, summary.message or "")
         return PartitionResult(
             partition=key.partition,
-            error_code=summary.error,
-            error_message=summary.message,
             state_epoch=summary.state_epoch,
             leader_epoch=summary.leader_epoch,
             start_offset=summary.start_offset,
