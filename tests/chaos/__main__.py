@@ -6,6 +6,8 @@ import time
 from pathlib import Path
 from typing import Final
 
+from tests.chaos.broken import CASES, Breakage, BrokenOttla
+from tests.chaos.plan import Fault
 from tests.chaos.run import BROKER_PROPERTIES, Run, Verdict, Workload, mixed, relay, tell
 from tests.support.broker_process import BrokerProcess
 from tests.support.genuine import GenuineKafka
@@ -24,28 +26,27 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--target", choices=_TARGETS, default="ottla")
     parser.add_argument("--group-protocol", choices=("both", "classic", "consumer"), default="both")
     parser.add_argument("--no-transactions", action="store_true", help="sends and polls alone")
+    parser.add_argument(
+        "--broken", choices=[breakage.value for breakage in Breakage], help="a broker broken on purpose"
+    )
     parser.add_argument("--directory", type=Path, default=_CACHE, help="of the histories (default: %(default)s)")
     return parser.parse_args()
 
 
 def _once(arguments: argparse.Namespace, seed: int, seconds: float) -> Verdict:
-    workloads: dict[str, Workload] = {
-        "mixed": mixed(transactions=not arguments.no_transactions),
-        "relay": relay(),
-    }
+    workloads: dict[str, Workload] = {"mixed": mixed(transactions=not arguments.no_transactions), "relay": relay()}
     names = list(workloads) if arguments.workload == "all" else [arguments.workload]
     protocols = ["classic", "consumer"] if arguments.group_protocol == "both" else [arguments.group_protocol]
-    workload = workloads[names[seed % len(names)]]
-    directory = arguments.directory / f"{arguments.target}-{workload.name}-{seed}"
-    broker = _TARGETS[arguments.target](properties=BROKER_PROPERTIES)
-    run = Run(
-        broker,
-        workload,
-        seed=seed,
-        seconds=seconds,
-        directory=directory,
-        group_protocol=protocols[seed // len(names) % len(protocols)],
-    )
+    workload, protocol = workloads[names[seed % len(names)]], protocols[seed // len(names) % len(protocols)]
+    faults = tuple(Fault)
+    if arguments.broken is None:
+        broker, label = _TARGETS[arguments.target](properties=BROKER_PROPERTIES), arguments.target
+    else:
+        breakage = Breakage(arguments.broken)
+        broker, label = BrokenOttla(breakage, properties=BROKER_PROPERTIES), f"broken-{breakage.value}"
+        workload, faults = workloads[CASES[breakage].workload].of("python"), CASES[breakage].faults
+    directory = arguments.directory / f"{label}-{workload.name}-{seed}"
+    run = Run(broker, workload, seed=seed, seconds=seconds, directory=directory, faults=faults, group_protocol=protocol)
     try:
         verdict = run()
         (directory / "broker.log").write_text(broker.log_text())

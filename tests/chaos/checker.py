@@ -15,7 +15,7 @@ from enum import Enum
 from typing import Final
 
 from tests.chaos.cycles import shortest_cycles
-from tests.chaos.history import Operation, Outcome, Send
+from tests.chaos.history import Operation, Outcome, Send, What
 from tests.chaos.observed import Observed
 from tests.chaos.positions import Jump, jumps
 
@@ -25,6 +25,8 @@ class Kind(Enum):
 
     LOST_WRITE = "lost write"
     """Acknowledged, and nobody was given it although consumers went past it."""
+    VANISHED = "record vanished"
+    """A consumer was given it, and it is not in the log any more."""
     DUPLICATE = "duplicate"
     """One value at two offsets of its partition."""
     TWO_VALUES = "two values at one offset"
@@ -75,6 +77,7 @@ def check(operations: Collection[Operation], *, relays: bool = False) -> list[An
     seen = Observed(operations, frozenset({RELAY_OUTPUT}))
     checks: list[Callable[[Observed], Iterator[Anomaly]]] = [
         lost_writes,
+        vanished,
         duplicates,
         two_values,
         aborted_reads,
@@ -105,6 +108,26 @@ def lost_writes(seen: Observed) -> Iterator[Anomaly]:
                     f"{send.value} was acknowledged to {operation.who} in {send.key}{where}, and nobody was given it",
                     (operation,),
                 )
+
+
+def vanished(seen: Observed) -> Iterator[Anomaly]:
+    """Records that consumers were given before an audit began, which did not find them."""
+    for audit in seen.operations:
+        if audit.what is not What.AUDIT or audit.outcome is not Outcome.OK:
+            continue
+        there = set(audit.reads)
+        gone: dict[tuple[str, int, int], Operation] = {}
+        for operation in seen.operations:
+            if operation.ended is not None and operation.ended < audit.began:
+                for record in operation.reads:
+                    if record not in there and record[0] in audit.keys:
+                        gone.setdefault(record, operation)
+        for (key, offset, value), reader in gone.items():
+            yield Anomaly(
+                Kind.VANISHED,
+                f"{reader.who} was given {value} at offset {offset} of {key}, and {audit.who} did not find it there",
+                (reader, audit),
+            )
 
 
 def duplicates(seen: Observed) -> Iterator[Anomaly]:

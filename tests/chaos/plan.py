@@ -120,7 +120,7 @@ class Strike:
     """One fault."""
 
     gap_seconds: float
-    """How long after the last one is over."""
+    """How long after the last one is over, for a broker that starts within a second."""
     fault: Fault
     seconds: float
     """How long it lasts."""
@@ -149,5 +149,5 @@ def strikes(places: int, faults: Sequence[Fault], random: Random) -> Iterator[St
             fault=fault,
             seconds=round(random.choice((0.2, 1.0, 2.5, 4.0)) * random.uniform(0.7, 1.3), 3),
             place=random.randrange(places),
-            delay_seconds=round(random.uniform(0.0, 0.06), 4),
+            delay_seconds=round(random.choice((0.003, 0.02, 0.2)) * random.random(), 5),
         )

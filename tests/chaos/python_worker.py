@@ -36,6 +36,9 @@ _QUIET: Final = {
     "reconnect.backoff.max.ms": 200,
     "socket.timeout.ms": 2000,
     "topic.metadata.refresh.interval.ms": 5000,
+    # librdkafka 2.16 forgets its brokers when the last one is gone, but not which of them coordinated a group: it then
+    # waits for ever for the answer to a TxnOffsetCommit that it has not sent, with genuine Kafka too.
+    "metadata.recovery.strategy": "none",
 }
 
 

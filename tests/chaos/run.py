@@ -7,7 +7,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
 from typing import Any, Final
@@ -44,6 +44,15 @@ class Workload:
     keys: tuple[str, ...]
     output: tuple[str, ...] = ()
     """Partitions that only relays write to."""
+
+    @property
+    def clients(self) -> list[str]:
+        """All that take part."""
+        return sorted({place.client for place in self.places})
+
+    def of(self, *clients: str) -> "Workload":
+        """The same without the workers of other clients."""
+        return replace(self, places=tuple(place for place in self.places if place.client in clients))
 
 
 def mixed(*, transactions: bool = True) -> Workload:
@@ -132,19 +141,21 @@ class Run:
         self._directory = directory
         self._faults = faults
         self._group_protocol = group_protocol
+        self._pace = 1.0
         self._struck: Counter[Fault] = Counter()
         self._troubles: list[str] = []
 
     def __call__(self) -> Verdict:
         """Do it. What goes wrong is in the verdict; exceptions are of the machine or of this program."""
         self._directory.mkdir(parents=True, exist_ok=True)
-        if any(place.client == "java" for place in self._workload.places):
+        if "java" in self._workload.clients:
             java_classes()
         path = self._directory / "history.jsonl"
         with path.open("w", encoding="utf-8") as file:
             recorder = Recorder(file)
             recorder.note("run", seed=self._seed, workload=self._workload.name, broker=self._broker.name)
             self._broker.start()
+            self._pace = max(1.0, time.perf_counter() - self._broker.spawned_at)
             self._create_topics()
             posts = self._posts(recorder)
             for post in posts:
@@ -163,9 +174,10 @@ class Run:
                 for post in posts:
                     post.join()
                     self._troubles += post.failures
-            for client in ("java", "python"):
+            for client in self._workload.clients:
                 self._audit(client, recorder)
             done = operations(recorder.lines)
+            self._look_for_trouble(done)
             verdict = Verdict(self._seed, self._workload, path, done, self._struck, troubles=self._troubles)
             verdict.anomalies = check(done, relays=bool(self._workload.output) and not self._troubles)
         return verdict
@@ -216,9 +228,10 @@ class Run:
     def _break_things(self, posts: list[Post], recorder: Recorder) -> None:
         until = time.monotonic() + self._seconds
         for strike in strikes(len(posts), self._faults, Random(f"{self._seed}/faults")):
-            if time.monotonic() + strike.gap_seconds >= until:
+            gap = strike.gap_seconds * self._pace
+            if time.monotonic() + gap >= until:
                 break
-            time.sleep(strike.gap_seconds)
+            time.sleep(gap)
             self._strike(strike, posts, recorder)
             self._struck[strike.fault] += 1
         time.sleep(max(0.0, until - time.monotonic()))
@@ -246,6 +259,14 @@ class Run:
             post.strike("freeze", strike.delay_seconds)
             threading.Timer(strike.seconds + 1.0, post.thaw).start()
         recorder.note("faults", over=strike.fault.value)
+
+    def _look_for_trouble(self, done: list[Operation]) -> None:
+        if not any(operation.outcome is Outcome.OK and any(operation.sends) for operation in done):
+            self._troubles.append("nothing was ever sent with success")
+        log = self._broker.log_text()
+        start = log.find("Traceback (most recent call last)")
+        if start >= 0:
+            self._troubles.append(f"the broker logged a traceback:\n{log[max(0, start - 300) : start + 2000]}")
 
     # -- peace -------------------------------------------------------------------------------------------------------
 

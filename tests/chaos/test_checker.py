@@ -89,6 +89,23 @@ def test_a_transaction_with_an_unknown_end_may_be_there_or_not(story: Story) -> 
     assert kinds(story) == []
 
 
+def test_what_a_consumer_was_given_may_not_vanish(story: Story) -> None:
+    story.send("one", send("a-0", 1, 0))
+    story.poll("reader", poll("a-0", (0, 1)))
+    story.audit(a_0=[])
+    (found,) = check(story.operations)
+    assert found.kind is Kind.VANISHED
+    assert found.text == "reader was given 1 at offset 0 of a-0, and audit did not find it there"
+
+
+def test_what_came_during_an_audit_may_be_missing_in_it(story: Story) -> None:
+    story.begin("audit", "audit", keys=["a-0"])
+    story.send("one", send("a-0", 1, 0))
+    story.poll("reader", poll("a-0", (0, 1)))
+    story.end("audit", "audit", ["poll", {"a-0": []}])
+    assert kinds(story) == []
+
+
 # --- records that should not be there -----------------------------------------------------------------------------
 
 
@@ -222,7 +239,7 @@ def test_an_audit_that_skips_what_others_were_given(story: Story) -> None:
     story.send("one", send("a-0", 1, 0), send("a-0", 2, 1))
     story.poll("reader", poll("a-0", (0, 1)))
     story.audit(a_0=[(1, 2)])
-    assert kinds(story) == [Kind.SKIPPED]
+    assert kinds(story) == [Kind.VANISHED, Kind.SKIPPED]
 
 
 def test_offsets_without_visible_records_are_no_gap(story: Story) -> None:

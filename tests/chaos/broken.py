@@ -1,0 +1,184 @@
+"""Brokers that are broken on purpose, to see the checker find it: `python -m tests.chaos.broken BREAKAGE serve ...`.
+
+Each is `ottla serve` with one thing changed before it starts. They show that a run that finds nothing means something.
+"""
+
+import asyncio
+import sys
+from collections.abc import Callable, Collection, Mapping
+from copy import copy
+from dataclasses import dataclass
+from enum import Enum
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from tests.chaos.checker import Kind
+from tests.chaos.plan import Fault
+from tests.support.ottla_process import OttlaProcess
+
+ACKNOWLEDGED_EARLY_S: Final = 0.15
+_REPOSITORY: Final = Path(__file__).resolve().parents[2]
+
+
+class Breakage(Enum):
+    """What is done to it."""
+
+    NONE = "none"
+    """Nothing, but its page cache is lost with the process: a sound broker stands that."""
+    NO_SYNC = "no-sync"
+    """Acknowledges without fdatasync; its page cache is lost with the process."""
+    EARLY_ACKNOWLEDGEMENT = "early-acknowledgement"
+    """Acknowledges what is not in a transaction a moment before it appends it."""
+    NO_DEDUPLICATION = "no-deduplication"
+    """Appends what a producer sends a second time because it has not heard of the first."""
+    READS_UNCOMMITTED = "reads-uncommitted"
+    """Gives consumers that read committed records whatever there is."""
+    TORN_MARKERS = "torn-markers"
+    """Commits in partitions with even numbers what it aborts in odd ones, and the other way round."""
+    FORGOTTEN_OFFSETS = "forgotten-offsets"
+    """Acknowledges offsets in transactions, and forgets them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A run in which a breakage shows."""
+
+    seed: int
+    seconds: float
+    workload: str
+    faults: tuple[Fault, ...]
+    finds: frozenset[Kind]
+    """What the checker finds, among other things."""
+
+
+CASES: Final[Mapping[Breakage, Case]] = {
+    Breakage.NONE: Case(1, 6.0, "mixed", (Fault.KILL_BROKER,), frozenset()),
+    Breakage.NO_SYNC: Case(1, 6.0, "mixed", (Fault.KILL_BROKER,), frozenset({Kind.LOST_WRITE})),
+    Breakage.EARLY_ACKNOWLEDGEMENT: Case(2, 6.0, "mixed", (Fault.KILL_BROKER,), frozenset({Kind.LOST_WRITE})),
+    Breakage.NO_DEDUPLICATION: Case(3, 12.0, "mixed", (Fault.PAUSE_BROKER,), frozenset({Kind.DUPLICATE})),
+    Breakage.READS_UNCOMMITTED: Case(4, 6.0, "mixed", (Fault.KILL_WORKER,), frozenset({Kind.PRECOMMITTED_READ})),
+    Breakage.TORN_MARKERS: Case(5, 6.0, "mixed", (Fault.KILL_WORKER,), frozenset({Kind.TORN_TRANSACTION})),
+    Breakage.FORGOTTEN_OFFSETS: Case(6, 8.0, "relay", (Fault.KILL_WORKER,), frozenset({Kind.RELAYED_TWICE})),
+}
+"""For each breakage a seed that shows it, without Java workers."""
+
+
+class BrokenOttla(OttlaProcess):
+    """Ottla with a breakage; see `BrokerProcess` for what can be done with it."""
+
+    def __init__(self, breakage: Breakage, *, properties: Mapping[str, str] | None = None) -> None:
+        """`properties`: server properties by Kafka's names."""
+        super().__init__(properties=properties, environment={"PYTHONPATH": str(_REPOSITORY)})
+        self.name = f"ottla with {breakage.value}"
+        self._breakage = breakage
+
+    def command(self) -> list[str]:
+        """This module, in the place of the `ottla` command."""
+        command = super().command()
+        serve = command[command.index("serve") :]
+        return [sys.executable, "-m", "tests.chaos.broken", self._breakage.value, *serve]
+
+
+def _lose_cache() -> None:
+    import ottla.broker
+    from tests.chaos.lost_cache import LostCacheFileSystem
+
+    ottla.broker.RealFileSystem = LostCacheFileSystem  # type: ignore[attr-defined, misc]
+
+
+def _no_sync() -> None:
+    from ottla.log.flush import FlushTicket
+
+    _lose_cache()
+    FlushTicket.sync = lambda self: None  # type: ignore[method-assign]
+
+
+def _early_acknowledgement() -> None:
+    from ottla.ids import Offset
+    from ottla.records.batch import iter_batches
+    from ottla.server.handlers import produce
+
+    sound = produce._append
+    promised: dict[object, int] = {}
+
+    def append(topic: str, data: Any, request: Any, context: Any, answer: Any, verification: Any) -> Any:
+        partition = context.broker.replicas.for_produce(topic, data.index, request.acks, context.client_id)
+        records = bytes(data.records)
+        if any(header.is_transactional for header in iter_batches(records)):
+            return sound(topic, data, request, context, answer, verification)
+        data.records = bytearray(records)  # the request's own buffer is used again
+        first = max(promised.get(partition, 0), partition.log.log_end_offset)
+        promised[partition] = first + sum(header.last_offset_delta + 1 for header in iter_batches(records))
+        answer.base_offset, answer.log_append_time_ms, answer.log_start_offset = first, -1, 0
+        later = partial(sound, topic, data, request, context, copy(answer), verification)
+        asyncio.get_running_loop().call_later(ACKNOWLEDGED_EARLY_S, later)
+        return partition, Offset(0)
+
+    produce._append = append
+
+
+def _no_deduplication() -> None:
+    from ottla.log.producer_state import ProducerState
+
+    def check(self: Any, header: Any, *rest: Any, **more: Any) -> None:
+        entry = self.producers.get(header.producer_id)
+        if entry is not None:
+            self._check_epoch(entry, header.producer_epoch, header.base_offset)
+
+    ProducerState.find_duplicate = lambda self, header: None  # type: ignore[method-assign]
+    ProducerState.check = check  # type: ignore[method-assign]
+
+
+def _reads_uncommitted() -> None:
+    from ottla.log.partition_log import PartitionLog
+
+    PartitionLog.last_stable_offset = property(lambda self: self.high_watermark)  # type: ignore[method-assign, assignment]
+    PartitionLog.aborted_transactions = lambda self, start, bound: []  # type: ignore[method-assign, assignment]
+
+
+def _torn_markers() -> None:
+    from ottla.coordination.markers import LocalMarkers
+
+    sound = LocalMarkers.send
+
+    async def send(self: Any, marker: Any, partitions: Collection[Any]) -> Mapping[Any, Any]:
+        odd = {partition for partition in partitions if partition[1] % 2}
+        outcomes = dict(await sound(self, marker, [one for one in partitions if one not in odd]))
+        return {**outcomes, **await sound(self, marker._replace(committed=not marker.committed), odd)}
+
+    LocalMarkers.send = send  # type: ignore[method-assign]
+
+
+def _forgotten_offsets() -> None:
+    from ottla.errors import ErrorCode
+    from ottla.groups.events import OffsetsCommitted
+    from ottla.server.handlers import txn_offset_commit
+
+    async def commit(request: Any, producer: Any, context: Any, wishes: Any) -> OffsetsCommitted:
+        return OffsetsCommitted((ErrorCode.NONE,) * len(wishes))
+
+    txn_offset_commit._commit = commit
+
+
+_BREAK: Final[Mapping[Breakage, Callable[[], None]]] = {
+    Breakage.NONE: _lose_cache,
+    Breakage.NO_SYNC: _no_sync,
+    Breakage.EARLY_ACKNOWLEDGEMENT: _early_acknowledgement,
+    Breakage.NO_DEDUPLICATION: _no_deduplication,
+    Breakage.READS_UNCOMMITTED: _reads_uncommitted,
+    Breakage.TORN_MARKERS: _torn_markers,
+    Breakage.FORGOTTEN_OFFSETS: _forgotten_offsets,
+}
+
+
+def main() -> int:
+    """Break, then serve; the exit code is the broker's."""
+    from ottla.cli.main import main as ottla
+
+    _BREAK[Breakage(sys.argv.pop(1))]()
+    return ottla()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
