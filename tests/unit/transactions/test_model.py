@@ -5,7 +5,7 @@ What must hold whatever happens:
 - a transaction of the second generation ends as its producer was told, in every partition that was added;
 - a request of a producer or transaction that is over changes nothing;
 - what is decided is done: a prepared transaction is completed the same way, and no partition is forgotten before;
-- producer epochs never go back, and no client gets the highest one;
+- producer epochs never go back, no two producers that start get the same, and no client gets the highest one;
 - a machine that only reads the log knows what the machine that wrote it knows.
 """
 
@@ -34,6 +34,7 @@ from ottla.transactions.states import EMPTY, ONGOING, PREPARE_COMMIT
 
 CLIENTS = st.integers(0, 2)
 PARTITIONS = st.frozensets(st.sampled_from([P0, P1, P2]), min_size=1)
+STEPS = st.lists(PARTITIONS, min_size=1, max_size=3)
 EXPIRATION_MS = 3_600_000
 
 
@@ -66,6 +67,7 @@ class Transactions(RuleBasedStateMachine):
         self.sent: dict[int, Sent] = {}
         self.late: list[Any] = []
         """Requests that may come a second time."""
+        self.started: set[ProducerIdAndEpoch] = set()
         self.markers: list[SendMarkers] = []
         """Told, and not yet said to be written; those of coordinators that are gone among them."""
 
@@ -98,6 +100,10 @@ class Transactions(RuleBasedStateMachine):
         driver.told.clear()
 
     def read(self, sent: Sent, answer: Any) -> None:
+        if isinstance(sent.event, InitProducer) and sent.event.expected is None and answer.error is ErrorCode.NONE:
+            fresh = ProducerIdAndEpoch(answer.producer_id, answer.producer_epoch)
+            assert fresh not in self.started, "two producers are the same"
+            self.started.add(fresh)
         client = self.clients[sent.client]
         if client.producer != sent.producer:
             return  # it has gone on since
@@ -150,9 +156,7 @@ class Transactions(RuleBasedStateMachine):
         if client.producer is not None:
             self.send(number, EndTransaction(None, T, client.producer, committed, client.version))
 
-    @rule(
-        number=CLIENTS, steps=st.lists(PARTITIONS, min_size=1, max_size=3), committed=st.booleans(), aged=st.booleans()
-    )
+    @rule(number=CLIENTS, steps=STEPS, committed=st.booleans(), aged=st.booleans())
     def goes_through_transactions(
         self, number: int, steps: list[frozenset[TopicPartition]], committed: bool, aged: bool
     ) -> None:
@@ -292,5 +296,5 @@ class Transactions(RuleBasedStateMachine):
             assert not transaction.state.is_prepared
 
 
-Transactions.TestCase.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+Transactions.TestCase.settings = settings(max_examples=70, stateful_step_count=40, deadline=None)
 TestTransactions = Transactions.TestCase
