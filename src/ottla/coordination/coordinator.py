@@ -39,9 +39,12 @@ class Coordinator(Generic[EventT, RecordT]):
         """Is the partition led by this broker, and read?"""
         return self._runtime.is_active(partition)
 
-    async def until_active(self, partition: PartitionId) -> None:
-        """Wait a moment for a partition that is just being read, which saves its clients a round of retries."""
-        await self._runtime.until_active(partition, LOAD_PATIENCE_S)
+    async def until_active(self, partition: PartitionId, *, expected: bool = False) -> None:
+        """Wait a moment for a partition that is just being read, which saves its clients a round of retries.
+
+        `expected`: even if this broker does not lead it yet, because the topic has just been created.
+        """
+        await self._runtime.until_active(partition, LOAD_PATIENCE_S, expected=expected)
 
     async def stop(self) -> None:
         """Let writes finish, then answer all who wait with NOT_COORDINATOR."""

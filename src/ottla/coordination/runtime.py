@@ -185,6 +185,8 @@ class CoordinatorRuntime(Generic[EventT, RecordT]):
         self._commit_timeout_s = commit_timeout_ms / 1_000
         self._listener = listener
         self._partitions: dict[PartitionId, _Partition[EventT, RecordT]] = {}
+        self._expected: dict[PartitionId, asyncio.Event] = {}
+        """Set once this broker leads the partition."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._writers: dict[PartitionId, asyncio.Task[None]] = {}
         """Writes on their way, those of machines that are gone included."""
@@ -220,8 +222,15 @@ class CoordinatorRuntime(Generic[EventT, RecordT]):
         found = self._partitions.get(partition)
         return found is not None and found.is_active
 
-    async def until_active(self, partition: PartitionId, timeout_s: float) -> bool:
-        """Wait while the partition is being read; False if it cannot be asked after all this time."""
+    async def until_active(self, partition: PartitionId, timeout_s: float, *, expected: bool = False) -> bool:
+        """Wait while the partition is being read; False if it cannot be asked after all this time.
+
+        `expected`: this broker leads it, or is about to; the topic may have been created a moment ago.
+        """
+        if expected and partition not in self._partitions:
+            led = self._expected.setdefault(partition, asyncio.Event())
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(led.wait(), timeout_s)
         found = self._partitions.get(partition)
         if found is not None and found.is_loading:
             with contextlib.suppress(TimeoutError):
@@ -466,6 +475,9 @@ class CoordinatorRuntime(Generic[EventT, RecordT]):
         producers = Producers(partial(self._log.producer, partition))
         found = _Partition(partition, epoch, self._new_machine(), producers)
         self._partitions[partition] = found
+        led = self._expected.pop(partition, None)
+        if led is not None:
+            led.set()
         writer = self._writers.get(partition)
         predecessor = None if writer is asyncio.current_task() else writer
         self._spawn(self._load(found, predecessor), f"{self._name}-{partition}-load")

@@ -167,6 +167,7 @@ class ShareCoordinator(Coordinator[ShareStateEvent, "ShareStateRecord"]):
     async def initialize(self, key: SharePartitionKey, state_epoch: int, start_offset: int) -> StateChanged:
         """Have a share partition start (over) at an offset, -1 if that is not known yet. Creates the topic."""
         await self.topic.ensure()
+        await self.until_active(self.partition_for(coordinator_key(*key)), expected=True)
         return await self.change(InitializeState(None, key, state_epoch, start_offset))
 
     async def change(self, event: InitializeState | WriteState | DeleteState) -> StateChanged:

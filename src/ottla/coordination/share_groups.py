@@ -153,7 +153,12 @@ class ShareGroupCoordinator:
         if done:
             await self._groups.ask(group_id, lambda token: ShareStateInitialized(token, group_id, done))
         if failed:
-            reasons = {result.message or result.error.name for each in results.values() for result in each.values()}
+            reasons = {
+                result.message or result.error.name
+                for each in results.values()
+                for result in each.values()
+                if result.error
+            }
             log.warning("share group %s: some state could not be initialized: %s", group_id, "; ".join(sorted(reasons)))
             await self._groups.ask(group_id, lambda token: ShareStateFailed(token, group_id, failed))
         return results

@@ -259,14 +259,6 @@ class ShareGroups:
         history.add(
             Rebalance(now_ms, epoch, SHARE_PROTOCOL, SIMPLE, reasons, len(target), moved, tuple(moves[:KEPT_MOVES]))
         )
-        log.info(
-            "share group %s rebalanced to epoch %d: %d members, %d partitions moved (%s)",
-            group.group_id,
-            epoch,
-            len(target),
-            moved,
-            "; ".join(reasons) or "no reason known",
-        )
 
     def _to_initialize(
         self,

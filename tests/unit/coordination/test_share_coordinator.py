@@ -54,7 +54,7 @@ class Around:
     async def create_topic(self) -> None:
         self.topic_was_wanted += 1
 
-    def coordinator(self, *, updates: int = 500) -> ShareCoordinator:
+    def coordinator(self, *, updates: int = 500, leads: bool = True) -> ShareCoordinator:
         created = ShareCoordinator(
             CoordinatorTopic(SHARE_GROUP_STATE_TOPIC, self.log, self.create_topic, PARTITIONS),
             SystemClock(),
@@ -62,9 +62,14 @@ class Around:
             lambda partition, offset: self.deleted.append((partition, offset)),
             config=ShareStateConfig(snapshot_update_records_per_snapshot=updates),
         )
-        for partition in range(PARTITIONS):
-            created.on_leadership(PartitionId(partition), LeaderEpoch(0))
+        if leads:
+            lead(created)
         return created
+
+
+def lead(coordinator: ShareCoordinator) -> None:
+    for partition in range(PARTITIONS):
+        coordinator.on_leadership(PartitionId(partition), LeaderEpoch(0))
 
 
 def run(test: Callable[[Around], Coroutine[Any, Any, None]]) -> None:
@@ -87,6 +92,21 @@ def test_a_successor_knows_what_was_written() -> None:
         assert await second.write(GROUP, TOPIC, FIRST, 2, 0, -1, [DONE]) is ErrorCode.FENCED_LEADER_EPOCH
         assert await second.summarize(KEY) == StateSummary(ErrorCode.NONE, None, 2, 1, 5)
         await second.stop()
+
+    run(test)
+
+
+def test_the_first_to_initialize_waits_for_the_topic_it_has_made() -> None:
+    async def test(around: Around) -> None:
+        coordinator = around.coordinator(leads=False)
+        first = asyncio.ensure_future(coordinator.initialize(KEY, 0, 5))
+        other = asyncio.ensure_future(coordinator.initialize(KEY._replace(partition=PartitionId(1)), 0, 5))
+        await asyncio.sleep(0)
+        assert await coordinator.write(GROUP, TOPIC, FIRST, 0, 0, 5, []) is ErrorCode.NOT_COORDINATOR, "others do not"
+        assert not first.done()
+        lead(coordinator)
+        assert (await first, await other) == (StateChanged(), StateChanged())
+        await coordinator.stop()
 
     run(test)
 
