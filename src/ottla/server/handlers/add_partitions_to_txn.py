@@ -5,9 +5,10 @@ once, to add partitions or only to verify that they were added (KIP-890).
 """
 
 import asyncio
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Final
 
+from ottla.cluster.image import INTERNAL_TOPICS
 from ottla.errors import ErrorCode, OttlaError
 from ottla.ids import PartitionId, ProducerIdAndEpoch, TopicName, TopicPartition
 from ottla.protocol.messages.add_partitions_to_txn import (
@@ -24,6 +25,7 @@ from ottla.server.producer_errors import told_fenced
 
 FENCED_SINCE: Final = 2
 BROKERS_SINCE: Final = 4
+NOT_ATTEMPTED: Final = ErrorCode.OPERATION_NOT_ATTEMPTED
 FIRST_GENERATION: Final = 0
 SECOND_GENERATION: Final = 2
 
@@ -69,17 +71,9 @@ async def _add(
         for topic in transaction.topics
         for number in topic.partitions
     ]
-    image = context.broker.metadata.image
-    unknown = {partition for partition in partitions if image.partition(partition) is None}
-    if unknown:  # all or nothing
-        return _results(
-            {
-                partition: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                if partition in unknown
-                else ErrorCode.OPERATION_NOT_ATTEMPTED
-                for partition in partitions
-            }
-        )
+    refused = _refused(partitions, context)
+    if refused:  # all or nothing
+        return _results({partition: refused.get(partition, NOT_ATTEMPTED) for partition in partitions})
     try:
         errors = await context.broker.transactions.add_partitions(
             transaction.transactional_id,
@@ -93,6 +87,18 @@ async def _add(
         errors = dict.fromkeys(partitions, error.code)
     knows_fenced = context.api_version >= FENCED_SINCE
     return _results({partition: told_fenced(error, knows_fenced) for partition, error in errors.items()})
+
+
+def _refused(partitions: Sequence[TopicPartition], context: RequestContext) -> dict[TopicPartition, ErrorCode]:
+    """Clients add no internal topics: committed offsets become part of a transaction by AddOffsetsToTxn."""
+    image = context.broker.metadata.image
+    refused: dict[TopicPartition, ErrorCode] = {}
+    for partition in partitions:
+        if partition.topic in INTERNAL_TOPICS and context.api_version < BROKERS_SINCE:
+            refused[partition] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        elif image.partition(partition) is None:
+            refused[partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return refused
 
 
 def _results(errors: Mapping[TopicPartition, ErrorCode]) -> list[AddPartitionsToTxnTopicResult]:
