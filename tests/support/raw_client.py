@@ -3,8 +3,9 @@
 import socket
 from typing import Any, Final, Self
 
+from ottla.errors import ErrorCode
 from ottla.protocol.framing import decode_response, encode_request
-from ottla.protocol.schema import Message
+from ottla.protocol.schema import Message, Struct, fields_of
 
 TIMEOUT_SECONDS: Final = 20.0
 
@@ -50,6 +51,21 @@ def ask(bootstrap: str, request: Message, version: int, *, client_id: str = "raw
     """Send one request and return the response. Raises ClosedError, or TimeoutError."""
     with RawConnection(bootstrap, client_id=client_id) as connection:
         return connection.ask(request, version)
+
+
+def errors_in(response: Any) -> set[ErrorCode]:
+    """Every error anywhere in a response."""
+    if isinstance(response, list):
+        return set().union(*map(errors_in, response))
+    found: set[ErrorCode] = set()
+    if isinstance(response, (Message, Struct)):
+        for field in fields_of(type(response)):
+            held = getattr(response, field.name)
+            if field.name.endswith("error_code"):
+                found |= {ErrorCode(held)} if held else set()
+            else:
+                found |= errors_in(held)
+    return found
 
 
 def _receive(connection: socket.socket, size: int) -> bytes:

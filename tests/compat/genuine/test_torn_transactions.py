@@ -15,19 +15,17 @@ from tests.support.broker_process import BrokerProcess
 from tests.support.eventually import eventually
 from tests.support.genuine import GenuineKafka
 from tests.support.ottla_process import OttlaProcess
-from tests.support.raw_client import ClosedError, RawConnection, ask
+from tests.support.raw_client import ClosedError, RawConnection, ask, errors_in
 from tests.support.transaction_stories import Producer, Teller
 
 from ottla.errors import ErrorCode
 from ottla.protocol.messages.api_versions import ApiVersionsRequest
-from ottla.protocol.messages.find_coordinator import FindCoordinatorRequest
 from ottla.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
-from ottla.protocol.schema import Message, Struct, fields_of
+from ottla.protocol.schema import Message
 from ottla.records.batch import iter_batches
 from ottla.records.record import decode_records
 
 SETTINGS: Final = {"offsets.topic.num.partitions": "1", "transaction.state.log.num.partitions": "1"}
-GROUP, TRANSACTION = 0, 1
 FIRST_GENERATION: Final = 3
 """Of AddPartitionsToTxn, AddOffsetsToTxn, TxnOffsetCommit and EndTxn, the last versions that its clients send."""
 NOT_YET: Final = (
@@ -51,24 +49,10 @@ class Client(Teller):
     def ask(self, what: str, request: Message, version: int, *, hide: Iterable[str] = ()) -> Any:
         def answered() -> Any:
             answer = self.connection.ask(request, version)
-            self.errors = set(errors(answer))
+            self.errors = errors_in(answer)
             return None if self.errors & set(NOT_YET) else answer
 
         return eventually(answered)
-
-
-def errors(value: Any) -> Iterator[ErrorCode]:
-    """Every error in a response."""
-    if isinstance(value, list):
-        for item in value:
-            yield from errors(item)
-    elif isinstance(value, (Message, Struct)):
-        for field in fields_of(type(value)):
-            held = getattr(value, field.name)
-            if field.name.endswith("error_code") and held:
-                yield ErrorCode(held)
-            else:
-                yield from errors(held)
 
 
 @dataclass(slots=True)
@@ -113,8 +97,7 @@ class Scene:
 @pytest.fixture(scope="module", params=[GenuineKafka, OttlaProcess], ids=["genuine", "ottla"])
 def process(request: pytest.FixtureRequest) -> Iterator[BrokerProcess]:
     with request.param(properties=SETTINGS) as process:
-        for kind in (GROUP, TRANSACTION):  # makes their topics
-            ask(process.bootstrap, FindCoordinatorRequest(key_type=kind, coordinator_keys=["any"]), 4)
+        Teller(process.bootstrap).ready()
         yield process
 
 
