@@ -1,0 +1,246 @@
+"""Members of a consumer group that join, beat, give up, take, lie, leave, fall silent and come back, in any order, with
+topics that come and go, classic members among them, and brokers that take over.
+
+What must hold whatever happens:
+- a partition is with one member at a time: with nobody else until its last owner has said that it has given it up;
+- a machine that only reads the log, compacted or not, knows what the machine that wrote it knows to be durable;
+- when everybody is left alone for a while, every partition is with exactly one member, and the group is stable.
+"""
+
+from collections import Counter
+from typing import Any
+
+from hypothesis import event, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from tests.support.classic_members import Classic, settle_all
+from tests.support.consumer_members import Consumer, G, World
+from tests.support.machines import Driver
+
+from ottla.errors import ErrorCode
+from ottla.groups.consumer import ConsumerGroup
+from ottla.groups.events import DeleteGroups, Leave, LeavingMember
+from ottla.groups.machine import GroupMachine
+from ottla.groups.records import GroupRecordFormat
+from ottla.ids import InstanceId, MemberId, TopicName
+
+MEMBERS = st.integers(0, 4)
+STATIC = 2
+"""So many of the members have an instance id."""
+SIZES = st.sampled_from([{"t": 3, "u": 2}, {"t": 5, "u": 2}, {"t": 3}, {"t": 3, "u": 2, "t2": 2}, {"u": 4}])
+SUBSCRIPTIONS = st.sampled_from([("t",), ("u",), ("t", "u"), ()])
+EXPRESSIONS = {"t.*": "t", "u|t": "ut"}
+
+
+class Members(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.world = World({"t": 3, "u": 2}, group_consumer_max_size=4)
+        self.names = iter(range(1_000_000))
+        self.consumers = [self.fresh(number) for number in range(5)]
+        self.classic = [Classic(self.world, instance=None if number else "i0") for number in range(2)]
+
+    def fresh(self, number: int) -> Consumer:
+        """A process that has just been started."""
+        instance = f"i{number}" if number < STATIC else None
+        return Consumer(self.world, f"m{number}-{next(self.names)}", instance=instance)
+
+    def follow(self, consumer: Consumer, error: ErrorCode) -> None:
+        """What a client does about an error: begin anew under the same id, or give up for good."""
+        event(f"a member is told {error.name}")
+        if error in (ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FOUND):
+            consumer.epoch, consumer.has, consumer.to_have = 0, {}, {}
+
+    # --- what members do ---
+
+    @rule(
+        number=MEMBERS, topics=st.sampled_from([("t",), ("u",), ("t", "u"), ()]), regex=st.sampled_from([None, "t.*"])
+    )
+    def joins(self, number: int, topics: tuple[str, ...], regex: str | None) -> None:
+        consumer = self.consumers[number]
+        consumer.topics = frozenset(map(TopicName, topics))
+        consumer.regex = regex
+        self.follow(consumer, consumer.join().error)
+
+    @rule(some=st.sets(MEMBERS, min_size=1), rounds=st.integers(0, 3))
+    def several_join_and_begin_to_read(self, some: set[int], rounds: int) -> None:
+        for number in sorted(some):
+            self.joins(number, ("t", "u"), None)
+        for _ in range(rounds):
+            for number in sorted(some):
+                self.takes_and_gives_up(number)
+
+    @rule(number=MEMBERS)
+    def takes_and_gives_up(self, number: int) -> None:
+        consumer = self.consumers[number]
+        if consumer.epoch > 0:
+            self.follow(consumer, consumer.beat().error)
+
+    @rule(number=MEMBERS)
+    def says_nothing_new(self, number: int) -> None:
+        """It is still at giving up what it was told to."""
+        consumer = self.consumers[number]
+        if consumer.epoch > 0:
+            self.follow(consumer, consumer.send(owned=consumer.has).error)
+
+    @rule(number=MEMBERS)
+    def loses_an_answer(self, number: int) -> None:
+        """It sends the same again, under the epoch that it knows."""
+        consumer = self.consumers[number]
+        epoch, to_have = consumer.epoch, consumer.to_have
+        if epoch > 0:
+            beat = consumer.send(owned=consumer.has)
+            consumer.epoch, consumer.to_have = epoch, to_have
+            self.follow(consumer, beat.error)
+
+    @rule(number=MEMBERS, topics=SUBSCRIPTIONS)
+    def reads_other_topics(self, number: int, topics: tuple[str, ...]) -> None:
+        consumer = self.consumers[number]
+        if consumer.epoch > 0:
+            consumer.topics = frozenset(map(TopicName, topics))
+            self.follow(consumer, consumer.send(topic_names=consumer.topics, owned=consumer.has).error)
+
+    @rule(number=MEMBERS, regex=st.sampled_from(["", "t.*", "u|t"]))
+    def uses_another_expression(self, number: int, regex: str) -> None:
+        consumer = self.consumers[number]
+        if consumer.epoch > 0:
+            self.follow(consumer, consumer.send(topic_regex=regex, owned=consumer.has).error)
+
+    @rule(number=MEMBERS)
+    def leaves(self, number: int) -> None:
+        self.consumers[number].leave()
+        self.consumers[number] = self.fresh(number)
+
+    @rule(number=st.integers(0, STATIC - 1))
+    def leaves_for_a_while(self, number: int) -> None:
+        self.consumers[number].leave(-2)
+        self.consumers[number] = self.fresh(number)
+
+    @rule(number=MEMBERS)
+    def dies(self, number: int) -> None:
+        self.consumers[number] = self.fresh(number)
+
+    @rule(number=st.integers(0, 1))
+    def a_classic_member_joins(self, number: int) -> None:
+        self.classic[number].join_soon()
+
+    @rule(number=st.integers(0, 1))
+    def a_classic_member_follows(self, number: int) -> None:
+        self.classic[number].follow()
+
+    @rule(number=st.integers(0, 1))
+    def a_classic_member_leaves(self, number: int) -> None:
+        member = self.classic[number]
+        self.world.ask(Leave(None, G, (LeavingMember(member.member_id, member.instance),)))
+        self.classic[number] = Classic(self.world, instance=member.instance)
+
+    # --- what happens around them ---
+
+    @rule(sizes=SIZES)
+    def topics_change(self, sizes: dict[str, int]) -> None:
+        self.world.change_topics(sizes, "t", "u", "t2")
+
+    @rule()
+    def expressions_are_resolved(self) -> None:
+        names = [topic.name for topic in self.world.topics.all()]
+        self.world.resolve(
+            **{regex: [name for name in names if name[0] in first] for regex, first in EXPRESSIONS.items()}
+        )
+
+    @rule()
+    def an_administrator_removes_a_static_member(self) -> None:
+        self.world.ask(Leave(None, G, (LeavingMember(MemberId(""), InstanceId("i1")),)))
+
+    @rule()
+    def an_administrator_deletes_the_group(self) -> None:
+        self.world.ask(DeleteGroups(None, (G,)))
+
+    @rule(ms=st.sampled_from([1, 3_000, 20_000, 45_000, 60_000]))
+    def time_passes(self, ms: int) -> None:
+        self.world.driver.pass_time(ms)
+
+    @rule()
+    def another_broker_takes_over(self) -> None:
+        self.world.restart()
+        for member in self.classic:
+            member.forget_requests()
+
+    # --- what must hold ---
+
+    @invariant()
+    def a_partition_is_with_one_member(self) -> None:
+        group = self.world.machine.groups.get(G)
+        if not isinstance(group, ConsumerGroup):
+            return
+        owners: Counter[tuple[Any, int]] = Counter()
+        for member in group.members.values():
+            for partitions in (member.assigned, member.pending_revocation):
+                owners.update((topic, index) for topic, indexes in partitions.items() for index in indexes)
+        shared = [partition for partition, count in owners.items() if count > 1]
+        assert not shared, f"with several members: {shared}"
+        for consumer in self.consumers:
+            known = group.members.get(consumer.member_id)
+            if known is None or known.epoch != consumer.epoch:
+                continue
+            for topic, indexes in consumer.has.items():
+                server = known.assigned.get(topic, frozenset()) | known.pending_revocation.get(topic, frozenset())
+                assert indexes <= server, f"{consumer.member_id} reads what others may be given"
+
+    @invariant()
+    def the_log_tells_it_all(self) -> None:
+        known = durable(self.world.machine)
+        assert durable(self.replayed(self.world.driver.log)) == known
+
+    @rule()
+    def the_log_is_compacted(self) -> None:
+        """Of each key the last record stays, tombstones included."""
+        by_key = {GroupRecordFormat().encode(record)[0]: record for record in self.world.driver.log}
+        last = {id(record) for record in by_key.values()}
+        compacted = [record for record in self.world.driver.log if id(record) in last]
+        assert durable(self.replayed(compacted)) == durable(self.world.machine)
+
+    def replayed(self, log: list[Any]) -> GroupMachine:
+        driver = Driver(self.world.new_machine())
+        for position, record in enumerate(log):
+            driver.machine.replay(record, position, -1)
+        machine: GroupMachine = driver.machine
+        return machine
+
+    def teardown(self) -> None:
+        """Everybody of the new protocol joins, and is left alone; the others stay away."""
+        self.world.driver.pass_time(120_000)
+        group = self.world.machine.groups.get(G)
+        assert group is None or group.is_empty
+        consumers = [self.fresh(number) for number in range(4)]
+        self.world.change_topics({"t": 5, "u": 2}, "t", "u", "t2")
+        for consumer in consumers:
+            assert consumer.join().error is ErrorCode.NONE
+        settle_all(*consumers)
+        assert self.world.describe().state == "Stable"
+        assert Counter(name for consumer in consumers for name in consumer.partitions) == Counter(
+            f"t-{index}" for index in range(5)
+        )
+
+
+def durable(machine: GroupMachine) -> Any:
+    """What a successor has to know of the group."""
+    group = machine.groups.get(G)
+    if group is None:
+        return None
+    if not isinstance(group, ConsumerGroup):
+        return getattr(group, "record", None)
+    return (
+        group.group_epoch,
+        group.assignment_epoch,
+        group.metadata_hash,
+        group.members,
+        group.static_members,
+        group.target,
+        group.resolutions,
+        group.regexes,
+        group._owners,
+    )
+
+
+Members.TestCase.settings = settings(max_examples=120, stateful_step_count=40, deadline=None)
+TestMembers = Members.TestCase
