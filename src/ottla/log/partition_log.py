@@ -364,19 +364,39 @@ class PartitionLog(LogFiles):
             number += 1
         return None
 
-    def aborted_transactions(self, start_offset: int, upper_bound: int) -> list[AbortedTransaction]:
-        """Aborted transactions with records in [start_offset, upper_bound). Raises KafkaStorageError."""
+    def aborted_transactions(
+        self, start_offset: int, upper_bound: int, read: Buffer | FileRegion | None = None
+    ) -> list[AbortedTransaction]:
+        """Aborted transactions with records in [start_offset, upper_bound); or in `read`, the batches read from there.
+
+        A region is to be asked about before anything else happens to the log. Raises KafkaStorageError.
+        """
         found: list[AbortedTransaction] = []
         number = max(0, bisect_right(self._segments, start_offset, key=_base_offset) - 1)
+        indexes = [segment.transaction_index for segment in self._segments[number:]]
         try:
-            for segment in self._segments[number:]:
-                some, complete = segment.transaction_index.overlapping(start_offset, upper_bound)
+            if read is not None and any(index.entries() for index in indexes):
+                upper_bound = min(upper_bound, self._end_of(read, start_offset, upper_bound))
+            for index in indexes:
+                some, complete = index.overlapping(start_offset, upper_bound)
                 found += some
                 if complete:
                     break
         except OSError as problem:
             raise self._storage_error("read the aborted transactions of", problem) from problem
         return found
+
+    def _end_of(self, read: Buffer | FileRegion, offset: int, upper_bound: int) -> int:
+        """The offset behind what was read; `upper_bound` where it is not at hand."""
+        if not isinstance(read, FileRegion):
+            return max((header.next_offset for header in iter_batches(read, allow_partial_end=True)), default=offset)
+        try:
+            found = self._find(offset, upper_bound, blocking=False)
+            if found is not None and found[1] + len(read) < found[2]:
+                return found[0].header_at(found[1] + len(read), blocking=False).base_offset
+        except (WouldBlock, CorruptMessage):
+            return upper_bound
+        return upper_bound
 
     def offset_for_timestamp(self, timestamp_ms: int) -> FoundOffset | None:
         """The first record whose timestamp is at or after this; None if there is none. In any thread.

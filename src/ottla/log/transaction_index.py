@@ -4,7 +4,9 @@ Entries of 34 bytes, big-endian: version int16 (0), producer_id int64, first_off
 marker's), last_stable_offset int64 (when the marker was written). In order of last_offset.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterator
+from operator import attrgetter
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -12,6 +14,8 @@ from ottla.errors import CorruptMessage
 from ottla.log.fs import FileSystem
 
 _ENTRY: Final = Struct(">hqqqq")
+
+_last_offset: Final = attrgetter("last_offset")
 
 
 class AbortedTransaction(NamedTuple):
@@ -57,8 +61,10 @@ class TransactionIndex:
     def overlapping(self, first_offset: int, upper_bound: int) -> tuple[list[AbortedTransaction], bool]:
         """Those with records in [first_offset, upper_bound), and whether later segments can have no more."""
         found: list[AbortedTransaction] = []
-        for entry in self.entries():
-            if entry.last_offset >= first_offset and entry.first_offset < upper_bound:
+        entries = self.entries()
+        for number in range(bisect_left(entries, first_offset, key=_last_offset), len(entries)):
+            entry = entries[number]
+            if entry.first_offset < upper_bound:
                 found.append(entry)
             if entry.last_stable_offset >= upper_bound:
                 return found, True

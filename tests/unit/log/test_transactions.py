@@ -8,7 +8,7 @@ from ottla.errors import (
     TransactionCoordinatorFenced,
 )
 from ottla.ids import LeaderEpoch
-from ottla.log.partition_log import PartitionLog
+from ottla.log.partition_log import PartitionLog, ReadResult
 from ottla.log.producer_state import Origin, ProducerState, decode_snapshot
 from ottla.records.control import ControlType, EndTransaction, encode_end_transaction
 
@@ -39,6 +39,48 @@ def test_stable_up_to_the_first_open_transaction(driver: LogDriver, log: Partiti
     assert log.aborted_transactions(0, 8) == [(2, 5, 7, 8)]
     assert log.aborted_transactions(0, 5) == []
     assert log.aborted_transactions(8, 9) == []
+
+
+def test_a_reader_is_told_of_what_it_reads_only(driver: LogDriver, log: PartitionLog) -> None:
+    for sequence in range(20):
+        _write(driver, log, 1, sequence)
+        _end(log, 1, ControlType.ABORT)
+    assert len(log.aborted_transactions(0, 40)) == 20
+    batch = log.read(0, 1, upper_bound=40, min_one_message=True)
+    assert isinstance(batch, ReadResult)
+    assert [entry.first_offset for entry in log.aborted_transactions(0, 40, batch.data)] == [0]
+    everything = log.read(30, 1 << 20, upper_bound=40, min_one_message=True)
+    assert isinstance(everything, ReadResult)
+    assert len(log.aborted_transactions(30, 40, everything.data)) == 5
+
+
+def test_what_is_sent_from_the_file_is_told_alike(driver: LogDriver, log: PartitionLog) -> None:
+    for sequence in range(20):
+        driver.append(
+            log, 1, producer_id=1, producer_epoch=0, base_sequence=sequence, transactional=True, value_bytes=30_000
+        )
+        _end(log, 1, ControlType.ABORT)
+    for offset in (0, 4, 5, 30):
+        region = log.region(offset, 100_000, upper_bound=40)
+        assert region is not None
+        batches = log.read(offset, len(region), upper_bound=40, min_one_message=True)
+        assert isinstance(batches, ReadResult)
+        assert len(batches.data) == len(region)
+        told = log.aborted_transactions(offset, 40, region)
+        assert told == log.aborted_transactions(offset, 40, batches.data)
+        assert len(told) < 20
+
+
+def test_a_long_transaction_is_among_those_of_its_time(driver: LogDriver, log: PartitionLog) -> None:
+    _write(driver, log, 9, 0)  # 0, until 11
+    for sequence in range(5):
+        _write(driver, log, 1, sequence)
+        _end(log, 1, ControlType.ABORT)
+    _end(log, 9, ControlType.ABORT)
+    read = log.read(3, 1, upper_bound=12, min_one_message=True)
+    assert isinstance(read, ReadResult)
+    found = log.aborted_transactions(3, 12, read.data)
+    assert {entry.producer_id: entry.first_offset for entry in found} == {1: 3, 9: 0}
 
 
 def test_a_marker_above_the_high_watermark_ends_nothing_yet(driver: LogDriver, log: PartitionLog) -> None:

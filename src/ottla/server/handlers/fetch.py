@@ -226,7 +226,7 @@ class _Attempt:
         if self._committed_only and size:
             data.aborted_transactions = [
                 AbortedTransaction(producer_id=aborted.producer_id, first_offset=aborted.first_offset)
-                for aborted in source.aborted_transactions(target.fetch_offset, bound)
+                for aborted in source.aborted_transactions(target.fetch_offset, bound, records)
             ]
         return size
 
