@@ -55,7 +55,7 @@ def _problem(update: FeatureUpdate, current: int) -> str | None:
     highest = SUPPORTED.get(update.feature)
     if highest is None:
         return "there is no such feature here"
-    if update.upgrade_type not in iter(UpgradeType):
+    if update.upgrade_type not in set(UpgradeType):
         return f"{update.upgrade_type} is no type of upgrade"
     if not 0 <= update.level <= highest:
         return f"levels from 0 to {highest} are supported"

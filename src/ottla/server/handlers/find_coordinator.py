@@ -86,6 +86,6 @@ async def _find_leader(
     endpoint = None if leader is None else address_of(leader, context)
     if leader is None or endpoint is None:
         raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"nobody leads {where} at present")
-    await coordinator.until_active(where.partition)
+    await coordinator.until_active(where.partition, expected=leader.broker_id == metadata.broker_id)
     host, port = endpoint
     return Coordinator(key=key, node_id=leader.broker_id, host=host, port=port)
