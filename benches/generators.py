@@ -1,4 +1,4 @@
-"""The load generators, all genuine: Kafka's Java performance tools, and librdkafka.
+"""The load generators: Kafka's Java performance tools and client, and librdkafka.
 
 They run in processes of their own, which inherit the cores of this one.
 """
@@ -8,16 +8,19 @@ import re
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.support.broker_process import BrokerProcess
 from tests.support.genuine import kafka_tool
+from tests.support.java_sources import compiled, java_command
 
 _JVM: Final = ("-Xms512m", "-Xmx512m", "-XX:+UseG1GC")
 _PROGRESS: Final = re.compile(r"^(\d+) records sent, ([\d.]+) records/sec")
 _RUN_LIMIT_S: Final = 900.0
+_JAVA: Final = Path(__file__).parent / "java"
 
 
 class LoadFailedError(RuntimeError):
@@ -47,14 +50,17 @@ def wait_for_leaders(bootstrap: str, topic: str, partitions: int) -> None:
     raise LoadFailedError(f"{topic} has no leader for each of {partitions} partitions after a minute")
 
 
-def java_produce(bootstrap: str, topic: str, records: int, size: int) -> float:
+def java_produce(bootstrap: str, topic: str, records: int, size: int, *, transaction_ms: int | None = None) -> float:
     """Records per second that ProducerPerformance has acknowledged, after the first five seconds.
 
-    The first of the tool's windows is left out, because the virtual machine compiles in it.
+    The first of the tool's windows is left out, because the virtual machine compiles in it. With `transaction_ms`, in
+    transactions that are committed after so many milliseconds.
     """
+    transactional = ("--transactional-id", "benchmark-java", "--transaction-duration-ms", str(transaction_ms))
     done = kafka_tool(
         "ProducerPerformance",
         *("--topic", topic, "--num-records", str(records), "--record-size", str(size), "--throughput", "-1"),
+        *(transactional if transaction_ms is not None else ()),
         *("--producer-props", f"bootstrap.servers={bootstrap}", "acks=all"),
         timeout_s=_RUN_LIMIT_S,
         jvm_options=_JVM,
@@ -94,13 +100,43 @@ def java_consume(bootstrap: str, topic: str, records: int) -> float:
     return float(row["fetch.nMsg.sec"])
 
 
+def java_process(
+    bootstrap: str, source: str, sink: str, warm_up: int, records: int, transaction_ms: int
+) -> dict[str, float]:
+    """The figures of `ReadProcessWrite`: consume, transform, produce, the offsets in the transaction."""
+    classes = compiled(_JAVA / "ReadProcessWrite.java")
+    amounts = (str(warm_up), str(records), str(transaction_ms))
+    command = java_command(classes, "ReadProcessWrite", bootstrap, source, sink, *amounts, jvm_options=_JVM)
+    return _run("ReadProcessWrite", command)
+
+
 def librdkafka(what: str, bootstrap: str, topic: str, **options: float) -> dict[str, float]:
     """Run `benches.librdkafka_load`; its figures."""
+    return _run_module("benches.librdkafka_load", what, bootstrap=bootstrap, topic=topic, **options)
+
+
+def librdkafka_transactions(what: str, bootstrap: str, topic: str, **options: float | str) -> dict[str, float]:
+    """Run `benches.transactions_load`; its figures."""
+    return _run_module("benches.transactions_load", what, bootstrap=bootstrap, topic=topic, **options)
+
+
+def _run_module(module: str, what: str, **options: float | str) -> dict[str, float]:
     arguments = [word for name, value in options.items() for word in (f"--{name.replace('_', '-')}", str(value))]
-    command = [sys.executable, "-m", "benches.librdkafka_load", what, "--bootstrap", bootstrap, "--topic", topic]
-    done = subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=_RUN_LIMIT_S, check=False)
+    return _run(f"{module} {what}", [sys.executable, "-m", module, what, *arguments])
+
+
+def _run(title: str, command: list[str]) -> dict[str, float]:
+    """What a load generator printed on its last line.
+
+    Raises:
+        LoadFailedError: it failed, or took longer than a quarter of an hour.
+    """
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_RUN_LIMIT_S, check=False)
+    except subprocess.TimeoutExpired as expired:
+        raise LoadFailedError(f"{title} did not end within {_RUN_LIMIT_S:.0f} s") from expired
     if done.returncode:
-        raise LoadFailedError(f"librdkafka could not {what}:\n{done.stderr}")
+        raise LoadFailedError(f"{title} failed:\n{done.stderr[-5000:]}")
     figures: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
     return figures
 

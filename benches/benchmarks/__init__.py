@@ -7,6 +7,7 @@ from benches.benchmarks.latency import LATENCY
 from benches.benchmarks.load import LOAD_1K, LOAD_100B
 from benches.benchmarks.restart import RESTART_CRASH, RESTART_PARTITIONS
 from benches.benchmarks.start import START
+from benches.benchmarks.transactions import READ_PROCESS_WRITE, TRANSACTIONS
 from benches.model import Benchmark
 
 BENCHMARKS: Final[tuple[Benchmark, ...]] = (
@@ -14,6 +15,8 @@ BENCHMARKS: Final[tuple[Benchmark, ...]] = (
     LATENCY,
     LOAD_1K,
     LOAD_100B,
+    TRANSACTIONS,
+    READ_PROCESS_WRITE,
     RESTART_PARTITIONS,
     RESTART_CRASH,
     BIG_LOG,
