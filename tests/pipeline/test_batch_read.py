@@ -106,3 +106,52 @@ def test_offsets_beyond_the_end_are_named(spark: SparkSession, new_topic: TopicF
     with pytest.raises(PySparkException, match=rf"{topic.name}-0: the log ends at offset 10"):
         topic.table(spark, endingOffsets=offsets).collect()
     assert topic.table(spark, endingOffsets=offsets, failOnDataLoss="false").count() == 10
+
+
+def test_partitions_are_assigned_one_by_one(spark: SparkSession, new_topic: TopicFactory) -> None:
+    topic = new_topic(3)
+    for partition in range(3):
+        topic.send([str(partition)], partition=partition)
+    table = topic.assigned(spark, [0, 2])
+    assert sorted(row.value for row in table.collect()) == [b"0", b"2"]
+    with pytest.raises(PySparkException, match=f"'assign' names {topic.name}-7, which does not exist"):
+        topic.assigned(spark, [0, 7]).collect()
+
+
+def test_a_range_of_time(spark: SparkSession, new_topic: TopicFactory) -> None:
+    topic = new_topic(2, config={"retention.ms": "-1"})
+    for partition, stamps in enumerate(([1_000, 2_000, 3_000], [1_500])):
+        for stamp in stamps:
+            topic.send([str(stamp)], partition=partition, timestamp=stamp)
+
+    def between(**options: str) -> list[int]:
+        return sorted(int(row.value) for row in topic.table(spark, **options).collect())
+
+    assert between(startingTimestamp="1200", endingTimestamp="3000") == [1500, 2000]
+    one_each = f'{{"{topic.name}": {{"0": 3000, "1": 0}}}}'
+    assert between(startingOffsetsByTimestamp=one_each) == [1500, 3000]
+    with pytest.raises(PySparkException, match=f"no record of {topic.name}-1 is as young as that"):
+        between(startingTimestamp="2500")
+    assert between(startingTimestamp="2500", startingOffsetsByTimestampStrategy="latest") == [3000]
+
+
+def test_no_task_has_more_records_than_it_may(spark: SparkSession, new_topic: TopicFactory) -> None:
+    topic = new_topic()
+    topic.send(map(str, range(1_000)))
+    table = topic.table(spark, maxRecordsPerPartition="300")
+    assert table.rdd.getNumPartitions() == 4
+    assert table.count() == 1_000
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_compressed_batches_are_read(spark: SparkSession, new_topic: TopicFactory, compression: str) -> None:
+    topic = new_topic()
+    topic.send(map(str, range(5_000)), compression=compression)
+    assert topic.table(spark).agg(F.sum(F.col("value").cast("string").cast("int"))).first()[0] == sum(range(5_000))  # type: ignore[index]  # one row there is
+
+
+def test_what_the_reader_itself_cannot_do_goes_through_the_client(spark: SparkSession, new_topic: TopicFactory) -> None:
+    topic = new_topic()
+    topic.send(["a", "b"], headers=[("h", b"1")])
+    rows = topic.table(spark, includeHeaders="true", **{"kafka.client.rack": "here"}).collect()
+    assert [(row.value, row.offset, row.headers[0].key) for row in rows] == [(b"a", 0, "h"), (b"b", 1, "h")]

@@ -119,3 +119,55 @@ def test_a_topic_that_goes_missing_ends_the_query(spark: SparkSession, new_topic
 
     with pytest.raises(StreamingQueryException, match=f"topic '{topic.name}' does not exist"):
         run(topic.stream(spark), tmp_path)
+
+
+def test_offsets_follow_the_checkpoint_into_the_group(
+    spark: SparkSession, new_topic: TopicFactory, tmp_path: Path
+) -> None:
+    topic = new_topic(2)
+    group = f"spark-{topic.name}"
+    topic.send(map(str, range(900)), partition=0)
+    topic.send(map(str, range(900, 1000)), partition=1)
+
+    run(topic.stream(spark, maxOffsetsPerTrigger="600", **{"kafka.group.id": group}), tmp_path)
+    assert topic.committed(group, 2) == [900, 100]
+
+    topic.send(["late"], partition=1)
+    run(topic.stream(spark, **{"kafka.group.id": group}), tmp_path)
+    assert topic.committed(group, 2) == [900, 101]
+
+
+def test_topics_that_begin_to_match_are_read_from_their_beginning(
+    spark: SparkSession, new_topic: TopicFactory, tmp_path: Path
+) -> None:
+    first = new_topic()
+    first.send(["1", "2"])
+    assert run(first.matching(spark, f"{first.name}.*"), tmp_path) == [2]
+
+    second = new_topic(2, name=f"{first.name}-next")
+    second.send(["3"], partition=1)
+    first.send(["4"])
+    assert run(first.matching(spark, f"{first.name}.*"), tmp_path) == [2]
+    assert values(spark, tmp_path) == [1, 2, 3, 4]
+
+
+def test_a_small_trickle_waits_for_more(spark: SparkSession, new_topic: TopicFactory, tmp_path: Path) -> None:
+    topic = new_topic()
+    query = (
+        topic.stream(spark, minOffsetsPerTrigger="3", maxTriggerDelay="60s")
+        .selectExpr("CAST(value AS STRING) AS value")
+        .writeStream.format("memory")
+        .queryName("trickle")
+        .option("checkpointLocation", str(tmp_path))
+        .start()
+    )
+    try:
+        eventually(lambda: (tmp_path / "sources").exists() or query.lastProgress, timeout_s=60)
+        topic.send(["0", "1"])
+        topic.send(["2"])
+        eventually(functools.partial(has_rows, spark, "trickle", 3), timeout_s=60)
+        eventually(lambda: any(progress["numInputRows"] for progress in query.recentProgress))
+        batches = [progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"]]
+        assert batches == [3]
+    finally:
+        query.stop()

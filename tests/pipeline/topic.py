@@ -1,5 +1,6 @@
 """A topic as the tests see it: filled and read by a plain client, and handed to Spark."""
 
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -16,8 +17,14 @@ class Topic:
     bootstrap: str
     name: str
 
-    def send(self, values: Iterable[str], partition: int = 0, **fields: Any) -> None:
-        producer = Producer({"bootstrap.servers": self.bootstrap, "partitioner": "murmur2_random"})
+    def send(self, values: Iterable[str], partition: int = 0, compression: str = "none", **fields: Any) -> None:
+        producer = Producer(
+            {
+                "bootstrap.servers": self.bootstrap,
+                "partitioner": "murmur2_random",
+                "compression.type": compression,
+            }
+        )
         refused: list[str] = []
 
         def report(error: KafkaError | None, _message: Message) -> None:
@@ -81,6 +88,26 @@ class Topic:
         stream: DataFrame = self._options(spark.readStream, {"startingOffsets": "earliest", **options}).load()
         return stream
 
+    def matching(self, spark: SparkSession, pattern: str) -> DataFrame:
+        reader = self._server(spark.readStream).option("subscribePattern", pattern)
+        stream: DataFrame = reader.option("startingOffsets", "earliest").load()
+        return stream
+
+    def assigned(self, spark: SparkSession, partitions: list[int]) -> DataFrame:
+        table: DataFrame = self._server(spark.read).option("assign", json.dumps({self.name: partitions})).load()
+        return table
+
+    def committed(self, group: str, partitions: int) -> list[int]:
+        """The offsets of a group, by partition."""
+        consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": group})
+        try:
+            wanted = [TopicPartition(self.name, number) for number in range(partitions)]
+            return [each.offset for each in consumer.committed(wanted, timeout=10)]
+        finally:
+            consumer.close()
+
     def _options(self, reader: Any, options: dict[str, str]) -> Any:
-        reader = reader.format("ottla").option("kafka.bootstrap.servers", self.bootstrap)
-        return reader.option("subscribe", self.name).options(**options)
+        return self._server(reader).option("subscribe", self.name).options(**options)
+
+    def _server(self, reader: Any) -> Any:
+        return reader.format("ottla").option("kafka.bootstrap.servers", self.bootstrap)

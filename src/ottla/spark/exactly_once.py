@@ -68,8 +68,8 @@ class StreamTask(NamedTuple):
 def current_task() -> StreamTask:
     """The task that is running. Raises SourceError if Spark does not say which one it is."""
     context = TaskContext.get()
-    query_id = context and context.getLocalProperty("sql.streaming.queryId")
-    batch_id = context and context.getLocalProperty("streaming.sql.batchId")
+    query_id = None if context is None else context.getLocalProperty("sql.streaming.queryId")
+    batch_id = None if context is None else context.getLocalProperty("streaming.sql.batchId")
     if context is None or query_id is None or batch_id is None:
         raise SourceError(
             "this Spark does not tell its tasks which micro-batch they write, so it cannot be written exactly once: "

@@ -73,13 +73,16 @@ def admit(start: FlatOffsets, latest: FlatOffsets, max_rows: int | None) -> Flat
     return {partition: start.get(partition, 0) + share for partition, share in shares.items()}
 
 
-def split(ranges: list[OffsetRange], min_partitions: int) -> list[OffsetRange]:
-    """Cut the ranges so that about `min_partitions` come out, each of a like number of offsets."""
+def split(ranges: list[OffsetRange], min_partitions: int, max_records: int | None = None) -> list[OffsetRange]:
+    """Cut the ranges so that about `min_partitions` come out, each of a like number of offsets, and none of more than
+    `max_records`."""
     total = sum(each.end - each.start for each in ranges)
     pieces: list[OffsetRange] = []
     for whole in ranges:
         size = whole.end - whole.start
         count = max(1, round(size * min_partitions / total)) if total else 1
+        if max_records is not None:
+            count = max(count, -(-size // max_records))
         edges = [whole.start + size * step // count for step in range(count + 1)]
         pieces.extend(OffsetRange(whole.partition, low, high) for low, high in pairwise(edges) if low < high)
     return pieces

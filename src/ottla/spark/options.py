@@ -1,23 +1,38 @@
 """Options of the source and the sink: Spark's names, checked before anything is read or written."""
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Final
+from typing import Any, Final
 
 from ottla.spark.errors import OptionError
-from ottla.spark.offsets import EARLIEST, LATEST, Offsets
+from ottla.spark.offsets import EARLIEST, LATEST, Partition
+from ottla.spark.selection import Assigned, AtTime, Pattern, Position, Selection, Topics, reads_nothing
 
+_SELECTING: Final = ("subscribe", "subscribePattern", "assign")
+_ENDING: Final = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
+_STREAMING: Final = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
+_WITHOUT_EFFECT: Final = (  # Spark's source has them for its own connections
+    "fetchOffset.numRetries",
+    "fetchOffset.retryIntervalMs",
+    "groupIdPrefix",
+)
 _READ: Final = (
-    "subscribe",
+    *_SELECTING,
     "startingOffsets",
-    "endingOffsets",
-    "maxOffsetsPerTrigger",
+    "startingTimestamp",
+    "startingOffsetsByTimestamp",
+    "startingOffsetsByTimestampStrategy",
+    *_ENDING,
+    *_STREAMING,
     "minPartitions",
+    "maxRecordsPerPartition",
     "failOnDataLoss",
     "includeHeaders",
     "kafkaConsumer.pollTimeoutMs",
+    *_WITHOUT_EFFECT,
 )
 _WRITE: Final = ("topic", "includeHeaders", "deliveryGuarantee")
 _GUARANTEES: Final = ("exactly-once", "at-least-once")
@@ -43,44 +58,55 @@ def includes_headers(options: Mapping[str, str]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """What to read. `starting` and `ending` are EARLIEST, LATEST, or offsets per topic and partition."""
+    """What to read. `group_id` None: nobody is told how far the query has come."""
 
     client: ClientSettings
-    topics: tuple[str, ...]
-    starting: Offsets | int
-    ending: Offsets | int
+    selection: Selection
+    starting: Position
+    ending: Position
     max_offsets_per_trigger: int | None
+    min_offsets_per_trigger: int | None
+    max_trigger_delay_s: float
     min_partitions: int
+    max_records_per_partition: int | None
     fail_on_data_loss: bool
     include_headers: bool
     poll_timeout_ms: int
+    group_id: str | None
 
     @classmethod
     def parse(cls, options: Mapping[str, str], *, streaming: bool) -> "ReadOptions":
         """Raises OptionError, naming the option and what it should be."""
         given = _lower(options)
         _refuse_unknown(given, _READ)
-        topics = tuple(dict.fromkeys(name.strip() for name in given.get("subscribe", "").split(",") if name.strip()))
-        if not topics:
-            raise OptionError("the option 'subscribe' names the topics to read, separated by commas; it is missing")
-        if streaming and "endingoffsets" in given:
-            raise OptionError("'endingOffsets' is for batch reads; a streaming query has no end")
-        starting = _offsets(given, "startingOffsets", "latest" if streaming else "earliest", topics)
-        ending = _offsets(given, "endingOffsets", "latest", topics)
-        if not streaming and starting == LATEST:
+        selection = _selection(given)
+        if streaming:
+            for name in _ENDING:
+                if name.lower() in given:
+                    raise OptionError(f"'{name}' is for batch reads; a streaming query has no end")
+        starting = _position(given, "starting", "latest" if streaming else "earliest", selection)
+        ending = _position(given, "ending", "latest", selection)
+        if not streaming and reads_nothing(starting, as_start=True):
             raise OptionError("'startingOffsets' cannot be 'latest' for a batch read: it would read nothing")
-        if ending == EARLIEST or (isinstance(ending, dict) and EARLIEST in _values(ending)):
+        if reads_nothing(ending, as_start=False):
             raise OptionError("'endingOffsets' cannot be the earliest offset (-2): it would read nothing")
+        most, least = _positive(given, "maxOffsetsPerTrigger"), _positive(given, "minOffsetsPerTrigger")
+        if most is not None and least is not None and least > most:
+            raise OptionError(f"'minOffsetsPerTrigger' ({least}) is above 'maxOffsetsPerTrigger' ({most})")
         return cls(
             client=_client_settings(given),
-            topics=topics,
+            selection=selection,
             starting=starting,
             ending=ending,
-            max_offsets_per_trigger=_positive(given, "maxOffsetsPerTrigger"),
+            max_offsets_per_trigger=most,
+            min_offsets_per_trigger=least,
+            max_trigger_delay_s=_duration_s(given, "maxTriggerDelay", "15m"),
             min_partitions=_positive(given, "minPartitions") or 0,
+            max_records_per_partition=_positive(given, "maxRecordsPerPartition"),
             fail_on_data_loss=_flag(given, "failOnDataLoss", default=True),
             include_headers=_flag(given, "includeHeaders", default=False),
             poll_timeout_ms=_positive(given, "kafkaConsumer.pollTimeoutMs") or 120_000,
+            group_id=given.get("kafka.group.id"),
         )
 
 
@@ -158,28 +184,106 @@ def _flag(given: dict[str, str], name: str, *, default: bool) -> bool:
     return text == "true"
 
 
-def _values(offsets: Offsets) -> set[int]:
-    return {offset for partitions in offsets.values() for offset in partitions.values()}
+def _selection(given: dict[str, str]) -> Selection:
+    named = [name for name in _SELECTING if name.lower() in given]
+    if len(named) != 1:
+        found = f"there are {' and '.join(named)}" if named else "none is there"
+        raise OptionError(
+            "which topics are read is said by one of 'subscribe' (names, separated by commas), 'subscribePattern' (a "
+            f"regular expression) and 'assign' (JSON such as {{\"topic\": [0, 1]}}); {found}"
+        )
+    (name,) = named
+    text = given[name.lower()]
+    if name == "subscribePattern":
+        try:
+            re.compile(text)
+        except re.error as error:
+            raise OptionError(f"'subscribePattern' is no regular expression: {error}; it is '{text}'") from None
+        return Pattern(text)
+    if name == "assign":
+        return Assigned(_partitions(text))
+    topics = tuple(dict.fromkeys(topic.strip() for topic in text.split(",") if topic.strip()))
+    if not topics:
+        raise OptionError("the option 'subscribe' names the topics to read, separated by commas; it names none")
+    return Topics(topics)
 
 
-def _offsets(given: dict[str, str], name: str, default: str, topics: tuple[str, ...]) -> Offsets | int:
-    """`earliest`, `latest`, or JSON: {"topic": {"0": 23, "1": -1}}, where -2 is earliest and -1 latest."""
+def _partitions(text: str) -> tuple[Partition, ...]:
+    shape = f"'assign' must be JSON such as {{\"topic\": [0, 1]}}; it is '{text}'"
+    try:
+        parsed = json.loads(text)
+        found = [Partition(topic, number) for topic, numbers in parsed.items() for number in numbers]
+    except (ValueError, AttributeError, TypeError):
+        raise OptionError(shape) from None
+    if not found or not all(type(each.number) is int and each.number >= 0 for each in found):
+        raise OptionError(shape)
+    return tuple(sorted(set(found)))
+
+
+def _position(given: dict[str, str], kind: str, default: str, selection: Selection) -> Position:
+    """Of `starting` or `ending`, from the option that comes first in Spark's order: one time for all, a time for each
+    partition, offsets."""
+    latest_if_none = kind == "ending" or _strategy(given) == "latest"
+    one_time = f"{kind}Timestamp"
+    if one_time.lower() in given:
+        text = given[one_time.lower()]
+        if not text.isascii() or not text.isdigit():
+            raise OptionError(f"'{one_time}' is a time in milliseconds since 1970, it is '{text}'")
+        return AtTime(int(text), None, latest_if_none)
+    times = f"{kind}OffsetsByTimestamp"
+    if times.lower() in given:
+        text = given[times.lower()]
+        shape = f"'{times}' must be JSON such as {{\"topic\": {{\"0\": 1700000000000}}}}; it is '{text}'"
+        return AtTime(None, _by_partition(text, times, shape, selection, lambda time: time >= 0), latest_if_none)
+    name = f"{kind}Offsets"
     text = given.get(name.lower(), default).strip()
     if text.lower() == "earliest":
         return EARLIEST
     if text.lower() == "latest":
         return LATEST
     shape = f'\'{name}\' must be earliest, latest or JSON such as {{"topic": {{"0": 23, "1": -2}}}}; it is \'{text}\''
+    return _by_partition(text, name, shape, selection, lambda offset: offset >= EARLIEST)
+
+
+def _by_partition(
+    text: str, name: str, shape: str, selection: Selection, is_valid: Callable[[int], bool]
+) -> dict[str, dict[int, int]]:
     try:
-        parsed = json.loads(text)
-        offsets = {
-            topic: {int(number): offset for number, offset in partitions.items()}
-            for topic, partitions in parsed.items()
+        parsed: dict[str, dict[str, Any]] = json.loads(text)
+        found = {
+            topic: {int(number): value for number, value in partitions.items()} for topic, partitions in parsed.items()
         }
     except (ValueError, AttributeError):
         raise OptionError(shape) from None
-    if not all(type(offset) is int and offset >= EARLIEST for offset in _values(offsets)):
+    if not all(
+        type(value) is int and is_valid(value) for partitions in found.values() for value in partitions.values()
+    ):
         raise OptionError(shape)
-    if set(offsets) != set(topics):
-        raise OptionError(f"'{name}' is for the topics {sorted(offsets)}, but 'subscribe' names {sorted(topics)}")
-    return offsets
+    if isinstance(selection, Topics) and set(found) != set(selection.names):
+        raise OptionError(
+            f"'{name}' is for the topics {sorted(found)}, but 'subscribe' names {sorted(selection.names)}"
+        )
+    if isinstance(selection, Assigned):
+        named = {Partition(topic, number) for topic, numbers in found.items() for number in numbers}
+        if named != set(selection.partitions):
+            wanted = ", ".join(map(str, selection.partitions))
+            raise OptionError(f"'{name}' is for {', '.join(map(str, sorted(named)))}, but 'assign' names {wanted}")
+    return found
+
+
+def _strategy(given: dict[str, str]) -> str:
+    name = "startingOffsetsByTimestampStrategy"
+    text = given.get(name.lower(), "error").lower()
+    if text not in ("error", "latest"):
+        raise OptionError(f"'{name}' is error or latest, it is '{text}'")
+    return text
+
+
+def _duration_s(given: dict[str, str], name: str, default: str) -> float:
+    """As Spark writes durations: 500ms, 30s, 15m, 1h, 1d; a bare number is milliseconds."""
+    text = given.get(name.lower(), default).strip().lower()
+    found = re.fullmatch(r"(\d+) *(ms|s|m|min|h|d)?", text)
+    if found is None:
+        raise OptionError(f"'{name}' must be a duration such as 30s or 15m, it is '{text}'")
+    seconds = {None: 0.001, "ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3_600, "d": 86_400}
+    return int(found[1]) * seconds[found[2]]

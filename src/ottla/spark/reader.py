@@ -2,6 +2,8 @@
 
 # ruff: noqa: N802 - the names of the methods are Spark's
 
+import math
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,8 +15,9 @@ from pyspark.sql.types import StructType
 
 from ottla.spark.errors import DataLossError
 from ottla.spark.fetch import read_range
+from ottla.spark.group_progress import GroupProgress
 from ottla.spark.metadata import TopicMetadata
-from ottla.spark.offsets import FlatOffsets, OffsetRange, admit, as_json, flatten, split
+from ottla.spark.offsets import FlatOffsets, OffsetRange, Partition, admit, as_json, flatten, split
 from ottla.spark.options import ReadOptions
 
 StreamOffset = dict[str, dict[str, int]]
@@ -38,9 +41,9 @@ class BatchReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         options = self._options
         metadata = TopicMetadata(options.client)
-        start = metadata.resolve(options.topics, options.starting, "startingOffsets")
-        end = metadata.resolve(options.topics, options.ending, "endingOffsets")
-        return _tasks(start, end, options.min_partitions) or [_nothing(start)]
+        start = metadata.resolve(options.selection, options.starting, "startingOffsets")
+        end = metadata.resolve(options.selection, options.ending, "endingOffsets")
+        return _tasks(start, end, options) or _nothing(start)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return _read(self._options, self._schema, partition)
@@ -49,18 +52,21 @@ class BatchReader(DataSourceReader):
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads micro-batches; the offsets between them are kept by Spark's checkpoint.
 
-    Partitions added to a topic while the query runs are read from their beginning.
+    Partitions added to a topic while the query runs are read from their beginning, and so are topics that begin to
+    match a pattern. With `kafka.group.id`, the group's offsets follow the checkpoint.
     """
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options = options
         self._schema = schema
         self._target: FlatOffsets | None = None
+        self._last_batch_at = -math.inf
+        self._progress = None if options.group_id is None else GroupProgress(options.client)
 
     def initialOffset(self) -> StreamOffset:
         options = self._options
         metadata = TopicMetadata(options.client)
-        return as_json(metadata.resolve(options.topics, options.starting, "startingOffsets"))
+        return as_json(metadata.resolve(options.selection, options.starting, "startingOffsets"))
 
     def getDefaultReadLimit(self) -> ReadLimit:
         rows = self._options.max_offsets_per_trigger
@@ -70,31 +76,49 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target = self._latest()
 
     def latestOffset(self, start: StreamOffset, limit: ReadLimit) -> StreamOffset:
+        done = flatten(start)
+        if self._progress is not None:
+            # Spark asks for more when what it was given last is done, and noted down in its checkpoint.
+            self._progress.report(done)
         latest = self._latest() if self._target is None else self._target
-        begin = self._begin(flatten(start), latest)
+        begin = self._begin(done, latest)
         self._check_not_behind(begin, latest)
+        if self._waits_for_more(begin, latest):
+            return start
+        self._last_batch_at = time.monotonic()
         max_rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         return as_json(admit(begin, latest, max_rows))
+
+    def _waits_for_more(self, begin: FlatOffsets, latest: FlatOffsets) -> bool:
+        """Whether there is less than `minOffsetsPerTrigger`, and `maxTriggerDelay` is not over."""
+        least = self._options.min_offsets_per_trigger
+        if least is None or self._target is not None:
+            return False
+        if self._last_batch_at == -math.inf:
+            self._last_batch_at = time.monotonic()
+        there = sum(max(0, end - begin[partition]) for partition, end in latest.items())
+        return there < least and time.monotonic() < self._last_batch_at + self._options.max_trigger_delay_s
 
     def reportLatestOffset(self) -> StreamOffset:
         return as_json(self._latest())
 
     def partitions(self, start: StreamOffset, end: StreamOffset) -> list[InputPartition]:
         until = flatten(end)
-        return _tasks(self._begin(flatten(start), until), until, self._options.min_partitions)
+        return _tasks(self._begin(flatten(start), until), until, self._options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return _read(self._options, self._schema, partition)
 
     def commit(self, end: StreamOffset) -> None:
-        """Nothing to do: the checkpoint has it."""
+        """Nothing to do: Spark says so only when it begins the batch after the next; see `latestOffset`."""
 
     def stop(self) -> None:
-        """Nothing to do: connections end with their process."""
+        if self._progress is not None:
+            self._progress.close()
 
     def _latest(self) -> FlatOffsets:
         metadata = TopicMetadata(self._options.client)
-        return metadata.latest(metadata.partitions(self._options.topics))
+        return metadata.latest(metadata.partitions(self._options.selection))
 
     def _begin(self, start: FlatOffsets, until: FlatOffsets) -> FlatOffsets:
         added = until.keys() - start.keys()
@@ -115,19 +139,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 )
 
 
-def _tasks(start: FlatOffsets, end: FlatOffsets, min_partitions: int) -> list[InputPartition]:
+def _tasks(start: FlatOffsets, end: FlatOffsets, options: ReadOptions) -> list[InputPartition]:
     ranges = [
         OffsetRange(partition, start[partition], until)
         for partition, until in sorted(end.items())
         if start[partition] < until
     ]
-    return [RangePartition(each) for each in split(ranges, min_partitions)]
+    pieces = split(ranges, options.min_partitions, options.max_records_per_partition)
+    return [RangePartition(each) for each in pieces]
 
 
-def _nothing(start: FlatOffsets) -> InputPartition:
+def _nothing(start: FlatOffsets) -> list[InputPartition]:
     """A task without records: Spark gives a batch read without tasks a placeholder that says nothing of what it is."""
-    partition, offset = next(iter(sorted(start.items())))
-    return RangePartition(OffsetRange(partition, offset, offset))
+    partition, offset = min(start.items(), default=(Partition("", 0), 0))
+    return [RangePartition(OffsetRange(partition, offset, offset))]
 
 
 def _read(options: ReadOptions, schema: StructType, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -22,6 +22,7 @@ from ottla.spark.metadata import TopicMetadata
 from ottla.spark.options import ClientSettings, WriteOptions
 from ottla.spark.produce import PRODUCER_DEFAULTS, produce_all
 from ottla.spark.schema import check_write_schema
+from ottla.spark.selection import Topics
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +60,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 def _check(options: WriteOptions, schema: StructType) -> None:
     check_write_schema(schema, options.topic)
     if options.topic is not None:
-        TopicMetadata(options.client).partitions([options.topic])
+        TopicMetadata(options.client).partitions(Topics((options.topic,)))
 
 
 @lru_cache(maxsize=4)

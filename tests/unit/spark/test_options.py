@@ -1,8 +1,9 @@
 import pytest
 
 from ottla.spark.errors import OptionError
-from ottla.spark.offsets import EARLIEST, LATEST
+from ottla.spark.offsets import EARLIEST, LATEST, Partition
 from ottla.spark.options import ReadOptions, WriteOptions, includes_headers
+from ottla.spark.selection import Assigned, AtTime, Pattern, Selection, Topics
 
 SERVERS = {"kafka.bootstrap.servers": "box:9092"}
 
@@ -22,7 +23,7 @@ def test_defaults_are_sparks_own() -> None:
 
 def test_names_know_no_case_and_topics_may_be_several() -> None:
     options = ReadOptions.parse({**SERVERS, "SUBSCRIBE": "a, b,a", "maxoffsetspertrigger": "7"}, streaming=True)
-    assert options.topics == ("a", "b")
+    assert options.selection == Topics(("a", "b"))
     assert options.max_offsets_per_trigger == 7
 
 
@@ -53,6 +54,12 @@ def test_offsets_as_json() -> None:
         ({"maxOffsetsPerTrigger": "many"}, "whole number above 0"),
         ({"failOnDataLoss": "perhaps"}, "must be true or false"),
         ({"subscribe": " , "}, "'subscribe' names the topics"),
+        ({"assign": '{"t": [0]}'}, "there are subscribe and assign"),
+        ({"startingTimestamp": "yesterday"}, "a time in milliseconds since 1970, it is 'yesterday'"),
+        ({"startingOffsetsByTimestamp": '{"t": {"0": -5}}'}, "'startingOffsetsByTimestamp' must be JSON"),
+        ({"startingTimestamp": "5", "startingOffsetsByTimestampStrategy": "early"}, "is error or latest"),
+        ({"minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "8"}, r"\(9\) is above 'maxOffsetsPerTrigger' \(8\)"),
+        ({"maxTriggerDelay": "soon"}, "must be a duration such as 30s"),
         ({"kafka.enable.auto.commit": "true"}, "cannot be set: offsets live in Spark's checkpoint"),
         ({"kafka.bootstrap.servers": ""}, "'kafka.bootstrap.servers'.*is missing"),
     ],
@@ -62,9 +69,55 @@ def test_what_cannot_be_used_is_explained(options: dict[str, str], complaint: st
         read(options)
 
 
-def test_a_stream_has_no_end() -> None:
-    with pytest.raises(OptionError, match="a streaming query has no end"):
-        read({"endingOffsets": "latest"}, streaming=True)
+@pytest.mark.parametrize("option", ["endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"])
+def test_a_stream_has_no_end(option: str) -> None:
+    with pytest.raises(OptionError, match=f"'{option}' is for batch reads; a streaming query has no end"):
+        read({option: "latest"}, streaming=True)
+
+
+def test_topics_are_named_matched_or_assigned() -> None:
+    def selection(**options: str) -> Selection:
+        return ReadOptions.parse({**SERVERS, **options}, streaming=True).selection
+
+    pattern = selection(subscribePattern="flights-.*")
+    assert pattern == Pattern("flights-.*")
+    assert [topic for topic in ("flights-1", "my-flights-1", "__flights-1") if pattern.matches(topic)] == ["flights-1"]
+    assigned = Assigned((Partition("a", 0), Partition("a", 2), Partition("b", 1)))
+    assert selection(assign='{"b": [1], "a": [2, 0, 2]}') == assigned
+    with pytest.raises(OptionError, match=r"one of 'subscribe' .*; none is there"):
+        selection()
+    with pytest.raises(OptionError, match="'subscribePattern' is no regular expression"):
+        selection(subscribePattern="(")
+    for wrong in ("[0]", '{"a": 0}', '{"a": [-1]}', '{"a": ["0"]}', "{}"):
+        with pytest.raises(OptionError, match="'assign' must be JSON"):
+            selection(assign=wrong)
+
+
+def test_offsets_are_for_what_is_assigned() -> None:
+    options = {**SERVERS, "assign": '{"t": [0, 1]}', "startingOffsets": '{"t": {"0": 5}}'}
+    with pytest.raises(OptionError, match="'startingOffsets' is for t-0, but 'assign' names t-0, t-1"):
+        ReadOptions.parse(options, streaming=True)
+
+
+def test_a_time_comes_before_offsets() -> None:
+    options = read({"startingOffsets": "earliest", "startingTimestamp": "1000", "endingTimestamp": "2000"})
+    assert options.starting == AtTime(1000, None, latest_if_none=False)
+    assert options.ending == AtTime(2000, None, latest_if_none=True)
+    lenient = read({"startingTimestamp": "1000", "startingOffsetsByTimestampStrategy": "latest"})
+    assert lenient.starting == AtTime(1000, None, latest_if_none=True)
+    assert read({"startingOffsetsByTimestamp": '{"t": {"0": 7}}'}).starting == AtTime(
+        None, {"t": {0: 7}}, latest_if_none=False
+    )
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("500ms", 0.5), ("30s", 30), ("15m", 900), ("1 h", 3600), ("250", 0.25)])
+def test_durations_are_written_as_spark_writes_them(text: str, seconds: float) -> None:
+    assert read({"maxTriggerDelay": text}, streaming=True).max_trigger_delay_s == seconds
+
+
+def test_a_group_is_told_of_progress_only_if_it_is_named() -> None:
+    assert read().group_id is None
+    assert read({"kafka.group.id": "flights"}).group_id == "flights"
 
 
 def test_headers_are_a_matter_of_the_schema() -> None:
