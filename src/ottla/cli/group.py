@@ -3,11 +3,17 @@
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import click
-from confluent_kafka import ConsumerGroupState, ConsumerGroupTopicPartitions, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, ConsumerGroupDescription, MemberDescription
+from confluent_kafka import (
+    ConsumerGroupState,
+    ConsumerGroupTopicPartitions,
+    ConsumerGroupType,
+    KafkaException,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, ConsumerGroupDescription, ConsumerGroupListing, MemberDescription
 
 from ottla.cli import exits, suggest
 from ottla.cli.app import Verbs
@@ -22,6 +28,7 @@ from ottla.cli.client import (
 )
 from ottla.cli.exits import CommandFailed
 from ottla.cli.failures import explain
+from ottla.cli.group_history import show_history
 from ottla.cli.moving import Move, Target, describe_moves, move, parse_selection
 from ottla.cli.output import (
     Column,
@@ -50,14 +57,21 @@ STATES = {
 }
 """Kafka's own words for the states of a group."""
 
+REBALANCING: Final = "Rebalancing"
+"""Assigning or Reconciling: the client library has no words for these two states of consumer groups (KIP-848)."""
+TYPES: Final = {"classic": ConsumerGroupType.CLASSIC, "consumer": ConsumerGroupType.CONSUMER}
+
 
 @click.group(cls=Verbs)
 def command() -> None:
     """List, describe, seek and delete consumer groups."""
 
 
-def _state(state: object) -> str:
-    return STATES.get(state, "Unknown") if isinstance(state, ConsumerGroupState) else "Unknown"
+def _state(group: ConsumerGroupListing | ConsumerGroupDescription) -> str:
+    state = ConsumerGroupState(group.state)
+    if state is ConsumerGroupState.UNKNOWN and group.type == ConsumerGroupType.CONSUMER:
+        return REBALANCING
+    return STATES[state]
 
 
 def _kind(group_type: object) -> str | None:
@@ -65,9 +79,12 @@ def _kind(group_type: object) -> str | None:
     return None if name == "unknown" else name
 
 
-def _listed(connection: Connection, admin: AdminClient) -> dict[str, Any]:
+def _listed(
+    connection: Connection, admin: AdminClient, group_type: str | None = None
+) -> dict[str, ConsumerGroupListing]:
+    wanted = {} if group_type is None else {"types": {TYPES[group_type]}}
     try:
-        listing = connection.wait(admin.list_consumer_groups(request_timeout=connection.timeout_s))
+        listing = connection.wait(admin.list_consumer_groups(request_timeout=connection.timeout_s, **wanted))
     except KafkaException as failure:
         reason = explain(failure.args[0], client_log.last_reason())
         raise CommandFailed(f"the groups cannot be listed: {reason}") from None
@@ -78,20 +95,25 @@ def _listed(connection: Connection, admin: AdminClient) -> dict[str, Any]:
 
 @command.command(name="list")
 @click.option("--state", metavar="STATE", help="Only groups in this state: Stable, Empty, ...")
+@click.option("--type", "group_type", type=click.Choice(list(TYPES)), help="Only groups of this protocol.")
 @json_option
 @connection_options
-def list_groups(connection: Connection, state: str | None, as_json: bool) -> None:
-    """List consumer groups."""
-    if state is not None and state.lower() not in {known.lower() for known in STATES.values()}:
-        raise click.UsageError(f"no such state: {state!r}{suggest.did_you_mean(state, STATES.values())}")
+def list_groups(connection: Connection, state: str | None, group_type: str | None, as_json: bool) -> None:
+    """List consumer groups, of the classic protocol and of KIP-848."""
+    states = [*STATES.values(), REBALANCING]
+    if state is not None and state.lower() not in {known.lower() for known in states}:
+        raise click.UsageError(f"no such state: {state!r}{suggest.did_you_mean(state, states)}")
     rows: list[Row] = [
-        {"group": name, "state": _state(group.state), "protocol": _kind(getattr(group, "type", None))}
-        for name, group in sorted(_listed(connection, connection.admin()).items())
-        if state is None or _state(group.state).lower() == state.lower()
+        {"group": name, "state": _state(group), "protocol": _kind(group.type)}
+        for name, group in sorted(_listed(connection, connection.admin(), group_type).items())
+        if state is None or _state(group).lower() == state.lower()
     ]
     columns = (Column("group", "GROUP"), Column("state", "STATE"), Column("protocol", "PROTOCOL"))
     print_rows(
-        rows, columns, as_json=as_json, empty="there are no consumer groups" + (f" in state {state}" if state else "")
+        rows,
+        columns,
+        as_json=as_json,
+        empty=f"there are no {group_type or 'consumer'} groups" + (f" in state {state}" if state else ""),
     )
 
 
@@ -148,10 +170,16 @@ def _exists(topic: Any, partition: Partition) -> bool:
 @command.command()
 @click.argument("names", metavar="GROUP...", nargs=-1, required=True)
 @click.option("--members", "show_members", is_flag=True, help="Show the members rather than the partitions.")
+@click.option("--history", is_flag=True, help="Show why the group has rebalanced, and what moved (Ottla's brokers).")
 @json_option
 @connection_options
-def describe(connection: Connection, names: tuple[str, ...], show_members: bool, as_json: bool) -> None:
-    """Show a group's members, committed offsets and lag."""
+def describe(connection: Connection, names: tuple[str, ...], show_members: bool, history: bool, as_json: bool) -> None:
+    """Show a group's members, committed offsets and lag, or its last rebalances."""
+    if history:
+        if show_members:
+            raise click.UsageError("--members and --history are two things to show; give one of them")
+        show_history(connection, names, as_json=as_json)
+        return
     admin = connection.admin()
     described = []
     for name in names:
@@ -198,7 +226,7 @@ def _described(
     coordinator = description.coordinator if description is not None else None
     return {
         "group": group.name,
-        "state": _state(description.state) if description is not None else None,
+        "state": _state(description) if description is not None else None,
         "protocol": _kind(description.type) if description is not None else None,
         "assignor": description.partition_assignor if description is not None else None,
         "coordinator": coordinator.id if coordinator is not None else None,

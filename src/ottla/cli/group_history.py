@@ -1,0 +1,101 @@
+"""Why groups have rebalanced, and what moved: `ottla group describe --history`. Only Ottla's brokers remember it."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from ottla.cli.client import Connection
+from ottla.cli.exits import CommandFailed
+from ottla.cli.output import Column, on_terminal, plural, print_facts, print_json, print_rows
+from ottla.cli.requests import GROUP, Requests, refusal
+from ottla.cli.times import format_instant
+from ottla.protocol.messages.describe_group_history import DescribeGroupHistoryRequest, GroupHistory, Move, Rebalance
+
+NOBODY: Final = "nobody"
+COLUMNS: Final[tuple[Column, ...]] = (
+    Column("time", "TIME"),
+    Column("epoch", "EPOCH", figures=True),
+    Column("type", "TYPE"),
+    Column("assignor", "ASSIGNOR"),
+    Column("members", "MEMBERS", figures=True),
+    Column("moved", "MOVED", figures=True),
+    Column("why", "WHY", long=True),
+    Column("moves", "PARTITIONS", long=True),
+)
+
+
+def show_history(connection: Connection, names: Sequence[str], *, as_json: bool) -> None:
+    """Print the rebalances of each group, the oldest first. Raises CommandFailed."""
+    with Requests(connection) as requests:
+        histories = {name: _history(requests, name) for name in names}
+    if as_json:
+        print_json(
+            [
+                {"group": name, "rebalances": [_facts(rebalance) for rebalance in history.rebalances]}
+                for name, history in histories.items()
+            ]
+        )
+        return
+    for name, history in histories.items():
+        columns = COLUMNS
+        if on_terminal():
+            print_facts([("group", name), ("rebalances", len(history.rebalances))])
+        else:
+            columns = (Column("group", "GROUP"), *COLUMNS)
+        rows = [{"group": name, **_row(rebalance)} for rebalance in history.rebalances]
+        print_rows(rows, columns, empty="the group has not rebalanced since its broker coordinates it")
+
+
+def _history(requests: Requests, name: str) -> GroupHistory:
+    answer = requests.ask(DescribeGroupHistoryRequest(group_ids=[name]), to=requests.coordinator(name, GROUP))
+    (history,) = answer.groups
+    if history.error_code:
+        why = refusal(history.error_code, history.error_message)
+        raise CommandFailed(f"the history of group {name!r} cannot be shown: {why}")
+    return history  # type: ignore[no-any-return] # decoded, so untyped
+
+
+def _facts(rebalance: Rebalance) -> dict[str, Any]:
+    return {
+        "time": format_instant(rebalance.timestamp_ms),
+        "epoch": rebalance.epoch,
+        "type": rebalance.protocol,
+        "assignor": rebalance.assignor,
+        "members": rebalance.member_count,
+        "moved": rebalance.moved_partitions,
+        "why": rebalance.reasons,
+        "moves": [
+            {
+                "topic": move.topic,
+                "partitions": move.partitions,
+                "from": move.source_member_id,
+                "to": move.target_member_id,
+            }
+            for move in rebalance.moves
+        ],
+    }
+
+
+def _row(rebalance: Rebalance) -> dict[str, Any]:
+    named = sum(len(move.partitions) for move in rebalance.moves)
+    left = rebalance.moved_partitions - named
+    moves = [_move(move) for move in rebalance.moves]
+    if left:
+        moves.append(f"and {plural(left, 'partition')} more")
+    return {**_facts(rebalance), "why": "; ".join(rebalance.reasons), "moves": "; ".join(moves)}
+
+
+def _move(move: Move) -> str:
+    """`orders 0-2,5: a -> b`."""
+    source, target = move.source_member_id or NOBODY, move.target_member_id or NOBODY
+    return f"{move.topic} {spans(move.partitions)}: {source} -> {target}"
+
+
+def spans(numbers: Sequence[int]) -> str:
+    """Sorted numbers with runs drawn together: `0-2,5`."""
+    runs: list[tuple[int, int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][1] + 1:
+            runs[-1] = (runs[-1][0], number)
+        else:
+            runs.append((number, number))
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
