@@ -423,7 +423,7 @@ class LogFiles:
         end = self.log_end_offset
         self._snapshot_end = -1
         self.producer_state, self._snapshots = producer_state(
-            self._fs, self._directory, self._segments, self._snapshots, self.log_start_offset, end, self._clock.now_ms()
+            self._fs, self._directory, self._segments, self._snapshots, self.log_start_offset, end
         )
 
     def delete_records_before(self, offset: Offset) -> Offset:

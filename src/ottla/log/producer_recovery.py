@@ -14,9 +14,6 @@ from ottla.records.control import decode_end_transaction
 
 logger: Final = logging.getLogger(__name__)
 
-PRODUCER_ID_EXPIRATION_MS: Final = 24 * 3600 * 1000
-"""Kafka's default of `producer.id.expiration.ms`."""
-
 
 def producer_state(
     fs: FileSystem,
@@ -25,10 +22,10 @@ def producer_state(
     snapshots: list[int],
     log_start: int,
     end_offset: int,
-    now_ms: int,
 ) -> tuple[ProducerState, list[int]]:
     """The state at `end_offset`, from the newest usable snapshot and the batches after it; and the snapshots left.
 
+    Producers that have been silent for too long are in it still: whoever opens the log knows how long that is.
     Snapshots that nothing needs are removed: they stand where segments begin, and one at the end of the log.
     Raises OSError.
     """
@@ -50,7 +47,6 @@ def producer_state(
             remove_snapshot(fs, directory, usable.pop())
     if state.end_offset < end_offset:
         replay_producers(state, segments, end_offset)
-    state.remove_expired(now_ms, PRODUCER_ID_EXPIRATION_MS)
     bases = {segment.base_offset for segment in segments}
     for offset in [offset for offset in usable[:-1] if offset not in bases]:
         remove_snapshot(fs, directory, offset)

@@ -130,7 +130,7 @@ class _Loader:
             state = ProducerState(end_offset)  # as Kafka: a clean log without snapshots has no producers to speak of
         else:
             state, self.snapshots = producer_state(
-                self.fs, self.directory, segments, self.snapshots, log_start, end_offset, self.clock.now_ms()
+                self.fs, self.directory, segments, self.snapshots, log_start, end_offset
             )
         recovery_point = end_offset if self.clean and not self.changed else min(self.recovery_point, end_offset)
         for segment in segments:

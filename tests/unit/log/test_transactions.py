@@ -153,3 +153,12 @@ def test_snapshots_refuse_damage(driver: LogDriver, log: PartitionLog) -> None:
         with pytest.raises(CorruptMessage):
             decode_snapshot(data[:cut])
     assert decode_snapshot(ProducerState(5).encode()) == []
+
+
+def test_a_log_that_is_opened_forgets_nobody(driver: LogDriver, log: PartitionLog) -> None:
+    """How long producers are remembered is a setting of the broker, which looks after it opens its logs."""
+    driver.append(log, 1, producer_id=1, producer_epoch=0, base_sequence=0)
+    driver.clock.ms += 10 * 24 * 3_600_000
+    log = driver.reopen(log)
+    assert list(log.producer_state.producers) == [1]
+    assert list(driver.crash(log).producer_state.producers) == [1]
