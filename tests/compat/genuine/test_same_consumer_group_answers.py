@@ -37,6 +37,8 @@ SETTINGS: Final = {
     "offsets.topic.num.partitions": "1",
 }
 LEAVE, LEAVE_FOR_A_WHILE = -1, -2
+LAST: Final = "~last"
+"""The id of a member that comes behind every id that a broker makes."""
 
 
 class Members(Teller):
@@ -518,14 +520,14 @@ def of_an_upgrade(t: Members) -> None:
 def of_a_downgrade(t: Members) -> None:
     """When the last member of the new protocol leaves, the group is a classic one again."""
     group = "downgrade"
-    t.enter("new", group, server_assignor="range")
-    t.settle(group, "new")
+    t.enter(LAST, group, server_assignor="range")
+    t.settle(group, LAST)
     back = t.tell("old", join(group, metadata=subscription(), protocols=("range",)), 9)
     one = back.member_id
     joined = t.join("old", group, one, metadata=subscription())
     t.fetch_assignment("old", group, joined)
     t.describe(group)
-    t.beat("new", group, LEAVE)
+    t.beat(LAST, group, LEAVE)
     t.list(group, 5)
     t.describe(group)
     t.tell("d", describe(group), 5)
