@@ -51,6 +51,8 @@ class OffsetStore:
     def __init__(self) -> None:
         self._groups: dict[GroupId, Offsets] = {}
         self._pending: dict[ProducerId, dict[GroupId, Offsets]] = {}
+        self._open: dict[GroupId, set[ProducerId]] = {}
+        """Of each group, the producers with offsets pending."""
 
     # --- questions ---
 
@@ -62,10 +64,10 @@ class OffsetStore:
         return iter(self._groups)
 
     def is_pending(self, group_id: GroupId, partition: TopicPartition) -> bool:
-        return any(partition in groups.get(group_id, ()) for groups in self._pending.values())
+        return any(partition in self._pending[producer][group_id] for producer in self._open.get(group_id, ()))
 
     def has_open_transaction(self, group_id: GroupId) -> bool:
-        return any(group_id in groups for groups in self._pending.values())
+        return group_id in self._open
 
     def has_any(self, group_id: GroupId) -> bool:
         """Offsets in force or pending."""
@@ -74,8 +76,8 @@ class OffsetStore:
     def known_partitions(self, group_id: GroupId) -> list[TopicPartition]:
         """With an offset in force or pending, each once."""
         known = dict.fromkeys(self.of_group(group_id))
-        for groups in self._pending.values():
-            known.update(dict.fromkeys(groups.get(group_id, ())))
+        for producer in self._open.get(group_id, ()):
+            known.update(dict.fromkeys(self._pending[producer][group_id]))
         return list(known)
 
     def fetch(self, event: FetchOffsets) -> tuple[FetchedTopic, ...]:
@@ -101,7 +103,7 @@ class OffsetStore:
     def _fetch_one(
         self, event: FetchOffsets, offsets: Offsets, partition: TopicPartition, topic_id: TopicId
     ) -> FetchedOffset:
-        if event.require_stable and self._pending and self.is_pending(event.group_id, partition):
+        if event.require_stable and self.is_pending(event.group_id, partition):
             return FetchedOffset(partition.partition, error=UNSTABLE)
         found = offsets.get(partition)
         if found is None or not found.is_of(topic_id):
@@ -129,18 +131,29 @@ class OffsetStore:
         )
         groups = self._groups
         if producer_id != NO_PRODUCER_ID:
-            groups = self._pending.setdefault(ProducerId(producer_id), {})
+            producer = ProducerId(producer_id)
+            groups = self._pending.setdefault(producer, {})
+            self._open.setdefault(record.group_id, set()).add(producer)
         groups.setdefault(record.group_id, {})[TopicPartition(record.topic, record.partition)] = committed
 
     def replay_deletion(self, record: OffsetDeleted) -> None:
-        partition = TopicPartition(record.topic, record.partition)
-        for groups in (self._groups, *self._pending.values()):
-            offsets = groups.get(record.group_id)
-            if offsets is not None and offsets.pop(partition, None) is not None and not offsets:
-                del groups[record.group_id]
+        group_id, partition = record.group_id, TopicPartition(record.topic, record.partition)
+        _drop(self._groups, group_id, partition)
+        for producer in list(self._open.get(group_id, ())):
+            if _drop(self._pending[producer], group_id, partition):
+                self._close(group_id, producer)
+
+    def _close(self, group_id: GroupId, producer: ProducerId) -> None:
+        still_open = self._open[group_id]
+        still_open.discard(producer)
+        if not still_open:
+            del self._open[group_id]
 
     def end_transaction(self, producer_id: int, *, committed: bool) -> None:
-        ended = self._pending.pop(ProducerId(producer_id), {})
+        producer = ProducerId(producer_id)
+        ended = self._pending.pop(producer, {})
+        for group_id in ended:
+            self._close(group_id, producer)
         if not committed:
             return
         for group_id, offsets in ended.items():
@@ -150,3 +163,12 @@ class OffsetStore:
                 # Compaction may have taken what stood between the two: positions tell which came last.
                 if current is None or current.position < offset.position:
                     in_force[partition] = offset
+
+
+def _drop(groups: dict[GroupId, Offsets], group_id: GroupId, partition: TopicPartition) -> bool:
+    """Forget one offset; whether that was the group's last one."""
+    offsets = groups.get(group_id)
+    if offsets is None or offsets.pop(partition, None) is None or offsets:
+        return False
+    del groups[group_id]
+    return True
