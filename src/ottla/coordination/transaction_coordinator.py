@@ -20,7 +20,7 @@ from ottla.coordination.machine import Machine, Token
 from ottla.coordination.runtime import CoordinatorRuntime
 from ottla.coordination.topic import CoordinatorTopic
 from ottla.coordination.topic_patterns import matcher
-from ottla.errors import ApiError, ErrorCode, OttlaError
+from ottla.errors import ApiError, ErrorCode, NotCoordinator, OttlaError
 from ottla.ids import (
     LeaderEpoch,
     PartitionId,
@@ -263,7 +263,10 @@ class TransactionCoordinator(Coordinator[TransactionEvent, "TransactionRecord"])
         begun_before_ms = self._clock.now_ms() - longer_than_ms
         found: list[TransactionListing] = []
         for partition in self._runtime.partitions():
-            listings: list[TransactionListing] = await self._runtime.ask(partition, ListTransactions)
+            try:
+                listings: list[TransactionListing] = await self._runtime.ask(partition, ListTransactions)
+            except NotCoordinator:
+                continue  # it has moved meanwhile, and is listed where it is now
             found += [
                 listing
                 for listing in listings
