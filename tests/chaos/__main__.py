@@ -1,6 +1,7 @@
 """`python -m tests.chaos --seconds 600 --seed 7`: runs of about a minute in turn, each with the next seed."""
 
 import argparse
+import shutil
 import sys
 import time
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Final
 
 from tests.chaos.broken import CASES, Breakage, BrokenOttla
 from tests.chaos.plan import Fault
-from tests.chaos.run import BROKER_PROPERTIES, Run, Verdict, Workload, mixed, relay, tell
+from tests.chaos.run import BROKER_PROPERTIES, WORKLOADS, Run, Verdict, tell
 from tests.support.broker_process import BrokerProcess
 from tests.support.genuine import GenuineKafka
 from tests.support.ottla_process import OttlaProcess
@@ -22,10 +23,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=60.0, help="of trouble in all (default: %(default).0f)")
     parser.add_argument("--round", type=float, default=60.0, help="seconds of one run (default: %(default).0f)")
     parser.add_argument("--seed", type=int, default=None, help="of the first run (default: from the clock)")
-    parser.add_argument("--workload", choices=("all", "mixed", "relay"), default="all", help="all: in turn")
+    parser.add_argument("--workload", choices=("all", *WORKLOADS), default="all", help="all: mixed and relay in turn")
     parser.add_argument("--target", choices=_TARGETS, default="ottla")
     parser.add_argument("--group-protocol", choices=("both", "classic", "consumer"), default="both")
-    parser.add_argument("--no-transactions", action="store_true", help="sends and polls alone")
     parser.add_argument(
         "--broken", choices=[breakage.value for breakage in Breakage], help="a broker broken on purpose"
     )
@@ -34,24 +34,25 @@ def _arguments() -> argparse.Namespace:
 
 
 def _once(arguments: argparse.Namespace, seed: int, seconds: float) -> Verdict:
-    workloads: dict[str, Workload] = {"mixed": mixed(transactions=not arguments.no_transactions), "relay": relay()}
-    names = list(workloads) if arguments.workload == "all" else [arguments.workload]
+    names = ["mixed", "relay"] if arguments.workload == "all" else [arguments.workload]
     protocols = ["classic", "consumer"] if arguments.group_protocol == "both" else [arguments.group_protocol]
-    workload, protocol = workloads[names[seed % len(names)]], protocols[seed // len(names) % len(protocols)]
+    workload, protocol = WORKLOADS[names[seed % len(names)]], protocols[seed // len(names) % len(protocols)]
     faults = tuple(Fault)
     if arguments.broken is None:
-        broker, label = _TARGETS[arguments.target](properties=BROKER_PROPERTIES), arguments.target
+        directory = arguments.directory / f"{arguments.target}-{workload.name}-{seed}"
+        shutil.rmtree(directory, ignore_errors=True)
+        broker = _TARGETS[arguments.target](directory / "broker", properties=BROKER_PROPERTIES)
     else:
         breakage = Breakage(arguments.broken)
-        broker, label = BrokenOttla(breakage, properties=BROKER_PROPERTIES), f"broken-{breakage.value}"
-        workload, faults = workloads[CASES[breakage].workload].of("python"), CASES[breakage].faults
-    directory = arguments.directory / f"{label}-{workload.name}-{seed}"
+        workload, faults = WORKLOADS[CASES[breakage].workload].of("python"), CASES[breakage].faults
+        directory = arguments.directory / f"{breakage.value}-{workload.name}-{seed}"
+        shutil.rmtree(directory, ignore_errors=True)
+        broker = BrokenOttla(breakage, directory / "broker", properties=BROKER_PROPERTIES)
     run = Run(broker, workload, seed=seed, seconds=seconds, directory=directory, faults=faults, group_protocol=protocol)
     try:
         verdict = run()
-        (directory / "broker.log").write_text(broker.log_text())
     finally:
-        broker.remove()
+        broker.kill()
     with (directory / "verdict.txt").open("w", encoding="utf-8") as file:
         tell(verdict, lambda text: print(text, file=file))
     tell(verdict, lambda text: print(text, flush=True))

@@ -120,7 +120,7 @@ class Strike:
     """One fault."""
 
     gap_seconds: float
-    """How long after the last one is over, for a broker that starts within a second."""
+    """How long after the last one is over, for a broker that starts within three seconds; longer for slower ones."""
     fault: Fault
     seconds: float
     """How long it lasts."""

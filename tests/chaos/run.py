@@ -55,35 +55,45 @@ class Workload:
         return replace(self, places=tuple(place for place in self.places if place.client in clients))
 
 
-def mixed(*, transactions: bool = True) -> Workload:
-    """Sends, polls and transactions of both clients, under assign and subscribe."""
-    assign, subscribe = (Role.ASSIGN, Role.SUBSCRIBE) if transactions else (Role.PLAIN, Role.PLAIN_SUBSCRIBE)
-    return Workload(
-        "mixed",
-        (
-            Place("python-0", "python", assign),
-            Place("python-1", "python", subscribe),
-            Place("python-2", "python", Role.PLAIN),
-            Place("java-0", "java", assign),
-            Place("java-1", "java", subscribe),
-        ),
-        ("a-0", "a-1", "b-0", "b-1"),
-    )
+MIXED: Final = Workload(
+    "mixed",
+    (
+        Place("python-0", "python", Role.ASSIGN),
+        Place("python-1", "python", Role.SUBSCRIBE),
+        Place("python-2", "python", Role.PLAIN),
+        Place("java-0", "java", Role.ASSIGN),
+        Place("java-1", "java", Role.SUBSCRIBE),
+    ),
+    ("a-0", "a-1", "b-0", "b-1"),
+)
+"""Sends, polls and transactions of both clients, under assign and subscribe."""
 
+PLAIN: Final = Workload(
+    "plain",
+    (
+        Place("python-0", "python", Role.PLAIN),
+        Place("python-1", "python", Role.PLAIN_SUBSCRIBE),
+        Place("java-0", "java", Role.PLAIN),
+        Place("java-1", "java", Role.PLAIN_SUBSCRIBE),
+    ),
+    MIXED.keys,
+)
+"""The same without transactions."""
 
-def relay() -> Workload:
-    """Read, process, write: every input has to come out exactly once."""
-    return Workload(
-        "relay",
-        (
-            Place("feeder", "python", Role.FEED),
-            Place("python-0", "python", Role.RELAY),
-            Place("python-1", "python", Role.RELAY),
-            Place("java-0", "java", Role.RELAY),
-        ),
-        tuple(f"{RELAY_INPUT}-{number}" for number in range(3)),
-        tuple(f"{RELAY_OUTPUT}-{number}" for number in range(3)),
-    )
+RELAYS: Final = Workload(
+    "relay",
+    (
+        Place("feeder", "python", Role.FEED),
+        Place("python-0", "python", Role.RELAY),
+        Place("python-1", "python", Role.RELAY),
+        Place("java-0", "java", Role.RELAY),
+    ),
+    tuple(f"{RELAY_INPUT}-{number}" for number in range(3)),
+    tuple(f"{RELAY_OUTPUT}-{number}" for number in range(3)),
+)
+"""Read, process, write: every input has to come out exactly once."""
+
+WORKLOADS: Final = {workload.name: workload for workload in (MIXED, PLAIN, RELAYS)}
 
 
 @dataclass(slots=True)
@@ -122,6 +132,7 @@ class Run:
         directory: Path,
         faults: Sequence[Fault] = tuple(Fault),
         group_protocol: str = "classic",
+        least_strikes: int = 0,
     ) -> None:
         """Describe it; nothing is started.
 
@@ -133,6 +144,7 @@ class Run:
             directory: of the history and the workers' complaints.
             faults: what may break.
             group_protocol: of the members of groups: `classic` or `consumer` (KIP-848).
+            least_strikes: go on until there were so many, however slow the machine is.
         """
         self._broker = broker
         self._workload = workload
@@ -141,6 +153,7 @@ class Run:
         self._directory = directory
         self._faults = faults
         self._group_protocol = group_protocol
+        self._least_strikes = least_strikes
         self._pace = 1.0
         self._struck: Counter[Fault] = Counter()
         self._troubles: list[str] = []
@@ -155,7 +168,7 @@ class Run:
             recorder = Recorder(file)
             recorder.note("run", seed=self._seed, workload=self._workload.name, broker=self._broker.name)
             self._broker.start()
-            self._pace = max(1.0, time.perf_counter() - self._broker.spawned_at)
+            self._pace = max(1.0, (time.perf_counter() - self._broker.spawned_at) / 3.0)
             self._create_topics()
             posts = self._posts(recorder)
             for post in posts:
@@ -163,7 +176,7 @@ class Run:
             try:
                 self._break_things(posts, recorder)
                 for post in posts:
-                    post.thaw()
+                    post.bury()
                     if post.place.role is not Role.RELAY:
                         post.stop()
                 if self._workload.output:
@@ -212,7 +225,7 @@ class Run:
         ]
 
     def _settings(self, name: str) -> dict[str, Any]:
-        group = {"group.id": "chaos", "group.protocol": self._group_protocol}
+        group = {"group.id": "chaos", "group.protocol": self._group_protocol, "max.poll.interval.ms": "20000"}
         if self._group_protocol == "classic":
             group |= {
                 "session.timeout.ms": "6000",
@@ -226,10 +239,11 @@ class Run:
     # -- trouble -----------------------------------------------------------------------------------------------------
 
     def _break_things(self, posts: list[Post], recorder: Recorder) -> None:
+        eventually(lambda: all(post.has_succeeded for post in posts), timeout_s=60.0)
         until = time.monotonic() + self._seconds
-        for strike in strikes(len(posts), self._faults, Random(f"{self._seed}/faults")):
+        for count, strike in enumerate(strikes(len(posts), self._faults, Random(f"{self._seed}/faults"))):
             gap = strike.gap_seconds * self._pace
-            if time.monotonic() + gap >= until:
+            if count >= self._least_strikes and time.monotonic() + gap >= until:
                 break
             time.sleep(gap)
             self._strike(strike, posts, recorder)
@@ -258,6 +272,7 @@ class Run:
         else:
             post.strike("freeze", strike.delay_seconds)
             threading.Timer(strike.seconds + 1.0, post.thaw).start()
+            threading.Timer(strike.seconds + 4.0, post.bury).start()
         recorder.note("faults", over=strike.fault.value)
 
     def _look_for_trouble(self, done: list[Operation]) -> None:

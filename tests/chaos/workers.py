@@ -142,6 +142,8 @@ class Post:
         self._strike: tuple[str, float] | None = None
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._run, name=place.name)
+        self.has_succeeded = False
+        """Whether anything it was asked for was done, after it chose what to read."""
         self.failures: list[str] = []
         """Processes that ended without having been killed."""
 
@@ -166,9 +168,14 @@ class Post:
             self._strike = how, delay_seconds
 
     def thaw(self) -> None:
-        """Wake up those that were frozen; their place is taken."""
-        for process in self._frozen:
+        """Wake up those that were frozen, to do what they can: their place is taken."""
+        for process in list(self._frozen):
             process.thaw()
+
+    def bury(self) -> None:
+        """Kill those that were frozen: awake and without a task, they would stay members of their groups."""
+        for process in list(self._frozen):
+            process.kill()
 
     def _run(self) -> None:
         while not self._stopping.is_set():
@@ -199,6 +206,7 @@ class Post:
                 (process.kill if struck and struck[0] == "kill" else process.freeze)()
         if answer is not None:
             self._recorder.write({"who": who, **answer})
+            self.has_succeeded |= answer["state"] == "ok" and task["what"] not in ("assign", "subscribe")
         else:
             end = "silent" if struck is None else {"kill": "killed", "freeze": "frozen"}[struck[0]]
             self._recorder.write({"who": who, "state": "info", "what": task["what"], "error": end})

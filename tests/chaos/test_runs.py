@@ -1,0 +1,87 @@
+"""A minute of chaos, which Ottla stands, and brokers broken on purpose, which are found out.
+
+The minute's seed is that of the whole test run (`-p randomly_seed=...`): each tries another one, `make chaos` many.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.broken import CASES, Breakage, BrokenOttla
+from tests.chaos.history import Outcome
+from tests.chaos.run import BROKER_PROPERTIES, MIXED, RELAYS, WORKLOADS, Run, Verdict, tell
+from tests.support.broker_process import BrokerProcess
+from tests.support.ottla_process import OttlaProcess
+
+
+@contextmanager
+def unstarted(broker: BrokerProcess) -> Iterator[BrokerProcess]:
+    """A broker for a run to start; dead in the end, whatever happens. Its files stay with the history."""
+    try:
+        yield broker
+    finally:
+        broker.remove()
+
+
+def told(verdict: Verdict) -> str:
+    """The verdict, for the message of a failure."""
+    lines: list[str] = []
+    tell(verdict, lines.append)
+    return "\n".join(lines)
+
+
+@pytest.fixture
+def seed(request: pytest.FixtureRequest) -> int:
+    return int(request.config.getoption("randomly_seed", default=1))
+
+
+def successes(verdict: Verdict, what: str) -> int:
+    return verdict.outcomes().get((what, Outcome.OK.value), 0)
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("group_protocol", ["classic", "consumer"])
+def test_clients_see_nothing_wrong_while_all_is_being_killed(tmp_path: Path, seed: int, group_protocol: str) -> None:
+    with unstarted(OttlaProcess(tmp_path / "broker", properties=BROKER_PROPERTIES)) as broker:
+        run = Run(
+            broker, MIXED, seed=seed, seconds=20, directory=tmp_path, group_protocol=group_protocol, least_strikes=5
+        )
+        verdict = run()
+    assert verdict.is_sound, told(verdict)
+    assert successes(verdict, "txn") > 50, told(verdict)
+    assert successes(verdict, "audit") == 2, told(verdict)
+
+
+@pytest.mark.timeout(400)
+def test_every_input_is_relayed_exactly_once_while_all_is_being_killed(tmp_path: Path, seed: int) -> None:
+    with unstarted(OttlaProcess(tmp_path / "broker", properties=BROKER_PROPERTIES)) as broker:
+        verdict = Run(broker, RELAYS, seed=seed, seconds=20, directory=tmp_path, least_strikes=5)()
+    assert verdict.is_sound, told(verdict)
+    assert successes(verdict, "relay") > 50, told(verdict)
+    assert successes(verdict, "send") > 50, told(verdict)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("breakage", list(Breakage), ids=lambda breakage: breakage.value)
+def test_a_broken_broker_is_found_out(tmp_path: Path, breakage: Breakage) -> None:
+    case = CASES[breakage]
+    workload = WORKLOADS[case.workload].of("python")
+    with unstarted(BrokenOttla(breakage, tmp_path / "broker", properties=BROKER_PROPERTIES)) as broker:
+        run = Run(
+            broker,
+            workload,
+            seed=case.seed,
+            seconds=case.seconds,
+            directory=tmp_path,
+            faults=case.faults,
+            least_strikes=3,
+        )
+        verdict = run()
+    assert not verdict.troubles, told(verdict)
+    found = {anomaly.kind for anomaly in verdict.anomalies}
+    if case.finds:
+        assert found >= case.finds, told(verdict)
+    else:
+        assert not found, told(verdict)
