@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check format bench compat clean
+.PHONY: help install demo test check format bench compat chaos clean
 
 help: ## Show the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -38,6 +38,10 @@ bench: $(VENV)/.with-dev ## Measure Ottla beside Apache Kafka on this machine
 compat: $(VENV)/.with-dev ## Run the client suites of other projects against `ottla serve`
 	@$(BIN)/python -m tests.support.requirements java javac mvn kcat
 	$(BIN)/python -m pytest tests/compat $(ARGS)
+
+chaos: $(VENV)/.with-dev ## Kill brokers and clients under load, and judge what the clients saw
+	@$(BIN)/python -m tests.support.requirements java javac mvn
+	$(BIN)/python -m tests.chaos $(ARGS)
 
 clean: ## Remove what the other targets made, .venv included
 	rm -rf $(VENV) .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist

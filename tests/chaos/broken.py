@@ -86,7 +86,7 @@ def _lose_cache() -> None:
     import ottla.broker
     from tests.chaos.lost_cache import LostCacheFileSystem
 
-    ottla.broker.RealFileSystem = LostCacheFileSystem  # type: ignore[attr-defined, misc]
+    ottla.broker.RealFileSystem = LostCacheFileSystem  # type: ignore[attr-defined]
 
 
 def _no_sync() -> None:
@@ -138,7 +138,7 @@ def _no_deduplication() -> None:
 def _reads_uncommitted() -> None:
     from ottla.log.partition_log import PartitionLog
 
-    PartitionLog.last_stable_offset = property(lambda self: self.high_watermark)  # type: ignore[method-assign, assignment]
+    PartitionLog.last_stable_offset = property(lambda self: self.high_watermark)  # type: ignore[method-assign]
     PartitionLog.aborted_transactions = lambda *anything: []  # type: ignore[method-assign, assignment]
 
 

@@ -251,13 +251,13 @@ class Worker:
         """Sends and polls in one transaction."""
 
         def body(producer: Producer, errors: list[str]) -> None:
-            for name, *rest in task["steps"]:
-                if name == "send":
-                    self._produce(producer, *rest, errors)
-                elif name == "poll":
+            for step in task["steps"]:
+                if step[0] == "send":
+                    self._produce(producer, step[1], step[2], errors)
+                elif step[0] == "poll":
                     self._poll()
                 else:
-                    time.sleep(rest[0])
+                    time.sleep(step[1])
 
         self._in_transaction(body)
 
@@ -321,7 +321,7 @@ class Worker:
         return self._transactional
 
     def _produce(self, producer: Producer, key: str, value: int, errors: list[str]) -> None:
-        step = ["send", key, value]
+        step: list[Any] = ["send", key, value]
         self._steps.append(step)
 
         def delivered(error: KafkaError | None, message: Message) -> None:
@@ -330,7 +330,7 @@ class Worker:
             else:
                 offset = message.offset()
                 assert offset is not None
-                step.append(offset)  # type: ignore[arg-type] # steps are lists of anything
+                step.append(offset)
 
         to = partition(key)
         producer.produce(to.topic, str(value), partition=to.partition, on_delivery=delivered)
