@@ -17,6 +17,7 @@ NOUNS: Final = {
     "produce": "Write records to a topic.",
     "consume": "Read records from topics.",
     "group": "Look at consumer groups, move and delete them.",
+    "share": "Look at share groups, move and delete them.",
     "txn": "List, describe and abort transactions.",
     "config": "Read and change settings of topics and brokers.",
     "cluster": "Look at the cluster.",

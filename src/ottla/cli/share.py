@@ -1,0 +1,315 @@
+"""`ottla share`: list and describe share groups, show and move where they start, delete them."""
+
+import time
+from collections.abc import Collection
+from typing import Any
+
+import click
+from confluent_kafka.admin import AdminClient
+
+from ottla.cli import exits, suggest
+from ottla.cli.app import Verbs
+from ottla.cli.client import Connection, connection_options, known_topics, offset_ranges, offsets_at, partitions_of
+from ottla.cli.exits import CommandFailed
+from ottla.cli.moving import Target, describe_moves, move, parse_selection
+from ottla.cli.output import (
+    Column,
+    Row,
+    complain,
+    confirm,
+    json_option,
+    note,
+    on_terminal,
+    plural,
+    print_facts,
+    print_json,
+    print_rows,
+    yes_option,
+)
+from ottla.cli.partition import Partition
+from ottla.cli.requests import Requests
+from ottla.cli.share_groups import (
+    ShareGroup,
+    delete_groups,
+    readers,
+    set_start_offsets,
+    share_group,
+    share_groups,
+    start_offsets,
+)
+from ottla.cli.times import parse_instant_ms
+
+
+@click.group(cls=Verbs)
+def command() -> None:
+    """List, describe, move and delete share groups."""
+
+
+@command.command(name="list")
+@click.option("--state", metavar="STATE", help="Only groups in this state: Stable, Empty.")
+@json_option
+@connection_options
+def list_groups(connection: Connection, state: str | None, as_json: bool) -> None:
+    """List share groups."""
+    with Requests(connection) as requests:
+        listed = share_groups(requests)
+    rows: list[Row] = [
+        {"group": group.group, "state": group.state}
+        for group in listed
+        if state is None or group.state.lower() == state.lower()
+    ]
+    columns = (Column("group", "GROUP"), Column("state", "STATE"))
+    print_rows(
+        rows, columns, as_json=as_json, empty="there are no such share groups" if state else "there are no share groups"
+    )
+
+
+def _existing(requests: Requests, name: str) -> ShareGroup:
+    """Raises CommandFailed, naming the nearest group, for one that does not exist."""
+    names = [group.group for group in share_groups(requests)]
+    if name not in names:
+        hint = suggest.did_you_mean(name, names)
+        raise CommandFailed(f"share group {name!r} does not exist{hint or '; `ottla share list` shows those that do'}")
+    return share_group(requests, name)
+
+
+# --- describe --------------------------------------------------------------------------------------------------
+
+
+@command.command()
+@click.argument("names", metavar="GROUP...", nargs=-1, required=True)
+@json_option
+@connection_options
+def describe(connection: Connection, names: tuple[str, ...], as_json: bool) -> None:
+    """Show the members of a share group, and which partitions each reads."""
+    with Requests(connection) as requests:
+        described = [_described(_existing(requests, name)) for name in names]
+    if as_json:
+        print_json(described)
+        return
+    columns = [
+        Column("member", "MEMBER", long=True),
+        Column("epoch", "EPOCH", figures=True),
+        Column("client", "CLIENT"),
+        Column("host", "HOST"),
+        Column("assigned", "ASSIGNED", long=True),
+    ]
+    if not on_terminal():
+        columns.insert(0, Column("group", "GROUP"))
+    for entry in described:
+        if on_terminal():
+            facts = ("group", "state", "epoch", "assignment_epoch", "assignor")
+            print_facts([(name.replace("_", " "), entry[name]) for name in facts])
+        rows = [{"group": entry["group"], **member} for member in entry["members"]]
+        print_rows(rows, columns, empty="the group has no members at the moment")
+
+
+def _described(group: ShareGroup) -> dict[str, Any]:
+    return {
+        "group": group.group,
+        "state": group.state,
+        "epoch": group.epoch,
+        "assignment_epoch": group.assignment_epoch,
+        "assignor": group.assignor,
+        "members": [
+            {
+                "member": member.member,
+                "epoch": member.epoch,
+                "client": member.client,
+                "host": member.host,
+                "topics": list(member.topics),
+                "assigned": [str(partition) for partition in member.assigned],
+            }
+            for member in group.members
+        ],
+    }
+
+
+# --- offsets ---------------------------------------------------------------------------------------------------
+
+
+@command.command()
+@click.argument("names", metavar="GROUP...", nargs=-1, required=True)
+@json_option
+@connection_options
+def offsets(connection: Connection, names: tuple[str, ...], as_json: bool) -> None:
+    """Show where a share group starts in each partition, and what lies ahead.
+
+    Records from the start offset on are not all to be delivered: some may be acknowledged already.
+    """
+    admin = connection.admin()
+    rows: list[Row] = []
+    with Requests(connection) as requests:
+        for name in names:
+            group = _existing(requests, name)
+            starts = start_offsets(requests, name)
+            ranges = _ranges(connection, admin, starts)
+            for partition, start in sorted(starts.items()):
+                first, end = ranges.get(partition, (None, None))
+                ahead = None
+                if start is not None and first is not None and end is not None:
+                    ahead = max(0, end - max(start, first))
+                rows.append(
+                    {
+                        "group": name,
+                        "topic": partition.topic,
+                        "partition": partition.partition,
+                        "start_offset": start,
+                        "end_offset": end,
+                        "ahead": ahead,
+                        "readers": readers(group.members, partition),
+                    }
+                )
+    columns = (
+        Column("group", "GROUP"),
+        Column("topic", "TOPIC"),
+        Column("partition", "PARTITION", figures=True),
+        Column("start_offset", "START OFFSET", figures=True),
+        Column("end_offset", "END OFFSET", figures=True),
+        Column("ahead", "AHEAD", figures=True),
+        Column("readers", "READERS", figures=True),
+    )
+    print_rows(rows, columns, as_json=as_json, empty="the group has read nothing yet")
+
+
+def _ranges(
+    connection: Connection, admin: AdminClient, wanted: Collection[Partition]
+) -> dict[Partition, tuple[int, int]]:
+    """First and end offsets, without those of partitions that no longer exist."""
+    topics = connection.metadata(admin).topics
+    present = [each for each in wanted if each.topic in topics and each.partition in topics[each.topic].partitions]
+    return offset_ranges(connection, admin, sorted(present))
+
+
+# --- seek ------------------------------------------------------------------------------------------------------
+
+
+@command.command()
+@click.argument("group")
+@click.option("--topic", "-t", "topics", metavar="TOPIC[:P,P]", multiple=True, help="Which topic, or partitions of it.")
+@click.option("--all-topics", is_flag=True, help="All topics the group has read.")
+@click.option("--to-earliest", is_flag=True, help="To the oldest record.")
+@click.option("--to-latest", is_flag=True, help="To the end.")
+@click.option("--to-offset", metavar="N", type=click.IntRange(0), help="To this offset.")
+@click.option("--to-time", metavar="TIME", help="To a time: 10m or 2h (ago), or ISO 8601.")
+@click.option("--execute", is_flag=True, help="Do it. Without, nothing is changed.")
+@json_option
+@connection_options
+def seek(
+    connection: Connection,
+    group: str,
+    topics: tuple[str, ...],
+    all_topics: bool,
+    to_earliest: bool,
+    to_latest: bool,
+    to_offset: int | None,
+    to_time: str | None,
+    execute: bool,
+    as_json: bool,
+) -> int:
+    """Move where a share group starts.
+
+    Shows what would be skipped or delivered again, and changes nothing without --execute. The group must have no
+    running members; what it knew of deliveries is forgotten.
+    """
+    target = _target(to_earliest, to_latest, to_offset, to_time)
+    if bool(topics) == all_topics:
+        raise click.UsageError("say what to move: --topic TOPIC (repeatable) or --all-topics")
+    try:
+        selected = parse_selection(topics)
+    except ValueError as unclear:
+        raise click.UsageError(str(unclear)) from None
+    admin = connection.admin()
+    with Requests(connection) as requests:
+        described = _existing(requests, group)
+        if described.members:
+            raise CommandFailed(
+                f"share group {group!r} has {plural(len(described.members), 'running member')}; "
+                "stop them first (`ottla share describe` names them)"
+            )
+        starts = start_offsets(requests, group)
+        wanted = sorted(starts) if all_topics else _selected(connection, admin, selected)
+        ranges = _ranges(connection, admin, wanted)
+        at_time = offsets_at(connection, admin, ranges, target.time_ms) if target.time_ms is not None else {}
+        moves = [
+            move(partition, starts.get(partition), *ranges[partition], target, at_time.get(partition))
+            for partition in sorted(ranges)
+        ]
+        if execute and moves:
+            set_start_offsets(requests, group, {each.partition: each.to for each in moves})
+    rows: list[Row] = [
+        {
+            "topic": each.partition.topic,
+            "partition": each.partition.partition,
+            "from": each.was,
+            "to": each.to,
+            "skipped": each.skipped,
+            "replayed": each.replayed,
+        }
+        for each in moves
+    ]
+    if as_json:
+        print_json({"group": group, "executed": execute, "partitions": rows})
+        return exits.OK
+    columns = (
+        Column("topic", "TOPIC"),
+        Column("partition", "PARTITION", figures=True),
+        Column("from", "FROM", figures=True),
+        Column("to", "TO", figures=True),
+        Column("skipped", "SKIPPED", figures=True),
+        Column("replayed", "DELIVERED AGAIN", figures=True),
+    )
+    print_rows(rows, columns, empty="the group has read nothing yet; name what to move with --topic")
+    note(f"share group {group!r}: {describe_moves(moves, done=execute)}")
+    if not execute:
+        note("nothing was changed; add --execute to do it")
+    return exits.OK
+
+
+def _selected(connection: Connection, admin: AdminClient, selected: dict[str, set[int]]) -> list[Partition]:
+    found = partitions_of(known_topics(connection.metadata(admin), selected))
+    for topic, numbers in selected.items():
+        absent = set(numbers) - {partition.partition for partition in found if partition.topic == topic}
+        if absent:
+            raise CommandFailed(f"topic {topic!r} has no partition {min(absent)}")
+    return [each for each in found if not selected[each.topic] or each.partition in selected[each.topic]]
+
+
+def _target(to_earliest: bool, to_latest: bool, to_offset: int | None, to_time: str | None) -> Target:
+    given = [to_earliest, to_latest, to_offset is not None, to_time is not None]
+    if given.count(True) != 1:
+        raise click.UsageError("say where to: one of --to-earliest, --to-latest, --to-offset, --to-time")
+    try:
+        time_ms = None if to_time is None else parse_instant_ms(to_time, time.time_ns() // 1_000_000)
+    except ValueError as unclear:
+        raise click.UsageError(f"--to-time: {unclear}") from None
+    return Target(earliest=to_earliest, latest=to_latest, offset=to_offset, time_ms=time_ms)
+
+
+# --- delete ----------------------------------------------------------------------------------------------------
+
+
+@command.command()
+@click.argument("names", metavar="GROUP...", nargs=-1, required=True)
+@yes_option
+@connection_options
+def delete(connection: Connection, names: tuple[str, ...], yes: bool) -> int:
+    """Delete share groups with all they know of deliveries."""
+    with Requests(connection) as requests:
+        for name in names:
+            members = _existing(requests, name).members
+            if members:
+                raise CommandFailed(
+                    f"share group {name!r} has {plural(len(members), 'running member')}; "
+                    "stop them first. Nothing was deleted"
+                )
+        what = f"share group {names[0]!r}" if len(names) == 1 else f"{len(names)} share groups"
+        confirm(f"Delete {what}?", yes=yes)
+        code = exits.OK
+        for name, failure in delete_groups(requests, names).items():
+            if failure is None:
+                note(f"share group {name!r} deleted")
+            else:
+                complain(f"share group {name!r} cannot be deleted: {failure}")
+                code = exits.FAILED
+    return code
