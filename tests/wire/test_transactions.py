@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.support import stories
 from tests.support.eventually import eventually
-from tests.support.raw_client import RawConnection, ask, errors_in
+from tests.support.raw_client import ClosedError, RawConnection, ask, errors_in
 from tests.support.transaction_stories import Producer, Teller
 
 from ottla.errors import ErrorCode
@@ -146,6 +146,24 @@ def test_one_partition_of_a_request_may_be_refused(broker: Broker, teller: Telle
     assert errors_in(second) == {ErrorCode.TRANSACTION_ABORTABLE}
     assert "is not known to be in the transaction" in second.partition_responses[0].error_message
     assert (fetched(broker.bootstrap, topic), fetched(broker.bootstrap, topic, 1)) == ([b"a"], [])
+
+
+@pytest.mark.parametrize("version", [9, 12])
+def test_who_wants_no_answer_gets_none(broker: Broker, teller: Teller, topic: str, version: int) -> None:
+    """No client sends transactional records with acks=0; what is refused closes the connection, as in Kafka."""
+    producer = teller.new(topic)
+    if version < 12:
+        teller.add("begin", producer, [(topic, 0)])
+    with RawConnection(broker.bootstrap) as connection:
+        for sequence in (0, 1):
+            records = [(topic, 0, batch(producer, sequence, b"%d" % sequence))]
+            connection.send(stories.produce(records, acks=0, transactional_id=topic), version)
+        ends = stories.list_offsets([(topic, 0, -1)])
+        eventually(lambda: connection.ask(ends, 7).topics[0].partitions[0].offset == 2)
+        wrong = [(topic, 1, batch(producer.older(), 0, b"no"))]
+        connection.send(stories.produce(wrong, acks=0, transactional_id=topic), version)
+        with pytest.raises(ClosedError):
+            connection.ask(ends, 7)
 
 
 def test_readers_of_committed_records_wait_for_the_marker(broker: Broker, teller: Teller, topic: str) -> None:

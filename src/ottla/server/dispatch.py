@@ -125,6 +125,10 @@ class Dispatcher:
         self, error: Exception, context: RequestContext, connection: Connection, slot: ReplySlot
     ) -> None:
         """A handler failed as a whole: say so where the response has room for it, close the connection where not."""
+        if isinstance(error, BadFrame):  # from a request that had to wait; others close the connection at once
+            log.warning("closing %s: %s", connection.describe(), error)
+            connection.close()
+            return
         code = error.code if isinstance(error, OttlaError) else ErrorCode.UNKNOWN_SERVER_ERROR
         if code is ErrorCode.UNKNOWN_SERVER_ERROR:
             log.error(
