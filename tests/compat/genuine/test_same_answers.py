@@ -223,8 +223,9 @@ def test_metadata(pair: Pair, version: int) -> None:
     topics = [md.MetadataRequestTopic(name=name) for name in names]
     pair.look(md.MetadataRequest(topics=topics, **more), version)
     if version >= 12:
-        unknown = [md.MetadataRequestTopic(topic_id=UUID(int=5), name=None)]
-        pair.look(md.MetadataRequest(topics=unknown, **more), version)
+        for name in (None, "", "a"):
+            unknown = [md.MetadataRequestTopic(topic_id=UUID(int=5), name=name), md.MetadataRequestTopic(name="a")]
+            pair.look(md.MetadataRequest(topics=unknown, **more), version)
 
 
 def test_topics_in_pieces(pair: Pair) -> None:

@@ -4,7 +4,7 @@ A topic that is created automatically is there in the same answer; Kafka says UN
 the client ask again.
 """
 
-from collections.abc import Coroutine, Iterator, Mapping
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from typing import Any, Final
 from uuid import UUID
 
@@ -22,6 +22,7 @@ from ottla.errors import ErrorCode, InvalidTopic, OttlaError
 from ottla.ids import TopicId, TopicName
 from ottla.protocol.messages.metadata import (
     MetadataRequest,
+    MetadataRequestTopic,
     MetadataResponse,
     MetadataResponseBroker,
     MetadataResponsePartition,
@@ -51,10 +52,13 @@ def handle(
     asked = request.topics
     if asked is None or (not asked and context.api_version < NULL_ASKS_FOR_ALL_SINCE):
         return _respond(request, context, [_found(topic, context) for topic in metadata.image.topics.values()])
-    if any(topic.name is None for topic in asked):
-        ids_allowed = context.api_version >= IDS_IN_REQUESTS_SINCE
-        if any(topic.name is None and (topic.topic_id == NULL_UUID or not ids_allowed) for topic in asked):
-            return _refuse(request)
+    by_id = any(topic.topic_id != NULL_UUID for topic in asked)
+    if by_id and context.api_version < IDS_IN_REQUESTS_SINCE:
+        return _refuse(request)
+    if any(topic.name is None and topic.topic_id == NULL_UUID for topic in asked):
+        return _refuse(request)
+    if by_id:
+        return _respond(request, context, _asked_for_by_id(asked, context))
     missing = [
         TopicName(topic.name)
         for topic in asked
@@ -87,19 +91,25 @@ def _asked_for(
 ) -> list[MetadataResponseTopic]:
     image = context.broker.metadata.image
     answers: list[MetadataResponseTopic] = []
-    for name, topic_id in dict.fromkeys((topic.name, topic.topic_id) for topic in request.topics or ()):
-        if name is None:
-            topic = image.topics_by_id.get(TopicId(topic_id))
-            answers.append(
-                _missing(None, topic_id, ErrorCode.UNKNOWN_TOPIC_ID) if topic is None else _found(topic, context)
-            )
-            continue
+    for name in dict.fromkeys(topic.name or "" for topic in request.topics or ()):
         topic = image.topics.get(TopicName(name))
         if topic is not None:
             answers.append(_found(topic, context))
             continue
         problem = refused.get(TopicName(name))
         answers.append(_missing(name, NULL_UUID, _why_missing(name) if problem is None else problem.code))
+    return answers
+
+
+def _asked_for_by_id(asked: Sequence[MetadataRequestTopic], context: RequestContext) -> list[MetadataResponseTopic]:
+    """Whoever asks by id (the Java consumer sends empty names along) is told of nothing else, as in Kafka."""
+    image = context.broker.metadata.image
+    answers: list[MetadataResponseTopic] = []
+    for topic_id in dict.fromkeys(topic.topic_id for topic in asked if topic.topic_id != NULL_UUID):
+        topic = image.topics_by_id.get(TopicId(topic_id))
+        answers.append(
+            _missing(None, topic_id, ErrorCode.UNKNOWN_TOPIC_ID) if topic is None else _found(topic, context)
+        )
     return answers
 
 
