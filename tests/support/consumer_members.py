@@ -114,13 +114,17 @@ class Consumer:
         self.epoch = JOINING
         self.has: Partitions = {}
         self.to_have: Partitions = {}
+        self.is_unsure = False
+        """An answer has been lost: the next request says everything, to be told everything."""
 
     def send(self, **changes: Any) -> ConsumerBeat:
         """A request that says nothing but who sends it, besides `changes`."""
         request = ConsumerHeartbeat(None, G, self.member_id, self.epoch, self.instance, None, "c", "/h")
+        if self.is_unsure:
+            request = request._replace(rebalance_timeout_ms=60_000, topic_names=self.topics, owned=self.has)
         beat: ConsumerBeat = self.world.ask(request._replace(**changes))
         if beat.error is ErrorCode.NONE and beat.member_id is not None:
-            self.member_id, self.epoch = beat.member_id, beat.member_epoch
+            self.member_id, self.epoch, self.is_unsure = beat.member_id, beat.member_epoch, False
             if beat.assignment is not None:
                 self.to_have = beat.assignment
         return beat

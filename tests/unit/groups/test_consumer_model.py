@@ -12,7 +12,7 @@ from typing import Any
 
 from hypothesis import event, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from tests.support.classic_members import Classic, settle_all
 from tests.support.consumer_members import Consumer, G, World
 from tests.support.machines import Driver
@@ -28,8 +28,10 @@ MEMBERS = st.integers(0, 4)
 STATIC = 2
 """So many of the members have an instance id."""
 SIZES = st.sampled_from([{"t": 3, "u": 2}, {"t": 5, "u": 2}, {"t": 3}, {"t": 3, "u": 2, "t2": 2}, {"u": 4}])
+ACTIONS = ["leaves", "leaves for a while", "dies", "reads other topics", "uses another expression"]
 SUBSCRIPTIONS = st.sampled_from([("t",), ("u",), ("t", "u"), ()])
 EXPRESSIONS = {"t.*": "t", "u|t": "ut"}
+REGEXES = st.sampled_from(["", *EXPRESSIONS])
 
 
 class Members(RuleBasedStateMachine):
@@ -46,124 +48,101 @@ class Members(RuleBasedStateMachine):
         return Consumer(self.world, f"m{number}-{next(self.names)}", instance=instance)
 
     def follow(self, consumer: Consumer, error: ErrorCode) -> None:
-        """What a client does about an error: begin anew under the same id, or give up for good."""
+        """What a client does about an error: begin anew. Whoever is fenced has to take another id for that, as long as
+        its old one is known."""
         event(f"a member is told {error.name}")
-        if error in (ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FOUND):
+        if error in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FOUND):
             consumer.epoch, consumer.has, consumer.to_have = 0, {}, {}
+        elif error in (ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.FENCED_INSTANCE_ID):
+            number = self.consumers.index(consumer)
+            self.consumers[number] = self.fresh(number)
 
-    # --- what members do ---
+    # Few rules with many actions each: a run in which the members do not beat shows nothing.
 
-    @rule(
-        number=MEMBERS, topics=st.sampled_from([("t",), ("u",), ("t", "u"), ()]), regex=st.sampled_from([None, "t.*"])
-    )
-    def joins(self, number: int, topics: tuple[str, ...], regex: str | None) -> None:
-        consumer = self.consumers[number]
-        consumer.topics = frozenset(map(TopicName, topics))
-        consumer.regex = regex
-        self.follow(consumer, consumer.join().error)
-
-    @rule(some=st.sets(MEMBERS, min_size=1), rounds=st.integers(0, 3))
-    def several_join_and_begin_to_read(self, some: set[int], rounds: int) -> None:
+    @initialize(some=st.sets(MEMBERS, min_size=2))
+    def several_join(self, some: set[int]) -> None:
         for number in sorted(some):
-            self.joins(number, ("t", "u"), None)
-        for _ in range(rounds):
-            for number in sorted(some):
-                self.takes_and_gives_up(number)
+            self.join(number, ("t", "u"), None)
 
-    @rule(number=MEMBERS)
-    def takes_and_gives_up(self, number: int) -> None:
-        consumer = self.consumers[number]
-        if consumer.epoch > 0:
-            self.follow(consumer, consumer.beat().error)
-
-    @rule(number=MEMBERS)
-    def says_nothing_new(self, number: int) -> None:
-        """It is still at giving up what it was told to."""
-        consumer = self.consumers[number]
-        if consumer.epoch > 0:
-            self.follow(consumer, consumer.send(owned=consumer.has).error)
-
-    @rule(number=MEMBERS)
-    def loses_an_answer(self, number: int) -> None:
-        """It sends the same again, under the epoch that it knows."""
-        consumer = self.consumers[number]
-        epoch, to_have = consumer.epoch, consumer.to_have
-        if epoch > 0:
-            beat = consumer.send(owned=consumer.has)
-            consumer.epoch, consumer.to_have = epoch, to_have
+    @rule(beats=st.lists(st.tuples(MEMBERS, st.sampled_from(["takes", "keeps", "repeats"])), min_size=1, max_size=12))
+    def several_beat(self, beats: list[tuple[int, str]]) -> None:
+        """Members take and give up what they were told to, or are still at it, or send the same again because they
+        have had no answer."""
+        for number, how in beats:
+            consumer = self.consumers[number]
+            epoch, to_have = consumer.epoch, consumer.to_have
+            if epoch <= 0:
+                continue
+            beat = consumer.beat() if how == "takes" else consumer.send(owned=consumer.has)
+            if how == "repeats":
+                consumer.epoch, consumer.to_have, consumer.is_unsure = epoch, to_have, True
             self.follow(consumer, beat.error)
 
-    @rule(number=MEMBERS, topics=SUBSCRIPTIONS)
-    def reads_other_topics(self, number: int, topics: tuple[str, ...]) -> None:
+    @rule(
+        number=MEMBERS, action=st.sampled_from(ACTIONS), topics=SUBSCRIPTIONS, regex=st.sampled_from(["", *EXPRESSIONS])
+    )
+    def one_does_something(self, number: int, action: str, topics: tuple[str, ...], regex: str) -> None:
         consumer = self.consumers[number]
-        if consumer.epoch > 0:
+        if action == "leaves" or (action == "leaves for a while" and number < STATIC):
+            consumer.leave(-1 if action == "leaves" else -2)
+            self.consumers[number] = self.fresh(number)
+        elif action == "dies":
+            self.consumers[number] = self.fresh(number)
+        elif consumer.epoch == 0:
+            self.join(number, topics, regex or None)
+        elif action == "reads other topics":
             consumer.topics = frozenset(map(TopicName, topics))
             self.follow(consumer, consumer.send(topic_names=consumer.topics, owned=consumer.has).error)
-
-    @rule(number=MEMBERS, regex=st.sampled_from(["", "t.*", "u|t"]))
-    def uses_another_expression(self, number: int, regex: str) -> None:
-        consumer = self.consumers[number]
-        if consumer.epoch > 0:
+        else:
             self.follow(consumer, consumer.send(topic_regex=regex, owned=consumer.has).error)
 
-    @rule(number=MEMBERS)
-    def leaves(self, number: int) -> None:
-        self.consumers[number].leave()
-        self.consumers[number] = self.fresh(number)
-
-    @rule(number=st.integers(0, STATIC - 1))
-    def leaves_for_a_while(self, number: int) -> None:
-        self.consumers[number].leave(-2)
-        self.consumers[number] = self.fresh(number)
-
-    @rule(number=MEMBERS)
-    def dies(self, number: int) -> None:
-        self.consumers[number] = self.fresh(number)
-
-    @rule(number=st.integers(0, 1))
-    def a_classic_member_joins(self, number: int) -> None:
-        self.classic[number].join_soon()
-
-    @rule(number=st.integers(0, 1))
-    def a_classic_member_follows(self, number: int) -> None:
-        self.classic[number].follow()
-
-    @rule(number=st.integers(0, 1))
-    def a_classic_member_leaves(self, number: int) -> None:
+    @rule(number=st.integers(0, 1), action=st.sampled_from(["joins", "follows", "leaves"]))
+    def a_classic_member_does_something(self, number: int, action: str) -> None:
         member = self.classic[number]
-        self.world.ask(Leave(None, G, (LeavingMember(member.member_id, member.instance),)))
-        self.classic[number] = Classic(self.world, instance=member.instance)
-
-    # --- what happens around them ---
+        if action == "joins":
+            member.join_soon()
+        elif action == "follows":
+            member.follow()
+        else:
+            self.world.ask(Leave(None, G, (LeavingMember(member.member_id, member.instance),)))
+            self.classic[number] = Classic(self.world, instance=member.instance)
 
     @rule(sizes=SIZES)
     def topics_change(self, sizes: dict[str, int]) -> None:
         self.world.change_topics(sizes, "t", "u", "t2")
-
-    @rule()
-    def expressions_are_resolved(self) -> None:
         names = [topic.name for topic in self.world.topics.all()]
         self.world.resolve(
             **{regex: [name for name in names if name[0] in first] for regex, first in EXPRESSIONS.items()}
         )
 
-    @rule()
-    def an_administrator_removes_a_static_member(self) -> None:
-        self.world.ask(Leave(None, G, (LeavingMember(MemberId(""), InstanceId("i1")),)))
-
-    @rule()
-    def an_administrator_deletes_the_group(self) -> None:
-        self.world.ask(DeleteGroups(None, (G,)))
-
     @rule(ms=st.sampled_from([1, 3_000, 20_000, 45_000, 60_000]))
     def time_passes(self, ms: int) -> None:
         self.world.driver.pass_time(ms)
 
-    @rule()
-    def another_broker_takes_over(self) -> None:
-        self.world.restart()
-        for member in self.classic:
-            member.forget_requests()
+    @rule(action=st.sampled_from(["remove", "delete", "take over", "take over", "compact", "compact"]))
+    def somebody_else_does_something(self, action: str) -> None:
+        if action == "remove":
+            self.world.ask(Leave(None, G, (LeavingMember(MemberId(""), InstanceId("i1")),)))
+        elif action == "delete":
+            self.world.ask(DeleteGroups(None, (G,)))
+        elif action == "take over":
+            self.world.restart()
+            for member in self.classic:
+                member.forget_requests()
+        else:
+            self.compact()
+
+    def join(self, number: int, topics: tuple[str, ...], regex: str | None) -> None:
+        consumer = self.consumers[number]
+        consumer.topics = frozenset(map(TopicName, topics))
+        consumer.regex = regex
+        self.follow(consumer, consumer.join().error)
+
+    def compact(self) -> None:
+        """Of each key the last record stays, tombstones included."""
+        by_key = {GroupRecordFormat().encode(record)[0]: record for record in self.world.driver.log}
+        last = {id(record) for record in by_key.values()}
+        self.world.driver.log[:] = [record for record in self.world.driver.log if id(record) in last]
 
     # --- what must hold ---
 
@@ -190,14 +169,6 @@ class Members(RuleBasedStateMachine):
     def the_log_tells_it_all(self) -> None:
         known = durable(self.world.machine)
         assert durable(self.replayed(self.world.driver.log)) == known
-
-    @rule()
-    def the_log_is_compacted(self) -> None:
-        """Of each key the last record stays, tombstones included."""
-        by_key = {GroupRecordFormat().encode(record)[0]: record for record in self.world.driver.log}
-        last = {id(record) for record in by_key.values()}
-        compacted = [record for record in self.world.driver.log if id(record) in last]
-        assert durable(self.replayed(compacted)) == durable(self.world.machine)
 
     def replayed(self, log: list[Any]) -> GroupMachine:
         driver = Driver(self.world.new_machine())
@@ -242,5 +213,5 @@ def durable(machine: GroupMachine) -> Any:
     )
 
 
-Members.TestCase.settings = settings(max_examples=120, stateful_step_count=40, deadline=None)
+Members.TestCase.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
 TestMembers = Members.TestCase
