@@ -4,6 +4,7 @@ import argparse
 import shutil
 import sys
 import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -14,7 +15,11 @@ from tests.support.broker_process import BrokerProcess
 from tests.support.genuine import GenuineKafka
 from tests.support.ottla_process import OttlaProcess
 
-_TARGETS: Final[dict[str, type[BrokerProcess]]] = {"ottla": OttlaProcess, "genuine": GenuineKafka}
+_TARGETS: Final[Mapping[str, Callable[[Path], BrokerProcess]]] = {
+    "ottla": lambda directory: OttlaProcess(directory, properties=BROKER_PROPERTIES),
+    "ottla-lost-cache": lambda directory: BrokenOttla(Breakage.NONE, directory, properties=BROKER_PROPERTIES),
+    "genuine": lambda directory: GenuineKafka(directory, properties=BROKER_PROPERTIES),
+}
 _CACHE: Final = Path(__file__).resolve().parents[2] / ".cache" / "chaos"
 
 
@@ -24,7 +29,12 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--round", type=float, default=60.0, help="seconds of one run (default: %(default).0f)")
     parser.add_argument("--seed", type=int, default=None, help="of the first run (default: from the clock)")
     parser.add_argument("--workload", choices=("all", *WORKLOADS), default="all", help="all: mixed and relay in turn")
-    parser.add_argument("--target", choices=_TARGETS, default="ottla")
+    parser.add_argument(
+        "--target",
+        choices=_TARGETS,
+        default="ottla",
+        help="ottla-lost-cache: SIGKILL loses what was not synced, like a power failure; genuine: Apache Kafka",
+    )
     parser.add_argument("--group-protocol", choices=("both", "classic", "consumer"), default="both")
     parser.add_argument(
         "--broken", choices=[breakage.value for breakage in Breakage], help="a broker broken on purpose"
@@ -41,7 +51,7 @@ def _once(arguments: argparse.Namespace, seed: int, seconds: float) -> Verdict:
     if arguments.broken is None:
         directory = arguments.directory / f"{arguments.target}-{workload.name}-{seed}"
         shutil.rmtree(directory, ignore_errors=True)
-        broker = _TARGETS[arguments.target](directory / "broker", properties=BROKER_PROPERTIES)
+        broker = _TARGETS[arguments.target](directory / "broker")
     else:
         breakage = Breakage(arguments.broken)
         workload, faults = WORKLOADS[CASES[breakage].workload].of("python"), CASES[breakage].faults

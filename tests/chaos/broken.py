@@ -138,8 +138,9 @@ def _no_deduplication() -> None:
 def _reads_uncommitted() -> None:
     from ottla.log.partition_log import PartitionLog
 
-    PartitionLog.last_stable_offset = property(lambda self: self.high_watermark)  # type: ignore[method-assign]
-    PartitionLog.aborted_transactions = lambda *anything: []  # type: ignore[method-assign, assignment]
+    changed: Any = PartitionLog
+    changed.last_stable_offset = property(lambda self: self.high_watermark)
+    changed.aborted_transactions = lambda *anything: []
 
 
 def _torn_markers() -> None:

@@ -299,7 +299,7 @@ class Run:
             if time.monotonic() > deadline:
                 self._troubles.append(f"the relays did not finish within {RELAY_SECONDS:.0f} s: {there} came out")
                 return
-            time.sleep(0.5)
+            time.sleep(1.0)
 
     def _audit(self, client: str, recorder: Recorder) -> Operation:
         """Have everything read to its end by a fresh client."""

@@ -3,6 +3,7 @@
 The minute's seed is that of the whole test run (`-p randomly_seed=...`): each tries another one, `make chaos` many.
 """
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +15,8 @@ from tests.chaos.history import Outcome
 from tests.chaos.run import BROKER_PROPERTIES, MIXED, RELAYS, WORKLOADS, Run, Verdict, tell
 from tests.support.broker_process import BrokerProcess
 from tests.support.ottla_process import OttlaProcess
+
+README = Path(__file__).with_name("README.md")
 
 
 @contextmanager
@@ -39,6 +42,13 @@ def seed(request: pytest.FixtureRequest) -> int:
 
 def successes(verdict: Verdict, what: str) -> int:
     return verdict.outcomes().get((what, Outcome.OK.value), 0)
+
+
+def test_the_readme_names_the_seeds_that_show_each_breakage() -> None:
+    rows = re.findall(r"^\| `([a-z-]+)`[^|]*\| (\d+) \| ([^|:]+)", README.read_text(), re.MULTILINE)
+    told = {name: (int(seed), set(found.strip().split(", ")) - {"nothing"}) for name, seed, found in rows}
+    known = {breakage.value: (case.seed, {kind.value for kind in case.finds}) for breakage, case in CASES.items()}
+    assert told == known
 
 
 @pytest.mark.timeout(400)
