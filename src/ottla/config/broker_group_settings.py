@@ -140,13 +140,6 @@ CONSUMER_GROUPS: Final = (
 
 SHARE_GROUPS: Final = (
     _fixed(
-        "group.share.assignors",
-        Kind.LIST,
-        "simple",
-        "The assignor of share groups (KIP-932). Kafka takes a Java class too.",
-        OneOf(("simple",)),
-    ),
-    _fixed(
         "group.share.delivery.count.limit",
         Kind.INT,
         "5",

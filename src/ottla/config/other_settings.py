@@ -351,6 +351,13 @@ _GROUPS_OF_THE_NEW_KINDS: Final = (
         "Bytes read at once when a coordinator loads its offsets.",
         AT_LEAST_1,
     ),
+    _other(
+        "group.share.assignors",
+        Kind.LIST,
+        "simple",
+        "The assignor of share groups (KIP-932); Ottla has the one that is built in.",
+        OneOf(("simple",)),
+    ),
     _other("group.share.enable", Kind.BOOLEAN, "false", "Offer share groups.", internal=True),
     _other(
         "group.share.persister.class.name",

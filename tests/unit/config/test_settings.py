@@ -18,15 +18,6 @@ from ottla.errors import InvalidConfig
 
 REPOSITORY = Path(__file__).parents[3]
 EVERY_SETTING = [*BROKER_SETTINGS.values(), *OTHER_SETTINGS.values(), *(t.setting for t in TOPIC_SETTINGS.values())]
-GROUPS_BEING_BUILT = {
-    "group.consumer.assignors",
-    "group.consumer.max.size",
-    "group.consumer.migration.policy",
-    "group.consumer.regex.refresh.interval.ms",
-    "group.share.assignors",
-    "group.share.delivery.count.limit",
-    "group.share.partition.max.record.locks",
-}
 COMPACTION = {name for name in BROKER_SETTINGS if name.startswith("log.cleaner.")}
 TYPES = {
     Kind.BOOLEAN: bool,
@@ -105,7 +96,7 @@ def test_acted_on_means_that_something_reads_it() -> None:
         for name, setting in BROKER_SETTINGS.items()
         if name not in behind and f".{setting.attribute}" not in sources and f'"{name}"' not in sources
     ]
-    assert set(unread) <= COMPACTION | GROUPS_BEING_BUILT
+    assert set(unread) <= COMPACTION
 
 
 def test_what_can_be_changed_while_the_broker_runs_is_read_again_then() -> None:
