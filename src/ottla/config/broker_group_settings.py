@@ -238,8 +238,8 @@ SHARE_GROUPS: Final = (
         "share.coordinator.state.topic.min.isr",
         Kind.SHORT,
         "2",
-        "`min.insync.replicas` of `__share_group_state`, when it is created; as many as it has replicas where those are "
-        "fewer.",
+        "`min.insync.replicas` of `__share_group_state`, when it is created; as many as it has replicas where those "
+        "are fewer.",
         AT_LEAST_1,
     ),
     _fixed(
