@@ -37,6 +37,7 @@ _TOOLS: Final = {
     "ConfigCommand": "kafka.admin.ConfigCommand",
     "ConsoleConsumer": "org.apache.kafka.tools.consumer.ConsoleConsumer",
     "ConsoleProducer": "org.apache.kafka.tools.ConsoleProducer",
+    "ConsoleShareConsumer": "org.apache.kafka.tools.consumer.ConsoleShareConsumer",
     "ConsumerGroupCommand": "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
     "ConsumerPerformance": "org.apache.kafka.tools.ConsumerPerformance",
     "DeleteRecordsCommand": "org.apache.kafka.tools.DeleteRecordsCommand",
@@ -47,11 +48,13 @@ _TOOLS: Final = {
     "LeaderElectionCommand": "org.apache.kafka.tools.LeaderElectionCommand",
     "LogDirsCommand": "org.apache.kafka.tools.LogDirsCommand",
     "ProducerPerformance": "org.apache.kafka.tools.ProducerPerformance",
+    "ShareGroupCommand": "org.apache.kafka.tools.consumer.group.ShareGroupCommand",
     "StorageTool": "kafka.tools.StorageTool",
     "TopicCommand": "org.apache.kafka.tools.TopicCommand",
     "TransactionsCommand": "org.apache.kafka.tools.TransactionsCommand",
     "VerifiableConsumer": "org.apache.kafka.tools.VerifiableConsumer",
     "VerifiableProducer": "org.apache.kafka.tools.VerifiableProducer",
+    "VerifiableShareConsumer": "org.apache.kafka.tools.VerifiableShareConsumer",
 }
 
 

@@ -10,20 +10,13 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.support.eventually import eventually
-from tests.support.raw_client import ask
+from tests.support.share_groups import set_group, topic_id
 from tests.support.share_member import ACCEPT, GAP, REJECT, RELEASE, ShareMember, given, new_member_id
 
 from ottla.errors import ErrorCode
-from ottla.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
-from ottla.protocol.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
-    IncrementalAlterConfigsRequest,
-)
 from ottla.testing import Broker
 
 LOCK_MS = 1_000
-GROUP_RESOURCE = 32
 
 
 class Topic:
@@ -34,8 +27,7 @@ class Topic:
         self.name = name
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})
         admin.create_topics([NewTopic(name, partitions, 1, config=settings)])[name].result(10)
-        described = ask(broker.bootstrap, DescribeTopicPartitionsRequest(topics=[TopicRequest(name=name)]), 0)
-        self.topic_id = described.topics[0].topic_id
+        self.topic_id = topic_id(broker.bootstrap, name)
         self._members: list[ShareMember] = []
 
     def produce(self, *values: str, keys: str = "", partition: int = 0, **config: Any) -> None:
@@ -63,24 +55,6 @@ def _initialized(member: ShareMember, partitions: int = 1, start_offset: int = 0
     except AssertionError:  # the share coordinator's topic is being made
         return False
     return True
-
-
-def set_group(broker: Broker, group: str, **settings: str) -> None:
-    request = IncrementalAlterConfigsRequest(
-        resources=[
-            AlterConfigsResource(
-                resource_type=GROUP_RESOURCE,
-                resource_name=group,
-                configs=[
-                    AlterableConfig(name=name.replace("_", "."), config_operation=0, value=value)
-                    for name, value in settings.items()
-                ],
-            )
-        ],
-        validate_only=False,
-    )
-    (result,) = ask(broker.bootstrap, request, 1).responses
-    assert result.error_code == 0, result
 
 
 @pytest.fixture(scope="module")
@@ -151,6 +125,24 @@ def test_a_parked_fetch_is_woken_by_an_append_and_by_a_release(topic: Topic) -> 
     assert two.hears_nothing(0.1)
     assert one.say((0, 0, RELEASE)) == ErrorCode.NONE
     assert values(two.receive(request, 1)) == ["a"]
+
+
+def test_who_has_left_is_given_nothing(topic: Topic) -> None:
+    """A fetch that was woken in vain, and parked again, goes with its connection as any other."""
+    one, two, three = topic.member(initialize=True), topic.member(), topic.member()
+    assert three.acquire() == []
+    topic.produce("a")
+    for member in (one, two):
+        request = member.fetch_request(max_wait_ms=60_000, min_bytes=1_000)
+        member.send(request, 1)
+        assert member.hears_nothing(0.1)
+    topic.produce("b")
+    assert one.hears_nothing(0.1)
+    assert two.hears_nothing(0.05)
+    one.disconnect()
+    two.disconnect()
+    topic.produce("c" * 1_000)
+    assert values(three.fetch(max_wait_ms=LOCK_MS // 2, min_bytes=1_000)) == ["a", "b", "c" * 1_000]
 
 
 def test_a_fetch_waits_for_min_bytes_and_no_longer_than_asked(topic: Topic) -> None:
@@ -322,7 +314,7 @@ def test_starts_over_where_it_is_initialized_anew(topic: Topic) -> None:
 @pytest.mark.parametrize(("reset", "first"), [("earliest", "a"), ("latest", "b"), ("by_duration:PT1H", "a")])
 def test_begins_where_the_group_says(topic: Topic, broker: Broker, reset: str, first: str) -> None:
     group = reset.partition(":")[0]
-    set_group(broker, group, share_auto_offset_reset=reset)
+    set_group(broker.bootstrap, group, share_auto_offset_reset=reset)
     topic.produce("a")
     member = topic.member(group)
     eventually(lambda: _initialized(member, start_offset=-1))
@@ -367,7 +359,7 @@ def test_deleted_records_are_passed_over(topic: Topic, broker: Broker) -> None:
 
 
 def test_the_records_of_aborted_transactions_are_not_given(topic: Topic, broker: Broker) -> None:
-    set_group(broker, "committed", share_isolation_level="read_committed")
+    set_group(broker.bootstrap, "committed", share_isolation_level="read_committed")
     producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": topic.name})
     producer.init_transactions(10)
     for number, commit in enumerate((False, True, False)):
@@ -394,7 +386,7 @@ def test_the_records_of_aborted_transactions_are_not_given(topic: Topic, broker:
 @pytest.mark.parametrize("compression", ["none", "lz4"])
 def test_of_one_key_one_record_is_given_at_a_time(topic: Topic, broker: Broker, compression: str) -> None:
     group = f"by-key-{compression}"
-    set_group(broker, group, share_delivery_order="key")
+    set_group(broker.bootstrap, group, share_delivery_order="key")
     topic.produce("a1", "a2", "b1", "a3", "c1", "b2", keys="aabacb", **{"compression.type": compression})
     topic.produce("none1", "none2")
     one, two = topic.member(group, initialize=True), topic.member(group)
@@ -411,11 +403,11 @@ def test_of_one_key_one_record_is_given_at_a_time(topic: Topic, broker: Broker, 
 
 
 def test_the_order_of_a_group_can_change(topic: Topic, broker: Broker) -> None:
-    set_group(broker, "changes", share_delivery_order="any")
+    set_group(broker.bootstrap, "changes", share_delivery_order="any")
     topic.produce("a1", "a2", "b1", keys="aab")
     member = topic.member("changes", initialize=True)
     assert values(member.fetch(max_wait_ms=5_000)) == ["a1", "a2", "b1"]
-    set_group(broker, "changes", share_delivery_order="key")
+    set_group(broker.bootstrap, "changes", share_delivery_order="key")
     topic.produce("a3", "c1", keys="ac")
     assert values(member.fetch(max_wait_ms=5_000)) == ["c1"]
     assert member.say((0, 2, ACCEPT)) == ErrorCode.NONE
@@ -424,7 +416,7 @@ def test_the_order_of_a_group_can_change(topic: Topic, broker: Broker) -> None:
 
 def test_a_large_batch_is_unpacked_beside_the_loop(topic: Topic, broker: Broker) -> None:
     """More records than may be waiting, more bytes than are unpacked on the loop."""
-    set_group(broker, "large", share_delivery_order="key")
+    set_group(broker.bootstrap, "large", share_delivery_order="key")
     count = 5_000
     topic.produce(
         *(f"{number}" * 5 for number in range(count)), keys="ab" * (count // 2), **{"compression.type": "gzip"}

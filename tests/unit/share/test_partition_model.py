@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from ottla.errors import ApiError, ErrorCode
 from ottla.share.partition import Acknowledgement, Acquired, Fetched, Limits, SharePartition, Write
@@ -20,9 +20,10 @@ from ottla.share.window import RecordState
 
 MEMBERS = ("m1", "m2", "m3")
 KEYS = (b"a", b"b", b"c", None)
-LIMITS = Limits(max_record_locks=25, delivery_count_limit=3)
+LIMITS = Limits(max_record_locks=25, delivery_count_limit=2)
 LOCK = 10.0
 GAP, ACCEPT, RELEASE, REJECT = range(4)
+OUTCOMES = ("written", "written", "refused", "written, but nobody heard")
 
 
 @dataclass
@@ -85,6 +86,11 @@ class Lives(RuleBasedStateMachine):
         )
 
     # -- events ------------------------------------------------------------------------------------------------------
+
+    @initialize(keys=st.lists(st.sampled_from(KEYS), min_size=4, max_size=8))
+    def begin(self, keys: list[bytes | None]) -> None:
+        for at in range(0, len(keys), 2):
+            self.append(keys[at : at + 2], 0, set(), True)
 
     @rule(
         keys=st.lists(st.sampled_from(KEYS), min_size=1, max_size=6),
@@ -164,10 +170,11 @@ class Lives(RuleBasedStateMachine):
     @rule(
         member=st.sampled_from(MEMBERS),
         part=st.integers(1, 100),
-        kinds=st.lists(st.sampled_from((GAP, ACCEPT, ACCEPT, RELEASE, REJECT)), min_size=1, max_size=4),
+        kinds=st.lists(st.sampled_from((GAP, ACCEPT, ACCEPT, RELEASE, RELEASE, REJECT)), min_size=1, max_size=4),
+        outcome=st.sampled_from((None, *OUTCOMES)),
     )
-    def acknowledge(self, member: str, part: int, kinds: list[int]) -> None:
-        """Some of what the member holds."""
+    def acknowledge(self, member: str, part: int, kinds: list[int], outcome: str | None) -> None:
+        """Some of what the member holds; written now or later."""
         said_already = {offset for said in self.model.saying.values() for offset in said}
         mine = sorted(at for at, (holder, _) in self.model.held.items() if holder == member and at not in said_already)
         chosen = mine[: max(1, len(mine) * part // 100)]
@@ -179,12 +186,18 @@ class Lives(RuleBasedStateMachine):
             self.model.saying.setdefault(number, {}).update(said)
         else:
             self.forget(at for at in said if at < self.machine.start_offset)
+        if outcome is not None:
+            self.begin_write()
+            if self.on_the_way is not None:
+                self.end_write(outcome)
 
-    @rule(member=st.sampled_from(MEMBERS), first=st.integers(0, 60), length=st.integers(0, 10))
-    def acknowledge_what_is_not_held(self, member: str, first: int, length: int) -> None:
+    @precondition(lambda self: self.model.held)
+    @rule(member=st.sampled_from(MEMBERS), which=st.integers(0, 99), length=st.integers(0, 3))
+    def acknowledge_what_is_not_held(self, member: str, which: int, length: int) -> None:
         said_already = {offset for said in self.model.saying.values() for offset in said}
-        offsets = range(max(first, self.machine.start_offset), first + length + 1)
         mine = {at for at, (holder, _) in self.model.held.items() if holder == member} - said_already
+        first = sorted(self.model.held)[which % len(self.model.held)]
+        offsets = range(max(first, self.machine.start_offset), first + length + 1)
         if not offsets or mine.issuperset(offsets):
             return
         before = self.machine.runs()
@@ -220,7 +233,7 @@ class Lives(RuleBasedStateMachine):
             self.on_the_way = self.machine.take_write()
 
     @precondition(lambda self: self.on_the_way is not None)
-    @rule(outcome=st.sampled_from(("written", "written", "refused", "written, but nobody heard")))
+    @rule(outcome=st.sampled_from(OUTCOMES))
     def end_write(self, outcome: str) -> None:
         write, self.on_the_way = self.on_the_way, None
         assert write is not None
@@ -256,6 +269,13 @@ class Lives(RuleBasedStateMachine):
         if self.on_the_way is not None:
             self.end_write("written")
         self.pass_time(LOCK + 1)
+        self.begin_write()
+        if self.on_the_way is not None:
+            self.end_write("written")
+        remembered = {at: one for one in self.written.batches for at in range(one.first_offset, one.last_offset + 1)}
+        for run in self.machine.runs():
+            for offset in range(run.first, run.last + 1) if run.status.delivery_count else ():
+                assert remembered[offset].delivery_count >= run.status.delivery_count, "a delivery is forgotten"
         for _ in range(1_000):
             self.begin_write()
             if self.on_the_way is not None:

@@ -91,6 +91,7 @@ class _ShareFetch:
         self._deferred: Deferred[ShareFetchResponse] = Deferred()
         self._ends_at = context.broker.loop.time() + request.max_wait_ms / 1_000
         self._parked: DelayedFetch | None = None
+        self._is_reading = False
         self._gone = False
         self._fetched: dict[SharedPartition, PartitionData] | None = None
         """What it is going to be given; nothing more is acquired then."""
@@ -105,8 +106,14 @@ class _ShareFetch:
             self._fetched = {}
             self._answer_if_complete()
         elif self._fetched is None:
-            self._go_on(last=self._request.max_wait_ms <= 0)
+            self._go_on(last=self._request.max_wait_ms <= 0 or self._has_news)
         return self._deferred
+
+    @property
+    def _has_news(self) -> bool:
+        """Whether its acknowledgements, if it has any, are answered."""
+        acknowledging = self._acknowledging
+        return acknowledging is not None and acknowledging.is_done and bool(acknowledging.results)
 
     def _abandoned(self) -> None:
         """The client has left. What it was just given is released with its session."""
@@ -119,11 +126,13 @@ class _ShareFetch:
         if self._gone or self._acknowledging is None:  # None: all were answered at once, or there were none
             return
         if self._fetched is None and self._acknowledging.results:
-            if self._parked is None:
-                return  # the log is being read
-            self._parked.cancel()
+            if self._is_reading:
+                return
+            if self._parked is not None:
+                self._parked.cancel()
             self._go_on(last=True)
-        self._answer_if_complete()
+        else:
+            self._answer_if_complete()
 
     # -- looking for records -----------------------------------------------------------------------------------------
 
@@ -151,7 +160,6 @@ class _ShareFetch:
 
     def _try(self, *, last: bool) -> bool:
         """Whether it is settled what to answer, or will be when the log has been read. If not, nothing is acquired."""
-        self._parked = None
         while True:
             attempt = self._look_around()
             if attempt.slow is not None:
@@ -218,8 +226,11 @@ class _ShareFetch:
         return given
 
     def _read_slowly(self, led: LedSharePartition, read: SlowRead) -> None:
+        self._is_reading = True
+
         def go_on(done: "asyncio.Future[None]") -> None:
-            if self._gone or self._fetched is not None:
+            self._is_reading = False
+            if self._gone:
                 return
             failure = done.exception()
             if failure is not None and not isinstance(failure, OttlaError):
@@ -227,7 +238,7 @@ class _ShareFetch:
                 return
             if failure is not None:
                 led.lose(failure)
-            self._go_on(last=self._services.loop.time() >= self._ends_at)
+            self._go_on(last=self._has_news or self._services.loop.time() >= self._ends_at)
 
         led.read_slowly(read).add_done_callback(go_on)
 
