@@ -1,0 +1,41 @@
+"""`transaction.version` decides by which generation of the protocol a Java producer goes, and can be changed."""
+
+from pathlib import Path
+
+from tests.support.genuine import kafka_tool
+from tests.support.ottla_process import OttlaProcess
+from tests.support.raw_client import ask
+
+from ottla.protocol.messages.describe_transactions import DescribeTransactionsRequest
+
+
+def set_level(bootstrap: str, how: str, level: int, *more: str) -> str:
+    """What `kafka-features.sh` says."""
+    change = (how, "--feature", f"transaction.version={level}", *more)
+    tool = "org.apache.kafka.tools.FeatureCommand"
+    return kafka_tool(
+        tool,
+        "--bootstrap-server",
+        bootstrap,
+        *change,
+    ).stdout
+
+
+def epoch_after_transactions(bootstrap: str, name: str) -> int:
+    """The epoch of a Java producer that has gone through several transactions."""
+    what = ("--topic", "t", "--num-records", "400", "--record-size", "10", "--throughput", "2000")
+    how = ("--transactional-id", name, "--transaction-duration-ms", "20")
+    kafka_tool("ProducerPerformance", "--producer-props", f"bootstrap.servers={bootstrap}", *what, *how)
+    (found,) = ask(bootstrap, DescribeTransactionsRequest(transactional_ids=[name]), 0).transaction_states
+    epoch: int = found.producer_epoch
+    return epoch
+
+
+def test_the_level_is_lowered_and_raised_under_clients(tmp_path: Path) -> None:
+    with OttlaProcess(tmp_path) as ottla:
+        assert epoch_after_transactions(ottla.bootstrap, "second") > 1
+        assert "transaction.version was downgraded to 1" in set_level(ottla.bootstrap, "downgrade", 1)
+        ottla.restart(kill=True)
+        assert epoch_after_transactions(ottla.bootstrap, "first") == 0
+        assert "transaction.version was upgraded to 2" in set_level(ottla.bootstrap, "upgrade", 2)
+        assert epoch_after_transactions(ottla.bootstrap, "first") > 1
