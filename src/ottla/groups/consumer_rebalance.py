@@ -185,7 +185,10 @@ class Rebalancing:
     def _remember(
         self, group: ConsumerGroup, epoch: int, assignor: str, assigned: Mapping[MemberId, Partitions], now_ms: int
     ) -> None:
-        moved, moves = moves_between(self._by_name(group.target), self._by_name(assigned))
+        # Who keeps what it had takes no part: in a large group that is nearly everybody.
+        before = {id_: had for id_, had in group.target.items() if assigned.get(id_) is not had}
+        after = {id_: gets for id_, gets in assigned.items() if group.target.get(id_) is not gets}
+        moved, moves = moves_between(self._by_name(before), self._by_name(after))
         history = self._histories.of(group.group_id)
         reasons = history.take_reasons()
         history.add(Rebalance(now_ms, epoch, group.kind, assignor, reasons, len(assigned), moved, moves))

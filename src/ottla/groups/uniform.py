@@ -41,6 +41,8 @@ class UniformAssignment:
         self._members: list[MemberId] = sorted(problem.subscribers)
         self._racks = [problem.subscribers[member].rack_id for member in self._members]
         self._loads = [0] * len(self._members)
+        self._changed: set[int] = set()
+        """Who gets something else than it had."""
         self._owners: dict[TopicId, list[int]] = {
             topic_id: [_NOBODY] * topic.partition_count for topic_id, topic in problem.topics.items()
         }
@@ -79,14 +81,19 @@ class UniformAssignment:
     def _keep(self) -> None:
         for number, member in enumerate(self._members):
             subscriber = self._problem.subscribers[member]
+            kept = 0
             for topic_id, partitions in subscriber.target.items():
                 if topic_id not in subscriber.topics:
+                    self._changed.add(number)
                     continue
                 owners = self._owners[topic_id]
                 for partition in partitions:
                     if partition < len(owners) and owners[partition] == _NOBODY:
                         owners[partition] = number
-                        self._loads[number] += 1
+                        kept += 1
+                    else:
+                        self._changed.add(number)
+            self._loads[number] = kept
 
     # --- 2 ---
 
@@ -157,6 +164,7 @@ class UniformAssignment:
             if loads[giver] - loads[taker] <= 1:
                 break
             partition = self._take_from(owned[giver], giver, taker)
+            self._changed.add(giver)
             loads[giver] -= 1
             self._give(partition, taker)
             owned.setdefault(taker, []).append(partition)
@@ -189,19 +197,22 @@ class UniformAssignment:
     def _give(self, partition: _Partition, number: int) -> None:
         self._owners[partition[0]][partition[1]] = number
         self._loads[number] += 1
+        self._changed.add(number)
 
     def _result(self) -> Mapping[MemberId, Partitions]:
-        """Whoever gets what it had is given the very same object, which costs no memory."""
-        sets: list[dict[TopicId, set[int]]] = [{} for _ in self._members]
-        for topic_id, owners in self._owners.items():
-            for partition, number in enumerate(owners):
-                if number != _NOBODY:
-                    sets[number].setdefault(topic_id, set()).add(partition)
+        """Whoever gets what it had is given the very same object, which costs neither memory nor a look at it."""
+        sets: dict[int, dict[TopicId, set[int]]] = {number: {} for number in self._changed}
+        if sets:
+            for topic_id, owners in self._owners.items():
+                for partition, number in enumerate(owners):
+                    if number in sets:
+                        sets[number].setdefault(topic_id, set()).add(partition)
         result: dict[MemberId, Partitions] = {}
-        for member, partitions in zip(self._members, sets, strict=True):
-            before = self._problem.subscribers[member].target
-            if before == partitions:
-                result[member] = before
+        for number, member in enumerate(self._members):
+            target = self._problem.subscribers[member].target
+            partitions = sets.get(number, target)
+            if partitions == target:
+                result[member] = target
             else:
                 result[member] = {topic_id: frozenset(indexes) for topic_id, indexes in partitions.items()}
         return result
