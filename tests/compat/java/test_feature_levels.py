@@ -9,16 +9,10 @@ from tests.support.raw_client import ask
 from ottla.protocol.messages.describe_transactions import DescribeTransactionsRequest
 
 
-def set_level(bootstrap: str, how: str, level: int, *more: str) -> str:
+def set_level(bootstrap: str, how: str, level: int) -> str:
     """What `kafka-features.sh` says."""
-    change = (how, "--feature", f"transaction.version={level}", *more)
-    tool = "org.apache.kafka.tools.FeatureCommand"
-    return kafka_tool(
-        tool,
-        "--bootstrap-server",
-        bootstrap,
-        *change,
-    ).stdout
+    tool, change = "org.apache.kafka.tools.FeatureCommand", f"transaction.version={level}"
+    return kafka_tool(tool, "--bootstrap-server", bootstrap, how, "--feature", change).stdout
 
 
 def epoch_after_transactions(bootstrap: str, name: str) -> int:
