@@ -188,7 +188,9 @@ def test_altered_offsets_are_where_members_read_on(ottla_broker: Broker) -> None
     client.join("t")
     with ShareMember(ottla_broker.bootstrap, "g", topic_id) as reader:
         assert reader.acquire(max_wait_ms=5_000) == [(3, 9, 1)]
-    assert client.alter("t", {0: 3}, group="none").error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    refused = client.alter("t", {0: 3}, group="none")
+    assert refused.error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    assert refused.responses[0].partitions[0].error_code == ErrorCode.GROUP_ID_NOT_FOUND, "where clients look for it"
     assert client.alter("t", {0: 3}, group="").error_code == ErrorCode.INVALID_GROUP_ID
 
 

@@ -4,9 +4,13 @@ Kafka 4.1.1 has the API, but loses the topics on the way: it changes nothing, an
 offsets change, and a group that has members, or is none, is an error.
 """
 
+from collections.abc import Iterable, Mapping
+from itertools import repeat
+from typing import Final
+
 from ottla.errors import ErrorCode, OttlaError
 from ottla.groups.share_events import ShareOffset
-from ottla.ids import ZERO_TOPIC_ID, GroupId, PartitionId, TopicName
+from ottla.ids import ZERO_TOPIC_ID, GroupId, PartitionId, TopicId, TopicName
 from ottla.protocol.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsResponse,
@@ -16,14 +20,14 @@ from ottla.protocol.messages.alter_share_group_offsets import (
 from ottla.server.context import RequestContext
 from ottla.server.share_group_requests import are_offered
 
-NO_SUCH_PARTITION = "This server does not host this topic-partition."
+NO_SUCH_PARTITION: Final = "This server does not host this topic-partition."
 
 
 async def handle(request: AlterShareGroupOffsetsRequest, context: RequestContext) -> AlterShareGroupOffsetsResponse:
     if not are_offered(context.broker):
-        return _refused(ErrorCode.UNSUPPORTED_VERSION, "Share groups are turned off.")
+        return _refused(request, ErrorCode.UNSUPPORTED_VERSION, "Share groups are turned off.")
     if not request.group_id:
-        return _refused(ErrorCode.INVALID_GROUP_ID, "The group id must not be empty.")
+        return _refused(request, ErrorCode.INVALID_GROUP_ID, "The group id must not be empty.")
     offsets = [
         ShareOffset(TopicName(topic.topic_name), PartitionId(partition.partition_index), partition.start_offset)
         for topic in request.topics
@@ -34,33 +38,48 @@ async def handle(request: AlterShareGroupOffsetsRequest, context: RequestContext
     try:
         altered = await context.broker.share_groups.alter_offsets(GroupId(request.group_id), offsets)
     except OttlaError as error:
-        return _refused(error.code, str(error))
+        return _refused(request, error.code, str(error))
     if altered.error:
-        return _refused(altered.error, altered.message)
+        return _refused(request, altered.error, altered.message)
     topics = context.broker.metadata.image.topics
-    responses: dict[TopicName, AlterShareGroupOffsetsResponseTopic] = {}
-    for wish, error_code in zip(offsets, altered.errors, strict=True):
-        response = responses.get(wish.topic)
-        if response is None:
-            topic = topics.get(wish.topic)
-            response = responses[wish.topic] = AlterShareGroupOffsetsResponseTopic(
-                topic_name=wish.topic, topic_id=ZERO_TOPIC_ID if topic is None else topic.topic_id, partitions=[]
+    ids = {wish.topic: topics[wish.topic].topic_id for wish in offsets if wish.topic in topics}
+    answers = ((error, _words(error)) for error in altered.errors)
+    return AlterShareGroupOffsetsResponse(responses=_responses(request, ids, answers))
+
+
+def _refused(
+    request: AlterShareGroupOffsetsRequest, error: ErrorCode, message: str | None
+) -> AlterShareGroupOffsetsResponse:
+    """The error of the whole request stands with every partition too: Kafka's client looks nowhere else."""
+    responses = _responses(request, {}, repeat((error, message)))
+    return AlterShareGroupOffsetsResponse(error_code=error, error_message=message, responses=responses)
+
+
+def _responses(
+    request: AlterShareGroupOffsetsRequest,
+    ids: Mapping[TopicName, TopicId],
+    answers: Iterable[tuple[ErrorCode, str | None]],
+) -> list[AlterShareGroupOffsetsResponseTopic]:
+    """One answer for each partition, in the request's order."""
+    following = iter(answers)
+    responses = []
+    for topic in request.topics:
+        partitions = []
+        for partition in topic.partitions:
+            error, message = next(following)
+            partitions.append(
+                AlterShareGroupOffsetsResponsePartition(
+                    partition_index=partition.partition_index, error_code=error, error_message=message
+                )
             )
-        response.partitions.append(
-            AlterShareGroupOffsetsResponsePartition(
-                partition_index=wish.partition,
-                error_code=error_code,
-                error_message=_words(error_code),
-            )
+        topic_id = ids.get(TopicName(topic.topic_name), ZERO_TOPIC_ID)
+        responses.append(
+            AlterShareGroupOffsetsResponseTopic(topic_name=topic.topic_name, topic_id=topic_id, partitions=partitions)
         )
-    return AlterShareGroupOffsetsResponse(responses=list(responses.values()))
+    return responses
 
 
 def _words(error: ErrorCode) -> str | None:
     if error is ErrorCode.NONE:
         return None
     return NO_SUCH_PARTITION if error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION else error.name
-
-
-def _refused(error: ErrorCode, message: str | None) -> AlterShareGroupOffsetsResponse:
-    return AlterShareGroupOffsetsResponse(error_code=error, error_message=message, responses=[])
