@@ -1,10 +1,11 @@
 """What `ottla log dump` shows of each kind of file."""
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from enum import Enum
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from ottla.cli.output import Column, Row
 from ottla.cli.record_lines import IncomingRecord, json_shape
@@ -236,17 +237,27 @@ class _Fields(dict[str, object]):
 
 def _plain(record: NamedTuple) -> dict[str, object]:
     """A decoded record's fields as JSON has them; assignments and the like, which are bytes, by their size."""
-    plain: dict[str, object] = {}
-    for name, content in record._asdict().items():
-        if isinstance(content, bytes):
-            plain[name] = f"{len(content)} bytes"
-        elif isinstance(content, tuple):
-            plain[name] = [_Fields(_plain(each)) for each in content]
-        elif content is None or isinstance(content, int | str):
-            plain[name] = content
-        else:
-            plain[name] = str(content)
-    return plain
+    return {name: _shown(content) for name, content in record._asdict().items()}
+
+
+def _shown(content: object) -> object:
+    match content:
+        case Enum():
+            return content.name
+        case None | int() | str():
+            return content
+        case bytes():
+            return f"{len(content)} bytes"
+        case tuple() if hasattr(content, "_asdict"):
+            return _Fields(_plain(cast("NamedTuple", content)))
+        case tuple() | list():
+            return [_shown(each) for each in content]
+        case frozenset() | set():
+            return sorted(map(_shown, content), key=str)
+        case Mapping():
+            return _Fields({str(name): _shown(each) for name, each in content.items()})
+        case _:
+            return str(content)
 
 
 def _entries(path: Path) -> Rows:

@@ -3,12 +3,16 @@
 import json
 import struct
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
 from ottla.cli import exits
 from ottla.cli.app import run
-from ottla.ids import PartitionId, TopicName, TopicPartition
+from ottla.groups.consumer_records import ClassicMember, CurrentAssignment, MemberState, MemberSubscription
+from ottla.groups.events import Assignor
+from ottla.groups.records import GroupRecordFormat
+from ottla.ids import GroupId, MemberId, PartitionId, TopicId, TopicName, TopicPartition
 from ottla.log.checkpoints import encode_epochs, encode_offsets
 from ottla.log.producer_state import ProducerState
 from ottla.records.batch import Compression, read_header
@@ -114,6 +118,36 @@ def test_dump_of_other_files(
 ) -> None:
     assert run(["log", "dump", str(partition.directory / name)]) == exits.OK
     assert capsys.readouterr().out == expected
+
+
+def test_dump_spells_out_what_the_group_coordinator_wrote(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    member = MemberSubscription(
+        GroupId("g"),
+        MemberId("m"),
+        None,
+        "rack",
+        "c",
+        "/h",
+        frozenset({TopicName("u"), TopicName("t")}),
+        None,
+        300,
+        "uniform",
+        ClassicMember(10, (Assignor("range", b"abc"),)),
+    )
+    topic_id = TopicId(UUID(int=5))
+    current = CurrentAssignment(
+        GroupId("g"), MemberId("m"), 2, 1, MemberState.UNREVOKED_PARTITIONS, {topic_id: frozenset({1, 0})}, {}
+    )
+    written = [GroupRecordFormat().encode(record) for record in (member, current)]
+    log = tmp_path / "__consumer_offsets-0" / "00000000000000000000.log"
+    log.parent.mkdir()
+    log.write_bytes(encode_batch([Record(n, T0_MS, key, value) for n, (key, value) in enumerate(written)]))
+    assert run(["log", "dump", "--decode", "--json", str(log)]) == exits.OK
+    first, second = (json.loads(line)["fields"] for line in capsys.readouterr().out.splitlines())
+    assert first["topic_names"] == ["t", "u"]
+    assert first["classic"]["protocols"] == [{"name": "range", "metadata": "3 bytes"}]
+    assert second["state"] == "UNREVOKED_PARTITIONS"
+    assert second["assigned"] == {str(topic_id): [0, 1]}
 
 
 def test_dump_of_a_file_that_belongs_to_no_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
