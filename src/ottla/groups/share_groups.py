@@ -116,7 +116,8 @@ class ShareGroups:
         member = group.members.get(event.member_id) if isinstance(group, ShareGroup) else None
         if not isinstance(group, ShareGroup) or member is None:
             return [Reply(event.token, ShareBeat(ErrorCode.UNKNOWN_MEMBER_ID, "The member has left."))]
-        records, beat = self._beat(group, member, member, event.known_epoch, now_ms)
+        # Whoever asks has just had done what could be done: the next heartbeat asks for the rest.
+        records, beat = self._beat(group, member, member, event.known_epoch, now_ms, initializes=False)
         beat = beat._replace(assignment=beat.assignment or _assigned(records, member))
         return self._answer(event, group, records, beat)
 
@@ -156,7 +157,14 @@ class ShareGroups:
         return found, member
 
     def _beat(
-        self, group: ShareGroup, before: ShareMember, member: ShareMember, known_epoch: int, now_ms: int
+        self,
+        group: ShareGroup,
+        before: ShareMember,
+        member: ShareMember,
+        known_epoch: int,
+        now_ms: int,
+        *,
+        initializes: bool = True,
     ) -> tuple[list[GroupRecord], ShareBeat]:
         """What a heartbeat changes, and its answer: with the assignment where that has changed."""
         topics = self._surroundings.topics()
@@ -189,8 +197,8 @@ class ShareGroups:
             records.append(ShareAssignment(group.group_id, member.member_id, epoch, known_epoch, target))
             changed = target if target != member.assigned else None
             beat = beat._replace(member_epoch=epoch, assignment=changed)
-        initialize = self._to_initialize(group, epoch, names, topics, records, now_ms)
-        if initialize is None and not records and not group.initializing:
+        initialize = self._to_initialize(group, epoch, names, topics, records, now_ms) if initializes else None
+        if initializes and initialize is None and not records and not group.initializing:
             group.mark_complete(topics)
         return records, beat._replace(initialize=initialize)
 
