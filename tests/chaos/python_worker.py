@@ -81,6 +81,7 @@ class Worker:
     def __init__(self, settings: dict[str, Any]) -> None:
         self._bootstrap: str = settings["bootstrap"]
         self._transactional_id: str = settings["transactional_id"]
+        self._transaction_timeout_ms: int = settings["transaction_timeout_ms"]
         self._group: dict[str, Any] = settings["group"]
         self._plain: Producer | None = None
         self._transactional: Producer | None = None
@@ -310,10 +311,10 @@ class Worker:
                     **_QUIET,
                     "bootstrap.servers": self._bootstrap,
                     "transactional.id": self._transactional_id,
-                    "transaction.timeout.ms": 10_000,
+                    "transaction.timeout.ms": self._transaction_timeout_ms,
                     "linger.ms": 0,
                     "retry.backoff.ms": 50,
-                    "message.timeout.ms": 10_000,
+                    "message.timeout.ms": self._transaction_timeout_ms,
                 }
             )
             _retried(lambda: producer.init_transactions(PATIENCE_SECONDS))

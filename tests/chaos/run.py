@@ -21,8 +21,9 @@ from tests.chaos.workers import Post, Recorder, WorkerProcess, java_classes
 from tests.support.broker_process import BrokerProcess
 from tests.support.eventually import eventually
 
-TRANSACTION_SECONDS: Final = 10.0
-"""After which the coordinator gives up a transaction whose client is gone: the workers' `transaction.timeout.ms`."""
+TRANSACTION_TIMEOUTS_MS: Final = (4_000, 10_000)
+"""After which the coordinator gives up a transaction, for places with even and with odd numbers: shorter and longer
+than a pause of the broker can be."""
 AUDIT_SECONDS: Final = 40.0
 RELAY_SECONDS: Final = 60.0
 
@@ -217,14 +218,14 @@ class Run:
                 place,
                 list(self._workload.keys),
                 tasks(place, number, self._workload.keys, Random(f"{self._seed}/{place.name}")),
-                self._settings(place.name),
+                self._settings(place.name, TRANSACTION_TIMEOUTS_MS[number % 2]),
                 recorder,
                 self._directory,
             )
             for number, place in enumerate(self._workload.places)
         ]
 
-    def _settings(self, name: str) -> dict[str, Any]:
+    def _settings(self, name: str, transaction_timeout_ms: int = 0) -> dict[str, Any]:
         group = {"group.id": "chaos", "group.protocol": self._group_protocol, "max.poll.interval.ms": "20000"}
         if self._group_protocol == "classic":
             group |= {
@@ -234,7 +235,12 @@ class Run:
                 if name.startswith("java")
                 else "range",
             }
-        return {"bootstrap": self._broker.bootstrap, "transactional_id": f"chaos-{name}", "group": group}
+        return {
+            "bootstrap": self._broker.bootstrap,
+            "transactional_id": f"chaos-{name}",
+            "transaction_timeout_ms": transaction_timeout_ms,
+            "group": group,
+        }
 
     # -- trouble -----------------------------------------------------------------------------------------------------
 

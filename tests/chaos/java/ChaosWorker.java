@@ -348,7 +348,7 @@ public final class ChaosWorker {
         if (transactional == null) {
             Properties properties = producing();
             properties.put("transactional.id", settings.get("transactional_id").asText());
-            properties.put("transaction.timeout.ms", "10000");
+            properties.put("transaction.timeout.ms", settings.get("transaction_timeout_ms").asText());
             KafkaProducer<String, String> producer =
                     new KafkaProducer<>(properties, new StringSerializer(), new StringSerializer());
             try {
