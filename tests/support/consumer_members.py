@@ -44,7 +44,7 @@ class World:
         self.surroundings = Surroundings(
             topics=lambda: self.topics, regex_problem=lambda regex: "unclosed" if regex == "(" else None
         )
-        self.topics = FixedTopics([make_topic(name, racks) for name, racks in topics.items()])
+        self.set_topics(topics)
         self.driver = Driver(self.new_machine())
         self.driver.carry_out(self.driver.machine.loaded(self.driver.now_ms))
 
@@ -64,9 +64,14 @@ class World:
         self.driver.send(event._replace(token=token))
         return self.driver.reply(token)
 
+    def set_topics(self, topics: Mapping[str, Any], version: int = 0) -> None:
+        """Nobody is told."""
+        made = [make_topic(name, racks) for name, racks in topics.items()]
+        self.topics = FixedTopics(made, version)
+        self.topic_names = {topic.topic_id: topic.name for topic in made}
+
     def change_topics(self, topics: Mapping[str, Any], *changed: str) -> None:
-        version = self.topics.version + 1
-        self.topics = FixedTopics([make_topic(name, racks) for name, racks in topics.items()], version)
+        self.set_topics(topics, self.topics.version + 1)
         self.ask(TopicsChanged(None, frozenset(map(TopicName, changed))))
 
     def resolve(self, **topics: Iterable[str]) -> None:
@@ -150,7 +155,7 @@ class Consumer:
 
     @property
     def partitions(self) -> list[str]:
-        names = {topic.topic_id: topic.name for topic in self.world.topics.all()}
+        names = self.world.topic_names
         return sorted(f"{names[topic]}-{index}" for topic, indexes in self.has.items() for index in indexes)
 
 

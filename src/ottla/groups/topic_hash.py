@@ -30,14 +30,14 @@ class TopicHashes:
 
     def of(self, names: Iterable[TopicName], topics: TopicsView) -> int:
         """The hash of these topics together, those that do not exist left out: an int64."""
-        found = [topic for name in sorted(names) if (topic := topics.by_name(name)) is not None]
-        if not found:
-            return NO_TOPICS
-        return _int64(b"".join(self._of_topic(topic).to_bytes(8, "little", signed=True) for topic in found))
-
-    def forget(self, names: Iterable[TopicName]) -> None:
-        for name in names:
-            self._known.pop(name, None)
+        pieces: list[bytes] = []
+        for name in sorted(names):
+            topic = topics.by_name(name)
+            if topic is None:
+                self._known.pop(name, None)
+            else:
+                pieces.append(self._of_topic(topic).to_bytes(8, "little", signed=True))
+        return _int64(b"".join(pieces)) if pieces else NO_TOPICS
 
     def _of_topic(self, topic: Topic) -> int:
         known = self._known.get(topic.name)

@@ -43,9 +43,6 @@ class FixedTopics:
         self._by_name = {topic.name: topic for topic in topics}
         self._by_id = {topic.topic_id: topic for topic in topics}
 
-    def all(self) -> Collection[Topic]:
-        return self._by_name.values()
-
     def by_name(self, name: TopicName) -> Topic | None:
         return self._by_name.get(name)
 

@@ -589,7 +589,7 @@ def test_topics_that_changed_while_nobody_looked_are_noticed(world: World) -> No
     a = Consumer(world, "a")
     a.join()
     a.beat()
-    world.topics = World({"t": 6}).topics
+    world.set_topics({"t": 6})
     world.restart()
     assert a.beat().assignment == {topic_id("t"): {0, 1, 2, 3, 4, 5}}
 

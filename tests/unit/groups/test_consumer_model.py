@@ -110,7 +110,7 @@ class Members(RuleBasedStateMachine):
     @rule(sizes=SIZES)
     def topics_change(self, sizes: dict[str, int]) -> None:
         self.world.change_topics(sizes, "t", "u", "t2")
-        names = [topic.name for topic in self.world.topics.all()]
+        names = list(self.world.topic_names.values())
         self.world.resolve(
             **{regex: [name for name in names if name[0] in first] for regex, first in EXPRESSIONS.items()}
         )
