@@ -1,4 +1,4 @@
-"""`python -m tests.chaos --seconds 600 --seed 7`: runs of about a minute in turn, each with the next seed."""
+"""`python -m tests.chaos --seconds 600 --seed 7`: runs of half a minute in turn, each with the next seed."""
 
 import argparse
 import shutil
@@ -26,7 +26,7 @@ _CACHE: Final = Path(__file__).resolve().parents[2] / ".cache" / "chaos"
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make chaos", description=__doc__)
     parser.add_argument("--seconds", type=float, default=60.0, help="of trouble in all (default: %(default).0f)")
-    parser.add_argument("--round", type=float, default=60.0, help="seconds of one run (default: %(default).0f)")
+    parser.add_argument("--round", type=float, default=30.0, help="seconds of one run (default: %(default).0f)")
     parser.add_argument("--seed", type=int, default=None, help="of the first run (default: from the clock)")
     parser.add_argument("--workload", choices=("all", *WORKLOADS), default="all", help="all: mixed and relay in turn")
     parser.add_argument(

@@ -18,7 +18,7 @@ from tests.chaos.checker import RELAY_INPUT, RELAY_OUTPUT, RELAYED, Anomaly, che
 from tests.chaos.history import Line, Operation, Outcome, operations
 from tests.chaos.plan import Fault, Place, Role, Strike, strikes, tasks
 from tests.chaos.workers import Post, Recorder, WorkerProcess, java_classes
-from tests.support.broker_process import BrokerProcess
+from tests.support.broker_process import BrokerFailedError, BrokerProcess
 from tests.support.eventually import eventually
 
 TRANSACTION_TIMEOUTS_MS: Final = (4_000, 10_000)
@@ -160,7 +160,7 @@ class Run:
         self._troubles: list[str] = []
 
     def __call__(self) -> Verdict:
-        """Do it. What goes wrong is in the verdict; exceptions are of the machine or of this program."""
+        """Do it. What goes wrong is in the verdict, unless the broker does not even start (BrokerFailedError)."""
         self._directory.mkdir(parents=True, exist_ok=True)
         if "java" in self._workload.clients:
             java_classes()
@@ -171,30 +171,41 @@ class Run:
             self._broker.start()
             self._pace = max(1.0, (time.perf_counter() - self._broker.spawned_at) / 3.0)
             self._create_topics()
-            posts = self._posts(recorder)
-            for post in posts:
-                post.start()
             try:
-                self._break_things(posts, recorder)
-                for post in posts:
-                    post.bury()
-                    if post.place.role is not Role.RELAY:
-                        post.stop()
-                if self._workload.output:
-                    self._until_relayed(posts, recorder)
-            finally:
-                for post in posts:
-                    post.stop()
-                for post in posts:
-                    post.join()
-                    self._troubles += post.failures
-            for client in self._workload.clients:
-                self._audit(client, recorder)
+                self._work(self._posts(recorder), recorder)
+                audits = [self._audit(client, recorder) for client in self._workload.clients]
+            except BrokerFailedError as failure:
+                self._troubles.append(str(failure))
+                audits = []
             done = operations(recorder.lines)
             self._look_for_trouble(done)
             verdict = Verdict(self._seed, self._workload, path, done, self._struck, troubles=self._troubles)
-            verdict.anomalies = check(done, relays=bool(self._workload.output) and not self._troubles)
+            all_read = bool(audits) and all(audit.outcome is Outcome.OK for audit in audits)
+            verdict.anomalies = check(done, relays=bool(self._workload.output) and all_read)
         return verdict
+
+    def _work(self, posts: list[Post], recorder: Recorder) -> None:
+        """All that happens before the audits. Raises BrokerFailedError."""
+        for post in posts:
+            post.start()
+        try:
+            self._break_things(posts, recorder)
+            for post in posts:
+                post.bury()
+                if post.place.role is not Role.RELAY:
+                    post.stop()
+            if self._workload.output:
+                self._until_relayed(posts, recorder)
+        except BaseException:  # of the one at the terminal, too: nobody waits for what is under way
+            for post in posts:
+                post.give_up()
+            raise
+        finally:
+            for post in posts:
+                post.stop()
+            for post in posts:
+                post.join()
+                self._troubles += post.failures
 
     def _create_topics(self) -> None:
         admin = AdminClient({"bootstrap.servers": self._broker.bootstrap})
@@ -259,8 +270,7 @@ class Run:
     def _strike(self, strike: Strike, posts: list[Post], recorder: Recorder) -> None:
         broker, post = self._broker, posts[strike.place]
         if not broker.is_alive():
-            self._troubles.append(f"the broker died by itself; the end of its log:\n{broker.log_tail()}")
-            raise RuntimeError(self._troubles[-1])
+            raise BrokerFailedError(f"the broker died by itself; the end of its log:\n{broker.log_tail()}")
         recorder.note("faults", fault=strike.fault.value, seconds=strike.seconds, place=post.place.name)
         if strike.fault is Fault.KILL_BROKER:
             broker.kill()
@@ -277,8 +287,10 @@ class Run:
             post.strike("kill", strike.delay_seconds)
         else:
             post.strike("freeze", strike.delay_seconds)
-            threading.Timer(strike.seconds + 1.0, post.thaw).start()
-            threading.Timer(strike.seconds + 4.0, post.bury).start()
+            for delay, then in ((1.0, post.thaw), (4.0, post.bury)):
+                timer = threading.Timer(strike.seconds + delay, then)
+                timer.daemon = True
+                timer.start()
         recorder.note("faults", over=strike.fault.value)
 
     def _look_for_trouble(self, done: list[Operation]) -> None:

@@ -136,6 +136,7 @@ class Post:
         self._recorder = recorder
         self._errors = directory / f"{place.name}.stderr"
         self._stopping = threading.Event()
+        self._giving_up = False
         self._count = 0
         self._process: WorkerProcess | None = None
         self._frozen: list[WorkerProcess] = []
@@ -154,6 +155,13 @@ class Post:
     def stop(self) -> None:
         """No more tasks after the present one."""
         self._stopping.set()
+
+    def give_up(self) -> None:
+        """Stop, and kill the process whatever it does."""
+        self._giving_up = True
+        self._stopping.set()
+        if self._process is not None:
+            self._process.kill()
 
     def join(self) -> None:
         """Wait until the present task is done, and end all processes."""
@@ -183,12 +191,12 @@ class Post:
                 self._count += 1
                 self._process = WorkerProcess(self.place.client, self._settings, self._errors)
                 task = first_task(self.place, self._keys)
-                if task is not None and not self._do(task):
-                    continue
-            self._do(next(self._tasks))
+                if task is not None:
+                    self._do(task)
+            else:
+                self._do(next(self._tasks))
 
-    def _do(self, task: Task) -> bool:
-        """Whether the process is still there afterwards."""
+    def _do(self, task: Task) -> None:
         who, process = f"{self.place.name}.{self._count}", self._process
         assert process is not None
         struck = self._struck(task)
@@ -210,16 +218,15 @@ class Post:
         else:
             end = "silent" if struck is None else {"kill": "killed", "freeze": "frozen"}[struck[0]]
             self._recorder.write({"who": who, "state": "info", "what": task["what"], "error": end})
-            if struck is None:
+            if struck is None and not self._giving_up:
                 self.failures.append(f"{who} ended or fell silent by itself; see {self._errors}")
         if answer is not None and struck is None:
-            return True
+            return
         if struck is not None and struck[0] == "freeze":
             self._frozen.append(process)
         else:
             process.end()
         self._process = None
-        return False
 
     def _struck(self, task: Task) -> tuple[str, float] | None:
         if task["what"] not in ("txn", "relay", "send"):
