@@ -120,6 +120,20 @@ def librdkafka_transactions(what: str, bootstrap: str, topic: str, **options: fl
     return _run_module("benches.transactions_load", what, bootstrap=bootstrap, topic=topic, **options)
 
 
+def consumers(bootstrap: str, topic: str, count: int, protocol: str) -> float:
+    """Seconds until `count` librdkafka consumers of one group have settled; `protocol` is `classic` or `consumer`."""
+    found = _run_module(
+        "benches.consumers_load", "settle", bootstrap=bootstrap, topic=topic, members=count, protocol=protocol
+    )
+    return found["seconds"]
+
+
+def members(what: str, broker: BrokerProcess, topic: str, **options: float | str) -> dict[str, float]:
+    """Run `benches.members_load`; its figures."""
+    where: dict[str, float | str] = {"bootstrap": broker.bootstrap, "topic": topic, "pid": broker.pid}
+    return _run_module("benches.members_load", what, **where, **options)
+
+
 def _run_module(module: str, what: str, **options: float | str) -> dict[str, float]:
     arguments = [word for name, value in options.items() for word in (f"--{name.replace('_', '-')}", str(value))]
     return _run(f"{module} {what}", [sys.executable, "-m", module, what, *arguments])

@@ -3,6 +3,7 @@
 from typing import Final
 
 from benches.benchmarks.big_log import BIG_LOG
+from benches.benchmarks.groups import GROUP_MEMORY, GROUP_SETTLING, HEARTBEATS
 from benches.benchmarks.latency import LATENCY
 from benches.benchmarks.load import LOAD_1K, LOAD_100B
 from benches.benchmarks.restart import RESTART_CRASH, RESTART_PARTITIONS
@@ -17,6 +18,9 @@ BENCHMARKS: Final[tuple[Benchmark, ...]] = (
     LOAD_100B,
     TRANSACTIONS,
     READ_PROCESS_WRITE,
+    GROUP_SETTLING,
+    HEARTBEATS,
+    GROUP_MEMORY,
     RESTART_PARTITIONS,
     RESTART_CRASH,
     BIG_LOG,
