@@ -16,7 +16,7 @@ from ottla.coordination.machine import Effect, Reply, SetTimer, TimerKey
 from ottla.errors import ApiError, ErrorCode
 from ottla.groups.classic import ClassicGroup
 from ottla.groups.config import GroupConfig
-from ottla.groups.consumer import NEVER_RESOLVED, ConsumerGroup, Resolution
+from ottla.groups.consumer import ConsumerGroup
 from ottla.groups.consumer_events import (
     JOINING,
     LEAVING,
@@ -40,7 +40,6 @@ from ottla.groups.consumer_records import (
     CurrentAssignmentDeleted,
     MemberState,
     MemberSubscriptionDeleted,
-    ResolvedRegex,
     ResolvedRegexDeleted,
     SubscriptionMetadata,
     SubscriptionMetadataDeleted,
@@ -54,6 +53,7 @@ from ottla.groups.consumer_refusals import (
     refuse_if_full,
     unknown_member,
 )
+from ottla.groups.expressions import Expressions
 from ottla.groups.kinds import EventHandlers, Groups, Replays, TimerHandlers
 from ottla.groups.leaving import Leaving
 from ottla.groups.migration import dissolved, refuse_upgrade, upgraded
@@ -62,13 +62,6 @@ from ottla.groups.surroundings import Surroundings
 from ottla.ids import GroupId, MemberId
 
 log = logging.getLogger(__name__)
-
-RESOLVE_AGAIN_AFTER_MS: Final = 1_000
-"""So often at most are the topics of a group's expressions looked up, while topics come and go; Kafka: 10 s."""
-
-ASK_AGAIN_AFTER_MS: Final = 10_000
-"""When nobody has answered."""
-
 
 HURRY_LEAST_MS: Final = 100
 HURRY_MS_PER_MEMBER: Final = 5
@@ -96,12 +89,13 @@ class ConsumerGroups:
         self._leaving = leaving
         self._new_uuid = new_uuid
         self._forget = forget
+        self._expressions = Expressions(groups, config, surroundings, rebalancing)
         self._drafts: dict[GroupId, ConsumerGroup] = {}
         """Groups whose first records are on their way to being replayed; they pass on what is in memory only."""
         self.events: Final[EventHandlers] = MappingProxyType(
             {
                 ConsumerHeartbeat: self._heartbeat,
-                RegexesResolved: self._regexes_resolved,
+                RegexesResolved: self._expressions.resolved,
                 DescribeConsumerGroups: self._describe,
             }
         )
@@ -164,9 +158,9 @@ class ConsumerGroups:
             if member.topic_names != before.topic_names:
                 is_new = before.member_id not in group.members and not before.topic_names
                 reasons.append(f"{member.member_id} {'joins' if is_new else 'reads other topics'}")
-        if self._follow_regex(decision, before, member):
-            reasons.append(f"{member.member_id} subscribes to {member.topic_regex}")
-        resolve = self._to_resolve(group, before, member, now_ms)
+        if self._expressions.follow(decision, before, member):
+            reasons.append(f"{member.member_id} subscribes to {member.topic_regex or 'no expression any more'}")
+        resolve = self._expressions.to_resolve(group, before, member, now_ms)
 
         member = self._rebalancing.move_on(decision, member, reasons, event.owned, now_ms)
 
@@ -251,72 +245,6 @@ class ConsumerGroups:
                 f"instance id is owned by {current.member_id} member.",
             )
         return self._leaving.replace(decision, current, member_id)
-
-    # --- regular expressions ---
-
-    def _follow_regex(self, decision: Decision, before: ConsumerMember, member: ConsumerMember) -> bool:
-        """Let go of an expression nobody uses any more; True: the new one's topics are known already.
-
-        Raises `ApiError` INVALID_REGULAR_EXPRESSION.
-        """
-        old, new = before.topic_regex, member.topic_regex
-        if old == new:
-            return False
-        group = decision.group
-        if old and group.regexes[old] == 1:
-            decision.records.append(ResolvedRegexDeleted(group.group_id, old))
-        if not new:
-            return False
-        if group.regexes[new]:
-            return new in group.resolutions
-        problem = self._surroundings.regex_problem(new)
-        if problem is not None:
-            raise ApiError(
-                ErrorCode.INVALID_REGULAR_EXPRESSION,
-                f"SubscribedTopicRegex `{new}` is not a valid regular expression: {problem}.",
-            )
-        return False
-
-    def _to_resolve(
-        self, group: ConsumerGroup, before: ConsumerMember, member: ConsumerMember, now_ms: int
-    ) -> tuple[str, ...]:
-        """All expressions of the group, if their topics have to be looked up now."""
-        if not group.regexes and not member.topic_regex:
-            return ()
-        if group.resolve_asked_ms is not None and now_ms < group.resolve_asked_ms + ASK_AGAIN_AFTER_MS:
-            return ()
-        used = group.regexes.copy()
-        if before.topic_regex:
-            used[before.topic_regex] -= 1
-        if member.topic_regex:
-            used[member.topic_regex] += 1
-        regexes = tuple(sorted(+used))
-        if all(regex in group.resolutions for regex in regexes):
-            last = next(iter(group.resolutions.values()), NEVER_RESOLVED)
-            is_old = last.version != self._surroundings.topics().version
-            patience_ms = RESOLVE_AGAIN_AFTER_MS if is_old else self._config.group_consumer_regex_refresh_interval_ms
-            if not regexes or now_ms <= last.timestamp_ms + patience_ms:
-                return ()
-        group.resolve_asked_ms = now_ms
-        return regexes
-
-    def _regexes_resolved(self, event: RegexesResolved, now_ms: int) -> list[Effect]:
-        group = self._groups.get(event.group_id)
-        if not isinstance(group, ConsumerGroup):
-            return [Reply(event.token, None)]
-        decision = Decision(group)
-        reasons: list[str] = []
-        resolutions = dict(group.resolutions)
-        for regex, topics in event.topics.items():
-            if not group.regexes[regex]:
-                continue
-            if topics != group.resolutions.get(regex, NEVER_RESOLVED).topics:
-                reasons.append(f"{regex} stands for other topics")
-            resolutions[regex] = Resolution(topics, event.version, now_ms)
-            decision.records.append(ResolvedRegex(group.group_id, regex, *resolutions[regex]))
-        self._rebalancing.advance(decision, group.members, reasons, now_ms, resolutions)
-        decision.effects.append(Reply(event.token, None))
-        return decision.carried_out()
 
     # --- members that go ---
 

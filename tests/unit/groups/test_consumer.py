@@ -433,6 +433,15 @@ def test_an_expression_that_nobody_uses_is_forgotten(world: World) -> None:
     assert records(world, ResolvedRegexDeleted)[1:] == [ResolvedRegexDeleted(G, "u")]
 
 
+def test_who_drops_its_expression_gives_up_its_topics(world: World) -> None:
+    a = Consumer(world, "a", [], regex="t.*")
+    a.join()
+    world.resolve(**{"t.*": ["t"]})
+    settle(a)
+    assert a.beat(topic_regex="").assignment == {}
+    assert world.history()[-1].reasons == ("a subscribes to no expression any more",)
+
+
 def test_an_answer_that_changes_nothing_does_not_rebalance(world: World) -> None:
     a = Consumer(world, "a", [], regex="t.*")
     a.join()

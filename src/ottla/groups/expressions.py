@@ -1,0 +1,100 @@
+"""Regular expressions in the subscriptions of a consumer group (KIP-848), and the topics they stand for. PURE.
+
+The machine does not look topics up. A heartbeat's answer names the expressions to be resolved; whoever runs the
+machine does that where it stops nobody, and sends what it has found as an event.
+"""
+
+from typing import Final
+
+from ottla.coordination.machine import Effect, Reply
+from ottla.errors import ApiError, ErrorCode
+from ottla.groups.config import GroupConfig
+from ottla.groups.consumer import NEVER_RESOLVED, ConsumerGroup, Resolution
+from ottla.groups.consumer_events import RegexesResolved
+from ottla.groups.consumer_members import ConsumerMember
+from ottla.groups.consumer_rebalance import Decision, Rebalancing
+from ottla.groups.consumer_records import ResolvedRegex, ResolvedRegexDeleted
+from ottla.groups.kinds import Groups
+from ottla.groups.surroundings import Surroundings
+
+RESOLVE_AGAIN_AFTER_MS: Final = 1_000
+"""So often at most are the topics of a group's expressions looked up, while topics come and go; Kafka: 10 s."""
+
+ASK_AGAIN_AFTER_MS: Final = 10_000
+"""When nobody has answered."""
+
+
+class Expressions:
+    """What heartbeats do about the expressions of their group."""
+
+    def __init__(
+        self, groups: Groups, config: GroupConfig, surroundings: Surroundings, rebalancing: Rebalancing
+    ) -> None:
+        self._groups = groups
+        self._config = config
+        self._surroundings = surroundings
+        self._rebalancing = rebalancing
+
+    def follow(self, decision: Decision, before: ConsumerMember, member: ConsumerMember) -> bool:
+        """Let go of an expression nobody uses any more; True: what the member reads instead is known already.
+
+        Raises `ApiError` INVALID_REGULAR_EXPRESSION.
+        """
+        old, new = before.topic_regex, member.topic_regex
+        if old == new:
+            return False
+        group = decision.group
+        if old and group.regexes[old] == 1:
+            decision.records.append(ResolvedRegexDeleted(group.group_id, old))
+        if not new:
+            return True
+        if group.regexes[new]:
+            return new in group.resolutions
+        problem = self._surroundings.regex_problem(new)
+        if problem is not None:
+            raise ApiError(
+                ErrorCode.INVALID_REGULAR_EXPRESSION,
+                f"SubscribedTopicRegex `{new}` is not a valid regular expression: {problem}.",
+            )
+        return False
+
+    def to_resolve(
+        self, group: ConsumerGroup, before: ConsumerMember, member: ConsumerMember, now_ms: int
+    ) -> tuple[str, ...]:
+        """All expressions of the group, if their topics have to be looked up now."""
+        if not group.regexes and not member.topic_regex:
+            return ()
+        if group.resolve_asked_ms is not None and now_ms < group.resolve_asked_ms + ASK_AGAIN_AFTER_MS:
+            return ()
+        used = group.regexes.copy()
+        if before.topic_regex:
+            used[before.topic_regex] -= 1
+        if member.topic_regex:
+            used[member.topic_regex] += 1
+        regexes = tuple(sorted(+used))
+        if all(regex in group.resolutions for regex in regexes):
+            last = next(iter(group.resolutions.values()), NEVER_RESOLVED)
+            is_old = last.version != self._surroundings.topics().version
+            patience_ms = RESOLVE_AGAIN_AFTER_MS if is_old else self._config.group_consumer_regex_refresh_interval_ms
+            if not regexes or now_ms <= last.timestamp_ms + patience_ms:
+                return ()
+        group.resolve_asked_ms = now_ms
+        return regexes
+
+    def resolved(self, event: RegexesResolved, now_ms: int) -> list[Effect]:
+        group = self._groups.get(event.group_id)
+        if not isinstance(group, ConsumerGroup):
+            return [Reply(event.token, None)]
+        decision = Decision(group)
+        reasons: list[str] = []
+        resolutions = dict(group.resolutions)
+        for regex, topics in event.topics.items():
+            if not group.regexes[regex]:
+                continue
+            if topics != group.resolutions.get(regex, NEVER_RESOLVED).topics:
+                reasons.append(f"{regex} stands for other topics")
+            resolutions[regex] = Resolution(topics, event.version, now_ms)
+            decision.records.append(ResolvedRegex(group.group_id, regex, *resolutions[regex]))
+        self._rebalancing.advance(decision, group.members, reasons, now_ms, resolutions)
+        decision.effects.append(Reply(event.token, None))
+        return decision.carried_out()
