@@ -164,15 +164,17 @@ class ShareCoordinator(Coordinator[ShareStateEvent, "ShareStateRecord"]):
 
     # --- what group coordinators call, and the edge of the broker ---
 
-    async def initialize(self, key: SharePartitionKey, state_epoch: int, start_offset: int) -> StateChanged:
+    async def initialize(
+        self, key: SharePartitionKey, state_epoch: int, start_offset: int, *, only_if_new: bool = False
+    ) -> StateChanged:
         """Have a share partition start (over) at an offset, -1 if that is not known yet. Creates the topic."""
         await self.topic.ensure()
         await self.until_active(self.partition_for(coordinator_key(*key)), expected=True)
-        return await self.change(InitializeState(None, key, state_epoch, start_offset))
+        return await self.change(InitializeState(None, key, state_epoch, start_offset, only_if_new))
 
     async def change(self, event: InitializeState | WriteState | DeleteState) -> StateChanged:
         reply: StateChanged = await self._ask_for(event.key, lambda token: event._replace(token=token))
-        if not reply.error and not isinstance(event, WriteState):
+        if reply.starts_over:
             for tell in self._starting_over:
                 tell(event.key)
         return reply

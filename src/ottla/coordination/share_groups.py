@@ -145,7 +145,8 @@ class ShareGroupCoordinator:
 
         def initialize(key: SharePartitionKey) -> Awaitable[StateChanged]:
             start_offset = wanted.start_offsets[key.topic_id][key.partition]
-            return self._state.initialize(key, wanted.state_epoch, start_offset)
+            only_if_new = key.topic_id not in wanted.anew
+            return self._state.initialize(key, wanted.state_epoch, start_offset, only_if_new=only_if_new)
 
         results = await self._each(group_id, wanted.partitions, initialize)
         done = _those(results, lambda result: result.error is ErrorCode.NONE)

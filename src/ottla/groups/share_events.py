@@ -23,6 +23,9 @@ class ToInitialize(NamedTuple):
 
     state_epoch: int
     start_offsets: Mapping[TopicId, Mapping[int, int]]
+    anew: frozenset[TopicId]
+    """Topics whose state is to be forgotten if there is any. That of others stays: a heartbeat may have it initialized
+    while the one before it is still at it, and what was delivered in between must not be delivered again."""
 
     @property
     def partitions(self) -> Partitions:

@@ -293,7 +293,7 @@ class ShareGroups:
         offsets = {
             topic_id: dict.fromkeys(sorted(indexes), UNKNOWN_START_OFFSET) for topic_id, indexes in missing.items()
         }
-        return ToInitialize(epoch, offsets)
+        return ToInitialize(epoch, offsets, state.deleting & initializing.keys())
 
     # --- leaving ---
 

@@ -101,7 +101,7 @@ class ShareOffsetRequests:
             offsets.setdefault(topic.topic_id, {})[wish.partition] = wish.start_offset
         if not offsets:
             return [Reply(event.token, ShareOffsetsAltered(ErrorCode.NONE, None, tuple(errors)))]
-        initialize = ToInitialize(group.epoch, offsets)
+        initialize = ToInitialize(group.epoch, offsets, frozenset(offsets))
         state = self._state(event.group_id)
         changed = state._replace(
             initializing=united(state.initializing, initialize.partitions),

@@ -25,6 +25,8 @@ class InitializeState(NamedTuple):
     key: SharePartitionKey
     state_epoch: int
     start_offset: int
+    only_if_new: bool = False
+    """Leave what is known as it is: somebody may have been slow, and somebody else quicker."""
 
 
 class ReadState(NamedTuple):
@@ -81,6 +83,8 @@ ShareStateEvent: TypeAlias = (
 class StateChanged(NamedTuple):
     error: ErrorCode = ErrorCode.NONE
     message: str | None = None
+    starts_over: bool = False
+    """What was known of deliveries is gone: whoever leads the share partition has to read its state again."""
 
 
 class StateRead(NamedTuple):

@@ -171,6 +171,8 @@ class ShareStateMachine:
         known = self._known.get(key)
         if key.partition < 0:
             return [Reply(event.token, StateChanged(ErrorCode.INVALID_REQUEST, NEGATIVE_PARTITION))]
+        if known is not None and event.only_if_new:
+            return [Reply(event.token, StateChanged())]
         if known is not None and event.state_epoch != ANY_EPOCH and event.state_epoch < known.snapshot.state_epoch:
             return [Reply(event.token, StateChanged(ErrorCode.FENCED_STATE_EPOCH, OLD_STATE_EPOCH))]
         gone = self._unless_there(key)
@@ -178,7 +180,7 @@ class ShareStateMachine:
             return [Reply(event.token, gone)]
         snapshot_epoch = 0 if known is None else known.snapshot.snapshot_epoch + 1
         record = ShareSnapshot(key, snapshot_epoch, event.state_epoch, FRESH_EPOCH, event.start_offset, now_ms, now_ms)
-        return [Append((record,)), Reply(event.token, StateChanged())]
+        return [Append((record,)), Reply(event.token, StateChanged(starts_over=True))]
 
     def _summary(self, key: SharePartitionKey) -> StateSummary:
         gone = self._unless_there(key)
@@ -194,10 +196,9 @@ class ShareStateMachine:
         gone = self._unless_there(event.key)
         if gone is not None:
             return [Reply(event.token, gone)]
-        reply = Reply(event.token, StateChanged())
         if event.key not in self._known:
-            return [reply]
-        return [Append((ShareStateDeleted(event.key),)), reply]
+            return [Reply(event.token, StateChanged())]
+        return [Append((ShareStateDeleted(event.key),)), Reply(event.token, StateChanged(starts_over=True))]
 
     def _forget_topics(self, event: ForgetTopics) -> list[Effect]:
         records = tuple(ShareStateDeleted(key) for key in self._known if key.topic_id in event.topic_ids)

@@ -83,7 +83,7 @@ def test_the_key_is_what_clients_ask_the_coordinator_of() -> None:
 def test_a_successor_knows_what_was_written() -> None:
     async def test(around: Around) -> None:
         first = around.coordinator()
-        assert await first.initialize(KEY, 2, 5) == StateChanged()
+        assert await first.initialize(KEY, 2, 5) == StateChanged(starts_over=True)
         assert around.topic_was_wanted == 1
         assert await first.write(GROUP, TOPIC, FIRST, 2, 0, -1, [DONE]) is ErrorCode.NONE
         await first.stop()
@@ -105,7 +105,7 @@ def test_the_first_to_initialize_waits_for_the_topic_it_has_made() -> None:
         assert await coordinator.write(GROUP, TOPIC, FIRST, 0, 0, 5, []) is ErrorCode.NOT_COORDINATOR, "others do not"
         assert not first.done()
         lead(coordinator)
-        assert (await first, await other) == (StateChanged(), StateChanged())
+        assert [(await each).error for each in (first, other)] == [ErrorCode.NONE] * 2
         await coordinator.stop()
 
     run(test)
@@ -144,6 +144,7 @@ def test_who_listens_hears_of_share_partitions_that_start_over() -> None:
         await coordinator.write(GROUP, TOPIC, FIRST, 2, 0, -1, [DONE])
         assert heard == [KEY]
         assert (await coordinator.initialize(KEY, 1, 0)).error is ErrorCode.FENCED_STATE_EPOCH
+        assert await coordinator.initialize(KEY, 3, 0, only_if_new=True) == StateChanged()
         assert heard == [KEY]
         await coordinator.change(DeleteState(None, KEY))
         assert heard == [KEY, KEY]

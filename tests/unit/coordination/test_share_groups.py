@@ -144,9 +144,9 @@ def test_a_heartbeat_waits_a_moment_only(monkeypatch: pytest.MonkeyPatch) -> Non
         let_go = asyncio.Event()
         initialize = broker.state.initialize
 
-        async def slowly(*arguments: Any) -> Any:
+        async def slowly(*arguments: Any, **options: Any) -> Any:
             await let_go.wait()
-            return await initialize(*arguments)
+            return await initialize(*arguments, **options)
 
         monkeypatch.setattr(broker.state, "initialize", slowly)
         beat = await broker.beat(0, T)

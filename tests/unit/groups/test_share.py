@@ -119,6 +119,7 @@ def test_the_first_heartbeat_asks_for_state_and_the_next_brings_partitions() -> 
     assert first.initialize is not None
     assert first.initialize.state_epoch == 1
     assert first.initialize.start_offsets == {T_ID: {0: -1, 1: -1, 2: -1}}
+    assert first.initialize.anew == frozenset()
     second = groups.beat(A, 1)
     assert second == ShareBeat(
         member_id=A, member_epoch=2, heartbeat_interval_ms=1_000, assignment={T_ID: frozenset({0, 1, 2})}
@@ -322,6 +323,7 @@ def test_offsets_of_a_group_without_members_can_be_altered() -> None:
     assert altered.initialize is not None
     assert altered.initialize.state_epoch == epoch
     assert altered.initialize.start_offsets == {T_ID: {1: 40}}
+    assert altered.initialize.anew == {T_ID}
     assert groups.group.initializing == {T_ID: frozenset({1})}
     groups.ask(ShareStateInitialized(None, G, altered.initialize.partitions))
     assert (groups.group.initializing, groups.group.initialized) == ({}, {T_ID: frozenset({0, 1, 2})})
@@ -369,6 +371,17 @@ def test_offsets_are_deleted_in_two_steps() -> None:
     assert groups.group.state_partitions == ShareStatePartitions(G)
     assert groups.join(A) > 0
     assert groups.group.initialized == {T_ID: frozenset({0, 1})}
+
+
+def test_what_was_to_be_deleted_starts_anew_for_those_who_come_before_it_was() -> None:
+    groups = Groups(topic(T, T_ID, 2), topic(U, U_ID, 1))
+    groups.join(A, T)
+    groups.beat(A, -1)
+    groups.ask(DeleteShareOffsets(None, G, (T,)))
+    beat = groups.beat(A, 0, T, U)
+    assert beat.initialize is not None
+    assert beat.initialize.partitions == {T_ID: frozenset({0, 1}), U_ID: frozenset({0})}
+    assert beat.initialize.anew == {T_ID}
 
 
 def test_a_group_is_deleted_once_its_state_is() -> None:

@@ -42,7 +42,7 @@ def started(updates: int = 500, state_epoch: int = 0, start_offset: int = 5) -> 
     driver = Driver(new_machine(updates))
     driver.carry_out(driver.machine.loaded(driver.now_ms))
     driver.send(InitializeState("init", KEY, state_epoch, start_offset))
-    assert driver.reply("init") == StateChanged()
+    assert driver.reply("init") == StateChanged(starts_over=True)
     return driver
 
 
@@ -122,11 +122,21 @@ def test_starting_over_forgets_deliveries_but_not_who_is_fenced() -> None:
     driver = started()
     write(driver, DONE, leader=6)
     driver.send(InitializeState("again", KEY, 1, 100))
-    assert driver.reply("again") == StateChanged()
+    assert driver.reply("again") == StateChanged(starts_over=True)
     assert read(driver, leader_epoch=6) == SharePartitionState(1, 100)
     assert write(driver, DONE, epoch=1, leader=5).error is ErrorCode.FENCED_LEADER_EPOCH
     driver.send(InitializeState("old", KEY, 0, 0))
     assert driver.reply("old").error is ErrorCode.FENCED_STATE_EPOCH
+
+
+def test_a_second_to_initialize_leaves_what_is_known() -> None:
+    driver = started()
+    write(driver, DONE)
+    driver.send(InitializeState("late", KEY, 7, -1, only_if_new=True))
+    assert driver.reply("late") == StateChanged()
+    assert read(driver) == SharePartitionState(0, 5, (DONE,))
+    driver.send(InitializeState("new", OTHER, 7, -1, only_if_new=True))
+    assert driver.reply("new") == StateChanged(starts_over=True)
 
 
 @pytest.mark.parametrize(
@@ -180,7 +190,7 @@ def test_a_summary_leaves_out_the_deliveries() -> None:
 def test_what_is_deleted_is_forgotten_at_once_and_by_successors() -> None:
     driver = started()
     driver.send(DeleteState("delete", KEY))
-    assert driver.reply("delete") == StateChanged()
+    assert driver.reply("delete") == StateChanged(starts_over=True)
     assert driver.log[-1] == ShareStateDeleted(KEY)
     assert write(driver, DONE).error is ErrorCode.INVALID_REQUEST
     effects = driver.send(DeleteState("twice", KEY))
