@@ -35,6 +35,14 @@ def _arguments() -> argparse.Namespace:
         default="ottla",
         help="ottla-lost-cache: SIGKILL loses what was not synced, like a power failure; genuine: Apache Kafka",
     )
+    parser.add_argument(
+        "--faults",
+        nargs="+",
+        type=Fault,
+        default=tuple(Fault),
+        metavar="FAULT",
+        help="what may break: " + ", ".join(repr(fault.value) for fault in Fault) + " (default: all)",
+    )
     parser.add_argument("--group-protocol", choices=("both", "classic", "consumer"), default="both")
     parser.add_argument(
         "--broken", choices=[breakage.value for breakage in Breakage], help="a broker broken on purpose"
@@ -47,7 +55,7 @@ def _once(arguments: argparse.Namespace, seed: int, seconds: float) -> Verdict:
     names = ["mixed", "relay"] if arguments.workload == "all" else [arguments.workload]
     protocols = ["classic", "consumer"] if arguments.group_protocol == "both" else [arguments.group_protocol]
     workload, protocol = WORKLOADS[names[seed % len(names)]], protocols[seed // len(names) % len(protocols)]
-    faults = tuple(Fault)
+    faults = tuple(arguments.faults)
     if arguments.broken is None:
         directory = arguments.directory / f"{arguments.target}-{workload.name}-{seed}"
         shutil.rmtree(directory, ignore_errors=True)
