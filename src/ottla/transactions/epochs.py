@@ -20,6 +20,9 @@ from ottla.transactions.records import NO_EPOCH, Transaction
 MAX_EPOCH: Final = 32_767
 LAST_EPOCH_OF_CLIENTS: Final = MAX_EPOCH - 1
 
+EPOCH_PER_TRANSACTION: Final = 2
+"""The `transaction.version` since which every transaction has an epoch of its own (KIP-890)."""
+
 
 def is_exhausted(epoch: int) -> bool:
     """May a client have no epoch above this one?"""
@@ -64,16 +67,20 @@ class End(Enum):
 
 
 def end_of(transaction: Transaction, producer: ProducerIdAndEpoch) -> End:
-    """For a transaction that is not being ended right now. Each end takes the producer to another epoch, so one that
-    comes with the epoch before is a retry."""
-    is_complete = transaction.state.is_complete
+    """For a transaction that is not being ended right now.
+
+    Each such end takes the producer to another epoch, so one that comes with the epoch before is a retry; unless the
+    transaction was one of the first generation, whose producer has got its epoch by fencing the one that asks. (Kafka
+    takes that for a retry as well, and gives the fenced producer its successor's epoch.)
+    """
+    has_ended = transaction.state.is_complete and transaction.client_version >= EPOCH_PER_TRANSACTION
     if producer == (transaction.previous_producer_id, LAST_EPOCH_OF_CLIENTS) and transaction.producer_epoch == 0:
-        return End.RETRY if is_complete else End.FENCED
+        return End.RETRY if has_ended else End.FENCED
     if producer.producer_id != transaction.producer_id:
         return End.UNKNOWN_ID
     if producer.epoch == transaction.producer_epoch:
         return End.CURRENT
     # Who was aborted by the coordinator at the last epoch it could have cannot go on: the one above is not for clients.
-    if is_complete and producer.epoch + 1 == transaction.producer_epoch <= LAST_EPOCH_OF_CLIENTS:
+    if has_ended and producer.epoch + 1 == transaction.producer_epoch <= LAST_EPOCH_OF_CLIENTS:
         return End.RETRY
     return End.FENCED

@@ -28,7 +28,7 @@ from ottla.coordination.machine import (
 from ottla.errors import ErrorCode
 from ottla.ids import ProducerIdAndEpoch, TransactionalId
 from ottla.transactions.config import TransactionConfig
-from ottla.transactions.epochs import End, Init, end_of, is_exhausted, next_for
+from ottla.transactions.epochs import EPOCH_PER_TRANSACTION, End, Init, end_of, is_exhausted, next_for
 from ottla.transactions.events import (
     NEEDS_PRODUCER_ID,
     AddPartitions,
@@ -65,8 +65,6 @@ from ottla.transactions.states import (
     TransactionState,
 )
 
-EPOCH_PER_TRANSACTION: Final = 2
-"""The `transaction.version` since which every transaction has an epoch of its own (KIP-890)."""
 NO_TIMEOUT_MS: Final = 2**31 - 1
 """The timeout of a transaction that takes part in a two-phase commit: it waits for ever (KIP-939)."""
 

@@ -251,6 +251,17 @@ def test_the_epoch_before_is_no_retry_where_nothing_has_ended() -> None:
     assert asking.end(before, committed=True) == FENCED
 
 
+def test_an_end_after_that_of_a_successor_of_the_first_generation_is_no_retry() -> None:
+    """Kafka takes it for one, and gives the fenced producer its successor's epoch."""
+    asking = Asking()
+    fenced, successor = asking.started(), asking.started()
+    asking.add(successor, P0, version=0)
+    asking.end(successor, committed=False, version=0)
+    asking.write_markers()
+    assert asking.end(fenced, committed=False) == FENCED
+    assert asking.end(fenced, committed=True) == FENCED
+
+
 # --- epochs that are used up ---
 
 
