@@ -19,7 +19,8 @@ GROUPS: Final = (
         "group.initial.rebalance.delay.ms",
         Kind.INT,
         "3000",
-        "How long an empty group waits for more members before the first assignment. 0 when the broker is started "
+        "How long an empty group waits for more members before the first assignment, counted from the last who came, "
+        "and at most the rebalance timeout in all. 0 when the broker is started "
         "without a properties file: that start is for development, where one consumer should not wait for others.",
     ),
     _fixed("group.max.session.timeout.ms", Kind.INT, "1800000", "Longest session timeout a member may ask for."),

@@ -58,10 +58,9 @@ class ClassicGroup(ClassicState):
         super().__init__(group_id, config, history)
         self._new_uuid = new_uuid
         self._yet_to_sync: set[MemberId] = set()
-        self._initial_delay_left_ms: int | None = None
-        """Set while the group's first rebalance waits for more members: how long it may still wait after this."""
-        self._initial_delay_ms = 0
-        self._joined_during_delay = False
+        self._gathers_until_ms: int | None = None
+        """Set while the group's first rebalance waits for more members: when it waits for nobody any longer."""
+        self._last_came_ms = 0
 
     # --- JoinGroup ---
 
@@ -118,8 +117,8 @@ class ClassicGroup(ClassicState):
     def _add(self, event: Join, member_id: MemberId, now_ms: int) -> list[Effect]:
         if self.state is EMPTY:
             self.protocol_type = event.protocol_type
-        elif self.state is PREPARING and self._initial_delay_left_ms is not None:
-            self._joined_during_delay = True
+        elif self.state is PREPARING and self._gathers_until_ms is not None:
+            self._last_came_ms = now_ms
         self.pending.discard(member_id)
         member = Member(
             member_id,
@@ -223,12 +222,11 @@ class ClassicGroup(ClassicState):
         self._move(PREPARING)
         if is_first:
             delay_ms = self._config.group_initial_rebalance_delay_ms
-            self._initial_delay_ms = delay_ms
-            self._initial_delay_left_ms = max(self.members.rebalance_timeout_ms - delay_ms, 0)
-            self._joined_during_delay = False
+            self._gathers_until_ms = now_ms + max(self.members.rebalance_timeout_ms, delay_ms)
+            self._last_came_ms = now_ms
             effects.append(SetTimer((REBALANCE, self.group_id), delay_ms))
             return effects
-        self._initial_delay_left_ms = None
+        self._gathers_until_ms = None
         if self._all_are_here:
             return effects + self._complete_join(now_ms)
         effects.append(SetTimer((REBALANCE, self.group_id), self.members.rebalance_timeout_ms))
@@ -243,20 +241,22 @@ class ClassicGroup(ClassicState):
         return self.members.joining == len(self.members) and not self.pending
 
     def _complete_join_if_all_are_here(self, now_ms: int) -> list[Effect]:
-        if self.state is not PREPARING or self._initial_delay_left_ms is not None or not self._all_are_here:
+        if self.state is not PREPARING or self._gathers_until_ms is not None or not self._all_are_here:
             return []
         return self._complete_join(now_ms)
 
     def rebalance_timer_fired(self, now_ms: int) -> list[Effect]:
-        """The time to join is over; the first rebalance of a group takes more of it while members keep coming."""
+        """The time to join is over; the first rebalance of a group takes more of it while members keep coming.
+
+        It ends when nobody has come for as long as the initial delay. Kafka waits that delay over and over, whole, as long
+        as somebody came during the last one: up to twice as long for the same members (KIP-134).
+        """
         if self.state is not PREPARING:
             return []
-        left_ms = self._initial_delay_left_ms
-        if self._joined_during_delay and left_ms:
-            self._joined_during_delay = False
-            self._initial_delay_left_ms = max(left_ms - self._initial_delay_ms, 0)
-            self._initial_delay_ms = min(self._config.group_initial_rebalance_delay_ms, left_ms)
-            return [SetTimer((REBALANCE, self.group_id), self._initial_delay_ms)]
+        if self._gathers_until_ms is not None:
+            quiet_ms = self._last_came_ms + self._config.group_initial_rebalance_delay_ms
+            if (left_ms := min(quiet_ms, self._gathers_until_ms) - now_ms) > 0:
+                return [SetTimer((REBALANCE, self.group_id), left_ms)]
         return self._complete_join(now_ms)
 
     def _complete_join(self, now_ms: int) -> list[Effect]:
@@ -269,7 +269,7 @@ class ClassicGroup(ClassicState):
             # Static members only, none of them back yet: wait until they are, or their sessions end.
             effects.append(SetTimer((REBALANCE, self.group_id), self.members.rebalance_timeout_ms))
             return effects
-        self._initial_delay_left_ms = None
+        self._gathers_until_ms = None
         self.generation += 1
         if not self.members:
             self.protocol_name = None

@@ -125,14 +125,28 @@ def test_an_old_client_is_parked_at_once() -> None:
 
 def test_after_the_initial_delay_the_leader_learns_of_everybody() -> None:
     d = driver()
-    one, two = enter(d, "a"), enter(d, "b")
-    d.pass_time(DELAY_MS)
+    one = enter(d, "a")
+    d.pass_time(DELAY_MS - 1_000)
+    two = enter(d, "b")
+    d.pass_time(DELAY_MS - 1)
     assert d.waits("a")
-    d.pass_time(DELAY_MS)
+    d.pass_time(1)
     everybody = (JoinedMember(MemberId(one), None, b"r"), JoinedMember(MemberId(two), None, b"r"))
     assert d.reply("a") == Joined(ErrorCode.NONE, MemberId(one), 1, "consumer", "range", MemberId(one), everybody)
     assert d.reply("b") == Joined(ErrorCode.NONE, MemberId(two), 1, "consumer", "range", MemberId(one), ())
     assert d.log == []
+
+
+def test_the_initial_delay_is_counted_from_the_last_who_came() -> None:
+    d = driver()
+    start_ms = d.now_ms
+    for number in range(5):
+        enter(d, number)
+        d.pass_time(100)
+    enter(d, 5)
+    d.pass_time(REBALANCE_MS, until=lambda: not d.waits(0))
+    assert d.now_ms - start_ms == 500 + DELAY_MS
+    assert len(d.reply(0).members) == 6
 
 
 def test_the_initial_delay_grows_while_members_come_but_not_past_the_rebalance_timeout() -> None:
