@@ -248,8 +248,8 @@ class ClassicGroup(ClassicState):
     def rebalance_timer_fired(self, now_ms: int) -> list[Effect]:
         """The time to join is over; the first rebalance of a group takes more of it while members keep coming.
 
-        It ends when nobody has come for as long as the initial delay. Kafka waits that delay over and over, whole, as long
-        as somebody came during the last one: up to twice as long for the same members (KIP-134).
+        It ends when nobody has come for as long as the initial delay. Kafka waits that delay over and over, whole, as
+        long as somebody came during the last one: up to twice as long for the same members (KIP-134).
         """
         if self.state is not PREPARING:
             return []
