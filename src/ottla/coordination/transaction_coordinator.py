@@ -63,14 +63,13 @@ LAST_RETRY_S: Final = 2.0
 SETTLED: Final = frozenset(
     (
         ErrorCode.NONE,
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.INVALID_PRODUCER_EPOCH,
         ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
         ErrorCode.UNSUPPORTED_VERSION,
     )
 )
-"""After these a partition needs no marker: it has one, is gone, has records of a later incarnation of the producer, or
-is of a kind that takes none and so has no records of the transaction either."""
+"""After these a partition needs no marker: it has one, has records of a later incarnation of the producer, or is of a
+kind that takes none and so has no records of the transaction either."""
 
 SECOND_GENERATION: Final = 2
 """The `transaction.version` of clients whose partitions are added by those who lead them (KIP-890)."""
@@ -86,9 +85,9 @@ class MarkerSender(Protocol):
     ) -> Mapping[TopicPartition, ErrorCode]:
         """Write the marker to each partition; returns when all that can be is committed.
 
-        NONE: it has the marker. UNKNOWN_TOPIC_OR_PARTITION: there is no such partition any more, which settles it.
-        INVALID_PRODUCER_EPOCH: it has records of a later incarnation of the producer, which settles it.
-        TRANSACTION_COORDINATOR_FENCED: a later coordinator has written there. Other errors are retried.
+        NONE: it has the marker. INVALID_PRODUCER_EPOCH: it has records of a later incarnation of the producer.
+        TRANSACTION_COORDINATOR_FENCED: a later coordinator has written there. Other errors are retried, unless the
+        partition has been deleted.
         """
         ...
 
@@ -103,16 +102,18 @@ class TransactionCoordinator(Coordinator[TransactionEvent, "TransactionRecord"])
         clock: Clock,
         *,
         next_producer_id: "Callable[[], Awaitable[ProducerId]]",
+        exists: Callable[[TopicPartition], bool] = lambda partition: True,
         transaction_version: Callable[[], int] = lambda: SECOND_GENERATION,
         config: TransactionConfig | None = None,
         commit_timeout_ms: int = 5_000,
     ) -> None:
-        """`next_producer_id` gives ids that nobody has had; it may raise an `OttlaError`. `transaction_version`: the
-        cluster's level of that feature as it is now."""
+        """`next_producer_id` gives ids that nobody has had; it may raise an `OttlaError`. `exists`: is there such a
+        partition at present? `transaction_version`: the cluster's level of that feature as it is now."""
         settings = config or TransactionConfig()
         self._markers = markers
         self._clock = clock
         self._next_producer_id = next_producer_id
+        self._exists = exists
         self._transaction_version = transaction_version
         self._sending: dict[TransactionalId, asyncio.Task[None]] = {}
 
@@ -154,6 +155,7 @@ class TransactionCoordinator(Coordinator[TransactionEvent, "TransactionRecord"])
             markers,
             clock,
             next_producer_id=metadata.next_producer_id,
+            exists=lambda partition: metadata.image.partition(partition) is not None,
             transaction_version=lambda: metadata.feature("transaction.version"),
             config=settings,
             commit_timeout_ms=config.request_timeout_ms,
@@ -315,12 +317,11 @@ class TransactionCoordinator(Coordinator[TransactionEvent, "TransactionRecord"])
         """Until every partition has its marker; False if that is not up to this broker any more."""
         waiting, pause_s = set(message.partitions), FIRST_RETRY_S
         while waiting:
-            outcome = await self._markers.send(marker, waiting)
-            for taken, error in outcome.items():
+            for taken, error in (await self._try_to_send(marker, waiting)).items():
                 if error is ErrorCode.TRANSACTION_COORDINATOR_FENCED:
                     log.warning("%s: %s has a marker of a later coordinator", message.transactional_id, taken)
                     return False
-                if error in SETTLED:
+                if error in SETTLED or not self._exists(taken):
                     waiting.discard(taken)
                 if error is not ErrorCode.NONE:
                     log.info("%s: the marker for %s: %s", message.transactional_id, taken, error.name)
@@ -330,6 +331,15 @@ class TransactionCoordinator(Coordinator[TransactionEvent, "TransactionRecord"])
                 if partition not in self._runtime.partitions():
                     return False
         return True
+
+    async def _try_to_send(
+        self, marker: TransactionMarker, partitions: Collection[TopicPartition]
+    ) -> Mapping[TopicPartition, ErrorCode]:
+        try:
+            return await self._markers.send(marker, partitions)
+        except Exception:  # a defect; but a transaction that never ends holds up its readers and its producer
+            log.exception("the markers of producer %d cannot be sent, and will be again", marker.producer_id)
+            return {}
 
 
 def unknown_states(states: Collection[str]) -> list[str]:

@@ -52,11 +52,15 @@ class Markers:
         self.sent: list[tuple[TransactionMarker, frozenset[TopicPartition]]] = []
         self.answers: dict[TopicPartition, list[ErrorCode]] = {}
         self.held: asyncio.Event | None = None
+        self.fails: Exception | None = None
 
     async def send(
         self, marker: TransactionMarker, partitions: Collection[TopicPartition]
     ) -> Mapping[TopicPartition, ErrorCode]:
         self.sent.append((marker, frozenset(partitions)))
+        if self.fails is not None:
+            error, self.fails = self.fails, None
+            raise error
         if self.held is not None:
             await self.held.wait()
         return {
@@ -70,9 +74,14 @@ class Bench:
         self.log = MemoryLog()
         self.markers = Markers()
         self.given = 0
+        self.deleted: set[TopicPartition] = set()
         topic = CoordinatorTopic(TRANSACTION_STATE_TOPIC, self.log, self.no_topic, 4)
         self.coordinator = TransactionCoordinator(
-            topic, self.markers, SystemClock(), next_producer_id=self.next_producer_id
+            topic,
+            self.markers,
+            SystemClock(),
+            next_producer_id=self.next_producer_id,
+            exists=lambda partition: partition not in self.deleted,
         )
 
     async def no_topic(self) -> None:
@@ -184,11 +193,34 @@ def test_some_partitions_need_no_marker(error: ErrorCode) -> None:
 
     async def test(bench: Bench) -> None:
         bench.markers.answers = {P1: [error]}
+        if error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            bench.deleted.add(P1)
         await bench.end(await bench.begun())
         await bench.until_complete()
         assert len(bench.markers.sent) == 1
 
     run(test)
+
+
+def test_a_partition_that_is_just_being_created_gets_its_marker() -> None:
+    async def test(bench: Bench) -> None:
+        bench.markers.answers = {P1: [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]}
+        await bench.end(await bench.begun())
+        await bench.until_complete()
+        assert [partitions for _, partitions in bench.markers.sent] == [{P0, P1}, {P1}]
+
+    run(test)
+
+
+def test_a_defect_does_not_leave_a_transaction_open(caplog: pytest.LogCaptureFixture) -> None:
+    async def test(bench: Bench) -> None:
+        bench.markers.fails = ValueError("a defect")
+        await bench.end(await bench.begun())
+        await bench.until_complete()
+        assert [partitions for _, partitions in bench.markers.sent] == [{P0, P1}] * 2
+
+    run(test)
+    assert "cannot be sent" in caplog.text
 
 
 def test_a_coordinator_that_is_fenced_leaves_the_rest_to_its_successor() -> None:
