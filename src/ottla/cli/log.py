@@ -67,7 +67,7 @@ def command() -> None:
     type=click.IntRange(1),
     help="Show at most so many batches or records of each file.",
 )
-@click.option("--decode", is_flag=True, help="Spell out the records of __consumer_offsets.")
+@click.option("--decode", is_flag=True, help="Spell out the records of the coordinators' topics.")
 @json_option
 def dump(
     paths: tuple[Path, ...], with_records: bool, offset: int, max_rows: int | None, decode: bool, as_json: bool

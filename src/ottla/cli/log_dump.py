@@ -5,12 +5,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from ottla.cli.output import Column, Row
 from ottla.cli.record_lines import IncomingRecord, json_shape
 from ottla.cli.times import format_instant
-from ottla.errors import CorruptMessage, KafkaStorageError
+from ottla.errors import CorruptMessage, InvalidRecord, KafkaStorageError
 from ottla.log import checkpoints, names
 from ottla.log.fs import File, RealFile, RealFileSystem
 from ottla.log.offset_index import OffsetIndex
@@ -20,7 +20,11 @@ from ottla.log.time_index import TimeIndex
 from ottla.log.transaction_index import TransactionIndex
 from ottla.records.batch import CHECKED_FROM, NO_PRODUCER_ID, BatchHeader
 from ottla.records.checksum import crc32c
+from ottla.records.control import end_transaction
 from ottla.records.record import Record, decode_records
+
+if TYPE_CHECKING:
+    from ottla.coordination.machine import RecordFormat
 
 Rows = Iterator[Row | str]
 """Rows, and at the end perhaps a sentence saying why there are no more."""
@@ -206,26 +210,42 @@ def _records(path: Path, batches: Iterable[_Batch | str]) -> Rows:
         yield shown
 
 
-def _decoded(path: Path, batches: Iterable[_Batch | str]) -> Rows:
+def _decoder(topic: str | None) -> "RecordFormat[Any]":
+    """How the coordinator of this topic writes its records; that of groups for files without their directory."""
+    if topic == "__transaction_state":
+        from ottla.transactions.records import TransactionRecordFormat
+
+        return TransactionRecordFormat(lambda: 0)
+    if topic == "__share_group_state":
+        from ottla.share.state_records import ShareStateRecordFormat
+
+        return ShareStateRecordFormat()
     from ottla.groups.records import GroupRecordFormat
 
-    decoder = GroupRecordFormat()
+    return GroupRecordFormat()
+
+
+def _decoded(path: Path, batches: Iterable[_Batch | str]) -> Rows:
+    partition = names.partition_of(path.parent.name)
+    decoder = _decoder(partition.topic if partition else None)
     for opened in _opened(batches, path):
         if isinstance(opened, str):
             yield opened
             continue
         header, record = opened
-        if header.is_control or record.key is None:
+        if record.key is None:
             continue
         try:
-            decoded = decoder.decode(record.key, record.value)
-        except CorruptMessage as problem:
-            yield f"{path}, offset {record.offset}: {problem}; is it a partition of __consumer_offsets?"
+            decoded = end_transaction(record) if header.is_control else decoder.decode(record.key, record.value)
+        except (CorruptMessage, InvalidRecord) as problem:
+            yield f"{path}, offset {record.offset}: {problem}; is it a partition of a coordinator's topic?"
             return
         if decoded is None:  # of a kind of group that has its own records
             yield {"offset": record.offset, "kind": None, "fields": None}
         else:
-            yield {"offset": record.offset, "kind": type(decoded).__name__, "fields": _Fields(_plain(decoded))}
+            within = {"producer": _producer(header)} if header.is_transactional else {}
+            fields = _Fields({**_plain(decoded), **within})
+            yield {"offset": record.offset, "kind": type(decoded).__name__, "fields": fields}
 
 
 class _Fields(dict[str, object]):

@@ -3,7 +3,9 @@
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
+from confluent_kafka import Consumer, Producer, TopicPartition
 from tests.compat.cli.program import OttlaProgram
 from tests.compat.factories import NewNameFactory, NewTopicFactory
 from tests.support.broker_process import BrokerProcess
@@ -65,3 +67,38 @@ def test_committed_offsets_can_be_spelled_out(
         ]
 
     assert eventually(commits)[-1] == 2
+
+
+def test_transactions_can_be_spelled_out(
+    ottla: OttlaProgram, broker: BrokerProcess, new_topic: NewTopicFactory, new_name: NewNameFactory
+) -> None:
+    topic, name, group = new_topic(), new_name(), new_name()
+    producer = Producer({"bootstrap.servers": ottla.bootstrap, "transactional.id": name})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(topic, b"a")
+    consumer = Consumer({"bootstrap.servers": ottla.bootstrap, "group.id": group})
+    try:
+        member = consumer.consumer_group_metadata()
+        producer.send_offsets_to_transaction([TopicPartition(topic, 0, 1)], member, 30)
+        producer.commit_transaction(30)
+    finally:
+        consumer.close()
+
+    def rows(of_topic: str) -> list[dict[str, Any]]:
+        directories = [str(path) for path in sorted(broker.log_dir.glob(f"{of_topic}-*"))]
+        lines = ottla("log", "dump", "--decode", "--json", *directories).stdout.splitlines()
+        return [json.loads(line) for line in lines]
+
+    def states() -> list[str]:
+        found = [row["fields"] for row in rows("__transaction_state") if row["kind"] == "TransactionChanged"]
+        return [each["transaction"]["state"] for each in found if each["transactional_id"] == name]
+
+    eventually(lambda: states()[-1:] == ["COMPLETE_COMMIT"])
+    assert list(dict.fromkeys(states())) == ["EMPTY", "ONGOING", "PREPARE_COMMIT", "COMPLETE_COMMIT"]
+    of_offsets = rows("__consumer_offsets")
+    commits = [row["fields"] for row in of_offsets if row["kind"] == "OffsetCommitted"]
+    (committed,) = [fields for fields in commits if fields["group_id"] == group]
+    assert committed["offset"] == 1
+    ends = [row["fields"] for row in of_offsets if row["kind"] == "EndTransaction"]
+    assert "COMMIT" in {end["type"] for end in ends if end["producer"] == committed["producer"]}
