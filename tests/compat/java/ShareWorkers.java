@@ -93,12 +93,15 @@ public class ShareWorkers {
                 if (SETTINGS.getProperty("commit", "poll").equals("sync"))
                     consumer.commitSync();
             }
+            if (first)
+                begun.countDown();
             consumer.commitSync(); // whoever leaves without releases what it was given last
         } catch (RuntimeException | InterruptedException problem) {
             problem.printStackTrace();
             FAILED.set(true);
             FINISHED.set(Integer.MAX_VALUE);
-            begun.countDown();
+            while (begun.getCount() > 0)
+                begun.countDown();
         }
     }
 
