@@ -57,6 +57,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+LONGEST_ID_BYTES: Final = 32_767
+"""What the key of a record has room for."""
 FIRST_RETRY_S: Final = 0.05
 LAST_RETRY_S: Final = 2.0
 
@@ -182,6 +184,8 @@ class TransactionCoordinator(Coordinator[TransactionEvent, "TransactionRecord"])
         """
         if not transactional_id:
             return Granted(ErrorCode.INVALID_REQUEST)
+        if len(transactional_id.encode(errors="surrogatepass")) > LONGEST_ID_BYTES:
+            return Granted(ErrorCode.UNKNOWN_SERVER_ERROR)  # as in Kafka, which finds out when it writes the record
         return await self._grant(InitProducer(None, TransactionalId(transactional_id), timeout_ms, expected))
 
     async def add_partitions(

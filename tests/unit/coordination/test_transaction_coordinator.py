@@ -165,6 +165,16 @@ def test_an_empty_id_is_no_id() -> None:
     run(test)
 
 
+def test_an_id_has_to_fit_into_a_record() -> None:
+    async def test(bench: Bench) -> None:
+        longest = "é" * 16_383
+        assert (await bench.coordinator.init_producer(longest, 60_000)).error is NONE
+        assert (await bench.coordinator.init_producer(longest + "éé", 60_000)).error is ErrorCode.UNKNOWN_SERVER_ERROR
+        assert {listing.transactional_id for listing in await bench.coordinator.list_transactions()} == {longest}
+
+    run(test)
+
+
 def test_a_producer_id_is_fetched_only_where_one_is_needed() -> None:
     async def test(bench: Bench) -> None:
         granted = await bench.coordinator.init_producer("t", 60_000)
