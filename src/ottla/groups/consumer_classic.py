@@ -53,7 +53,7 @@ class ClassicMembers:
         try:
             return self._join(group, event, now_ms)
         except ApiError as refusal:
-            return [Reply(event.token, Joined(refusal.code, event.member_id))]
+            return [Reply(event.token, Joined(refusal.code, NO_MEMBER))]  # as Kafka, unlike classic groups
 
     def _join(self, group: ConsumerGroup, event: Join, now_ms: int) -> list[Effect]:
         is_new = event.member_id == NO_MEMBER
