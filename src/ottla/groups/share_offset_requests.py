@@ -8,7 +8,6 @@
 Each step is a record, so that what was begun is known after a crash and done again. Source: KIP-932, Kafka 4.1.
 """
 
-from collections.abc import Iterable
 from types import MappingProxyType
 from typing import Final
 
@@ -63,7 +62,15 @@ class ShareOffsetRequests:
         self.replays: Final[Replays] = MappingProxyType({})
 
     def loaded(self, now_ms: int) -> list[Effect]:
-        return []
+        """Topics may have been deleted while nobody was there to be told."""
+        topics = self._topics()
+        known = {
+            topic_id
+            for group in self._groups.values()
+            if isinstance(group, ShareGroup) and group.state_partitions is not None
+            for topic_id in group.state_partitions.topic_ids()
+        }
+        return self._without_topics(frozenset(each for each in known if topics.by_id(each) is None))
 
     # --- initializing ---
 
@@ -167,20 +174,22 @@ class ShareOffsetRequests:
         return self._changed(state, changed, Reply(event.token, ShareDeletion(partitions=partitions)))
 
     def _forget_topics(self, event: ForgetShareTopics, now_ms: int) -> list[Effect]:
+        return [*self._without_topics(event.topic_ids), Reply(event.token, None)]
+
+    def _without_topics(self, gone: frozenset[TopicId]) -> list[Effect]:
         records = []
         for group in self._groups.values():
             if not isinstance(group, ShareGroup) or group.state_partitions is None:
                 continue
             state = group.state_partitions
             changed = state._replace(
-                initializing=_others(state.initializing, event.topic_ids),
-                initialized=_others(state.initialized, event.topic_ids),
-                deleting=state.deleting - event.topic_ids,
+                initializing=_others(state.initializing, gone),
+                initialized=_others(state.initialized, gone),
+                deleting=state.deleting - gone,
             )
             if changed != state:
                 records.append(self._named(changed))
-        reply = Reply(event.token, None)
-        return [Append(tuple(records)), reply] if records else [reply]
+        return [Append(tuple(records))] if records else []
 
     # --- small things ---
 
@@ -204,11 +213,8 @@ class ShareOffsetRequests:
         return [reply] if changed == state else [Append((self._named(changed),)), reply]
 
     def _named(self, state: ShareStatePartitions) -> ShareStatePartitions:
-        return state._replace(
-            names=names_of({*state.initializing, *state.initialized, *state.deleting}, self._topics())
-        )
+        return state._replace(names=names_of(state.topic_ids(), self._topics()))
 
 
-def _others(partitions: Partitions, topic_ids: Iterable[TopicId]) -> Partitions:
-    gone = frozenset(topic_ids)
+def _others(partitions: Partitions, gone: frozenset[TopicId]) -> Partitions:
     return {topic_id: indexes for topic_id, indexes in partitions.items() if topic_id not in gone}

@@ -166,6 +166,10 @@ class ShareStatePartitions(NamedTuple):
     names: Mapping[TopicId, TopicName] = MappingProxyType({})
     """Of all these topics, for people who read the log."""
 
+    def topic_ids(self) -> set[TopicId]:
+        """The topics that it says anything of."""
+        return {*self.initializing, *self.initialized, *self.deleting}
+
 
 class ShareStatePartitionsDeleted(NamedTuple):
     group_id: GroupId

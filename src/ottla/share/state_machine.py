@@ -250,7 +250,11 @@ class ShareStateMachine:
         """Nobody writes to this topic in transactions."""
 
     def loaded(self, now_ms: int) -> list[Effect]:
-        return [self._next_cold()]
+        """Topics may have been deleted while nobody was there to be told."""
+        gone = tuple(
+            ShareStateDeleted(key) for key in self._known if not self._has_partition(key.topic_id, key.partition)
+        )
+        return [Append(gone), self._next_cold()] if gone else [self._next_cold()]
 
 
 def _updated(snapshot: ShareSnapshot, update: ShareUpdate) -> ShareSnapshot:

@@ -412,6 +412,18 @@ def test_deleted_topics_are_forgotten() -> None:
     assert len(groups.log) == written
 
 
+def test_topics_that_were_deleted_while_nobody_was_there_are_forgotten() -> None:
+    groups = Groups(topic(T, T_ID, 2), topic(U, U_ID, 1))
+    groups.join(A, T, U)
+    groups.topics = FixedTopics([topic(U, U_ID, 1)], version=1)
+    log = groups.log
+    groups.machine = groups.new_machine()
+    for position, record in enumerate(log):
+        groups.machine.replay(record, position, -1)
+    groups.carry_out(groups.machine.loaded(groups.now_ms))
+    assert groups.ask(FindSharePartitions(None, G)) == {U_ID: frozenset({0})}
+
+
 def test_what_was_deleted_meanwhile_is_not_initialized() -> None:
     groups = Groups(initializes=False)
     beat = groups.beat(A, 0, T)

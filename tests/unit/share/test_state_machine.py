@@ -172,6 +172,17 @@ def test_a_topic_that_is_deleted_meanwhile_takes_no_writes() -> None:
     assert driver.reply("read").error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
+def test_topics_that_were_deleted_while_nobody_was_there_are_forgotten() -> None:
+    driver = started()
+    driver.send(InitializeState("other", OTHER, 0, 0))
+    successor = Driver(ShareStateMachine(ShareStateConfig(), lambda topic, partition: topic == OTHER_TOPIC))
+    for position, record in enumerate(driver.log):
+        successor.machine.replay(record, position, -1)
+    successor.carry_out(successor.machine.loaded(driver.now_ms))
+    assert successor.log == [ShareStateDeleted(KEY)]
+    assert COLD in successor.timers
+
+
 def test_a_batch_that_ends_before_it_begins_is_refused() -> None:
     driver = started()
     assert write(driver, StateBatch(7, 5, 0, 1)).error is ErrorCode.INVALID_REQUEST
