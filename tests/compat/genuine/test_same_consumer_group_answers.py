@@ -183,6 +183,15 @@ class Members(Teller):
             )
         return joined
 
+    def sizes_of_all(self, group: str) -> None:
+        """How many members there are of each kind, and how many partitions each shall have."""
+        members = self.described(group).members
+        self.answers += sorted(
+            f"{group}: type {member.member_type}, instance {member.instance_id}, "
+            f"{sum(len(topic.partitions) for topic in member.target_assignment.topic_partitions)} partitions"
+            for member in members
+        )
+
     def set(self, group: str, **settings: str) -> None:
         resource = ic.AlterConfigsResource(
             resource_type=32,
@@ -554,6 +563,82 @@ def of_static_members_that_change(t: Members) -> None:
     t.describe(group)
 
 
+def of_odd_classic_joins(t: Members) -> None:
+    """What a classic member may get wrong when it joins a consumer group, or says once it is in it."""
+    group = "odd"
+    t.enter(LAST, group, server_assignor="range")
+    t.settle(group, LAST)
+    for wrong in (
+        {"protocols": ()},
+        {"protocol_type": ""},
+        {"protocol_type": "connect"},
+        {"metadata": b""},
+        {"metadata": b"\0"},
+        {"session_ms": 1},
+        {"session_ms": 1_900_000},
+        {"member_id": "stranger", "instance": "i"},
+    ):
+        t.tell("old", join(group, **{"metadata": subscription(), **wrong}), 9)
+    for version in (0, 3):
+        joined = t.tell("old", join(group, metadata=subscription()), version)
+        t.tell("old", leave(group, (joined.member_id, None)), 5)
+    t.sizes_of_all(group)
+    t.tell("old", join("", metadata=subscription()), 9)
+    one = t.join("old", group, metadata=subscription(topics=("t", "u"))).member_id
+    (two,) = [member for member in t.described(group).members if member.member_id == one]
+    t.tell("old", sync(group, one, two.member_epoch + 1), 5)
+    t.tell("old", sync(group, one, two.member_epoch, protocol_type="connect"), 5)
+    t.tell("old", sync(group, one, two.member_epoch, protocol_name="roundrobin"), 5)
+    t.tell("old", sync(group, "stranger", two.member_epoch), 5)
+    t.tell("old", sync(group, one, two.member_epoch), 5)
+    t.tell("old", beat(group, one, two.member_epoch + 1), 4)
+    t.tell("old", beat(group, one, -1), 4)
+    t.tell("old", beat(group, "stranger", two.member_epoch), 4)
+    t.tell("old", beat(group, one, two.member_epoch, "no-instance"), 4)
+    t.tell("old", leave(group, ("stranger", None), ("", "no-instance"), (one, None), (one, None)), 5)
+    t.sizes_of_all(group)
+    t.tell("old", join(group, LAST, metadata=b"\0"), 9)
+    t.tell("old", join(group, LAST, metadata=subscription()), 9)
+    t.list(group, 5)
+
+
+def of_static_classic_members(t: Members) -> None:
+    """Static members of the classic protocol in a consumer group, and who is fenced."""
+    group = "static-classic"
+    t.enter(LAST, group, server_assignor="range")
+    t.settle(group, LAST)
+    one = t.join("old", group, instance="i", metadata=subscription()).member_id
+    two = t.join("other", group, instance="i", metadata=subscription()).member_id
+    t.tell("old", beat(group, one, 2, "i"), 4)
+    t.tell("old", sync(group, one, 2, group_instance_id="i"), 5)
+    t.tell("old", join(group, one, instance="i", metadata=subscription()), 9)
+    t.tell("old", commit(group, ("t", 0, 1), member_id=one, generation=2), 9)
+    t.tell("other", beat(group, two, 1, "i"), 4)
+    t.tell("other", leave(group, (one, "i")), 5)
+    t.tell("other", leave(group, ("", "i")), 5)
+    t.enter("new", group, instance_id="i")
+    t.tell("other", beat(group, two, 2, "i"), 4)
+    t.beat("new", group, LEAVE_FOR_A_WHILE, instance_id="i")
+    t.sizes_of_all(group)
+
+
+def of_a_group_deleted_while_it_has_classic_members(t: Members) -> None:
+    """Admin requests on a group that is between the two protocols."""
+    group = "between"
+    t.enter(LAST, group, server_assignor="range")
+    one = t.join("old", group, metadata=subscription()).member_id
+    t.tell("d", dg.DeleteGroupsRequest(groups_names=[group]), 2)
+    t.tell("d", forget(group, "t", "u"), 0)
+    t.tell("d", commit(group, ("t", 0, 1)), 9)
+    t.tell("d", fetch(group), 9)
+    t.tell("d", fetch(group, topics=("t",), stable=True), 9)
+    t.tell("d", leave(group, (one, None)), 5)
+    t.beat(LAST, group, LEAVE)
+    t.tell("d", commit(group, ("t", 0, 1)), 9)
+    t.tell("d", dg.DeleteGroupsRequest(groups_names=[group]), 2)
+    t.list(group, 5)
+
+
 STORIES: Final = [
     of_bad_requests,
     of_nobody,
@@ -571,6 +656,9 @@ STORIES: Final = [
     of_an_upgrade,
     of_a_downgrade,
     of_static_members_that_change,
+    of_odd_classic_joins,
+    of_static_classic_members,
+    of_a_group_deleted_while_it_has_classic_members,
 ]
 
 
