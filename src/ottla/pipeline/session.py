@@ -78,14 +78,10 @@ def launch(name: str, directory: Path, *, cores: int, settings: dict[str, str] |
 
 
 def open_session() -> "SparkSession":
-    """The session over what was launched, with the format `ottla`; to be called in the thread that will use it."""
+    """The session over what was launched. Spark finds the format `ottla` by itself (`pyspark_ottla`)."""
     from pyspark.sql import SparkSession
 
-    from ottla.spark import register
-
-    session = SparkSession.builder.getOrCreate()
-    register(session)
-    return session
+    return SparkSession.builder.getOrCreate()
 
 
 def stop(context: "SparkContext") -> None:

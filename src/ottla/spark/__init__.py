@@ -2,7 +2,6 @@
 
 Options and columns are those of Spark's own Kafka source and sink, so that moving between the two is one word:
 
-    register(spark)
     flights = (
         spark.readStream.format("ottla")
         .option("kafka.bootstrap.servers", "127.0.0.1:9092")
@@ -68,5 +67,5 @@ class OttlaDataSource(DataSource):
 
 
 def register(spark: "SparkSession") -> None:
-    """Make the format `ottla` known to this session."""
+    """Make the format `ottla` known to this session, where Spark does not find it by itself (`pyspark_ottla`)."""
     spark.dataSource.register(OttlaDataSource)
