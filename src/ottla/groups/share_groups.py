@@ -51,6 +51,9 @@ from ottla.share.state import UNKNOWN_START_OFFSET
 
 log = logging.getLogger(__name__)
 
+HURRIED_MS: Final = 250
+"""How soon a member is to come back for partitions that are just being initialized (Kafka: the usual interval)."""
+
 
 class ShareGroups:
     """ShareGroupHeartbeat and ShareGroupDescribe; records with keys 10 to 15."""
@@ -200,6 +203,8 @@ class ShareGroups:
         initialize = self._to_initialize(group, epoch, names, topics, records, now_ms) if initializes else None
         if initializes and initialize is None and not records and not group.initializing:
             group.mark_complete(topics)
+        if initialize is not None or (group.initializing and now_ms < group.initialize_again_ms):
+            beat = beat._replace(heartbeat_interval_ms=min(HURRIED_MS, beat.heartbeat_interval_ms))
         return records, beat._replace(initialize=initialize)
 
     def _next_epoch(

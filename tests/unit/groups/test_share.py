@@ -114,7 +114,7 @@ def test_the_first_heartbeat_asks_for_state_and_the_next_brings_partitions() -> 
     groups = Groups()
     first = groups.beat(A, 0, T)
     assert first == ShareBeat(
-        member_id=A, member_epoch=1, heartbeat_interval_ms=1_000, assignment={}, initialize=first.initialize
+        member_id=A, member_epoch=1, heartbeat_interval_ms=250, assignment={}, initialize=first.initialize
     )
     assert first.initialize is not None
     assert first.initialize.state_epoch == 1
@@ -288,6 +288,15 @@ def test_state_is_asked_for_once_and_again_when_nothing_comes_of_it() -> None:
     assert groups.beat(A, 1).initialize is None, "somebody is at it"
     groups.pass_time(2_000)
     assert groups.beat(A, 1).initialize is not None
+
+
+def test_members_come_back_soon_while_state_is_initialized() -> None:
+    groups = Groups(initializes=False)
+    beats = [groups.beat(A, 0, T), groups.beat(B, 0, T), groups.beat(A, 1)]
+    assert [beat.heartbeat_interval_ms for beat in beats] == [250, 250, 250]
+    assert beats[0].initialize is not None
+    groups.ask(ShareStateInitialized(None, G, beats[0].initialize.partitions))
+    assert groups.beat(B, 2).heartbeat_interval_ms == 1_000
 
 
 def test_a_failure_has_it_tried_at_the_next_heartbeat() -> None:
