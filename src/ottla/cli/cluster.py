@@ -7,12 +7,16 @@ from ottla.cli.app import Verbs
 from ottla.cli.client import Connection, client_log, connection_options
 from ottla.cli.exits import CommandFailed
 from ottla.cli.failures import explain
+from ottla.cli.features import features
 from ottla.cli.output import Column, Row, json_option, on_terminal, print_facts, print_json, print_rows
 
 
 @click.group(cls=Verbs)
 def command() -> None:
-    """Look at the cluster."""
+    """Look at the cluster, and change its feature levels."""
+
+
+command.add_command(features)
 
 
 @command.command()

@@ -48,3 +48,22 @@ def test_cluster_info(ottla: OttlaProgram, new_topic: NewTopicFactory) -> None:
     assert (broker["broker"], broker["host"], broker["port"]) == (1, host, int(port))
     assert broker["leads"] == broker["replicas"] == info["partitions"]
     assert ottla("cluster", "info").stdout.startswith(f"1\t{host}\t{port}\t-\tyes\t")
+
+
+def test_feature_levels(ottla: OttlaProgram) -> None:
+    known = {row["feature"]: row for row in ottla.json("cluster", "features")}
+    level, highest = known["transaction.version"]["level"], known["transaction.version"]["highest"]
+    assert (level, highest) == (2, 2)
+    assert ottla("cluster", "features").stdout == "".join(
+        f"{name}\t{row['level']}\t{row['lowest']}\t{row['highest']}\n" for name, row in known.items()
+    )
+    assert "would take this" in ottla("cluster", "features", "transaction.version=1", "--dry-run").stderr
+    assert "no level was changed" in ottla("cluster", "features", "transaction.version=3", code=1).stderr
+    mistyped = ottla("cluster", "features", "transaction.version=1", "transactions.version=1", code=1)
+    assert "did you mean 'transaction.version'?" in mistyped.stderr
+    assert "NAME=LEVEL" in ottla("cluster", "features", "transaction.version", code=2).stderr
+    assert {row["feature"]: row for row in ottla.json("cluster", "features")} == known
+    ottla("cluster", "features", "transaction.version=1", "group.version=1")
+    lowered = {row["feature"]: row["level"] for row in ottla.json("cluster", "features")}
+    raised = {row["feature"]: row["level"] for row in ottla.json("cluster", "features", "transaction.version=2")}
+    assert (lowered["transaction.version"], raised["transaction.version"]) == (1, 2)
