@@ -111,10 +111,13 @@ def lost_writes(seen: Observed) -> Iterator[Anomaly]:
 
 
 def vanished(seen: Observed) -> Iterator[Anomaly]:
-    """Records that consumers were given before an audit began, which did not find them."""
-    for audit in seen.operations:
-        if audit.what is not What.AUDIT or audit.outcome is not Outcome.OK:
-            continue
+    """Records that consumers were given before the last audit of each auditor began, which did not find them."""
+    audits = {
+        operation.who: operation
+        for operation in seen.operations
+        if operation.what is What.AUDIT and operation.outcome is Outcome.OK
+    }
+    for audit in audits.values():
         there = set(audit.reads)
         gone: dict[tuple[str, int, int], Operation] = {}
         for operation in seen.operations:

@@ -240,8 +240,11 @@ class Worker:
                 }
             )
         errors: list[str] = []
-        for _, key, value in task["steps"]:
-            self._produce(self._plain, key, value, errors)
+        for step in task["steps"]:
+            if step[0] == "wait":
+                time.sleep(step[1])
+            else:
+                self._produce(self._plain, step[1], step[2], errors)
         unsent = self._plain.flush(PATIENCE_SECONDS + 5)
         if errors or unsent:
             self._plain.purge()

@@ -264,9 +264,7 @@ public final class ChaosWorker {
         if (plain == null) {
             plain = new KafkaProducer<>(producing(), new StringSerializer(), new StringSerializer());
         }
-        for (JsonNode step : task.get("steps")) {
-            produce(plain, step.get(1).asText(), step.get(2).asLong());
-        }
+        steps(plain, task);
         plain.flush();
         Throwable problem = collect();
         if (problem != null) {
