@@ -161,6 +161,12 @@ class TransactionMachine:
             # A producer that was fenced must not take the transaction away from the one that has fenced it.
             if event.expected is not None and event.expected != _producer(transaction):
                 return [Reply(event.token, Granted(ErrorCode.PRODUCER_FENCED))]
+            log.info(
+                "the transaction of %s (producer %d, epoch %d) is aborted: %s",
+                event.transactional_id,
+                *_producer(transaction),
+                "another producer has started" if event.expected is None else "its producer starts over",
+            )
             return [*self._fence(event.transactional_id, transaction, now_ms), *self._park(event)]
         return self._start(event, transaction, now_ms)
 
@@ -388,10 +394,9 @@ class TransactionMachine:
         if now_ms < transaction.started_ms + transaction.timeout_ms:  # the wall clock has been set back
             return _watch(transactional_id, transaction, now_ms)
         log.info(
-            "the transaction of %s (producer %d, epoch %d) has taken more than %d ms and is aborted",
+            "the transaction of %s (producer %d, epoch %d) is aborted: it has taken more than %d ms",
             transactional_id,
-            transaction.producer_id,
-            transaction.producer_epoch,
+            *_producer(transaction),
             transaction.timeout_ms,
         )
         return self._fence(transactional_id, transaction, now_ms)
