@@ -241,3 +241,50 @@ def test_a_transaction_outlives_its_broker(tmp_path: Path, commit: bool) -> None
         assert aborted == ([] if commit else [(producer.id, 0)])
         committed_offset = 5 if commit else -1
         eventually(lambda: offsets(broker.bootstrap, "g", "t") == [committed_offset])
+
+
+def test_offsets_of_transactions_survive_the_compaction_of_their_topic(tmp_path: Path) -> None:
+    """Whatever compaction leaves of records and markers, who reads it knows what was committed."""
+    config = {
+        "offsets.topic.num.partitions": "1",
+        "transaction.state.log.num.partitions": "1",
+        "log.cleaner.backoff.ms": "50",
+        "log.initial.task.delay.ms": "0",
+        "log.roll.ms": "100",
+        "log.cleaner.min.cleanable.ratio": "0.01",
+    }
+    expected = {"g0": 0, "g1": 0, "g2": 0}
+    with Broker(directory=tmp_path, config=config) as broker:
+        teller = Teller(broker.bootstrap)
+        teller.ready()
+        teller.create("t", 1)
+        producers = [teller.new(f"p{number}") for number in range(3)]
+        for offset in range(30):
+            producer, group = producers[offset % 3], f"g{offset // 2 % 3}"
+            teller.add_group("begin", producer, group)
+            teller.commit_offsets("commit", producer, group, [("t", 0, offset)])
+            kept = offset % 4 != 1
+            teller.end("end", producer, commit=kept)
+            expected[group] = offset if kept else expected[group]
+        teller.add_group("begin", producers[0], "open")
+        teller.commit_offsets("commit", producers[0], "open", [("t", 0, 77)])
+
+        def compacted() -> bool:
+            """Up to the open transaction; segments are closed by what is written later."""
+            other = teller.new("later")
+            teller.add_group("begin", other, "later")
+            teller.commit_offsets("commit", other, "later", [("t", 0, 1)])
+            teller.end("end", other, commit=True)
+            checkpoint = tmp_path / "cleaner-offset-checkpoint"
+            lines = checkpoint.read_text().splitlines() if checkpoint.exists() else []
+            return "__consumer_offsets 0 60" in lines and any(
+                line.startswith("__transaction_state 0 ") and int(line.split()[2]) > 90 for line in lines
+            )
+
+        eventually(compacted, interval_s=0.2)
+    with Broker(directory=tmp_path, config=config) as broker:
+        for group, offset in expected.items():
+            assert eventually(lambda group=group: offsets(broker.bootstrap, group, "t")) == [offset]  # type: ignore[misc]
+        assert offsets(broker.bootstrap, "open", "t") == []
+        Teller(broker.bootstrap).end("end", producers[0], commit=True)
+        assert eventually(lambda: offsets(broker.bootstrap, "open", "t")) == [77]

@@ -373,9 +373,9 @@ class PartitionLog(LogFiles):
         """
         found: list[AbortedTransaction] = []
         number = max(0, bisect_right(self._segments, start_offset, key=_base_offset) - 1)
-        indexes = [segment.transaction_index for segment in self._segments[number:]]
+        indexes = [index for segment in self._segments[number:] if not (index := segment.transaction_index).is_empty]
         try:
-            if read is not None and any(index.entries() for index in indexes):
+            if read is not None and indexes:
                 upper_bound = min(upper_bound, self._end_of(read, start_offset, upper_bound))
             for index in indexes:
                 some, complete = index.overlapping(start_offset, upper_bound)

@@ -52,6 +52,10 @@ class TransactionIndex:
             self._fs.open(self.path, create=True).write(self._stored * _ENTRY.size, fresh)
             self._stored = len(entries)
 
+    @property
+    def is_empty(self) -> bool:
+        return not self._stored and not self._entries
+
     def entries(self) -> list[AbortedTransaction]:
         """All of them. Raises OSError, CorruptMessage."""
         if self._entries is None:
