@@ -33,6 +33,7 @@ from ottla.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from ottla.protocol.messages.list_groups import ListGroupsRequest
+from ottla.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ottla.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.protocol.messages.share_group_describe import ShareGroupDescribeRequest
 from ottla.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
@@ -43,6 +44,7 @@ from ottla.testing import Broker
 
 GROUP_RESOURCE = 32
 LEAVE = -1
+EARLIEST = -2
 
 
 class Client:
@@ -73,6 +75,13 @@ class Client:
         data = TopicProduceData(name=name, partition_data=[PartitionProduceData(index=0, records=batch)])
         answer = self.ask(ProduceRequest(acks=-1, timeout_ms=5000, topic_data=[data]), 9)
         assert answer.responses[0].partition_responses[0].error_code == 0
+
+    def log_start(self, name: str) -> int:
+        """The first offset of partition 0."""
+        wanted = ListOffsetsPartition(partition_index=0, timestamp=EARLIEST)
+        topics = [ListOffsetsTopic(name=name, partitions=[wanted])]
+        (topic,) = self.ask(ListOffsetsRequest(replica_id=-1, topics=topics), 7).topics
+        return int(topic.partitions[0].offset)
 
     def configure(self, group: str, name: str, value: str) -> None:
         configs = [AlterableConfig(name=name, config_operation=0, value=value)]
@@ -244,3 +253,28 @@ def test_without_the_feature_there_are_no_share_groups(ottla_broker: Broker) -> 
     assert client.ask(DeleteShareGroupOffsetsRequest(group_id="g", topics=topics), 0).error_code == unsupported
     groups = [DescribeShareGroupOffsetsRequestGroup(group_id="g", topics=None)]
     assert client.ask(DescribeShareGroupOffsetsRequest(groups=groups), 0).groups[0].error_code == unsupported
+
+
+def test_the_log_of_states_is_kept_short(tmp_path: Path) -> None:
+    settings = {
+        "share.coordinator.state.topic.num.partitions": "1",
+        "share.coordinator.state.topic.prune.interval.ms": "50",
+        "share.coordinator.snapshot.update.records.per.snapshot": "1",
+    }
+    broker = Broker(directory=tmp_path, config=settings)
+    with broker:
+        client = Client(broker)
+        topic_id = client.create("t", 1)
+        client.configure("g", "share.auto.offset.reset", "earliest")
+        client.produce("t", 10)
+        client.join("t")
+        with ShareMember(broker.bootstrap, "g", topic_id) as reader:
+            assert reader.acquire(max_wait_ms=5_000) == [(0, 9, 1)]
+            for offset in range(6):
+                assert reader.say((offset, offset, ACCEPT)) == 0
+        eventually(lambda: client.log_start("__share_group_state") > 2)
+    with broker:
+        client = Client(broker)
+        assert client.log_start("__share_group_state") > 2
+        with ShareMember(broker.bootstrap, "g", topic_id) as reader:
+            assert reader.acquire(max_wait_ms=5_000) == [(6, 9, 1)]
