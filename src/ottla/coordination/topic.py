@@ -5,7 +5,7 @@ what lies in it.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Final, Protocol, Self
 
 from ottla.coordination.producers import ProducerStanding
 from ottla.ids import LeaderEpoch, PartitionId, TopicName
@@ -13,12 +13,25 @@ from ottla.ids import LeaderEpoch, PartitionId, TopicName
 if TYPE_CHECKING:
     from ottla.cluster.image import MetadataImage
     from ottla.cluster.metadata_service import MetadataService
-    from ottla.coordination.runtime import CoordinatorLog, CoordinatorRuntime
+    from ottla.coordination.runtime import CoordinatorLog
     from ottla.records.batch import Buffer
     from ottla.replication.manager import ReplicaManager
 
 CreateTopic = Callable[[], Awaitable[None]]
 """Create the topic, unless it is there. Raises an `OttlaError` if that cannot be done."""
+
+
+class Leader(Protocol):
+    """Who speaks for the partitions that are led: a coordinator, or its runtime."""
+
+    def on_leadership(self, partition: PartitionId, epoch: LeaderEpoch) -> None:
+        """This broker leads the partition."""
+        ...
+
+    def on_resign(self, partition: PartitionId) -> None:
+        """It leads it no more."""
+        ...
+
 
 NO_NEGATION: Final = 1 << 31
 """The one int that Java cannot take the absolute value of; Kafka counts it as 0."""
@@ -66,16 +79,14 @@ class CoordinatorTopic:
         """Create the topic if it is not there. Raises an `OttlaError`."""
         await self._create()
 
-    def lead(
-        self, runtime: "CoordinatorRuntime[Any, Any]", metadata: "MetadataService", replicas: "ReplicaManager"
-    ) -> None:
-        """Run machines on the partitions that this broker leads, and follow every change of that from now on."""
+    def lead(self, leader: Leader, metadata: "MetadataService", replicas: "ReplicaManager") -> None:
+        """Tell `leader` of the partitions that this broker leads, and of every change of that from now on."""
 
         def leadership_changed(partition: PartitionId, epoch: LeaderEpoch | None) -> None:
             if epoch is None:
-                runtime.on_resign(partition)
+                leader.on_resign(partition)
             else:
-                runtime.on_leadership(partition, epoch)
+                leader.on_leadership(partition, epoch)
 
         replicas.on_leadership(self.name, leadership_changed)
         metadata.subscribe(lambda old, new: self.count_partitions(new))

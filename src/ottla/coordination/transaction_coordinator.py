@@ -118,6 +118,7 @@ class TransactionCoordinator(Coordinator[TransactionEvent, "TransactionRecord"])
         self._exists = exists
         self._transaction_version = transaction_version
         self._sending: dict[TransactionalId, asyncio.Task[None]] = {}
+        """Whose markers are on their way."""
 
         def new_machine() -> "Machine[TransactionEvent, TransactionRecord]":
             from ottla.transactions.machine import TransactionMachine  # for brokers that have transactions
@@ -162,8 +163,15 @@ class TransactionCoordinator(Coordinator[TransactionEvent, "TransactionRecord"])
             config=settings,
             commit_timeout_ms=config.request_timeout_ms,
         )
-        topic.lead(created._runtime, metadata, replicas)
+        topic.lead(created, metadata, replicas)
         return created
+
+    def on_resign(self, partition: PartitionId) -> None:
+        """Markers that are still to be written are left to whoever leads the partition next."""
+        super().on_resign(partition)
+        for transactional_id, task in self._sending.items():
+            if self.partition_for(transactional_id) == partition:
+                task.cancel()
 
     async def stop(self) -> None:
         """Leave unsent markers to whoever takes over, then end as every coordinator does."""

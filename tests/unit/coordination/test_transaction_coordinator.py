@@ -251,6 +251,8 @@ def test_a_successor_sends_the_markers_in_its_own_epoch() -> None:
     async def test(bench: Bench) -> None:
         bench.markers.held = asyncio.Event()
         await bench.end(await bench.begun())
+        while not bench.markers.sent:
+            await asyncio.sleep(0)
         partition = bench.coordinator.partition_for("t")
         bench.coordinator.on_resign(partition)
         with pytest.raises(NotCoordinator):
