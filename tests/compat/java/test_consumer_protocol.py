@@ -4,13 +4,16 @@ import re
 import signal
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 from tests.compat.confluent.clients import numbered, produce
 from tests.compat.factories import NewNameFactory, NewTopicFactory
 from tests.support.eventually import eventually
 from tests.support.genuine import kafka_tool
 from tests.support.group_members import GroupMembers
+from tests.support.raw_client import ask
 from tests.support.verifiable_member import VerifiableMember, wait
+
+from ottla.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 
 NEW = {"group_protocol": "consumer"}
 
@@ -73,9 +76,10 @@ def test_a_member_that_is_killed_is_put_out_when_its_session_ends(
     bootstrap: str, new_topic: NewTopicFactory, new_name: NewNameFactory
 ) -> None:
     topic, group = new_topic(4), new_name()
-    where = ("--entity-type", "groups", "--entity-name", group)
-    tool(bootstrap, "ConfigCommand", "--alter", *where, "--add-config", "consumer.session.timeout.ms=2500")
-    eventually(lambda: "consumer.session.timeout.ms=2500" in tool(bootstrap, "ConfigCommand", "--describe", *where))
+    session = ConfigEntry("consumer.session.timeout.ms", "2500", incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ConfigResource.Type.GROUP, group, incremental_configs=[session])
+    client = AdminClient({"bootstrap.servers": bootstrap})
+    client.incremental_alter_configs([resource])[resource].result(10)
     with GroupMembers(bootstrap) as members:
         members.join("a", topics=topic, group_id=group, **NEW)
         members.until_spread("a", [4])
@@ -91,48 +95,35 @@ def test_the_tools_show_consumer_groups(bootstrap: str, new_topic: NewTopicFacto
     produce(bootstrap, topic, numbered(10))
 
     def groups(*arguments: str) -> str:
-        return tool(bootstrap, "ConsumerGroupCommand", *arguments)
+        return tool(bootstrap, "ConsumerGroupCommand", "--group", group, *arguments)
+
+    def line(pattern: str, text: str) -> None:
+        assert re.search(rf"^{group}\s+{pattern}\s*$", text, re.MULTILINE), text
 
     with GroupMembers(bootstrap) as members:
         members.join("a", topics=topic, group_id=group, client_id="shown", client_rack="r1", **NEW)
         members.until_spread("a", [2])
         members.until(lambda: len(members.read()) == 10)
-        assert re.search(
-            rf"^{group}\s+Consumer\s+consumer\s*$", tool(bootstrap, "GroupsCommand", "--list"), re.MULTILINE
-        )
-        assert group in tool(bootstrap, "GroupsCommand", "--list", "--group-type", "consumer")
-        assert group not in tool(bootstrap, "GroupsCommand", "--list", "--group-type", "classic")
-        assert re.search(rf"^{group}\s+Consumer\s*$", groups("--list", "--type"), re.MULTILINE)
-        described = groups("--describe", "--group", group, "--state", "--verbose")
-        assert re.search(rf"^{group}\s+\S+\s+\(1\)\s+uniform\s+Stable\s+1\s+1\s+1\s*$", described, re.MULTILINE), (
-            described
-        )
-        described = groups("--describe", "--group", group, "--members", "--verbose")
-        assert re.search(rf"shown\s+2\s+1\s+{topic}:0,1\s+1\s+{topic}:0,1", described), described
-        described = groups("--describe", "--group", group, "--offsets", "--verbose")
-        assert re.search(rf"^{group}\s+{topic}\s+0\s+\S+\s+10\s+10\s+0\s", described, re.MULTILINE), described
-        assert (
-            "GroupNotEmptyException"
-            in kafka_tool(
-                "ConsumerGroupCommand", "--bootstrap-server", bootstrap, "--delete", "--group", group, check=False
-            ).stdout
-        )
-    assert "was successful" in groups("--delete", "--group", group)
+        line(r"Consumer\s+consumer", tool(bootstrap, "GroupsCommand", "--list", "--group-type", "consumer"))
+        line(r"\S+\s+\(1\)\s+uniform\s+Stable\s+1\s+1\s+1", groups("--describe", "--state", "--verbose"))
+        one = rf"\S+\s+/127.0.0.1\s+shown\s+2\s+1\s+{topic}:0,1\s+1\s+{topic}:0,1"
+        line(rf"{one}.*", groups("--describe", "--members", "--verbose"))
+        line(rf"{topic}\s+0\s+\S+\s+10\s+10\s+0\s.*", groups("--describe", "--offsets", "--verbose"))
+        request = ConsumerGroupDescribeRequest(group_ids=[group], include_authorized_operations=False)
+        (described,) = ask(bootstrap, request, 1).groups
+        assert [member.rack_id for member in described.members] == ["r1"]
+    assert "was successful" in groups("--delete")
 
 
 def test_the_tools_set_what_a_group_sets_for_itself(bootstrap: str, new_name: NewNameFactory) -> None:
     group = new_name()
 
     def configs(*arguments: str) -> str:
-        where = ("--entity-type", "groups", "--entity-name", group)
-        return kafka_tool("ConfigCommand", "--bootstrap-server", bootstrap, *arguments, *where, check=False).stdout
+        return tool(bootstrap, "ConfigCommand", "--entity-type", "groups", *arguments, "--entity-name", group)
 
     assert "Completed updating config" in configs("--alter", "--add-config", "share.isolation.level=read_committed")
     eventually(lambda: "share.isolation.level=read_committed" in configs("--describe"))
     assert "consumer.session.timeout.ms=45000" in configs("--describe", "--all")
-    assert f"Dynamic configs for group {group} are:" in tool(
-        bootstrap, "ConfigCommand", "--describe", "--entity-type", "groups"
-    )
     assert "Completed updating config" in configs("--alter", "--delete-config", "share.isolation.level")
     eventually(lambda: "share.isolation.level" not in configs("--describe"))
 
