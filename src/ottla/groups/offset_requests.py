@@ -70,8 +70,6 @@ class OffsetRequests:
                 knows_member_epochs=event.knows_member_epochs,
                 transactional=transactional,
             )
-            if error is ErrorCode.STALE_MEMBER_EPOCH and transactional:
-                error = ErrorCode.ILLEGAL_GENERATION  # producers know of no member epochs
             if not error and not transactional:
                 effects += group.keep_alive(event.member_id)
         elif event.generation >= 0:
