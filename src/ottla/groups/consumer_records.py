@@ -69,13 +69,16 @@ class ConsumerGroupMemberMetadataValue(Message):
     subscribed_topic_regex: str | None
     rebalance_timeout_ms: Int32 = -1
     server_assignor: str | None
-    classic_member_metadata: ClassicMemberMetadata | None = since(0, tag=0, default=None)
+    classic_member_metadata: ClassicMemberMetadata | None = since(
+        0, tag=0, default_factory=lambda: ClassicMemberMetadata()
+    )
+    """Null is written out: of a member without the field, Kafka believes that it speaks the classic protocol."""
 
 
 @struct
 class ClassicMemberMetadata(Struct):
-    session_timeout_ms: Int32
-    supported_protocols: list[ClassicProtocol]
+    session_timeout_ms: Int32 = 0
+    supported_protocols: list[ClassicProtocol] = since(default_factory=list)
 
 
 @struct
@@ -394,7 +397,7 @@ def _read_member(key: bytes, raw: bytes | None) -> ConsumerRecord:
         value.rebalance_timeout_ms,
         value.server_assignor,
         None
-        if classic is None
+        if classic is None or not classic.supported_protocols
         else ClassicMember(
             classic.session_timeout_ms,
             tuple(Assignor(protocol.name, protocol.metadata) for protocol in classic.supported_protocols),

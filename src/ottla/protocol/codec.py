@@ -97,7 +97,7 @@ class _Writer:
         if value is None and not nullable:
             raise UnencodableMessage(f"{field.name} cannot be null in version {self.version}")
         if isinstance(field.type, type) and nullable:
-            self.out += struct.pack(">b", -1 if value is None else 1)
+            self.out += struct.pack(">b", field.null_flag if value is None else 1)
             if value is None:
                 return
         self.value(field.type, value, self.flexible and field.compact)
@@ -171,7 +171,7 @@ class _Reader:
 
     def field(self, field: Field) -> Any:
         nullable = field.nullable_in(self.version)
-        if isinstance(field.type, type) and nullable and self.scalar("b") < 0:
+        if isinstance(field.type, type) and nullable and self.scalar("b") <= field.null_flag:
             return None
         value = self.value(field.type, self.flexible and field.compact)
         if value is None and not nullable:

@@ -241,7 +241,7 @@ class DecoderSource:
             presence = self.name("n")
             self.fixed("b", presence)
             self.flush()
-            self.line(f"if {presence} < 0:")
+            self.line(f"if {presence} <= {field.null_flag}:")
             self.line(f"    {place} = None")
             self.line("else:")
             self.depth += 1

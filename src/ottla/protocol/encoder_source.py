@@ -190,7 +190,7 @@ class EncoderSource:
             self.struct(kind, item)
             return
         self.flush()
-        self.line(f"if {item} is None: {self.out}.append(255)")
+        self.line(f"if {item} is None: {self.out}.append({field.null_flag & 255})")
         self.line("else:")
         self.depth += 1
         self.line(f"{self.out}.append(1)")

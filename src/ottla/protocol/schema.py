@@ -245,6 +245,12 @@ class Field:
         return f"<{self.name}: {self.type!r} {self.first}-{self.until}>"
 
     @property
+    def null_flag(self) -> int:
+        """The byte that stands for a structure that is null; 1 precedes one that is not, and what is greater is taken
+        for 1. In Kafka the flag is an int8, but an unsigned varint in tagged fields."""
+        return -1 if self.tag is None else 0
+
+    @property
     def has_default(self) -> bool:
         return self.default is not MISSING or self.default_factory is not None
 

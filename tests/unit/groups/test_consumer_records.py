@@ -38,7 +38,7 @@ WRITTEN: list[tuple[GroupRecord, str, str]] = [
     (
         MemberSubscription(G, M, None, "r", "c", "h", NAMES, "x.*", 100, "uniform", None),
         "000500016700016d",
-        "000000027202630268030261026204782e2a0000006408756e69666f726d00",
+        "000000027202630268030261026204782e2a0000006408756e69666f726d01000100",
     ),
     (
         MemberSubscription(
@@ -66,6 +66,11 @@ WRITTEN: list[tuple[GroupRecord, str, str]] = [
 def test_a_record_is_written_and_read(record: GroupRecord, key: str, value: str) -> None:
     assert FORMAT.encode(record) == (bytes.fromhex(key), bytes.fromhex(value))
     assert FORMAT.decode(bytes.fromhex(key), bytes.fromhex(value)) == record
+
+
+def test_a_member_is_classic_only_if_it_has_protocols() -> None:
+    value = bytes.fromhex("000000027202630268030261026204782e2a0000006408756e69666f726d00")
+    assert FORMAT.decode(bytes.fromhex("000500016700016d"), value) == WRITTEN[2][0]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,8 @@ from tests.unit.protocol.message_values import all_messages, narrowed, values_of
 
 from ottla.protocol import codec, compiled
 from ottla.protocol.errors import MalformedMessage, ProtocolError
-from ottla.protocol.schema import Message
+from ottla.protocol.primitives import Int8
+from ottla.protocol.schema import Message, Struct, message, since, struct
 
 few = settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
 
@@ -63,3 +64,30 @@ class TestEveryMessage:
             fast = outcome(compiled.decode, cls, bytes(damaged), version)
             slow = outcome(codec.decode, cls, bytes(damaged), version)
             assert repr(fast) == repr(slow)  # repr, because a flipped float may be a NaN
+
+
+@message(versions=(0, 0), flexible=0)
+class Owner(Message):
+    pet: Pet | None
+    second: Pet | None = since(0, tag=0, default_factory=lambda: Pet(age=0))
+
+
+@struct
+class Pet(Struct):
+    age: Int8
+
+
+@pytest.mark.parametrize(
+    ("owner", "expected"),
+    [
+        (Owner(pet=None), "ff00"),
+        (Owner(pet=Pet(age=3)), "01030000"),
+        (Owner(pet=None, second=None), "ff01000100"),
+        (Owner(pet=None, second=Pet(age=3)), "ff010003010300"),
+    ],
+)
+def test_a_structure_that_is_null_is_told_otherwise_in_a_tagged_field(owner: Owner, expected: str) -> None:
+    """As Kafka 4.1 writes `ClassicMemberMetadata` of a consumer group's member, its only such field."""
+    assert joined(compiled.encode(owner, 0)).hex() == joined(codec.encode(owner, 0)).hex() == expected
+    assert compiled.decode(Owner, bytes.fromhex(expected), 0) == owner
+    assert codec.decode(Owner, bytes.fromhex(expected), 0) == owner
