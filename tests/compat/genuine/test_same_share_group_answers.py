@@ -12,11 +12,13 @@ from uuid import UUID
 import pytest
 from tests.support.eventually import eventually
 from tests.support.genuine import GenuineKafka
-from tests.support.group_stories import Teller, commit, fetch, forget, join, prepare
+from tests.support.group_stories import Teller, beat, commit, describe, fetch, forget, join, leave, prepare, sync
 from tests.support.ottla_process import OttlaProcess
 from tests.support.raw_client import ask
 
 from ottla.protocol.messages import alter_share_group_offsets as ao
+from ottla.protocol.messages import consumer_group_describe as cd
+from ottla.protocol.messages import consumer_group_heartbeat as ch
 from ottla.protocol.messages import delete_groups as dg
 from ottla.protocol.messages import delete_share_group_offsets as do
 from ottla.protocol.messages import delete_share_group_state as ds
@@ -61,6 +63,8 @@ class Members(Teller):
         if isinstance(value, UUID):
             named = {topic_id: f"id of {name}" for name, topic_id in self.ids.items()}
             return [f"{path}: {named.get(value, value)}"]
+        if path.endswith("ConsumerGroupHeartbeatResponse.heartbeat_interval_ms"):
+            return []  # Ottla has members of a group that is moving come sooner
         if isinstance(value, list) and path.endswith("responses"):
             value = sorted(value, key=lambda topic: topic.topic_name)
         return super().lines(value, path)
@@ -181,6 +185,18 @@ def heartbeat(
     )
 
 
+def consumer_heartbeat(group: str, epoch: int) -> ch.ConsumerGroupHeartbeatRequest:
+    """Of a member of a consumer group, called `o`."""
+    return ch.ConsumerGroupHeartbeatRequest(
+        group_id=group,
+        member_id="o",
+        member_epoch=epoch,
+        rebalance_timeout_ms=10_000,
+        subscribed_topic_names=["not-there"],
+        topic_partitions=[],
+    )
+
+
 # --- the stories ---
 
 
@@ -253,6 +269,23 @@ def of_other_kinds(t: Members) -> None:
     t.tell("o", fetch("share"), 9)
     t.tell("o", forget("share", "t"), 0)
     t.tell("o", join("share"), 9)
+    t.tell("o", beat("share", "a", 2), 4)
+    t.tell("o", sync("share", "a", 2), 5)
+    t.tell("o", leave("share", ("a", None)), 5)
+    for version in (5, 6):
+        t.tell("o", describe("share"), version)
+    t.tell("o", consumer_heartbeat("share", 0), 1)
+    t.tell("o", consumer_heartbeat("share", 2), 1)
+    t.tell("o", consumer_heartbeat("share", LEAVE), 1)
+    t.tell("o", cd.ConsumerGroupDescribeRequest(group_ids=["share"], include_authorized_operations=False), 1)
+    t.leave("a", "share")
+    t.tell("o", join("share"), 9)
+    t.tell("o", consumer_heartbeat("share", 0), 1)
+    t.tell("o", commit("share", ("t", 0, 5)), 9)
+    t.tell("o", consumer_heartbeat("consumer", 0), 1)
+    t.beat("a", "consumer", 0, topics=["t"])
+    t.beat("a", "consumer", 1)
+    t.describe("consumer")
     t.tell("o", commit("classic", ("t", 0, 5)), 9)
     t.beat("a", "classic", 0, topics=["t"])
     t.beat("a", "classic", 1)
@@ -261,8 +294,8 @@ def of_other_kinds(t: Members) -> None:
     t.offsets("classic", {"t": [0]})
     t.offsets("classic")
     t.delete_offsets("classic", "t")
-    t.delete("classic")
-    t.delete("share")
+    for group in ("classic", "share", "consumer"):
+        t.delete(group)
 
 
 def of_a_silent_member(t: Members) -> None:
