@@ -67,7 +67,7 @@ CONSUMER_GROUPS: Final = (
         Kind.LIST,
         "classic,consumer,streams",
         "Kinds of groups that may be made. `classic` cannot be left out. Share groups are offered by the feature "
-        "`share.version` too; Ottla has no streams groups.",
+        "`share.version` alone; Ottla has no streams groups.",
         OneOf(("consumer", "classic", "share", "streams")),
     ),
     _fixed(

@@ -358,7 +358,13 @@ _GROUPS_OF_THE_NEW_KINDS: Final = (
         "The assignor of share groups (KIP-932); Ottla has the one that is built in.",
         OneOf(("simple",)),
     ),
-    _other("group.share.enable", Kind.BOOLEAN, "false", "Offer share groups.", internal=True),
+    _other(
+        "group.share.enable",
+        Kind.BOOLEAN,
+        "false",
+        "Offer share groups. Ottla does while the feature `share.version` is 1, as it is from the start.",
+        internal=True,
+    ),
     _other(
         "group.share.persister.class.name",
         Kind.STRING,
