@@ -46,6 +46,7 @@ from ottla.protocol.messages.write_txn_markers import (
 LONGEST_TIMEOUT: Final = "15m"
 """Kafka's default of `transaction.max.timeout.ms`."""
 PAUSE_S: Final = 0.1
+_OFFSETS: Final = ("first_offset", "last_stable_offset", "end_offset", "held_back")
 COMING_AND_GOING: Final = (
     ErrorCode.CONCURRENT_TRANSACTIONS,
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -133,17 +134,20 @@ def _known(requests: Requests, transactional_id: str) -> Known:
 
 def _held_back(connection: Connection, requests: Requests, known: Known) -> list[dict[str, Any]]:
     """What readers of committed records do not see in each partition, and whether that is for this transaction."""
-    partitions = sorted(known.partitions)
+    present = sorted(requests.leaders(known.partitions))  # a topic may have been deleted under the transaction
     firsts = {
         each.partition: each.first_offset
-        for each in open_transactions(requests, partitions)
+        for each in open_transactions(requests, present)
         if each.producer_id == known.producer_id
     }
     admin = connection.admin()
-    ends = offset_ranges(connection, admin, partitions)
-    stable = offset_ranges(connection, admin, partitions, read_committed=True)
-    rows = []
-    for partition in partitions:
+    ends = offset_ranges(connection, admin, present)
+    stable = offset_ranges(connection, admin, present, read_committed=True)
+    rows: list[dict[str, Any]] = []
+    for partition in sorted(known.partitions):
+        if partition not in ends:
+            rows.append({"topic": partition.topic, "partition": partition.partition, **dict.fromkeys(_OFFSETS)})
+            continue
         first, end, last_stable = firsts.get(partition), ends[partition][1], stable[partition][1]
         rows.append(
             {

@@ -77,6 +77,21 @@ def test_what_a_transaction_holds_back_is_told(ottla: OttlaProgram, topic: str, 
     eventually(committed)
 
 
+def test_a_topic_deleted_under_a_transaction_is_listed_still(
+    ottla: OttlaProgram, topic: str, producer: tuple[str, Producer]
+) -> None:
+    name, _ = producer
+    ottla("topic", "delete", topic, "--yes")
+
+    def gone() -> bool:
+        (described,) = ottla.json("txn", "describe", name)
+        rows = [(row["partition"], row["end_offset"]) for row in described["partitions"]]
+        assert [partition for partition, _ in rows] == [0, 1]
+        return [end for _, end in rows] == [None, None]
+
+    eventually(gone)
+
+
 def test_on_a_terminal(ottla: OttlaProgram, producer: tuple[str, Producer]) -> None:
     name, _ = producer
     code, seen = ottla.on_terminal("txn", "describe", name)
