@@ -201,7 +201,8 @@ def test_the_last_acknowledgements_of_a_session_are_written_before_it_ends(topic
 def test_sessions_have_epochs(topic: Topic) -> None:
     member = topic.member(initialize=True)
     assert member.fetch(epoch=1).error_code == ErrorCode.SHARE_SESSION_NOT_FOUND
-    assert member.acknowledge({0: [(0, 0, ACCEPT)]}, epoch=0).error_code == ErrorCode.SHARE_SESSION_NOT_FOUND
+    assert member.acknowledge({0: [(0, 0, ACCEPT)]}, epoch=1).error_code == ErrorCode.SHARE_SESSION_NOT_FOUND
+    assert member.acknowledge({}, epoch=0).error_code == ErrorCode.INVALID_SHARE_SESSION_EPOCH
     assert member.fetch({0: [(0, 0, ACCEPT)]}, epoch=0).error_code == ErrorCode.INVALID_REQUEST
     assert member.fetch().error_code == ErrorCode.NONE
     assert member.fetch(epoch=5).error_code == ErrorCode.INVALID_SHARE_SESSION_EPOCH

@@ -1,7 +1,7 @@
 """What a request says of records that a member holds, partition by partition: checked, passed on, and answered."""
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 from uuid import UUID
 
 from ottla.cluster.store.layout import uuid_from_text
@@ -11,6 +11,9 @@ from ottla.share.partition import OUTCOMES, Acknowledgement
 
 if TYPE_CHECKING:
     from ottla.server.context import Services
+
+
+SHARE_GROUPS_ARE_OFF: Final = "share groups are off: the feature share.version is 0"
 
 
 class _Batch(Protocol):

@@ -6,7 +6,7 @@ group has no session left, when the partition goes, or when its state was initia
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from ottla.cluster.image import ResourceType
 from ottla.errors import ApiError, ErrorCode, UnknownTopicId, UnknownTopicOrPartition
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from ottla.cluster.metadata_service import MetadataService
     from ottla.config.broker import BrokerConfig
     from ottla.replication.manager import ReplicaManager
+
+SHARE_VERSION: Final = "share.version"
 
 
 class ShareStateSource(SharePersister, Protocol):
@@ -106,7 +108,7 @@ class SharePartitions:
     def close(self) -> None:
         """Whoever waits is told to come back; what is not acknowledged will be delivered again."""
         for led in self._all():
-            led.lose(ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the broker is stopping"))
+            led.lose(ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this broker leads no share partitions any more"))
 
     # -- who is gone -------------------------------------------------------------------------------------------------
 
@@ -134,6 +136,9 @@ class SharePartitions:
             led.lose(ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{led} starts over"))
 
     def _follow(self, old: "MetadataImage", new: "MetadataImage") -> None:
+        if old.features is not new.features and not new.features.get(SHARE_VERSION):
+            self.sessions.clear()
+            self.close()
         if old.topics is not new.topics:
             for led in self._all():
                 if not led.replica.leading or led.key.topic_id not in new.topics_by_id:

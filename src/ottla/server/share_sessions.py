@@ -9,7 +9,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from ottla.errors import ApiError, ErrorCode
-from ottla.server.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, MAX_EPOCH
+from ottla.server.fetch_sessions import FINAL_EPOCH, MAX_EPOCH
 
 SharedPartition = tuple[UUID, int]
 """A topic's id and a partition."""
@@ -90,7 +90,7 @@ class ShareSessionCache:
                 ErrorCode.SHARE_SESSION_NOT_FOUND,
                 f"member {member.member_id} of group {member.group_id} has no share session here",
             )
-        if epoch not in (FINAL_EPOCH, session.epoch) or epoch == INITIAL_EPOCH:
+        if epoch not in (FINAL_EPOCH, session.epoch):
             raise ApiError(
                 ErrorCode.INVALID_SHARE_SESSION_EPOCH,
                 f"the share session of member {member.member_id} is at epoch {session.epoch}, not {epoch}",
@@ -114,6 +114,12 @@ class ShareSessionCache:
         """A connection is closed, and with it the sessions that were opened on it."""
         for member in sorted(self._by_connection.get(connection_id, ())):
             self.close(member)
+
+    def clear(self) -> None:
+        """Forget them all, without telling anybody."""
+        self._sessions.clear()
+        self._by_connection.clear()
+        self._members.clear()
 
     def _remove(self, member: MemberKey) -> ShareSession | None:
         session = self._sessions.pop(member, None)

@@ -12,8 +12,9 @@ from ottla.protocol.messages.share_acknowledge import (
     ShareAcknowledgeTopicResponse,
 )
 from ottla.server.context import Deferred, RequestContext
-from ottla.server.fetch_sessions import FINAL_EPOCH
-from ottla.server.share_acknowledgements import Acknowledging, member_key
+from ottla.server.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH
+from ottla.server.share_acknowledgements import SHARE_GROUPS_ARE_OFF, Acknowledging, member_key
+from ottla.server.share_group_requests import are_offered
 
 
 def handle(
@@ -21,13 +22,17 @@ def handle(
 ) -> "ShareAcknowledgeResponse | Deferred[ShareAcknowledgeResponse]":
     services = context.broker
     sessions = services.share_partitions.sessions
+    if not are_offered(services):
+        return _failure(ErrorCode.UNSUPPORTED_VERSION, SHARE_GROUPS_ARE_OFF)
     try:
         member = member_key(request.group_id, request.member_id)
+        if request.share_session_epoch == INITIAL_EPOCH:
+            return _failure(
+                ErrorCode.INVALID_SHARE_SESSION_EPOCH, "a share session does not begin with acknowledgements"
+            )
         sessions.use(member, request.share_session_epoch)
     except OttlaError as error:
-        return ShareAcknowledgeResponse(
-            error_code=error.code, error_message=str(error), responses=[], node_endpoints=[]
-        )
+        return _failure(error.code, str(error))
     deferred: Deferred[ShareAcknowledgeResponse] = Deferred()
 
     def answer() -> None:
@@ -37,6 +42,10 @@ def handle(
 
     acknowledging = Acknowledging(services, member, request.topics, answer)
     return deferred
+
+
+def _failure(code: ErrorCode, message: str) -> ShareAcknowledgeResponse:
+    return ShareAcknowledgeResponse(error_code=code, error_message=message, responses=[], node_endpoints=[])
 
 
 def _response(acknowledging: Acknowledging) -> ShareAcknowledgeResponse:

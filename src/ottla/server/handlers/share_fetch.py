@@ -22,7 +22,8 @@ from ottla.replication.delayed import DelayedFetch
 from ottla.server.context import Deferred, RequestContext
 from ottla.server.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH
 from ottla.server.led_share_partition import LedSharePartition
-from ottla.server.share_acknowledgements import Acknowledging, member_key
+from ottla.server.share_acknowledgements import SHARE_GROUPS_ARE_OFF, Acknowledging, member_key
+from ottla.server.share_group_requests import are_offered
 from ottla.server.share_reads import Look, SlowRead, Taken
 from ottla.server.share_sessions import MemberKey, SharedPartition, ShareSession
 
@@ -43,6 +44,8 @@ def handle(request: ShareFetchRequest, context: RequestContext) -> "ShareFetchRe
     sessions = services.share_partitions.sessions
     epoch = request.share_session_epoch
     asked = [(topic.topic_id, partition.partition_index) for topic in request.topics for partition in topic.partitions]
+    if not are_offered(services):
+        return _failure(ErrorCode.UNSUPPORTED_VERSION, SHARE_GROUPS_ARE_OFF)
     try:
         member = member_key(request.group_id, request.member_id)
         if epoch == INITIAL_EPOCH:
