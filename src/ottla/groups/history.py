@@ -2,7 +2,7 @@
 
 import logging
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final, NamedTuple, TypeAlias
 
 from ottla.ids import GroupId, MemberId, TopicName
@@ -12,6 +12,8 @@ log = logging.getLogger(__name__)
 KEPT_REBALANCES: Final = 16
 KEPT_MOVES: Final = 64
 """Of one rebalance; the largest first, the rest only counted."""
+
+KEPT_OF_NO_GROUP: Final = 100
 
 AssignmentByName: TypeAlias = Mapping[TopicName, frozenset[int]]
 
@@ -78,18 +80,31 @@ class History:
 
 
 class Histories:
-    """Of all groups of one machine: a history outlives the change of a group's kind."""
+    """Of all groups of one machine: a history outlives the change of a group's kind, not the group."""
 
-    __slots__ = ("_histories",)
+    __slots__ = ("_groups", "_histories")
 
-    def __init__(self) -> None:
+    def __init__(self, groups: Collection[GroupId]) -> None:
+        """`groups`: those that there are, at any time."""
+        self._groups = groups
         self._histories: dict[GroupId, History] = {}
 
+    def __len__(self) -> int:
+        return len(self._histories)
+
     def of(self, group_id: GroupId) -> History:
+        """Also of a group that has yet to be made."""
         found = self._histories.get(group_id)
         if found is None:
+            self._let_go_of_some()
             found = self._histories[group_id] = History(group_id)
         return found
+
+    def _let_go_of_some(self) -> None:
+        """Groups expire, and some are never made, whoever asks to join them: that is looked after now and then."""
+        if len(self._histories) > 2 * len(self._groups) + KEPT_OF_NO_GROUP:
+            groups = self._groups
+            self._histories = {group_id: kept for group_id, kept in self._histories.items() if group_id in groups}
 
     def forget(self, group_id: GroupId) -> None:
         self._histories.pop(group_id, None)

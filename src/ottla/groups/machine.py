@@ -38,7 +38,7 @@ class GroupMachine:
         self.records = GroupRecordFormat()
         self.groups: Groups = {}
         self.offsets = OffsetStore()
-        self._histories = Histories()
+        self._histories = Histories(self.groups)
         around = surroundings or Surroundings()
         rebalancing = Rebalancing(config, around, self._histories)
         leaving = Leaving(config, around, rebalancing, self._histories)

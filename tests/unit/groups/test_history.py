@@ -4,7 +4,15 @@ import logging
 
 import pytest
 
-from ottla.groups.history import KEPT_MOVES, KEPT_REBALANCES, Histories, Move, Rebalance, moves_between
+from ottla.groups.history import (
+    KEPT_MOVES,
+    KEPT_OF_NO_GROUP,
+    KEPT_REBALANCES,
+    Histories,
+    Move,
+    Rebalance,
+    moves_between,
+)
 from ottla.ids import GroupId, MemberId, TopicName
 
 A, B = MemberId("a"), MemberId("b")
@@ -39,14 +47,14 @@ def test_small_moves_of_many_are_only_counted() -> None:
 
 
 def test_the_last_rebalances_are_kept() -> None:
-    history = Histories().of(G)
+    history = Histories({G}).of(G)
     for epoch in range(KEPT_REBALANCES + 3):
         history.add(rebalance(epoch))
     assert [kept.epoch for kept in history.rebalances()] == list(range(3, KEPT_REBALANCES + 3))
 
 
 def test_reasons_are_those_since_the_last_rebalance_each_once() -> None:
-    history = Histories().of(G)
+    history = Histories({G}).of(G)
     for reason in ("a joins", "b joins", "a joins"):
         history.because(reason)
     assert history.take_reasons() == ("a joins", "b joins")
@@ -55,13 +63,22 @@ def test_reasons_are_those_since_the_last_rebalance_each_once() -> None:
 
 def test_a_rebalance_is_told_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "ottla.groups.history"):
-        Histories().of(G).add(rebalance(7, "a joins", "b leaves"))
+        Histories({G}).of(G).add(rebalance(7, "a joins", "b leaves"))
     (line,) = caplog.messages
     assert line == "consumer group g: assignment 7 by uniform: members 2, partitions moved 0 (a joins; b leaves)"
 
 
 def test_a_group_that_is_deleted_is_forgotten() -> None:
-    histories = Histories()
+    histories = Histories({G})
     histories.of(G).add(rebalance(1))
     histories.forget(G)
     assert histories.of(G).rebalances() == ()
+
+
+def test_groups_that_never_were_leave_nothing_behind() -> None:
+    histories = Histories({G})
+    histories.of(G).add(rebalance(1))
+    for number in range(10 * KEPT_OF_NO_GROUP):
+        histories.of(GroupId(f"refused-{number}"))
+    assert len(histories) <= KEPT_OF_NO_GROUP + 3
+    assert len(histories.of(G).rebalances()) == 1

@@ -107,6 +107,19 @@ def test_who_waits_in_a_classic_rebalance_is_sent_back_to_join(world: World) -> 
     assert sorted(first.partitions + second.partitions + new.partitions) == EVERYTHING
 
 
+def test_a_group_may_become_one_before_its_first_rebalance(world: World) -> None:
+    first, new = Classic(world), Consumer(world, "new")
+    joining = first.start_join()
+    assert new.join().error is ErrorCode.NONE
+    sent_back = first.finish_join(joining)
+    assert sent_back.error is REBALANCE
+    first.member_id = sent_back.member_id
+    first.join()
+    first.sync()
+    settle_all(first, new)
+    assert sorted(first.partitions + new.partitions) == EVERYTHING
+
+
 def test_who_waits_for_its_assignment_is_sent_back_too(world: World) -> None:
     leader, other = Classic(world), Classic(world)
     tokens = leader.start_join(), other.start_join()
