@@ -136,7 +136,8 @@ def _look(connection: Connection, admin: AdminClient, name: str, *, must_exist: 
     if name not in listed:
         if must_exist:
             hint = suggest.did_you_mean(name, listed)
-            raise CommandFailed(f"group {name!r} does not exist{hint or '; `ottla group list` shows those that do'}")
+            where = "; `ottla group list` shows those that do, `ottla share list` share groups"
+            raise CommandFailed(f"group {name!r} does not exist{hint or where}")
         return _Group(name, None, {})
     (future,) = admin.describe_consumer_groups([name], request_timeout=connection.timeout_s).values()
     request = [ConsumerGroupTopicPartitions(name)]

@@ -128,7 +128,9 @@ class ClassicGroups:
         """A group that is not there, or not of this kind, is described as dead."""
         groups = [(group_id, self._classic(group_id)) for group_id in event.group_ids]
         described = tuple(
-            GroupDescription(group_id, GroupState.DEAD) if group is None else group.describe()
+            GroupDescription(group_id, GroupState.DEAD, is_of_another_kind=group_id in self._groups)
+            if group is None
+            else group.describe()
             for group_id, group in groups
         )
         return [Reply(event.token, described)]

@@ -266,6 +266,8 @@ class GroupDescription(NamedTuple):
     protocol_type: str = ""
     protocol_name: str = ""
     members: tuple[MemberDescription, ...] = ()
+    is_of_another_kind: bool = False
+    """There is a group of this name, but it is no classic one."""
 
 
 class DeleteGroups(NamedTuple):

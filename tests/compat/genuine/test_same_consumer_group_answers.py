@@ -267,6 +267,8 @@ def of_nobody(t: Members) -> None:
     t.beat("a", "one", 1, instance_id="i")
     t.beat("a", "one", 5)
     t.beat("a", "one", 0)
+    for name in ("one", "no-such-group"):
+        t.answers.append(ask(t.bootstrap, describe(name), 6).groups[0].error_message)
     for version in range(7):
         t.tell("d", describe("one") if version >= 3 else type(describe("one"))(groups=["one"]), version)
     t.tell("d", dg.DeleteGroupsRequest(groups_names=["one"]), 2)

@@ -1,6 +1,6 @@
 """DescribeGroups (v0-v6): state, protocol and members of classic groups.
 
-A group that is not there is described as dead; since v6 with GROUP_ID_NOT_FOUND (KIP-1043).
+A group that is not there, or of another kind, is described as dead; since v6 with GROUP_ID_NOT_FOUND (KIP-1043).
 """
 
 from typing import Final
@@ -37,7 +37,8 @@ async def _describe(group_id: GroupId, context: RequestContext) -> DescribedGrou
         return _nothing(group_id, error.code, "")
     if found.state is GroupState.DEAD and context.api_version >= GROUP_ID_NOT_FOUND_SINCE:
         group = _nothing(group_id, ErrorCode.GROUP_ID_NOT_FOUND, GroupState.DEAD.value)
-        group.error_message = f"Group {group_id} not found."
+        problem = "is not a classic group" if found.is_of_another_kind else "not found"
+        group.error_message = f"Group {group_id} {problem}."
         return group
     return DescribedGroup(
         group_id=group_id,
