@@ -27,6 +27,7 @@ from functools import partial
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from ottla.clock import Clock
+from ottla.coordination.batches import RECORD_OVERHEAD_BYTES, QueuedBatch, next_write
 from ottla.coordination.machine import (
     NO_PRODUCER_ID,
     Append,
@@ -43,16 +44,12 @@ from ottla.coordination.timers import Timers
 from ottla.errors import ApiError, CoordinatorLoadInProgress, ErrorCode, NotCoordinator, NotLeader, OttlaError
 from ottla.ids import LeaderEpoch, PartitionId, ProducerIdAndEpoch
 from ottla.records.batch import BatchHeader, Buffer, iter_batches
-from ottla.records.control import ControlType, EndTransaction, decode_end_transaction, encode_end_transaction
-from ottla.records.record import Record, decode_records, encode_batch
+from ottla.records.control import decode_end_transaction
+from ottla.records.record import Record, decode_records
 from ottla.transactions.markers import TransactionMarker
 
 log = logging.getLogger(__name__)
 
-MAX_BATCH_BYTES: Final = 900_000
-"""Below the default of max.message.bytes, with room for what a record adds to its key and value."""
-
-RECORD_OVERHEAD_BYTES: Final = 40
 LOAD_RETRY_S: Final = 2.0
 
 Listener = Callable[[PartitionId, LeaderEpoch, Any], None]
@@ -85,53 +82,6 @@ class _State(Enum):
     """Resigned, or thrown away after a failed write; nothing that still runs for it may have an effect."""
 
 
-class _Batch:
-    """Records on their way, and the replies that must not overtake them."""
-
-    __slots__ = ("is_late", "marker", "messages", "producer", "records", "replies", "size_bytes", "timeout")
-
-    def __init__(self, producer: ProducerIdAndEpoch | None = None, marker: TransactionMarker | None = None) -> None:
-        self.producer = producer
-        """Whose transaction the records are part of."""
-        self.marker = marker
-        """Instead of records: the end of a transaction."""
-        self.records: list[Record] = []
-        self.size_bytes = 0
-        self.replies: list[Reply] = []
-        self.messages: list[Any] = []
-        """Of `Tell` effects."""
-        self.is_late = False
-        """Not committed in time. Whoever waits for it has been told so."""
-        self.timeout: asyncio.TimerHandle | None = None
-
-    def takes(self, producer: ProducerIdAndEpoch | None, size_bytes: int) -> bool:
-        """May a record of this producer go into it as well?"""
-        return self.marker is None and self.producer == producer and self.size_bytes + size_bytes <= MAX_BATCH_BYTES
-
-    def encode(self, now_ms: int) -> bytearray:
-        """`now_ms` is the marker's time; records have their own."""
-        marker, producer = self.marker, self.producer
-        if marker is not None:
-            outcome = ControlType.COMMIT if marker.committed else ControlType.ABORT
-            return encode_end_transaction(
-                EndTransaction(outcome, marker.coordinator_epoch, now_ms),
-                producer_id=marker.producer_id,
-                producer_epoch=marker.producer_epoch,
-            )
-        if producer is not None:
-            return encode_batch(
-                self.records, producer_id=producer.producer_id, producer_epoch=producer.epoch, transactional=True
-            )
-        return encode_batch(self.records)
-
-    def put_in_log(self, producers: Producers) -> None:
-        """It has been written: from now on the log knows of its producer."""
-        if self.marker is not None:
-            producers.written(self.marker.producer_id, self)
-        elif self.producer is not None:
-            producers.written(self.producer.producer_id, self)
-
-
 class _Partition(Generic[EventT, RecordT]):
     """One machine at work. Lives as long as its machine."""
 
@@ -150,7 +100,7 @@ class _Partition(Generic[EventT, RecordT]):
         self.wakeup: asyncio.TimerHandle | None = None
         self.wakeup_at = 0.0
         self.waiting: set[asyncio.Future[Any]] = set()
-        self.batches: deque[_Batch] = deque()
+        self.batches: deque[QueuedBatch] = deque()
         """The first `sent` of them are on their way, the last takes what is appended."""
         self.sent = 0
         self.writer: asyncio.Task[None] | None = None
@@ -285,7 +235,7 @@ class CoordinatorRuntime(Generic[EventT, RecordT]):
         except Exception:
             self._is_broken(at, marker)
             return future
-        batch = self._new_batch(at, _Batch(marker=marker))
+        batch = self._new_batch(at, QueuedBatch(marker=marker))
         batch.replies.append(Reply(future, None))
         at.producers.ended(marker, batch)
         at.position += 1
@@ -343,13 +293,13 @@ class CoordinatorRuntime(Generic[EventT, RecordT]):
         size_bytes = len(key) + len(value or b"") + RECORD_OVERHEAD_BYTES
         last = at.batches[-1] if at.batches else None
         if last is None or len(at.batches) == at.sent or not last.takes(producer, size_bytes):
-            last = self._new_batch(at, _Batch(producer))
+            last = self._new_batch(at, QueuedBatch(producer))
             if producer is not None:
                 at.producers.appended(producer, last)
         last.records.append(Record(len(last.records), self._clock.now_ms(), key, value))
         last.size_bytes += size_bytes
 
-    def _new_batch(self, at: _Partition[EventT, RecordT], batch: _Batch) -> _Batch:
+    def _new_batch(self, at: _Partition[EventT, RecordT], batch: QueuedBatch) -> QueuedBatch:
         batch.timeout = asyncio.get_running_loop().call_later(self._commit_timeout_s, self._is_late, at, batch)
         at.batches.append(batch)
         return batch
@@ -389,7 +339,7 @@ class CoordinatorRuntime(Generic[EventT, RecordT]):
 
     async def _write_batches(self, at: _Partition[EventT, RecordT]) -> None:
         while at.batches:  # none are left once the machine is gone
-            sent = self._next_write(at)
+            sent = next_write(at.batches)
             at.sent = len(sent)
             now_ms = self._clock.now_ms()
             try:
@@ -413,17 +363,7 @@ class CoordinatorRuntime(Generic[EventT, RecordT]):
                         self._listener(at.partition, at.epoch, message)
         at.writer = None
 
-    def _next_write(self, at: _Partition[EventT, RecordT]) -> list[_Batch]:
-        room = MAX_BATCH_BYTES
-        taken: list[_Batch] = []
-        for batch in at.batches:
-            room -= batch.size_bytes
-            if taken and room < 0:
-                break
-            taken.append(batch)
-        return taken
-
-    def _write_failed(self, at: _Partition[EventT, RecordT], sent: list[_Batch], error: Exception) -> None:
+    def _write_failed(self, at: _Partition[EventT, RecordT], sent: list[QueuedBatch], error: Exception) -> None:
         at.writer = None
         code = told_to_clients(error)
         if code is ErrorCode.UNKNOWN_SERVER_ERROR and not isinstance(error, OttlaError):
@@ -438,7 +378,7 @@ class CoordinatorRuntime(Generic[EventT, RecordT]):
         else:
             self._start_over(at, ErrorCode.COORDINATOR_NOT_AVAILABLE, "the coordinator is starting over")
 
-    def _is_late(self, at: _Partition[EventT, RecordT], batch: _Batch) -> None:
+    def _is_late(self, at: _Partition[EventT, RecordT], batch: QueuedBatch) -> None:
         """The write may still commit, so the state stands; but nobody is kept waiting for it."""
         batch.is_late = True
         replies, batch.replies = batch.replies, []

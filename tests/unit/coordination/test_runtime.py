@@ -5,7 +5,8 @@ import asyncio
 import pytest
 from tests.unit.coordination.adder import EPOCH, Bench, P, code_of, run, settle
 
-from ottla.coordination.runtime import MAX_BATCH_BYTES, told_to_clients
+from ottla.coordination.batches import MAX_BATCH_BYTES
+from ottla.coordination.runtime import told_to_clients
 from ottla.errors import (
     ApiError,
     CoordinatorLoadInProgress,

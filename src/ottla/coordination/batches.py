@@ -1,0 +1,76 @@
+"""What a coordinator's runtime has queued for its log, batch by batch."""
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any, Final
+
+from ottla.coordination.machine import Reply
+from ottla.coordination.producers import Producers
+from ottla.ids import ProducerIdAndEpoch
+from ottla.records.control import ControlType, EndTransaction, encode_end_transaction
+from ottla.records.record import Record, encode_batch
+from ottla.transactions.markers import TransactionMarker
+
+MAX_BATCH_BYTES: Final = 900_000
+"""Below the default of max.message.bytes, with room for what a record adds to its key and value."""
+
+RECORD_OVERHEAD_BYTES: Final = 40
+
+
+class QueuedBatch:
+    """Records of one batch on their way into the log, and the replies that must not overtake them."""
+
+    __slots__ = ("is_late", "marker", "messages", "producer", "records", "replies", "size_bytes", "timeout")
+
+    def __init__(self, producer: ProducerIdAndEpoch | None = None, marker: TransactionMarker | None = None) -> None:
+        self.producer = producer
+        """Whose transaction the records are part of."""
+        self.marker = marker
+        """Instead of records: the end of a transaction."""
+        self.records: list[Record] = []
+        self.size_bytes = 0
+        self.replies: list[Reply] = []
+        self.messages: list[Any] = []
+        """Of `Tell` effects."""
+        self.is_late = False
+        """Not committed in time. Whoever waits for it has been told so."""
+        self.timeout: asyncio.TimerHandle | None = None
+
+    def takes(self, producer: ProducerIdAndEpoch | None, size_bytes: int) -> bool:
+        """May a record of this producer go into it as well?"""
+        return self.marker is None and self.producer == producer and self.size_bytes + size_bytes <= MAX_BATCH_BYTES
+
+    def encode(self, now_ms: int) -> bytearray:
+        """`now_ms` is the marker's time; records have their own."""
+        marker, producer = self.marker, self.producer
+        if marker is not None:
+            outcome = ControlType.COMMIT if marker.committed else ControlType.ABORT
+            return encode_end_transaction(
+                EndTransaction(outcome, marker.coordinator_epoch, now_ms),
+                producer_id=marker.producer_id,
+                producer_epoch=marker.producer_epoch,
+            )
+        if producer is not None:
+            return encode_batch(
+                self.records, producer_id=producer.producer_id, producer_epoch=producer.epoch, transactional=True
+            )
+        return encode_batch(self.records)
+
+    def put_in_log(self, producers: Producers) -> None:
+        """It has been written: from now on the log knows of its producer."""
+        if self.marker is not None:
+            producers.written(self.marker.producer_id, self)
+        elif self.producer is not None:
+            producers.written(self.producer.producer_id, self)
+
+
+def next_write(queued: Iterable[QueuedBatch]) -> list[QueuedBatch]:
+    """Those at the head of the queue that go into one write: one at least, then as many as one batch may be large."""
+    room = MAX_BATCH_BYTES
+    taken: list[QueuedBatch] = []
+    for batch in queued:
+        room -= batch.size_bytes
+        if taken and room < 0:
+            break
+        taken.append(batch)
+    return taken
