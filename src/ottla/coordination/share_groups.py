@@ -10,7 +10,8 @@ Methods answer with what the machines reply, or raise what `Coordinator` says.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from ottla.errors import ErrorCode, OttlaError
@@ -83,6 +84,8 @@ class ShareGroupCoordinator:
         self._state = share_state
         self._image = image
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._turns: dict[GroupId, tuple[asyncio.Lock, int]] = {}
+        """Of groups whose state is being changed, and how many are at it or wait."""
 
     @classmethod
     def of_broker(
@@ -123,20 +126,36 @@ class ShareGroupCoordinator:
 
     async def delete_group(self, group_id: GroupId) -> ErrorCode:
         """Delete a group of any kind; the state of a share group goes first."""
-        deletion: ShareDeletion = await self._groups.ask(group_id, lambda token: DeleteShareGroup(token, group_id))
-        if deletion.error:
-            return deletion.error
-        for failed in (await self._delete_state(group_id, deletion.partitions)).values():
-            if failed.error:
-                return failed.error
-        return await self._groups.delete_group(group_id)
+        async with self._turn(group_id):
+            deletion: ShareDeletion = await self._groups.ask(group_id, lambda token: DeleteShareGroup(token, group_id))
+            if deletion.error:
+                return deletion.error
+            for failed in (await self._delete_state(group_id, deletion.partitions)).values():
+                if failed.error:
+                    return failed.error
+            return await self._groups.delete_group(group_id)
 
     # --- state ---
+
+    @asynccontextmanager
+    async def _turn(self, group_id: GroupId) -> AsyncIterator[None]:
+        """One at a time: what a group has decided and what the share coordinator then does must not be mixed up with
+        another decision, or the one would forget what the other has initialized."""
+        lock, users = self._turns.get(group_id, (asyncio.Lock(), 0))
+        self._turns[group_id] = (lock, users + 1)
+        try:
+            async with lock:
+                yield
+        finally:
+            _, users = self._turns.pop(group_id)
+            if users > 1:
+                self._turns[group_id] = (lock, users - 1)
 
     async def _initialize_quietly(self, group_id: GroupId, wanted: ToInitialize) -> None:
         """A heartbeat that comes later has it tried again if it fails."""
         try:
-            await self._initialize(group_id, wanted)
+            async with self._turn(group_id):
+                await self._initialize(group_id, wanted)
         except OttlaError as error:
             log.warning("share group %s cannot be told what has been initialized: %s", group_id, error)
 
@@ -196,10 +215,11 @@ class ShareGroupCoordinator:
     async def alter_offsets(self, group_id: GroupId, offsets: Sequence[ShareOffset]) -> ShareOffsetsAltered:
         """Have a group without members start elsewhere; one error for each of the offsets."""
         event = AlterShareOffsets(None, group_id, tuple(offsets))
-        altered: ShareOffsetsAltered = await self._groups.ask(group_id, lambda token: event._replace(token=token))
-        if altered.initialize is None:
-            return altered
-        results = await self._initialize(group_id, altered.initialize)
+        async with self._turn(group_id):
+            altered: ShareOffsetsAltered = await self._groups.ask(group_id, lambda token: event._replace(token=token))
+            if altered.initialize is None:
+                return altered
+            results = await self._initialize(group_id, altered.initialize)
         topics = self._image().topics
         errors = []
         for wish, error in zip(offsets, altered.errors, strict=True):
@@ -245,6 +265,10 @@ class ShareGroupCoordinator:
 
     async def delete_offsets(self, group_id: GroupId, topics: Sequence[TopicName]) -> ShareOffsetsDeletion:
         """Have a group without members forget topics."""
+        async with self._turn(group_id):
+            return await self._delete_offsets(group_id, topics)
+
+    async def _delete_offsets(self, group_id: GroupId, topics: Sequence[TopicName]) -> ShareOffsetsDeletion:
         event = DeleteShareOffsets(None, group_id, tuple(topics))
         deletion: ShareDeletion = await self._groups.ask(group_id, lambda token: event._replace(token=token))
         if deletion.error:

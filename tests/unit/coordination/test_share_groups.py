@@ -26,7 +26,7 @@ from ottla.coordination.topic import CoordinatorTopic
 from ottla.errors import ErrorCode, NotCoordinator
 from ottla.groups.share_events import ShareBeat, ShareHeartbeat, ShareOffset
 from ottla.ids import BrokerId, GroupId, LeaderEpoch, MemberId, PartitionId, TopicId, TopicName
-from ottla.share.state_events import StateSummary
+from ottla.share.state_events import DeleteState, StateSummary
 
 G, M = GroupId("g"), MemberId("m")
 T = TopicName("t")
@@ -200,6 +200,34 @@ def test_a_group_stays_until_its_state_is_deleted() -> None:
         broker.take(1)
         assert await broker.share_groups.delete_group(G) is ErrorCode.NONE
         assert (await broker.share_groups.describe(G)).error is ErrorCode.GROUP_ID_NOT_FOUND
+
+    run(test)
+
+
+def test_who_joins_while_a_group_is_being_deleted_keeps_its_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(broker: Broker) -> None:
+        await broker.beat(0, T)
+        await broker.beat(-1)
+        let_go = asyncio.Event()
+        change = broker.state.change
+
+        async def slowly(event: Any) -> Any:
+            if isinstance(event, DeleteState):
+                await let_go.wait()
+            return await change(event)
+
+        monkeypatch.setattr(broker.state, "change", slowly)
+        deletion = asyncio.ensure_future(broker.share_groups.delete_group(G))
+        await asyncio.sleep(0)
+        joining = asyncio.ensure_future(broker.beat(0, T))
+        while (await broker.share_groups.describe(G)).state == "Empty":
+            await asyncio.sleep(0)
+        let_go.set()
+        assert await deletion is ErrorCode.NON_EMPTY_GROUP
+        assert (await joining).assignment == {T_ID: frozenset({0, 1})}
+        for number in range(2):
+            assert (await broker.state.read(G, T_ID, PartitionId(number), 0)).start_offset == -1
+        assert broker.share_groups._turns == {}
 
     run(test)
 
