@@ -2,6 +2,7 @@
 
 Both give the same error codes, and the same records as often. What is not compared: partitions that an answer mentions
 without saying anything of them, and the offsets of control batches, which Kafka gives to members to be told of a gap.
+Nor what a member held that left without a word: Ottla gives it to the next at once, Kafka 4.1.1 not within seconds.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -245,19 +246,6 @@ def test_deliveries_are_counted(pair: Pair) -> None:
         teller.fetch("goes on", two)
 
     compare(pair, "counted", story)
-
-
-def test_what_a_member_had_when_it_left(pair: Pair) -> None:
-    def story(teller: Teller) -> None:
-        one, two = teller.member(), teller.member()
-        teller.nothing("has a session", two)
-        teller.produce(*"abcdef")
-        teller.fetch("first", one)
-        one.disconnect()
-        teller.fetch("does not count", two, max_wait_ms=5_000)
-        teller.say("accepted", two, (0, 5, ACCEPT))
-
-    compare(pair, "left", story)
 
 
 def test_locks_expire(pair: Pair) -> None:
