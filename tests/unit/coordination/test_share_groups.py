@@ -222,6 +222,8 @@ def test_who_joins_while_a_group_is_being_deleted_keeps_its_state(monkeypatch: p
         joining = asyncio.ensure_future(broker.beat(0, T))
         while (await broker.share_groups.describe(G)).state == "Empty":
             await asyncio.sleep(0)
+        for _ in range(100):  # enough for its state to be initialized, if that did not wait for its turn
+            await asyncio.sleep(0)
         let_go.set()
         assert await deletion is ErrorCode.NON_EMPTY_GROUP
         assert (await joining).assignment == {T_ID: frozenset({0, 1})}
