@@ -77,7 +77,10 @@ class Numbers:
 
 
 class MemoryLog:
-    def __init__(self) -> None:
+    """One partition, all in memory; writes end at once unless they are `held`."""
+
+    def __init__(self, partition: PartitionId = P) -> None:
+        self.partition = partition
         self.batches: list[bytes] = []
         self.writes: list[tuple[bytes, asyncio.Future[None]]] = []
         self.held = False
@@ -93,7 +96,7 @@ class MemoryLog:
         ]
 
     async def append_committed(self, partition: PartitionId, batch: bytearray) -> object:
-        assert partition == P
+        assert partition == self.partition
         if self.held:
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self.writes.append((bytes(batch), future))
