@@ -43,7 +43,9 @@ class ImageTopics:
         same_racks = self._racks == after._racks
         if before is now and same_racks:
             return frozenset()
-        touched = [name for name in before.keys() | now.keys() if not same_racks or before.get(name) != now.get(name)]
+        # Topics in which nothing has changed are the same objects, however many there are.
+        touched = {name for name, topic in now.items() if not same_racks or before.get(name) is not topic}
+        touched |= before.keys() - now.keys()
         return frozenset(name for name in touched if self.by_name(name) != after.by_name(name))
 
     def _look_at(self, topic: TopicImage) -> Topic:
