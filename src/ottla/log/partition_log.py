@@ -37,6 +37,8 @@ from ottla.records.batch import (
     Buffer,
     is_intact,
     iter_batches,
+    last_batch,
+    read_header,
 )
 from ottla.records.control import EndTransaction, decode_end_transaction
 
@@ -388,9 +390,9 @@ class PartitionLog(LogFiles):
 
     def _end_of(self, read: Buffer | FileRegion, offset: int, upper_bound: int) -> int:
         """The offset behind what was read; `upper_bound` where it is not at hand."""
-        if not isinstance(read, FileRegion):
-            return max((header.next_offset for header in iter_batches(read, allow_partial_end=True)), default=offset)
         try:
+            if not isinstance(read, FileRegion):
+                return read_header(read, last_batch(read)).next_offset
             found = self._find(offset, upper_bound, blocking=False)
             if found is not None and found[1] + len(read) < found[2]:
                 return found[0].header_at(found[1] + len(read), blocking=False).base_offset

@@ -157,6 +157,18 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     return header
 
 
+def last_batch(batches: Buffer) -> int:
+    """Where the last whole batch begins; 0 if there is none. Looks at lengths alone: for what has been checked."""
+    size = len(batches)
+    last = position = 0
+    while position + HEADER_SIZE <= size:
+        following: int = position + LENGTH_OVERHEAD + LENGTH.unpack_from(batches, position + BASE_OFFSET.size)[0]
+        if not position < following <= size:
+            break
+        last, position = position, following
+    return last
+
+
 def check_magic_and_length(header: BatchHeader) -> None:
     """Raises as `read_header` does."""
     if header.magic != MAGIC_V2:

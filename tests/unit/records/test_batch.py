@@ -8,6 +8,7 @@ from ottla.records.batch import (
     Compression,
     is_intact,
     iter_batches,
+    last_batch,
     read_header,
     seal,
 )
@@ -34,6 +35,18 @@ def test_header_says_what_was_encoded() -> None:
     assert header.compression is Compression.GZIP
     assert header.leader_epoch == 4
     assert is_intact(batch, header)
+
+
+@pytest.mark.parametrize("cut", [0, 1, 60, 61, 70])
+def test_the_last_whole_batch_is_found_by_lengths(cut: int) -> None:
+    batches = _batch(3) + _batch(1, 3) + _batch(2, 4)
+    assert last_batch(batches + _batch(9, 6)[:cut]) == len(batches) - len(_batch(2, 4))
+    assert [header.position for header in iter_batches(batches)][-1] == last_batch(memoryview(batches))
+
+
+@pytest.mark.parametrize("data", [b"", b"\0" * 60, b"\0" * 61, b"\xff" * 61, _batch(3)[:-1]])
+def test_where_there_is_no_whole_batch_none_is_found(data: bytes) -> None:
+    assert last_batch(data) == 0
 
 
 def test_last_sequence_wraps() -> None:
