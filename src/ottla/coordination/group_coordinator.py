@@ -218,7 +218,7 @@ class GroupCoordinator(Coordinator[GroupEvent, "GroupRecord"]):
                 await self._runtime.ask(partition, lambda token: TopicsChanged(token, names))
             except OttlaError as error:
                 # Who takes the partition over looks at the topics itself.
-                log.info("groups of partition %d do not hear of changed topics: %s", partition, error)
+                log.debug("groups of partition %d do not hear of changed topics: %s", partition, error)
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
