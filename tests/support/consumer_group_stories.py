@@ -1,20 +1,61 @@
 """Stories of consumer groups (KIP-848): members that say what they have and take what they are given."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
+from ottla.protocol.messages import add_offsets_to_txn as ao
 from ottla.protocol.messages import consumer_group_describe as cd
 from ottla.protocol.messages import consumer_group_heartbeat as ch
 from ottla.protocol.messages import consumer_protocol as cp
 from ottla.protocol.messages import create_topics as ct
+from ottla.protocol.messages import end_txn as et
+from ottla.protocol.messages import find_coordinator as fc
 from ottla.protocol.messages import incremental_alter_configs as ic
+from ottla.protocol.messages import init_producer_id as ip
 from ottla.protocol.messages import metadata as md
+from ottla.protocol.messages import txn_offset_commit as tc
 from ottla.protocol.primitives import NULL_UUID
 from ottla.protocol.versioned import decode_versioned, encode_versioned
 from tests.support.eventually import eventually
 from tests.support.group_stories import Teller
 from tests.support.raw_client import ask
+
+
+class TransactionalProducer(NamedTuple):
+    """One that has been given an id and an epoch, and what it asks for."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+
+    def adds(self, group: str) -> ao.AddOffsetsToTxnRequest:
+        return ao.AddOffsetsToTxnRequest(**self._asdict(), group_id=group)
+
+    def commits(
+        self,
+        group: str,
+        offset: tuple[str, int, int],
+        member_id: str = "",
+        member_epoch: int = -1,
+        instance: str | None = None,
+    ) -> tc.TxnOffsetCommitRequest:
+        """`offset`: topic, partition, offset."""
+        topic, partition, committed = offset
+        wanted = tc.TxnOffsetCommitRequestPartition(
+            partition_index=partition, committed_offset=committed, committed_metadata=""
+        )
+        return tc.TxnOffsetCommitRequest(
+            **self._asdict(),
+            group_id=group,
+            generation_id=member_epoch,
+            member_id=member_id,
+            group_instance_id=instance,
+            topics=[tc.TxnOffsetCommitRequestTopic(name=topic, partitions=[wanted])],
+        )
+
+    def ends(self, *, committed: bool = True) -> et.EndTxnRequest:
+        return et.EndTxnRequest(**self._asdict(), committed=committed)
 
 
 class Members(Teller):
@@ -26,8 +67,21 @@ class Members(Teller):
         answer = ask(bootstrap, md.MetadataRequest(topics=topics, allow_auto_topic_creation=False), 12)
         self.ids: dict[str, UUID] = {topic.name: topic.topic_id for topic in answer.topics}
 
+    def producer(self, transactional_id: str) -> TransactionalProducer:
+        """A new one, off the record."""
+        request = ip.InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=30_000)
+
+        def is_given() -> bool:
+            ask(self.bootstrap, fc.FindCoordinatorRequest(key_type=1, coordinator_keys=[transactional_id]), 4)
+            return not ask(self.bootstrap, request, 5).error_code
+
+        eventually(is_given)
+        given = ask(self.bootstrap, request, 5)
+        assert given.error_code == 0, given
+        return TransactionalProducer(transactional_id, given.producer_id, given.producer_epoch)
+
     def lines(self, value: Any, path: str) -> list[str]:
-        if path.endswith("heartbeat_interval_ms"):
+        if path.endswith(("heartbeat_interval_ms", "producer_id")):
             return []
         if isinstance(value, UUID):
             named = {topic_id: f"id of {name}" for name, topic_id in self.ids.items()}

@@ -217,6 +217,43 @@ def of_offsets(t: Members) -> None:
     t.tell("a", fetch(group), 9)
 
 
+def of_offsets_in_transactions(t: Members) -> None:
+    """Transactional commits of members, strangers and members of the past (KIP-447), of both generations (KIP-890)."""
+    group = "transactional"
+    epoch = t.enter("a", group).member_epoch
+    for version in (3, 4, 5):
+        producer = t.producer(f"transactional {version}")
+        for member_id, member_epoch, instance in (
+            ("a", epoch, None),
+            ("a", epoch - 1, None),
+            ("a", epoch + 1, None),
+            ("a", -1, None),
+            ("b", epoch, None),
+            ("a", epoch, "i"),
+            ("", epoch, None),
+            ("", -1, None),
+        ):
+            if version < 5:
+                t.tell("a", producer.adds(group), 3)
+            t.tell("a", producer.commits(group, ("t", 0, version), member_id, member_epoch, instance), version)
+        t.tell("a", fetch(group, topics=("t",), stable=True), 8)
+        t.tell("a", producer.ends(), 3 if version < 5 else 5)
+        eventually(lambda: not ask(t.bootstrap, fetch(group, topics=("t",), stable=True), 8).groups[0].error_code)
+
+        def is_stable() -> bool:
+            (topic,) = ask(t.bootstrap, fetch(group, topics=("t",), stable=True), 8).groups[0].topics
+            return not any(partition.error_code for partition in topic.partitions)
+
+        eventually(is_stable)
+        t.tell("a", fetch(group, topics=("t",), stable=True), 8)
+    t.beat("a", group, LEAVE)
+    producer = t.producer("transactional empty")
+    t.tell("a", producer.commits(group, ("t", 0, 9), "a", epoch), 5)
+    t.tell("a", producer.commits(group, ("t", 0, 9)), 5)
+    t.tell("a", producer.commits("no-such-group", ("t", 0, 9), "a", 1), 5)
+    t.tell("a", producer.ends(committed=False), 5)
+
+
 def of_a_regular_expression(t: Members) -> None:
     """Topics that match are found a moment later; an expression that is bad is refused."""
     group = "regular"
@@ -463,6 +500,7 @@ STORIES: Final = [
     of_range,
     of_static_members,
     of_offsets,
+    of_offsets_in_transactions,
     of_a_regular_expression,
     of_a_silent_member,
     of_a_slow_member,
