@@ -163,6 +163,8 @@ class ConsumerGroups:
         resolve = self._expressions.to_resolve(group, before, member, now_ms)
 
         member = self._rebalancing.move_on(decision, member, reasons, event.owned, now_ms)
+        if decision.former is not None:
+            decision.effects[:0] = self._dissolve(decision.former, group)
 
         settings = self._surroundings.settings(group.group_id)
         is_told = event.member_epoch == JOINING or _is_full(event) or member.assigned != before.assigned
@@ -194,7 +196,7 @@ class ConsumerGroups:
             return Decision(self._draft(event.group_id))
         if not joins or not isinstance(group, ClassicGroup):
             raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {event.group_id} is not a consumer group.")
-        decision = Decision(self._draft(event.group_id))
+        decision = Decision(self._draft(event.group_id), former=group)
         decision.records += group.tombstones()
         if not group.is_empty:
             refuse_upgrade(group, self._config)
@@ -202,12 +204,13 @@ class ConsumerGroups:
             for record in records:
                 decision.group.apply(record)
             decision.records += records
-        decision.effects += dissolved(group)
-        decision.effects += [
-            self._rebalancing.session_timer(event.group_id, member) for member in decision.group.members.values()
-        ]
-        log.info("group %s becomes a consumer group", event.group_id)
         return decision
+
+    def _dissolve(self, former: ClassicGroup, group: ConsumerGroup) -> list[Effect]:
+        """Nobody can be refused any more: let go of who waits for the classic group, and expect heartbeats."""
+        log.info("group %s becomes a consumer group", group.group_id)
+        sessions = [self._rebalancing.session_timer(group.group_id, member) for member in group.members.values()]
+        return [*dissolved(former), *sessions]
 
     def _draft(self, group_id: GroupId) -> ConsumerGroup:
         """What is decided about; the group itself is made when the records are replayed."""

@@ -12,6 +12,7 @@ from typing import Final
 
 from ottla.coordination.machine import Append, CancelTimer, Effect, SetTimer, TimerKey
 from ottla.groups.assignors import ASSIGNORS, AssignmentProblem, Subscriber
+from ottla.groups.classic import ClassicGroup
 from ottla.groups.config import GroupConfig
 from ottla.groups.consumer import ConsumerGroup, Resolution
 from ottla.groups.consumer_events import NO_PARTITIONS, Partitions
@@ -48,10 +49,12 @@ HURRY_MS: Final = 10_000
 class Decision:
     """What one event leads to: records in the order of the log, then effects."""
 
-    __slots__ = ("effects", "group", "records")
+    __slots__ = ("effects", "former", "group", "records")
 
-    def __init__(self, group: ConsumerGroup) -> None:
+    def __init__(self, group: ConsumerGroup, former: ClassicGroup | None = None) -> None:
+        """`former`: the classic group that becomes this one, unless somebody is refused before it does."""
         self.group = group
+        self.former = former
         self.records: list[GroupRecord] = []
         self.effects: list[Effect] = []
 

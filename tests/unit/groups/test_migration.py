@@ -107,6 +107,18 @@ def test_who_waits_in_a_classic_rebalance_is_sent_back_to_join(world: World) -> 
     assert sorted(first.partitions + second.partitions + new.partitions) == EVERYTHING
 
 
+def test_who_waits_in_a_classic_group_goes_on_waiting_if_the_new_member_is_refused(world: World) -> None:
+    first, second = Classic(world), Classic(world)
+    classic_group(world, first, give=[(0, 1, 2, 3)])
+    joining = second.start_join()
+    assert Consumer(world, "new", [], regex="(").join().error is ErrorCode.INVALID_REGULAR_EXPRESSION
+    assert kind_of_group(world) == "classic"
+    assert world.driver.waits(joining)
+    again = first.start_join()
+    assert first.finish_join(again).error is ErrorCode.NONE
+    assert second.finish_join(joining).generation == first.generation
+
+
 def test_a_group_may_become_one_before_its_first_rebalance(world: World) -> None:
     first, new = Classic(world), Consumer(world, "new")
     joining = first.start_join()
