@@ -104,7 +104,9 @@ class Rebalancing:
             target = self._assign(decision, epoch, group.with_member(member), member, now_ms)
         else:
             target = group.target_of(member.member_id, member.instance_id)
-        return self.reconcile(decision, member, target_epoch, target, owned)
+        updated = self.reconcile(decision, member, target_epoch, target, owned)
+        group.needs_refresh = False
+        return updated
 
     def advance(
         self,
@@ -114,15 +116,11 @@ class Rebalancing:
         now_ms: int,
         resolutions: Mapping[str, Resolution] | None = None,
     ) -> int:
-        """The group's epoch once its members are these: another one if there are `reasons`, or topics have changed.
-
-        Looks at the topics, too, which is what `needs_refresh` asks for.
-        """
+        """The group's epoch once its members are these: another one if there are `reasons`, or topics have changed."""
         group = decision.group
         metadata_hash = self.hash_of(group.subscribed_topics(members.values(), resolutions))
         if metadata_hash != group.metadata_hash and not reasons:
             reasons = ("its topics have changed",)
-        group.needs_refresh = False
         epoch = group.group_epoch
         if reasons:
             epoch += 1

@@ -11,6 +11,7 @@ from ottla.groups.consumer_events import ConsumerHeartbeat
 from ottla.groups.consumer_records import (
     ConsumerGroupEpoch,
     CurrentAssignment,
+    MemberState,
     ResolvedRegex,
     ResolvedRegexDeleted,
     SubscriptionMetadata,
@@ -601,6 +602,20 @@ def test_topics_that_changed_while_nobody_looked_are_noticed(world: World) -> No
     world.set_topics({"t": 6})
     world.restart()
     assert a.beat().assignment == {topic_id("t"): {0, 1, 2, 3, 4, 5}}
+
+
+def test_a_member_in_a_state_of_a_later_version_begins_with_nothing(world: World) -> None:
+    a = Consumer(world, "a")
+    a.join()
+    a.beat()
+    world.driver.log.append(CurrentAssignment(G, a.member_id, 1, 0, MemberState.UNKNOWN, a.has, {}))
+    world.change_topics({"t": 5}, "t")
+    world.restart()
+    assert a.beat().error is ErrorCode.FENCED_MEMBER_EPOCH
+    a.has = {}
+    beat = a.send(owned={})
+    assert (beat.error, beat.member_epoch) == (ErrorCode.NONE, 2)
+    assert beat.assignment == {topic_id("t"): {0, 1, 2, 3, 4}}
 
 
 def test_a_record_about_topics_from_before_4_1_is_deleted(world: World) -> None:
