@@ -138,7 +138,7 @@ class Rebalancing:
         history = self._histories.of(group_id)
         for reason in reasons:
             history.because(reason)
-        log.info("group %s: epoch %d (%s)", group_id, epoch, "; ".join(reasons))
+        log.debug("group %s: epoch %d (%s)", group_id, epoch, "; ".join(reasons))
         decision.records.append(ConsumerGroupEpoch(group_id, epoch, metadata_hash))
 
     # --- target assignment ---

@@ -1,6 +1,7 @@
 """ConsumerGroupHeartbeat (v0-v1): a member of a consumer group (KIP-848) joins, lives, takes what it is given, leaves.
 
 Refused here is what can be told to be wrong by looking at the request, in Kafka's words; the rest is up to the group.
+Other than in Kafka, the interval until the next heartbeat is shorter than the setting while partitions move (ADR 10).
 """
 
 from typing import Final
