@@ -13,7 +13,7 @@ from ottla.errors import ApiError, ErrorCode
 from ottla.groups.config import GroupConfig
 from ottla.groups.consumer import ConsumerGroup
 from ottla.groups.consumer_events import Partitions
-from ottla.groups.consumer_members import NO_TIMEOUT, ConsumerMember
+from ottla.groups.consumer_members import ConsumerMember
 from ottla.groups.consumer_rebalance import JOIN, SYNC, Decision, Rebalancing, timer
 from ottla.groups.consumer_records import ClassicMember, MemberState
 from ottla.groups.consumer_refusals import known_instance, refuse_if_full, unknown_member
@@ -69,9 +69,7 @@ class ClassicMembers:
         member = before._replace(
             instance_id=event.instance_id if event.instance_id is not None else before.instance_id,
             rack_id=subscription.rack_id or before.rack_id,
-            rebalance_timeout_ms=(
-                before.rebalance_timeout_ms if event.rebalance_timeout_ms == NO_TIMEOUT else event.rebalance_timeout_ms
-            ),
+            rebalance_timeout_ms=event.rebalance_timeout_ms,
             topic_names=frozenset(map(TopicName, subscription.topics)),
             client_id=event.client_id,
             client_host=event.client_host,

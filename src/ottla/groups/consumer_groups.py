@@ -370,8 +370,7 @@ class ConsumerGroups:
             for member in group.members.values():
                 effects.append(self._rebalancing.session_timer(group.group_id, member))
                 if member.state is MemberState.UNREVOKED_PARTITIONS and member.classic is None:
-                    key = timer(REBALANCE, group.group_id, member.member_id)
-                    effects.append(SetTimer(key, member.rebalance_timeout_ms))
+                    effects.append(self._rebalancing.revocation_timer(group.group_id, member))
         return effects
 
 

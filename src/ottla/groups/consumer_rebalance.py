@@ -225,11 +225,10 @@ class Rebalancing:
             return member
         decision.records.append(updated.current_record(group.group_id))
         if updated.classic is None:
-            key = timer(REBALANCE, group.group_id, member.member_id)
             if updated.state is MemberState.UNREVOKED_PARTITIONS:
-                decision.effects.append(SetTimer(key, updated.rebalance_timeout_ms))
+                decision.effects.append(self.revocation_timer(group.group_id, updated))
             else:
-                decision.effects.append(CancelTimer(key))
+                decision.effects.append(CancelTimer(timer(REBALANCE, group.group_id, member.member_id)))
         return updated
 
     # --- members that go ---
@@ -269,3 +268,7 @@ class Rebalancing:
             else member.classic.session_timeout_ms
         )
         return SetTimer(timer(SESSION, group_id, member.member_id), timeout_ms)
+
+    def revocation_timer(self, group_id: GroupId, member: ConsumerMember) -> SetTimer:
+        """How long it may take to give up partitions: whoever said a negative number has no time at all."""
+        return SetTimer(timer(REBALANCE, group_id, member.member_id), max(member.rebalance_timeout_ms, 0))
