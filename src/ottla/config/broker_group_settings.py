@@ -66,8 +66,8 @@ CONSUMER_GROUPS: Final = (
         "group.coordinator.rebalance.protocols",
         Kind.LIST,
         "classic,consumer,streams",
-        "Kinds of groups that may be made: `classic` cannot be left out, `consumer` can. Whether there are share groups "
-        "is up to the feature `share.version`; Ottla has no streams groups.",
+        "Kinds of groups that may be made: `classic` cannot be left out, `consumer` can. Whether there are share "
+        "groups is up to the feature `share.version`; Ottla has no streams groups.",
         OneOf(("consumer", "classic", "share", "streams")),
     ),
     _fixed(
