@@ -73,6 +73,14 @@ def test_members_are_described(ottla: OttlaProgram, member: Member) -> None:
     assert ottla("share", "describe", member.group).stdout == ""
 
 
+def test_rebalances_are_told(ottla: OttlaProgram, member: Member) -> None:
+    (told,) = ottla.json("group", "describe", member.group, "--history")
+    assert [(each["type"], each["epoch"], each["members"], each["moved"]) for each in told["rebalances"]] == [
+        ("share", 1, 1, 0),
+        ("share", 2, 1, 2),
+    ]
+
+
 def test_a_group_that_does_not_exist_is_named(ottla: OttlaProgram, member: Member) -> None:
     for verb in ("describe", "offsets"):
         failed = ottla("share", verb, f"{member.group}x", code=1)
