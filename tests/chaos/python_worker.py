@@ -5,6 +5,7 @@ worker (`java/ChaosWorker.java`) does the same with the clients of Apache Kafka.
 """
 
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -40,6 +41,12 @@ _QUIET: Final = {
     # waits for ever for the answer to a TxnOffsetCommit that it has not sent, with genuine Kafka too.
     "metadata.recovery.strategy": "none",
 }
+
+
+def _debug() -> dict[str, Any]:
+    """What librdkafka shall tell of a consumer, to the file of the worker's complaints."""
+    contexts = os.environ.get("CHAOS_LIBRDKAFKA_DEBUG")
+    return {"debug": contexts, "log_level": 7} if contexts else {}
 
 
 class Failed(Exception):
@@ -173,6 +180,7 @@ class Worker:
                     "auto.offset.reset": "earliest",
                     "fetch.wait.max.ms": 100,
                     "fetch.error.backoff.ms": 50,
+                    **_debug(),
                     **self._group,
                 }
             )
