@@ -6,7 +6,7 @@ are. Errors that only ask for patience are waited out: brokers differ in how lon
 
 import time
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from ottla.protocol.messages import add_offsets_to_txn as ao
 from ottla.protocol.messages import add_partitions_to_txn as ap
@@ -24,7 +24,7 @@ from ottla.records.batch import BatchHeader, iter_batches
 from ottla.records.record import decode_records
 from tests.support import stories
 from tests.support.eventually import eventually
-from tests.support.raw_client import ClosedError, ask
+from tests.support.raw_client import ClosedError, ask, errors_in
 
 UNKNOWN_PRODUCER: Final = 987_654
 """A producer id that no broker has given away."""
@@ -35,6 +35,13 @@ _NOT_YET: Final = frozenset({14, 15, 16, 51})
 
 _TIMES: Final = frozenset({"transaction_start_time_ms", "last_timestamp"})
 _HIDDEN: Final = frozenset({"error_message", "log_start_offset", "log_append_time_ms"})
+
+
+class Pair(NamedTuple):
+    """Bootstrap servers of two brokers that are told the same."""
+
+    genuine: str
+    ottla: str
 
 
 class Producer:
@@ -70,7 +77,7 @@ class Teller(stories.Teller):
             except ClosedError:
                 self.note(f"{what} v{version}: closed")
                 return None
-            if not _error_codes(answer) & _NOT_YET or time.monotonic() > deadline:
+            if not errors_in(answer) & _NOT_YET or time.monotonic() > deadline:
                 break
             time.sleep(0.02)
         _sort_partitions(answer)
@@ -224,7 +231,7 @@ class Teller(stories.Teller):
         )
         hidden = ["error_code"] if any_refusal else []
         answer = self.ask(what, wm.WriteTxnMarkersRequest(markers=[marker]), 1, hide=hidden)
-        self.note(f"{what}: {'refused' if _error_codes(answer) - {0} else 'done'}")
+        self.note(f"{what}: {'refused' if errors_in(answer) else 'done'}")
 
     def ready(self) -> None:
         """Have the topics made in which the coordinators of transactions and of groups keep their state."""
@@ -326,21 +333,13 @@ def _added(
     return ap.AddPartitionsToTxnRequest(transactions=[transaction])
 
 
-def _error_codes(value: Any) -> set[int]:
-    """Every error code anywhere in an answer."""
-    found: set[int] = set()
-    for path, shown in _walk(value):
-        if path.endswith("error_code"):
-            found.add(shown)
-    return found
+def compare(pair: Pair, story: Callable[[Teller], None]) -> None:
+    """Tell both the story: the same answers, and the same kept.
 
-
-def _walk(value: Any, path: str = "") -> Iterable[tuple[str, Any]]:
-    if isinstance(value, (stories.Message, stories.Struct)):
-        for field in stories.fields_of(type(value)):
-            yield from _walk(getattr(value, field.name), field.name)
-    elif isinstance(value, list):
-        for item in value:
-            yield from _walk(item, path)
-    else:
-        yield path, value
+    Raises:
+        AssertionError: they differ.
+    """
+    genuine, ottla = (Teller(bootstrap) for bootstrap in pair)
+    story(genuine)
+    story(ottla)
+    assert ottla.lines == genuine.lines
