@@ -15,6 +15,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from tests.compat.confluent.clients import consumer, drain, numbered, produce
 from tests.compat.confluent.members import Member, closing, poll_until
 from tests.compat.factories import NewNameFactory, NewTopicFactory
+from tests.support.broker_process import BrokerProcess
 from tests.support.eventually import eventually
 
 NEW = {"group.protocol": "consumer"}
@@ -194,6 +195,27 @@ def test_groups_are_listed_described_reset_and_deleted(
     client.delete_consumer_groups([group])[group].result(10)
     with pytest.raises(KafkaException, match="GROUP_ID_NOT_FOUND"):
         client.delete_consumer_groups([group])[group].result(10)
+
+
+@pytest.mark.timeout(180)
+def test_members_keep_what_they_have_while_the_broker_is_killed_and_comes_back(broker: BrokerProcess) -> None:
+    with type(broker)(properties={**broker.properties, "offsets.topic.num.partitions": "1"}) as own:
+        client = admin(own.bootstrap)
+        client.create_topics([NewTopic("orders", 4, 1)])["orders"].result(10)
+        members = [Member(own.bootstrap, "readers", "orders", **NEW) for _ in range(2)]
+        with closing(*members):
+            poll_until(members, [2, 2], timeout_s=40)
+            held, events = [member.partitions for member in members], [len(member.events) for member in members]
+            own.restart(kill=True)
+            for partition in range(4):
+                produce(own.bootstrap, "orders", numbered(10), partition)
+            poll_for(members, lambda: sum(len(member.values) for member in members) == 40, 40)
+            for member in members:
+                member.client.commit(asynchronous=False)
+            assert [member.partitions for member in members] == held
+            assert [len(member.events) for member in members] == events
+            described = client.describe_consumer_groups(["readers"])["readers"].result(10)
+            assert described.state == ConsumerGroupState.STABLE
 
 
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
