@@ -1,15 +1,14 @@
 """Producers that were silent for too long: forgotten by genuine Kafka and by Ottla alike, and answered alike."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 import pytest
-from tests.support.broker_process import BrokerProcess
 from tests.support.eventually import eventually
 from tests.support.genuine import GenuineKafka
 from tests.support.ottla_process import OttlaProcess
 from tests.support.raw_client import ask
-from tests.support.transaction_stories import Producer, Teller
+from tests.support.transaction_stories import Pair, Producer, Teller, compare
 
 from ottla.protocol.messages import describe_producers as dp
 from ottla.protocol.messages import describe_transactions as dt
@@ -28,18 +27,11 @@ SETTINGS: Final = {
 
 
 @pytest.fixture(scope="module")
-def brokers() -> Iterator[tuple[BrokerProcess, BrokerProcess]]:
+def expiring_pair() -> Iterator[Pair]:
     with GenuineKafka(properties=SETTINGS) as genuine, OttlaProcess(properties=SETTINGS) as ottla:
         for broker in (genuine, ottla):
             Teller(broker.bootstrap).ready()
-        yield genuine, ottla
-
-
-def compare(brokers: tuple[BrokerProcess, BrokerProcess], story: Callable[[Teller], None]) -> None:
-    genuine, ottla = (Teller(broker.bootstrap) for broker in brokers)
-    for teller in (genuine, ottla):
-        story(teller)
-    assert ottla.lines == genuine.lines
+        yield Pair(genuine.bootstrap, ottla.bootstrap)
 
 
 def forgotten(teller: Teller, name: str) -> None:
@@ -55,7 +47,7 @@ def unremembered(teller: Teller, topic: str) -> None:
 
 
 @pytest.mark.parametrize("version", [3, 5])
-def test_a_transactional_id_that_was_not_used(brokers: tuple[BrokerProcess, BrokerProcess], version: int) -> None:
+def test_a_transactional_id_that_was_not_used(expiring_pair: Pair, version: int) -> None:
     def story(teller: Teller) -> None:
         name, topic = f"expires-{version}", f"expired-{version}"
         teller.create(topic)
@@ -81,10 +73,10 @@ def test_a_transactional_id_that_was_not_used(brokers: tuple[BrokerProcess, Brok
         teller.transaction(name, until=lambda state: state == "CompleteCommit")
         teller.log(topic)
 
-    compare(brokers, story)
+    compare(expiring_pair, story)
 
 
-def test_an_open_transaction_is_kept(brokers: tuple[BrokerProcess, BrokerProcess]) -> None:
+def test_an_open_transaction_is_kept(expiring_pair: Pair) -> None:
     def story(teller: Teller) -> None:
         teller.create("kept")
         teller.new("silent")
@@ -98,10 +90,10 @@ def test_an_open_transaction_is_kept(brokers: tuple[BrokerProcess, BrokerProcess
         teller.transaction("kept", until=lambda state: state == "CompleteCommit")
         teller.log("kept")
 
-    compare(brokers, story)
+    compare(expiring_pair, story)
 
 
-def test_a_partition_forgets_a_producer(brokers: tuple[BrokerProcess, BrokerProcess]) -> None:
+def test_a_partition_forgets_a_producer(expiring_pair: Pair) -> None:
     def story(teller: Teller) -> None:
         teller.create("forgets")
         place = ("forgets", 0)
@@ -121,4 +113,4 @@ def test_a_partition_forgets_a_producer(brokers: tuple[BrokerProcess, BrokerProc
         send("an epoch before", 0, epoch=-1)
         teller.log("forgets")
 
-    compare(brokers, story)
+    compare(expiring_pair, story)

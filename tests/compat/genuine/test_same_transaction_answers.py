@@ -1,58 +1,17 @@
 """Transactions, and what can be wrong with their requests, told as stories to genuine Kafka and to Ottla.
 
-Both give the same error codes, and keep the same: states, epochs, batches with their producers, offsets, last stable
-offsets.
+Both give the same error codes, and keep the same: states, epochs, batches with their producers, last stable offsets.
 """
 
-from collections.abc import Callable, Iterator
-from typing import Final, NamedTuple
-
 import pytest
-from tests.support import group_stories
-from tests.support.eventually import eventually
-from tests.support.genuine import GenuineKafka
-from tests.support.ottla_process import OttlaProcess
 from tests.support.raw_client import ask
-from tests.support.transaction_stories import UNKNOWN_PRODUCER, Producer, Teller
+from tests.support.transaction_stories import UNKNOWN_PRODUCER, Pair, Producer, Teller, compare
 
-from ottla.protocol.messages import api_versions as av
 from ottla.protocol.messages import find_coordinator as fc
-from ottla.protocol.messages import update_features as uf
-
-SETTINGS: Final = {
-    "offsets.topic.num.partitions": "2",
-    "transaction.state.log.num.partitions": "3",
-    "transaction.max.timeout.ms": "100000",
-    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "100",
-    "group.initial.rebalance.delay.ms": "0",
-    "offset.metadata.max.bytes": "10",
-}
-
-
-class Pair(NamedTuple):
-    genuine: str
-    ottla: str
-
-
-@pytest.fixture(scope="module")
-def pair() -> Iterator[Pair]:
-    with GenuineKafka(properties=SETTINGS) as genuine, OttlaProcess(properties=SETTINGS) as ottla:
-        for broker in (genuine, ottla):
-            teller = Teller(broker.bootstrap)
-            teller.create("other-topic", 2)
-            teller.ready()
-        yield Pair(genuine.bootstrap, ottla.bootstrap)
-
-
-def compare(pair: Pair, story: Callable[[Teller], None]) -> None:
-    tellers = [Teller(bootstrap) for bootstrap in pair]
-    for teller in tellers:
-        story(teller)
-    assert tellers[1].lines == tellers[0].lines
 
 
 @pytest.mark.parametrize("version", range(6))
-def test_producers_that_begin(pair: Pair, version: int) -> None:
+def test_producers_that_begin(transactional_pair: Pair, version: int) -> None:
     def story(teller: Teller) -> None:
         name = f"begin-{version}"
         teller.init("without a name", Producer(None), version)
@@ -87,11 +46,11 @@ def test_producers_that_begin(pair: Pair, version: int) -> None:
             teller.init("idempotent alone", Producer(None, third.id, 0), version)
         teller.transaction(name)
 
-    compare(pair, story)
+    compare(transactional_pair, story)
 
 
 @pytest.mark.parametrize("version", [0, 1, 2, 3, 4, 5])
-def test_partitions_that_are_added(pair: Pair, version: int) -> None:
+def test_partitions_that_are_added(transactional_pair: Pair, version: int) -> None:
     def story(teller: Teller) -> None:
         name, topic = f"adds-{version}", f"added-{version}"
         teller.create(topic, 2)
@@ -120,11 +79,11 @@ def test_partitions_that_are_added(pair: Pair, version: int) -> None:
         teller.log(topic)
         teller.log(topic, 1)
 
-    compare(pair, story)
+    compare(transactional_pair, story)
 
 
 @pytest.mark.parametrize("version", [4, 5])
-def test_partitions_that_are_verified(pair: Pair, version: int) -> None:
+def test_partitions_that_are_verified(transactional_pair: Pair, version: int) -> None:
     def story(teller: Teller) -> None:
         name, topic = f"verifies-{version}", f"verified-{version}"
         teller.create(topic, 2)
@@ -143,11 +102,11 @@ def test_partitions_that_are_verified(pair: Pair, version: int) -> None:
         teller.transaction(name, until=lambda state: state == "CompleteCommit")
         teller.verify("after the end", writer, [(topic, 0)], version)
 
-    compare(pair, story)
+    compare(transactional_pair, story)
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_groups_that_are_added(pair: Pair, version: int) -> None:
+def test_groups_that_are_added(transactional_pair: Pair, version: int) -> None:
     def story(teller: Teller) -> None:
         name = f"adds-group-{version}"
         teller.add_group("of nobody", Producer("adds-nobody", UNKNOWN_PRODUCER, 0), "g", version)
@@ -165,11 +124,11 @@ def test_groups_that_are_added(pair: Pair, version: int) -> None:
         teller.end("abort", writer, commit=False)
         teller.transaction(name, until=lambda state: state == "CompleteAbort")
 
-    compare(pair, story)
+    compare(transactional_pair, story)
 
 
 @pytest.mark.parametrize("version", range(6))
-def test_how_transactions_end(pair: Pair, version: int) -> None:
+def test_how_transactions_end(transactional_pair: Pair, version: int) -> None:
     def story(teller: Teller) -> None:
         name, topic = f"ends-{version}", f"ended-{version}"
         teller.create(topic)
@@ -199,11 +158,11 @@ def test_how_transactions_end(pair: Pair, version: int) -> None:
             teller.transaction(name)
         teller.log(topic)
 
-    compare(pair, story)
+    compare(transactional_pair, story)
 
 
 @pytest.mark.parametrize("version", [3, 7, 10, 11, 12])
-def test_what_can_be_wrong_with_transactional_records(pair: Pair, version: int) -> None:
+def test_what_can_be_wrong_with_transactional_records(transactional_pair: Pair, version: int) -> None:
     def story(teller: Teller) -> None:
         name, topic = f"sends-{version}", f"sent-{version}"
         teller.create(topic, 2)
@@ -238,10 +197,10 @@ def test_what_can_be_wrong_with_transactional_records(pair: Pair, version: int) 
         teller.log(topic, 1)
         teller.producers(topic, 0, 1, 2)
 
-    compare(pair, story)
+    compare(transactional_pair, story)
 
 
-def test_the_second_generation(pair: Pair) -> None:
+def test_the_second_generation(transactional_pair: Pair) -> None:
     """Partitions and groups are added by what is sent; every end gives a new epoch (KIP-890)."""
 
     def story(teller: Teller) -> None:
@@ -275,95 +234,10 @@ def test_the_second_generation(pair: Pair) -> None:
             teller.log(topic, partition)
         teller.producers(topic, 0, 1)
 
-    compare(pair, story)
+    compare(transactional_pair, story)
 
 
-@pytest.mark.parametrize("version", range(6))
-def test_offsets_in_transactions(pair: Pair, version: int) -> None:
-    def story(teller: Teller) -> None:
-        name, group = f"commits-{version}", f"commits-group-{version}"
-        place = ("other-topic", 0, 5)
-        nobody = Producer("commits-nobody", UNKNOWN_PRODUCER, 0)
-        teller.commit_offsets("of nobody", nobody, group, [place], version)
-        teller.new(name)
-        writer = teller.new(name)
-        if version < 5:
-            teller.commit_offsets("the group is not added", writer, group, [place], version)
-            teller.add_group("added", writer, group)
-        teller.commit_offsets("of the one before", writer.older(), group, [place], version)
-        teller.commit_offsets("of one to come", writer.older(-1), group, [place], version)
-        teller.commit_offsets("of a stranger", writer.stranger(), group, [place], version)
-        teller.commit_offsets("an empty group", writer, "", [place], version)
-        teller.commit_offsets("nothing", writer, group, [], version)
-        teller.commit_offsets("long metadata", writer, group, [place], version, metadata="12345678901")
-        teller.commit_offsets("an unknown topic", writer, group, [("no-such-topic", 0, 5)], version)
-        teller.commit_offsets("an unknown partition", writer, group, [("other-topic", 9, 5)], version)
-        mixed = [("other-topic", 1, 7), ("no-such-topic", 0, 5)]
-        teller.commit_offsets("one known, one not", writer, group, mixed, version)
-        if version >= 3:
-            teller.commit_offsets("an unknown member", writer, group, [place], version, generation_id=1, member_id="m")
-            teller.commit_offsets("a generation alone", writer, group, [place], version, generation_id=1)
-            teller.commit_offsets("a member alone", writer, group, [place], version, member_id="m")
-            teller.commit_offsets("an instance", writer, group, [place], version, group_instance_id="i")
-        teller.offsets(group, "other-topic")
-        teller.commit_offsets("good", writer, group, [place], version)
-        teller.offsets(group, "other-topic")
-        teller.transaction(name)
-        if version % 2:
-            teller.end("commit", writer, commit=True)
-        else:
-            teller.end("abort", writer, commit=False)
-        teller.transaction(name, until=lambda state: state.startswith("Complete"))
-        teller.offsets(group, "other-topic", stable=True)
-
-    compare(pair, story)
-
-
-@pytest.mark.parametrize("version", [2, 3, 5])
-@pytest.mark.parametrize("instance", [None, "i"])
-def test_offsets_of_members_of_groups(pair: Pair, version: int, instance: str | None) -> None:
-    """What a member may commit in a transaction: only as who it is, in the generation that is (KIP-447)."""
-
-    def story(teller: Teller) -> None:
-        group = f"members-{version}-{instance}"
-        place = ("other-topic", 0, 5)
-        members = group_stories.Teller(teller.bootstrap)
-        try:
-            joined = members.join("m", group, instance=instance, version=5)
-            members.sync("m", group, joined.member_id, joined.generation_id, {joined.member_id: b""})
-            members.hear("m")
-            writer = teller.new(f"of-{group}")
-            teller.add_group("adds", writer, group)
-            me = {"member_id": joined.member_id, "generation_id": joined.generation_id}
-            if version < 3:
-                teller.commit_offsets("as nobody", writer, group, [place], version)
-            else:
-                attempts = {
-                    "itself": me,
-                    "itself of the past": {**me, "generation_id": joined.generation_id - 1},
-                    "itself to come": {**me, "generation_id": joined.generation_id + 1},
-                    "itself at no time": {**me, "generation_id": -1},
-                    "a stranger": {**me, "member_id": "stranger"},
-                    "a generation": {"generation_id": joined.generation_id},
-                    "its instance": {**me, "group_instance_id": "i"},
-                    "another instance": {**me, "group_instance_id": "another"},
-                    "a stranger of its instance": {**me, "member_id": "stranger", "group_instance_id": "i"},
-                    "nobody": {},
-                }
-                for number, (who, member) in enumerate(attempts.items()):
-                    offset = ("other-topic", 0, 10 + number)
-                    teller.commit_offsets(f"as {who}", writer, group, [offset], version, **member)
-            teller.transaction(f"of-{group}")
-            teller.end("commit", writer, commit=True)
-            teller.transaction(f"of-{group}", until=lambda state: state == "CompleteCommit")
-            teller.offsets(group, "other-topic", stable=True)
-        finally:
-            members.close()
-
-    compare(pair, story)
-
-
-def test_a_topic_deleted_under_a_transaction(pair: Pair) -> None:
+def test_a_topic_deleted_under_a_transaction(transactional_pair: Pair) -> None:
     def story(teller: Teller) -> None:
         teller.create("gone", 2)
         teller.create("stays")
@@ -382,10 +256,10 @@ def test_a_topic_deleted_under_a_transaction(pair: Pair) -> None:
             teller.transaction(name, until=lambda state: state.startswith("Complete"))
             teller.log("stays")
 
-    compare(pair, story)
+    compare(transactional_pair, story)
 
 
-def test_markers(pair: Pair) -> None:
+def test_markers(transactional_pair: Pair) -> None:
     def story(teller: Teller) -> None:
         teller.create("marked", 2)
         place = ("marked", 0)
@@ -409,10 +283,10 @@ def test_markers(pair: Pair) -> None:
         teller.log("marked")
         teller.log("marked", 1)
 
-    compare(pair, story)
+    compare(transactional_pair, story)
 
 
-def test_what_is_listed_and_described(pair: Pair) -> None:
+def test_what_is_listed_and_described(transactional_pair: Pair) -> None:
     def story(teller: Teller) -> None:
         teller.create("listed")
         for number in range(3):
@@ -439,21 +313,21 @@ def test_what_is_listed_and_described(pair: Pair) -> None:
         teller.producers("no-such-topic", 0)
         teller.producers("no such topic!", 0)
 
-    compare(pair, story)
+    compare(transactional_pair, story)
 
 
 @pytest.mark.parametrize("version", [1, 3, 4, 5, 6])
-def test_finding_the_coordinator(pair: Pair, version: int) -> None:
+def test_finding_the_coordinator(transactional_pair: Pair, version: int) -> None:
     def story(teller: Teller) -> None:
         for key in ("some", ""):
             keys = {"coordinator_keys": [key]} if version >= 4 else {"key": key}
             teller.ask(f"of {key!r}", fc.FindCoordinatorRequest(key_type=1, **keys), version)  # type: ignore[arg-type]
 
-    compare(pair, story)
+    compare(transactional_pair, story)
 
 
 @pytest.mark.parametrize("version", [3, 5])
-def test_a_producer_that_was_too_slow(pair: Pair, version: int) -> None:
+def test_a_producer_that_was_too_slow(transactional_pair: Pair, version: int) -> None:
     """Its transaction is aborted by the coordinator, with a new epoch; it may go on if it asks (KIP-588)."""
 
     def story(teller: Teller) -> None:
@@ -479,130 +353,11 @@ def test_a_producer_that_was_too_slow(pair: Pair, version: int) -> None:
         teller.transaction(name, until=lambda state: state == "CompleteCommit")
         teller.log(topic)
 
-    compare(pair, story)
+    compare(transactional_pair, story)
 
 
-def level_of_transactions(teller: Teller, level: int) -> None:
-    """Finalize another level of the feature that tells the generations apart; wait until clients are told."""
-    kind = 1 if level == 2 else 2  # an upgrade, or a safe downgrade from there
-    update = uf.FeatureUpdateKey(feature="transaction.version", max_version_level=level, upgrade_type=kind)
-    teller.ask(f"level {level}", uf.UpdateFeaturesRequest(feature_updates=[update]), 1)
-
-    def told() -> bool:
-        request = av.ApiVersionsRequest(client_software_name="stories", client_software_version="1")
-        answer = ask(teller.bootstrap, request, 4)
-        levels = {feature.name: feature.max_version_level for feature in answer.finalized_features}
-        return bool(levels.get("transaction.version", 0) == level)
-
-    eventually(told)
-
-
-@pytest.mark.parametrize(("level", "version"), [(0, 3), (0, 4), (1, 3), (1, 4), (2, 3), (2, 4), (2, 5)])
-def test_every_level_of_the_feature(pair: Pair, level: int, version: int) -> None:
-    """What clients of both generations may do where `transaction.version` is what an operator made it.
-
-    At level 0 nobody sends what adds partitions by itself: genuine Kafka gets stuck in it (the transactional id answers
-    CONCURRENT_TRANSACTIONS ever after).
-    """
-
-    def story(teller: Teller) -> None:
-        name, topic, group = f"level-{level}-{version}", f"levels-{level}-{version}", f"levels-group-{level}-{version}"
-        topic_id = teller.create(topic)
-        level_of_transactions(teller, level)
-        try:
-            writer = teller.new(name)
-            teller.end("commit of nothing", writer, commit=True, version=version)
-            writer = teller.end("abort of nothing", writer, commit=False, version=version)
-            if level:
-                teller.send("implicitly", writer, (topic_id, 0), 0, b"a", version=13)
-                teller.commit_offsets("offsets, implicitly", writer, group, [(topic, 0, 3)], version=5)
-            teller.transaction(name)
-            teller.add("adds", writer, [(topic, 0)])
-            teller.send("added", writer, (topic, 0), min(level, 1), b"b")
-            teller.send("once more", writer, (topic, 0), min(level, 1) + 1, b"c")
-            teller.add_group("adds a group", writer, group)
-            teller.commit_offsets("offsets", writer, group, [(topic, 0, 4)], version=3)
-            old, writer = writer, teller.end("commit", writer, commit=True, version=version)
-            teller.transaction(name, until=lambda state: state == "CompleteCommit")
-            teller.end("commit again", old, commit=True, version=version)
-            teller.end("abort the committed", old, commit=False, version=version)
-            teller.add("adds after it", old, [(topic, 0)])
-            teller.send("after it", old, (topic, 0), min(level, 1) + 2, b"d")
-            teller.transaction(name)
-            again = teller.new(name)
-            teller.transaction(name)
-            teller.end("of the fenced", writer, commit=True, version=version)
-            teller.init("the fenced asks again", writer)
-            teller.init("the successor asks again", again)
-            teller.transaction(name)
-            teller.offsets(group, topic, stable=True)
-            teller.log(topic)
-        finally:
-            level_of_transactions(teller, 2)
-
-    compare(pair, story)
-
-
-def test_a_level_that_is_changed_under_transactions(pair: Pair) -> None:
-    def story(teller: Teller) -> None:
-        teller.create("changed")
-        try:
-            for number, (before, after) in enumerate([(0, 2), (2, 0), (1, 2), (2, 1)]):
-                name = f"changes-{number}"
-                level_of_transactions(teller, before)
-                writer = teller.new(name)
-                teller.add("adds", writer, [("changed", 0)])
-                teller.send("a record", writer, ("changed", 0), 0)
-                level_of_transactions(teller, after)
-                teller.transaction(name)
-                old, writer = writer, teller.end("commit", writer, commit=True, version=5 if after == 2 else 3)
-                teller.transaction(name, until=lambda state: state == "CompleteCommit")
-                teller.end("commit again", old, commit=True, version=5 if after == 2 else 3)
-                teller.add("adds again", writer, [("changed", 0)])
-                teller.send("another", writer, ("changed", 0), 0 if after == 2 else 1)
-                teller.end("abort", writer, commit=False, version=3)
-                teller.transaction(name, until=lambda state: state == "CompleteAbort")
-                level_of_transactions(teller, 2)
-            teller.log("changed")
-        finally:
-            level_of_transactions(teller, 2)
-
-    compare(pair, story)
-
-
-@pytest.mark.parametrize("version", [0, 1, 2])
-def test_levels_that_cannot_be(pair: Pair, version: int) -> None:
-    def story(teller: Teller) -> None:
-        def update(what: str, *updates: uf.FeatureUpdateKey) -> None:
-            request = uf.UpdateFeaturesRequest(feature_updates=list(updates))
-            teller.ask(what, request, version)
-
-        def key(feature: str, level: int, upgrade_type: int = 1) -> uf.FeatureUpdateKey:
-            found = uf.FeatureUpdateKey(feature=feature, max_version_level=level)
-            if version == 0:
-                found.allow_downgrade = upgrade_type > 1
-            else:
-                found.upgrade_type = upgrade_type
-            return found
-
-        update("nothing")
-        update("unknown", key("no.such.feature", 1))
-        update("too high", key("transaction.version", 3))
-        update("negative", key("transaction.version", -1))
-        update("the same", key("transaction.version", 2))
-        update("lower without leave", key("transaction.version", 1))
-        update("twice", key("transaction.version", 2), key("transaction.version", 1))
-        if version:
-            update("no such way", key("transaction.version", 1, 9))
-            update("higher as a downgrade", key("transaction.version", 2, 2))
-        update("one good, one not", key("transaction.version", 1, 2), key("no.such.feature", 1))
-        level_of_transactions(teller, 2)
-
-    compare(pair, story)
-
-
-def test_the_pair_still_serves(pair: Pair) -> None:
+def test_the_pair_still_serves(transactional_pair: Pair) -> None:
     """Nothing above has put a broker out of order."""
-    for bootstrap in pair:
+    for bootstrap in transactional_pair:
         answer = ask(bootstrap, fc.FindCoordinatorRequest(key_type=1, coordinator_keys=["last"]), 4)
         assert [one.error_code for one in answer.coordinators] == [0]
