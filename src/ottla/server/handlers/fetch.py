@@ -58,6 +58,7 @@ class _Fetch:
         "_parked",
         "_request",
         "_session",
+        "_stable_when_parked",
     )
 
     def __init__(
@@ -67,6 +68,7 @@ class _Fetch:
         self._context = context
         self._session = session
         self._incremental = incremental
+        self._stable_when_parked = 0
         self._deferred: Deferred[FetchResponse] = Deferred()
         self._min_bytes = min(request.min_bytes, request.max_bytes, context.broker.config.fetch_max_bytes)
         self._parked: list[Partition] = []
@@ -85,6 +87,7 @@ class _Fetch:
     def _park(self, attempt: "_Attempt") -> None:
         self._parked = attempt.partitions
         self._appended_when_parked = self._appended() - attempt.total_bytes
+        self._stable_when_parked = self._stable()
         delayed = DelayedFetch(
             [partition.fetch_waiters for partition in self._parked],
             self._request.max_wait_ms / 1000,
@@ -96,6 +99,9 @@ class _Fetch:
     def _appended(self) -> int:
         return sum(partition.appended_bytes for partition in self._parked)
 
+    def _stable(self) -> int:
+        return sum(partition.log.last_stable_offset for partition in self._parked)
+
     def _retry(self, last: bool) -> bool:
         min_bytes = self._min_bytes
         if not all(partition.leading for partition in self._parked):
@@ -103,6 +109,8 @@ class _Fetch:
         too_little = min_bytes > 1 and self._appended() - self._appended_when_parked < min_bytes
         if too_little and not last:
             return False
+        if not last and self._request.isolation_level == READ_COMMITTED and self._stable() == self._stable_when_parked:
+            return False  # what has been committed lies behind an open transaction
         try:
             attempt = _Attempt(self._request, self._context, self._session, self._incremental)
             if attempt.cold:
