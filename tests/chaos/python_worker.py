@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from confluent_kafka import (
-    OFFSET_BEGINNING,
     Consumer,
     KafkaError,
     KafkaException,
@@ -76,7 +75,15 @@ def _retried(call: Callable[[], object]) -> None:
             return
 
 
-def partition(key: str, offset: int = OFFSET_BEGINNING) -> TopicPartition:
+FIRST: Final = 0
+"""Where a partition begins that nothing is deleted from.
+
+Not OFFSET_BEGINNING: when librdkafka 2.16 gets the answer to such a question after the partition was assigned anew, it
+asks again half a second later, whatever has been assigned meanwhile, and goes back to the start (with any broker).
+"""
+
+
+def partition(key: str, offset: int = FIRST) -> TopicPartition:
     """What the client calls the partition that the history calls `key`."""
     topic, _, number = key.rpartition("-")
     return TopicPartition(topic, int(number), offset)
@@ -120,7 +127,7 @@ class Worker:
     def assign(self, task: dict[str, Any]) -> None:
         """Choose partitions; those it had are read on, unless `from_start`."""
         kept = {} if task.get("from_start") else self._positions
-        self._positions = {key: kept.get(key, OFFSET_BEGINNING) for key in task["keys"]}
+        self._positions = {key: kept.get(key, FIRST) for key in task["keys"]}
         self._the_consumer().assign([partition(key, offset) for key, offset in self._positions.items()])
 
     def subscribe(self, task: dict[str, Any]) -> None:
