@@ -273,6 +273,14 @@ def test_who_asks_has_to_be_said(topic: Topic, group_id: str | None, member_id: 
     assert member.acknowledge({}).error_code == ErrorCode.INVALID_REQUEST
 
 
+@pytest.mark.parametrize("terms", [{"max_records": 0}, {"max_records": -1}])
+def test_who_wants_no_records_gets_none(topic: Topic, terms: dict[str, int]) -> None:
+    topic.produce("a")
+    member = topic.member(initialize=True)
+    assert member.acquire(max_wait_ms=100, **terms) == []
+    assert member.acquire(max_wait_ms=5_000, max_bytes=-1, batch_size=0) == [(0, 0, 1)]
+
+
 def test_a_partition_leaves_the_session(topic: Topic) -> None:
     member = topic.member()
     eventually(lambda: _initialized(member, 2))

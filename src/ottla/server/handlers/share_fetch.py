@@ -89,7 +89,7 @@ class _ShareFetch:
         self._member = member
         self._session = session
         self._is_last = request.share_session_epoch == FINAL_EPOCH
-        self._max_bytes = min(request.max_bytes, context.broker.config.fetch_max_bytes)
+        self._max_bytes = max(min(request.max_bytes, context.broker.config.fetch_max_bytes), 0)
         self._min_bytes = min(request.min_bytes, self._max_bytes)
         self._deferred: Deferred[ShareFetchResponse] = Deferred()
         self._ends_at = context.broker.loop.time() + request.max_wait_ms / 1_000
@@ -198,7 +198,7 @@ class _ShareFetch:
                     room // (len(partitions) - number),
                     at_least_one=not attempt.found,
                 )
-                found = led.look(terms)
+                found = led.look(terms) if request.max_records > 0 else None
             except OttlaError as error:
                 attempt.errors[partition] = error.code
                 attempt.must_answer |= error.code not in NO_SUCH_TOPIC
