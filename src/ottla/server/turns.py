@@ -10,6 +10,7 @@ class Turns:
 
     def __init__(self) -> None:
         self._last: dict[int, asyncio.Task[None]] = {}
+        self._unfinished: set[asyncio.Task[None]] = set()
 
     def is_taken(self, key: int) -> bool:
         return key in self._last
@@ -18,15 +19,17 @@ class Turns:
         """Begin `work` when everything that was taken before under this key has ended, however it did."""
         task = asyncio.get_running_loop().create_task(_behind(self._last.get(key), work))
         self._last[key] = task
+        self._unfinished.add(task)
         task.add_done_callback(lambda ended: self._leave(key, ended))
 
     def _leave(self, key: int, ended: "asyncio.Task[None]") -> None:
+        self._unfinished.discard(ended)
         if self._last.get(key) is ended:
             del self._last[key]
 
     async def close(self) -> None:
         """Cancel what is under way or waiting."""
-        tasks = list(self._last.values())
+        tasks = list(self._unfinished)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -54,3 +54,28 @@ def test_work_that_fails_holds_nobody_up() -> None:
         assert seen == ["done"]
 
     asyncio.run(main())
+
+
+def test_nothing_is_done_once_it_is_closed() -> None:
+    async def main() -> None:
+        turns, seen, gate = Turns(), [], asyncio.Event()
+
+        def work(name: str) -> None:
+            async def wait() -> None:
+                seen.append(name)
+                await gate.wait()
+                seen.append(name.upper())
+
+            turns.take(1, wait)
+
+        for name in "abc":
+            work(name)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        await turns.close()
+        gate.set()
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert seen == ["a"]
+
+    asyncio.run(main())
