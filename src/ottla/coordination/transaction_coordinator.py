@@ -174,12 +174,13 @@ class TransactionCoordinator(Coordinator[TransactionEvent, "TransactionRecord"])
                 task.cancel()
 
     async def stop(self) -> None:
-        """Leave unsent markers to whoever takes over, then end as every coordinator does."""
+        """End as every coordinator does, then leave unsent markers to whoever takes over: what was still being written
+        may have been the end of a transaction."""
+        await super().stop()
         sending = list(self._sending.values())
         for task in sending:
             task.cancel()
         await asyncio.gather(*sending, return_exceptions=True)
-        await super().stop()
 
     # --- producers ---
 

@@ -29,8 +29,13 @@ class MemoryLog:
     def __init__(self) -> None:
         self.batches: dict[PartitionId, list[bytes]] = {}
         self.fails: Exception | None = None
+        self.held: asyncio.Event | None = None
+        self.is_writing = False
 
     async def append_committed(self, partition: PartitionId, batch: bytearray) -> object:
+        if self.held is not None:
+            self.is_writing = True
+            await self.held.wait()
         if self.fails is not None:
             error, self.fails = self.fails, None
             raise error
@@ -279,6 +284,27 @@ def test_markers_stop_when_the_partition_is_led_no_more() -> None:
             await asyncio.sleep(0)
         with pytest.raises(NotCoordinator):
             await bench.coordinator.describe("t")
+
+    run(test)
+
+
+def test_a_coordinator_that_stops_leaves_no_markers_on_their_way() -> None:
+    """The end that was being written when it was asked to stop has markers as well."""
+
+    async def test(bench: Bench) -> None:
+        producer = await bench.begun()
+        bench.markers.held = asyncio.Event()
+        bench.log.held = asyncio.Event()
+        ending = asyncio.create_task(bench.end(producer))
+        while not bench.log.is_writing:
+            await asyncio.sleep(0)
+        stopping = asyncio.create_task(bench.coordinator.stop())
+        for _ in range(10):
+            await asyncio.sleep(0)
+        bench.log.held.set()
+        await stopping
+        assert (await ending).error is NONE
+        assert not bench.coordinator._sending
 
     run(test)
 
