@@ -19,6 +19,7 @@ from ottla.cluster.controller import CLUSTER_METADATA_TOPIC, check_topic_name
 from ottla.cluster.image import INTERNAL_TOPICS, PartitionImage, ResourceType, TopicImage
 from ottla.cluster.store.layout import uuid_from_text
 from ottla.config.broker_settings import BROKER_SETTINGS
+from ottla.config.group_settings import GROUP_SETTINGS
 from ottla.config.setting import Change
 from ottla.config.topic_settings import TOPIC_SETTINGS
 from ottla.errors import InvalidConfig, InvalidTopic, OttlaError
@@ -199,6 +200,8 @@ def _kept_configs(resource_type: int, resource: str, configs: Mapping[str, str],
             setting = BROKER_SETTINGS.get(name)
             if setting is not None and setting.change is Change.READ_ONLY:
                 setting = None
+        elif resource_type == ResourceType.GROUP:
+            setting = GROUP_SETTINGS[name].setting if name in GROUP_SETTINGS else None
         try:
             if setting is None:
                 raise InvalidConfig("Ottla does not act on it here")

@@ -80,6 +80,9 @@ def test_everything_is_there_after_the_takeover(tmp_path: Path) -> None:
             ],
         )
         admin.incremental_alter_configs([change])[change].result(20)
+        isolation = ConfigEntry("share.isolation.level", "read_committed", incremental_operation=AlterConfigOpType.SET)
+        of_group = ConfigResource(ResourceType.GROUP, "readers", incremental_configs=[isolation])
+        admin.incremental_alter_configs([of_group])[of_group].result(20)
         written = consume(kafka.bootstrap, "readers", RECORDS)
         before = eventually(lambda: (found := topics_of(kafka.bootstrap)) and "gone" not in found and found)
         used_id = eventually(
@@ -95,6 +98,10 @@ def test_everything_is_there_after_the_takeover(tmp_path: Path) -> None:
 
     with OttlaProcess(properties={"log.dirs": str(log_dir)}) as ottla:
         assert topics_of(ottla.bootstrap) == before
+        admin = AdminClient({"bootstrap.servers": ottla.bootstrap})
+        assert (
+            admin.describe_configs([of_group])[of_group].result(10)["share.isolation.level"].value == "read_committed"
+        )
         assert consume(ottla.bootstrap, "others", RECORDS) == written
         group = Consumer({"bootstrap.servers": ottla.bootstrap, "group.id": "readers"})
         partitions = [TopicPartition("orders", number) for number in range(3)]

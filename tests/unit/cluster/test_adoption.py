@@ -142,6 +142,8 @@ def test_the_quorums_log_says_what_counts(tmp_path: Path) -> None:
         ConfigRecord(resource_type=4, resource_name="", name="log.retention.ms", value="6"),
         ConfigRecord(resource_type=4, resource_name="2", name="log.retention.ms", value="7"),
         ConfigRecord(resource_type=4, resource_name="1", name="ssl.keystore.location", value="8"),
+        ConfigRecord(resource_type=32, resource_name="a/b", name="consumer.session.timeout.ms", value="50000"),
+        ConfigRecord(resource_type=32, resource_name="a/b", name="streams.session.timeout.ms", value="9"),
         ProducerIdsRecord(broker_id=1, next_producer_id=3000),
     ]
     segment = batch(8, metadata_record(RemoveTopicRecord(topic_id=UUID(int=99))), b"\x01\x63\x00")
@@ -156,6 +158,7 @@ def test_the_quorums_log_says_what_counts(tmp_path: Path) -> None:
     assert adopted.configs == {
         (ResourceType.TOPIC, "kept"): {"retention.ms": "5"},
         (ResourceType.BROKER, ""): {"log.retention.ms": "6"},
+        (ResourceType.GROUP, "a/b"): {"consumer.session.timeout.ms": "50000"},
     }
     assert adopted.next_producer_id == 3000
 
