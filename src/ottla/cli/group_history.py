@@ -41,7 +41,7 @@ def show_history(connection: Connection, names: Sequence[str], *, as_json: bool)
             print_facts([("group", name), ("rebalances", len(history.rebalances))])
         else:
             columns = (Column("group", "GROUP"), *COLUMNS)
-        rows = [{"group": name, **_row(rebalance)} for rebalance in history.rebalances]
+        rows = [{"group": name, **in_words(rebalance)} for rebalance in history.rebalances]
         print_rows(rows, columns, empty="the group has not rebalanced since its broker coordinates it")
 
 
@@ -75,7 +75,8 @@ def _facts(rebalance: Rebalance) -> dict[str, Any]:
     }
 
 
-def _row(rebalance: Rebalance) -> dict[str, Any]:
+def in_words(rebalance: Rebalance) -> dict[str, Any]:
+    """A rebalance as a row of the table: reasons and moves as text."""
     named = sum(len(move.partitions) for move in rebalance.moves)
     left = rebalance.moved_partitions - named
     moves = [_move(move) for move in rebalance.moves]

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from ottla.config.setting import Kind, OneOf, Range, Setting, Value
+from ottla.config.topic_settings import AT_LEAST_1
 from ottla.errors import InvalidConfig
 
 if TYPE_CHECKING:
@@ -92,8 +93,6 @@ class GroupSetting(NamedTuple):
     most: str | None = None
 
 
-_AT_LEAST_1: Final = Range(1)
-
 _ALL: Final = (
     GroupSetting(
         Setting(
@@ -101,7 +100,7 @@ _ALL: Final = (
             Kind.INT,
             "5000",
             "How often members of a consumer group (KIP-848) are told to send a heartbeat.",
-            _AT_LEAST_1,
+            AT_LEAST_1,
         ),
         "group.consumer.heartbeat.interval.ms",
         "group.consumer.min.heartbeat.interval.ms",
@@ -113,7 +112,7 @@ _ALL: Final = (
             Kind.INT,
             "45000",
             "After how long without a heartbeat a member of a consumer group (KIP-848) is taken for dead.",
-            _AT_LEAST_1,
+            AT_LEAST_1,
         ),
         "group.consumer.session.timeout.ms",
         "group.consumer.min.session.timeout.ms",
@@ -125,7 +124,7 @@ _ALL: Final = (
             Kind.INT,
             "5000",
             "How often members of a share group are told to send a heartbeat.",
-            _AT_LEAST_1,
+            AT_LEAST_1,
         ),
         "group.share.heartbeat.interval.ms",
         "group.share.min.heartbeat.interval.ms",
@@ -137,7 +136,7 @@ _ALL: Final = (
             Kind.INT,
             "45000",
             "After how long without a heartbeat a member of a share group is taken for dead.",
-            _AT_LEAST_1,
+            AT_LEAST_1,
         ),
         "group.share.session.timeout.ms",
         "group.share.min.session.timeout.ms",
