@@ -54,9 +54,9 @@ class Case:
 
 CASES: Final[Mapping[Breakage, Case]] = {
     Breakage.NONE: Case(1, 5.0, "mixed", (Fault.KILL_BROKER,), frozenset()),
-    Breakage.NO_SYNC: Case(1, 5.0, "mixed", (Fault.KILL_BROKER,), frozenset({Kind.LOST_WRITE})),
+    Breakage.NO_SYNC: Case(1, 5.0, "mixed", (Fault.KILL_BROKER,), frozenset({Kind.VANISHED})),
     Breakage.EARLY_ACKNOWLEDGEMENT: Case(2, 5.0, "plain", (Fault.KILL_BROKER,), frozenset({Kind.LOST_WRITE})),
-    Breakage.NO_DEDUPLICATION: Case(3, 5.0, "mixed", (Fault.PAUSE_BROKER,), frozenset({Kind.DUPLICATE})),
+    Breakage.NO_DEDUPLICATION: Case(11, 5.0, "mixed", (Fault.PAUSE_BROKER,), frozenset({Kind.DUPLICATE})),
     Breakage.READS_UNCOMMITTED: Case(4, 5.0, "mixed", (Fault.KILL_WORKER,), frozenset({Kind.PRECOMMITTED_READ})),
     Breakage.TORN_MARKERS: Case(5, 5.0, "mixed", (Fault.KILL_WORKER,), frozenset({Kind.TORN_TRANSACTION})),
     Breakage.FORGOTTEN_OFFSETS: Case(6, 5.0, "relay", (Fault.KILL_WORKER,), frozenset({Kind.RELAYED_TWICE})),
