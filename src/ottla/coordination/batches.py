@@ -20,9 +20,27 @@ RECORD_OVERHEAD_BYTES: Final = 40
 class QueuedBatch:
     """Records of one batch on their way into the log, and the replies that must not overtake them."""
 
-    __slots__ = ("is_late", "marker", "messages", "producer", "records", "replies", "size_bytes", "timeout")
+    __slots__ = (
+        "continues",
+        "is_late",
+        "marker",
+        "messages",
+        "producer",
+        "records",
+        "replies",
+        "size_bytes",
+        "timeout",
+    )
 
-    def __init__(self, producer: ProducerIdAndEpoch | None = None, marker: TransactionMarker | None = None) -> None:
+    def __init__(
+        self,
+        producer: ProducerIdAndEpoch | None = None,
+        marker: TransactionMarker | None = None,
+        *,
+        continues: bool = False,
+    ) -> None:
+        self.continues = continues
+        """It begins with the rest of what has been decided at once, and did not fit into the batch before."""
         self.producer = producer
         """Whose transaction the records are part of."""
         self.marker = marker
@@ -39,6 +57,11 @@ class QueuedBatch:
     def takes(self, producer: ProducerIdAndEpoch | None, size_bytes: int) -> bool:
         """May a record of this producer go into it as well?"""
         return self.marker is None and self.producer == producer and self.size_bytes + size_bytes <= MAX_BATCH_BYTES
+
+    def add(self, key: bytes, value: bytes | None, timestamp_ms: int, size_bytes: int) -> None:
+        """One more record; `takes` says whether it may come in."""
+        self.records.append(Record(len(self.records), timestamp_ms, key, value))
+        self.size_bytes += size_bytes
 
     def encode(self, now_ms: int) -> bytearray:
         """`now_ms` is the marker's time; records have their own."""
@@ -65,12 +88,13 @@ class QueuedBatch:
 
 
 def next_write(queued: Iterable[QueuedBatch]) -> list[QueuedBatch]:
-    """Those at the head of the queue that go into one write: one at least, then as many as one batch may be large."""
+    """Those at the head of the queue that go into one write: one at least, then as many as one batch may be large. What
+    continues goes along with what it continues."""
     room = MAX_BATCH_BYTES
     taken: list[QueuedBatch] = []
     for batch in queued:
         room -= batch.size_bytes
-        if taken and room < 0:
+        if taken and room < 0 and not batch.continues:
             break
         taken.append(batch)
     return taken

@@ -11,7 +11,8 @@ One write per partition is on its way at a time; what comes up meanwhile waits f
 written immediately, and a thousand at once share a few writes and syncs.
 
 A batch never mixes producers: records within a transaction stand in batches of their own, and `end_transaction` puts
-the marker that ends it in line with them. One write takes as many batches as are waiting.
+the marker that ends it in line with them. One write takes as many batches as are waiting. The records of one `Append`
+stand in one batch, so that a crash cannot leave half of a decision; if there are too many, in batches of one write.
 
 When a write fails, nobody knows what a crash would leave. The machine is thrown away, everybody who waits is told to
 come back, and a new machine reads the log.
@@ -45,7 +46,7 @@ from ottla.errors import ApiError, CoordinatorLoadInProgress, ErrorCode, NotCoor
 from ottla.ids import LeaderEpoch, PartitionId, ProducerIdAndEpoch
 from ottla.records.batch import BatchHeader, Buffer, iter_batches
 from ottla.records.control import decode_end_transaction
-from ottla.records.record import Record, decode_records
+from ottla.records.record import decode_records
 from ottla.transactions.markers import TransactionMarker
 
 log = logging.getLogger(__name__)
@@ -274,8 +275,7 @@ class CoordinatorRuntime(Generic[EventT, RecordT]):
                 case SetTimer(key, after_ms):
                     at.timers.set(key, self._clock.monotonic() + after_ms / 1_000)
                 case Append(records, producer):
-                    for record in records:
-                        self._append(at, record, producer)
+                    self._append(at, records, producer)
                 case CancelTimer(key):
                     at.timers.cancel(key)
         self._schedule_wakeup(at)
@@ -286,18 +286,27 @@ class CoordinatorRuntime(Generic[EventT, RecordT]):
             at.writer = self._spawn(self._write(at), f"{self._name}-{at.partition}-write")
             self._writers[at.partition] = at.writer
 
-    def _append(self, at: _Partition[EventT, RecordT], record: RecordT, producer: ProducerIdAndEpoch | None) -> None:
-        key, value = at.machine.records.encode(record)
-        at.machine.replay(record, at.position, NO_PRODUCER_ID if producer is None else producer.producer_id)
-        at.position += 1
-        size_bytes = len(key) + len(value or b"") + RECORD_OVERHEAD_BYTES
-        last = at.batches[-1] if at.batches else None
-        if last is None or len(at.batches) == at.sent or not last.takes(producer, size_bytes):
-            last = self._new_batch(at, QueuedBatch(producer))
-            if producer is not None:
-                at.producers.appended(producer, last)
-        last.records.append(Record(len(last.records), self._clock.now_ms(), key, value))
-        last.size_bytes += size_bytes
+    def _append(
+        self, at: _Partition[EventT, RecordT], records: tuple[RecordT, ...], producer: ProducerIdAndEpoch | None
+    ) -> None:
+        """They go into one batch, of which a crash leaves all or nothing, unless no batch can take so many."""
+        encoded = [at.machine.records.encode(record) for record in records]
+        sizes = [len(key) + len(value or b"") + RECORD_OVERHEAD_BYTES for key, value in encoded]
+        producer_id = NO_PRODUCER_ID if producer is None else producer.producer_id
+        now_ms = self._clock.now_ms()
+        batch = at.batches[-1] if len(at.batches) > at.sent else None
+        if batch is not None and not batch.takes(producer, sum(sizes)):
+            batch = None
+        is_begun = False
+        for record, (key, value), size_bytes in zip(records, encoded, sizes, strict=True):
+            at.machine.replay(record, at.position, producer_id)
+            at.position += 1
+            if batch is None or not batch.takes(producer, size_bytes):
+                batch = self._new_batch(at, QueuedBatch(producer, continues=is_begun))
+                if producer is not None:
+                    at.producers.appended(producer, batch)
+            batch.add(key, value, now_ms, size_bytes)
+            is_begun = True
 
     def _new_batch(self, at: _Partition[EventT, RecordT], batch: QueuedBatch) -> QueuedBatch:
         batch.timeout = asyncio.get_running_loop().call_later(self._commit_timeout_s, self._is_late, at, batch)

@@ -18,6 +18,7 @@ from ottla.errors import (
     NotLeader,
 )
 from ottla.ids import LeaderEpoch
+from ottla.records.batch import iter_batches
 from ottla.records.control import ControlType, EndTransaction, encode_end_transaction
 from ottla.records.record import Record, encode_batch
 
@@ -69,6 +70,37 @@ def test_batches_stay_below_their_limit() -> None:
         await asyncio.gather(*(bench.ask("add", big) for _ in range(500)))
         assert len(bench.log.batches) == 3
         assert all(len(batch) < MAX_BATCH_BYTES + 100 for batch in bench.log.batches)
+
+    run(test)
+
+
+def test_what_is_decided_at_once_stands_in_one_batch() -> None:
+    """Half of it is not to be what a crash leaves: members gone, say, and nobody told to take over from them."""
+
+    async def test(bench: Bench) -> None:
+        await bench.lead()
+        big = 10**4_000
+        await asyncio.gather(*(bench.ask("add", *[big + n] * 100) for n in range(3)))
+        assert [len(numbers) for numbers in bench.log.numbers] == [200, 100]
+
+    run(test)
+
+
+def test_what_fits_into_no_batch_goes_into_one_write() -> None:
+    async def test(bench: Bench) -> None:
+        await bench.lead()
+        big = 10**4_000
+        bench.log.held = True
+        asked = [bench.ask("add", *[big] * 100), bench.ask("add", *[big] * 500), bench.ask("add", 1)]
+        await settle()
+        bench.log.writes[0][1].set_result(None)
+        await settle()
+        batches = list(iter_batches(bench.log.writes[1][0]))
+        assert len(batches) == 3
+        assert all(header.size_bytes < MAX_BATCH_BYTES + 100 for header in batches)
+        assert sum(header.record_count for header in batches) == 501
+        bench.log.writes[1][1].set_result(None)
+        await asyncio.gather(*asked)
 
     run(test)
 
