@@ -6,6 +6,7 @@ nothing about topics that exist.
 """
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Final
 from uuid import UUID
 
@@ -15,6 +16,7 @@ from tests.support.genuine import GenuineKafka
 from tests.support.group_stories import Teller, beat, commit, describe, fetch, forget, join, leave, prepare, sync
 from tests.support.ottla_process import OttlaProcess
 from tests.support.raw_client import ask
+from tests.support.share_groups import topic_id
 
 from ottla.protocol.messages import alter_share_group_offsets as ao
 from ottla.protocol.messages import consumer_group_describe as cd
@@ -352,13 +354,6 @@ def of_a_topic_that_goes(t: Members) -> None:
 def of_state(t: Members) -> None:
     """What the share coordinator is told by those who may tell it anything."""
     group, topic = "state", t.ids["t"]
-
-    def coordinator_is_there() -> bool:
-        keys = [f"{group}:AAAAAAAAAAAAAAAAAAAAAQ:{partition}" for partition in range(8)]
-        found = ask(t.bootstrap, fc.FindCoordinatorRequest(key_type=SHARE, coordinator_keys=keys), 6).coordinators
-        return all(coordinator.error_code == 0 for coordinator in found)
-
-    eventually(coordinator_is_there)
     t.read(group, topic, 0)
     t.write(group, topic, 0, (0, 4, 2, 1))
     t.summarize(group, topic, 0)
@@ -428,12 +423,28 @@ STORIES: Final = [
 ]
 
 
+def coordinates_shares(bootstrap: str) -> bool:
+    """Both partitions of the share coordinator's topic are led, and read: groups of eight names lie in either."""
+    keys = [f"probe:AAAAAAAAAAAAAAAAAAAAAQ:{partition}" for partition in range(8)]
+    found = ask(bootstrap, fc.FindCoordinatorRequest(key_type=SHARE, coordinator_keys=keys), 6).coordinators
+    part = rss.PartitionData(partition=0, leader_epoch=0)
+    topics = [rss.ReadStateSummaryData(topic_id=topic_id(bootstrap, "t"), partitions=[part])]
+    told = [
+        ask(bootstrap, rss.ReadShareGroupStateSummaryRequest(group_id=f"probe {number}", topics=topics), 0)
+        for number in range(8)
+    ]
+    errors = [coordinator.error_code for coordinator in found]
+    errors += [answer.results[0].partitions[0].error_code for answer in told]
+    return not any(errors)
+
+
 @pytest.fixture(scope="module")
 def pair() -> Iterator[tuple[str, str]]:
     """Fresh groups for every story: they have names of their own."""
     with GenuineKafka(properties=SETTINGS) as genuine, OttlaProcess(properties=SETTINGS) as ottla:
         for broker in (genuine, ottla):
             prepare(broker, "t", "u", "gone")
+            eventually(partial(coordinates_shares, broker.bootstrap))
         yield genuine.bootstrap, ottla.bootstrap
 
 
