@@ -224,6 +224,13 @@ class LogFiles:
         if offset not in self._snapshots:
             self._snapshots.append(offset)
 
+    def _write_snapshot_within_segment(self) -> None:
+        """At the end of the log. Recovery will look at nothing before it, not for aborted transactions either."""
+        index = self._active.transaction_index
+        if index.has_file:
+            self._unsynced.paths.append(index.path)
+        self._write_snapshot(self.log_end_offset)
+
     def snapshot_producers_if_due(self) -> None:
         """Writes a snapshot between two segments when much was appended since the last, so that a recovery need not
         look through all of a large segment for its producers. A failure is only noted: the older ones do."""
@@ -232,7 +239,7 @@ class LogFiles:
         if appended < _SNAPSHOT_EVERY_BYTES:
             return
         try:
-            self._write_snapshot(self.log_end_offset)
+            self._write_snapshot_within_segment()
             bases = {segment.base_offset for segment in self._segments}
             between = [offset for offset in self._snapshots if offset not in bases]
             for offset in between[:-2]:  # the last but one is synced for sure
@@ -261,8 +268,8 @@ class LogFiles:
             return None
         work, self._unsynced = self._unsynced, Unsynced()
         segments = list(work.segments)
-        for segment in segments:
-            work.paths.extend(segment.file_paths()[1:])
+        # Before the snapshots: behind one that has reached the disk nobody looks for aborted transactions any more.
+        work.paths[:0] = [path for segment in segments for path in segment.file_paths()[1:]]
         if dirty:
             segments.append(self._active)
         failure = None
@@ -539,7 +546,7 @@ class LogFiles:
             end = self.log_end_offset
             if end > self.log_start_offset and end != self._snapshot_end:
                 self.producer_state.end_offset = end
-                self._write_snapshot(end)
+                self._write_snapshot_within_segment()
         except OSError as problem:
             raise self._storage_error("close", problem) from problem
         return self.prepare_flush()
