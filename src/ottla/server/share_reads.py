@@ -195,16 +195,17 @@ class KeptBatches:
 def _look_by_key(
     machine: SharePartition, log: PartitionLog, kept: KeptBatches, terms: Terms, bound: int
 ) -> "Look | SlowRead | None":
-    while (unknown := machine.unknown_from(terms.max_records)) is not None and unknown < bound:
+    ready = machine.ready(terms.max_records)
+    while len(ready) < terms.max_records and (unknown := machine.unknown_from()) is not None and unknown < bound:
         batch = kept.find(unknown) or _unpack(log, kept, terms, unknown, bound)
         if isinstance(batch, SlowRead):
             return batch
         if batch is None:
             break
-        machine.learn(batch.fetched, batch.keyed)
+        ready += machine.learn(batch.fetched, batch.keyed)
     chosen: list[tuple[KeptBatch, int, bytes]] = []
     size = 0
-    for offset in machine.ready(terms.max_records):
+    for offset in ready[: terms.max_records]:
         if offset >= bound:
             break
         batch = kept.find(offset) or _unpack(log, kept, terms, offset, bound)

@@ -49,17 +49,28 @@ class KeyOrder:
         if self.is_first(offset):
             heappush(self._ready, offset)
 
+    def offer_all(self, first: int, last: int) -> None:
+        """These may be delivered (again), as far as they are the first of their keys."""
+        for offset in self._within(first, last):
+            self.offer(offset)
+
     def finish(self, first: int, last: int) -> None:
         """These are done with, and the next of their keys may be delivered."""
-        for offset in range(first, last + 1):
-            if offset in self._unfinished:
-                self._finish(offset)
+        for offset in self._within(first, last):
+            self._finish(offset)
 
     def finish_before(self, end: int) -> None:
         """All before `end` are done with: the log does not have them any more."""
-        for offset in sorted(known for known in self._unfinished if known < end):
-            self._finish(offset)
+        self.finish(0, end - 1)
         self.known_until = max(self.known_until, end)
+
+    def _within(self, first: int, last: int) -> list[int]:
+        """Those of these offsets that are not finished, in order. Compaction leaves gaps of millions of offsets: they
+        cost no more than what is known."""
+        unfinished = self._unfinished
+        if last - first < len(unfinished):
+            return [offset for offset in range(first, last + 1) if offset in unfinished]
+        return sorted(offset for offset in unfinished if first <= offset <= last)
 
     def _finish(self, offset: int) -> None:
         key = self._unfinished.pop(offset)

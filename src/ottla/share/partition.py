@@ -218,25 +218,24 @@ class SharePartition:
 
     # -- in the order of keys ----------------------------------------------------------------------------------------
 
-    def unknown_from(self, wanted: int) -> int | None:
-        """Where to read on to find `wanted` records that can be delivered; None if there are, or may be no more."""
+    def unknown_from(self) -> int | None:
+        """Where to read on if more is wanted than `ready` says; None while as many records as may be are waiting."""
         keys = self._keys
-        if keys is None or len(keys) >= self._limits.max_record_locks or len(self.ready(wanted)) >= wanted:
-            return None
-        return keys.known_until
+        return None if keys is None or len(keys) >= self._limits.max_record_locks else keys.known_until
 
-    def learn(self, batch: Fetched, records: Sequence[tuple[int, bytes | None]]) -> None:
+    def learn(self, batch: Fetched, records: Sequence[tuple[int, bytes | None]]) -> list[int]:
         """Take in the offsets and keys of the next batch, which was read from `unknown_from` on; those before that are
         passed over. Of a large batch only as many as may be waiting are taken in; it is to be learnt again then.
 
-        Offsets without a record are finished, and all of a batch that is not deliverable.
+        Offsets without a record are finished, and all of a batch that is not deliverable. Returns which of the new
+        ones can be delivered now; they follow all that `ready` said before.
         """
         keys = self._keys
         assert keys is not None
         window = self._window
         room = self._limits.max_record_locks - len(keys)
         if batch.deliverable and room <= 0:
-            return
+            return []
         begin = bisect_left(records, keys.known_until, key=_offset) if batch.deliverable else len(records)
         taken = records[begin : begin + room]
         last = taken[-1][0] if begin + len(taken) < len(records) else batch.last
@@ -254,6 +253,7 @@ class SharePartition:
             self._archive(cursor, last)
         keys.known_until = max(keys.known_until, last + 1)
         self._advance()
+        return [offset for offset, _ in taken if self._is_ready(offset, keys)]
 
     def _is_finished(self, offset: int) -> bool:
         status = self._window.status(offset)
@@ -265,12 +265,15 @@ class SharePartition:
         assert keys is not None
         found: list[int] = []
         while len(found) < wanted and (offset := keys.take_ready()) is not None:
-            status = self._window.status(offset)
-            if status is not None and status.is_available and keys.is_first(offset) and offset not in found[-1:]:
+            if self._is_ready(offset, keys) and offset not in found[-1:]:
                 found.append(offset)
         for offset in found:
             keys.offer(offset)
         return found
+
+    def _is_ready(self, offset: int, keys: KeyOrder) -> bool:
+        status = self._window.status(offset)
+        return status is not None and status.is_available and keys.is_first(offset)
 
     def acquire_ready(self, member: str, offsets: Iterable[int], *, until: float, batch_size: int) -> list[Acquired]:
         """Give a member these, which `ready` said."""
@@ -372,8 +375,7 @@ class SharePartition:
             return
         self._may_be_available = True
         if self._keys is not None:
-            for offset in range(first, last + 1):
-                self._keys.offer(offset)
+            self._keys.offer_all(first, last)
 
     # -- the start and what is written ------------------------------------------------------------------------------
 

@@ -109,12 +109,13 @@ class Lives(RuleBasedStateMachine):
         self.machine.move_start(self.model.log_start)
         until = self.now + LOCK
         if self.machine.is_key_ordered:
-            while (at := self.machine.unknown_from(max_records)) is not None and at < self.model.end:
+            ready = self.machine.ready(max_records)
+            while len(ready) < max_records and (at := self.machine.unknown_from()) is not None and at < self.model.end:
                 batch = next(batch for batch in self.model.log if batch.last >= at)
                 fetched = Fetched(batch.first, batch.last, batch.deliverable)
-                self.machine.learn(fetched, sorted(batch.records.items()))
-            ready = self.machine.ready(max_records)
-            assert len(ready) <= max_records
+                ready += self.machine.learn(fetched, sorted(batch.records.items()))
+            ready = ready[:max_records]
+            assert ready == self.machine.ready(max_records)
             acquired = self.machine.acquire_ready(member, ready, until=until, batch_size=batch_size)
         else:
             offset = self.machine.next_offset()
