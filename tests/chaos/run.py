@@ -31,6 +31,10 @@ BROKER_PROPERTIES: Final = {
     "offsets.topic.num.partitions": "5",
     "transaction.state.log.num.partitions": "5",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
+    "group.consumer.min.session.timeout.ms": "6000",
+    "group.consumer.session.timeout.ms": "6000",
+    "group.consumer.min.heartbeat.interval.ms": "500",
+    "group.consumer.heartbeat.interval.ms": "500",
     "log.flush.offset.checkpoint.interval.ms": "2000",
     "log.initial.task.delay.ms": "500",
 }
