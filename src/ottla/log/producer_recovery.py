@@ -1,18 +1,22 @@
 """What is known of a log's producers when it is opened: the newest usable snapshot, and the batches after it."""
 
 import logging
+from collections import deque
 from typing import Final
 
 from ottla.errors import CorruptMessage, InvalidRecord
 from ottla.log import names
 from ottla.log.fs import FileSystem
-from ottla.log.producer_state import ProducerState, decode_snapshot
+from ottla.log.producer_state import REMEMBERED_BATCHES, ProducedBatch, ProducerState, decode_snapshot, produced
 from ottla.log.scan import InvalidBatch, find_batch, scan
 from ottla.log.segment import Segment
 from ottla.records.batch import BatchHeader
 from ottla.records.control import decode_end_transaction
 
 logger: Final = logging.getLogger(__name__)
+
+EARLIER_BYTES: Final = 128 * 1024
+"""How far back a producer's last batches are looked for, besides what a snapshot says."""
 
 
 def producer_state(
@@ -41,6 +45,7 @@ def producer_state(
         path = names.segment_file(directory, offset, names.PRODUCER_SNAPSHOT)
         try:
             state.load(decode_snapshot(fs.read_bytes(path)), offset)
+            remember_earlier_batches(state, segments, offset)
             break
         except CorruptMessage as problem:
             logger.warning("%s: %s; an older one is used", path, problem)
@@ -59,6 +64,50 @@ def remove_snapshot(fs: FileSystem, directory: str, offset: int) -> None:
         fs.remove(names.segment_file(directory, offset, names.PRODUCER_SNAPSHOT))
     except FileNotFoundError:
         logger.debug("the snapshot at %d in %s was gone already", offset, directory)
+
+
+def remember_earlier_batches(state: ProducerState, segments: list[Segment], offset: int) -> None:
+    """Adds to what a snapshot at `offset` says the batches that stand shortly before it in the log.
+
+    A snapshot keeps the last batch of each producer alone. But a client whose connection was lost sends all those again
+    that it knows no answer for, and fails for good (OUT_OF_ORDER_SEQUENCE_NUMBER) if an earlier one is not known for a
+    duplicate: after a clean restart, in Kafka. Raises OSError.
+    """
+    if not any(entry.batches for entry in state.producers.values()):
+        return
+    batches: dict[int, deque[ProducedBatch]] = {}
+    for segment, start, end in _stretches_before(segments, offset):
+        try:
+            for header in scan(segment.file, segment.path, start, end, check_crc=False):
+                entry = state.producers.get(header.producer_id)
+                if entry is not None and header.producer_epoch == entry.epoch and header.base_sequence >= 0:
+                    batches.setdefault(entry.producer_id, deque(maxlen=REMEMBERED_BATCHES)).append(produced(header))
+        except InvalidBatch as problem:
+            logger.warning("%s: what stands there is not known if it is sent again", problem)
+            return
+    for producer_id, found in batches.items():
+        entry = state.producers[producer_id]
+        if entry.batches and entry.batches[-1].last_offset == found[-1].last_offset:
+            entry.batches = found
+
+
+def _stretches_before(segments: list[Segment], offset: int) -> list[tuple[Segment, int, int]]:
+    """The last `EARLIER_BYTES` before an offset: segments with the positions to scan from and to, ascending."""
+    stretches: list[tuple[Segment, int, int]] = []
+    wanted = EARLIER_BYTES
+    for segment in reversed(segments):
+        if segment.base_offset >= offset or not segment.size:
+            continue
+        try:
+            end = segment.position_of(offset, blocking=True)
+            start = segment.offset_index.floor_position(max(end - wanted, 0), blocking=True)
+        except CorruptMessage:
+            break
+        stretches.append((segment, start, end))
+        wanted -= end - start
+        if wanted <= 0:
+            break
+    return stretches[::-1]
 
 
 def replay_producers(state: ProducerState, segments: list[Segment], end_offset: int) -> None:

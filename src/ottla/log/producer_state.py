@@ -51,6 +51,13 @@ class ProducedBatch(NamedTuple):
     timestamp_ms: int
 
 
+def produced(header: BatchHeader) -> ProducedBatch:
+    """What is remembered of a batch."""
+    return ProducedBatch(
+        header.base_sequence, header.last_sequence, header.base_offset, header.last_offset, header.max_timestamp
+    )
+
+
 class ProducerEntry:
     """One producer's state in one partition."""
 
@@ -241,13 +248,8 @@ class ProducerState:
             entry = self.producers[producer_id] = ProducerEntry(producer_id, header.producer_epoch)
         elif entry.epoch != header.producer_epoch:
             entry.set_epoch(header.producer_epoch)
-        last_sequence = header.last_sequence
-        entry.batches.append(
-            ProducedBatch(
-                header.base_sequence, last_sequence, header.base_offset, header.last_offset, header.max_timestamp
-            )
-        )
-        entry.last_sequence = last_sequence
+        entry.batches.append(produced(header))
+        entry.last_sequence = header.last_sequence
         entry.last_timestamp_ms = header.max_timestamp
         if header.is_transactional:
             self._verifications.pop(producer_id, None)

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 from tests.unit.log.driver import NOW_MS, LogDriver, offsets, read_all
 
@@ -5,6 +7,8 @@ from ottla.errors import (
     CorruptMessage,
     InvalidProducerEpoch,
     InvalidTxnState,
+    MessageTooLarge,
+    OutOfOrderSequence,
     TransactionCoordinatorFenced,
 )
 from ottla.ids import LeaderEpoch
@@ -105,6 +109,16 @@ def test_late_writers_and_coordinators_are_fenced(driver: LogDriver, log: Partit
     assert log.last_stable_offset == 2
 
 
+def test_a_marker_is_written_however_small_batches_have_to_be(driver: LogDriver) -> None:
+    log = driver.open(clean=True)
+    _write(driver, log, 1, 0)
+    log.update_config(replace(log.config, max_message_bytes=10))
+    with pytest.raises(MessageTooLarge):
+        _write(driver, log, 1, 1)
+    _end(log, 1, ControlType.COMMIT)
+    assert log.last_stable_offset == log.log_end_offset
+
+
 @pytest.mark.parametrize("how", ["reopen", "crash", "without snapshots"])
 def test_transactions_survive_restarts(driver: LogDriver, how: str) -> None:
     log = driver.open(clean=True, segment_bytes=500)
@@ -162,3 +176,26 @@ def test_a_log_that_is_opened_forgets_nobody(driver: LogDriver, log: PartitionLo
     log = driver.reopen(log)
     assert list(log.producer_state.producers) == [1]
     assert list(driver.crash(log).producer_state.producers) == [1]
+
+
+@pytest.mark.parametrize("rolled", [False, True])
+@pytest.mark.parametrize("crash", [False, True])
+def test_what_is_sent_again_after_a_restart_is_known(
+    driver: LogDriver, log: PartitionLog, rolled: bool, crash: bool
+) -> None:
+    """All of the last five batches: a client sends again whatever it knows no answer for."""
+    for sequence in range(8):
+        driver.append(log, 1, producer_id=1, producer_epoch=0, base_sequence=sequence)
+        driver.append(log, 1, producer_id=2, producer_epoch=sequence, base_sequence=0)
+    if rolled:
+        log.roll()
+        driver.append(log, 1, producer_id=1, producer_epoch=0, base_sequence=8)
+    log = driver.crash(log) if crash else driver.reopen(log)
+    last = 8 if rolled else 7
+    for sequence in range(last - 4, last + 1):
+        info = driver.append(log, 1, producer_id=1, producer_epoch=0, base_sequence=sequence)
+        assert (info.duplicate, info.first_offset) == (True, 2 * sequence)
+    with pytest.raises(OutOfOrderSequence):
+        driver.append(log, 1, producer_id=1, producer_epoch=0, base_sequence=0)
+    assert not driver.append(log, 1, producer_id=1, producer_epoch=0, base_sequence=last + 1).duplicate
+    assert len(log.producer_state.producers[2].batches) == 1, "earlier epochs are over"
