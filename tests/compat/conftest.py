@@ -78,6 +78,13 @@ def broker() -> Iterator[BrokerProcess]:
 
 
 @pytest.fixture
+def own_broker() -> Iterator[BrokerProcess]:
+    """A broker of the test's own, which it may kill."""
+    with _TARGETS[_target()](properties=_PROPERTIES) as process:
+        yield process
+
+
+@pytest.fixture
 def bootstrap(broker: BrokerProcess) -> Iterator[str]:
     """`host:port` of the broker, which must survive the test."""
     yield broker.bootstrap
