@@ -12,7 +12,7 @@ from collections.abc import Callable
 from types import MappingProxyType
 from typing import Final
 
-from ottla.coordination.machine import Effect, Reply, SetTimer, TimerKey
+from ottla.coordination.machine import CancelTimer, Effect, Reply, SetTimer, TimerKey
 from ottla.errors import ApiError, ErrorCode
 from ottla.groups.classic import ClassicGroup
 from ottla.groups.config import GroupConfig
@@ -268,6 +268,7 @@ class ConsumerGroups:
             log.info("group %s: %s leaves for a while", group.group_id, member.member_id)
             away = member._replace(epoch=LEAVING_FOR_A_WHILE, pending_revocation=NO_PARTITIONS)
             decision.records.append(away.current_record(group.group_id))
+            decision.effects.append(CancelTimer(timer(REBALANCE, group.group_id, member.member_id)))
         else:
             self._leaving.remove(decision, (member,), f"{member.member_id} leaves", now_ms)
         decision.effects.append(Reply(event.token, ConsumerBeat(ErrorCode.NONE, None, member.member_id, epoch)))
@@ -369,7 +370,8 @@ class ConsumerGroups:
                 continue
             for member in group.members.values():
                 effects.append(self._rebalancing.session_timer(group.group_id, member))
-                if member.state is MemberState.UNREVOKED_PARTITIONS and member.classic is None:
+                is_asked = member.state is MemberState.UNREVOKED_PARTITIONS and member.epoch != LEAVING_FOR_A_WHILE
+                if is_asked and member.classic is None:
                     effects.append(self._rebalancing.revocation_timer(group.group_id, member))
         return effects
 

@@ -304,6 +304,24 @@ def test_a_static_member_that_stays_away_loses_its_place(world: World) -> None:
     assert b.partitions == ["t-0", "t-1", "t-2", "t-3"]
 
 
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_static_member_that_is_away_need_not_give_anything_up_in_time(world: World, restarted: bool) -> None:
+    a, b = Consumer(world, "a1", instance="a"), Consumer(world, "b")
+    a.join()
+    a.beat(rebalance_timeout_ms=10_000)
+    b.join()
+    a.send(owned=a.has)  # and is told to give up two
+    a.leave(-2)
+    if restarted:
+        world.restart()
+    world.driver.pass_time(20_000)
+    assert {member.member_id for member in world.describe().members} == {"a1", "b"}
+    back = Consumer(world, "a2", instance="a")
+    back.join()
+    settle(back, b)
+    assert (back.partitions, b.partitions) == (["t-0", "t-1"], ["t-2", "t-3"])
+
+
 def test_a_static_member_that_leaves_for_good_is_gone(world: World) -> None:
     a = Consumer(world, "a1", instance="a")
     a.join()
