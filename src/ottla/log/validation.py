@@ -125,7 +125,8 @@ def check_batch(records: memoryview, header: BatchHeader, config: LogConfig, ori
     if header.magic != MAGIC_V2 or header.batch_length < HEADER_SIZE - LENGTH_OVERHEAD:
         check_magic_and_length(header)
     size = header.batch_length + LENGTH_OVERHEAD
-    if size > config.max_message_bytes:
+    if size > config.max_message_bytes and (origin is Origin.CLIENT or not header.is_control):
+        # A marker is taken whatever its size: without it its transaction would never end.
         raise MessageTooLarge(f"a batch of {size} bytes exceeds max.message.bytes, which is {config.max_message_bytes}")
     position = header.position
     if crc32c(records[position + CHECKED_FROM : position + size]) != header.crc:
