@@ -254,8 +254,9 @@ class ClassicGroup(ClassicState):
         if self.state is not PREPARING:
             return []
         if self._gathers_until_ms is not None:
-            quiet_ms = self._last_came_ms + self._config.group_initial_rebalance_delay_ms
-            if (left_ms := min(quiet_ms, self._gathers_until_ms) - now_ms) > 0:
+            delay_ms = self._config.group_initial_rebalance_delay_ms
+            left_ms = min(self._last_came_ms + delay_ms, self._gathers_until_ms) - now_ms
+            if 0 < left_ms <= delay_ms:  # more than that is left only when somebody has set the clock back
                 return [SetTimer((REBALANCE, self.group_id), left_ms)]
         return self._complete_join(now_ms)
 

@@ -162,6 +162,14 @@ def test_the_initial_delay_grows_while_members_come_but_not_past_the_rebalance_t
     assert len(d.reply(0).members) == 5  # those of 0, 2, 4, 6 and 8 s: at 10 s it was time
 
 
+def test_a_clock_that_is_set_back_keeps_nobody_waiting() -> None:
+    d = driver()
+    enter(d, "a")
+    d.now_ms -= 3_600_000
+    d.send(TimerFired(("rebalance", G)))
+    assert d.reply("a").generation == 1
+
+
 def test_without_an_initial_delay_the_first_one_starts_alone() -> None:
     d = driver(group_initial_rebalance_delay_ms=0)
     enter(d, "a")
