@@ -25,7 +25,8 @@ SLOW_EVERY = 8
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[OttlaProcess]:
-    with OttlaProcess() as process:
+    few = {"offsets.topic.num.partitions": "3", "share.coordinator.state.topic.num.partitions": "3"}
+    with OttlaProcess(properties=few) as process:
         yield process
         assert "Traceback" not in process.log_text()
 
@@ -98,7 +99,7 @@ def test_keys_keep_their_order_when_the_broker_is_killed(broker: OttlaProcess) -
     with ShareWorkers(
         broker.bootstrap, group, "killed", members=4, max_poll_records=1, fast_ms=3, slow_ms=3, records=10**9
     ) as workers:
-        eventually(lambda: len(workers.confirmed()) > RECORDS // 4, timeout_s=40)
+        eventually(lambda: len(workers.confirmed()) > RECORDS // 4, timeout_s=60)
         broker.restart(kill=True)
         eventually(lambda: len(workers.confirmed()) >= RECORDS - MEMBERS, timeout_s=60)
         eventually(lambda: {one.offset for one in workers.handled} == set(range(RECORDS)), timeout_s=20)
