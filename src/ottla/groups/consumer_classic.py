@@ -82,7 +82,9 @@ class ClassicMembers:
                 reasons.append(f"{member_id} joins with the classic protocol")
         owned = partitions_of(subscription.owned_partitions, self._surroundings.topics())
         takes_last_place = replaced is not None and replaced.classic is None
-        if takes_last_place and may_downgrade(group, group.with_member(member).values(), self._config):
+        if takes_last_place and may_downgrade(
+            group, group.with_member(member).values(), self._surroundings.topics(), self._config
+        ):
             member = self._downgrade(decision, member, reasons, owned, now_ms)
         else:
             member = self._rebalancing.move_on(decision, member, reasons, owned, now_ms)

@@ -39,7 +39,7 @@ class Leaving:
         group = decision.group
         gone = {member.member_id for member in members}
         staying = [member for member in group.members.values() if member.member_id not in gone]
-        if staying and may_downgrade(group, staying, self._config):
+        if staying and may_downgrade(group, staying, self._surroundings.topics(), self._config):
             self.downgrade(decision, staying, now_ms)
             self.rebalance_soon(decision, reason)
         else:

@@ -125,7 +125,9 @@ def dissolved(group: ClassicGroup) -> list[Effect]:
 # --- consumer to classic -----------------------------------------------------------------------------------------
 
 
-def may_downgrade(group: ConsumerGroup, staying: Collection[ConsumerMember], config: GroupConfig) -> bool:
+def may_downgrade(
+    group: ConsumerGroup, staying: Collection[ConsumerMember], topics: TopicsView, config: GroupConfig
+) -> bool:
     """May the group become a classic group, now that only these stay? Whoever comes instead counts as classic."""
     if any(member.classic is None for member in staying):
         return False
@@ -134,6 +136,9 @@ def may_downgrade(group: ConsumerGroup, staying: Collection[ConsumerMember], con
         return False
     if len(staying) > config.group_max_size:
         log.info("group %s cannot become a classic group: it has more than group.max.size members", group.group_id)
+        return False
+    if downgraded(group, staying, topics, 0).approximate_size_bytes > config.max_record_bytes:
+        log.warning("group %s cannot become a classic group: it does not fit into one record", group.group_id)
         return False
     return True
 

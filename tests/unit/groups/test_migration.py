@@ -367,6 +367,19 @@ def test_a_static_member_of_the_classic_protocol_takes_the_last_place_of_the_new
     assert (old.beat(), back.beat()) == (ErrorCode.NONE, ErrorCode.NONE)
 
 
+def test_a_group_that_fits_into_no_record_does_not_become_classic() -> None:
+    """Or the machine would fail again and again to write it, and nobody in the partition would be served."""
+    world = World({"t": 4}, max_record_bytes=10)
+    new, old = Consumer(world, "new"), Classic(world)
+    new.join()
+    old.join()
+    settle_all(new, old)
+    new.leave()
+    assert kind_of_group(world) == "consumer"
+    settle_all(old)
+    assert old.partitions == EVERYTHING
+
+
 @pytest.mark.parametrize("policy", ["disabled", "upgrade"])
 def test_a_group_may_be_forbidden_to_become_classic(policy: str) -> None:
     world = World({"t": 4}, group_consumer_migration_policy=policy)
