@@ -255,11 +255,14 @@ class Worker:
                 }
             )
         errors: list[str] = []
-        for step in task["steps"]:
-            if step[0] == "wait":
-                time.sleep(step[1])
-            else:
-                self._produce(self._plain, step[1], step[2], errors)
+        try:
+            for step in task["steps"]:
+                if step[0] == "wait":
+                    time.sleep(step[1])
+                else:
+                    self._produce(self._plain, step[1], step[2], errors)
+        except KafkaException as problem:  # what was sent before may be in the log
+            errors.append(str(problem))
         unsent = self._plain.flush(PATIENCE_SECONDS + 5)
         if errors or unsent:
             self._plain.purge()

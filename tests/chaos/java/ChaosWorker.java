@@ -264,9 +264,15 @@ public final class ChaosWorker {
         if (plain == null) {
             plain = new KafkaProducer<>(producing(), new StringSerializer(), new StringSerializer());
         }
-        steps(plain, task);
+        Throwable problem = null;
+        try {
+            steps(plain, task);
+        } catch (KafkaException failure) { // what was sent before may be in the log
+            problem = failure;
+        }
         plain.flush();
-        Throwable problem = collect();
+        Throwable first = collect();
+        problem = first == null ? problem : first;
         if (problem != null) {
             plain.close(Duration.ZERO);
             plain = null;
