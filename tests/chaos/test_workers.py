@@ -7,21 +7,19 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from ottla.testing import Broker
 from tests.chaos.workers import WorkerProcess
 
 StartWorker = Callable[[], WorkerProcess]
 
 
 @pytest.fixture
-def broker() -> Iterator[Broker]:
-    few = {"offsets.topic.num.partitions": "5", "transaction.state.log.num.partitions": "5"}
-    with Broker(config=few) as started:
+def broker() -> Iterator[BrokerProcess]:
+    with OttlaProcess(properties=BROKER_PROPERTIES) as started:
         yield started
 
 
 @pytest.fixture(params=["python", "java"])
-def start_worker(request: pytest.FixtureRequest, broker: Broker, tmp_path: Path) -> Iterator[StartWorker]:
+def start_worker(request: pytest.FixtureRequest, broker: BrokerProcess, tmp_path: Path) -> Iterator[StartWorker]:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     for made in admin.create_topics([NewTopic("a", 2, 1), NewTopic("in", 1, 1), NewTopic("out", 1, 1)]).values():
         made.result(20)
