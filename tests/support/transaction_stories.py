@@ -4,6 +4,7 @@ Producer ids are numbered in the order in which the broker gives them away; thos
 are. Errors that only ask for patience are waited out: brokers differ in how long they take, not in what they say then.
 """
 
+import difflib
 import time
 from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple
@@ -342,4 +343,5 @@ def compare(pair: Pair, story: Callable[[Teller], None]) -> None:
     genuine, ottla = (Teller(bootstrap) for bootstrap in pair)
     story(genuine)
     story(ottla)
-    assert ottla.lines == genuine.lines
+    differences = difflib.unified_diff(genuine.lines, ottla.lines, "genuine", "ottla", n=1, lineterm="")
+    assert ottla.lines == genuine.lines, "\n".join(differences)

@@ -4,6 +4,7 @@ Both give the same error codes, and keep the same: states, epochs, batches with 
 """
 
 import pytest
+from tests.support import stories
 from tests.support.raw_client import ask
 from tests.support.transaction_stories import UNKNOWN_PRODUCER, Pair, Producer, Teller, compare
 
@@ -196,6 +197,45 @@ def test_what_can_be_wrong_with_transactional_records(transactional_pair: Pair, 
         teller.log(topic)
         teller.log(topic, 1)
         teller.producers(topic, 0, 1, 2)
+
+    compare(transactional_pair, story)
+
+
+@pytest.mark.parametrize("version", [9, 11, 12])
+def test_what_a_transactional_request_may_carry(transactional_pair: Pair, version: int) -> None:
+    """Several partitions, several producers, weaker acknowledgements."""
+
+    def story(teller: Teller) -> None:
+        name, topic = f"carries-{version}", f"carried-{version}"
+        teller.create(topic, 3)
+        writer, other = teller.new(name), teller.new(f"{name}-other")
+        teller.add("adds", writer, [(topic, 0)])
+
+        def records(producer: Producer, sequence: int, *, transactional: bool = True) -> bytes:
+            who = {"producer_id": producer.id, "producer_epoch": producer.epoch, "base_sequence": sequence}
+            return stories.batch(b"v", transactional=transactional, **who)
+
+        def send(what: str, *wanted: tuple[int, bytes], acks: int = -1) -> None:
+            places = [(topic, partition, sent) for partition, sent in wanted]
+            request = stories.produce(places, transactional_id=name, acks=acks)
+            entry, *others = request.topic_data  # one for the topic, as clients send it
+            entry.partition_data.extend(place for one in others for place in one.partition_data)
+            request.topic_data = [entry]
+            teller.ask(what, request, version, hide=["record_errors"])
+
+        send("to one that was added and one that was not", (0, records(writer, 0)), (1, records(writer, 0)))
+        send("of two producers", (0, records(writer, 1)), (2, records(other, 0)))
+        send("transactional and not", (0, records(writer, 2)), (2, records(writer, 0, transactional=False)))
+        send("acknowledged by the leader", (0, records(writer, 3)), acks=1)
+        send("of no producer", (0, stories.batch(b"v")))
+        send("of no producer, but transactional", (0, stories.batch(b"v", transactional=True)))
+        send("a marker of its own", (0, stories.batch(b"v", transactional=True, control=True)))
+        teller.transaction(name)
+        teller.transaction(f"{name}-other")
+        teller.end("commit", writer, commit=True)
+        teller.transaction(name, until=lambda state: state == "CompleteCommit")
+        for partition in range(3):
+            teller.log(topic, partition)
 
     compare(transactional_pair, story)
 

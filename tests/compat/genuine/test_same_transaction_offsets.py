@@ -35,6 +35,11 @@ def test_offsets_in_transactions(transactional_pair: Pair, version: int) -> None
             teller.commit_offsets("a member alone", writer, group, [place], version, member_id="m")
             teller.commit_offsets("an instance", writer, group, [place], version, group_instance_id="i")
         teller.offsets(group, "other-topic")
+        for number in range(4):
+            # Some are kept by the partition that the transaction has, as this group is; some by the other.
+            foreign = f"foreign-{version}-{number}"
+            teller.commit_offsets("for a group nobody added", writer, foreign, [place], version)
+            teller.offsets(foreign, "other-topic")
         teller.commit_offsets("good", writer, group, [place], version)
         teller.offsets(group, "other-topic")
         teller.transaction(name)
