@@ -7,7 +7,10 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests.chaos.run import BROKER_PROPERTIES
 from tests.chaos.workers import WorkerProcess
+from tests.support.broker_process import BrokerProcess
+from tests.support.ottla_process import OttlaProcess
 
 StartWorker = Callable[[], WorkerProcess]
 
