@@ -231,3 +231,17 @@ def test_a_refused_request_leaves_the_group_as_it_was(
     assert answer.error_code == code
     assert describe(ottla_broker) == before
     assert describe(ottla_broker, "h").error_code == ErrorCode.GROUP_ID_NOT_FOUND
+
+
+def test_a_subscription_that_fits_into_no_record_disturbs_nobody(ottla_broker: Broker) -> None:
+    """Kafka refuses it with UNKNOWN_SERVER_ERROR, too. Others in the same partition go on as if nothing had been."""
+    create(ottla_broker, "t")
+    coordinate(ottla_broker)
+    member, greedy = Member(ottla_broker, "member"), Member(ottla_broker, "greedy")
+    member.join(subscribed_topic_names=["t"])
+    before = describe(ottla_broker)
+    too_many = [f"{number:06}" * 40 for number in range(5_000)]
+    refused = greedy.ask(0, rebalance_timeout_ms=5000, topic_partitions=[], subscribed_topic_names=too_many)
+    assert refused.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    member.beat()
+    assert describe(ottla_broker) == before

@@ -14,6 +14,9 @@ from ottla.transactions.markers import TransactionMarker
 MAX_BATCH_BYTES: Final = 900_000
 """Below the default of max.message.bytes, with room for what a record adds to its key and value."""
 
+MAX_RECORD_BYTES: Final = 1_000_000
+"""A record that is larger than a batch gets one of its own, which that default still takes."""
+
 RECORD_OVERHEAD_BYTES: Final = 40
 
 

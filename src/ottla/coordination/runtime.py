@@ -22,13 +22,13 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from enum import Enum, auto
 from functools import partial
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from ottla.clock import Clock
-from ottla.coordination.batches import RECORD_OVERHEAD_BYTES, QueuedBatch, next_write
+from ottla.coordination.batches import MAX_RECORD_BYTES, RECORD_OVERHEAD_BYTES, QueuedBatch, next_write
 from ottla.coordination.machine import (
     NO_PRODUCER_ID,
     Append,
@@ -266,7 +266,7 @@ class CoordinatorRuntime(Generic[EventT, RecordT]):
     # --- effects ---
 
     def _carry_out(self, at: _Partition[EventT, RecordT], effects: list[Effect]) -> None:
-        for effect in effects:
+        for place, effect in enumerate(effects):
             match effect:
                 case Reply():
                     self._reply(at, effect)
@@ -275,7 +275,9 @@ class CoordinatorRuntime(Generic[EventT, RecordT]):
                 case SetTimer(key, after_ms):
                     at.timers.set(key, self._clock.monotonic() + after_ms / 1_000)
                 case Append(records, producer):
-                    self._append(at, records, producer)
+                    if not self._append(at, records, producer):
+                        self._refuse_all(at, effects[place:], ErrorCode.UNKNOWN_SERVER_ERROR, "a record is too large")
+                        break
                 case CancelTimer(key):
                     at.timers.cancel(key)
         self._schedule_wakeup(at)
@@ -288,10 +290,18 @@ class CoordinatorRuntime(Generic[EventT, RecordT]):
 
     def _append(
         self, at: _Partition[EventT, RecordT], records: tuple[RecordT, ...], producer: ProducerIdAndEpoch | None
-    ) -> None:
-        """They go into one batch, of which a crash leaves all or nothing, unless no batch can take so many."""
+    ) -> bool:
+        """They go into one batch, of which a crash leaves all or nothing, unless no batch can take so many.
+
+        False: one of them is too large for any batch, and nothing has happened.
+        """
         encoded = [at.machine.records.encode(record) for record in records]
         sizes = [len(key) + len(value or b"") + RECORD_OVERHEAD_BYTES for key, value in encoded]
+        largest = max(sizes, default=0)
+        if largest > MAX_RECORD_BYTES:
+            kind = type(records[sizes.index(largest)]).__name__
+            log.warning("%s %d: a record of %d bytes is not written: %s", self._name, at.partition, largest, kind)
+            return False
         producer_id = NO_PRODUCER_ID if producer is None else producer.producer_id
         now_ms = self._clock.now_ms()
         batch = at.batches[-1] if len(at.batches) > at.sent else None
@@ -307,6 +317,7 @@ class CoordinatorRuntime(Generic[EventT, RecordT]):
                     at.producers.appended(producer, batch)
             batch.add(key, value, now_ms, size_bytes)
             is_begun = True
+        return True
 
     def _new_batch(self, at: _Partition[EventT, RecordT], batch: QueuedBatch) -> QueuedBatch:
         batch.timeout = asyncio.get_running_loop().call_later(self._commit_timeout_s, self._is_late, at, batch)
@@ -336,6 +347,13 @@ class CoordinatorRuntime(Generic[EventT, RecordT]):
         at.waiting.discard(reply.token)
         if not reply.token.done():
             reply.token.set_exception(ApiError(code, why))
+
+    def _refuse_all(
+        self, at: _Partition[EventT, RecordT], effects: Sequence[Effect], code: ErrorCode, why: str
+    ) -> None:
+        for effect in effects:
+            if isinstance(effect, Reply):
+                self._refuse(at, effect, code, why)
 
     # --- writing ---
 
@@ -380,8 +398,7 @@ class CoordinatorRuntime(Generic[EventT, RecordT]):
         else:
             log.warning("%s %d: cannot append: %s", self._name, at.partition, error)
         for batch in sent:
-            for reply in batch.replies:
-                self._refuse(at, reply, code, str(error))
+            self._refuse_all(at, batch.replies, code, str(error))
         if isinstance(error, NotLeader):
             self.on_resign(at.partition)
         else:
@@ -393,8 +410,7 @@ class CoordinatorRuntime(Generic[EventT, RecordT]):
         replies, batch.replies = batch.replies, []
         if replies:
             log.warning("%s %d: not committed within %.1f s", self._name, at.partition, self._commit_timeout_s)
-        for reply in replies:
-            self._refuse(at, reply, ErrorCode.COORDINATOR_NOT_AVAILABLE, "not committed in time")
+        self._refuse_all(at, replies, ErrorCode.COORDINATOR_NOT_AVAILABLE, "not committed in time")
 
     # --- timers ---
 

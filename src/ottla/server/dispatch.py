@@ -9,7 +9,7 @@ import logging
 from collections.abc import Coroutine
 from typing import Any, Final, cast
 
-from ottla.errors import ErrorCode, OttlaError
+from ottla.errors import ApiError, ErrorCode, OttlaError
 from ottla.protocol.api import ApiKey, request_class, response_class
 from ottla.protocol.compiled import decode
 from ottla.protocol.errors import ProtocolError
@@ -130,7 +130,8 @@ class Dispatcher:
             connection.close()
             return
         code = error.code if isinstance(error, OttlaError) else ErrorCode.UNKNOWN_SERVER_ERROR
-        if code is ErrorCode.UNKNOWN_SERVER_ERROR:
+        # An ApiError is an answer: whoever gives it has logged what is a defect.
+        if code is ErrorCode.UNKNOWN_SERVER_ERROR and not isinstance(error, ApiError):
             log.error(
                 "%s v%d from %s failed",
                 context.api_key.name,

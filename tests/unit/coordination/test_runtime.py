@@ -105,6 +105,22 @@ def test_what_fits_into_no_batch_goes_into_one_write() -> None:
     run(test)
 
 
+def test_a_record_that_no_batch_takes_is_refused_and_disturbs_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ottla.coordination.runtime.MAX_RECORD_BYTES", 1_000)
+
+    async def test(bench: Bench) -> None:
+        await bench.lead()
+        parked = bench.ask("park")
+        await bench.ask("add", 5)
+        refused = bench.ask("add", 1, 10**2_000)
+        assert code_of(refused) is ErrorCode.UNKNOWN_SERVER_ERROR
+        assert await bench.ask("get") == 5
+        assert (parked.done(), len(bench.machines), bench.log.numbers) == (False, 1, [[5]])
+        parked.cancel()
+
+    run(test)
+
+
 def test_a_successor_reads_the_log() -> None:
     async def test(bench: Bench) -> None:
         await bench.lead()
