@@ -296,7 +296,12 @@ class TransactionCoordinator(Coordinator[TransactionEvent, "TransactionRecord"])
 
     def _send_markers(self, partition: PartitionId, epoch: LeaderEpoch, message: SendMarkers) -> None:
         transactional_id = message.transactional_id
-        work = self._end_everywhere(partition, epoch, message, self._sending.get(transactional_id))
+        predecessor = self._sending.get(transactional_id)
+        if predecessor is not None:
+            # Of a machine that is gone. At once: its last step would be to say that all is written, and the markers
+            # that follow here would come late, and could end the next transaction.
+            predecessor.cancel()
+        work = self._end_everywhere(partition, epoch, message, predecessor)
         task = asyncio.get_running_loop().create_task(work, name=f"markers of {transactional_id}")
         self._sending[transactional_id] = task
         task.add_done_callback(lambda done: self._sent(transactional_id, done))
@@ -315,8 +320,6 @@ class TransactionCoordinator(Coordinator[TransactionEvent, "TransactionRecord"])
         predecessor: "asyncio.Task[None] | None",
     ) -> None:
         if predecessor is not None:
-            # Of a machine that is gone. A marker of its own that comes late could end the next transaction.
-            predecessor.cancel()
             await asyncio.wait([predecessor])
         if not await self._deliver(partition, message, message.marker(epoch)):
             return

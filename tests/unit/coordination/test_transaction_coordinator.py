@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
+from typing import Any
 
 import pytest
 
@@ -269,6 +270,44 @@ def test_a_successor_sends_the_markers_in_its_own_epoch() -> None:
         bench.markers.held.set()
         await bench.until_complete()
         assert [marker.coordinator_epoch for marker, _ in bench.markers.sent] == [EPOCH, 4]
+
+    run(test)
+
+
+def test_no_marker_is_sent_again_for_a_transaction_that_is_complete(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The markers of a machine that is gone are written in the very moment in which its successor begins with them."""
+
+    async def test(bench: Bench) -> None:
+        bench.markers.held = held = asyncio.Event()
+        await bench.end(await bench.begun())
+        while not bench.markers.sent:
+            await asyncio.sleep(0)
+        runtime = bench.coordinator._runtime
+        begin = runtime._listener
+        assert begin is not None
+
+        def begin_as_the_others_are_written(*told: Any) -> None:
+            held.set()
+            begin(*told)
+
+        states = []
+        send = bench.markers.send
+
+        async def watched(*asked: Any) -> Mapping[TopicPartition, ErrorCode]:
+            machine: Any = runtime._partitions[bench.coordinator.partition_for("t")].machine
+            states.append(machine.transactions["t"].state)
+            return await send(*asked)
+
+        monkeypatch.setattr(runtime, "_listener", begin_as_the_others_are_written)
+        monkeypatch.setattr(bench.markers, "send", watched)
+        bench.log.fails = KafkaStorageError("disk full")
+        neighbour = next(name for name in map(str, range(100)) if bench.coordinator.partition_for(name) == 0)
+        assert bench.coordinator.partition_for("t") == 0
+        with pytest.raises(ApiError):
+            await bench.coordinator.init_producer(neighbour, 60_000)
+        await bench.coordinator.until_active(PartitionId(0))
+        await bench.until_complete()
+        assert states == [PREPARE_COMMIT]
 
     run(test)
 
