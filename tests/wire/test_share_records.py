@@ -13,7 +13,8 @@ from tests.support.eventually import eventually
 from tests.support.share_groups import set_group, topic_id
 from tests.support.share_member import ACCEPT, GAP, REJECT, RELEASE, ShareMember, given, new_member_id
 
-from ottla.errors import ErrorCode
+from ottla.errors import ErrorCode, OffsetOutOfRange
+from ottla.log.partition_log import ColdRead, PartitionLog, ReadResult
 from ottla.testing import Broker
 
 LOCK_MS = 1_000
@@ -32,7 +33,7 @@ class Topic:
 
     def produce(self, *values: str, keys: str = "", partition: int = 0, **config: Any) -> None:
         """In one batch."""
-        producer = Producer({"bootstrap.servers": self.broker.bootstrap, "linger.ms": 50, **config})
+        producer = Producer({"bootstrap.servers": self.broker.bootstrap, "linger.ms": 5_000, **config})
         for at, value in enumerate(values):
             producer.produce(self.name, value, key=keys[at] if keys else None, partition=partition)
         assert producer.flush(10) == 0
@@ -365,6 +366,33 @@ def test_deleted_records_are_passed_over(topic: Topic, broker: Broker) -> None:
     admin.delete_records([partition])[partition].result(10)
     assert member.acquire(max_wait_ms=5_000) == [(2, 2, 1)]
     assert member.say((0, 2, ACCEPT)) == ErrorCode.NONE
+
+
+def test_records_that_go_while_they_are_read_leave_others_what_they_hold(
+    topic: Topic, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_group(broker.bootstrap, "retained", share_record_lock_duration_ms="30000")
+    topic.produce("a")
+    one, two = topic.member("retained", initialize=True), topic.member("retained")
+    assert one.acquire(max_wait_ms=5_000) == [(0, 0, 1)]
+    topic.produce("b")
+    read = PartitionLog.read
+    slowly: list[int] = []
+
+    def gone(self: ColdRead) -> ReadResult:
+        raise OffsetOutOfRange("retention was faster")
+
+    def read_from_disk(self: PartitionLog, offset: int, max_bytes: int, **bounds: Any) -> ReadResult | ColdRead:
+        if self.topic_partition.topic != topic.name or slowly:
+            return read(self, offset, max_bytes, **bounds)
+        slowly.append(offset)
+        return ColdRead(self, (offset, max_bytes, 0, True))
+
+    monkeypatch.setattr(ColdRead, "run", gone)
+    monkeypatch.setattr(PartitionLog, "read", read_from_disk)
+    assert two.acquire(max_wait_ms=5_000) == [(1, 1, 1)]
+    assert slowly == [1]
+    assert one.say((0, 0, ACCEPT)) == ErrorCode.NONE
 
 
 def test_the_records_of_aborted_transactions_are_not_given(topic: Topic, broker: Broker) -> None:

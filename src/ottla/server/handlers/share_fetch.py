@@ -9,7 +9,7 @@ import logging
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
-from ottla.errors import ErrorCode, OttlaError
+from ottla.errors import ErrorCode, OffsetOutOfRange, OttlaError
 from ottla.protocol.messages.share_fetch import (
     AcquiredRecords,
     LeaderIdAndEpoch,
@@ -239,7 +239,8 @@ class _ShareFetch:
             if failure is not None and not isinstance(failure, OttlaError):
                 self._deferred.complete(failure if isinstance(failure, Exception) else RuntimeError(str(failure)))
                 return
-            if failure is not None:
+            # What retention has taken meanwhile is no failure: the next look begins behind it.
+            if failure is not None and not isinstance(failure, OffsetOutOfRange):
                 led.lose(failure)
             self._go_on(last=self._has_news or self._services.loop.time() >= self._ends_at)
 
