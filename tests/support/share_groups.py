@@ -10,6 +10,7 @@ from ottla.protocol.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
+from ottla.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from tests.support.eventually import eventually
 from tests.support.raw_client import ask
 
@@ -40,7 +41,12 @@ def topic_id(bootstrap: str, topic: str) -> UUID:
 
 
 def prepare_coordinator(bootstrap: str, group: str, topic: UUID) -> None:
-    """Have the topic of the share coordinator made, which the first to ask for it would wait for."""
+    """Have the topic of the share coordinator made, which the first to ask for it would wait for.
+
+    Kafka offers share groups once it is told to; that Ottla does already.
+    """
+    on = FeatureUpdateKey(feature="share.version", max_version_level=1)
+    assert ask(bootstrap, UpdateFeaturesRequest(feature_updates=[on]), 1).error_code == 0
     key = f"{group}:{base64.urlsafe_b64encode(topic.bytes).rstrip(b'=').decode()}:0"
     request = FindCoordinatorRequest(key_type=SHARE_COORDINATOR, coordinator_keys=[key])
     eventually(lambda: ask(bootstrap, request, 6).coordinators[0].error_code == 0)

@@ -15,11 +15,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.support.eventually import eventually
 from tests.support.genuine import GenuineKafka
 from tests.support.ottla_process import OttlaProcess
-from tests.support.raw_client import ask
 from tests.support.share_groups import prepare_coordinator, set_group, topic_id
 from tests.support.share_member import ACCEPT, GAP, REJECT, RELEASE, Acknowledgements, ShareMember, given
-
-from ottla.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 
 LOCK_MS: Final = 1_000
 SETTINGS: Final = {
@@ -40,8 +37,6 @@ class Pair(NamedTuple):
 @pytest.fixture(scope="module")
 def pair() -> Iterator[Pair]:
     with GenuineKafka(properties=SETTINGS) as genuine, OttlaProcess(properties=SETTINGS) as ottla:
-        on = FeatureUpdateKey(feature="share.version", max_version_level=1)
-        assert ask(genuine.bootstrap, UpdateFeaturesRequest(feature_updates=[on]), 1).error_code == 0
         yield Pair(genuine.bootstrap, ottla.bootstrap)
 
 
@@ -74,7 +69,7 @@ class Teller:
 
     def produce(self, *values: str, partition: int = 0) -> None:
         """One batch."""
-        producer = Producer({"bootstrap.servers": self.bootstrap, "linger.ms": 100})
+        producer = Producer({"bootstrap.servers": self.bootstrap, "linger.ms": 5_000})
         for value in values:
             producer.produce(self.name, value, partition=partition)
         assert producer.flush(20) == 0
