@@ -13,7 +13,7 @@ from tests.support.eventually import eventually
 from tests.support.share_groups import set_group, topic_id
 from tests.support.share_member import ACCEPT, GAP, REJECT, RELEASE, ShareMember, given, new_member_id
 
-from ottla.errors import ErrorCode, OffsetOutOfRange
+from ottla.errors import CorruptMessage, ErrorCode, OffsetOutOfRange
 from ottla.log.partition_log import ColdRead, PartitionLog, ReadResult
 from ottla.testing import Broker
 
@@ -368,19 +368,20 @@ def test_deleted_records_are_passed_over(topic: Topic, broker: Broker) -> None:
     assert member.say((0, 2, ACCEPT)) == ErrorCode.NONE
 
 
-def test_records_that_go_while_they_are_read_leave_others_what_they_hold(
-    topic: Topic, broker: Broker, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("failure", [OffsetOutOfRange("retention was faster"), CorruptMessage("a flipped bit")])
+def test_what_cannot_be_read_leaves_others_what_they_hold(
+    topic: Topic, broker: Broker, monkeypatch: pytest.MonkeyPatch, failure: Exception
 ) -> None:
-    set_group(broker.bootstrap, "retained", share_record_lock_duration_ms="30000")
+    set_group(broker.bootstrap, "patient", share_record_lock_duration_ms="30000")
     topic.produce("a")
-    one, two = topic.member("retained", initialize=True), topic.member("retained")
+    one, two = topic.member("patient", initialize=True), topic.member("patient")
     assert one.acquire(max_wait_ms=5_000) == [(0, 0, 1)]
     topic.produce("b")
     read = PartitionLog.read
     slowly: list[int] = []
 
-    def gone(self: ColdRead) -> ReadResult:
-        raise OffsetOutOfRange("retention was faster")
+    def fail(self: ColdRead) -> ReadResult:
+        raise failure
 
     def read_from_disk(self: PartitionLog, offset: int, max_bytes: int, **bounds: Any) -> ReadResult | ColdRead:
         if self.topic_partition.topic != topic.name or slowly:
@@ -388,9 +389,13 @@ def test_records_that_go_while_they_are_read_leave_others_what_they_hold(
         slowly.append(offset)
         return ColdRead(self, (offset, max_bytes, 0, True))
 
-    monkeypatch.setattr(ColdRead, "run", gone)
+    monkeypatch.setattr(ColdRead, "run", fail)
     monkeypatch.setattr(PartitionLog, "read", read_from_disk)
-    assert two.acquire(max_wait_ms=5_000) == [(1, 1, 1)]
+    response = two.fetch(max_wait_ms=5_000)
+    if isinstance(failure, CorruptMessage):
+        assert response.responses[0].partitions[0].error_code == ErrorCode.CORRUPT_MESSAGE
+        response = two.fetch(max_wait_ms=5_000)
+    assert values(response) == ["b"]
     assert slowly == [1]
     assert one.say((0, 0, ACCEPT)) == ErrorCode.NONE
 

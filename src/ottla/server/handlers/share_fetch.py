@@ -100,6 +100,8 @@ class _ShareFetch:
         """What it is going to be given; nothing more is acquired then."""
         self._led: dict[SharedPartition, LedSharePartition] = {}
         """Asked for once: if one of them is lost meanwhile, it knows why."""
+        self._unreadable: dict[SharedPartition, OttlaError] = {}
+        """Why the log of a partition could not be read, when that was tried in a thread."""
         self._acknowledging: Acknowledging | None = None
 
     def start(self) -> "Deferred[ShareFetchResponse]":
@@ -188,6 +190,8 @@ class _ShareFetch:
         partitions = self._session.rotated(request.share_session_epoch)
         for number, partition in enumerate(partitions):
             try:
+                if partition in self._unreadable:
+                    raise self._unreadable[partition]
                 led = self._led.get(partition)
                 if led is None:
                     led = self._led[partition] = self._share.lead(self._member.group_id, partition)
@@ -239,9 +243,10 @@ class _ShareFetch:
             if failure is not None and not isinstance(failure, OttlaError):
                 self._deferred.complete(failure if isinstance(failure, Exception) else RuntimeError(str(failure)))
                 return
-            # What retention has taken meanwhile is no failure: the next look begins behind it.
+            # What retention has taken meanwhile is no failure: the next look begins behind it. Whatever else it is, it
+            # is no concern of those who hold other records.
             if failure is not None and not isinstance(failure, OffsetOutOfRange):
-                led.lose(failure)
+                self._unreadable[led.key.topic_id, led.key.partition] = failure
             self._go_on(last=self._has_news or self._services.loop.time() >= self._ends_at)
 
         led.read_slowly(read).add_done_callback(go_on)
