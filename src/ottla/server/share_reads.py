@@ -76,7 +76,9 @@ def look(machine: SharePartition, replica: "Partition", kept: "KeptBatches", ter
     machine.move_start(log.log_start_offset)
     bound = log.last_stable_offset if terms.committed_only else log.high_watermark
     if machine.is_key_ordered:
-        return _look_by_key(machine, log, kept, terms, bound)
+        while isinstance(found := _look_by_key(machine, log, kept, terms, bound), _Lost):
+            pass
+        return found
     offset = machine.next_offset()
     if offset is None or offset >= bound:
         return None
@@ -192,9 +194,16 @@ class KeptBatches:
         self._size_bytes = 0
 
 
+class _Lost:
+    """All that could have been delivered has been compacted away since its keys were learnt."""
+
+
+LOST: Final = _Lost()
+
+
 def _look_by_key(
     machine: SharePartition, log: PartitionLog, kept: KeptBatches, terms: Terms, bound: int
-) -> "Look | SlowRead | None":
+) -> "Look | SlowRead | _Lost | None":
     ready = machine.ready(terms.max_records)
     while len(ready) < terms.max_records and (unknown := machine.unknown_from()) is not None and unknown < bound:
         batch = kept.find(unknown) or _unpack(log, kept, terms, unknown, bound)
@@ -205,6 +214,7 @@ def _look_by_key(
         ready += machine.learn(batch.fetched, batch.keyed)
     chosen: list[tuple[KeptBatch, int, bytes]] = []
     size = 0
+    lost_some = False
     for offset in ready[: terms.max_records]:
         if offset >= bound:
             break
@@ -216,11 +226,14 @@ def _look_by_key(
         record = batch.record(offset) if batch is not None else None
         if batch is None or record is None:
             machine.not_there(offset)
+            lost_some = True
             continue
         if size + len(record) > terms.max_bytes and (chosen or not terms.at_least_one):
             break
         size += len(record)
         chosen.append((batch, offset, record))
+    if lost_some and not chosen:
+        return LOST  # it is the turn of those that follow in their keys
     return _Records(machine, chosen, size, terms) if chosen else None
 
 
