@@ -169,6 +169,8 @@ class Rebalancing:
                 target = group.target_of(member_id, member.instance_id)
             subscribers[member_id] = Subscriber(topic_ids, member.instance_id, member.rack_id, target)
         assignor = group.preferred_assignor(self.default_assignor, members.values())
+        if assignor not in ASSIGNORS:  # another broker had it, who wrote the log
+            assignor = self.default_assignor
         assigned = ASSIGNORS[assignor](AssignmentProblem(subscribers, topics))
         for member_id, partitions in assigned.items():
             if group.target.get(member_id) != partitions:

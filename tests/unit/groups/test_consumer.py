@@ -78,6 +78,15 @@ def test_a_member_that_does_not_say_what_it_has_still_has_it(world: World) -> No
     assert b.beat().assignment is None
 
 
+def test_a_group_whose_assignor_is_not_here_is_assigned_by_the_default_one(world: World) -> None:
+    """Another broker may have had it, and left it in the log; the edge refuses it."""
+    a, b = Consumer(world, "a", assignor="own.Assignor"), Consumer(world, "b")
+    assert a.join().error is ErrorCode.NONE
+    assert b.join().error is ErrorCode.NONE
+    settle(a, b)
+    assert (a.partitions, b.partitions) == (["t-0", "t-1"], ["t-2", "t-3"])
+
+
 def test_what_the_last_answer_said_is_repeated_to_whom_says_everything(world: World) -> None:
     a = Consumer(world, "a")
     a.join()
