@@ -84,5 +84,5 @@ def test_the_command_line_shows_it(broker: Broker) -> None:
     assert line[3:7] == ["consumer", "uniform", "1", "4"]
     assert line[7:] == ["; ".join(rebalance["why"]), f"orders 0-3: nobody -> {move['to']}"]
     missing = ottla("group", "describe", "nobody", "--history", code=1).stderr
-    assert "the history of group 'nobody' cannot be shown" in missing
+    assert "group 'nobody' does not exist; `ottla group list` shows those that do" in missing
     assert "two things" in ottla("group", "describe", "shown", "--history", "--members", code=2).stderr

@@ -19,7 +19,7 @@ NOUNS: Final = {
     "group": "Look at consumer groups, move and delete them.",
     "share": "Look at share groups, move and delete them.",
     "txn": "List, describe and abort transactions.",
-    "config": "Read and change settings of topics and brokers.",
+    "config": "Read and change settings of topics, brokers and groups.",
     "cluster": "Look at the cluster.",
     "log": "Look into log files and check them.",
     "perf": "Measure throughput and latency.",
@@ -79,7 +79,7 @@ class Verbs(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """As click does, with the nearest command named for an unknown one."""
         if args and args[0] not in self.commands and not args[0].startswith("-"):
-            hint = suggest.did_you_mean(args[0], self.commands) or f"; there are {', '.join(self.commands)}"
+            hint = suggest.did_you_mean_or_list(args[0], self.commands)
             ctx.fail(f"no such command: {ctx.command_path} {args[0]}{hint}")
         return super().resolve_command(ctx, args)
 

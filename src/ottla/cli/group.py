@@ -102,7 +102,7 @@ def list_groups(connection: Connection, state: str | None, group_type: str | Non
     """List consumer groups, of the classic protocol and of KIP-848."""
     states = [*STATES.values(), REBALANCING]
     if state is not None and state.lower() not in {known.lower() for known in states}:
-        raise click.UsageError(f"no such state: {state!r}{suggest.did_you_mean(state, states)}")
+        raise click.UsageError(f"no such state: {state!r}{suggest.did_you_mean_or_list(state, states)}")
     rows: list[Row] = [
         {"group": name, "state": _state(group), "protocol": _kind(group.type)}
         for name, group in sorted(_listed(connection, connection.admin(), group_type).items())

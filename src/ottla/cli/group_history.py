@@ -8,6 +8,7 @@ from ottla.cli.exits import CommandFailed
 from ottla.cli.output import Column, on_terminal, plural, print_facts, print_json, print_rows
 from ottla.cli.requests import GROUP, Requests, refusal
 from ottla.cli.times import format_instant
+from ottla.errors import ErrorCode
 from ottla.protocol.messages.describe_group_history import DescribeGroupHistoryRequest, GroupHistory, Move, Rebalance
 
 NOBODY: Final = "nobody"
@@ -48,6 +49,10 @@ def show_history(connection: Connection, names: Sequence[str], *, as_json: bool)
 def _history(requests: Requests, name: str) -> GroupHistory:
     answer = requests.ask(DescribeGroupHistoryRequest(group_ids=[name]), to=requests.coordinator(name, GROUP))
     (history,) = answer.groups
+    if history.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+        raise CommandFailed(
+            f"group {name!r} does not exist; `ottla group list` shows those that do, `ottla share list` share groups"
+        )
     if history.error_code:
         why = refusal(history.error_code, history.error_message)
         raise CommandFailed(f"the history of group {name!r} cannot be shown: {why}")

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Collection
-from typing import Any
+from typing import Any, Final
 
 import click
 from confluent_kafka.admin import AdminClient
@@ -39,6 +39,9 @@ from ottla.cli.share_groups import (
 )
 from ottla.cli.times import parse_instant_ms
 
+STATES: Final = ("Empty", "Stable", "Dead")
+"""Kafka's own words for the states of a share group."""
+
 
 @click.group(cls=Verbs)
 def command() -> None:
@@ -51,6 +54,8 @@ def command() -> None:
 @connection_options
 def list_groups(connection: Connection, state: str | None, as_json: bool) -> None:
     """List share groups."""
+    if state is not None and state.lower() not in {known.lower() for known in STATES}:
+        raise click.UsageError(f"no such state: {state!r}{suggest.did_you_mean_or_list(state, STATES)}")
     with Requests(connection) as requests:
         listed = share_groups(requests)
     rows: list[Row] = [

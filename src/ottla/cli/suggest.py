@@ -1,6 +1,6 @@
 """The nearest name to one that was mistyped."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 
 def nearest(wanted: str, known: Iterable[str]) -> str | None:
@@ -10,6 +10,11 @@ def nearest(wanted: str, known: Iterable[str]) -> str | None:
     by_lower_case = {name.lower(): name for name in known}
     found = get_close_matches(wanted.lower(), list(by_lower_case), n=1, cutoff=0.6)
     return by_lower_case[found[0]] if found else None
+
+
+def did_you_mean_or_list(wanted: str, known: Collection[str]) -> str:
+    """`did_you_mean`, else what there is: `"; there are Empty, Stable"`. For names that are few."""
+    return did_you_mean(wanted, known) or f"; there are {', '.join(known)}"
 
 
 def did_you_mean(wanted: str, known: Iterable[str]) -> str:

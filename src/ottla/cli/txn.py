@@ -1,7 +1,6 @@
 """`ottla txn`: list, describe and abort transactions, and find those that nobody will end."""
 
 import time
-from collections.abc import Iterable
 from typing import Any, Final
 
 import click
@@ -336,11 +335,7 @@ def _state(given: str) -> str:
     for state in STATES:
         if state.lower() == given.lower():
             return state
-    raise click.UsageError(f"no such state: {given!r}{_hint(given, STATES)}")
-
-
-def _hint(given: str, names: Iterable[str]) -> str:
-    return suggest.did_you_mean(given, names) or f"; there are {', '.join(names)}"
+    raise click.UsageError(f"no such state: {given!r}{suggest.did_you_mean_or_list(given, STATES)}")
 
 
 def _duration_ms(text: str) -> int:

@@ -45,7 +45,7 @@ def plan_features(image: MetadataImage, updates: Sequence[FeatureUpdate]) -> Set
         if problem is not None:
             raise ApiError(
                 ErrorCode.INVALID_UPDATE_VERSION,
-                f"nothing is changed, since {update.feature} cannot be set to {update.level}: {problem}",
+                f"{update.feature} cannot be set to {update.level}: {problem}",
             )
         levels[update.feature] = update.level
     return SetFeatures({feature: level for feature, level in levels.items() if level > 0})

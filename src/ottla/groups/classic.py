@@ -265,6 +265,7 @@ class ClassicGroup(ClassicState):
         late = [m for m in self.members.values() if m.join_token is None and not m.is_static]
         for member in late:
             log.info("group %s: %s has not joined in time", self.group_id, member.member_id)
+            self.history.because(f"{member.member_id} has not joined in time")
             effects += self._drop(member.member_id)
         if self.members and not self.members.elect_joined_leader():
             # Static members only, none of them back yet: wait until they are, or their sessions end.

@@ -9,6 +9,7 @@ from ottla.coordination.machine import Append, CancelTimer, Reply, SetTimer, Tim
 from ottla.errors import ErrorCode
 from ottla.groups.classic_records import GroupMetadata, StoredMember
 from ottla.groups.config import GroupConfig
+from ottla.groups.consumer_events import DescribeHistory
 from ottla.groups.events import (
     Assignor,
     DescribeGroups,
@@ -246,6 +247,19 @@ def test_whoever_does_not_sync_in_time_is_dropped() -> None:
     assert state(d) is GroupState.PREPARING_REBALANCE
     d.send(heartbeat("h", two, 1))
     assert d.reply("h") is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_the_history_names_whoever_did_not_join_in_time() -> None:
+    d = driver()
+    one, two = stable_group(d)
+    d.send(join("again", one, protocols=(STICKY, RANGE)))
+    for _ in range(12):  # the other is alive, and does not come
+        d.pass_time(REBALANCE_MS // 12)
+        d.send(heartbeat(("alive", d.now_ms), two, 1))
+    assert d.reply("again").generation == 2
+    d.send(sync("sync", one, 2, {one: b"x"}))
+    d.send(DescribeHistory("history", G))
+    assert f"{two} has not joined in time" in d.reply("history").rebalances[-1].reasons
 
 
 # --- choosing a protocol ---------------------------------------------------------------------------------------
