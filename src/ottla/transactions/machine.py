@@ -391,8 +391,6 @@ class TransactionMachine:
         transaction = self.transactions.get(transactional_id)
         if transaction is None or transaction.state is not ONGOING:
             return []
-        if now_ms < transaction.started_ms + transaction.timeout_ms:  # the wall clock has been set back
-            return _watch(transactional_id, transaction, now_ms)
         log.info(
             "the transaction of %s (producer %d, epoch %d) is aborted: it has taken more than %d ms",
             transactional_id,
@@ -434,4 +432,6 @@ def _send_markers(transactional_id: TransactionalId, prepared: Transaction) -> T
 def _watch(transactional_id: TransactionalId, ongoing: Transaction, now_ms: int) -> list[Effect]:
     if ongoing.timeout_ms == NO_TIMEOUT_MS:
         return []
-    return [SetTimer(("timeout", transactional_id), max(ongoing.started_ms + ongoing.timeout_ms - now_ms, 0))]
+    left_ms = ongoing.started_ms + ongoing.timeout_ms - now_ms
+    # Not more than all of it: the wall clock may have been set back, and readers are waiting.
+    return [SetTimer(("timeout", transactional_id), min(max(left_ms, 0), ongoing.timeout_ms))]
