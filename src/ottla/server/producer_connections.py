@@ -51,9 +51,8 @@ class ProducerConnections:
         """A request of the producer has been carried out."""
         key = to, producer.producer_id
         newest = self._newest.get(key)
-        if newest is not None and newest[0] == producer.epoch and newest[1] >= connection_id:
-            return
-        self._newest[key] = producer.epoch, connection_id
+        if newest is None or newest[0] != producer.epoch or newest[1] < connection_id:
+            self._newest[key] = producer.epoch, connection_id
         self._newest.move_to_end(key)
         if len(self._newest) > self._remembered:
-            self._newest.popitem(last=False)
+            self._newest.popitem(last=False)  # the one that has been silent for longest

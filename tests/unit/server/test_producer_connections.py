@@ -40,10 +40,11 @@ def test_a_successor_begins_anew() -> None:
         connections.refuse_late(COORDINATOR, P._replace(epoch=1), 1)
 
 
-def test_only_so_many_producers_are_remembered() -> None:
+def test_the_one_that_is_silent_for_longest_is_forgotten_first() -> None:
     connections = ProducerConnections(remembered=2)
     for producer_id in (1, 2, 1, 3):
-        connections.accepted(COORDINATOR, ProducerIdAndEpoch(producer_id, 0), 5 + producer_id)
-    connections.refuse_late(COORDINATOR, ProducerIdAndEpoch(1, 0), 1)
-    with pytest.raises(BadFrame):
-        connections.refuse_late(COORDINATOR, ProducerIdAndEpoch(3, 0), 1)
+        connections.accepted(COORDINATOR, ProducerIdAndEpoch(producer_id, 0), 5)
+    connections.refuse_late(COORDINATOR, ProducerIdAndEpoch(2, 0), 1)
+    for producer_id in (1, 3):
+        with pytest.raises(BadFrame):
+            connections.refuse_late(COORDINATOR, ProducerIdAndEpoch(producer_id, 0), 1)
