@@ -7,6 +7,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+from ottla.cli.exits import CommandFailed
 from ottla.cli.output import Column, Row
 from ottla.cli.record_lines import IncomingRecord, json_shape
 from ottla.cli.times import format_instant
@@ -78,10 +79,13 @@ class ReadOnlyFileSystem(RealFileSystem):
 
 
 def files_to_dump(paths: Iterable[Path]) -> Iterator[Path]:
-    """The files themselves, and for directories their .log files in order."""
+    """The files themselves, and for directories their .log files in order. Raises CommandFailed if there are none."""
     for path in paths:
         if path.is_dir():
-            yield from sorted(path.glob(f"*{names.LOG}"))
+            segments = sorted(path.glob(f"*{names.LOG}"))
+            if not segments:
+                raise CommandFailed(f"there are no {names.LOG} files in {path}; name a partition's directory or a file")
+            yield from segments
         else:
             yield path
 

@@ -32,7 +32,7 @@ from ottla.groups.events import (
     Synced,
 )
 from ottla.groups.group import ClassicState
-from ottla.groups.history import History
+from ottla.groups.history import History, with_reason
 from ottla.groups.members import Member, Roster
 from ottla.groups.states import REPLAYED, GroupState, IllegalTransition
 from ottla.ids import GroupId, MemberId
@@ -136,7 +136,7 @@ class ClassicGroup(ClassicState):
         # would leave a ghost behind each time: so even a parked one is dropped in the end.
         timeout_ms = self._config.new_member_join_timeout_ms
         effects: list[Effect] = [SetTimer(self._session_timer(member_id), timeout_ms)]
-        return effects + self._rebalance_or_complete_join(now_ms, f"{member_id} joins: {event.reason}")
+        return effects + self._rebalance_or_complete_join(now_ms, with_reason(f"{member_id} joins", event.reason))
 
     def _rejoin(self, event: Join, member: Member, now_ms: int) -> list[Effect]:
         if self.state is EMPTY:
@@ -147,7 +147,9 @@ class ClassicGroup(ClassicState):
         if unchanged and (self.state is COMPLETING or (self.state is STABLE and not is_leader)):
             return [Reply(event.token, self._joined(member))]
         effects = self._update(event, member)
-        return effects + self._rebalance_or_complete_join(now_ms, f"{member.member_id} joins again: {event.reason}")
+        return effects + self._rebalance_or_complete_join(
+            now_ms, with_reason(f"{member.member_id} joins again", event.reason)
+        )
 
     def _update(self, event: Join, member: Member) -> list[Effect]:
         self.members.change_protocols(member, event.protocols)
@@ -282,7 +284,7 @@ class ClassicGroup(ClassicState):
         self.protocol_name = self.members.select_protocol()
         self._move(COMPLETING)
         self._yet_to_sync = set(self.members)
-        log.info("group %s: generation %d, %d members", self.group_id, self.generation, len(self.members))
+        log.info("group %s: generation %d, members %d", self.group_id, self.generation, len(self.members))
         for member in self.members.values():
             token = self.members.unpark_join(member)
             member.is_new = False
@@ -398,13 +400,17 @@ class ClassicGroup(ClassicState):
     def leave(self, event: Leave, now_ms: int) -> list[Effect]:
         effects: list[Effect] = []
         errors: list[ErrorCode] = []
+        gone: list[str] = []
         for leaving in event.members:
             error, dropped = self._leave_one(leaving)
             errors.append(error)
+            if error is ErrorCode.NONE:
+                gone.append(leaving.member_id or leaving.instance_id or "")
             effects += dropped
-        if ErrorCode.NONE in errors:
+        if gone:
             if self.state in (STABLE, COMPLETING):
-                effects += self._prepare_rebalance(now_ms, f"{errors.count(ErrorCode.NONE)} left")
+                who = gone[0] if len(gone) == 1 else f"{gone[0]} and {len(gone) - 1} more"
+                effects += self._prepare_rebalance(now_ms, f"{who} left")
             else:
                 effects += self._complete_join_if_all_are_here(now_ms)
         effects.append(Reply(event.token, Left(tuple(errors))))
@@ -425,7 +431,7 @@ class ClassicGroup(ClassicState):
             error = self.refusal(member_id, leaving.instance_id)
             if error:
                 return error, []
-        log.info("group %s: %s leaves (%s)", self.group_id, member_id, leaving.reason or "no reason given")
+        log.info("group %s: %s", self.group_id, with_reason(f"{member_id} leaves", leaving.reason))
         return ErrorCode.NONE, self._drop(member_id)
 
     def _complete_join_if_all_are_here_at_last(self, now_ms: int) -> list[Effect]:

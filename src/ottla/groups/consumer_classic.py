@@ -19,6 +19,7 @@ from ottla.groups.consumer_records import ClassicMember, MemberState
 from ottla.groups.consumer_refusals import known_instance, refuse_if_full, unknown_member
 from ottla.groups.embedded import partitions_of, read_subscription, write_assignment
 from ottla.groups.events import NO_MEMBER, Heartbeat, Join, Joined, Leave, LeavingMember, Left, Sync, Synced
+from ottla.groups.history import with_reason
 from ottla.groups.leaving import Leaving
 from ottla.groups.migration import may_downgrade
 from ottla.groups.subscription import CONSUMER_PROTOCOL
@@ -196,7 +197,7 @@ class ClassicMembers:
             except ApiError as refusal:
                 errors.append(refusal.code)
                 continue
-            log.info("group %s: %s leaves (%s)", group.group_id, member.member_id, leaving.reason or "no reason given")
+            log.info("group %s: %s", group.group_id, with_reason(f"{member.member_id} leaves", leaving.reason))
             gone[member.member_id] = member
             errors.append(ErrorCode.NONE)
         decision = Decision(group)

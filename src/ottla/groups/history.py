@@ -110,6 +110,11 @@ class Histories:
         self._histories.pop(group_id, None)
 
 
+def with_reason(what: str, said: str) -> str:
+    """What a member did, and what its client gave as the reason (KIP-800); most clients give none."""
+    return f"{what}: {said}" if said else what
+
+
 def moves_between(
     before: Mapping[MemberId, AssignmentByName], after: Mapping[MemberId, AssignmentByName]
 ) -> tuple[int, tuple[Move, ...]]:

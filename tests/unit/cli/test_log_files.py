@@ -150,6 +150,11 @@ def test_dump_spells_out_what_the_group_coordinator_wrote(tmp_path: Path, capsys
     assert second["assigned"] == {str(topic_id): [0, 1]}
 
 
+def test_dump_of_a_directory_without_segments(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["log", "dump", str(tmp_path)]) == exits.FAILED
+    assert f"there are no .log files in {tmp_path}" in capsys.readouterr().err
+
+
 def test_dump_of_a_file_that_belongs_to_no_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "orders.csv").write_bytes(b"a,b\n" * 1000)
     assert run(["log", "dump", str(tmp_path / "orders.csv")]) == exits.FAILED

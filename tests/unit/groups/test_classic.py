@@ -249,6 +249,18 @@ def test_whoever_does_not_sync_in_time_is_dropped() -> None:
     assert d.reply("h") is ErrorCode.UNKNOWN_MEMBER_ID
 
 
+@pytest.mark.parametrize(("leaving", "told"), [([1], "{1} left"), ([1, 2], "{1} and 1 more left")])
+def test_the_history_names_whoever_left(leaving: list[int], told: str) -> None:
+    d = driver()
+    members = stable_group(d, 3)
+    d.send(leave("leave", *(members[i] for i in leaving)))
+    for i in sorted({0, 1, 2} - set(leaving)):
+        d.send(join(("again", i), members[i]))
+    d.send(sync("sync", members[0], 2, {members[0]: b"x"}))
+    d.send(DescribeHistory("history", G))
+    assert d.reply("history").rebalances[-1].reasons[0] == told.format(*members)
+
+
 def test_the_history_names_whoever_did_not_join_in_time() -> None:
     d = driver()
     one, two = stable_group(d)

@@ -12,6 +12,7 @@ from ottla.groups.history import (
     Move,
     Rebalance,
     moves_between,
+    with_reason,
 )
 from ottla.ids import GroupId, MemberId, TopicName
 
@@ -66,6 +67,11 @@ def test_a_rebalance_is_told_in_the_log(caplog: pytest.LogCaptureFixture) -> Non
         Histories({G}).of(G).add(rebalance(7, "a joins", "b leaves"))
     (line,) = caplog.messages
     assert line == "consumer group g: assignment 7 by uniform: members 2, partitions moved 0 (a joins; b leaves)"
+
+
+def test_a_reason_is_told_where_a_client_gives_one() -> None:
+    assert with_reason("a leaves", "the consumer was closed") == "a leaves: the consumer was closed"
+    assert with_reason("a leaves", "") == "a leaves"
 
 
 def test_a_group_that_is_deleted_is_forgotten() -> None:

@@ -36,7 +36,7 @@ async def handle(request: JoinGroupRequest, context: RequestContext) -> JoinGrou
         protocols=tuple(Assignor(protocol.name, protocol.metadata) for protocol in request.protocols),
         session_timeout_ms=request.session_timeout_ms,
         rebalance_timeout_ms=request.rebalance_timeout_ms if has_rebalance_timeout else request.session_timeout_ms,
-        reason=request.reason or "no reason given",
+        reason=request.reason or "",
         requires_member_id=version >= MEMBER_ID_REQUIRED_SINCE,
         may_skip_assignment=version >= SKIP_ASSIGNMENT_SINCE,
     )
