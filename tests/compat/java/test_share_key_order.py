@@ -35,7 +35,7 @@ def records(broker: OttlaProcess, topic: str, order: str) -> str:
     """One partition with a slow key and many quick ones; returns a group that reads it in this order."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(10)
-    producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 100})
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 5_000})
     for number in range(RECORDS):
         key = "slow" if number % SLOW_EVERY == 0 else f"k{number % KEYS}"
         producer.produce(topic, str(number), key=key)
@@ -80,7 +80,7 @@ def test_the_checker_finds_what_happens_without(broker: OttlaProcess) -> None:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     admin.create_topics([NewTopic("any", 1, 1)])["any"].result(10)
     for _ in range(MEMBERS):
-        producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 100})
+        producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 5_000})
         for number in range(10):
             producer.produce("any", str(number), key="slow")
         assert producer.flush(10) == 0
