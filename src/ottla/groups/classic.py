@@ -277,14 +277,14 @@ class ClassicGroup(ClassicState):
         self.generation += 1
         if not self.members:
             self.protocol_name = None
-            log.info("group %s: empty at generation %d", self.group_id, self.generation)
+            log.debug("group %s: empty at generation %d", self.group_id, self.generation)
             self._remember(now_ms, {})
             effects.append(Append((self.as_record(now_ms),)))
             return effects
         self.protocol_name = self.members.select_protocol()
         self._move(COMPLETING)
         self._yet_to_sync = set(self.members)
-        log.info("group %s: generation %d, members %d", self.group_id, self.generation, len(self.members))
+        log.debug("group %s: generation %d, members %d", self.group_id, self.generation, len(self.members))
         for member in self.members.values():
             token = self.members.unpark_join(member)
             member.is_new = False

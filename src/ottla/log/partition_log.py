@@ -278,7 +278,9 @@ class PartitionLog(LogFiles):
             try:
                 segment.transaction_index.append(aborted)
             except OSError as problem:
-                logger.error("%s: %s; it will be written with the next", segment.transaction_index.path, problem)
+                path = segment.transaction_index.path
+                said = problem.strerror or problem
+                logger.error("cannot note an aborted transaction in %s: %s; it goes with the next", path, said)
 
     # --- read --------------------------------------------------------------------------------------------------
 
