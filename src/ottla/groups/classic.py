@@ -48,6 +48,9 @@ SESSION: Final = "session"
 REBALANCE: Final = "rebalance"
 SYNC: Final = "sync"
 
+LEAST_PATIENCE_MS: Final = 1_000
+"""Members may allow no time at all for a rebalance; to wait for those who are away, nobody looks more often."""
+
 
 class ClassicGroup(ClassicState):
     """One group. Methods named for an event decide and give effects; `replay` applies."""
@@ -271,7 +274,8 @@ class ClassicGroup(ClassicState):
             effects += self._drop(member.member_id)
         if self.members and not self.members.elect_joined_leader():
             # Static members only, none of them back yet: wait until they are, or their sessions end.
-            effects.append(SetTimer((REBALANCE, self.group_id), self.members.rebalance_timeout_ms))
+            patience_ms = max(self.members.rebalance_timeout_ms, LEAST_PATIENCE_MS)
+            effects.append(SetTimer((REBALANCE, self.group_id), patience_ms))
             return effects
         self._gathers_until_ms = None
         self.generation += 1

@@ -605,6 +605,18 @@ def test_an_older_static_leader_is_told_that_its_former_self_leads() -> None:
     assert d.reply("share").assignment == b"i"
 
 
+def test_waiting_for_static_members_without_patience_keeps_nobody_busy() -> None:
+    d = driver()
+    d.send(static("a", "i", rebalance_timeout_ms=1))
+    d.pass_time(DELAY_MS)
+    d.send(sync("s", d.reply("a").member_id, 1, {}))
+    other = enter(d, "b", rebalance_timeout_ms=1)
+    d.send(Leave("leave", G, (LeavingMember(MemberId(other)),)))
+    fired = []
+    d.pass_time(5_000, until=lambda: fired.append(d.now_ms) is None and len(fired) > 20)
+    assert len(fired) < 10
+
+
 def test_a_static_member_back_with_another_protocol_rebalances() -> None:
     d = driver()
     d.send(static("a", "i", protocols=(RANGE, STICKY)))
