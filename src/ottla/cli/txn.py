@@ -44,6 +44,8 @@ from ottla.protocol.messages.write_txn_markers import (
 
 LONGEST_TIMEOUT: Final = "15m"
 """Kafka's default of `transaction.max.timeout.ms`."""
+FENCING_TIMEOUT_MS: Final = 1_000
+"""No broker finds that too long; that of the transaction may be by now, if the limit was lowered since."""
 PAUSE_S: Final = 0.1
 _OFFSETS: Final = ("first_offset", "last_stable_offset", "end_offset", "held_back")
 COMING_AND_GOING: Final = (
@@ -267,7 +269,7 @@ def _abort_known(connection: Connection, requests: Requests, transactional_id: s
     while True:
         fencing = InitProducerIdRequest(
             transactional_id=transactional_id,
-            transaction_timeout_ms=known.timeout_ms,
+            transaction_timeout_ms=FENCING_TIMEOUT_MS,
             producer_id=-1,
             producer_epoch=-1,
         )
