@@ -48,6 +48,8 @@ SESSION: Final = "session"
 REBALANCE: Final = "rebalance"
 SYNC: Final = "sync"
 
+DOWNGRADE: Final = "the group has become a classic one"
+
 LEAST_PATIENCE_MS: Final = 1_000
 """Members may allow no time at all for a rebalance; to wait for those who are away, nobody looks more often."""
 
@@ -239,7 +241,7 @@ class ClassicGroup(ClassicState):
 
     def downgrade_timer_fired(self, now_ms: int) -> list[Effect]:
         """The group has just become a classic one: its members divide the work themselves from now on."""
-        return self._prepare_rebalance(now_ms, "the group has become a classic one") if self.state is STABLE else []
+        return self._prepare_rebalance(now_ms, DOWNGRADE) if self.state is STABLE else []
 
     @property
     def _all_are_here(self) -> bool:
@@ -463,6 +465,9 @@ class ClassicGroup(ClassicState):
         effects: list[Effect] = [self._expect_heartbeat(member) for member in self.members.values()]
         if len(self.members) > self._config.group_max_size:
             effects += self._prepare_rebalance(now_ms, "more members than group.max.size")
+        elif self.members and self.members.leader is None:
+            # Whoever coordinated it was gone before the rebalance that was to follow.
+            effects += self._prepare_rebalance(now_ms, DOWNGRADE)
         return effects
 
     # --- small things ---

@@ -111,8 +111,7 @@ class ClassicMembers:
         assignment, too; with another, the group rebalances as a classic one."""
         group = decision.group
         if reasons:
-            self._leaving.downgrade(decision, group.with_member(member).values(), now_ms)
-            self._leaving.rebalance_soon(decision, reasons[0])
+            self._leaving.downgrade(decision, group.with_member(member).values(), now_ms, reasons[0])
         else:
             target = group.target_of(member.member_id, member.instance_id)
             member = self._rebalancing.reconcile(decision, member, group.assignment_epoch, target, owned)

@@ -40,16 +40,9 @@ class Leaving:
         gone = {member.member_id for member in members}
         staying = [member for member in group.members.values() if member.member_id not in gone]
         if staying and may_downgrade(group, staying, self._surroundings.topics(), self._config):
-            self.downgrade(decision, staying, now_ms)
-            self.rebalance_soon(decision, reason)
+            self.downgrade(decision, staying, now_ms, reason)
         else:
             self._rebalancing.remove(decision, members, reason, now_ms)
-
-    def rebalance_soon(self, decision: Decision, reason: str) -> None:
-        """As soon as the records are in force, and the group is a classic one."""
-        group_id = decision.group.group_id
-        self._histories.of(group_id).because(reason)
-        decision.effects.append(SetTimer((DOWNGRADED, group_id), 0))
 
     def replace(self, decision: Decision, current: ConsumerMember, member_id: MemberId) -> ConsumerMember:
         """The same static member under another id. It has what it had, and begins at epoch 0."""
@@ -64,10 +57,15 @@ class Leaving:
         decision.effects += self._rebalancing.cancel_timers(group.group_id, current.member_id)
         return member
 
-    def downgrade(self, decision: Decision, staying: Collection[ConsumerMember], now_ms: int) -> None:
-        """Make a classic group of it, of members of the classic protocol only, one of whom may be new."""
+    def downgrade(
+        self, decision: Decision, staying: Collection[ConsumerMember], now_ms: int, reason: str | None = None
+    ) -> None:
+        """Make a classic group of it, of members of the classic protocol only, one of whom may be new.
+
+        With a `reason` it rebalances, as soon as the records are in force and it is a classic one.
+        """
         group = decision.group
-        record = downgraded(group, staying, self._surroundings.topics(), now_ms)
+        record = downgraded(group, staying, self._surroundings.topics(), now_ms, rebalances=reason is not None)
         everybody = dict.fromkeys((*group.members, *(member.member_id for member in staying)))
         decision.records += group.tombstones_of(everybody)
         decision.records.append(record)
@@ -78,3 +76,6 @@ class Leaving:
             for stored in record.members
         ]
         log.info("group %s becomes a classic group", group.group_id)
+        if reason is not None:
+            self._histories.of(group.group_id).because(reason)
+            decision.effects.append(SetTimer((DOWNGRADED, group.group_id), 0))

@@ -137,16 +137,19 @@ def may_downgrade(
     if len(staying) > config.group_max_size:
         log.info("group %s cannot become a classic group: it has more than group.max.size members", group.group_id)
         return False
-    if downgraded(group, staying, topics, 0).approximate_size_bytes > config.max_record_bytes:
+    if downgraded(group, staying, topics, 0, rebalances=True).approximate_size_bytes > config.max_record_bytes:
         log.warning("group %s cannot become a classic group: it does not fit into one record", group.group_id)
         return False
     return True
 
 
 def downgraded(
-    group: ConsumerGroup, staying: Iterable[ConsumerMember], topics: TopicsView, now_ms: int
+    group: ConsumerGroup, staying: Iterable[ConsumerMember], topics: TopicsView, now_ms: int, *, rebalances: bool
 ) -> GroupMetadata:
-    """The group as a classic group, stable at its epoch, with what the target assignment gives each member."""
+    """The group as a classic group, stable at its epoch, with what the target assignment gives each member.
+
+    One that is to rebalance, because somebody else had a part of it, has no leader: so a successor knows, too.
+    """
     roster = Roster()
     targets: dict[MemberId, Partitions] = {}
     for member in staying:
@@ -173,7 +176,7 @@ def downgraded(
         CONSUMER_PROTOCOL,
         group.group_epoch,
         protocol,
-        roster.leader,
+        None if rebalances else roster.leader,
         now_ms,
         roster.to_record(protocol, assignment),
     )
