@@ -14,7 +14,8 @@ from ottla.ids import TopicName
 
 MAX_PATTERN_BYTES: Final = 2 << 20
 """What a compiled expression may take: 25 ms of compiling at most. RE2's own limit is four times as high."""
-KEPT_PATTERNS: Final = 256
+KEPT_PATTERNS: Final = 64
+"""At their largest they take 128 MB together. Any other is compiled anew, in the thread that matches."""
 
 
 def regex_problem(regex: str) -> str | None:
