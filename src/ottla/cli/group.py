@@ -29,7 +29,7 @@ from ottla.cli.client import (
 from ottla.cli.exits import CommandFailed
 from ottla.cli.failures import explain
 from ottla.cli.group_history import show_history
-from ottla.cli.moving import Move, Target, describe_moves, move, parse_selection
+from ottla.cli.moving import Move, Target, describe_moves, move, move_columns, move_rows, parse_selection
 from ottla.cli.output import (
     Column,
     Row,
@@ -393,29 +393,11 @@ def _seek(
                 f"{plural(len(refused), 'partition')} not moved, first {worst.topic}-{worst.partition}: "
                 + explain(worst.error)
             )
-    rows: list[Row] = [
-        {
-            "topic": each.partition.topic,
-            "partition": each.partition.partition,
-            "from": each.was,
-            "to": each.to,
-            "skipped": each.skipped,
-            "replayed": each.replayed,
-        }
-        for each in moves
-    ]
+    rows = move_rows(moves)
     if as_json:
         print_json({"group": group, "executed": execute, "partitions": rows})
         return exits.OK
-    columns = (
-        Column("topic", "TOPIC"),
-        Column("partition", "PARTITION", figures=True),
-        Column("from", "FROM", figures=True),
-        Column("to", "TO", figures=True),
-        Column("skipped", "SKIPPED", figures=True),
-        Column("replayed", "READ AGAIN", figures=True),
-    )
-    print_rows(rows, columns)
+    print_rows(rows, move_columns("READ AGAIN"))
     when = f" ({format_instant(target.time_ms)})" if target.time_ms is not None else ""
     note(f"group {group!r}{when}: {describe_moves(moves, done=execute)}")
     if not execute:

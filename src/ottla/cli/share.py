@@ -11,7 +11,7 @@ from ottla.cli import exits, suggest
 from ottla.cli.app import Verbs
 from ottla.cli.client import Connection, connection_options, known_topics, offset_ranges, offsets_at, partitions_of
 from ottla.cli.exits import CommandFailed
-from ottla.cli.moving import Target, describe_moves, move, parse_selection
+from ottla.cli.moving import Target, describe_moves, move, move_columns, move_rows, parse_selection
 from ottla.cli.output import (
     Column,
     Row,
@@ -242,29 +242,12 @@ def seek(
         ]
         if execute and moves:
             set_start_offsets(requests, group, {each.partition: each.to for each in moves})
-    rows: list[Row] = [
-        {
-            "topic": each.partition.topic,
-            "partition": each.partition.partition,
-            "from": each.was,
-            "to": each.to,
-            "skipped": each.skipped,
-            "replayed": each.replayed,
-        }
-        for each in moves
-    ]
+    rows = move_rows(moves)
     if as_json:
         print_json({"group": group, "executed": execute, "partitions": rows})
         return exits.OK
-    columns = (
-        Column("topic", "TOPIC"),
-        Column("partition", "PARTITION", figures=True),
-        Column("from", "FROM", figures=True),
-        Column("to", "TO", figures=True),
-        Column("skipped", "SKIPPED", figures=True),
-        Column("replayed", "DELIVERED AGAIN", figures=True),
-    )
-    print_rows(rows, columns, empty="the group has read nothing yet; name what to move with --topic")
+    empty = "the group has read nothing yet; name what to move with --topic"
+    print_rows(rows, move_columns("DELIVERED AGAIN"), empty=empty)
     note(f"share group {group!r}: {describe_moves(moves, done=execute)}")
     if not execute:
         note("nothing was changed; add --execute to do it")
