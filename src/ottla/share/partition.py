@@ -427,7 +427,14 @@ class SharePartition:
         if committed:
             self._written_start = write.start_offset
         else:
-            self._told = self._told_on_the_way + self._told
+            # It may have come through all the same, and the start with it. When the next one takes that back, what was
+            # finished in between has to be said again.
+            finished = [
+                _to_write(run, run.status.state, run.status.delivery_count)
+                for run in self._window.runs()
+                if run.status.is_finished
+            ]
+            self._told = [*finished, *self._told_on_the_way, *self._told]
         self._told_on_the_way = []
         self._advance()
 

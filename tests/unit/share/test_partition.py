@@ -4,7 +4,7 @@ import pytest
 
 from ottla.errors import ApiError, CorruptMessage, ErrorCode
 from ottla.share.partition import Acknowledgement, Acquired, Fetched, Limits, SharePartition, Write
-from ottla.share.state import DeliveryState, SharePartitionState, StateBatch
+from ottla.share.state import DeliveryState, SharePartitionState, StateBatch, combine
 from ottla.share.window import RecordState
 
 GAP, ACCEPT, RELEASE, REJECT = range(4)
@@ -146,6 +146,25 @@ def test_expired_locks_make_records_available_at_once_and_count_as_deliveries() 
     machine.expire(LOCK)
     assert machine.start_offset == 5, "it was delivered as often as it may be"
     assert commit(machine) == Write(2, 5, ())
+
+
+def test_what_is_finished_is_said_again_after_a_write_that_may_have_come_through() -> None:
+    """A coordinator that answers too late has moved the start, and forgotten what lies before it."""
+    machine = partition()
+    acquire(machine, "m", Fetched(0, 9))
+    remembered: tuple[StateBatch, ...] = ()
+    for acknowledged in ((5, 5), (0, 4)):
+        say(machine, "m", *acknowledged, ACCEPT)
+        write = machine.take_write()
+        assert write is not None
+        remembered = combine(remembered, write.batches, write.start_offset)
+        machine.written(committed=acknowledged == (5, 5))
+    assert write.start_offset == 6
+    machine.expire(LOCK)
+    write = commit(machine)
+    assert write.start_offset == 0
+    successor = partition(0, combine(remembered, write.batches, write.start_offset))
+    assert states(successor) == states(machine)
 
 
 def test_what_expires_is_written_again_if_the_write_fails() -> None:
