@@ -32,7 +32,7 @@ from ottla.groups.consumer_events import (
     RegexesResolved,
 )
 from ottla.groups.consumer_members import NO_TIMEOUT, ConsumerMember
-from ottla.groups.consumer_rebalance import JOIN, REBALANCE, SESSION, SYNC, Decision, Rebalancing, timer
+from ottla.groups.consumer_rebalance import HURRY_MS, JOIN, REBALANCE, SESSION, SYNC, Decision, Rebalancing, timer
 from ottla.groups.consumer_records import ENCODERS as CONSUMER_RECORDS
 from ottla.groups.consumer_records import (
     ConsumerGroupDeleted,
@@ -136,9 +136,7 @@ class ConsumerGroups:
         """Nearly all heartbeats end here."""
         settings = self._surroundings.settings(group.group_id)
         assignment = member.assigned if _is_full(event) else None
-        interval_ms = settings.consumer_heartbeat_interval_ms
-        if now_ms < group.hurry_until_ms:
-            interval_ms = _hurried(interval_ms, group)
+        interval_ms = _interval_ms(settings.consumer_heartbeat_interval_ms, group, member, now_ms)
         beat = ConsumerBeat(ErrorCode.NONE, None, member.member_id, member.epoch, interval_ms, assignment)
         key = timer(SESSION, group.group_id, member.member_id)
         return [SetTimer(key, settings.consumer_session_timeout_ms), Reply(event.token, beat)]
@@ -173,7 +171,7 @@ class ConsumerGroups:
             None,
             member.member_id,
             member.epoch,
-            _hurried(settings.consumer_heartbeat_interval_ms, group),
+            _interval_ms(settings.consumer_heartbeat_interval_ms, group, member, now_ms),
             member.assigned if is_told else None,
             resolve,
         )
@@ -397,10 +395,15 @@ def _is_full(event: ConsumerHeartbeat) -> bool:
     )
 
 
-def _hurried(interval_ms: int, group: ConsumerGroup) -> int:
-    """The heartbeat interval while a group moves: each step of a reconciliation waits for a heartbeat, and a member
-    for the steps of others. Kafka keeps to the setting; a group of fifty takes a second here, there up to ten."""
-    return min(interval_ms, max(HURRY_LEAST_MS, HURRY_MS_PER_MEMBER * (len(group.members) + 1)))
+def _interval_ms(usual_ms: int, group: ConsumerGroup, member: ConsumerMember, now_ms: int) -> int:
+    """When the member is to come back: sooner while the group moves, since each step of a reconciliation waits for a
+    heartbeat, and a member for the steps of others. Kafka keeps to the setting; a group of fifty takes a second here,
+    there up to ten."""
+    has_just_moved = 0 < group.hurry_until_ms - now_ms <= HURRY_MS  # more only if the clock was set back
+    is_being_resolved = bool(group.regexes) and group.resolve_asked_ms is not None
+    if not has_just_moved and not is_being_resolved and member.state is MemberState.STABLE:
+        return usual_ms
+    return min(usual_ms, max(HURRY_LEAST_MS, HURRY_MS_PER_MEMBER * (len(group.members) + 1)))
 
 
 def _as_told(member: ConsumerMember, event: ConsumerHeartbeat) -> ConsumerMember:

@@ -64,7 +64,7 @@ class Expressions:
         """All expressions of the group, if their topics have to be looked up now."""
         if not group.regexes and not member.topic_regex:
             return ()
-        if group.resolve_asked_ms is not None and now_ms < group.resolve_asked_ms + ASK_AGAIN_AFTER_MS:
+        if group.resolve_asked_ms is not None and _is_recent(group.resolve_asked_ms, ASK_AGAIN_AFTER_MS, now_ms):
             return ()
         used = group.regexes.copy()
         if before.topic_regex:
@@ -76,7 +76,7 @@ class Expressions:
             last = next(iter(group.resolutions.values()), NEVER_RESOLVED)
             is_old = last.version != self._surroundings.topics().version
             patience_ms = RESOLVE_AGAIN_AFTER_MS if is_old else self._config.group_consumer_regex_refresh_interval_ms
-            if not regexes or now_ms <= last.timestamp_ms + patience_ms:
+            if not regexes or _is_recent(last.timestamp_ms, patience_ms, now_ms):
                 return ()
         group.resolve_asked_ms = now_ms
         return regexes
@@ -98,3 +98,8 @@ class Expressions:
         self._rebalancing.advance(decision, group.members, reasons, now_ms, resolutions)
         decision.effects.append(Reply(event.token, None))
         return decision.carried_out()
+
+
+def _is_recent(at_ms: int, patience_ms: int, now_ms: int) -> bool:
+    """What lies in the future is not: somebody has set the clock back."""
+    return at_ms <= now_ms < at_ms + patience_ms

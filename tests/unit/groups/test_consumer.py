@@ -437,6 +437,32 @@ def test_an_answer_that_never_comes_is_asked_for_again(world: World) -> None:
     assert a.beat().resolve == ("t.*",)
 
 
+def test_members_of_a_settled_group_with_expressions_come_back_as_usual(world: World) -> None:
+    a = Consumer(world, "a", [], regex="t.*")
+    a.join()
+    world.resolve(**{"t.*": ["t"]})
+    settle(a)
+    assert a.beat().heartbeat_interval_ms == 100
+    world.driver.pass_time(10_000)
+    assert a.beat().heartbeat_interval_ms == 5_000
+    world.driver.now_ms -= 3_600_000
+    a.beat()
+    world.resolve(**{"t.*": ["t"]})
+    assert a.beat().heartbeat_interval_ms == 5_000, "a clock that is set back hurries nobody"
+
+
+def test_a_clock_that_is_set_back_keeps_no_topics_from_expressions(world: World) -> None:
+    a = Consumer(world, "a", [], regex="t.*")
+    a.join()
+    world.driver.now_ms -= 3_600_000
+    beat = a.beat()
+    assert beat.resolve == ("t.*",), "whoever was asked before the clock was set may never answer"
+    world.resolve(**{"t.*": ["t"]})
+    a.beat()
+    world.driver.now_ms -= 3_600_000
+    assert a.beat().resolve == ("t.*",)
+
+
 def test_expressions_are_resolved_again_after_the_refresh_interval() -> None:
     world = World({"t": 1}, group_consumer_regex_refresh_interval_ms=30_000)
     a = Consumer(world, "a", [], regex="t.*")
