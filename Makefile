@@ -3,6 +3,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
+WORKERS ?= 2
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test check format bench compat chaos clean
@@ -19,7 +20,7 @@ demo: $(VENV)/.with-demo ## Send 336,776 flights through the log and Spark, and 
 
 test: $(VENV)/.with-dev ## Run every test
 	@$(BIN)/python -m tests.support.requirements java javac mvn kcat
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
 check: $(VENV)/.with-dev ## Check format, lint, types and the direction of the imports
 	$(BIN)/ruff format --check .
