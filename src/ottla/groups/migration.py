@@ -6,6 +6,7 @@ consumer -> classic    when the last of those has gone, and only members of the 
 
 import logging
 from collections.abc import Callable, Collection, Iterable
+from typing import Final
 
 from ottla.coordination.machine import CancelTimer, Effect, Reply
 from ottla.errors import ApiError, ErrorCode
@@ -31,6 +32,10 @@ from ottla.ids import MemberId, TopicName
 from ottla.protocol.errors import MalformedMessage, UnsupportedVersion
 
 log = logging.getLogger(__name__)
+
+STICKY_ASSIGNORS: Final = frozenset(("sticky", "cooperative-sticky"))
+"""Default assignors whose user data says who had what before, which the group knows by itself from now on. librdkafka
+puts it into assignments, for which Kafka 4.1 takes them for custom ones and refuses the upgrade."""
 
 
 # --- classic to consumer -----------------------------------------------------------------------------------------
@@ -85,7 +90,7 @@ def _upgraded_member(member: Member, group: ClassicGroup, topics: TopicsView) ->
     assigned: Partitions = NO_PARTITIONS
     if member.assignment:
         assignment = read_assignment(member.assignment)
-        if assignment.user_data:
+        if assignment.user_data and group.protocol_name not in STICKY_ASSIGNORS:
             _refuse_upgrade(
                 group,
                 "because an unsupported custom assignor is in use. Please refer to the documentation or switch to a "

@@ -176,6 +176,16 @@ def test_what_an_assignor_of_the_clients_own_told_members_would_be_lost(world: W
     assert (beat.error, "custom assignor" in str(beat.message)) == (ErrorCode.GROUP_ID_NOT_FOUND, True)
 
 
+@pytest.mark.parametrize("assignor", ["sticky", "cooperative-sticky"])
+def test_what_a_sticky_assignor_remembers_is_needed_no_more(world: World, assignor: str) -> None:
+    old = Classic(world, protocols=(assignor,))
+    token = old.start_join()
+    world.driver.pass_time(FIRST_REBALANCE_MS)
+    old.finish_join(token)
+    old.sync({old.member_id: assignment(0, 1, 2, 3, user_data=b"who had what")})
+    assert Consumer(world, "new").join().error is ErrorCode.NONE
+
+
 def test_malformed_subscriptions_are_not_converted(world: World) -> None:
     old = Classic(world)
     token = old.start_join(protocols=(Assignor("range", b"\0"),))
