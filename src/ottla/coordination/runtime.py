@@ -86,12 +86,11 @@ class _State(Enum):
 class _Partition(Generic[EventT, RecordT]):
     """One machine at work. Lives as long as its machine."""
 
-    def __init__(
-        self, partition: PartitionId, epoch: LeaderEpoch, machine: Machine[EventT, RecordT], producers: Producers
-    ) -> None:
+    def __init__(self, partition: PartitionId, epoch: LeaderEpoch, producers: Producers) -> None:
         self.partition = partition
         self.epoch = epoch
-        self.machine = machine
+        self.machine: Machine[EventT, RecordT]
+        """Made when it begins to be loaded."""
         self.producers = producers
         self.state = _State.LOADING
         self.settled = asyncio.Event()
@@ -438,7 +437,7 @@ class CoordinatorRuntime(Generic[EventT, RecordT]):
 
     def _start_loading(self, partition: PartitionId, epoch: LeaderEpoch) -> None:
         producers = Producers(partial(self._log.producer, partition))
-        found = _Partition(partition, epoch, self._new_machine(), producers)
+        found: _Partition[EventT, RecordT] = _Partition(partition, epoch, producers)
         self._partitions[partition] = found
         led = self._expected.pop(partition, None)
         if led is not None:
@@ -450,7 +449,8 @@ class CoordinatorRuntime(Generic[EventT, RecordT]):
     async def _load(self, at: _Partition[EventT, RecordT], predecessor: "asyncio.Task[None] | None") -> None:
         if predecessor is not None:  # what it is writing would otherwise be missed
             await asyncio.wait([predecessor])
-        while True:
+        while at.is_loading:
+            at.machine = self._new_machine()  # in a turn of its own: a new topic brings fifty
             try:
                 await self._replay_log(at)
             except Exception as error:
@@ -459,9 +459,6 @@ class CoordinatorRuntime(Generic[EventT, RecordT]):
                 else:
                     log.error("%s %d: cannot read its log: %s", self._name, at.partition, error)
                 await asyncio.sleep(LOAD_RETRY_S)
-                if not at.is_loading:
-                    return
-                at.machine = self._new_machine()
                 continue
             break
         if at.is_loading:

@@ -54,13 +54,13 @@ class Maintenance:
 
     def start(self) -> None:
         config = self._config
-        initial = config.log_initial_task_delay_ms
+        initial, expiry = config.log_initial_task_delay_ms, config.producer_id_expiration_check_interval_ms
         for first_ms, every_ms, work in (
             (initial, config.log_retention_check_interval_ms, self.apply_retention),
             (initial, config.log_flush_scheduler_interval_ms, self.flush_by_time),
             (initial, config.log_flush_offset_checkpoint_interval_ms, self.write_checkpoints),
             (0, config.log_segment_delete_delay_ms, self.remove_deleted),
-            (initial, config.producer_id_expiration_check_interval_ms, self.expire_producers),
+            (expiry, expiry, self.expire_producers),
         ):
             self._tasks.append(self._loop.create_task(self._repeat(first_ms / 1000, every_ms / 1000, work)))
         by_bytes = self._repeat(APPENDED_CHECK_SECONDS, APPENDED_CHECK_SECONDS, self.write_checkpoints_by_bytes)

@@ -58,6 +58,7 @@ def consumer(bootstrap: str, *topics: str, **settings: Any) -> Iterator[KafkaCon
             "enable_auto_commit": False,
             "heartbeat_interval_ms": 300,
             "session_timeout_ms": 6000,
+            "metadata_max_age_ms": 1000,  # a refresh that this client cancels by itself is made up for after that
             **settings,
         },
     )
