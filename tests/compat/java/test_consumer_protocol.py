@@ -4,6 +4,7 @@ import re
 import signal
 
 import pytest
+from confluent_kafka import ConsumerGroupState
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 from tests.compat.confluent.clients import numbered, produce
 from tests.compat.factories import NewNameFactory, NewTopicFactory
@@ -143,12 +144,19 @@ def test_a_live_group_moves_to_the_new_protocol_and_back(
     }
     new = {**common, **NEW}
     sent = 0
+    client = AdminClient({"bootstrap.servers": bootstrap})
+
+    def is_stable() -> bool:
+        found = client.describe_consumer_groups([group])[group].result(10)
+        return bool(found.state == ConsumerGroupState.STABLE)
 
     with GroupMembers(bootstrap) as members:
 
         def work(names: str, sizes: list[int]) -> None:
-            """Settle, and read what is produced then, each record once."""
+            """Settle, and read what is produced then, each record once: commits are refused while the group moves."""
             nonlocal sent
+            members.until_spread(names, sizes)
+            eventually(is_stable)
             members.until_spread(names, sizes)
             for partition in range(4):
                 produce(bootstrap, topic, numbered(sent // 4 + 10)[-10:], partition)
