@@ -52,7 +52,7 @@ class Coordinator(Generic[EventT, RecordT]):
 
     async def ask(self, key: str, event_for: Callable[[Token], EventT]) -> Any:
         """The reply of the machine that stands for the key to the event made with a token."""
-        return await self._ask(key, event_for)
+        return await self._runtime.ask(self.partition_for(key), event_for)
 
     async def tell_all(self, event_for: Callable[[Token], EventT]) -> list[OttlaError]:
         """Put an event to every machine of this broker, one after the other; what was raised instead of a reply."""
@@ -63,6 +63,3 @@ class Coordinator(Generic[EventT, RecordT]):
             except OttlaError as error:
                 failures.append(error)
         return failures
-
-    async def _ask(self, key: str, event_for: Callable[[Token], EventT]) -> Any:
-        return await self._runtime.ask(self.partition_for(key), event_for)

@@ -148,13 +148,13 @@ class GroupCoordinator(Coordinator[GroupEvent, "GroupRecord"]):
     async def join(self, event: Join) -> Joined:
         if not event.group_id:
             return Joined(ErrorCode.INVALID_GROUP_ID, event.member_id)
-        reply: Joined = await self._ask(event.group_id, lambda token: event._replace(token=token))
+        reply: Joined = await self.ask(event.group_id, lambda token: event._replace(token=token))
         return reply
 
     async def sync(self, event: Sync) -> Synced:
         if not event.group_id:
             return Synced(ErrorCode.INVALID_GROUP_ID)
-        reply: Synced = await self._ask(event.group_id, lambda token: event._replace(token=token))
+        reply: Synced = await self.ask(event.group_id, lambda token: event._replace(token=token))
         return reply
 
     async def heartbeat(self, event: Heartbeat) -> ErrorCode:
@@ -162,7 +162,7 @@ class GroupCoordinator(Coordinator[GroupEvent, "GroupRecord"]):
         if not event.group_id:
             return ErrorCode.INVALID_GROUP_ID
         try:
-            reply: ErrorCode = await self._ask(event.group_id, lambda token: event._replace(token=token))
+            reply: ErrorCode = await self.ask(event.group_id, lambda token: event._replace(token=token))
         except OttlaError as error:
             return ErrorCode.NONE if error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS else error.code
         return reply
@@ -170,12 +170,12 @@ class GroupCoordinator(Coordinator[GroupEvent, "GroupRecord"]):
     async def leave(self, event: Leave) -> Left:
         if not event.group_id:
             raise ApiError(ErrorCode.INVALID_GROUP_ID, "a group's id cannot be empty")
-        reply: Left = await self._ask(event.group_id, lambda token: event._replace(token=token))
+        reply: Left = await self.ask(event.group_id, lambda token: event._replace(token=token))
         return reply
 
     async def consumer_heartbeat(self, event: ConsumerHeartbeat) -> ConsumerBeat:
         """A member of a consumer group (KIP-848) joins, lives or leaves. What it asks has been looked at already."""
-        beat: ConsumerBeat = await self._ask(event.group_id, lambda token: event._replace(token=token))
+        beat: ConsumerBeat = await self.ask(event.group_id, lambda token: event._replace(token=token))
         if beat.resolve:
             self._spawn(self._resolve(event.group_id, beat.resolve))
         return beat
@@ -185,7 +185,7 @@ class GroupCoordinator(Coordinator[GroupEvent, "GroupRecord"]):
         topics = self._topics
         found = await matching_topics(regexes, topics.names())
         try:
-            await self._ask(group_id, lambda token: RegexesResolved(token, group_id, found, topics.version))
+            await self.ask(group_id, lambda token: RegexesResolved(token, group_id, found, topics.version))
         except OttlaError as error:
             log.info("group %s could not be told which topics its regular expressions match: %s", group_id, error)
 
@@ -213,12 +213,8 @@ class GroupCoordinator(Coordinator[GroupEvent, "GroupRecord"]):
     async def _tell_of_changed_topics(self) -> None:
         """Once for all that change while this task waits for its turn."""
         names, self._changed_topics = frozenset(self._changed_topics), set()
-        for partition in self._runtime.partitions():
-            try:
-                await self._runtime.ask(partition, lambda token: TopicsChanged(token, names))
-            except OttlaError as error:
-                # Who takes the partition over looks at the topics itself.
-                log.debug("groups of partition %d do not hear of changed topics: %s", partition, error)
+        # A machine that cannot be told is being read, or taken over, and looks at the topics itself.
+        await self.tell_all(lambda token: TopicsChanged(token, names))
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -228,7 +224,7 @@ class GroupCoordinator(Coordinator[GroupEvent, "GroupRecord"]):
     # --- offsets ---
 
     async def commit_offsets(self, event: CommitOffsets) -> OffsetsCommitted:
-        reply: OffsetsCommitted = await self._ask(event.group_id, lambda token: event._replace(token=token))
+        reply: OffsetsCommitted = await self.ask(event.group_id, lambda token: event._replace(token=token))
         return reply
 
     async def commit_offsets_in_transaction(
@@ -236,7 +232,7 @@ class GroupCoordinator(Coordinator[GroupEvent, "GroupRecord"]):
     ) -> OffsetsCommitted:
         """Offsets that come into force with the transaction of `event.producer`.
 
-        Raises besides what `_ask` does: `InvalidProducerEpoch`, `InvalidTxnState`, and whatever the transaction
+        Raises besides what `ask` does: `InvalidProducerEpoch`, `InvalidTxnState`, and whatever the transaction
         coordinator says against it.
         """
         if not event.group_id:
@@ -268,13 +264,13 @@ class GroupCoordinator(Coordinator[GroupEvent, "GroupRecord"]):
         return reply
 
     async def fetch_offsets(self, event: FetchOffsets) -> OffsetsFetched:
-        reply: OffsetsFetched = await self._ask(event.group_id, lambda token: event._replace(token=token))
+        reply: OffsetsFetched = await self.ask(event.group_id, lambda token: event._replace(token=token))
         return reply
 
     async def delete_offsets(self, event: DeleteOffsets) -> OffsetsDeleted:
         if not event.group_id:
             return OffsetsDeleted(ErrorCode.INVALID_GROUP_ID)
-        reply: OffsetsDeleted = await self._ask(event.group_id, lambda token: event._replace(token=token))
+        reply: OffsetsDeleted = await self.ask(event.group_id, lambda token: event._replace(token=token))
         return reply
 
     async def forget_partitions(self, topics: Sequence[TopicPartitions]) -> None:
@@ -314,7 +310,7 @@ class GroupCoordinator(Coordinator[GroupEvent, "GroupRecord"]):
 
     async def describe_group(self, group_id: GroupId) -> GroupDescription:
         """A group that is not there is described as dead."""
-        descriptions = await self._ask(group_id, lambda token: DescribeGroups(token, (group_id,)))
+        descriptions = await self.ask(group_id, lambda token: DescribeGroups(token, (group_id,)))
         description: GroupDescription = descriptions[0]
         return description
 
@@ -322,16 +318,16 @@ class GroupCoordinator(Coordinator[GroupEvent, "GroupRecord"]):
         """A group of the consumer protocol; the description of any other carries GROUP_ID_NOT_FOUND."""
         if not group_id:
             return ConsumerGroupDescription(ErrorCode.INVALID_GROUP_ID, None, group_id)
-        descriptions = await self._ask(group_id, lambda token: DescribeConsumerGroups(token, (group_id,)))
+        descriptions = await self.ask(group_id, lambda token: DescribeConsumerGroups(token, (group_id,)))
         description: ConsumerGroupDescription = descriptions[0]
         return description
 
     async def describe_history(self, group_id: GroupId) -> GroupHistory:
         """Why a group of any kind has rebalanced, and what moved."""
-        history: GroupHistory = await self._ask(group_id, lambda token: DescribeHistory(token, group_id))
+        history: GroupHistory = await self.ask(group_id, lambda token: DescribeHistory(token, group_id))
         return history
 
     async def delete_group(self, group_id: GroupId) -> ErrorCode:
-        errors = await self._ask(group_id, lambda token: DeleteGroups(token, (group_id,)))
+        errors = await self.ask(group_id, lambda token: DeleteGroups(token, (group_id,)))
         error: ErrorCode = errors[0]
         return error

@@ -192,7 +192,7 @@ class ShareCoordinator(Coordinator[ShareStateEvent, "ShareStateRecord"]):
     async def _ask_for(self, key: SharePartitionKey, event_for: Callable[[Token], ShareStateEvent]) -> Any:
         name = coordinator_key(*key)
         await self.until_active(self.partition_for(name))
-        return await self._ask(name, event_for)
+        return await self.ask(name, event_for)
 
     # --- deleted topics, and the log's beginning ---
 

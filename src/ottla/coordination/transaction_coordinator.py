@@ -217,11 +217,11 @@ class TransactionCoordinator(Coordinator[TransactionEvent, "TransactionRecord"])
         producer, wanted = ProducerIdAndEpoch(producer_id, producer_epoch), frozenset(partitions)
         asked = TransactionalId(transactional_id)
         if verify_only:
-            verdicts: Mapping[TopicPartition, ErrorCode] = await self._ask(
+            verdicts: Mapping[TopicPartition, ErrorCode] = await self.ask(
                 asked, lambda token: VerifyPartitions(token, asked, producer, wanted)
             )
             return verdicts
-        error: ErrorCode = await self._ask(
+        error: ErrorCode = await self.ask(
             asked, lambda token: AddPartitions(token, asked, producer, wanted, client_version)
         )
         return dict.fromkeys(partitions, error)
@@ -241,10 +241,10 @@ class TransactionCoordinator(Coordinator[TransactionEvent, "TransactionRecord"])
         def asked(token: Token) -> WishT:
             return wish._replace(token=token)
 
-        answer: Any = await self._ask(wish.transactional_id, asked)
+        answer: Any = await self.ask(wish.transactional_id, asked)
         while answer is NEEDS_PRODUCER_ID:
             wish = wish._replace(fresh_producer_id=await self._next_producer_id())
-            answer = await self._ask(wish.transactional_id, asked)
+            answer = await self.ask(wish.transactional_id, asked)
         granted: Granted = answer
         return granted
 
@@ -255,7 +255,7 @@ class TransactionCoordinator(Coordinator[TransactionEvent, "TransactionRecord"])
         if not transactional_id:
             raise ApiError(ErrorCode.INVALID_REQUEST, "a transactional id cannot be empty")
         asked = TransactionalId(transactional_id)
-        found: Transaction | None = await self._ask(asked, lambda token: DescribeTransaction(token, asked))
+        found: Transaction | None = await self.ask(asked, lambda token: DescribeTransaction(token, asked))
         if found is None:
             raise ApiError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, f"no transaction has the id {transactional_id}")
         return found
@@ -325,7 +325,7 @@ class TransactionCoordinator(Coordinator[TransactionEvent, "TransactionRecord"])
             return
         transactional_id, producer = message.transactional_id, message.producer
         try:
-            await self._ask(transactional_id, lambda token: MarkersWritten(token, transactional_id, producer))
+            await self.ask(transactional_id, lambda token: MarkersWritten(token, transactional_id, producer))
         except OttlaError as error:  # who takes over finds the transaction prepared, and sends the markers again
             log.info("%s is not completed here: %s", transactional_id, error)
 

@@ -167,11 +167,6 @@ class Cluster:
         self._client_id = given.get("client.id", CLIENT_ID)
         self._connections: dict[Address, Connection] = {}
 
-    @classmethod
-    def of(cls, client: ClientSettings) -> Self:
-        """Shared within a process; a forked one must not use its parent's connections."""
-        return _cluster(client, os.getpid())  # type: ignore[return-value] # Self is this class: it is final in use
-
     def leader(self, partition: Partition) -> Connection | None:
         """A connection to who leads the partition; None if nobody does at the moment. Raises BrokerGone."""
         request = MetadataRequest(topics=[MetadataRequestTopic(name=partition.topic)], allow_auto_topic_creation=False)
@@ -213,6 +208,7 @@ class Cluster:
 
 @lru_cache(maxsize=4)
 def _cluster(client: ClientSettings, process_id: int) -> Cluster:
+    """Shared within a process; a forked one must not use its parent's connections."""
     return Cluster(client)
 
 
@@ -234,7 +230,7 @@ class PartitionFetch:
     def __init__(self, client: ClientSettings, partition: Partition, *, patience_s: float) -> None:
         """`patience_s`: how long the partition may be without a leader or its brokers unreachable."""
         given = dict(client)
-        self._cluster = Cluster.of(client)
+        self._cluster = _cluster(client, os.getpid())
         self._partition = partition
         self._patience_s = patience_s
         self._isolation = READ_COMMITTED if given.get("isolation.level") == "read_committed" else 0
