@@ -1,6 +1,6 @@
 """One range of a partition through the client library: for connections that need TLS, SASL or any of its settings.
 
-One object per record, so a third slower than `ottla.spark.wire`, which reads everything else.
+One object per record, so slower than `ottla.spark.wire`, which reads everything else.
 """
 
 import logging
