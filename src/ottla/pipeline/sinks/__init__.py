@@ -1,0 +1,1 @@
+"""Where rows go: topics, tables, files, databases, the console."""
