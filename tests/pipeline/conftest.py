@@ -18,6 +18,7 @@ from tests.support.broker_process import BrokerProcess
 from tests.support.eventually import eventually
 from tests.support.genuine import GenuineKafka
 from tests.support.ottla_process import OttlaProcess
+from tests.support.spark_connector import connector_settings
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -42,8 +43,8 @@ def bootstrap(broker: BrokerProcess) -> str:
 
 @pytest.fixture(scope="session")
 def spark(broker: BrokerProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """Depends on the broker so as to be stopped before it."""
-    context = session.launch("ottla-tests", tmp_path_factory.mktemp("spark"), cores=2)
+    """Has Spark's own connector too (`format("kafka")`). Depends on the broker so as to be stopped before it."""
+    context = session.launch("ottla-tests", tmp_path_factory.mktemp("spark"), cores=2, settings=connector_settings())
     yield session.open_session()
     session.stop(context)
 
