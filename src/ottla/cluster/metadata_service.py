@@ -31,7 +31,7 @@ from ottla.cluster.image import (
 )
 from ottla.cluster.internal_topics import new_topic
 from ottla.cluster.store import layout
-from ottla.cluster.store.base import Create, Delete, MetadataStore, Operation, StoreConflict, StoreUnavailable
+from ottla.cluster.store.base import Check, Create, Delete, MetadataStore, Operation, StoreConflict, StoreUnavailable
 from ottla.cluster.store.layout import ProducerIdBlock
 from ottla.config.broker import BrokerConfig
 from ottla.config.group_settings import GroupSettings
@@ -391,7 +391,7 @@ class MetadataService:
         for operation in operations:
             if isinstance(operation, Delete):
                 del self._versions[operation.path]
-            else:
+            elif not isinstance(operation, Check):
                 self._versions[operation.path] = self._versions.get(operation.path, -1) + 1
         self._show(apply(old, commands))
         if cancelled:

@@ -9,6 +9,7 @@ What stands at which path is the business of `ottla.cluster.store.layout` alone.
 """
 
 from collections.abc import Callable, Sequence
+from enum import Enum, auto
 from typing import NamedTuple, Protocol
 
 from ottla.errors import ErrorCode, OttlaError
@@ -19,6 +20,8 @@ class Node(NamedTuple):
 
     data: bytes
     version: int
+    created: int = 0
+    """Which transaction made it, where transactions are numbered: grows from one node of a path to the next."""
 
 
 class Create(NamedTuple):
@@ -44,7 +47,26 @@ class Delete(NamedTuple):
     version: int
 
 
-Operation = Create | Update | Delete
+class Check(NamedTuple):
+    """Change nothing, but let the transaction fail unless the node has this version."""
+
+    path: str
+    version: int
+
+
+Operation = Create | Update | Delete | Check
+
+
+class SessionEvent(Enum):
+    """What becomes of the session in which this process talks to the store."""
+
+    LOST = auto()
+    """It has ended, or must be taken to have ended: others may act on the absence of its nodes from now on."""
+    BEGUN = auto()
+    """There is a new one, to which no node is bound yet."""
+
+
+SessionListener = Callable[[SessionEvent], None]
 
 
 class StoreConflict(OttlaError):
@@ -88,6 +110,10 @@ class MetadataStore(Protocol):
 
         Several commits may be reported as one. Returns what ends the watch.
         """
+        ...
+
+    def on_session(self, listener: SessionListener) -> None:
+        """Call `listener` on the loop when the session is lost, and when there is a new one; not for `open`'s."""
         ...
 
     async def close(self) -> None:

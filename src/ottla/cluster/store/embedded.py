@@ -10,7 +10,17 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from ottla.cluster.store.base import Create, Delete, Node, Operation, StoreConflict, StoreUnavailable, Update
+from ottla.cluster.store.base import (
+    Check,
+    Create,
+    Delete,
+    Node,
+    Operation,
+    SessionListener,
+    StoreConflict,
+    StoreUnavailable,
+    Update,
+)
 
 if TYPE_CHECKING:
     import sqlite3
@@ -54,7 +64,7 @@ class EmbeddedStore:
     async def commit(self, operations: Sequence[Operation]) -> None:
         await self._run(lambda: self._commit(operations))
         for prefix, changed in tuple(self._watches):
-            if any(_below(operation.path, prefix) for operation in operations):
+            if any(_below(operation.path, prefix) for operation in operations if not isinstance(operation, Check)):
                 changed()
 
     def watch(self, prefix: str, changed: Callable[[], None]) -> Callable[[], None]:
@@ -66,6 +76,9 @@ class EmbeddedStore:
                 self._watches.remove(entry)
 
         return cancel
+
+    def on_session(self, listener: SessionListener) -> None:
+        """Nobody can end the session of a file that is locked: there is nothing to tell."""
 
     async def close(self) -> None:
         """Close the file; a store that is not open stays so."""
@@ -166,6 +179,10 @@ def _carry_out(connection: "sqlite3.Connection", operation: Operation) -> None:
         case Delete(path, version):
             done = connection.execute("DELETE FROM nodes WHERE path = ? AND version = ?", (path, version))
             if done.rowcount == 0:
+                raise StoreConflict(path, f"is not there in version {version}")
+        case Check(path, version):
+            found = connection.execute("SELECT 1 FROM nodes WHERE path = ? AND version = ?", (path, version))
+            if found.fetchone() is None:
                 raise StoreConflict(path, f"is not there in version {version}")
 
 
