@@ -74,7 +74,7 @@ def drain(client: KafkaConsumer, count: int, timeout_s: float = 30.0) -> list[An
     deadline = time.monotonic() + timeout_s
     while len(records) < count:
         assert time.monotonic() < deadline, f"{len(records)} of {count} records within {timeout_s} s"
-        for batch in client.poll(timeout_ms=200, max_records=count - len(records)).values():
+        for batch in client.poll(timeout_ms=1_000, max_records=count - len(records)).values():
             records.extend(batch)
     return records
 
@@ -103,7 +103,7 @@ class PolledMember:
     def _run(self) -> None:
         with consumer(self._bootstrap, self._topic, **self._settings) as client:
             while not self._stop.is_set():
-                client.poll(timeout_ms=50)
+                client.poll(timeout_ms=500)  # one that a rebalance outlasts is forgotten by this client
                 self.partitions = {partition.partition for partition in client.assignment()}
 
     def leave(self) -> None:
