@@ -1,0 +1,51 @@
+"""What inputs and sinks are told about the run that they are part of."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ALL_TOPICS: Final = "*"
+"""The key in `RunContext.starting` that stands for every topic without one of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunContext:
+    """One run of a job.
+
+    `client` are options for the client library, each with the prefix `kafka.`, without the bootstrap servers. `home` is
+    the run's own directory, `directory` that of the job file, to which relative paths in the job refer. `starting` has,
+    per topic or under `ALL_TOPICS`, the options of Spark's source that take the place of where the job would start to
+    read (a replay). With a `suffix`, everything that the job writes has `-suffix` at the end of its name (a run beside
+    another); `written` are the topics that the job writes, by their names in the job file.
+    """
+
+    spark: "SparkSession"
+    bootstrap: str
+    job: str
+    run: str
+    home: Path
+    directory: Path
+    client: dict[str, str] = field(default_factory=dict)
+    starting: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    suffix: str = ""
+    written: frozenset[str] = frozenset()
+
+    def connection(self) -> dict[str, str]:
+        """Options that reach the brokers, for `spark.read|readStream|write|writeStream.format("ottla")`."""
+        return {"kafka.bootstrap.servers": self.bootstrap, **self.client}
+
+    def renamed(self, topic: str) -> str:
+        """The topic that a name in the job file means in this run: a copy, if the job writes it and has a suffix."""
+        return f"{topic}-{self.suffix}" if self.suffix and topic in self.written else topic
+
+    def starting_options(self, topic: str) -> Mapping[str, str] | None:
+        """Where a replay has this topic start, as options of Spark's source; None: where the job says."""
+        return self.starting.get(topic, self.starting.get(ALL_TOPICS))
+
+    def path(self, path: str | Path) -> str:
+        """A path of the job file, relative ones from its directory; addresses such as s3://... as they are."""
+        return str(path) if "://" in str(path) else str(self.directory / path)

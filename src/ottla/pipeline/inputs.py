@@ -1,0 +1,153 @@
+"""What jobs read: topics and files. A topic is also what they write (`ottla.pipeline.sinks`)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
+
+from ottla.pipeline.context import RunContext
+from ottla.pipeline.errors import JobError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from ottla.pipeline.sinks.base import Context, QuerySpec
+
+_FORMATS: Final = {
+    "csv": "csv",
+    "json": "json",
+    "jsonl": "json",
+    "ndjson": "json",
+    "orc": "orc",
+    "parquet": "parquet",
+    "txt": "text",
+}
+
+
+@runtime_checkable
+class Input(Protocol):
+    """What a view or flow may name as an input."""
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The topics it reads, by their names in the job file."""
+
+    def load(self, context: RunContext) -> "DataFrame":
+        """The rows, as a streaming or a batch DataFrame."""
+
+    def describe(self) -> str:
+        """What it is, in a few words that stay the same as long as it reads the same: `topic flights`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic as an input and as an output. See `topic`."""
+
+    name: str
+    starting: str = "earliest"
+    key: tuple[str, ...] = ()
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        return (self.name,)
+
+    def describe(self) -> str:
+        return f"topic {self.name}"
+
+    def load(self, context: RunContext) -> "DataFrame":
+        """The topic as a stream with the columns of Spark's Kafka source, headers included."""
+        starting = context.starting_options(self.name) or {"startingOffsets": self.starting}
+        return (
+            context.spark.readStream.format("ottla")
+            .options(
+                **{
+                    "subscribe": context.renamed(self.name),
+                    "includeHeaders": "true",
+                    **context.connection(),
+                    **starting,
+                    **self.options,
+                }
+            )
+            .load()
+        )
+
+    def start(self, rows: "DataFrame", query: "QuerySpec") -> "StreamingQuery":
+        """Write a stream to the topic, exactly once."""
+        from ottla.pipeline.sinks.topic import start
+
+        return start(self, rows, query)
+
+    def read(self, context: "Context") -> "DataFrame":
+        """What the topic holds now, as a batch."""
+        from ottla.pipeline.sinks.topic import read
+
+        return read(self, context)
+
+    def renamed(self, suffix: str) -> "Topic":
+        """The copy that a run beside another writes."""
+        return replace(self, name=f"{self.name}-{suffix}")
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """Files as an input. See `files`."""
+
+    path: str
+    format: str
+    schema: str | None
+    stream: bool
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        return ()
+
+    def describe(self) -> str:
+        return f"{self.format} files {self.path}"
+
+    def load(self, context: RunContext) -> "DataFrame":
+        """The rows of the files: those there are now, or as a stream of those that come."""
+        reader = context.spark.readStream if self.stream else context.spark.read
+        if self.schema is not None:
+            reader = reader.schema(self.schema)
+        return reader.format(self.format).options(**self.options).load(context.path(self.path))
+
+
+def topic(name: str, *, starting: str = "earliest", key: str | tuple[str, ...] = (), **options: object) -> Topic:
+    """A topic, read as a stream or written exactly once.
+
+    `starting` is where a run without a checkpoint begins to read: `earliest`, `latest` or JSON, as Spark's
+    `startingOffsets`. `key` names the columns that make the key of the records written, where rows have no column of
+    that name. Any option of the format `ottla` may follow, such as `maxOffsetsPerTrigger=10_000` or, by `**{...}`,
+    `kafka.group.id`. Raises JobError for a name that is none.
+    """
+    if not isinstance(name, str) or not name.strip():
+        raise JobError(f"topic({name!r}): a topic has a name, such as topic('flights')")
+    return Topic(name, starting, (key,) if isinstance(key, str) else tuple(key), _as_text(options))
+
+
+def files(
+    path: str,
+    *,
+    format: str | None = None,  # noqa: A002 - Spark's word
+    schema: str | None = None,
+    stream: bool = False,
+    **options: object,
+) -> Files:
+    """Files by a path or pattern: read whole when the run starts, or with `stream` as they come into a directory.
+
+    A relative path is meant from the job file's directory. `format` is Spark's (csv, json, parquet, orc, text) and
+    follows from the name where it ends in one; a stream needs a `schema`. Options are those of Spark's reader
+    (`header=True`). Raises JobError.
+    """
+    found = format or _FORMATS.get(path.rpartition(".")[2].lower())
+    if found is None:
+        raise JobError(f"files({path!r}) does not end in a known format: say which, as in format='csv'")
+    if stream and schema is None:
+        raise JobError(f"files({path!r}, stream=True) needs a schema, such as schema='carrier STRING, name STRING'")
+    return Files(path, found, schema, stream, _as_text(options))
+
+
+def _as_text(options: Mapping[str, object]) -> dict[str, str]:
+    return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()}

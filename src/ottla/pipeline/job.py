@@ -1,0 +1,286 @@
+"""A job: what a Python file declares with `Job`, `job.view` and `job.flow`, and what is checked before Spark starts.
+
+    job = Job("flight-delays")
+
+
+    @job.view(flights=topic("flights"))
+    def clean(flights): ...
+
+
+    @job.flow(flights=clean, to=topic("delays"))
+    def delays(flights): ...
+
+A view is an intermediate DataFrame; a flow is one streaming query, with a sink. Both are functions whose parameters are
+their inputs, given by name where they are declared.
+"""
+
+import inspect
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from graphlib import CycleError, TopologicalSorter
+from typing import TYPE_CHECKING, Final
+
+from ottla.pipeline import names
+from ottla.pipeline.errors import JobError
+from ottla.pipeline.inputs import Input, Topic
+from ottla.pipeline.sinks.base import AVAILABLE_NOW, MODES, Sink
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from ottla.pipeline.rows.checked import Checked
+
+Function = Callable[..., "DataFrame | Checked"]
+"""What is decorated: DataFrames in, a DataFrame out, or rows of which some were rejected."""
+
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,79}")
+_INTERVAL: Final = re.compile(r"\d+ *(milliseconds?|seconds?|minutes?|hours?|days?|ms|s|m|min|h)")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class View:
+    """An intermediate DataFrame: a function or a statement in SQL over inputs. Called, it is its function."""
+
+    name: str
+    inputs: Mapping[str, "Input | View | str"]
+    function: Function | None = None
+    statement: str | None = None
+
+    def __call__(self, *frames: "DataFrame", **named_frames: "DataFrame") -> "DataFrame | Checked":
+        """The function itself, for tests of it. Raises JobError for SQL, which is run by a job alone."""
+        if self.function is None:
+            raise JobError(f"{self.name!r} is SQL: it runs as part of a job")
+        return self.function(*frames, **named_frames)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Flow(View):
+    """A view that is written: one streaming query. `late` takes rows that came behind the watermark."""
+
+    to: Sink = field(kw_only=True)
+    trigger: str = field(kw_only=True)
+    mode: str = field(kw_only=True)
+    late: Topic | None = field(kw_only=True)
+
+
+class Job:
+    """What a job file declares.
+
+    `bootstrap` is where the brokers are if neither --bootstrap nor OTTLA_BOOTSTRAP says so, `settings` are Spark's
+    (`spark.driver.memory`), `dead_letters` the topic for rows that views reject (`<name>.dead-letters`).
+    Raises JobError for a name that cannot be one of a directory and of topics.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        bootstrap: str | None = None,
+        settings: Mapping[str, str] | None = None,
+        dead_letters: str | Topic | None = None,
+    ) -> None:
+        if not isinstance(name, str) or not names.is_run_name(name):
+            raise JobError(f"Job({name!r}): a job's name is {names.RUN_NAME_RULE}")
+        self.name = name
+        self.bootstrap = bootstrap
+        self.settings = {key: str(value) for key, value in (settings or {}).items()}
+        letters = dead_letters or f"{name}.dead-letters"
+        self.dead_letters = letters if isinstance(letters, Topic) else Topic(letters)
+        self._views: dict[str, View] = {}
+
+    @property
+    def views(self) -> Mapping[str, View]:
+        """All views and flows by name, in the order of the file."""
+        return self._views
+
+    @property
+    def flows(self) -> Mapping[str, Flow]:
+        """The flows by name, in the order of the file."""
+        return {name: view for name, view in self._views.items() if isinstance(view, Flow)}
+
+    # -- declaring ---------------------------------------------------------------------------------
+
+    def view(self, **inputs: "Input | View | str") -> Callable[[Function], View]:
+        """Declare the decorated function as a view. Each keyword is a parameter of it and says what it gets: a topic,
+        a table, files, another view, or the name of a view that comes later. Raises JobError."""
+
+        def declare(function: Function) -> View:
+            name = _checked_name(function.__name__)
+            _check_parameters(name, function, inputs)
+            return self._add(View(name, inputs, function))
+
+        return declare
+
+    def flow(
+        self,
+        *,
+        to: Sink,
+        trigger: str = "1 second",
+        mode: str = "append",
+        late: Topic | None = None,
+        **inputs: "Input | View | str",
+    ) -> Callable[[Function], Flow]:
+        """Declare the decorated function as a flow, written to the sink `to`.
+
+        `trigger` is an interval, or `available-now` for a flow that takes what is there and ends; `mode` is Spark's
+        output mode. Inputs are as in `view`. Raises JobError.
+        """
+
+        def declare(function: Function) -> Flow:
+            name = _checked_name(function.__name__)
+            _check_parameters(name, function, inputs)
+            _check_flow(name, to, trigger, mode, late)
+            flow = Flow(name, inputs, function, to=to, trigger=trigger, mode=mode, late=late)
+            self._add(flow)
+            return flow
+
+        return declare
+
+    def sql_view(self, name: str, statement: str, **inputs: "Input | View | str") -> View:
+        """A view as a SELECT in which each input is a table of that name. Raises JobError."""
+        _check_statement(_checked_name(name), statement, inputs)
+        return self._add(View(name, inputs, statement=statement))
+
+    def sql_flow(
+        self,
+        name: str,
+        statement: str,
+        *,
+        to: Sink,
+        trigger: str = "1 second",
+        mode: str = "append",
+        late: Topic | None = None,
+        **inputs: "Input | View | str",
+    ) -> Flow:
+        """A flow as a SELECT in which each input is a table of that name. Raises JobError."""
+        _check_statement(_checked_name(name), statement, inputs)
+        _check_flow(name, to, trigger, mode, late)
+        flow = Flow(name, inputs, statement=statement, to=to, trigger=trigger, mode=mode, late=late)
+        self._add(flow)
+        return flow
+
+    def _add(self, view: View) -> View:
+        if view.name in self._views:
+            what = "flow" if isinstance(view, Flow) else "view"
+            raise JobError(
+                f"{what} {view.name!r} is declared twice: each view and flow of a job needs a name of its own"
+            )
+        self._views[view.name] = view
+        return view
+
+    # -- checking ----------------------------------------------------------------------------------
+
+    def input_of(self, view: View, parameter: str) -> "Input | View":
+        """What a view gets as this parameter, names resolved. Raises JobError for the name of no view."""
+        given = view.inputs[parameter]
+        if isinstance(given, str):
+            found = self._views.get(given)
+            if found is None:
+                hint = names.did_you_mean(given, self._views, otherwise=f"; a topic is written topic({given!r})")
+                raise JobError(f"{view.name!r} reads {given!r}, which is no view of this job{hint}")
+            given = found
+        if isinstance(given, Flow):
+            raise JobError(
+                f"{view.name!r} reads the flow {given.name!r}: read what it writes ({given.to.describe()}), or make it "
+                "a view that both share"
+            )
+        if isinstance(given, View) and self._views.get(given.name) is not given:
+            raise JobError(f"{view.name!r} reads {given.name!r}, a view of another job")
+        return given
+
+    def check(self) -> None:
+        """Raises JobError if there is no flow, an input is unknown, or views read each other in a circle."""
+        if not self.flows:
+            raise JobError(f"job {self.name!r} has no flow: declare one with @job.flow(..., to=topic(...))")
+        graph = {
+            view.name: {read.name for name in view.inputs if isinstance(read := self.input_of(view, name), View)}
+            for view in self._views.values()
+        }
+        try:
+            TopologicalSorter(graph).prepare()
+        except CycleError as cycle:
+            raise JobError(f"views read each other in a circle: {' -> '.join(reversed(cycle.args[1]))}") from None
+
+    def reads(self) -> frozenset[str]:
+        """The topics that flows read, directly or through views."""
+        return frozenset(topic for flow in self.flows.values() for each in self.sources(flow) for topic in each.topics)
+
+    def writes(self) -> frozenset[str]:
+        """The topics that flows write, those for late rows and dead letters among them."""
+        return frozenset((self.dead_letters.name, *_written(self.flows.values())))
+
+    def sources(self, view: View) -> Iterator[Input]:
+        """What a view or flow reads outside of the job, in the order in which it is loaded; twice if it is."""
+        for parameter in view.inputs:
+            given = self.input_of(view, parameter)
+            if isinstance(given, View):
+                yield from self.sources(given)
+            else:
+                yield given
+
+
+def _written(flows: Iterable[Flow]) -> Iterator[str]:
+    for flow in flows:
+        if isinstance(flow.to, Topic):
+            yield flow.to.name
+        if flow.late is not None:
+            yield flow.late.name
+
+
+def _checked_name(name: str) -> str:
+    if not isinstance(name, str) or _NAME.fullmatch(name) is None:
+        raise JobError(f"{name!r} cannot name a view or flow: letters, digits, '_' and '-', no digit first")
+    return name
+
+
+def _check_parameters(name: str, function: Function, inputs: Mapping[str, object]) -> None:
+    """Each input is a parameter, and each parameter an input."""
+    parameters = inspect.signature(function).parameters
+    takes_any = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters.values())
+    named = {each for each, it in parameters.items() if it.kind in (it.POSITIONAL_OR_KEYWORD, it.KEYWORD_ONLY)}
+    for given, what in inputs.items():
+        if given not in named and not takes_any:
+            listed = ", ".join(map(repr, sorted(named))) or "none"
+            hint = names.did_you_mean(given, named, otherwise=f"; it has {listed}")
+            raise JobError(f"function {name!r} has no parameter {given!r}{hint}")
+        _check_input(name, given, what)
+    for parameter, declared in parameters.items():
+        if parameter in named and parameter not in inputs and declared.default is inspect.Parameter.empty:
+            raise JobError(
+                f"nothing is given for the parameter {parameter!r} of {name!r}: say what it reads, as in "
+                f"{parameter}=topic({parameter!r})"
+            )
+    if not inputs:
+        raise JobError(f"{name!r} reads nothing: name its inputs, as in flights=topic('flights')")
+
+
+def _check_input(view: str, parameter: str, given: object) -> None:
+    if isinstance(given, Input | View | str):
+        return
+    raise JobError(
+        f"{view!r} gets {parameter}={given!r}, which is no input: give topic(...), table(...), files(...) or a view"
+    )
+
+
+def _check_statement(name: str, statement: str, inputs: Mapping[str, object]) -> None:
+    if not isinstance(statement, str) or not statement.strip():
+        raise JobError(f"{name!r} has no statement: give a SELECT")
+    if not inputs:
+        raise JobError(f"{name!r} reads nothing: name its tables, as in flights=topic('flights')")
+    for parameter, given in inputs.items():
+        _check_input(name, parameter, given)
+
+
+def _check_flow(name: str, to: object, trigger: str, mode: str, late: object) -> None:
+    if not all(callable(getattr(to, method, None)) for method in ("start", "describe")):
+        raise JobError(f"flow {name!r} writes to {to!r}, which is no sink: give topic(...), parquet(...) or another")
+    if trigger != AVAILABLE_NOW and not (isinstance(trigger, str) and _INTERVAL.fullmatch(trigger.strip())):
+        raise JobError(
+            f"flow {name!r}: trigger {trigger!r} is neither an interval such as '1 second' nor {AVAILABLE_NOW!r}"
+        )
+    if mode not in MODES:
+        hint = names.did_you_mean(str(mode), MODES, otherwise=f"; there are {', '.join(MODES)}")
+        raise JobError(f"flow {name!r}: there is no output mode {mode!r}{hint}")
+    if late is not None and not isinstance(late, Topic):
+        raise JobError(f"flow {name!r}: late rows go to a topic, as in late=topic('{name}-late')")
