@@ -123,14 +123,18 @@ class BrokerProcess(ABC):
         if wait:
             self.wait_until_ready()
 
+    def answers(self) -> bool:
+        """Whether the process does its work by now: here, answers Metadata with a broker in it."""
+        return knows_a_broker(self.port)
+
     def wait_until_ready(self) -> None:
-        """Wait until the broker answers Metadata with itself in it.
+        """Wait until the process `answers`.
 
         Raises:
             BrokerFailedError: it ended, or stayed silent for `ready_timeout_s`.
         """
         deadline = time.monotonic() + self.ready_timeout_s
-        while not knows_a_broker(self.port):
+        while not self.answers():
             if self._process is None or self._process.poll() is not None:
                 code = None if self._process is None else self._process.returncode
                 self._forget()
@@ -167,6 +171,14 @@ class BrokerProcess(ABC):
             self._process.kill()
             self._process.wait()
             self._forget()
+
+    def pause(self) -> None:
+        """Stop the process in its tracks (SIGSTOP): its connections stay, and nothing answers."""
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let a paused process go on."""
+        os.kill(self.pid, signal.SIGCONT)
 
     def restart(self, *, kill: bool = False) -> None:
         """Stop (or kill) the broker and start it again on the same directory and port."""
