@@ -28,7 +28,7 @@ STOPPED: Final = "stopped"
 """Told to stop, or through with what there was."""
 FAILED: Final = "failed"
 LOST: Final = "lost"
-"""Never written down: the record says running, but no process holds the run. It was killed, or its machine went down."""
+"""Never written down: the record says running, but no process holds the run, which was killed."""
 
 
 @dataclass(slots=True)
