@@ -1,4 +1,4 @@
-"""Genuine Apache Kafka 3.9, the last that works with ZooKeeper: its broker and tools, fetched once by Maven into `.cache/`."""
+"""Genuine Apache Kafka 3.9, the last that works with ZooKeeper, fetched once by Maven into `.cache/`."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -31,6 +31,8 @@ class MemoryTree:
         """Of the nodes that are bound to a session."""
         self.stores: list[MemoryStore] = []
         self.transactions = 0
+        self.sequences: dict[str, int] = {}
+        """The number of the next sequential node below a path."""
 
     def commit(self, operations: Sequence[Operation], owner: "MemoryStore") -> None:
         """All of the operations or, with `StoreConflict`, none."""
@@ -40,7 +42,11 @@ class MemoryTree:
             path = operation.path
             found = nodes.get(path)
             match operation:
-                case Create(_, data, session_bound):
+                case Create(_, data, session_bound, sequential):
+                    if sequential:
+                        parent = path.rpartition("/")[0]
+                        number = self.sequences[parent] = self.sequences.get(parent, -1) + 1
+                        path = f"{path}{number:010d}"
                     if found is not None:
                         raise StoreConflict(path, "is there already")
                     nodes[path] = Node(data, 0, self.transactions)
@@ -117,6 +123,9 @@ class MemoryStore:
 
     def on_session(self, listener: SessionListener) -> None:
         self._listeners.append(listener)
+
+    def holds_session(self) -> bool:
+        return self._is_open
 
     async def close(self) -> None:
         if self._is_open:

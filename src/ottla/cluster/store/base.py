@@ -25,11 +25,16 @@ class Node(NamedTuple):
 
 
 class Create(NamedTuple):
-    """Make a node that must not be there; parents need not be."""
+    """Make a node that must not be there; parents need not be.
+
+    It has nodes below it only if the same transaction makes them: a path that is already on the way to another node
+    may be refused. A sequential node's name is the end of `path` and ten digits, a number above all before.
+    """
 
     path: str
     data: bytes
     session_bound: bool = False
+    sequential: bool = False
 
 
 class Update(NamedTuple):
@@ -62,8 +67,10 @@ class SessionEvent(Enum):
 
     LOST = auto()
     """It has ended, or must be taken to have ended: others may act on the absence of its nodes from now on."""
+    RESUMED = auto()
+    """After LOST: it has not ended after all, and its nodes are still there."""
     BEGUN = auto()
-    """There is a new one, to which no node is bound yet."""
+    """After LOST: there is a new one, to which no node is bound yet."""
 
 
 SessionListener = Callable[[SessionEvent], None]
@@ -85,6 +92,12 @@ class StoreUnavailable(OttlaError):
     code = ErrorCode.KAFKA_STORAGE_ERROR
 
 
+class TransactionTooLarge(OttlaError):
+    """The store cannot take so much at once; nothing was changed. Smaller transactions may do."""
+
+    code = ErrorCode.POLICY_VIOLATION
+
+
 class MetadataStore(Protocol):
     """Every method is called on the event loop's thread; none holds it up."""
 
@@ -97,10 +110,11 @@ class MetadataStore(Protocol):
         ...
 
     async def commit(self, operations: Sequence[Operation]) -> None:
-        """Carry out all of the operations, durably, or none.
+        """Carry out all of the operations, durably, or none; no two of them are about one node.
 
         Raises:
             StoreConflict: a node was not as expected; nothing was changed.
+            TransactionTooLarge: nothing was changed.
             StoreUnavailable: it is not known whether anything was changed.
         """
         ...
@@ -113,7 +127,14 @@ class MetadataStore(Protocol):
         ...
 
     def on_session(self, listener: SessionListener) -> None:
-        """Call `listener` on the loop when the session is lost, and when there is a new one; not for `open`'s."""
+        """Call `listener` on the loop when the session is lost, and when it is resumed or there is a new one."""
+        ...
+
+    def holds_session(self) -> bool:
+        """Whether the session's nodes are sure to be there at this moment; cheap enough to be asked for every write.
+
+        False before the LOST of `on_session` comes: a process that was stopped for a while runs everything else first.
+        """
         ...
 
     async def close(self) -> None:

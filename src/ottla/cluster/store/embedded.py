@@ -37,6 +37,10 @@ CREATE TABLE IF NOT EXISTS nodes (
     session_bound INTEGER NOT NULL
 ) WITHOUT ROWID
 """
+_SEQUENCES: Final = (
+    "CREATE TABLE IF NOT EXISTS sequences (parent TEXT PRIMARY KEY, next INTEGER NOT NULL) WITHOUT ROWID"
+)
+"""The number of the next sequential node below a path."""
 
 
 class EmbeddedStore:
@@ -80,6 +84,9 @@ class EmbeddedStore:
     def on_session(self, listener: SessionListener) -> None:
         """Nobody can end the session of a file that is locked: there is nothing to tell."""
 
+    def holds_session(self) -> bool:
+        return self._thread is not None
+
     async def close(self) -> None:
         """Close the file; a store that is not open stays so."""
         thread, self._thread = self._thread, None
@@ -119,6 +126,7 @@ class EmbeddedStore:
             connection.execute("PRAGMA synchronous=FULL")
             connection.execute("BEGIN EXCLUSIVE")
             connection.execute(_SCHEMA)
+            connection.execute(_SEQUENCES)
             connection.execute("DELETE FROM nodes WHERE session_bound")
             connection.execute("COMMIT")
         except sqlite3.Error:
@@ -163,7 +171,9 @@ class EmbeddedStore:
 
 def _carry_out(connection: "sqlite3.Connection", operation: Operation) -> None:
     match operation:
-        case Create(path, data, session_bound):
+        case Create(path, data, session_bound, sequential):
+            if sequential:
+                path = f"{path}{_next_number(connection, path.rpartition('/')[0]):010d}"
             done = connection.execute(
                 "INSERT INTO nodes VALUES (?, ?, 0, ?) ON CONFLICT DO NOTHING", (path, data, session_bound)
             )
@@ -184,6 +194,13 @@ def _carry_out(connection: "sqlite3.Connection", operation: Operation) -> None:
             found = connection.execute("SELECT 1 FROM nodes WHERE path = ? AND version = ?", (path, version))
             if found.fetchone() is None:
                 raise StoreConflict(path, f"is not there in version {version}")
+
+
+def _next_number(connection: "sqlite3.Connection", parent: str) -> int:
+    (number,) = connection.execute(
+        "INSERT INTO sequences VALUES (?, 1) ON CONFLICT DO UPDATE SET next = next + 1 RETURNING next - 1", (parent,)
+    ).fetchone()
+    return int(number)
 
 
 def _below(path: str, prefix: str) -> bool:
