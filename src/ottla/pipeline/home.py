@@ -49,7 +49,9 @@ class RunRecord:
     """What run.json holds. Times are seconds since 1970.
 
     `flows` has the flows of the job, and beside them its queries for dead letters (`<view>.dead-letters`). `suffix` and
-    `starting` belong to a replay: see `RunContext`. `replays` names the run that this one is a replay of.
+    `starting` belong to a replay: see `RunContext`. `replays` names the run that this one is a replay of. A replay that
+    was promoted has the name of that run in `promoted_to`, and that run the replay's `suffix` and its directory of
+    `checkpoints`, None being its own.
     """
 
     name: str
@@ -66,6 +68,8 @@ class RunRecord:
     suffix: str = ""
     starting: dict[str, dict[str, str]] = field(default_factory=dict)
     replays: str | None = None
+    promoted_to: str | None = None
+    checkpoints: str | None = None
     flows: dict[str, FlowRecord] = field(default_factory=dict)
 
     @classmethod
