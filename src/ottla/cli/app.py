@@ -21,6 +21,7 @@ NOUNS: Final = {
     "txn": "List, describe and abort transactions.",
     "config": "Read and change settings of topics, brokers and groups.",
     "cluster": "Look at the cluster.",
+    "pipeline": "Run jobs on Spark; look after them, replay and test them.",
     "log": "Look into log files and check them.",
     "perf": "Measure throughput and latency.",
     "demo": "Run real flights through a topic and Spark.",
@@ -165,12 +166,18 @@ def _run(arguments: list[str]) -> int:
             raise
         return exits.FAILED
     except Exception as failure:
-        sentence = _client_failure(failure)
+        sentence = _job_failure(failure) or _client_failure(failure)
         if sentence is None:
             raise
         complain(sentence)
         return exits.FAILED
     return outcome if isinstance(outcome, int) else exits.OK
+
+
+def _job_failure(failure: Exception) -> str | None:
+    """The sentence about a job or a run of one; None if the failure is something else."""
+    errors = sys.modules.get("ottla.pipeline.errors")
+    return str(failure) if errors is not None and isinstance(failure, errors.PipelineError) else None
 
 
 def _client_failure(failure: Exception) -> str | None:

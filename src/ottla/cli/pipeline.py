@@ -12,6 +12,7 @@ VERBS: Final = {
     "list": "List runs.",
     "status": "Show how far the flows of a run are.",
     "stop": "Stop a run after the micro-batch that it is in.",
+    "redrive": "Send dead letters back to where they came from.",
 }
 """The verbs with their one line of help; `ottla.cli.pipeline_<verb>` holds each as `command`."""
 

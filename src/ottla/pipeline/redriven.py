@@ -32,13 +32,14 @@ class Run(NamedTuple):
 class Redriven:
     """One partition's letters, passed in the order of their offsets: sent earlier, sent now, or left.
 
-    `offset` and `metadata` are those of the group's last commit; an offset below 0 means that there is none. Raises
-    ValueError if the metadata was not written by a redrive.
+    `offset` and `metadata` are those of the group's last commit; an offset below 0 means that there is none. The log
+    begins at `first`: letters before it have been deleted. Raises ValueError if the metadata was not written by a
+    redrive.
     """
 
-    def __init__(self, offset: int, metadata: str = "") -> None:
-        self.start: Final = max(0, offset)
-        self._earlier: Final = _decoded(self.start, metadata)
+    def __init__(self, offset: int, metadata: str = "", *, first: int = 0) -> None:
+        self.start: Final = max(first, offset)
+        self._earlier: Final = _decoded(offset, metadata)
         self._earlier_starts: Final = [run.start for run in self._earlier]
         self._passed = self.start
         self._first_left: int | None = None

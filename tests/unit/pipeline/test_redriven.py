@@ -60,6 +60,16 @@ def test_a_run_goes_on_over_offsets_without_a_letter() -> None:
     assert len(state[1]) < 30
 
 
+def test_letters_that_the_log_has_let_go_are_no_obstacle() -> None:
+    state, _ = redrive((0, ""), list(range(10)), {1, 6, 7})
+    assert state[0] == 0
+    redriven = Redriven(*state, first=5)
+    assert redriven.start == 5
+    assert [offset for offset in range(5, 10) if redriven.includes(offset)] == [6, 7]
+    redriven.pass_over(5, sent=True)
+    assert redriven.commit() == (8, "")
+
+
 def test_metadata_of_another_program_is_refused() -> None:
     for metadata in ("hello", "1:AAAA", "1:?"):
         with pytest.raises(ValueError, match="does not say which letters"):
