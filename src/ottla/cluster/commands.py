@@ -95,7 +95,7 @@ def apply(image: MetadataImage, commands: Sequence[Command]) -> MetadataImage:
                 del by_id[topics.pop(name).topic_id]
                 configs.pop((ResourceType.TOPIC, name), None)
             case SetPartitions(name, changed):
-                topic = _with_partitions(topics[name], changed)
+                topic = with_partitions(topics[name], changed)
                 topics[name] = by_id[topic.topic_id] = topic
             case SetConfigs(resource_type, name, resource_configs):
                 if resource_configs:
@@ -126,7 +126,8 @@ def _same_or(old: Mapping[K, V], new: Mapping[K, V]) -> Mapping[K, V]:
     return old if new == old else new
 
 
-def _with_partitions(topic: TopicImage, changed: Sequence[PartitionImage]) -> TopicImage:
+def with_partitions(topic: TopicImage, changed: Sequence[PartitionImage]) -> TopicImage:
+    """The topic with partitions that are new (numbered from its end on) or have changed."""
     partitions = list(topic.partitions)
     for partition in changed:
         if partition.partition == len(partitions):

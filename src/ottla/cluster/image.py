@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 from ottla.ids import BrokerId, LeaderEpoch, PartitionId, TopicId, TopicName, TopicPartition
 
 NO_LEADER: Final = BrokerId(-1)
+NOT_YET_LED: Final = -1
 
 GROUP_METADATA_TOPIC: Final = TopicName("__consumer_offsets")
 TRANSACTION_STATE_TOPIC: Final = TopicName("__transaction_state")
@@ -40,7 +41,21 @@ class PartitionImage(NamedTuple):
     """The first is the preferred leader."""
     isr: tuple[BrokerId, ...]
     partition_epoch: int
-    """Grows with every change of leader or in-sync replicas."""
+    """Grows with every change of leader or in-sync replicas; `NOT_YET_LED` until there has been a leader."""
+    adding: tuple[BrokerId, ...] = ()
+    """Those of the replicas that a reassignment adds."""
+    removing: tuple[BrokerId, ...] = ()
+    """Those of the replicas that go when it is through (KIP-455)."""
+
+    @property
+    def target(self) -> tuple[BrokerId, ...]:
+        """The replicas as they shall be when the reassignment is through."""
+        return tuple(replica for replica in self.replicas if replica not in self.removing)
+
+    @property
+    def is_reassigned(self) -> bool:
+        """Is a reassignment under way?"""
+        return bool(self.adding or self.removing)
 
 
 class TopicImage(NamedTuple):

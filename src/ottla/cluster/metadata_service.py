@@ -19,31 +19,26 @@ from ottla.cluster import configs as config_rules
 from ottla.cluster import controller
 from ottla.cluster.adoption import find_adoptable
 from ottla.cluster.commands import Command, CreateTopic, DeleteTopic, RegisterBroker, SetConfigs, SetController, apply
-from ottla.cluster.configs import ConfigChange, effective_config
+from ottla.cluster.configs import ConfigChange
 from ottla.cluster.controller import ElectionType, NewTopic
 from ottla.cluster.features import FeatureUpdate, plan_features
 from ottla.cluster.image import (
     BrokerImage,
     MetadataImage,
-    ResourceType,
     TopicImage,
-    empty_image,
 )
-from ottla.cluster.internal_topics import new_topic
+from ottla.cluster.metadata_view import MetadataView
 from ottla.cluster.store import layout
 from ottla.cluster.store.base import Check, Create, Delete, MetadataStore, Operation, StoreConflict, StoreUnavailable
 from ottla.cluster.store.layout import ProducerIdBlock
 from ottla.config.broker import BrokerConfig
-from ottla.config.group_settings import GroupSettings
-from ottla.config.log import LogConfig
-from ottla.errors import ApiError, ErrorCode, InvalidConfig, OttlaError
-from ottla.ids import BrokerId, ProducerId, TopicId, TopicName, TopicPartition
+from ottla.errors import ApiError, ErrorCode, OttlaError
+from ottla.ids import ProducerId, TopicId, TopicName, TopicPartition
 
 log = logging.getLogger(__name__)
 
 AskedT = TypeVar("AskedT")
 CommandT = TypeVar("CommandT", bound=Command)
-Subscriber = Callable[[MetadataImage, MetadataImage], None]
 
 RESERVED_IDS: Final = frozenset((UUID(int=0), UUID(int=1)))
 """Kafka's own: the id of no topic, and that of its metadata log."""
@@ -56,71 +51,19 @@ class WrongCluster(OttlaError):
     code = ErrorCode.INCONSISTENT_CLUSTER_ID
 
 
-class MetadataService:
+class MetadataService(MetadataView):
     """Owns the image. `start` before anything else; the endpoints it is given are what clients are told."""
 
     def __init__(self, store: MetadataStore, config: BrokerConfig, clock: Clock) -> None:
+        super().__init__(config)
         self._store = store
-        self._static_config = config
         self._clock = clock
-        self._image = empty_image("")
-        self._config = config
-        self._log_configs: dict[TopicName, LogConfig] = {}
-        self._group_settings: dict[str, GroupSettings] = {}
-        """Of the groups that have settings of their own."""
         self._versions: dict[str, int] = {}
         self._controller_epoch = 0
-        self._subscribers: list[Subscriber] = []
         self._changing = asyncio.Lock()
         self._producer_ids = range(0)
         self._started = False
         self._in_doubt = False
-
-    # -- what is -----------------------------------------------------------------------------------------------------
-
-    @property
-    def image(self) -> MetadataImage:
-        """The metadata as last committed."""
-        return self._image
-
-    @property
-    def broker_id(self) -> BrokerId:
-        return self._static_config.node_id
-
-    @property
-    def config(self) -> BrokerConfig:
-        """This broker's settings as they hold now, dynamic ones included."""
-        return self._config
-
-    @property
-    def static_config(self) -> BrokerConfig:
-        """This broker's settings as it was started with them."""
-        return self._static_config
-
-    def log_config(self, topic: TopicName) -> LogConfig:
-        """Settings of the logs of a topic, defaults included."""
-        known = self._log_configs.get(topic)
-        if known is None:
-            known = self._log_configs[topic] = self._config.log_config(self._image.topic_config(topic))
-        return known
-
-    def group_settings(self, group_id: str) -> GroupSettings:
-        """What holds for a group now, the broker's defaults included; cheap enough to be asked every time."""
-        known = self._group_settings.get(group_id)
-        if known is None:
-            overrides = self._image.config(ResourceType.GROUP, group_id)
-            if not overrides:
-                return self._config.group_settings(overrides)
-            known = self._group_settings[group_id] = self._config.group_settings(overrides)
-        return known
-
-    def subscribe(self, changed: Subscriber) -> Callable[[], None]:
-        """Call `changed(old, new)` on the loop after every commit; returns what ends the subscription.
-
-        When it is called, `image`, `config`, `log_config` and `group_settings` are those of the new image already.
-        """
-        self._subscribers.append(changed)
-        return lambda: self._subscribers.remove(changed)
 
     # -- start and stop ----------------------------------------------------------------------------------------------
 
@@ -241,21 +184,6 @@ class MetadataService:
         )
         return [answer if isinstance(answer, OttlaError) else None for answer in answers]
 
-    async def ensure_topics(self, names: Sequence[TopicName]) -> dict[TopicName, OttlaError | None]:
-        """Create those of the topics that are not there, with default or, for internal ones, their own settings."""
-        missing = [name for name in dict.fromkeys(names) if name not in self._image.topics]
-        if not missing:
-            return dict.fromkeys(names)
-        brokers = len(self._image.brokers)
-        created = await self.create_topics([new_topic(name, self._config, brokers) for name in missing])
-        # A topic that is there after all was made by someone quicker, which is as good.
-        refused = {
-            name: answer
-            for name, answer in zip(missing, created, strict=True)
-            if isinstance(answer, OttlaError) and name not in self._image.topics
-        }
-        return {name: refused.get(name) for name in names}
-
     async def elect_leaders(
         self, partitions: Sequence[TopicPartition], election: ElectionType
     ) -> list[OttlaError | None]:
@@ -279,10 +207,6 @@ class MetadataService:
         return [answer if isinstance(answer, OttlaError) else None for answer in answers]
 
     # -- features ----------------------------------------------------------------------------------------------------
-
-    def feature(self, name: str) -> int:
-        """The finalized level of a feature such as `transaction.version`; 0 if there is none."""
-        return self._image.features.get(name, 0)
 
     async def update_features(self, updates: Sequence[FeatureUpdate], *, validate_only: bool = False) -> None:
         """Change feature levels, all or none. Raises `ApiError` INVALID_UPDATE_VERSION, `StoreUnavailable`."""
@@ -319,14 +243,6 @@ class MetadataService:
         return range(first, last + 1)
 
     # -- commits -----------------------------------------------------------------------------------------------------
-
-    def _effective_config(self, image: MetadataImage) -> BrokerConfig:
-        try:
-            return effective_config(image, self._static_config)
-        except InvalidConfig as problem:
-            # They were fine when they were set, but contradict a properties file that has changed since.
-            log.error("settings that were changed at runtime are left aside: %s", problem)
-            return self._static_config
 
     async def _change(
         self,
@@ -396,28 +312,6 @@ class MetadataService:
         self._show(apply(old, commands))
         if cancelled:
             raise asyncio.CancelledError
-
-    def _show(self, new: MetadataImage) -> None:
-        """Make an image the current one, and tell everybody."""
-        old, self._image = self._image, new
-        if new.configs is not old.configs:
-            self._group_settings.clear()
-            self._resolve_configs(old, new)
-        for name in old.topics.keys() - new.topics.keys():
-            self._log_configs.pop(name, None)
-        for subscriber in tuple(self._subscribers):
-            try:
-                subscriber(old, new)
-            except Exception:  # what is committed is committed, and the others have to hear of it
-                log.exception("a part of the broker could not follow a change of the metadata")
-
-    def _resolve_configs(self, old: MetadataImage, new: MetadataImage) -> None:
-        changed = {key for key in {*old.configs, *new.configs} if old.configs.get(key) != new.configs.get(key)}
-        if any(resource_type is ResourceType.BROKER for resource_type, _ in changed):
-            self._config = self._effective_config(new)
-            self._log_configs.clear()
-        for _, name in changed:
-            self._log_configs.pop(TopicName(name), None)
 
 
 async def _to_its_end(commit: Coroutine[None, None, None]) -> bool:

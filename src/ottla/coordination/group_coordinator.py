@@ -61,7 +61,7 @@ from ottla.transactions.markers import TransactionMarker
 
 if TYPE_CHECKING:
     from ottla.cluster.image import MetadataImage
-    from ottla.cluster.metadata_service import MetadataService
+    from ottla.cluster.metadata_view import MetadataView
     from ottla.config.broker import BrokerConfig
     from ottla.groups.records import GroupRecord
     from ottla.replication.manager import ReplicaManager
@@ -102,7 +102,7 @@ class GroupCoordinator(Coordinator[GroupEvent, "GroupRecord"]):
 
     @classmethod
     def of_broker(
-        cls, config: "BrokerConfig", metadata: "MetadataService", replicas: "ReplicaManager", clock: Clock
+        cls, config: "BrokerConfig", metadata: "MetadataView", replicas: "ReplicaManager", clock: Clock
     ) -> Self:
         """The coordinator of a running broker, told of leadership and of deleted topics from now on."""
         group_config = GroupConfig(

@@ -36,7 +36,7 @@ from ottla.share.state_events import (
 
 if TYPE_CHECKING:
     from ottla.cluster.image import MetadataImage
-    from ottla.cluster.metadata_service import MetadataService
+    from ottla.cluster.metadata_view import MetadataView
     from ottla.config.broker import BrokerConfig
     from ottla.replication.manager import ReplicaManager
     from ottla.share.state_records import ShareStateRecord
@@ -85,7 +85,7 @@ class ShareCoordinator(Coordinator[ShareStateEvent, "ShareStateRecord"]):
 
     @classmethod
     def of_broker(
-        cls, config: "BrokerConfig", metadata: "MetadataService", replicas: "ReplicaManager", clock: Clock
+        cls, config: "BrokerConfig", metadata: "MetadataView", replicas: "ReplicaManager", clock: Clock
     ) -> Self:
         """The coordinator of a running broker, told of leadership and of deleted topics from now on."""
 

@@ -40,7 +40,7 @@ from ottla.share.state_events import DeleteState, StateChanged, StateSummary
 
 if TYPE_CHECKING:
     from ottla.cluster.image import MetadataImage
-    from ottla.cluster.metadata_service import MetadataService
+    from ottla.cluster.metadata_view import MetadataView
     from ottla.coordination.group_coordinator import GroupCoordinator
     from ottla.coordination.share_coordinator import ShareCoordinator
     from ottla.groups.consumer_events import Partitions
@@ -88,9 +88,7 @@ class ShareGroupCoordinator:
         """Of groups whose state is being changed, and how many are at it or wait."""
 
     @classmethod
-    def of_broker(
-        cls, groups: "GroupCoordinator", share_state: "ShareCoordinator", metadata: "MetadataService"
-    ) -> Self:
+    def of_broker(cls, groups: "GroupCoordinator", share_state: "ShareCoordinator", metadata: "MetadataView") -> Self:
         """That of a running broker, told of deleted topics from now on."""
         created = cls(groups, share_state, lambda: metadata.image)
         metadata.subscribe(created.on_metadata)

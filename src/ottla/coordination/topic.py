@@ -12,7 +12,7 @@ from ottla.ids import LeaderEpoch, PartitionId, TopicName
 
 if TYPE_CHECKING:
     from ottla.cluster.image import MetadataImage
-    from ottla.cluster.metadata_service import MetadataService
+    from ottla.cluster.metadata_view import MetadataView
     from ottla.coordination.runtime import CoordinatorLog
     from ottla.records.batch import Buffer
     from ottla.replication.manager import ReplicaManager
@@ -49,7 +49,7 @@ class CoordinatorTopic:
 
     @classmethod
     def of_broker(
-        cls, name: TopicName, metadata: "MetadataService", replicas: "ReplicaManager", partition_count: int
+        cls, name: TopicName, metadata: "MetadataView", replicas: "ReplicaManager", partition_count: int
     ) -> Self:
         """The topic of a running broker: its replicas are the log, its metadata say how many partitions there are."""
 
@@ -79,7 +79,7 @@ class CoordinatorTopic:
         """Create the topic if it is not there. Raises an `OttlaError`."""
         await self._create()
 
-    def lead(self, leader: Leader, metadata: "MetadataService", replicas: "ReplicaManager") -> None:
+    def lead(self, leader: Leader, metadata: "MetadataView", replicas: "ReplicaManager") -> None:
         """Tell `leader` of the partitions that this broker leads, and of every change of that from now on."""
 
         def leadership_changed(partition: PartitionId, epoch: LeaderEpoch | None) -> None:

@@ -50,7 +50,7 @@ from ottla.transactions.states import STATES_BY_LABEL, TRANSIENT_LABELS
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
-    from ottla.cluster.metadata_service import MetadataService
+    from ottla.cluster.metadata_view import MetadataView
     from ottla.config.broker import BrokerConfig
     from ottla.replication.manager import ReplicaManager
     from ottla.transactions.records import Transaction, TransactionRecord
@@ -139,7 +139,7 @@ class TransactionCoordinator(Coordinator[TransactionEvent, "TransactionRecord"])
     def of_broker(
         cls,
         config: "BrokerConfig",
-        metadata: "MetadataService",
+        metadata: "MetadataView",
         replicas: "ReplicaManager",
         markers: MarkerSender,
         clock: Clock,

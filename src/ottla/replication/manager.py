@@ -33,7 +33,7 @@ from ottla.replication.partition import Partition
 
 if TYPE_CHECKING:
     from ottla.cluster.image import MetadataImage, PartitionImage, TopicImage
-    from ottla.cluster.metadata_service import MetadataService
+    from ottla.cluster.metadata_view import MetadataView
     from ottla.log.directory import LogDirectories
     from ottla.log.partition_log import AppendInfo, PartitionLog
     from ottla.records.batch import Buffer
@@ -56,7 +56,7 @@ class ReplicaManager:
     """Every partition this broker keeps. All methods run on the loop's thread."""
 
     def __init__(
-        self, metadata: "MetadataService", directories: "LogDirectories", loop: asyncio.AbstractEventLoop
+        self, metadata: "MetadataView", directories: "LogDirectories", loop: asyncio.AbstractEventLoop
     ) -> None:
         self._metadata = metadata
         self._broker_id = metadata.broker_id

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from ottla.clock import Clock
-    from ottla.cluster.metadata_service import MetadataService
+    from ottla.cluster.metadata_view import MetadataView
     from ottla.config.broker import BrokerConfig
     from ottla.coordination.group_coordinator import GroupCoordinator
     from ottla.coordination.markers import LocalMarkers
@@ -64,7 +64,7 @@ class Services:
     config: "BrokerConfig"
     clock: "Clock"
     loop: "asyncio.AbstractEventLoop"
-    metadata: "MetadataService"
+    metadata: "MetadataView"
     replicas: "ReplicaManager"
     groups: "GroupCoordinator"
     markers: "LocalMarkers"

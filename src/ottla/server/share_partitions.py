@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from ottla.clock import Clock
     from ottla.cluster.image import MetadataImage
-    from ottla.cluster.metadata_service import MetadataService
+    from ottla.cluster.metadata_view import MetadataView
     from ottla.config.broker import BrokerConfig
     from ottla.replication.manager import ReplicaManager
 
@@ -42,7 +42,7 @@ class SharePartitions:
     def __init__(
         self,
         config: "BrokerConfig",
-        metadata: "MetadataService",
+        metadata: "MetadataView",
         replicas: "ReplicaManager",
         state: ShareStateSource,
         clock: "Clock",

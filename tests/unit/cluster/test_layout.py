@@ -18,7 +18,16 @@ from ottla.cluster.commands import (
     SetPartitions,
     apply,
 )
-from ottla.cluster.image import INITIAL_FEATURES, BrokerImage, MetadataImage, ResourceType, TopicImage, empty_image
+from ottla.cluster.image import (
+    INITIAL_FEATURES,
+    NO_LEADER,
+    NOT_YET_LED,
+    BrokerImage,
+    MetadataImage,
+    ResourceType,
+    TopicImage,
+    empty_image,
+)
 from ottla.cluster.store import layout
 from ottla.cluster.store.base import Create, Delete, Node, Update
 from ottla.ids import BrokerId, ProducerId, TopicId, TopicName
@@ -134,7 +143,6 @@ def test_ids_as_text() -> None:
     [
         ("/brokers/topics/t", b"{}"),
         ("/brokers/topics/t", b"not json"),
-        ("/brokers/topics/t", b'{"partitions":{"0":[1]},"topic_id":"EjRWeBI0EjQSNBI0VniavA"}'),
         ("/brokers/topics/t", b'{"partitions":{},"topic_id":"?"}'),
         ("/brokers/ids/x", b"{}"),
         ("/config/topics/t", b"[]"),
@@ -144,6 +152,52 @@ def test_ids_as_text() -> None:
 def test_a_node_that_makes_no_sense_is_named(path: str, data: bytes) -> None:
     with pytest.raises(layout.MalformedNode, match=r"/brokers|/config|/controller"):
         layout.read_image({path: Node(data, 0)})
+
+
+def test_a_broker_is_as_old_as_its_node_where_nodes_are_numbered() -> None:
+    tree = Tree()
+    tree.do(RegisterBroker(BrokerImage(BrokerId(1), 7, None, {"A": ("h", 1)})))
+    path = "/brokers/ids/1"
+    numbered = {path: tree.nodes[path]._replace(created=4711)}
+    assert layout.read_image(tree.nodes).brokers[BrokerId(1)].epoch == 7
+    assert layout.read_image(numbered).brokers[BrokerId(1)].epoch == 4711
+
+
+def test_a_partition_whose_state_is_not_written_yet_has_no_leader() -> None:
+    topic = b'{"partitions":{"0":[1,2]},"topic_id":"EjRWeBI0EjQSNBI0VniavA"}'
+    (found,) = layout.read_image({"/brokers/topics/t": Node(topic, 0)}).topics[TopicName("t")].partitions
+    assert (found.leader, found.isr, found.partition_epoch) == (NO_LEADER, (), NOT_YET_LED)
+    assert found.replicas == (1, 2)
+
+
+def test_a_reassignment_stands_in_the_node_of_the_topic() -> None:
+    tree = Tree()
+    tree.do(RegisterBroker(BrokerImage(BrokerId(1), 1, None, {})))
+    tree.do(CreateTopic(TOPIC, {}))
+    before = tree.image.topics[TOPIC.name].partitions[0]
+    moved = before._replace(
+        replicas=(BrokerId(3), *before.replicas),
+        adding=(BrokerId(3),),
+        removing=before.replicas,
+        partition_epoch=before.partition_epoch + 1,
+    )
+    tree.do(SetPartitions(TOPIC.name, (moved,)))
+    node = json.loads(tree.nodes[f"/brokers/topics/{TOPIC.name}"].data)
+    assert node["adding_replicas"] == {"0": [3]}
+    assert node["removing_replicas"] == {"0": list(before.replicas)}
+    assert node["partitions"]["0"] == [3, *before.replicas]
+    assert moved.target == (3,)
+
+
+def test_what_changes_twice_in_a_transaction_is_written_once() -> None:
+    tree = Tree()
+    tree.do(CreateTopic(TOPIC, {}))
+    count = len(TOPIC.partitions)
+    grown = [
+        SetPartitions(TOPIC.name, (partition(count + nth, 1, (1,))._replace(partition_epoch=0),)) for nth in (0, 1)
+    ]
+    tree.do(*grown)
+    assert len(tree.image.topics[TOPIC.name].partitions) == count + 2
 
 
 def test_an_image_of_others_is_left_alone() -> None:

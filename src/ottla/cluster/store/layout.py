@@ -30,11 +30,13 @@ from ottla.cluster.commands import (
     SetController,
     SetFeatures,
     SetPartitions,
+    with_partitions,
 )
 from ottla.cluster.image import (
     CLUSTER_DEFAULT,
     INITIAL_FEATURES,
     NO_LEADER,
+    NOT_YET_LED,
     BrokerImage,
     MetadataImage,
     PartitionImage,
@@ -110,7 +112,7 @@ def read_image(nodes: Mapping[str, Node]) -> MetadataImage:
                     topics[TopicName(name)] = _read_topic(TopicName(name), json.loads(node.data), nodes)
                 case ["brokers", "ids", number]:
                     broker_id = BrokerId(int(number))
-                    brokers[broker_id] = _read_broker(broker_id, json.loads(node.data))
+                    brokers[broker_id] = _read_broker(broker_id, json.loads(node.data), node.created)
                 case ["config", directory, name] if directory in _CONFIG_TYPES:
                     name = _config_name(name)
                     found: dict[str, str] = json.loads(node.data)["config"]
@@ -135,27 +137,36 @@ def _read_features(value: dict[str, dict[str, dict[str, int]]]) -> Mapping[str, 
 def _read_topic(name: TopicName, value: dict[str, object], nodes: Mapping[str, Node]) -> TopicImage:
     assignments = value["partitions"]
     assert isinstance(assignments, dict)
+    adding, removing = value.get("adding_replicas", {}), value.get("removing_replicas", {})
+    assert isinstance(adding, dict)
+    assert isinstance(removing, dict)
     partitions: list[PartitionImage] = []
     for number in range(len(assignments)):
         replicas = tuple(BrokerId(replica) for replica in assignments[str(number)])
         node = nodes.get(_state_path(name, number))
-        if node is None:
-            raise MalformedNode(f"the metadata at {_state_path(name, number)} is missing")
-        state = json.loads(node.data)
+        if node is None:  # Kafka's controller writes the topic first, and may have gone before it wrote the state
+            leader, epoch, isr, version = NO_LEADER, LeaderEpoch(-1), (), NOT_YET_LED
+        else:
+            state = json.loads(node.data)
+            leader, epoch = BrokerId(state["leader"]), LeaderEpoch(state["leader_epoch"])
+            isr, version = tuple(state["isr"]), node.version
         partitions.append(
             PartitionImage(
                 PartitionId(number),
-                BrokerId(state["leader"]),
-                LeaderEpoch(state["leader_epoch"]),
+                leader,
+                epoch,
                 replicas,
-                tuple(state["isr"]),
-                node.version,
+                isr,
+                version,
+                tuple(adding.get(str(number), ())),
+                tuple(removing.get(str(number), ())),
             )
         )
     return TopicImage(name, TopicId(uuid_from_text(str(value["topic_id"]))), tuple(partitions))
 
 
-def _read_broker(broker_id: BrokerId, value: dict[str, object]) -> BrokerImage:
+def _read_broker(broker_id: BrokerId, value: dict[str, object], created: int) -> BrokerImage:
+    """Its epoch is the transaction that registered it, where the store numbers those (KIP-380)."""
     endpoints: dict[str, tuple[str, int]] = {}
     listed = value["endpoints"]
     assert isinstance(listed, list)
@@ -166,7 +177,7 @@ def _read_broker(broker_id: BrokerId, value: dict[str, object]) -> BrokerImage:
     rack = value.get("rack")
     epoch = value.get("epoch", 0)
     assert isinstance(epoch, int)
-    return BrokerImage(broker_id, epoch, None if rack is None else str(rack), endpoints)
+    return BrokerImage(broker_id, created or epoch, None if rack is None else str(rack), endpoints)
 
 
 # -- commands to operations ----------------------------------------------------------------------------------------
@@ -182,6 +193,8 @@ def operations_for(
 ) -> list[Operation]:
     """What carries the commands out in a store whose nodes have `versions`, and of which `image` is the image."""
     operations: list[Operation] = []
+    topics: dict[TopicName, TopicImage] = {}
+    """Those whose partitions change, as they are after the commands looked at so far."""
     for command in commands:
         match command:
             case CreateTopic(topic, configs):
@@ -197,10 +210,7 @@ def operations_for(
             case DeleteTopic(name):
                 operations += _deletion(image.topics[name], versions)
             case SetPartitions(name, partitions):
-                topic = image.topics[name]
-                if len(topic.partitions) <= max(partition.partition for partition in partitions):
-                    grown = topic._replace(partitions=(*topic.partitions, *partitions))
-                    operations.append(put(versions, f"{TOPICS_PATH}/{name}", _topic_node(grown)))
+                topics[name] = with_partitions(topics.get(name) or image.topics[name], partitions)
                 operations += [
                     put(versions, _state_path(name, partition.partition), _state_node(partition, controller_epoch))
                     for partition in partitions
@@ -223,7 +233,16 @@ def operations_for(
                 data = _json({"version": 2, "brokerid": controller_id, "timestamp": str(now_ms)})
                 operations.append(Create(CONTROLLER_PATH, data, True))
                 operations.append(put(versions, CONTROLLER_EPOCH_PATH, str(controller_epoch).encode()))
+    for name, topic in topics.items():
+        before = image.topics.get(name)
+        if before is None or _placed(before) != _placed(topic):
+            operations.append(put(versions, f"{TOPICS_PATH}/{name}", _topic_node(topic)))
     return operations
+
+
+def _placed(topic: TopicImage) -> list[tuple[object, ...]]:
+    """What of a topic's partitions stands in the node of the topic itself."""
+    return [(partition.replicas, partition.adding, partition.removing) for partition in topic.partitions]
 
 
 def put(versions: Mapping[str, int], path: str, data: bytes) -> Operation:
@@ -264,13 +283,18 @@ def read_producer_id_block(node: Node) -> ProducerIdBlock:
 def _topic_node(topic: TopicImage) -> bytes:
     return _json(
         {
-            "removing_replicas": {},
+            "removing_replicas": _listed((partition.partition, partition.removing) for partition in topic.partitions),
             "partitions": {str(partition.partition): list(partition.replicas) for partition in topic.partitions},
             "topic_id": uuid_to_text(topic.topic_id),
-            "adding_replicas": {},
+            "adding_replicas": _listed((partition.partition, partition.adding) for partition in topic.partitions),
             "version": 3,
         }
     )
+
+
+def _listed(replicas: Iterable[tuple[int, tuple[BrokerId, ...]]]) -> dict[str, list[BrokerId]]:
+    """Replicas by partition, of those partitions that have any."""
+    return {str(partition): list(some) for partition, some in replicas if some}
 
 
 def _state_node(partition: PartitionImage, controller_epoch: int) -> bytes:

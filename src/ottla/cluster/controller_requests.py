@@ -1,0 +1,261 @@
+"""PURE. What the controller has to tell the brokers after a change: two images in, requests for each broker out.
+
+    leader, epoch or replicas changed   LeaderAndIsr to the replicas' brokers
+    anything changed                    UpdateMetadata to every broker
+    no replica any more, topic deleted  StopReplica, which deletes the files
+    broker new, or started anew         everything about it, and everything that it has to know
+
+Source: Kafka 3.9, `ControllerChannelManager.AbstractControllerBrokerRequestBatch`.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+
+from ottla.cluster.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
+from ottla.ids import BrokerId, TopicPartition
+from ottla.protocol.messages.leader_and_isr import (
+    LeaderAndIsrLiveLeader,
+    LeaderAndIsrPartitionState,
+    LeaderAndIsrRequest,
+    LeaderAndIsrTopicState,
+)
+from ottla.protocol.messages.stop_replica import (
+    StopReplicaPartitionState,
+    StopReplicaRequest,
+    StopReplicaTopicState,
+)
+from ottla.protocol.messages.update_metadata import (
+    UpdateMetadataBroker,
+    UpdateMetadataEndpoint,
+    UpdateMetadataPartitionState,
+    UpdateMetadataRequest,
+    UpdateMetadataTopicState,
+)
+
+ALL_STATES: Final = 2
+"""The type of a request that names everything: what it does not name is not there any more."""
+SOME_STATES: Final = 1
+LEADER_WHEN_DELETED: Final = -2
+EPOCH_WHEN_DELETED: Final = -2
+PLAINTEXT: Final = 0
+
+Request = LeaderAndIsrRequest | UpdateMetadataRequest | StopReplicaRequest
+
+
+class Sender(NamedTuple):
+    """The controller that speaks."""
+
+    controller_id: BrokerId
+    controller_epoch: int
+    listener: str
+    """The name of the listener at which brokers reach each other."""
+
+
+def requests_after(sender: Sender, old: MetadataImage, new: MetadataImage) -> dict[BrokerId, list[Request]]:
+    """What each living broker has to be sent, in this order, now that `old` has become `new`.
+
+    Brokers that are not in `old`, or there with another epoch, are told everything.
+    """
+    fresh = {
+        broker.broker_id
+        for broker in new.brokers.values()
+        if broker.broker_id not in old.brokers or old.brokers[broker.broker_id].epoch != broker.epoch
+    }
+    changed, gone = _changes(old, new)
+    planned: dict[BrokerId, list[Request]] = {}
+    same_brokers = old.brokers == new.brokers
+    for broker in new.brokers.values():
+        requests: list[Request] = []
+        if broker.broker_id in fresh:
+            requests.append(_update_metadata(sender, broker, new, _everything(new), (), ALL_STATES))
+            requests.append(_leader_and_isr(sender, broker, new, _everything(new), ALL_STATES, old))
+        else:
+            moved = [(topic, [part for part in parts if _has_moved(old, topic, part)]) for topic, parts in changed]
+            of_broker = _held_by(broker.broker_id, moved)
+            if of_broker:
+                requests.append(_leader_and_isr(sender, broker, new, of_broker, SOME_STATES, old))
+            if changed or gone or not same_brokers:
+                requests.append(_update_metadata(sender, broker, new, changed, gone))
+            stopped = _stopped(broker.broker_id, old, changed, gone)
+            if stopped:
+                requests.append(_stop_replica(sender, broker, stopped))
+        if requests:
+            planned[broker.broker_id] = requests
+    return planned
+
+
+_Parts = list[tuple[TopicImage, list[PartitionImage]]]
+
+
+def _everything(image: MetadataImage) -> _Parts:
+    return [(topic, list(topic.partitions)) for topic in image.topics.values()]
+
+
+def _changes(old: MetadataImage, new: MetadataImage) -> tuple[_Parts, list[TopicImage]]:
+    """Partitions that are new or different, and topics that are gone."""
+    if old.topics is new.topics:
+        return [], []
+    changed: _Parts = []
+    for name, topic in new.topics.items():
+        before = old.topics.get(name)
+        if before is topic:
+            continue
+        known = before.partitions if before is not None and before.topic_id == topic.topic_id else ()
+        parts = [part for part in topic.partitions if part.partition >= len(known) or known[part.partition] != part]
+        if parts:
+            changed.append((topic, parts))
+    gone = [topic for topic in old.topics.values() if topic.topic_id not in new.topics_by_id]
+    return changed, gone
+
+
+def _has_moved(old: MetadataImage, topic: TopicImage, part: PartitionImage) -> bool:
+    """Whether more than the in-sync set has changed, of which its leader knows already."""
+    before = _before(old, topic, part)
+    return before is None or before._replace(isr=part.isr, partition_epoch=part.partition_epoch) != part
+
+
+def _before(old: MetadataImage, topic: TopicImage, part: PartitionImage) -> PartitionImage | None:
+    known = old.topics_by_id.get(topic.topic_id)
+    return None if known is None or part.partition >= len(known.partitions) else known.partitions[part.partition]
+
+
+def _held_by(broker_id: BrokerId, parts: _Parts) -> _Parts:
+    held = [(topic, [part for part in some if broker_id in part.replicas]) for topic, some in parts]
+    return [(topic, some) for topic, some in held if some]
+
+
+def _leader_and_isr(
+    sender: Sender, broker: BrokerImage, image: MetadataImage, parts: _Parts, kind: int, old: MetadataImage
+) -> LeaderAndIsrRequest:
+    held = _held_by(broker.broker_id, parts)
+    leaders = {part.leader for _, some in held for part in some}
+    return LeaderAndIsrRequest(
+        controller_id=sender.controller_id,
+        controller_epoch=sender.controller_epoch,
+        broker_epoch=broker.epoch,
+        type=kind,
+        topic_states=[
+            LeaderAndIsrTopicState(
+                topic_name=topic.name,
+                topic_id=topic.topic_id,
+                partition_states=[
+                    LeaderAndIsrPartitionState(
+                        partition_index=part.partition,
+                        controller_epoch=sender.controller_epoch,
+                        leader=part.leader,
+                        leader_epoch=part.leader_epoch,
+                        isr=list(part.isr),
+                        partition_epoch=part.partition_epoch,
+                        replicas=list(part.replicas),
+                        adding_replicas=list(part.adding),
+                        removing_replicas=list(part.removing),
+                        is_new=_is_new(broker.broker_id, _before(old, topic, part)),
+                    )
+                    for part in some
+                ],
+            )
+            for topic, some in held
+        ],
+        live_leaders=[
+            LeaderAndIsrLiveLeader(broker_id=leader, host_name=host, port=port)
+            for leader in sorted(leaders)
+            if (address := _address(image, leader, sender.listener)) is not None
+            for host, port in (address,)
+        ],
+    )
+
+
+def _is_new(broker_id: BrokerId, before: PartitionImage | None) -> bool:
+    return before is None or broker_id not in before.replicas
+
+
+def _address(image: MetadataImage, broker_id: BrokerId, listener: str) -> tuple[str, int] | None:
+    broker = image.brokers.get(broker_id)
+    return None if broker is None else broker.endpoints.get(listener)
+
+
+def _update_metadata(
+    sender: Sender,
+    broker: BrokerImage,
+    image: MetadataImage,
+    parts: _Parts,
+    gone: Iterable[TopicImage],
+    kind: int = SOME_STATES,
+) -> UpdateMetadataRequest:
+    def state(part: PartitionImage, *, deleted: bool = False) -> UpdateMetadataPartitionState:
+        return UpdateMetadataPartitionState(
+            partition_index=part.partition,
+            controller_epoch=sender.controller_epoch,
+            leader=LEADER_WHEN_DELETED if deleted else part.leader,
+            leader_epoch=EPOCH_WHEN_DELETED if deleted else part.leader_epoch,
+            isr=list(part.isr),
+            zk_version=part.partition_epoch,
+            replicas=list(part.replicas),
+            offline_replicas=list(image.offline_replicas(part)),
+        )
+
+    states = [
+        UpdateMetadataTopicState(
+            topic_name=topic.name,
+            topic_id=topic.topic_id,
+            partition_states=[state(part, deleted=True) for part in topic.partitions],
+        )
+        for topic in gone
+    ]
+    states += [
+        UpdateMetadataTopicState(
+            topic_name=topic.name, topic_id=topic.topic_id, partition_states=[state(part) for part in some]
+        )
+        for topic, some in parts
+    ]
+    return UpdateMetadataRequest(
+        type=kind,
+        controller_id=sender.controller_id,
+        controller_epoch=sender.controller_epoch,
+        broker_epoch=broker.epoch,
+        topic_states=states,
+        live_brokers=[
+            UpdateMetadataBroker(
+                id=alive.broker_id,
+                endpoints=[
+                    UpdateMetadataEndpoint(port=port, host=host, listener=name, security_protocol=PLAINTEXT)
+                    for name, (host, port) in alive.endpoints.items()
+                ],
+                rack=alive.rack,
+            )
+            for alive in image.brokers.values()
+        ],
+    )
+
+
+def _stopped(
+    broker_id: BrokerId, old: MetadataImage, changed: _Parts, gone: Iterable[TopicImage]
+) -> Mapping[TopicPartition, int]:
+    """The replicas that the broker has to delete, each with the leader epoch in which that was decided."""
+    stopped: dict[TopicPartition, int] = {}
+    for topic in gone:
+        for part in topic.partitions:
+            if broker_id in part.replicas:
+                stopped[TopicPartition(topic.name, part.partition)] = EPOCH_WHEN_DELETED
+    for topic, some in changed:
+        for part in some:
+            before = _before(old, topic, part)
+            if before is not None and broker_id in before.replicas and broker_id not in part.replicas:
+                stopped[TopicPartition(topic.name, part.partition)] = part.leader_epoch
+    return stopped
+
+
+def _stop_replica(sender: Sender, broker: BrokerImage, stopped: Mapping[TopicPartition, int]) -> StopReplicaRequest:
+    topics: dict[str, list[StopReplicaPartitionState]] = {}
+    for (topic, partition), epoch in stopped.items():
+        topics.setdefault(topic, []).append(
+            StopReplicaPartitionState(partition_index=partition, leader_epoch=epoch, delete_partition=True)
+        )
+    return StopReplicaRequest(
+        controller_id=sender.controller_id,
+        controller_epoch=sender.controller_epoch,
+        broker_epoch=broker.epoch,
+        topic_states=[
+            StopReplicaTopicState(topic_name=name, partition_states=states) for name, states in topics.items()
+        ],
+    )

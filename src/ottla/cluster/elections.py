@@ -1,0 +1,160 @@
+"""PURE. Who leads a partition when brokers come and go, stop, or are reassigned: an image in, its changes out.
+
+    a broker has gone       its partitions go to the first replica that is in sync and alive; it leaves the in-sync sets
+    a broker has come       what had no leader gets one
+    a broker wants to stop  the same as if it had gone, while it still serves
+    by the clock            leadership goes back to the preferred replicas
+
+Without a replica that is in sync a partition has no leader, unless `unclean.leader.election.enable` lets one that may
+lack records lead. The in-sync set of a partition whose last replicas are gone stays: any of them has everything.
+Source: Kafka 3.9, `PartitionLeaderElectionAlgorithms`, `KafkaController`.
+"""
+
+from collections.abc import Callable, Collection, Iterable
+from typing import Final, NamedTuple
+
+from ottla.cluster.commands import SetPartitions
+from ottla.cluster.controller import with_leader
+from ottla.cluster.image import NO_LEADER, NOT_YET_LED, MetadataImage, PartitionImage, TopicImage
+from ottla.ids import BrokerId, LeaderEpoch, PartitionId, TopicName, TopicPartition
+
+AllowsUnclean = Callable[[TopicName], bool]
+"""May a replica of this topic lead that is not in sync? (`unclean.leader.election.enable`)"""
+
+
+class Unclean(NamedTuple):
+    """A leader was elected that was not in sync: what it lacks is lost."""
+
+    topic_partition: TopicPartition
+    leader: BrokerId
+    in_sync: tuple[BrokerId, ...]
+    """Those that had everything, none of them alive."""
+
+
+class Outages(NamedTuple):
+    """What makes replicas of living brokers unfit to lead; nothing of it is in the store."""
+
+    stopping: frozenset[BrokerId] = frozenset()
+    """Brokers that want to stop."""
+    offline: frozenset[tuple[BrokerId, TopicName, PartitionId]] = frozenset()
+    """Replicas in log directories that have failed."""
+
+
+NO_OUTAGES: Final = Outages()
+
+
+class Elected(NamedTuple):
+    """What changes, and what that costs."""
+
+    changes: list[SetPartitions]
+    unclean: list[Unclean]
+
+
+def elect_where_needed(
+    image: MetadataImage,
+    outages: Outages,
+    allows_unclean: AllowsUnclean,
+    touched: Collection[TopicName] | None = None,
+) -> Elected:
+    """Give every partition a leader that is alive and fit, and take replicas that are not out of the in-sync sets.
+
+    Only partitions that need it change. `touched` names the topics to look at; None for all.
+    """
+    changes: list[SetPartitions] = []
+    unclean: list[Unclean] = []
+    topics = image.topics.values() if touched is None else [image.topics[name] for name in touched]
+    for topic in topics:
+        changed: list[PartitionImage] = []
+        for partition in topic.partitions:
+            now = _repaired(image, topic, partition, outages, allows_unclean)
+            if now is partition:
+                continue
+            changed.append(now)
+            if partition.isr and now.leader != NO_LEADER and now.leader not in partition.isr:
+                at = TopicPartition(topic.name, partition.partition)
+                unclean.append(Unclean(at, now.leader, partition.isr))
+        if changed:
+            changes.append(SetPartitions(topic.name, tuple(changed)))
+    return Elected(changes, unclean)
+
+
+def fit_replicas(
+    image: MetadataImage, topic: TopicName, partition: PartitionImage, outages: Outages
+) -> tuple[BrokerId, ...]:
+    """Those of its replicas that are alive, and whose log directory has not failed."""
+    return tuple(
+        replica
+        for replica in partition.replicas
+        if replica in image.brokers and (replica, topic, partition.partition) not in outages.offline
+    )
+
+
+def _repaired(
+    image: MetadataImage,
+    topic: TopicImage,
+    partition: PartitionImage,
+    outages: Outages,
+    allows_unclean: AllowsUnclean,
+) -> PartitionImage:
+    alive = fit_replicas(image, topic.name, partition, outages)
+    if partition.partition_epoch == NOT_YET_LED:
+        return _first_leader(partition, alive) if alive else partition
+    leader, isr = partition.leader, partition.isr
+    able = tuple(replica for replica in alive if replica not in outages.stopping)
+    in_sync = tuple(replica for replica in isr if replica in able)
+    if leader in able:
+        # Who is out of sync stays out for a while: only a leader puts it back.
+        return partition if in_sync == isr else with_leader(partition, leader, in_sync)
+    successor = next((replica for replica in partition.replicas if replica in in_sync), None)
+    if successor is not None:
+        return with_leader(partition, successor, in_sync)
+    if leader in alive:
+        return partition  # it is stopping, but nobody could take over: it goes on as long as it can
+    stopping = next((replica for replica in partition.replicas if replica in isr and replica in alive), None)
+    if stopping is not None:
+        return with_leader(partition, stopping, tuple(replica for replica in isr if replica in alive))
+    if able and allows_unclean(topic.name):
+        return with_leader(partition, able[0], (able[0],))
+    return partition if leader == NO_LEADER else with_leader(partition, NO_LEADER, isr)
+
+
+def _first_leader(partition: PartitionImage, alive: tuple[BrokerId, ...]) -> PartitionImage:
+    return partition._replace(leader=alive[0], leader_epoch=LeaderEpoch(0), isr=alive, partition_epoch=0)
+
+
+def led_by(image: MetadataImage, broker_id: BrokerId) -> Iterable[tuple[TopicImage, PartitionImage]]:
+    """The partitions that a broker leads, of those that others hold, too: it keeps them from stopping unnoticed."""
+    for topic in image.topics.values():
+        for partition in topic.partitions:
+            if partition.leader == broker_id and len(partition.replicas) > 1:
+                yield topic, partition
+
+
+def return_to_preferred(image: MetadataImage, outages: Outages, tolerated_percent: float) -> list[SetPartitions]:
+    """Give leadership back to preferred replicas that are alive and in sync, where a broker has lost too much of it.
+
+    A broker's imbalance is the share of the partitions that it should lead and does not; `tolerated_percent` is
+    leader.imbalance.per.broker.percentage. Partitions that are being reassigned are left alone.
+    """
+    should_lead: dict[BrokerId, int] = {}
+    away: dict[BrokerId, list[tuple[TopicName, PartitionImage]]] = {}
+    for topic in image.topics.values():
+        for partition in topic.partitions:
+            preferred = partition.replicas[0]
+            should_lead[preferred] = should_lead.get(preferred, 0) + 1
+            if partition.leader != preferred:
+                away.setdefault(preferred, []).append((topic.name, partition))
+    changes: dict[TopicName, list[PartitionImage]] = {}
+    for preferred, partitions in away.items():
+        if 100 * len(partitions) <= tolerated_percent * should_lead[preferred]:
+            continue
+        for name, partition in partitions:
+            able = fit_replicas(image, name, partition, outages)
+            if (
+                preferred in able
+                and preferred in partition.isr
+                and preferred not in outages.stopping
+                and not partition.is_reassigned
+            ):
+                changes.setdefault(name, []).append(with_leader(partition, preferred, partition.isr))
+    return [SetPartitions(name, tuple(partitions)) for name, partitions in changes.items()]

@@ -1,0 +1,75 @@
+"""PURE. What the controller says to a leader that wants to change its in-sync set (AlterPartition, KIP-497).
+
+Source: Kafka 3.9, `KafkaController.tryProcessAlterPartition`; errors are those that leaders know how to take.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ottla.cluster.commands import SetPartitions
+from ottla.cluster.elections import Outages, fit_replicas
+from ottla.cluster.image import MetadataImage, TopicImage
+from ottla.errors import ApiError, ErrorCode
+from ottla.ids import BrokerId, TopicId
+
+ANY_EPOCH = -1
+
+
+class IsrChange(NamedTuple):
+    """What a leader proposes for one partition."""
+
+    broker_id: BrokerId
+    topic_id: TopicId
+    partition: int
+    leader_epoch: int
+    partition_epoch: int
+    isr: tuple[BrokerId, ...]
+    epochs: Sequence[int]
+    """Of the brokers in `isr`, as the leader knows them from their fetches (KIP-903); `ANY_EPOCH` where it does not."""
+
+
+def plan_isr_change(image: MetadataImage, outages: Outages, change: IsrChange) -> SetPartitions:
+    """Accept the change, or say why not.
+
+    Raises `ApiError`: UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION, FENCED_LEADER_EPOCH, NOT_CONTROLLER (the leader
+    knows a later epoch than this controller), INVALID_REQUEST, INVALID_UPDATE_VERSION, INELIGIBLE_REPLICA.
+    """
+    topic = image.topics_by_id.get(change.topic_id)
+    if topic is None:
+        raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID, f"no topic has the id {change.topic_id}")
+    if not 0 <= change.partition < len(topic.partitions):
+        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic.name} has no partition {change.partition}")
+    partition = topic.partitions[change.partition]
+    where = f"{topic.name}-{change.partition}"
+    if change.leader_epoch < partition.leader_epoch:
+        raise ApiError(ErrorCode.FENCED_LEADER_EPOCH, f"{where} is at leader epoch {partition.leader_epoch} by now")
+    if change.leader_epoch > partition.leader_epoch or change.partition_epoch > partition.partition_epoch:
+        raise ApiError(ErrorCode.NOT_CONTROLLER, f"{where} has been changed by a later controller")
+    if change.broker_id != partition.leader or not change.isr or partition.leader not in change.isr:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"broker {change.broker_id} cannot change {where} like this")
+    if change.isr == partition.isr:
+        return SetPartitions(topic.name, ())
+    if change.partition_epoch < partition.partition_epoch:
+        raise ApiError(
+            ErrorCode.INVALID_UPDATE_VERSION, f"{where} is at partition epoch {partition.partition_epoch} by now"
+        )
+    _check_eligible(image, topic, outages, change)
+    changed = partition._replace(isr=change.isr, partition_epoch=partition.partition_epoch + 1)
+    return SetPartitions(topic.name, (changed,))
+
+
+def _check_eligible(image: MetadataImage, topic: TopicImage, outages: Outages, change: IsrChange) -> None:
+    partition = topic.partitions[change.partition]
+    able = fit_replicas(image, topic.name, partition, outages)
+    for replica, epoch in zip(change.isr, change.epochs, strict=True):
+        reason = None
+        if replica not in partition.replicas:
+            reason = "holds no replica of it"
+        elif replica not in able:
+            reason = "is not alive, or has lost its log directory"
+        elif replica in outages.stopping and replica not in partition.isr:
+            reason = "is stopping"
+        elif epoch not in (ANY_EPOCH, image.brokers[replica].epoch):
+            reason = "was started anew since it was seen in sync"
+        if reason is not None:
+            raise ApiError(ErrorCode.INELIGIBLE_REPLICA, f"{topic.name}-{change.partition}: broker {replica} {reason}")

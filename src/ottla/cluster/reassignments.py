@@ -1,0 +1,117 @@
+"""PURE. Moving partitions between brokers while they are read and written (KIP-455).
+
+    asked for        replicas = target + those that go; the ones that are new begin to follow
+    caught up        the in-sync set holds the whole target: leadership moves if it has to, then the rest goes
+    cancelled        the replicas that were to be added go, everything else is as before
+
+Source: Kafka 3.9, `KafkaController.onPartitionReassignment`, `ReplicaAssignment.reassignTo`.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from ottla.cluster.commands import SetPartitions
+from ottla.cluster.controller import with_leader
+from ottla.cluster.elections import Outages, fit_replicas
+from ottla.cluster.image import NO_LEADER, MetadataImage, PartitionImage, TopicImage
+from ottla.errors import ApiError, ErrorCode
+from ottla.errors import UnknownTopicOrPartition as UnknownTopic
+from ottla.ids import BrokerId, TopicPartition
+
+
+def plan_reassignment(
+    image: MetadataImage,
+    topic_partition: TopicPartition,
+    wanted: Sequence[int] | None,
+    *,
+    allow_replication_factor_change: bool = True,
+) -> SetPartitions:
+    """Begin to move a partition to the brokers in `wanted`, or with None cancel what is under way.
+
+    Raises `UnknownTopicOrPartition`, or `ApiError`: INVALID_REPLICA_ASSIGNMENT, INVALID_REPLICATION_FACTOR,
+    NO_REASSIGNMENT_IN_PROGRESS.
+    """
+    partition = image.partition(topic_partition)
+    if partition is None:
+        raise UnknownTopic("The partition does not exist.")
+    if wanted is None:
+        if not partition.is_reassigned:
+            raise ApiError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "No partition reassignment is in progress.")
+        original = tuple(replica for replica in partition.replicas if replica not in partition.adding)
+        return _towards(image, topic_partition, partition, original, original)
+    target = tuple(BrokerId(replica) for replica in wanted)
+    _check_target(image, target)
+    original = tuple(replica for replica in partition.replicas if replica not in partition.adding)
+    if not allow_replication_factor_change and len(target) != len(original):
+        raise ApiError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"The replication factor is changed from {len(original)} to {len(target)}",
+        )
+    return _towards(image, topic_partition, partition, original, target)
+
+
+def _check_target(image: MetadataImage, target: tuple[BrokerId, ...]) -> None:
+    problem = None
+    if not target:
+        problem = "Empty replica list specified in partition reassignment."
+    elif len(set(target)) != len(target):
+        problem = f"Duplicate replica ids in partition reassignment replica list: {list(target)}"
+    elif any(replica < 0 for replica in target):
+        problem = f"Invalid broker id in replica list: {list(target)}"
+    elif any(replica not in image.brokers for replica in target):
+        problem = f"Replica assignment has brokers that are not alive. Replica list: {list(target)}"
+    if problem is not None:
+        raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
+
+
+def _towards(
+    image: MetadataImage,
+    topic_partition: TopicPartition,
+    partition: PartitionImage,
+    original: tuple[BrokerId, ...],
+    target: tuple[BrokerId, ...],
+) -> SetPartitions:
+    everyone = target + tuple(replica for replica in original if replica not in target)
+    # Those that were to be added by a reassignment given up are no replicas any more.
+    in_sync = tuple(replica for replica in partition.isr if replica in everyone)
+    if not in_sync:
+        raise ApiError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"{topic_partition} is in sync on {list(partition.isr)} alone, which would hold no replica of it any more.",
+        )
+    changed = partition._replace(
+        replicas=everyone,
+        adding=tuple(replica for replica in target if replica not in original),
+        removing=tuple(replica for replica in original if replica not in target),
+    )
+    leader = partition.leader
+    if leader != NO_LEADER and leader not in in_sync:
+        leader = next((replica for replica in everyone if replica in in_sync and replica in image.brokers), NO_LEADER)
+    return SetPartitions(topic_partition.topic, (with_leader(changed, leader, in_sync),))
+
+
+def finish_reassignments(image: MetadataImage, outages: Outages, topics: Iterable[TopicImage]) -> list[SetPartitions]:
+    """End the reassignments of these topics whose targets are all in sync.
+
+    A partition whose leader goes is led by the first of its targets that is fit; if none is, it waits.
+    """
+    planned: list[SetPartitions] = []
+    for topic in topics:
+        changed: list[PartitionImage] = []
+        for partition in topic.partitions:
+            target = partition.target
+            if not partition.is_reassigned or not set(target) <= set(partition.isr):
+                continue
+            able = [
+                replica
+                for replica in fit_replicas(image, topic.name, partition, outages)
+                if replica in target and replica not in outages.stopping
+            ]
+            leader = partition.leader if partition.leader in able else next(iter(able), None)
+            if leader is None:
+                continue
+            isr = tuple(replica for replica in partition.isr if replica in target)
+            settled = partition._replace(replicas=target, adding=(), removing=())
+            changed.append(with_leader(settled, leader, isr))
+        if changed:
+            planned.append(SetPartitions(topic.name, tuple(changed)))
+    return planned

@@ -1,0 +1,143 @@
+"""Who leads when brokers come, go and stop."""
+
+from collections.abc import Iterable
+
+import pytest
+from tests.unit.cluster.images import cluster, partition, with_topic
+
+from ottla.cluster.commands import RegisterBroker, RemoveBroker, apply
+from ottla.cluster.elections import (
+    NO_OUTAGES,
+    Outages,
+    Unclean,
+    elect_where_needed,
+    led_by,
+    return_to_preferred,
+)
+from ottla.cluster.image import NO_LEADER, NOT_YET_LED, BrokerImage, MetadataImage, PartitionImage
+from ottla.ids import BrokerId, PartitionId, TopicName, TopicPartition
+
+T = TopicName("t")
+
+
+def three(*partitions: PartitionImage) -> MetadataImage:
+    return with_topic(cluster(1, 2, 3), "t", *partitions)
+
+
+def without(image: MetadataImage, *brokers: int) -> MetadataImage:
+    return apply(image, [RemoveBroker(BrokerId(broker)) for broker in brokers])
+
+
+def elected(image: MetadataImage, outages: Outages = NO_OUTAGES, *, unclean: bool = False) -> PartitionImage:
+    found = elect_where_needed(image, outages, lambda topic: unclean)
+    return apply(image, found.changes).topics[T].partitions[0]
+
+
+def ids(*numbers: int) -> tuple[BrokerId, ...]:
+    return tuple(BrokerId(number) for number in numbers)
+
+
+def test_the_first_replica_in_sync_that_is_alive_leads_next_in_a_new_epoch() -> None:
+    before = partition(0, 1, (1, 2, 3), isr=(1, 3, 2))
+    after = elected(without(three(before), 1))
+    assert (after.leader, after.isr) == (2, (3, 2))
+    assert after.leader_epoch == before.leader_epoch + 1
+    assert after.partition_epoch == before.partition_epoch + 1
+
+
+def test_a_follower_that_goes_leaves_the_in_sync_set() -> None:
+    after = elected(without(three(partition(0, 1, (1, 2, 3))), 3))
+    assert (after.leader, after.isr) == (1, (1, 2))
+
+
+def test_a_partition_whose_replicas_are_fine_is_left_alone() -> None:
+    image = three(partition(0, 1, (1, 2)), partition(1, 2, (2, 1), isr=(2,)))
+    assert elect_where_needed(without(image, 3), NO_OUTAGES, lambda topic: True).changes == []
+
+
+def test_without_a_replica_in_sync_nobody_leads_and_the_in_sync_set_stays() -> None:
+    image = without(three(partition(0, 1, (1, 2), isr=(1,))), 1)
+    after = elected(image)
+    assert (after.leader, after.isr) == (NO_LEADER, (1,))
+    again = apply(image, elect_where_needed(image, NO_OUTAGES, lambda topic: False).changes)
+    assert elect_where_needed(again, NO_OUTAGES, lambda topic: False).changes == []
+
+
+def test_an_unclean_election_says_so() -> None:
+    image = without(three(partition(0, 1, (1, 2), isr=(1,))), 1)
+    found = elect_where_needed(image, NO_OUTAGES, lambda topic: topic == T)
+    assert found.unclean == [Unclean(TopicPartition(T, PartitionId(0)), BrokerId(2), ids(1))]
+    assert elected(image, unclean=True).isr == (2,)
+
+
+def test_the_last_in_sync_replica_leads_when_it_comes_back() -> None:
+    image = without(three(partition(0, 1, (1, 2), isr=(1,))), 1)
+    orphaned = apply(image, elect_where_needed(image, NO_OUTAGES, lambda topic: False).changes)
+    back = apply(orphaned, [RegisterBroker(BrokerImage(BrokerId(1), 9, None, {}))])
+    assert elected(back).leader == 1
+
+
+def test_a_stopping_broker_hands_over_and_leaves_the_in_sync_sets() -> None:
+    stopping = Outages(stopping=frozenset(ids(1)))
+    assert elected(three(partition(0, 1, (1, 2, 3))), stopping)[1:5] == (2, 6, (1, 2, 3), (2, 3))
+    assert elected(three(partition(0, 2, (1, 2, 3))), stopping).isr == (2, 3)
+
+
+def test_a_stopping_broker_goes_on_where_nobody_can_take_over() -> None:
+    image = three(partition(0, 1, (1, 2), isr=(1,)))
+    stopping = Outages(stopping=frozenset(ids(1)))
+    assert elect_where_needed(image, stopping, lambda topic: True).changes == []
+    assert list(led_by(image, BrokerId(1)))
+
+
+def test_a_stopping_broker_leads_what_else_nobody_would() -> None:
+    image = three(partition(0, 3, (1, 3), isr=(1, 3)))
+    after = elected(without(image, 3), Outages(stopping=frozenset(ids(1))))
+    assert (after.leader, after.isr) == (1, (1,))
+
+
+def test_a_failed_log_directory_takes_only_its_replicas() -> None:
+    image = three(partition(0, 1, (1, 2)), partition(1, 1, (1, 2)))
+    failed = Outages(offline=frozenset({(BrokerId(1), T, PartitionId(1))}))
+    (change,) = elect_where_needed(image, failed, lambda topic: False).changes
+    assert [(part.partition, part.leader, part.isr) for part in change.partitions] == [(1, 2, (2,))]
+
+
+def test_a_partition_that_was_never_led_begins_with_all_that_are_alive() -> None:
+    fresh = partition(0, -1, (1, 2, 3), isr=())._replace(partition_epoch=NOT_YET_LED)
+    after = elected(without(three(fresh), 2))
+    assert (after.leader, after.isr, after.leader_epoch, after.partition_epoch) == (1, (1, 3), 0, 0)
+
+
+def test_only_the_topics_that_were_touched_are_looked_at() -> None:
+    image = without(with_topic(three(partition(0, 1, (1, 2))), "u", partition(0, 1, (1, 2))), 1)
+    (change,) = elect_where_needed(image, NO_OUTAGES, lambda topic: False, [TopicName("u")]).changes
+    assert change.topic == "u"
+
+
+@pytest.mark.parametrize(
+    ("tolerated", "outages", "moved"),
+    [
+        (10.0, NO_OUTAGES, [0, 1]),
+        (70.0, NO_OUTAGES, []),
+        (10.0, Outages(stopping=frozenset(ids(1))), []),
+        (10.0, Outages(offline=frozenset({(BrokerId(1), T, PartitionId(0))})), [1]),
+    ],
+)
+def test_leadership_returns_where_a_broker_has_lost_too_much_of_it(
+    tolerated: float, outages: Outages, moved: Iterable[int]
+) -> None:
+    image = three(
+        partition(0, 2, (1, 2)),
+        partition(1, 3, (1, 3)),
+        partition(2, 1, (1, 2)),
+        partition(3, 2, (3, 2), isr=(2,)),
+    )
+    changes = return_to_preferred(image, outages, tolerated)
+    assert [part.partition for change in changes for part in change.partitions] == list(moved)
+    assert all(part.leader == 1 for change in changes for part in change.partitions)
+
+
+def test_leadership_does_not_return_while_a_partition_is_moved() -> None:
+    moving = partition(0, 2, (1, 2))._replace(adding=ids(1))
+    assert return_to_preferred(three(moving), NO_OUTAGES, 0) == []
