@@ -24,6 +24,7 @@ class JavaNotFoundError(RuntimeError):
 class Java:
     home: Path
     version: int
+    build: str = ""
 
 
 def find_java() -> Java:
@@ -32,11 +33,11 @@ def find_java() -> Java:
     Raises JavaNotFoundError if there is none or it is older than `OLDEST`.
     """
     ask = f"Spark runs on Java {OLDEST} or newer"
-    home = os.environ.get("JAVA_HOME")
-    program = shutil.which("java", path=str(Path(home) / "bin")) if home else shutil.which("java")
+    given = os.environ.get("JAVA_HOME")
+    program = shutil.which("java", path=str(Path(given) / "bin")) if given else shutil.which("java")
     if program is None:
         place = (
-            f"JAVA_HOME is {home}, but there is no bin/java in it" if home else "there is none on this machine's PATH"
+            f"JAVA_HOME is {given}, but there is no bin/java in it" if given else "there is none on this machine's PATH"
         )
         raise JavaNotFoundError(f"{ask}; {place}. {_HOW}")
     properties = subprocess.run(
@@ -49,4 +50,6 @@ def find_java() -> Java:
         raise JavaNotFoundError(f"{ask}; {program} is Java {version[1]}. {_HOW}")
     # /usr/bin/java on macOS is a stub that asks elsewhere: java itself knows where it lives
     location = re.search(r"^\s*java\.home = (.+)$", properties, re.MULTILINE)
-    return Java(Path(location[1].strip()) if location else Path(program).resolve().parents[1], int(version[1]))
+    build = re.search(r"^\s*java\.vm\.version = (.+)$", properties, re.MULTILINE)
+    home = Path(location[1].strip()) if location else Path(program).resolve().parents[1]
+    return Java(home, int(version[1]), build[1].strip() if build else "")

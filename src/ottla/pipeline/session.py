@@ -1,4 +1,4 @@
-"""A local Spark session that starts quickly, keeps quiet and knows topics."""
+"""A Spark session that starts quickly, keeps quiet and knows topics."""
 
 import os
 import subprocess
@@ -6,20 +6,20 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from ottla.pipeline import class_archive
 from ottla.pipeline.java import find_java
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
+_JVM_OPTIONS: Final = ("-Xshare:auto", "-Djava.net.preferIPv4Stack=true")
 # A job of a minute or two: collecting in one thread and compiling with the first compiler alone costs the least.
-_JVM_OPTIONS: Final = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-Djava.net.preferIPv4Stack=true")
+_SHORT_LIVED: Final = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
 _SETTINGS: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.host": "127.0.0.1",
     "spark.driver.memory": "1g",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.adaptive.enabled": "false",  # streaming queries do without, and say so in a warning
@@ -28,6 +28,7 @@ _SETTINGS: Final = {
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     ),
 }
+_ON_THIS_MACHINE: Final = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
 
 # What a person has set for a Spark elsewhere; the one meant here came with PySpark.
 _OF_ANOTHER_SPARK: Final = ("SPARK_HOME", "SPARK_CONF_DIR", "SPARK_REMOTE", "PYSPARK_SUBMIT_ARGS")
@@ -35,42 +36,68 @@ _OF_ANOTHER_SPARK: Final = ("SPARK_HOME", "SPARK_CONF_DIR", "SPARK_REMOTE", "PYS
 _LOGGING: Final = """\
 rootLogger.level = warn
 rootLogger.appenderRef.file.ref = file
-appender.file.type = File
+appender.file.type = RollingFile
 appender.file.name = file
 appender.file.fileName = {path}
-appender.file.append = false
+appender.file.filePattern = {path}.%i
+appender.file.append = {append}
+appender.file.policies.type = SizeBasedTriggeringPolicy
+appender.file.policies.size = 10MB
+appender.file.strategy.type = DefaultRolloverStrategy
+appender.file.strategy.max = 1
 appender.file.layout.type = PatternLayout
-appender.file.layout.pattern = %d{{HH:mm:ss.SSS}} %p %c{{1}}: %m%n%ex
+appender.file.layout.pattern = %d{{yyyy-MM-dd HH:mm:ss.SSS}} %p %c{{1}}: %m%n%ex
 """
 
 
-def launch(name: str, directory: Path, *, cores: int, settings: dict[str, str] | None = None) -> "SparkContext":
-    """Start a local Spark whose log and scratch files go below `directory`: the slow part, which any thread may do.
+def launch(
+    name: str,
+    directory: Path,
+    *,
+    cores: int = 2,
+    master: str | None = None,
+    settings: dict[str, str] | None = None,
+    long_lived: bool = False,
+    jvm_options: tuple[str, ...] | None = None,
+) -> "SparkContext":
+    """Start Spark with its log and scratch files below `directory`: the slow part, which any thread may do.
 
-    Raises JavaNotFoundError; whatever the JVM and the Python workers print goes to `directory`/spark.err.
+    `master` is Spark's, else a local one with so many `cores`. `long_lived` has the JVM take the time to compile well,
+    and appends to the log. `jvm_options` come instead of those for the archive of classes. Raises JavaNotFoundError;
+    whatever the JVM and the Python workers print goes to `directory`/spark.err.
     """
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
 
     directory.mkdir(parents=True, exist_ok=True)
-    for name in _OF_ANOTHER_SPARK:
-        os.environ.pop(name, None)
-    os.environ["JAVA_HOME"] = str(find_java().home)
-    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"  # a host name that resolves to nothing would end it
+    java = find_java()
+    for variable in _OF_ANOTHER_SPARK:
+        os.environ.pop(variable, None)
+    os.environ["JAVA_HOME"] = str(java.home)
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    os.environ["SPARK_LAUNCHER_OPTS"] = " ".join(_JVM_OPTIONS)
+    os.environ["SPARK_LAUNCHER_OPTS"] = " ".join((*_JVM_OPTIONS, *_SHORT_LIVED))
     logging = directory / "log4j2.properties"
-    logging.write_text(_LOGGING.format(path=(directory / "spark.log").absolute()))
+    log = (directory / "spark.log").absolute()
+    logging.write_text(_LOGGING.format(path=log, append=str(long_lived).lower()), encoding="utf-8")
 
-    java_options = (*_JVM_OPTIONS, f"-Dlog4j2.configurationFile={logging.absolute().as_uri()}")
-    conf = SparkConf().setMaster(f"local[{cores}]").setAppName(name)
-    conf.set("spark.driver.extraJavaOptions", " ".join(java_options))
+    given = {**_SETTINGS, **(settings or {})}
+    if master is None or master.startswith("local"):
+        os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"  # a host name that resolves to nothing would end it
+        given = {**_ON_THIS_MACHINE, "spark.sql.shuffle.partitions": str(cores), **given}
+    java_options = [
+        *_JVM_OPTIONS,
+        *(() if long_lived else _SHORT_LIVED),
+        *(class_archive.jvm_options(java) if jvm_options is None else jvm_options),
+        f"-Dlog4j2.configurationFile={logging.absolute().as_uri()}",
+        given.pop("spark.driver.extraJavaOptions", ""),
+    ]
+    conf = SparkConf().setMaster(master or f"local[{cores}]").setAppName(name)
+    conf.set("spark.driver.extraJavaOptions", " ".join(filter(None, java_options)))
     conf.set("spark.local.dir", str((directory / "scratch").absolute()))
     conf.set("spark.sql.warehouse.dir", str((directory / "warehouse").absolute()))
-    conf.set("spark.sql.shuffle.partitions", str(cores))
-    for key, value in (_SETTINGS | (settings or {})).items():
+    for key, value in given.items():
         conf.set(key, value)
-    with (directory / "spark.err").open("wb") as output:
+    with (directory / "spark.err").open("ab" if long_lived else "wb") as output:
         gateway = launch_gateway(  # type: ignore[no-untyped-call]  # Spark's lack
             conf, popen_kwargs={"stdout": output, "stderr": output}
         )
@@ -84,8 +111,8 @@ def open_session() -> "SparkSession":
     return SparkSession.builder.getOrCreate()
 
 
-def stop(context: "SparkContext") -> None:
-    """Stop Spark and its JVM, and wait until the JVM is gone."""
+def stop(context: "SparkContext", *, within_s: float = 20.0) -> None:
+    """Stop Spark and its JVM, and wait until the JVM is gone; kill it if it is not by then."""
     from pyspark.sql import SparkSession
 
     gateway = context._gateway
@@ -97,7 +124,7 @@ def stop(context: "SparkContext") -> None:
     gateway.shutdown()
     gateway.proc.stdin.close()  # the JVM lives as long as this pipe
     try:
-        gateway.proc.wait(timeout=20)
+        gateway.proc.wait(timeout=within_s)
     except subprocess.TimeoutExpired:
         gateway.proc.kill()
         gateway.proc.wait()
