@@ -1,23 +1,52 @@
 """What every metadata store has to do, tried on each of them."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
+from tests.support.zookeeper import ZooKeeperServer
 
-from ottla.cluster.store.base import Create, Delete, MetadataStore, Node, StoreConflict, StoreUnavailable, Update
+from ottla.cluster.store.base import (
+    Check,
+    Create,
+    Delete,
+    MetadataStore,
+    StoreConflict,
+    StoreUnavailable,
+    Update,
+)
 from ottla.cluster.store.embedded import EmbeddedStore
+from ottla.cluster.store.zookeeper import ZooKeeperStore
+from ottla.testing.memory_store import MemoryStore, MemoryTree
 
 MakeStore = Callable[[], MetadataStore]
 
 
-@pytest.fixture(params=["embedded"])
+@pytest.fixture(scope="module")
+def zookeeper() -> Iterator[ZooKeeperServer]:
+    with ZooKeeperServer() as server:
+        yield server
+
+
+@pytest.fixture(params=["embedded", "memory", "zookeeper"])
 def make_store(request: pytest.FixtureRequest, tmp_path: Path) -> MakeStore:
     """A new client of the same store each time; one is open at a time."""
-    assert request.param == "embedded"
-    return lambda: EmbeddedStore(tmp_path / "metadata.db")
+    if request.param == "embedded":
+        return lambda: EmbeddedStore(tmp_path / "metadata.db")
+    if request.param == "memory":
+        tree = MemoryTree()
+        return lambda: MemoryStore(tree)
+    server: ZooKeeperServer = request.getfixturevalue("zookeeper")
+    root = f"/{uuid4()}"
+    return lambda: ZooKeeperStore(server.connect + root, session_timeout_ms=10_000, connection_timeout_ms=10_000)
+
+
+async def contents(store: MetadataStore, prefix: str = "/") -> dict[str, tuple[bytes, int]]:
+    """Data and version of every node."""
+    return {path: (node.data, node.version) for path, node in (await store.read(prefix)).items()}
 
 
 @asynccontextmanager
@@ -33,11 +62,11 @@ async def session(make_store: MakeStore) -> AsyncIterator[MetadataStore]:
 def test_holds_what_was_committed(make_store: MakeStore) -> None:
     async def scenario() -> None:
         async with session(make_store) as store:
-            assert await store.read("/") == {}
+            assert await contents(store) == {}
             await store.commit([Create("/a/b", b"one"), Create("/a", b"")])
-            assert await store.read("/a") == {"/a": Node(b"", 0), "/a/b": Node(b"one", 0)}
+            assert await contents(store, "/a") == {"/a": (b"", 0), "/a/b": (b"one", 0)}
         async with session(make_store) as store:
-            assert await store.read("/a/b") == {"/a/b": Node(b"one", 0)}
+            assert await contents(store, "/a/b") == {"/a/b": (b"one", 0)}
 
     asyncio.run(scenario())
 
@@ -50,7 +79,7 @@ def test_reads_a_path_and_what_is_below_but_not_its_namesakes(make_store: MakeSt
             assert sorted(await store.read("/t/a")) == ["/t/a", "/t/a/x"]
             assert sorted(await store.read("/t")) == sorted(paths[:-1])
             assert sorted(await store.read("/")) == sorted(paths)
-            assert await store.read("/t/missing") == {}
+            assert await contents(store, "/t/missing") == {}
 
     asyncio.run(scenario())
 
@@ -61,7 +90,7 @@ def test_counts_versions_and_refuses_the_wrong_one(make_store: MakeStore) -> Non
             await store.commit([Create("/n", b"0")])
             await store.commit([Update("/n", b"1", 0)])
             await store.commit([Update("/n", b"2", 1)])
-            assert await store.read("/n") == {"/n": Node(b"2", 2)}
+            assert await contents(store, "/n") == {"/n": (b"2", 2)}
             with pytest.raises(StoreConflict) as conflict:
                 await store.commit([Update("/n", b"late", 1)])
             assert conflict.value.path == "/n"
@@ -69,10 +98,10 @@ def test_counts_versions_and_refuses_the_wrong_one(make_store: MakeStore) -> Non
                 await store.commit([Delete("/n", 1)])
             with pytest.raises(StoreConflict):
                 await store.commit([Create("/n", b"again")])
-            assert await store.read("/n") == {"/n": Node(b"2", 2)}
+            assert await contents(store, "/n") == {"/n": (b"2", 2)}
             await store.commit([Delete("/n", 2)])
             await store.commit([Create("/n", b"new")])
-            assert await store.read("/n") == {"/n": Node(b"new", 0)}
+            assert await contents(store, "/n") == {"/n": (b"new", 0)}
 
     asyncio.run(scenario())
 
@@ -83,7 +112,7 @@ def test_refuses_to_change_what_is_not_there(make_store: MakeStore) -> None:
             for operation in (Update("/n", b"", 0), Delete("/n", 0)):
                 with pytest.raises(StoreConflict):
                     await store.commit([operation])
-            assert await store.read("/") == {}
+            assert await contents(store) == {}
 
     asyncio.run(scenario())
 
@@ -94,9 +123,9 @@ def test_carries_out_all_of_a_transaction_or_nothing(make_store: MakeStore) -> N
             await store.commit([Create("/a", b"a"), Create("/b", b"b")])
             with pytest.raises(StoreConflict):
                 await store.commit([Create("/c", b"c"), Update("/a", b"A", 0), Delete("/b", 0), Create("/a", b"")])
-            assert await store.read("/") == {"/a": Node(b"a", 0), "/b": Node(b"b", 0)}
+            assert await contents(store) == {"/a": (b"a", 0), "/b": (b"b", 0)}
             await store.commit([Create("/c", b"c"), Update("/a", b"A", 0), Delete("/b", 0)])
-            assert await store.read("/") == {"/a": Node(b"A", 1), "/c": Node(b"c", 0)}
+            assert await contents(store) == {"/a": (b"A", 1), "/c": (b"c", 0)}
 
     asyncio.run(scenario())
 
@@ -168,5 +197,81 @@ def test_says_that_it_is_not_open(make_store: MakeStore) -> None:
         await store.close()
         with pytest.raises(StoreUnavailable):
             await store.commit([Create("/a", b"")])
+
+    asyncio.run(scenario())
+
+
+def test_checks_a_version_without_changing_anything(make_store: MakeStore) -> None:
+    async def scenario() -> None:
+        async with session(make_store) as store:
+            await store.commit([Create("/epoch", b"1"), Create("/n", b"")])
+            await store.commit([Check("/epoch", 0), Update("/n", b"by the first", 0)])
+            await store.commit([Update("/epoch", b"2", 0)])
+            with pytest.raises(StoreConflict) as conflict:
+                await store.commit([Check("/epoch", 0), Update("/n", b"by the first", 1)])
+            assert conflict.value.path == "/epoch"
+            with pytest.raises(StoreConflict):
+                await store.commit([Check("/missing", 0)])
+            assert await contents(store) == {"/epoch": (b"2", 1), "/n": (b"by the first", 1)}
+
+    asyncio.run(scenario())
+
+
+def test_numbers_nodes_in_sequence(make_store: MakeStore) -> None:
+    async def scenario() -> None:
+        async with session(make_store) as store:
+            for data in (b"first", b"second"):
+                await store.commit([Create("/changes/change_", data, sequential=True)])
+            first, second = sorted(await store.read("/changes"))
+            assert (await store.read(second))[second].data == b"second"
+            assert first.startswith("/changes/change_")
+            assert len(first) == len("/changes/change_") + 10
+            await store.commit([Delete(second, 0)])
+        async with session(make_store) as store:
+            await store.commit([Create("/changes/change_", b"third", sequential=True)])
+            third = max(await store.read("/changes"))
+            assert int(third[-10:]) > int(second[-10:])
+
+    asyncio.run(scenario())
+
+
+def test_deletes_a_node_with_all_below_it(make_store: MakeStore) -> None:
+    async def scenario() -> None:
+        async with session(make_store) as store:
+            await store.commit([Create("/t/a", b"a"), *(Create(f"/t/a/parts/{n}/state", b"") for n in range(3))])
+            with pytest.raises(StoreConflict):
+                await store.commit([Delete("/t/a", 1), *(Delete(f"/t/a/parts/{n}/state", 0) for n in range(3))])
+            await store.commit([Delete("/t/a", 0), *(Delete(f"/t/a/parts/{n}/state", 0) for n in range(3))])
+            assert await contents(store) == {}
+            await store.commit([Create("/t/a", b"again")])
+            assert await contents(store) == {"/t/a": (b"again", 0)}
+
+    asyncio.run(scenario())
+
+
+def test_holds_its_session_while_it_is_open(make_store: MakeStore) -> None:
+    async def scenario() -> None:
+        store = make_store()
+        assert not store.holds_session()
+        await store.open()
+        assert store.holds_session()
+        await store.close()
+        assert not store.holds_session()
+
+    asyncio.run(scenario())
+
+
+def test_of_two_who_want_the_same_one_wins(make_store: MakeStore) -> None:
+    async def scenario() -> None:
+        async with session(make_store) as store:
+            await store.commit([Create("/epoch", b"0")])
+            rivals = [
+                store.commit([Create("/controller", name, session_bound=True), Update("/epoch", name, 0)])
+                for name in (b"1", b"2", b"3")
+            ]
+            results = await asyncio.gather(*rivals, return_exceptions=True)
+            assert [type(result) for result in results].count(StoreConflict) == 2
+            won = str(results.index(None) + 1).encode()
+            assert await contents(store) == {"/controller": (won, 0), "/epoch": (won, 1)}
 
     asyncio.run(scenario())
