@@ -3,8 +3,9 @@
     records ──▶ decode ──▶ check ──▶ check ──┬──▶ rows        the columns of the data
                                              └──▶ rejected    key, value and headers of the record, and why
 
-Both come from one DataFrame with two more columns: the record, and the reason. What has a reason is judged no further,
-so that a condition may rely on those before it.
+Both come from one DataFrame with three more columns: the record, whether the row is well, and if not, why. A row that
+is not is judged no further, so that a condition may rely on those before it. Whether and why are kept apart because
+Spark computes a filter's condition below it and once more above: the first is cheap, the second asked of few.
 """
 
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ SOURCE: Final = "source"
 """The column that `keep_source` adds: a struct of key, value, headers, topic, partition, offset and timestamp."""
 
 _SOURCE: Final = "__ottla_source"
+_IS_WELL: Final = "__ottla_is_well"
 _REASON: Final = "__ottla_reason"
 
 _HEADERS_TYPE: Final = "array<struct<key: string, value: binary>>"
@@ -44,7 +46,7 @@ class Checked:
     @property
     def rows(self) -> DataFrame:
         """What has passed, without the columns that only rejected rows need."""
-        return self._all.where(F.col(_REASON).isNull()).drop(_SOURCE, _REASON)
+        return self._all.where(F.col(_IS_WELL)).drop(_SOURCE, _IS_WELL, _REASON)
 
     @property
     def rejected(self) -> DataFrame:
@@ -60,7 +62,7 @@ class Checked:
             lambda header: header["value"].isNotNull(),
         )
         before = F.coalesce(F.col(f"{_SOURCE}.headers"), F.array().cast(_HEADERS_TYPE))
-        return self._all.where(F.col(_REASON).isNotNull()).select(
+        return self._all.where(~F.col(_IS_WELL)).select(
             F.col(f"{_SOURCE}.key").alias("key"),
             F.col(f"{_SOURCE}.value").alias("value"),
             F.concat(before, said).alias("headers"),
@@ -68,8 +70,15 @@ class Checked:
 
     def check(self, name: str, condition: Column) -> "Checked":
         """Reject the rows for which the condition is false or null, for the reason `check failed: <name>`."""
-        failed = F.when(~F.coalesce(condition, F.lit(False)), F.lit(f"check failed: {name}"))
-        return Checked(self._all.withColumn(_REASON, F.coalesce(_REASON, failed)))
+        holds = F.coalesce(condition, F.lit(False))
+        return Checked(
+            self._all.withColumns(
+                {
+                    _REASON: F.when(F.col(_IS_WELL), F.lit(f"check failed: {name}")).otherwise(F.col(_REASON)),
+                    _IS_WELL: F.col(_IS_WELL) & holds,
+                }
+            )
+        )
 
     def with_columns(self, **columns: Column) -> "Checked":
         """More columns, or others in place of those of the same name, by name."""
@@ -77,7 +86,7 @@ class Checked:
 
     def select(self, *columns: Column | str) -> "Checked":
         """Other columns in place of all. Rejected rows keep what they are rejected with."""
-        return Checked(self._all.select(*columns, _SOURCE, _REASON))
+        return Checked(self._all.select(*columns, _SOURCE, _IS_WELL, _REASON))
 
     def keep_source(self) -> "Checked":
         """With the column `source`, by which later views know the record that a row came from (see `checked`)."""
@@ -91,12 +100,12 @@ def checked(frame: DataFrame) -> Checked:
     - a column `source`, which `keep_source` has added: the record that the row was made of;
     - neither, as with rows from files: the row as JSON in `value`; there is no source to name.
     """
-    return Checked(frame.select("*", source_of(frame).alias(_SOURCE), F.lit(None).cast("string").alias(_REASON)))
+    return decoded(frame, "*", source=source_of(frame), is_well=F.lit(True), reason=F.lit(None).cast("string"))
 
 
-def decoded(frame: DataFrame, *columns: Column | str, source: Column, reason: Column) -> Checked:
-    """For decoders: the data of a row, its record (see `source_of`), and why it is rejected, null if it is not."""
-    return Checked(frame.select(*columns, source.alias(_SOURCE), reason.alias(_REASON)))
+def decoded(frame: DataFrame, *columns: Column | str, source: Column, is_well: Column, reason: Column) -> Checked:
+    """For decoders: the data of a row, its record (see `source_of`), whether it is well (never null), and if not, why."""
+    return Checked(frame.select(*columns, source.alias(_SOURCE), is_well.alias(_IS_WELL), reason.alias(_REASON)))
 
 
 def source_of(frame: DataFrame) -> Column:
