@@ -3,11 +3,15 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
+MODES: Final = ("append", "update", "complete")
+"""Spark's output modes."""
+AVAILABLE_NOW: Final = "available-now"
+"""The trigger of a query that takes what is there and ends."""
 ALL_TOPICS: Final = "*"
 """The key in `RunContext.starting` that stands for every topic without one of its own."""
 
@@ -49,3 +53,26 @@ class RunContext:
     def path(self, path: str | Path) -> str:
         """A path of the job file, relative ones from its directory; addresses such as s3://... as they are."""
         return str(path) if "://" in str(path) else str(self.directory / path)
+
+
+@dataclass(frozen=True, slots=True)
+class QuerySpec:
+    """One streaming query.
+
+    `name` is `<run>.<flow>`; `checkpoint` Spark's checkpoint location; `trigger` an interval in Spark's words
+    (`1 second`) or `AVAILABLE_NOW`; `mode` Spark's output mode.
+    """
+
+    name: str
+    checkpoint: Path
+    trigger: str
+    mode: str
+    context: RunContext
+
+    def writer(self, rows: "DataFrame") -> Any:
+        """Spark's writer for `rows` with everything set but the sink."""
+        writer = rows.writeStream.queryName(self.name).outputMode(self.mode)
+        writer = writer.option("checkpointLocation", str(self.checkpoint))
+        if self.trigger == AVAILABLE_NOW:
+            return writer.trigger(availableNow=True)
+        return writer.trigger(processingTime=self.trigger)

@@ -22,9 +22,10 @@ from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, Final
 
 from ottla.pipeline import names
+from ottla.pipeline.context import AVAILABLE_NOW, MODES
 from ottla.pipeline.errors import JobError
 from ottla.pipeline.inputs import Input, Topic
-from ottla.pipeline.sinks.base import AVAILABLE_NOW, MODES, Sink
+from ottla.pipeline.sinks.base import Sink
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
