@@ -13,6 +13,8 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from queue import SimpleQueue
 from time import monotonic
 from typing import Final, Protocol
@@ -54,11 +56,55 @@ class _Job:
         self.error: Exception | None = None
 
 
+class RoundRunner(Protocol):
+    """Where rounds are synced that the kernel does not sync by itself."""
+
+    def run(self, work: Callable[[], None]) -> None:
+        """Do the work soon, one after the other, and not on the loop."""
+        ...
+
+    def close(self) -> None:
+        """Wait until all work is done; none comes any more."""
+        ...
+
+
+class RoundThread:
+    """A thread of its own, started with the first work."""
+
+    def __init__(self, name: str) -> None:
+        self._work: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def run(self, work: Callable[[], None]) -> None:
+        if self._thread.ident is None:
+            self._thread.start()
+        self._work.put(work)
+
+    def close(self) -> None:
+        self._work.put(None)
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        while (work := self._work.get()) is not None:
+            work()
+
+
 class GroupCommit:
     """The flusher of one log directory. `start` before the first `mark`; `close` waits for the round under way."""
 
-    def __init__(self, name: str, loop: asyncio.AbstractEventLoop, round_finished: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        name: str,
+        loop: asyncio.AbstractEventLoop,
+        round_finished: Callable[[], None],
+        *,
+        runner: RoundRunner | None = None,
+        monotonic: Callable[[], float] = monotonic,
+    ) -> None:
         self._name = name
+        self._runner = runner or RoundThread(f"flush {name}")
+        self._monotonic = monotonic
         self._loop = loop
         self._round_finished = round_finished
         self._dirty: dict[Flushable, None] = {}
@@ -74,15 +120,12 @@ class GroupCommit:
         self._gather_until = 0.0
         self._gathering: asyncio.TimerHandle | None = None
         self._job_of_file: list[_Job] = []
-        self._rounds: SimpleQueue[list[_Job] | None] = SimpleQueue()
-        self._thread = threading.Thread(target=self._sync_rounds, name=f"flush {name}", daemon=True)
 
     def start(self, kernel: Callable[[], KernelSync | None] = open_kernel_sync) -> None:
         """Begin to serve; `kernel` opens what syncs without a thread, or gives None."""
         self._kernel = kernel()
         if self._kernel is not None:
             self._loop.add_reader(self._kernel.event_fd, self._reap)
-        self._thread.start()
 
     def mark(self, partition: Flushable) -> None:
         """The partition has unsynced data that somebody waits for."""
@@ -103,7 +146,7 @@ class GroupCommit:
         requests in flight fall into two halves, each synced on its own. It ends when as much has come as is expected,
         or when it has lasted as long as the round did; a round of less than half a millisecond is not waited for.
         """
-        wait = self._gather_until - monotonic()
+        wait = self._gather_until - self._monotonic()
         if wait > MIN_GATHER_SECONDS and self._marks < self._expected_marks:
             self._gathering = self._loop.call_later(wait, self._begin_round)
         else:
@@ -143,9 +186,9 @@ class GroupCommit:
             self._busy = False
             return
         self._round = round_
-        self._round_began = monotonic()
+        self._round_began = self._monotonic()
         if needs_thread or self._kernel is None or len(files) > MAX_FILES:
-            self._rounds.put(round_)
+            self._runner.run(partial(self._sync, round_))
             return
         self._job_of_file = jobs
         if self._kernel.submit(files) < len(files):
@@ -172,27 +215,24 @@ class GroupCommit:
         self._kernel.close()  # waits for what was taken
         self._kernel = None
         self._job_of_file = []
-        self._rounds.put(self._round)
+        self._runner.run(partial(self._sync, self._round))
 
     # -- rounds of the thread ----------------------------------------------------------------------------------------
 
-    def _sync_rounds(self) -> None:
-        while (round_ := self._rounds.get()) is not None:
-            if len(round_) > 1:
-                for job in round_:
-                    job.ticket.begin()
+    def _sync(self, round_: list[_Job]) -> None:
+        if len(round_) > 1:
             for job in round_:
-                try:
-                    job.ticket.sync()
-                except Exception as error:  # not OSError alone: the thread must live, and this job has failed
-                    job.error = error
+                job.ticket.begin()
+        for job in round_:
             try:
-                self._loop.call_soon_threadsafe(self._end_round, round_)
-            except RuntimeError:  # the loop was closed under a broker that was not stopped
-                return
+                job.ticket.sync()
+            except Exception as error:  # not OSError alone: the rounds must go on, and this job has failed
+                job.error = error
+        with suppress(RuntimeError):  # the loop was closed under a broker that was not stopped
+            self._loop.call_soon_threadsafe(self._end_round, round_)
 
     def _end_round(self, round_: list[_Job]) -> None:
-        now = monotonic()
+        now = self._monotonic()
         self._gather_until = now + min(MAX_GATHER_SECONDS, now - self._round_began)
         self._expected_marks = self._marks + self._marks_of_round
         self._round = []
@@ -233,6 +273,4 @@ class GroupCommit:
             self._loop.remove_reader(self._kernel.event_fd)
             self._kernel.close()
             self._kernel = None
-        self._rounds.put(None)
-        if self._thread.is_alive():
-            self._thread.join()
+        self._runner.close()

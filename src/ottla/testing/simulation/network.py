@@ -1,0 +1,356 @@
+"""A network of hosts in one process: TCP connections that are slow, stall, break, and never lose their order.
+
+    network = SimNetwork(loop)
+    network.host("b1").listen(9092)
+    sock = await network.host("c1").connect("b1", 9092)
+
+What a program can see of a bad network through TCP is here: delays, bytes that come in other pieces than they were
+sent, a connection that says nothing for seconds (lost packets are sent again; a partition holds everything back until
+it heals), a reset when the peer is gone, a connect that is refused or never answered. That packets are duplicated or
+overtake one another TCP keeps from programs; a request that is sent twice is one that its sender repeats on a new
+connection, which resets make happen often enough.
+"""
+
+import asyncio
+import errno
+import socket
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from ottla.testing.simulation.loop import SimLoop
+
+WINDOW_BYTES: Final = 1 << 20
+"""Sent and not yet taken by the other side, at most."""
+RETRANSMIT_SECONDS: Final = 0.2
+CONNECT_TIMEOUT_SECONDS: Final = 10.0
+ADDRESS_IN_USE: Final = "address in use"
+
+
+@dataclass(slots=True)
+class Weather:
+    """How the network behaves. Seconds and probabilities; changes apply to what is sent from then on."""
+
+    mean_delay_seconds: float = 0.0005
+    loss: float = 0.0
+    """Of a segment: it comes after `RETRANSMIT_SECONDS`, twice that, and so on."""
+    cut: float = 0.2
+    """That a segment is cut in two on its way."""
+
+
+class _Direction:
+    """Bytes on their way from one end of a connection to the other."""
+
+    def __init__(self) -> None:
+        self.under_way: deque[bytes | None] = deque()
+        self.arrived: deque[bytes] = deque()
+        self.bytes_there = 0
+        self.bytes_under_way = 0
+        self.last_arrival = 0.0
+        self.ended = False
+        """The sender has closed, and everything before that has arrived."""
+        self.held: deque[bytes | None] = deque()
+        """Sent while the hosts could not reach one another; None is the end."""
+
+
+class SimSocket:
+    """One end of a connection, with what is used of `socket.socket`; non-blocking."""
+
+    def __init__(self, network: "SimNetwork", local: tuple[str, int], peer: tuple[str, int]) -> None:
+        self._network = network
+        self._local, self._peer = local, peer
+        self._incoming = _Direction()
+        self._number = network.loop.adopt(self)
+        self._is_reset = False
+        self._is_closed = False
+        self.other: SimSocket | None = None
+
+    # -- for the loop and the network ----------------------------------------------------------------------------------
+
+    def is_readable(self) -> bool:
+        return bool(self._incoming.arrived) or self._incoming.ended or self._is_reset
+
+    def is_writable(self) -> bool:
+        return self._is_reset or self._room() > 0
+
+    def arrive(self) -> None:
+        """The next of what the other end has sent is here."""
+        data = self._incoming.under_way.popleft()
+        if self._is_closed:
+            if data is not None and self.other is not None:
+                self._network.reset_later(self.other)
+            return
+        if data is None:
+            self._incoming.ended = True
+        else:
+            self._incoming.bytes_under_way -= len(data)
+            self._incoming.bytes_there += len(data)
+            self._incoming.arrived.append(data)
+        self._network.loop.poll(self._number)
+
+    def reset(self) -> None:
+        """The other end is gone, or does not know this connection any more."""
+        self._is_reset = True
+        self._incoming.arrived.clear()
+        self._network.loop.poll(self._number)
+
+    def vanish(self) -> None:
+        """The host of this end has stopped: nothing is sent any more, not even the end."""
+        self._is_closed = True
+        self._network.loop.drop(self._number)
+
+    @property
+    def incoming(self) -> _Direction:
+        return self._incoming
+
+    # -- for programs --------------------------------------------------------------------------------------------------
+
+    def fileno(self) -> int:
+        return -1 if self._is_closed else self._number
+
+    def getpeername(self) -> tuple[str, int]:
+        return self._peer
+
+    def getsockname(self) -> tuple[str, int]:
+        return self._local
+
+    def setsockopt(self, *_: object) -> None:
+        """All options are alike here."""
+
+    def setblocking(self, flag: bool) -> None:
+        assert not flag
+
+    def recv(self, size: int) -> bytes:
+        self._check()
+        incoming = self._incoming
+        if not incoming.arrived:
+            if incoming.ended:
+                return b""
+            raise BlockingIOError(errno.EAGAIN, "nothing has arrived")
+        data = incoming.arrived.popleft()
+        if len(data) > size:
+            incoming.arrived.appendleft(data[size:])
+            data = data[:size]
+        incoming.bytes_there -= len(data)
+        if self.other is not None:
+            self._network.loop.poll(self.other._number)
+        return data
+
+    def recv_into(self, buffer: memoryview | bytearray) -> int:
+        data = self.recv(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def recvmsg_into(self, buffers: Sequence[memoryview]) -> tuple[int, list[object], int, tuple[str, int]]:
+        total = 0
+        for buffer in buffers:
+            if total and not self._incoming.arrived:
+                break
+            if len(buffer):
+                total += self.recv_into(buffer)
+        return total, [], 0, self._peer
+
+    def send(self, data: bytes | bytearray | memoryview, _flags: int = 0) -> int:
+        return self.sendmsg([data])
+
+    def sendmsg(self, buffers: Iterable[bytes | bytearray | memoryview], _extra: object = (), _flags: int = 0) -> int:
+        self._check()
+        room = self._room()
+        if room <= 0:
+            raise BlockingIOError(errno.EAGAIN, "the window is full")
+        data = b"".join(buffers)[:room]
+        if data:
+            self._network.send(self, data)
+        return len(data)
+
+    def shutdown(self, how: int) -> None:
+        if how in (socket.SHUT_WR, socket.SHUT_RDWR) and not self._is_reset:
+            self._network.send(self, None)
+
+    def close(self) -> None:
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._network.loop.drop(self._number)
+        if not self._is_reset:
+            self._network.send(self, None)
+
+    def _check(self) -> None:
+        if self._is_closed:
+            raise OSError(errno.EBADF, "the socket is closed")
+        if self._is_reset:
+            raise ConnectionResetError(errno.ECONNRESET, f"{self._peer[0]}:{self._peer[1]} has reset the connection")
+
+    def _room(self) -> int:
+        if self.other is None:
+            return WINDOW_BYTES
+        there = self.other.incoming
+        return WINDOW_BYTES - there.bytes_there - there.bytes_under_way
+
+
+class SimListeningSocket:
+    """A listening socket, with what is used of `socket.socket`."""
+
+    def __init__(self, host: "SimHost", port: int) -> None:
+        self._host = host
+        self._port = port
+        self._waiting: deque[SimSocket] = deque()
+        self._number = host.network.loop.adopt(self)
+
+    def is_readable(self) -> bool:
+        return bool(self._waiting)
+
+    def is_writable(self) -> bool:
+        return False
+
+    def offer(self, sock: SimSocket) -> None:
+        self._waiting.append(sock)
+        self._host.network.loop.poll(self._number)
+
+    def listen(self, _backlog: int) -> None:
+        self._host.listening[self._port] = self
+
+    def accept(self) -> tuple[SimSocket, tuple[str, int]]:
+        if not self._waiting:
+            raise BlockingIOError(errno.EAGAIN, "nobody is waiting")
+        sock = self._waiting.popleft()
+        return sock, sock.getpeername()
+
+    def fileno(self) -> int:
+        return self._number
+
+    def getsockname(self) -> tuple[str, int]:
+        return self._host.name, self._port
+
+    def close(self) -> None:
+        if self._host.listening.get(self._port) is self:
+            del self._host.listening[self._port]
+        self._host.network.loop.drop(self._number)
+        while self._waiting:
+            self._waiting.popleft().close()
+
+
+class SimHost:
+    """One machine on the network."""
+
+    def __init__(self, network: "SimNetwork", name: str) -> None:
+        self.network = network
+        self.name = name
+        self.listening: dict[int, SimListeningSocket] = {}
+        self.sockets: list[SimSocket] = []
+        self._next_port = 32_768
+
+    def listen(self, port: int) -> SimListeningSocket:
+        """Raises OSError (EADDRINUSE)."""
+        if port in self.listening:
+            raise OSError(errno.EADDRINUSE, f"{self.name}:{port}: {ADDRESS_IN_USE}")
+        return SimListeningSocket(self, port)
+
+    async def connect(self, name: str, port: int) -> SimSocket:
+        """Raises ConnectionRefusedError, or TimeoutError when the host cannot be reached."""
+        network = self.network
+        loop = network.loop
+        deadline = loop.time() + CONNECT_TIMEOUT_SECONDS
+        await asyncio.sleep(2 * network.delay())
+        while not network.reaches(self.name, name):
+            if loop.time() > deadline:
+                raise TimeoutError(errno.ETIMEDOUT, f"{name}:{port} cannot be reached from {self.name}")
+            await asyncio.sleep(RETRANSMIT_SECONDS)
+        listening = network.host(name).listening.get(port)
+        if listening is None:
+            raise ConnectionRefusedError(errno.ECONNREFUSED, f"nobody listens at {name}:{port}")
+        self._next_port += 1
+        here, there = (self.name, self._next_port), (name, port)
+        mine, theirs = SimSocket(network, here, there), SimSocket(network, there, here)
+        mine.other, theirs.other = theirs, mine
+        self.sockets.append(mine)
+        network.host(name).sockets.append(theirs)
+        listening.offer(theirs)
+        return mine
+
+    def stop(self) -> None:
+        """The machine loses its power, or its process is killed: its peers hear of it when they send something."""
+        for listening in list(self.listening.values()):
+            listening.close()
+        for sock in self.sockets:
+            sock.vanish()
+            if sock.other is not None:
+                self.network.reset_later(sock.other)
+        self.sockets.clear()
+
+
+class SimNetwork:
+    """Hosts by name, made when first asked for."""
+
+    def __init__(self, loop: SimLoop) -> None:
+        self.loop = loop
+        self.weather = Weather()
+        self._hosts: dict[str, SimHost] = {}
+        self._cut_off: set[tuple[str, str]] = set()
+
+    def host(self, name: str) -> SimHost:
+        if name not in self._hosts:
+            self._hosts[name] = SimHost(self, name)
+        return self._hosts[name]
+
+    def reaches(self, sender: str, receiver: str) -> bool:
+        return (sender, receiver) not in self._cut_off and (receiver, sender) not in self._cut_off
+
+    def cut(self, one: Iterable[str], other: Iterable[str]) -> None:
+        """Nothing passes between the two sides until `heal`."""
+        others = list(other)
+        self._cut_off |= {(a, b) for a in one for b in others}
+
+    def heal(self) -> None:
+        """Everything reaches everything; what was held back is delivered."""
+        self._cut_off.clear()
+        for host in list(self._hosts.values()):
+            for sock in host.sockets:
+                held, sock.incoming.held = sock.incoming.held, deque()
+                for data in held:
+                    self._deliver(sock, data)
+
+    def delay(self) -> float:
+        """Seconds that the next segment takes, retransmissions included."""
+        random, weather = self.loop.random, self.weather
+        seconds = random.expovariate(1 / weather.mean_delay_seconds)
+        wait = RETRANSMIT_SECONDS
+        while weather.loss and random.random() < weather.loss:
+            seconds += wait
+            wait *= 2
+        return seconds
+
+    # -- for sockets ---------------------------------------------------------------------------------------------------
+
+    def send(self, sender: SimSocket, data: bytes | None) -> None:
+        """Carry it to the other end; None is the sender's end."""
+        receiver = sender.other
+        if receiver is None:
+            return
+        if data is None:
+            self._carry(sender, receiver, None)
+            return
+        receiver.incoming.bytes_under_way += len(data)
+        random = self.loop.random
+        while len(data) > 1 and random.random() < self.weather.cut:
+            at = random.randrange(1, len(data))
+            self._carry(sender, receiver, data[:at])
+            data = data[at:]
+        self._carry(sender, receiver, data)
+
+    def reset_later(self, sock: SimSocket) -> None:
+        """The end of a connection learns that the other does not know it any more."""
+        self.loop.call_later(self.delay(), sock.reset)
+
+    def _carry(self, sender: SimSocket, receiver: SimSocket, data: bytes | None) -> None:
+        if receiver.incoming.held or not self.reaches(sender.getsockname()[0], receiver.getsockname()[0]):
+            receiver.incoming.held.append(data)
+        else:
+            self._deliver(receiver, data)
+
+    def _deliver(self, receiver: SimSocket, data: bytes | None) -> None:
+        incoming = receiver.incoming
+        incoming.under_way.append(data)
+        incoming.last_arrival = max(incoming.last_arrival, self.loop.time() + self.delay())
+        self.loop.call_at(incoming.last_arrival, receiver.arrive)

@@ -1,0 +1,72 @@
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+from ottla.testing.simulation.loop import Deadlock, SimClock, SimLoop
+
+
+@pytest.fixture
+def loop() -> Iterator[SimLoop]:
+    made = SimLoop(7)
+    yield made
+    made.close()
+
+
+def test_a_year_passes_at_once(loop: SimLoop) -> None:
+    clock = SimClock(loop, epoch_ms=1_000)
+
+    async def wait() -> None:
+        await asyncio.sleep(365 * 86_400)
+
+    loop.run_until_complete(wait())
+    assert clock.monotonic() == 365 * 86_400
+    assert clock.now_ms() == 1_000 + 365 * 86_400_000
+
+
+def test_timers_go_off_in_order_and_limits_are_kept(loop: SimLoop) -> None:
+    seen: list[str] = []
+
+    async def run() -> None:
+        loop.call_later(2, seen.append, "two")
+        loop.call_later(1, seen.append, "one")
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(1.5):
+                await asyncio.sleep(60)
+        seen.append("cut short")
+        await asyncio.sleep(1)
+
+    loop.run_until_complete(run())
+    assert seen == ["one", "cut short", "two"]
+    assert loop.time() == 2.5
+
+
+def test_executors_take_time_and_hand_on_what_happened(loop: SimLoop) -> None:
+    def fail() -> None:
+        raise OSError("no space")
+
+    async def run() -> tuple[int, float]:
+        with pytest.raises(OSError, match="no space"):
+            await loop.run_in_executor(None, fail)
+        return await asyncio.to_thread(lambda: 5), loop.time()
+
+    five, spent = loop.run_until_complete(run())
+    assert five == 5
+    assert spent > 0
+
+
+def test_the_seed_decides_how_long(loop: SimLoop) -> None:
+    def spent(seed: int) -> float:
+        other = SimLoop(seed)
+        try:
+            other.run_until_complete(other.run_in_executor(None, int))
+            return other.time()
+        finally:
+            other.close()
+
+    assert spent(1) == spent(1) != spent(2)
+
+
+def test_what_never_happens_is_said(loop: SimLoop) -> None:
+    with pytest.raises(Deadlock, match="nothing is left to do"):
+        loop.run_until_complete(loop.create_future())
