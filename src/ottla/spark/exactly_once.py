@@ -4,13 +4,16 @@ Spark repeats a micro-batch that it does not know to be done: after a crash, or 
 records and a mark in one transaction, so that both are there or neither:
 
     transactional id   ottla-spark-<query id>-<task>      whoever starts the task again fences who ran it before
-    mark               an offset committed for a group of the same name: the number of the next micro-batch
+    mark               an offset committed for a group of the same name: the number of the next micro-batch, and as its
+                       metadata the number of records
 
 A repeated task finds the mark and writes nothing. Readers have to read committed records only.
 
 What it asks of the query: that a repeated micro-batch gives each task the same rows. Spark repeats it with the same
-offsets and the same number of tasks, so this holds for everything that does not depend on the time, on chance or on the
-order in which a shuffle delivers. Marks outlive the query for `offsets.retention.minutes` (7 days by default).
+offsets, and `ottla`'s source and Spark's shuffles cut them into the same tasks whatever the settings are by then, so
+this holds for everything that does not depend on the time, on chance or on the order in which a shuffle delivers. A
+task whose number of rows differs from the mark's is refused, and so is a micro-batch older than the mark: the
+checkpoint has been set back or copied. Marks outlive the query for `offsets.retention.minutes` (7 days by default).
 
 Source: KIP-98; KIP-447 (groups in transactions); `streaming.sql.batchId` and `sql.streaming.queryId` are how Spark
 tells its tasks which micro-batch they belong to.
@@ -25,29 +28,24 @@ from itertools import chain
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException
 from pyspark import TaskContext
 
 from ottla.spark.errors import OptionError, SourceError
+from ottla.spark.marks import ANSWER_TIMEOUT_S, Mark, as_offset, group_metadata, read_mark
 from ottla.spark.options import ClientSettings
-from ottla.spark.produce import PRODUCER_DEFAULTS, produce_all
+from ottla.spark.produce import RecordProducer
 
 log = logging.getLogger(__name__)
 
 NAME_PREFIX: Final = "ottla-spark"
 KEPT_WRITERS: Final = 8
-"""Per process. Each is two clients with threads of their own."""
-ANSWER_TIMEOUT_S: Final = 60.0
+"""Per process. Each is a client with threads of its own."""
 COMMIT_TIMEOUT_S: Final = 300.0
 
 DEFAULTS: Final = {
-    **PRODUCER_DEFAULTS,
     "transaction.timeout.ms": 900_000,  # the longest that a broker allows unless told otherwise; a task may be long
 }
-_PRODUCER_ONLY: Final = (
-    "acks", "batch.", "compression.", "delivery.", "enable.idempotence", "linger.ms", "message.send.", "partitioner",
-    "queue.buffering.", "retries", "sticky.", "topic.metadata.propagation", "transaction.",
-)  # fmt: skip
 
 _FENCED: Final = (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH)
 
@@ -63,6 +61,16 @@ class StreamTask(NamedTuple):
     def name(self) -> str:
         """What the task has in common with the one of the same number in every other micro-batch."""
         return f"{NAME_PREFIX}-{self.query_id}-{self.number}"
+
+    def __str__(self) -> str:
+        return f"micro-batch {self.batch_id}, task {self.number}"
+
+
+class Outcome(NamedTuple):
+    """`repeated`: an earlier attempt had written these records."""
+
+    records: int
+    repeated: bool = False
 
 
 def current_task() -> StreamTask:
@@ -80,90 +88,104 @@ def current_task() -> StreamTask:
 
 def write_once(
     client: ClientSettings, topic: str | None, task: StreamTask, batches: Iterator[pa.RecordBatch]
-) -> int | None:
-    """Write the task's rows in one transaction; how many, or None if an earlier attempt has written them.
+) -> Outcome:
+    """Write the task's rows in one transaction, unless an earlier attempt has written them.
 
-    Raises SourceError; then nothing has been written that readers of committed records will see.
+    Raises SourceError; then nothing has been written that readers of committed records will see, but where the broker
+    was out of reach while the transaction ended: the next attempt finds out.
     """
     first = next((batch for batch in batches if batch.num_rows), None)
     if first is None:
-        return 0
-    place = TopicPartition(topic if topic is not None else _first_topic(first), 0)
+        return Outcome(0)
+    place = topic if topic is not None else _first_topic(first)
     rows = chain([first], batches)
-    writer = _begin(client, task, place)
-    if writer is None:
-        for _ in rows:  # Spark sends them whether they are wanted or not
-            pass
-        log.info("%s: micro-batch %d has been written by an earlier attempt", task.name, task.batch_id)
-        return None
+    writer = _begin(client, task, topic, place)
+    if isinstance(writer, Mark):
+        return Outcome(_skip(rows, writer, task), repeated=True)
     try:
-        count = produce_all(writer.producer, rows, topic)
-        writer.commit()
+        count = writer.producer.write(rows, topic)
+        writer.commit(as_offset(Mark(task.batch_id, count), place))
     except BaseException as error:
         writer.give_up()
         if isinstance(error, KafkaException):
             raise _explained(error, task, "could not be committed") from error
         raise
+    return Outcome(count)
+
+
+def _skip(rows: Iterator[pa.RecordBatch], mark: Mark, task: StreamTask) -> int:
+    """Take the rows of a repeated task, which Spark sends whether they are wanted or not; how many there are."""
+    count: int = sum(batch.num_rows for batch in rows)
+    if mark.records not in (None, count):
+        raise SourceError(
+            f"{task}: an earlier attempt wrote {mark.records} records, and now there are {count}. A repeated "
+            "micro-batch has to give each task the same rows, so that none is lost or doubled: restart the query with "
+            "the tasks it had (repartition, coalesce, the source's partitions) and the tables it had, or once with "
+            "deliveryGuarantee at-least-once, which writes this micro-batch again"
+        )
+    log.info("%s has been written by an earlier attempt", task)
     return count
 
 
-def _begin(client: ClientSettings, task: StreamTask, place: TopicPartition) -> "_TaskWriter | None":
-    """A writer whose transaction holds the mark already, or None if it was set before.
+def _begin(client: ClientSettings, task: StreamTask, topic: str | None, place: str) -> "_TaskWriter | Mark":
+    """A writer in a transaction, or the mark of an earlier attempt.
 
-    The mark goes first: it needs the coordinator, which refuses a writer that another attempt has fenced, as long as no
-    row is lost by beginning again.
+    One that was kept asks the coordinator first, by setting a mark: if another attempt has fenced it meanwhile, it is
+    replaced as long as no row has been taken from Spark. One that is new has just asked.
     """
     try:
-        writer, is_new = _writer(client, task, os.getpid())
+        kept = _kept_writer(task)
+        if kept is not None:
+            try:
+                return kept.begin(client, task, topic, as_offset(Mark(task.batch_id, None), place))
+            except KafkaException as error:
+                kept.give_up()
+                if error.args[0].code() not in _FENCED:
+                    raise
+        made = _new_writer(client, task)
         try:
-            return writer.begin(task, place)
-        except KafkaException as error:
-            writer.give_up()
-            if is_new or error.args[0].code() not in _FENCED:
-                raise
-        writer, _ = _writer(client, task, os.getpid())
-        try:
-            return writer.begin(task, place)
+            return made.begin(client, task, topic, None)
         except KafkaException:
-            writer.give_up()
+            made.give_up()
             raise
     except KafkaException as error:
         raise _explained(error, task, "could not begin") from error
 
 
 class _TaskWriter:
-    """A transactional producer, and a consumer that never consumes: it knows the group of the marks."""
+    """A transactional producer."""
 
     def __init__(self, client: ClientSettings, name: str) -> None:
         """Fences whoever wrote under this name before, and ends what it left open. Raises KafkaException."""
         self._name = name
-        given = dict(client)
-        common = {key: value for key, value in given.items() if not key.startswith(_PRODUCER_ONLY)}
-        consumer: dict[str, Any] = {
-            **common, "group.id": name, "enable.auto.commit": False, "isolation.level": "read_committed", "logger": log,
-        }  # fmt: skip
-        producer: dict[str, Any] = {**DEFAULTS, **given, "transactional.id": name, "logger": log}
-        self._consumer = Consumer(consumer)
-        self.producer = Producer(producer)
-        self.producer.init_transactions(ANSWER_TIMEOUT_S)
+        self._group = group_metadata(name)
+        self.producer = RecordProducer({**DEFAULTS, **dict(client), "transactional.id": name, "logger": log})
+        self.producer.client.init_transactions(ANSWER_TIMEOUT_S)
 
-    def begin(self, task: StreamTask, place: TopicPartition) -> "_TaskWriter | None":
-        """Raises KafkaException."""
-        (marked,) = self._consumer.committed([place], ANSWER_TIMEOUT_S)
-        if marked.error is not None:
-            raise KafkaException(marked.error)
-        if marked.offset > task.batch_id:
-            return None
-        mark = TopicPartition(place.topic, place.partition, task.batch_id + 1)
-        self.producer.begin_transaction()
-        self.producer.send_offsets_to_transaction([mark], self._consumer.consumer_group_metadata(), ANSWER_TIMEOUT_S)
+    def begin(self, client: ClientSettings, task: StreamTask, topic: str | None, first: Any) -> "_TaskWriter | Mark":
+        """Begin a transaction, with `first` as its first mark, unless there is the mark of an earlier attempt.
+
+        Raises KafkaException, and SourceError if the mark is that of a later micro-batch.
+        """
+        mark = read_mark(client, task.name, topic)
+        if mark is not None and mark.batch_id > task.batch_id:
+            raise SourceError(
+                f"{task}: this query has written up to micro-batch {mark.batch_id} already. Its checkpoint has been "
+                "set back, or another query goes on with a copy of it: begin with a new checkpoint where it is to start"
+            )
+        if mark is not None and mark.batch_id == task.batch_id:
+            return mark
+        self.producer.client.begin_transaction()
+        if first is not None:
+            self._send(first)
         return self
 
-    def commit(self) -> None:
+    def commit(self, mark: Any) -> None:
         """Raises KafkaException."""
+        self._send(mark)
         while True:
             try:
-                self.producer.commit_transaction(COMMIT_TIMEOUT_S)
+                self.producer.client.commit_transaction(COMMIT_TIMEOUT_S)
                 return
             except KafkaException as error:
                 if not error.args[0].retriable():
@@ -173,38 +195,40 @@ class _TaskWriter:
         """Leave nothing behind; the next task of this name starts anew."""
         _writers.pop(self._name, None)
         with suppress(KafkaException):
-            self.producer.purge()
-            self.producer.abort_transaction(ANSWER_TIMEOUT_S)
-        self.close()
+            self.producer.client.purge()
+            self.producer.client.abort_transaction(ANSWER_TIMEOUT_S)
 
-    def close(self) -> None:
-        self._consumer.close()
+    def _send(self, mark: Any) -> None:
+        self.producer.client.send_offsets_to_transaction([mark], self._group, ANSWER_TIMEOUT_S)
 
 
 _writers: "OrderedDict[str, _TaskWriter]" = OrderedDict()
 _writers_process = 0
 
 
-def _writer(client: ClientSettings, task: StreamTask, process_id: int) -> tuple[_TaskWriter, bool]:
-    """The writer of the task in this process, and whether it was made just now."""
+def _kept_writer(task: StreamTask) -> _TaskWriter | None:
+    """The writer that this process has kept for the task, if any."""
     global _writers_process
-    if _writers_process != process_id:  # a forked process must not use its parent's clients
+    if _writers_process != os.getpid():  # a forked process must not use its parent's clients
         _writers.clear()
-        _writers_process = process_id
-    known = _writers.pop(task.name, None)
-    if known is None:
-        try:
-            made = _TaskWriter(client, task.name)
-        except KafkaException as error:
-            if error.args[0].code() == KafkaError._INVALID_ARG:
-                raise OptionError(f"the client refuses its settings: {error.args[0].str()}") from error
-            raise
-        _writers[task.name] = made
-        while len(_writers) > KEPT_WRITERS:
-            _writers.popitem(last=False)[1].close()
-        return made, True
-    _writers[task.name] = known
-    return known, False
+        _writers_process = os.getpid()
+    if task.name not in _writers:
+        return None
+    _writers.move_to_end(task.name)
+    return _writers[task.name]
+
+
+def _new_writer(client: ClientSettings, task: StreamTask) -> _TaskWriter:
+    try:
+        made = _TaskWriter(client, task.name)
+    except KafkaException as error:
+        if error.args[0].code() == KafkaError._INVALID_ARG:
+            raise OptionError(f"the client refuses its settings: {error.args[0].str()}") from error
+        raise
+    _writers[task.name] = made
+    while len(_writers) > KEPT_WRITERS:
+        _writers.popitem(last=False)
+    return made
 
 
 def _first_topic(batch: pa.RecordBatch) -> str:
@@ -219,10 +243,13 @@ def _explained(error: KafkaException, task: StreamTask, what: str) -> SourceErro
     cause: KafkaError = error.args[0]
     reason = cause.str()
     if cause.code() in _FENCED:
-        reason = "a later attempt of the same task has taken over"
+        reason = (
+            "a later attempt of the same task has taken over, another query runs with a copy of this one's checkpoint, "
+            "or the task took longer than kafka.transaction.timeout.ms"
+        )
     elif cause.code() == KafkaError.INVALID_TRANSACTION_TIMEOUT:
         reason = (
             "the broker's transaction.max.timeout.ms is below the 15 minutes asked for: "
             "set the option kafka.transaction.timeout.ms"
         )
-    return SourceError(f"the transaction of micro-batch {task.batch_id}, task {task.number} {what}: {reason}")
+    return SourceError(f"the transaction of {task} {what}: {reason}")

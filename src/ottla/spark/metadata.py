@@ -27,7 +27,7 @@ class TopicMetadata:
 
     def __init__(self, client: ClientSettings) -> None:
         self._client = client
-        self._admin = _admin(client, os.getpid())
+        self._admin = admin_client(client, os.getpid())
         committed = dict(client).get("isolation.level") == "read_committed"
         self._isolation = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
 
@@ -141,8 +141,8 @@ def _check_same(given: Collection[Partition], partitions: Collection[Partition],
 
 
 @lru_cache(maxsize=8)
-def _admin(client: ClientSettings, process_id: int) -> AdminClient:
-    """One connection per process and cluster; a forked process must not use its parent's."""
+def admin_client(client: ClientSettings, process_id: int) -> AdminClient:
+    """One for each process and cluster; a forked process must not use its parent's. Raises OptionError."""
     settings: dict[str, Any] = {name: value for name, value in client if not name.startswith(_CONSUMER_ONLY)}
     try:
         return AdminClient(settings)

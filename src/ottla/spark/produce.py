@@ -1,6 +1,7 @@
 """Rows into records of one producer."""
 
 from collections.abc import Iterator
+from itertools import repeat
 from typing import Any, Final
 
 import pyarrow as pa
@@ -8,79 +9,123 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from ottla.spark.errors import SourceError, UnknownTopicError
 
-_POLL_EVERY_ROWS: Final = 1_000
 _ANY_PARTITION: Final = -1
+_ROOM_TIMEOUT_S: Final = 0.1
 
 PRODUCER_DEFAULTS: Final = {
     "acks": "all",
     "enable.idempotence": True,
     "partitioner": "murmur2_random",  # where the Java client puts keys
     "linger.ms": 20,
+    "queue.buffering.max.kbytes": 65_536,  # the memory of a task, whatever its micro-batch
     "delivery.report.only.error": True,
     "topic.metadata.propagation.max.ms": 5_000,  # a topic unknown for so long is not there
     "allow.auto.create.topics": False,
 }
 
 
-def produce_all(producer: Producer, batches: Iterator[pa.RecordBatch], topic: str | None) -> int:
-    """Produce every row and wait until all are acknowledged; how many there were.
+class RecordProducer:
+    """A producer of the client library, `client`, for one task after another."""
 
-    `topic` None: each row says it in its column `topic`. Raises SourceError with the first failure; some records may
-    have been written by then.
-    """
-    failures: list[str] = []
+    def __init__(self, settings: dict[str, Any]) -> None:
+        """Raises KafkaException if the settings make no sense."""
+        failures: list[str] = []
 
-    def on_error(error: KafkaError | None, message: Message) -> None:
-        if error is not None:
-            failures.append(f"{message.topic()}-{message.partition()}: {error.str()}")
+        def failed(error: KafkaError | None, message: Message) -> None:
+            if error is not None:
+                failures.append(f"{message.topic()}-{message.partition()}: {error.str()}")
 
-    count = 0
-    try:
-        for batch in batches:
-            for row in _rows(batch, topic):
-                _produce(producer, row, on_error)
-                count += 1
-                if count % _POLL_EVERY_ROWS == 0:
-                    producer.poll(0)
-                    if failures:
-                        break
-        producer.flush()
-    except BaseException:
-        producer.purge()
-        raise
-    if failures:
-        raise SourceError(f"{len(failures)} records could not be written; the first, to {failures[0]}")
-    return count
+        self._failures = failures
+        self.client = Producer({**PRODUCER_DEFAULTS, **settings, "on_delivery": failed})
 
+    def write(self, batches: Iterator[pa.RecordBatch], topic: str | None) -> int:
+        """Produce every row and wait until all are acknowledged; how many there were.
 
-def _produce(producer: Producer, row: dict[str, Any], on_error: Any) -> None:
-    while True:
+        `topic` None: each row says it in its column `topic`. Raises SourceError with the first failure; some records
+        may have been written by then.
+        """
+        self._failures.clear()
+        count = 0
         try:
-            producer.produce(**row, on_delivery=on_error)
-            return
-        except BufferError:
-            producer.poll(0.1)  # the queue is full: wait for acknowledgements
-        except KafkaException as error:
-            cause: KafkaError = error.args[0]
-            if cause.code() in (KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART):
-                raise UnknownTopicError(f"topic '{row['topic']}' does not exist; create it first") from error
-            raise SourceError(f"a record for topic '{row['topic']}' was refused: {cause.str()}") from error
+            for batch in batches:
+                self._queue(batch, topic)
+                count += batch.num_rows
+                self.client.poll(0)
+                if self._failures:
+                    break
+            self.client.flush()
+        except BaseException:
+            self.client.purge()
+            raise
+        if self._failures:
+            raise SourceError(f"{len(self._failures)} records could not be written; the first, to {self._failures[0]}")
+        return count
+
+    def _queue(self, batch: pa.RecordBatch, topic: str | None) -> None:
+        produce = self.client.produce
+        rows, headers = _rows(batch, topic)
+        for row in rows:  # an object for each is what a producer costs: nothing else is done here for the usual one
+            extra: dict[str, Any] = {} if headers is None else {"headers": next(headers)}
+            while True:
+                try:
+                    produce(*row, **extra)
+                    break
+                except BufferError:
+                    self.client.poll(_ROOM_TIMEOUT_S)  # the queue is full: wait for acknowledgements
+                except KafkaException as error:
+                    raise _refused(error, row) from error
 
 
-def _rows(batch: pa.RecordBatch, topic: str | None) -> Iterator[dict[str, Any]]:
-    columns = {name: batch.column(name).to_pylist() for name in batch.schema.names}
-    nothing = [None] * batch.num_rows
-    keys = columns.get("key", nothing)
-    headers = columns.get("headers", nothing)
-    topics = [topic] * batch.num_rows if topic is not None else columns["topic"]
-    partitions = columns.get("partition", nothing)
-    for key, value, header, to, number in zip(keys, columns["value"], headers, topics, partitions, strict=True):
-        if to is None:
-            raise SourceError("a row has no topic: its column 'topic' is null and the option 'topic' is not set")
-        yield {
-            "topic": to,
-            "key": key,
-            "value": value,
-            "headers": [(each["key"], each["value"]) for each in header] if header else None,
-            "partition": _ANY_PARTITION if number is None else number,
-        }
+Row = tuple[str, bytes | None, bytes | None, int]
+Headers = list[tuple[str, bytes | None]] | None
+
+
+def _rows(batch: pa.RecordBatch, topic: str | None) -> tuple[Iterator[Row], Iterator[Headers] | None]:
+    """Topic, value, key and partition of each row, as `Producer.produce` takes them, and headers if there are any."""
+    columns = {name: batch.column(name) for name in batch.schema.names}
+    topics: Iterator[str] = repeat(topic, batch.num_rows) if topic is not None else iter(_topics(columns["topic"]))
+    keys = _bytes(columns["key"]) if "key" in columns else repeat(None)
+    partitions = (
+        iter(columns["partition"].fill_null(_ANY_PARTITION).to_pylist())
+        if "partition" in columns
+        else repeat(_ANY_PARTITION)
+    )
+    given = columns.get("headers")
+    headers = None if given is None or given.null_count == len(given) else _headers(given)
+    return zip(topics, _bytes(columns["value"]), keys, partitions, strict=False), headers
+
+
+def _topics(column: pa.Array) -> list[str]:
+    if column.null_count:
+        raise SourceError("a row has no topic: its column 'topic' is null and the option 'topic' is not set")
+    names: list[str] = column.to_pylist()
+    return names
+
+
+def _bytes(column: pa.Array) -> Iterator[bytes | None]:
+    """Text as UTF-8, as it lies in the column already."""
+    if pa.types.is_string(column.type):
+        column = column.cast(pa.binary())
+    elif pa.types.is_large_string(column.type):
+        column = column.cast(pa.large_binary())
+    return iter(column.to_pylist())
+
+
+def _headers(column: pa.Array) -> Iterator[Headers]:
+    for row in column.to_pylist():
+        yield [(each["key"], each["value"]) for each in row] if row else None
+
+
+def _refused(error: KafkaException, row: Row) -> SourceError:
+    cause: KafkaError = error.args[0]
+    topic, value, _, partition = row
+    if cause.code() in (KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART):
+        return UnknownTopicError(f"topic '{topic}' does not exist; create it first")
+    if cause.code() == KafkaError._UNKNOWN_PARTITION:
+        return SourceError(f"topic '{topic}' has no partition {partition}, which a row asks for")
+    if cause.code() == KafkaError.MSG_SIZE_TOO_LARGE:
+        return SourceError(
+            f"a record for topic '{topic}' is too large: its value has {len(value or b'')} bytes. The option "
+            "kafka.message.max.bytes raises the client's limit, max.message.bytes the topic's"
+        )
+    return SourceError(f"a record for topic '{topic}' was refused: {cause.str()}")

@@ -9,10 +9,9 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 import pyarrow as pa
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import KafkaException
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
@@ -20,7 +19,7 @@ from ottla.spark.errors import OptionError
 from ottla.spark.exactly_once import current_task, write_once
 from ottla.spark.metadata import TopicMetadata
 from ottla.spark.options import ClientSettings, WriteOptions
-from ottla.spark.produce import PRODUCER_DEFAULTS, produce_all
+from ottla.spark.produce import RecordProducer
 from ottla.spark.schema import check_write_schema
 from ottla.spark.selection import Topics
 
@@ -41,7 +40,7 @@ class BatchWriter(DataSourceArrowWriter):
         self._options = options
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        return Written(produce_all(_producer(self._options.client, os.getpid()), iterator, self._options.topic))
+        return Written(_producer(self._options.client, os.getpid()).write(iterator, self._options.topic))
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -52,22 +51,37 @@ class StreamWriter(DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         options = self._options
         if not options.exactly_once:
-            return Written(produce_all(_producer(options.client, os.getpid()), iterator, options.topic))
-        records = write_once(options.client, options.topic, current_task(), iterator)
-        return Written(0, repeated=True) if records is None else Written(records)
+            return Written(_producer(options.client, os.getpid()).write(iterator, options.topic))
+        return Written(*write_once(options.client, options.topic, current_task(), iterator))
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's
+        """Spark's driver, when all tasks are done: nothing is left to do but to say what a restart spared."""
+        repeated = sum(isinstance(each, Written) and each.repeated for each in messages)
+        if repeated:
+            log.warning(
+                "micro-batch %d: %d of %d tasks had been written by an earlier attempt",
+                batchId,
+                repeated,
+                len(messages),
+            )
 
 
 def _check(options: WriteOptions, schema: StructType) -> None:
     check_write_schema(schema, options.topic)
     if options.topic is not None:
-        TopicMetadata(options.client).partitions(Topics((options.topic,)))
+        _find_topic(options.client, options.topic, os.getpid())
+
+
+@lru_cache(maxsize=64)
+def _find_topic(client: ClientSettings, topic: str, process_id: int) -> None:
+    """Once in a process: Spark makes a writer twice for each micro-batch. Raises UnknownTopicError."""
+    TopicMetadata(client).partitions(Topics((topic,)))
 
 
 @lru_cache(maxsize=4)
-def _producer(client: ClientSettings, process_id: int) -> Producer:
+def _producer(client: ClientSettings, process_id: int) -> RecordProducer:
     """Kept for the tasks that follow in this process."""
-    settings: dict[str, Any] = {**PRODUCER_DEFAULTS, **dict(client), "logger": log}
     try:
-        return Producer(settings)
+        return RecordProducer({**dict(client), "logger": log})
     except KafkaException as error:
         raise OptionError(f"the client refuses its settings: {error.args[0].str()}") from error

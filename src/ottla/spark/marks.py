@@ -1,0 +1,75 @@
+"""What the sink notes down with the records of a task: which micro-batch they are, and how many.
+
+A mark is an offset committed for a group of the task's own: the number of the next micro-batch, with the number of
+records as the offset's metadata. Source: KIP-98, KIP-447.
+"""
+
+import os
+import re
+import time
+from typing import Final, NamedTuple
+
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
+
+from ottla.spark.metadata import admin_client
+from ottla.spark.options import ClientSettings
+
+ANSWER_TIMEOUT_S: Final = 60.0
+_UNSETTLED_RETRY_S: Final = 0.02
+_RECORDS: Final = re.compile(r"records=(\d+)")
+
+
+class Mark(NamedTuple):
+    """`records` None: the mark does not say."""
+
+    batch_id: int
+    records: int | None
+
+
+def read_mark(client: ClientSettings, name: str, topic: str | None) -> Mark | None:
+    """The last mark that was committed under this name, beside records of `topic`; None: of whichever topic.
+
+    Raises KafkaException.
+    """
+    deadline = time.monotonic() + ANSWER_TIMEOUT_S
+    while True:
+        try:
+            found = _committed(client, name)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.UNSTABLE_OFFSET_COMMIT or time.monotonic() > deadline:
+                raise
+            time.sleep(_UNSETTLED_RETRY_S)  # a transaction is being ended
+            continue
+        marks = [each for each in found if each.offset > 0 and topic in (None, each.topic)]
+        if not marks:
+            return None
+        last = max(marks, key=lambda each: each.offset)
+        records = _RECORDS.fullmatch(last.metadata or "")
+        return Mark(last.offset - 1, None if records is None else int(records[1]))
+
+
+def as_offset(mark: Mark, topic: str) -> TopicPartition:
+    """The mark as an offset of the topic's first partition; a broker refuses offsets of partitions that are not."""
+    metadata = "" if mark.records is None else f"records={mark.records}"
+    return TopicPartition(topic, 0, mark.batch_id + 1, metadata)
+
+
+def group_metadata(name: str) -> object:
+    """What a transaction has to know of the group: its name, for nobody is a member of it."""
+    consumer = Consumer({"group.id": name})
+    try:
+        return consumer.consumer_group_metadata()
+    finally:
+        consumer.close()
+
+
+def _committed(client: ClientSettings, name: str) -> list[TopicPartition]:
+    admin = admin_client(client, os.getpid())
+    asked = admin.list_consumer_group_offsets(
+        [ConsumerGroupTopicPartitions(name)], require_stable=True, request_timeout=ANSWER_TIMEOUT_S
+    )
+    found: list[TopicPartition] = asked[name].result().topic_partitions
+    for each in found:
+        if each.error is not None:
+            raise KafkaException(each.error)
+    return found
