@@ -7,7 +7,7 @@ from ottla.pipeline.errors import PipelineError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
 MODES: Final = ("append", "update", "complete")
 AVAILABLE_NOW: Final = "available-now"
@@ -33,7 +33,7 @@ class Sink(Protocol):
         ...
 
     def renamed(self, suffix: str) -> "Sink":
-        """The same kind of sink beside this one, named with `-suffix` at its end."""
+        """The same kind of sink beside this one, with the suffix at the end of its name."""
         ...
 
     def read(self, context: RunContext) -> "DataFrame":

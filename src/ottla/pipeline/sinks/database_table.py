@@ -1,0 +1,202 @@
+"""Tables of any database that SQLAlchemy reaches, each row in them once.
+
+The number of the last micro-batch of each query is kept in a table beside, `ottla_batches`, and changes in the same
+transaction of the database as the rows. The transaction begins with that change: a micro-batch that is repeated finds
+nothing to change, and two drivers that write the same one wait for each other.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from ottla.pipeline.context import QuerySpec, RunContext
+from ottla.pipeline.sinks.base import SinkError
+from ottla.pipeline.sinks.batches import MicroBatch, start_batches
+from ottla.pipeline.sinks.changes import newest_rows
+from ottla.pipeline.sinks.fitting import arrow_schema, check_key
+from ottla.pipeline.sinks.names import column_names, with_suffix
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+    from sqlalchemy import Connection, Engine, Table
+
+BATCHES: Final = "ottla_batches"
+_ROWS_AT_ONCE: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseTable:
+    """A table of a database as an output. See `database`."""
+
+    url: str
+    table: str
+    key: tuple[str, ...] = ()
+    schema: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def describe(self) -> str:
+        """Without the password."""
+        from sqlalchemy import make_url
+
+        name = f"{self.schema}.{self.table}" if self.schema else self.table
+        return f"table {name} of {make_url(self.url).render_as_string(hide_password=True)}"
+
+    def start(self, rows: "DataFrame", query: QuerySpec) -> "StreamingQuery":
+        """Raises SinkError if the database cannot be reached, the table has other columns or a key is missing."""
+        from ottla.pipeline.sinks.database_types import as_columns
+
+        columns = as_columns(rows.schema, self.key, self.describe())
+        schema = arrow_schema(rows.schema, self.describe())
+        check_key(schema, self.key, query.mode, self.describe())
+        self._prepare(columns, tuple(schema.names))
+        return start_batches(rows, query, partial(_write, self, schema, query.mode == "complete"))
+
+    def renamed(self, suffix: str) -> "DatabaseTable":
+        return replace(self, table=with_suffix(self.table, suffix))
+
+    def read(self, context: RunContext) -> "DataFrame":
+        """The table as it is now, by way of this process's memory. Raises SinkError if there is none."""
+        from sqlalchemy import select
+
+        from ottla.pipeline.sinks.database_types import as_spark_schema
+
+        engine = self.engine()
+        table = self.reflected(engine)
+        with engine.connect() as connection:
+            rows = [tuple(row) for row in connection.execute(select(table))]
+        return context.spark.createDataFrame(rows, as_spark_schema(table))
+
+    def engine(self) -> "Engine":
+        """Without a pool: a connection per micro-batch, so that one that broke in between is no trouble.
+
+        Raises SinkError if the URL is none, or its driver is not installed.
+        """
+        try:
+            from sqlalchemy import NullPool, create_engine
+            from sqlalchemy.exc import ArgumentError, NoSuchModuleError
+        except ModuleNotFoundError as error:
+            raise SinkError("databases need a package: pip install 'ottla[pipeline]'") from error
+        from ottla.pipeline.sinks.database_types import as_json
+
+        try:
+            return create_engine(self.url, poolclass=NullPool, json_serializer=as_json, **self.options)
+        except (ArgumentError, NoSuchModuleError) as error:
+            raise SinkError(f"database(...): this is no URL of a database that SQLAlchemy knows: {error}") from error
+        except ModuleNotFoundError as error:
+            raise SinkError(f"{self.describe()} needs the package {error.name}: pip install {error.name}") from error
+
+    def reflected(self, engine: "Engine") -> "Table":
+        """The table as the database describes it. Raises SinkError if there is none, or no database."""
+        from sqlalchemy import MetaData, Table
+        from sqlalchemy.exc import NoSuchTableError, OperationalError
+
+        try:
+            return Table(self.table, MetaData(), schema=self.schema, autoload_with=engine)
+        except NoSuchTableError as error:
+            raise SinkError(f"{self.describe()} is not there yet") from error
+        except OperationalError as error:
+            raise SinkError(f"{self.describe()} cannot be reached: {error.orig}") from error
+
+    def _prepare(self, columns: "list[Any]", names: tuple[str, ...]) -> None:
+        from sqlalchemy import MetaData, Table, inspect
+        from sqlalchemy.exc import OperationalError, ProgrammingError
+
+        engine = self.engine()
+        try:
+            if not inspect(engine).has_table(self.table, schema=self.schema):
+                Table(self.table, MetaData(), *columns, schema=self.schema).create(engine, checkfirst=True)
+            batches_table(self.schema).create(engine, checkfirst=True)
+        except (OperationalError, ProgrammingError) as error:
+            raise SinkError(f"{self.describe()} cannot be made: {error.orig}") from error
+        table = self.reflected(engine)
+        found = [f"column '{name}' is not in the table" for name in names if name not in table.columns]
+        found += [
+            f"the table's column '{column.name}' is not in the rows, may not be null and has no default"
+            for column in table.columns
+            if column.name not in names
+            and not column.nullable
+            and column.server_default is None
+            and column.autoincrement is not True
+            and not (column.primary_key and column.autoincrement == "auto" and not self.key)
+        ]
+        if found:
+            raise SinkError(f"{self.describe()} has other columns than the rows: {'; '.join(found)}")
+
+
+def database(
+    url: str, table: str, *, key: str | Sequence[str] = (), schema: str | None = None, **options: Any
+) -> DatabaseTable:
+    """A table of a database, made if it is not there; each micro-batch is one transaction, once.
+
+    `url` is SQLAlchemy's (`postgresql+psycopg://user@host/name`, `sqlite:////data/delays.db`), `options` those of its
+    `create_engine`. With a `key`, rows take the place of those with the same key (what mode `update` needs); mode
+    `complete` replaces the whole table. A micro-batch passes through the driver's memory.
+    """
+    return DatabaseTable(url, table, column_names(key), schema, options)
+
+
+def batches_table(schema: str | None) -> "Table":
+    """Which micro-batch of each query was written last."""
+    from sqlalchemy import BigInteger, Column, MetaData, String, Table
+
+    return Table(
+        BATCHES,
+        MetaData(),
+        Column("query", String(64), primary_key=True),
+        Column("target", String(255), primary_key=True),
+        Column("batch", BigInteger, nullable=False),
+        schema=schema,
+    )
+
+
+def _write(sink: DatabaseTable, schema: pa.Schema, replaces: bool, batch: MicroBatch) -> None:
+    rows = batch.rows.toArrow().cast(schema)
+    if sink.key and not replaces:
+        rows = newest_rows(rows, sink.key, sink.describe())
+    if not rows.num_rows and not replaces:
+        return
+    engine = sink.engine()
+    table = sink.reflected(engine)
+    with engine.begin() as connection:
+        if _note_batch(sink, connection, batch):
+            _put(sink, connection, table, rows, replaces)
+
+
+def _note_batch(sink: DatabaseTable, connection: "Connection", batch: MicroBatch) -> bool:
+    """False if the micro-batch has been written before. Holds what it notes locked until the transaction ends."""
+    from sqlalchemy import insert, select, update
+
+    batches = batches_table(sink.schema)
+    of_this = (batches.c.query == batch.query_id, batches.c.target == sink.table)
+    newer = update(batches).where(*of_this, batches.c.batch < batch.number).values(batch=batch.number)
+    if connection.execute(newer).rowcount:
+        return True
+    if connection.execute(select(batches.c.batch).where(*of_this)).first() is not None:
+        return False
+    connection.execute(insert(batches).values(query=batch.query_id, target=sink.table, batch=batch.number))
+    return True
+
+
+def _put(sink: DatabaseTable, connection: "Connection", table: "Table", rows: pa.Table, replaces: bool) -> None:
+    from sqlalchemy import delete, insert
+
+    from ottla.pipeline.sinks.database_upsert import upsert
+
+    if replaces:
+        connection.execute(delete(table))
+    for some in _python_rows(rows, connection.dialect.name):
+        if sink.key and not replaces:
+            upsert(connection, table, sink.key, some)
+        else:
+            connection.execute(insert(table), some)
+
+
+def _python_rows(rows: pa.Table, dialect: str) -> Iterator[list[dict[str, Any]]]:
+    from ottla.pipeline.sinks.database_types import as_parameters
+
+    for batch in rows.to_batches(max_chunksize=_ROWS_AT_ONCE):
+        yield as_parameters(batch, dialect)

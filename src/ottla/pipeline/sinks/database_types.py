@@ -1,0 +1,100 @@
+"""Spark's types as a database's, and back."""
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from ottla.pipeline.sinks.base import SinkError
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import DataType, StructType
+    from sqlalchemy import Column, Table
+
+_KEY_CHARACTERS: Final = 255
+"""Of a text in a key: some databases cannot have keys of any length."""
+
+
+def as_columns(rows: "StructType", key: tuple[str, ...], what: str) -> "list[Column[Any]]":
+    """Columns of a table to be made, the key as its primary key. Raises SinkError for a type that has no like."""
+    from sqlalchemy import Column, String, Text
+
+    columns = []
+    for field in rows.fields:
+        kind = _sql_type(field.dataType)
+        if kind is None:
+            raise SinkError(
+                f"{what} cannot have column '{field.name}', which is {field.dataType.simpleString()}: cast it"
+            )
+        in_key = field.name in key
+        if in_key and isinstance(kind, Text):
+            kind = String(_KEY_CHARACTERS)
+        columns.append(Column(field.name, kind, primary_key=in_key, nullable=not in_key, autoincrement=False))
+    return columns
+
+
+def as_parameters(rows: pa.RecordBatch, dialect: str) -> list[dict[str, Any]]:
+    """Rows as a statement's parameters."""
+    parameters: list[dict[str, Any]] = rows.to_pylist()
+    decimals = [field.name for field in rows.schema if pa.types.is_decimal(field.type)]
+    if dialect == "sqlite":  # has no decimals: the text keeps every digit
+        for row in parameters:
+            row.update({name: str(row[name]) for name in decimals if row[name] is not None})
+    return parameters
+
+
+def as_json(value: object) -> str:
+    """Lists, maps and structs for a column of JSON; what JSON does not know becomes text."""
+    return json.dumps(value, default=lambda each: each.hex() if isinstance(each, bytes) else str(each))
+
+
+def as_spark_schema(table: "Table") -> "StructType":
+    """The types in which the table's rows come back. Raises SinkError for a type that has no like."""
+    from pyspark.sql import types as spark
+    from sqlalchemy import types as sql
+
+    likes: tuple[tuple[Any, DataType], ...] = (
+        (sql.BigInteger, spark.LongType()),
+        (sql.SmallInteger, spark.ShortType()),
+        (sql.Integer, spark.LongType()),  # SQLite has longs in them
+        (sql.Float, spark.DoubleType()),
+        (sql.Boolean, spark.BooleanType()),
+        (sql.DateTime, spark.TimestampType()),
+        (sql.Date, spark.DateType()),
+        (sql.LargeBinary, spark.BinaryType()),
+        (sql.String, spark.StringType()),
+    )
+    fields = []
+    for column in table.columns:
+        if isinstance(column.type, sql.Numeric) and not isinstance(column.type, sql.Float):
+            kind: DataType | None = spark.DecimalType(column.type.precision or 38, column.type.scale or 0)
+        else:
+            kind = next((like for of, like in likes if isinstance(column.type, of)), None)
+        if kind is None:
+            raise SinkError(f"column '{column.name}' of table {table.name} is {column.type}, which cannot be read back")
+        fields.append(spark.StructField(column.name, kind))
+    return spark.StructType(fields)
+
+
+def _sql_type(kind: "DataType") -> Any:
+    """SQLAlchemy's type, or None."""
+    import sqlalchemy as sql
+    from pyspark.sql import types as spark
+
+    if isinstance(kind, spark.DecimalType):
+        return sql.Numeric(kind.precision, kind.scale).with_variant(sql.Text(), "sqlite")
+    likes: tuple[tuple[Any, Any], ...] = (
+        (spark.StringType, sql.Text()),
+        (spark.LongType, sql.BigInteger()),
+        (spark.IntegerType, sql.Integer()),
+        ((spark.ShortType, spark.ByteType), sql.SmallInteger()),
+        (spark.DoubleType, sql.Double()),
+        (spark.FloatType, sql.Float()),
+        (spark.BooleanType, sql.Boolean()),
+        (spark.DateType, sql.Date()),
+        (spark.TimestampType, sql.DateTime(timezone=True)),
+        (spark.TimestampNTZType, sql.DateTime()),
+        (spark.BinaryType, sql.LargeBinary()),
+        ((spark.ArrayType, spark.MapType, spark.StructType), sql.JSON()),
+    )
+    return next((like for of, like in likes if isinstance(kind, of)), None)

@@ -1,0 +1,249 @@
+"""Delta tables without a jar: tasks write Parquet, the driver commits by delta-rs.
+
+Each commit carries the transaction (application `ottla-<query id>`, version = number of the micro-batch) of Delta's
+protocol, so that a repeated micro-batch is recognised, also by a driver that was thought dead: its commit conflicts.
+
+Source: Delta transaction log protocol, "Transaction Identifiers", "Add File".
+"""
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+from pyarrow import fs
+
+from ottla.pipeline.context import QuerySpec, RunContext
+from ottla.pipeline.sinks.base import SinkError
+from ottla.pipeline.sinks.batches import MicroBatch, start_batches
+from ottla.pipeline.sinks.changes import newest_rows
+from ottla.pipeline.sinks.fitting import arrow_schema, check_fit, check_key, check_partitioning
+from ottla.pipeline.sinks.names import column_names
+from ottla.pipeline.sinks.parquet_statistics import column_statistics
+from ottla.pipeline.sinks.staging import Layout, StagedFile, as_text, discard, leftovers, stage
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+
+COMPACT_EVERY: Final = 100
+"""Micro-batches, unless the job says otherwise."""
+_FILES: Final = "data"
+"""The directory of the files, below the table's."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaSink:
+    """A Delta table as an output. See `delta`."""
+
+    path: str
+    partition_by: tuple[str, ...] = ()
+    key: tuple[str, ...] = ()
+    compact_every: int | None = COMPACT_EVERY
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    def describe(self) -> str:
+        return f"Delta table {self.path}"
+
+    def start(self, rows: "DataFrame", query: QuerySpec) -> "StreamingQuery":
+        """Raises SinkError if the table has other columns or partitions, or a key is missing."""
+        schema = arrow_schema(rows.schema, self.describe())
+        check_partitioning(schema, self.partition_by, self.describe())
+        check_key(schema, self.key, query.mode, self.describe())
+        uri = query.context.path(self.path)
+        self._prepare(uri, schema)
+        in_file = tuple(name for name in schema.names if name not in self.partition_by)
+        layout = Layout(DeltaStorage(uri, self.options), schema, in_file, self.partition_by)
+        table = _Commits(self, uri, layout, replaces=query.mode == "complete")
+        return start_batches(rows, query, partial(_write, table))
+
+    def renamed(self, suffix: str) -> "DeltaSink":
+        return replace(self, path=f"{self.path.rstrip('/')}-{suffix}")
+
+    def read(self, context: RunContext) -> "DataFrame":
+        """The newest version, by way of this process's memory. Raises SinkError if there is no table yet."""
+        return context.spark.createDataFrame(self.open(context.path(self.path)).to_pyarrow_table())
+
+    def compact(self, context: RunContext) -> str:
+        """Rewrite small files as large ones in one commit; readers and writers go on meanwhile.
+
+        The small ones stay for those who read an older version; Delta's vacuum removes them.
+        """
+        return compact(self.open(context.path(self.path)))
+
+    def open(self, uri: str) -> "DeltaTable":
+        """Raises SinkError if there is no such table."""
+        deltalake = _deltalake()
+        try:
+            table: DeltaTable = deltalake.DeltaTable(uri, storage_options=dict(self.options) or None)
+        except deltalake.exceptions.TableNotFoundError as error:
+            raise SinkError(f"{self.describe()} is not there yet") from error
+        return table
+
+    def _prepare(self, uri: str, schema: pa.Schema) -> None:
+        deltalake = _deltalake()
+        options = dict(self.options) or None
+        if not deltalake.DeltaTable.is_deltatable(uri, storage_options=options):
+            deltalake.DeltaTable.create(
+                uri, schema, mode="ignore", partition_by=list(self.partition_by), storage_options=options
+            )
+        table = self.open(uri)
+        check_fit(pa.schema(table.schema().to_arrow()), schema, self.describe())
+        found = tuple(table.metadata().partition_columns)
+        if found != self.partition_by:
+            raise SinkError(
+                f"{self.describe()} is partitioned by {', '.join(found) or 'nothing'}, "
+                f"the job asks for {', '.join(self.partition_by) or 'no partitions'}: write to another table"
+            )
+
+
+def delta(
+    path: str,
+    *,
+    partition_by: str | Sequence[str] = (),
+    key: str | Sequence[str] = (),
+    compact_every: int | None = COMPACT_EVERY,
+    **options: str,
+) -> DeltaSink:
+    """A Delta table, made if it is not there; each micro-batch is one version of it, once.
+
+    A relative path is meant from the job file's directory; an address (`s3://...`) goes to delta-rs with `options`.
+    With a `key`, rows take the place of those with the same key (what mode `update` needs; the rows of a micro-batch
+    pass through the driver's memory then). Mode `complete` replaces the whole table. Small files are compacted after
+    every `compact_every` micro-batches; None: never.
+    """
+    return DeltaSink(path, column_names(partition_by), column_names(key), compact_every, options)
+
+
+def compact(table: "DeltaTable") -> str:
+    """What was done, in one phrase."""
+    figures = table.optimize.compact()
+    removed, added = figures["numFilesRemoved"], figures["numFilesAdded"]
+    return f"{removed} files became {added}" if removed else "no small files"
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaStorage:
+    """Staged files lie in the table's own directory: Delta's readers know only what its log names."""
+
+    uri: str
+    options: Mapping[str, str]
+
+    def open(self) -> tuple[fs.FileSystem, str]:
+        if "://" not in self.uri:
+            return fs.LocalFileSystem(), f"{self.uri}/{_FILES}"
+        from deltalake.fs import DeltaStorageHandler
+
+        return fs.PyFileSystem(DeltaStorageHandler(self.uri, dict(self.options))), _FILES
+
+
+@dataclass(frozen=True, slots=True)
+class _Commits:
+    sink: DeltaSink
+    uri: str
+    layout: Layout
+    replaces: bool
+
+
+def _write(target: _Commits, batch: MicroBatch) -> None:
+    """One micro-batch, whichever way it goes into the table."""
+    table = target.sink.open(target.uri)
+    application = f"ottla-{batch.query_id}"
+    last = table.transaction_version(application)
+    if last is not None and last >= batch.number:
+        batch.run()
+        return
+    if target.sink.key and not target.replaces:
+        _merge(target, table, batch, application)
+    else:
+        _add(target, table, batch, application)
+    every = target.sink.compact_every
+    if every is not None and batch.number % every == every - 1:
+        compact(target.sink.open(target.uri))
+
+
+def _add(target: _Commits, table: "DeltaTable", batch: MicroBatch, application: str) -> None:
+    deltalake = _deltalake()
+    layout = target.layout
+    files = stage(batch, layout)
+    if not files and not target.replaces:
+        return
+    try:
+        table.create_write_transaction(
+            [_add_action(layout, file) for file in files],
+            "overwrite" if target.replaces else "append",
+            table.schema(),
+            list(layout.partition_by),
+            commit_properties=_commit_properties(application, batch.number),
+        )
+    except deltalake.exceptions.CommitFailedError:
+        discard(layout.storage, [file.path for file in files])
+        if _is_recorded(target, application, batch.number):
+            return  # by a driver that was thought dead
+        raise
+    known = [file.path for file in files]
+    discard(layout.storage, leftovers(layout.storage, batch, known))
+
+
+def _merge(target: _Commits, table: "DeltaTable", batch: MicroBatch, application: str) -> None:
+    deltalake = _deltalake()
+    key = target.sink.key
+    changed = newest_rows(batch.rows.toArrow().cast(target.layout.schema), key, target.sink.describe())
+    if not changed.num_rows:
+        return
+    merger = table.merge(
+        changed,
+        " AND ".join(f"kept.{_quoted(name)} = changed.{_quoted(name)}" for name in key),
+        source_alias="changed",
+        target_alias="kept",
+        commit_properties=_commit_properties(application, batch.number),
+    )
+    try:
+        merger.when_matched_update_all().when_not_matched_insert_all().execute()
+    except deltalake.exceptions.CommitFailedError:
+        if not _is_recorded(target, application, batch.number):
+            raise
+
+
+def _is_recorded(target: _Commits, application: str, number: int) -> bool:
+    last = target.sink.open(target.uri).transaction_version(application)
+    return last is not None and last >= number
+
+
+def _commit_properties(application: str, number: int) -> Any:
+    from deltalake.transaction import CommitProperties, Transaction
+
+    return CommitProperties(
+        custom_metadata={"ottla.batch": str(number)},
+        app_transactions=[Transaction(application, number, int(time.time() * 1000))],
+    )
+
+
+def _add_action(layout: Layout, file: StagedFile) -> Any:
+    from deltalake.transaction import AddAction
+
+    return AddAction(
+        path=f"{_FILES}/{file.path}",
+        size=file.size_bytes,
+        partition_values=dict(zip(layout.partition_by, map(as_text, file.partition), strict=True)),
+        modification_time=int(time.time() * 1000),
+        data_change=True,
+        stats=json.dumps(column_statistics(file.metadata)),
+    )
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _deltalake() -> Any:
+    try:
+        import deltalake
+        import deltalake.exceptions
+    except ModuleNotFoundError as error:
+        raise SinkError("Delta tables need a package: pip install 'ottla[pipeline]'") from error
+    return deltalake

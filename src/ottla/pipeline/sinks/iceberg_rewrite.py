@@ -1,0 +1,143 @@
+"""Changes to an Iceberg table that replace files: rows by key, small files by large ones, everything by nothing.
+
+Copy on write: a file that holds a row to be changed is written again without it. Readers see the old snapshot or the
+new one.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ottla.pipeline.sinks.iceberg_table import commit_anew
+
+if TYPE_CHECKING:
+    from pyiceberg.expressions import BooleanExpression
+    from pyiceberg.manifest import DataFile
+    from pyiceberg.table import DataScan, FileScanTask, Table, Transaction
+
+TARGET_BYTES: Final = 128 << 20
+"""Of a compacted file."""
+SMALL_BYTES: Final = TARGET_BYTES * 3 // 4
+"""Files below this are compacted."""
+
+
+def remove_all(transaction: "Transaction", notes: Mapping[str, str]) -> None:
+    """Remove every file."""
+    files = [task.file for task in _scan(transaction).plan_files()]
+    if files:
+        _exchange(transaction, files, (), notes)
+
+
+def upsert(transaction: "Transaction", *, changed: pa.Table, key: tuple[str, ...], notes: Mapping[str, str]) -> None:
+    """Put the changed rows in the place of those with the same key; each key at most once among them."""
+    schema = _arrow_schema(transaction)
+    new = changed.select(schema.names).cast(schema)
+    removed, kept = [], []
+    for task in _scan(transaction, _near(new, key[0])).plan_files():
+        rows = _read(transaction, [task])
+        others = _without(rows, new, key)
+        if others.num_rows < rows.num_rows:
+            removed.append(task.file)
+            kept.append(others)
+    _exchange(transaction, removed, _data_files(transaction, pa.concat_tables([*kept, new])), notes)
+
+
+def compact(table: Callable[[], "Table"]) -> str:
+    """Rewrite small files as large ones, a snapshot per large one; what was done, in one phrase."""
+    removed = added = 0
+    while (done := commit_anew(table, _rewrite_some)) is not None:
+        removed, added = removed + done[0], added + done[1]
+    return f"{removed} files became {added}" if removed else "no small files"
+
+
+def _rewrite_some(transaction: "Transaction") -> tuple[int, int] | None:
+    """Files removed and added; None if there was nothing to do."""
+    tasks = _small_neighbours(_scan(transaction).plan_files())
+    if not tasks:
+        return None
+    files = list(_data_files(transaction, _read(transaction, tasks)))
+    _exchange(transaction, [task.file for task in tasks], files, {"ottla.compaction": str(len(tasks))})
+    return len(tasks), len(files)
+
+
+def _small_neighbours(tasks: "Iterable[FileScanTask]") -> "list[FileScanTask]":
+    """Two or more small files of one partition, as many as make a large one; none if there are not so many."""
+    by_partition: dict[Any, list[FileScanTask]] = defaultdict(list)
+    for task in sorted(tasks, key=lambda each: each.file.file_path):
+        if task.file.file_size_in_bytes < SMALL_BYTES:
+            by_partition[task.file.partition].append(task)
+    for candidates in by_partition.values():
+        chosen: list[FileScanTask] = []
+        size = 0
+        for task in candidates:
+            if size + task.file.file_size_in_bytes <= TARGET_BYTES:
+                chosen.append(task)
+                size += task.file.file_size_in_bytes
+        if len(chosen) > 1:
+            return chosen
+    return []
+
+
+def _scan(transaction: "Transaction", near: "BooleanExpression | None" = None) -> "DataScan":
+    from pyiceberg.expressions import AlwaysTrue
+    from pyiceberg.table import DataScan
+
+    return DataScan(
+        table_metadata=transaction.table_metadata,
+        io=transaction._table.io,
+        row_filter=AlwaysTrue() if near is None else near,
+    )
+
+
+def _near(rows: pa.Table, column: str) -> "BooleanExpression | None":
+    """Which files may hold a key: those whose limits meet the least and the greatest."""
+    from pyiceberg.expressions import And, GreaterThanOrEqual, LessThanOrEqual, Reference
+    from pyiceberg.expressions.literals import literal
+
+    kind = rows.schema.field(column).type
+    if not (pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+        return None
+    limits = pc.min_max(rows[column]).as_py()
+    least, greatest, of_key = literal(limits["min"]), literal(limits["max"]), Reference(column)
+    return And(GreaterThanOrEqual(term=of_key, value=least), LessThanOrEqual(term=of_key, value=greatest))
+
+
+def _without(rows: pa.Table, keys: pa.Table, key: tuple[str, ...]) -> pa.Table:
+    """Rows whose key is not among `keys`."""
+    numbered = rows.select(key).append_column("\0row", pa.array(range(rows.num_rows), pa.int64()))
+    others = numbered.join(keys.select(key), keys=list(key), join_type="left anti")["\0row"]
+    return rows.take(others.take(pc.sort_indices(others)))
+
+
+def _read(transaction: "Transaction", tasks: "list[FileScanTask]") -> pa.Table:
+    from pyiceberg.expressions import AlwaysTrue
+    from pyiceberg.io.pyarrow import ArrowScan
+
+    metadata = transaction.table_metadata
+    scan = ArrowScan(metadata, transaction._table.io, metadata.schema(), AlwaysTrue())
+    return scan.to_table(tasks).cast(_arrow_schema(transaction))
+
+
+def _arrow_schema(transaction: "Transaction") -> pa.Schema:
+    from pyiceberg.io.pyarrow import schema_to_pyarrow
+
+    return schema_to_pyarrow(transaction.table_metadata.schema(), include_field_ids=False)
+
+
+def _data_files(transaction: "Transaction", rows: pa.Table) -> "Iterable[DataFile]":
+    from pyiceberg.io.pyarrow import _dataframe_to_data_files
+
+    return _dataframe_to_data_files(transaction.table_metadata, rows, transaction._table.io)
+
+
+def _exchange(
+    transaction: "Transaction", removed: "Iterable[DataFile]", added: "Iterable[DataFile]", notes: Mapping[str, str]
+) -> None:
+    with transaction.update_snapshot(snapshot_properties=dict(notes)).overwrite() as snapshot:
+        for file in removed:
+            snapshot.delete_data_file(file)
+        for file in added:
+            snapshot.append_data_file(file)

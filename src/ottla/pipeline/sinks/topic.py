@@ -1,0 +1,115 @@
+"""Rows as records of a topic, each written exactly once whatever the output mode.
+
+Rows with a column `value` are records already (`key`, `value`, `headers`); others become JSON objects, keyed by the
+columns that the topic names.
+"""
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from ottla.pipeline.context import QuerySpec, RunContext
+from ottla.pipeline.sinks.base import SinkError
+from ottla.pipeline.sinks.batches import MicroBatch, start_batches
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from ottla.pipeline.inputs import Topic
+
+_RECORD: Final = ("key", "value", "headers")
+_WHERE_FROM: Final = ("topic", "partition", "offset", "timestamp", "timestampType")
+"""Columns of a topic that was read; they say where a record was, not what is in it."""
+_ANSWER_TIMEOUT_S: Final = 30.0
+
+
+def start(topic: "Topic", rows: "DataFrame", query: QuerySpec) -> "StreamingQuery":
+    """Begin to write `rows`; a topic that is missing is made as the broker makes them.
+
+    Raises SinkError if the rows cannot be records, or the topic can neither be found nor made.
+    """
+    records = as_records(rows, topic.key, topic.describe())
+    context = query.context
+    make_if_missing(context.renamed(topic.name), context)
+    options = {**context.connection(), **topic.options, "topic": context.renamed(topic.name)}
+    if query.mode == "append":
+        started: StreamingQuery = query.writer(records).format("ottla").options(**options).start()
+        return started
+    # Spark lets a Python data source append only
+    return start_batches(records, query, partial(_write, {"deliveryGuarantee": "exactly-once", **options}))
+
+
+def read(topic: "Topic", context: RunContext) -> "DataFrame":
+    """What the topic holds now, committed records only, with the columns of Spark's Kafka source."""
+    options = {**context.connection(), "kafka.isolation.level": "read_committed", "includeHeaders": "true"}
+    return context.spark.read.format("ottla").options(**options).option("subscribe", context.renamed(topic.name)).load()
+
+
+def make_if_missing(name: str, context: RunContext) -> None:
+    """Make the topic with the broker's number of partitions and replicas. Raises SinkError."""
+    from confluent_kafka import KafkaError, KafkaException
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    admin = AdminClient({option.removeprefix("kafka."): value for option, value in context.connection().items()})
+    try:
+        if name in admin.list_topics(timeout=_ANSWER_TIMEOUT_S).topics:
+            return
+        admin.create_topics([NewTopic(name, -1, -1)], operation_timeout=_ANSWER_TIMEOUT_S)[name].result()
+    except KafkaException as error:
+        if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+            raise SinkError(f"topic '{name}' is not there and cannot be made: {error.args[0].str()}") from error
+
+
+def as_records(rows: "DataFrame", key: tuple[str, ...], what: str) -> "DataFrame":
+    """Rows with the columns `key`, `value` and, if there are any, `headers`.
+
+    Rows without a column `value` become JSON objects of all their columns but `headers`, nulls included. Their key are
+    the columns named by `key`, as text; several are joined by `/`. Raises SinkError if a column would be lost.
+    """
+    from pyspark.sql import functions as F  # noqa: N812 - as everyone names it
+
+    names = rows.columns
+    for name in key:
+        if name not in names:
+            raise SinkError(f"{what} has key '{name}', and the rows have only: {', '.join(names)}")
+    if "value" in names:
+        if key and "key" in names:
+            raise SinkError(
+                f"{what} is keyed by {', '.join(key)}, and the rows have a column 'key': leave one of them out"
+            )
+        lost = [name for name in names if name not in (*_RECORD, *_WHERE_FROM, *key)]
+        if lost:
+            raise SinkError(
+                f"{what} takes key, value and headers, and column {lost[0]} would be lost: "
+                "leave it out, or leave 'value' out and have all columns made a JSON object"
+            )
+        columns = [F.col(name) for name in _RECORD if name in names]
+        return rows.select(*([_key(key).alias("key")] if key else []), *columns)
+    if "key" in names and key:
+        raise SinkError(f"{what} is keyed by {', '.join(key)}, and the rows have a column 'key': leave one of them out")
+    inside = [F.col(f"`{name}`") for name in names if name != "headers" and (name != "key" or key)]
+    value = F.to_json(F.struct(*inside), {"ignoreNullFields": "false"})
+    keyed = [_key(key).alias("key")] if key else [F.col("key")] if "key" in names else []
+    headers = [F.col("headers")] if "headers" in names else []
+    return rows.select(*keyed, value.alias("value"), *headers)
+
+
+def _key(names: tuple[str, ...]) -> "Column":
+    """The columns as text: alone as it is, null included; several joined by `/`, so that no two keys are one.
+
+    `%` and `/` within a value are written as `%25` and `%2F`, a null as `%null`.
+    """
+    from pyspark.sql import functions as F  # noqa: N812
+
+    if len(names) == 1:
+        return F.col(f"`{names[0]}`").cast("string")
+    parts: list[Any] = []
+    for name in names:
+        text = F.col(f"`{name}`").cast("string")
+        escaped = F.replace(F.replace(text, F.lit("%"), F.lit("%25")), F.lit("/"), F.lit("%2F"))
+        parts.append(F.coalesce(escaped, F.lit("%null")))
+    return F.concat_ws("/", *parts)
+
+
+def _write(options: dict[str, str], batch: MicroBatch) -> None:
+    batch.rows.write.format("ottla").options(**options).mode("append").save()
