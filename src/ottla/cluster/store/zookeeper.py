@@ -259,7 +259,18 @@ class ZooKeeperStore:
         self, refused: Request, error: ZookeeperError, operations: Sequence[Operation], deadline: float
     ) -> None:
         """Return if another attempt can do better; raises `StoreConflict`."""
-        operation = next((each for each in operations if self._root + each.path == refused.path), None)
+        by_path = {self._root + operation.path: operation for operation in operations}
+        if isinstance(error, NotEmptyError):
+            left = [
+                path
+                for path, node in (await self._tree([refused.path], deadline)).items()
+                if path not in by_path and not self._is_empty(path, node)
+            ]
+            if left:
+                top = next(path for path in (*transactions.parents(left[0]), left[0]) if path in by_path)
+                raise StoreConflict(by_path[top].path, f"cannot go: {left[0][len(self._root) :]} is below it")
+            return
+        operation = by_path.get(refused.path)
         if operation is None:  # a parent that someone has made or deleted meanwhile
             return
         match error:
@@ -272,13 +283,6 @@ class ZooKeeperStore:
             case NoNodeError() | BadVersionError():
                 version = getattr(operation, "version", 0)
                 raise StoreConflict(operation.path, f"is not there in version {version}")
-            case NotEmptyError():
-                if any(
-                    path != refused.path and not self._is_empty(path, node)
-                    for path, node in (await self._tree([refused.path], deadline)).items()
-                    if not any(self._root + each.path == path for each in operations)
-                ):
-                    raise StoreConflict(operation.path, "has others below it")
             case _:
                 raise self._refused(error)
 

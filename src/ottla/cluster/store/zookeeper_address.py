@@ -41,8 +41,10 @@ def _server(part: str, text: str) -> tuple[str, int]:
     host, colon, port = part.rpartition(":")
     if not colon or part.endswith("]"):
         host, port = part, str(DEFAULT_PORT)
-    host = host.removeprefix("[").removesuffix("]")
-    if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 1 << 16:
+    bracketed = host.startswith("[") and host.endswith("]")
+    host = host[1:-1] if bracketed else host
+    is_port = port.isascii() and port.isdigit() and 0 < int(port) < 1 << 16
+    if not host or not is_port or (":" in host and not bracketed):
         raise _invalid(text, f"{part} is not host:port")
     return host, int(port)
 

@@ -81,6 +81,7 @@ class Session:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._client: Client | None = None
         self._connected = asyncio.Event()
+        self._unanswered: set[asyncio.Future[Any]] = set()
         self._listeners: list[SessionListener] = []
         self._session_id = 0
         self._lease_until = 0.0
@@ -127,6 +128,7 @@ class Session:
             self._beating = None
         was_connected = self._connected.is_set()
         self._connected.clear()
+        self._fail_unanswered(ConnectionClosedError)
         if self._writing is not None:
             await self._writing
         if await self._stopped(client) and was_connected and self._file is not None:
@@ -266,6 +268,8 @@ class Session:
         if client is None or not self._connected.is_set():
             answer.set_exception(ConnectionLoss())
             return answer
+        self._unanswered.add(answer)
+        answer.add_done_callback(self._unanswered.discard)
 
         def settle(result: IAsyncResult) -> None:
             if not answer.done():
@@ -280,6 +284,13 @@ class Session:
 
         client.send(request).rawlink(answered)
         return answer
+
+    def _fail_unanswered(self, failure: type[ZookeeperError]) -> None:
+        """Kazoo keeps what it gets between two connections for the next one, for as long as that takes. It stands
+        before all that is sent then, so it has come to its end when anything else is answered."""
+        for answer in tuple(self._unanswered):
+            if not answer.done():
+                answer.set_exception(failure())
 
     def _state_changed(self, client: Client, state: str, known: tuple[int, bytes] | None) -> None:
         if client is not self._client or self._loop is None:
@@ -301,6 +312,7 @@ class Session:
             if self._connected.is_set():
                 self._connected.clear()
                 log.warning("the connection with ZooKeeper at %s is lost; trying again", self.address)
+            self._fail_unanswered(SessionExpiredError if state == KazooState.LOST else ConnectionLoss)
             if state == KazooState.LOST:
                 self._lose()
                 if client.client_state == KeeperState.CLOSED:  # it has given up, which nothing here tells it to
