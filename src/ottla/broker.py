@@ -17,7 +17,6 @@ from types import TracebackType
 from typing import Final, Self
 from uuid import uuid4
 
-from ottla.clock import Clock, SystemClock
 from ottla.cluster.metadata_service import MetadataService
 from ottla.cluster.store.embedded import FILE_NAME, EmbeddedStore
 from ottla.cluster.store.layout import uuid_to_text
@@ -32,7 +31,7 @@ from ottla.coordination.transaction_coordinator import TransactionCoordinator
 from ottla.coordination.verification import TransactionVerifier
 from ottla.errors import OttlaError, sentence
 from ottla.log.directory import LogDirectories
-from ottla.log.fs import RealFileSystem
+from ottla.machine import Machine
 from ottla.replication.compaction import Compaction
 from ottla.replication.maintenance import Maintenance
 from ottla.replication.manager import ReplicaManager
@@ -61,9 +60,9 @@ class Broker:
     `BrokerConfig` says everything about it. OttlaError or OSError on entry say why it cannot start.
     """
 
-    def __init__(self, config: BrokerConfig, *, clock: Clock | None = None) -> None:
+    def __init__(self, config: BrokerConfig, *, machine: Machine | None = None) -> None:
         self.config = config
-        self._clock = clock or SystemClock()
+        self._machine = machine or Machine()
         self._stack = AsyncExitStack()
         self._connection_ids = itertools.count(1)
         self._endpoints: dict[str, tuple[str, int]] = {}
@@ -72,13 +71,13 @@ class Broker:
 
     @classmethod
     def configured(
-        cls, properties_file: Path | None, overrides: Mapping[str, str], *, clock: Clock | None = None
+        cls, properties_file: Path | None, overrides: Mapping[str, str], *, machine: Machine | None = None
     ) -> Self:
         """A broker with the settings of a file and what overrides them. Raises InvalidConfig."""
         config, warnings = load(properties_file, overrides)
         for warning in warnings:
             log.warning("%s", warning)
-        return cls(config, clock=clock)
+        return cls(config, machine=machine)
 
     @property
     def port(self) -> int:
@@ -102,17 +101,18 @@ class Broker:
 
     async def _start(self, stack: AsyncExitStack) -> None:
         """Build and start every part; `stack` stops what was started, in reverse."""
-        config, clock = self.config, self._clock
+        config, machine, clock = self.config, self._machine, self._machine.clock
         loop = asyncio.get_running_loop()
 
-        directories = LogDirectories(config.log_dirs, fs=RealFileSystem(), clock=clock)
+        directories = LogDirectories(config.log_dirs, fs=machine.fs, clock=clock)
         metadata_file = Path(config.metadata_log_dir or config.log_dirs[0]) / FILE_NAME
         cluster_id = directories.find_cluster_id() or uuid_to_text(uuid4())
         stack.callback(directories.close)
         directories.acquire(cluster_id=cluster_id, node_id=config.node_id)
 
         listeners = [self._bind(listener, loop, stack) for listener in config.listeners]
-        metadata = MetadataService(EmbeddedStore(metadata_file), config, clock)
+        open_store = machine.open_store or EmbeddedStore
+        metadata = MetadataService(open_store(metadata_file), config, clock)
         await metadata.start(
             self._endpoints,
             cluster_id=cluster_id,
@@ -121,7 +121,7 @@ class Broker:
         )
         stack.push_async_callback(metadata.close)
 
-        replicas = ReplicaManager(metadata, directories, loop)
+        replicas = ReplicaManager(metadata, directories, loop, new_flusher=machine.new_flusher)
         stack.push_async_callback(replicas.close)
         replicas.start(await loop.run_in_executor(replicas.cold_readers, directories.load_all, metadata.log_config))
         maintenance = Maintenance(config, replicas, directories, loop, clock)
@@ -182,7 +182,7 @@ class Broker:
             next_connection_id=self._connection_ids.__next__,
         )
         stack.callback(listener.close)
-        port = self.ports[wanted.name] = listener.bind(wanted.host, wanted.port)
+        port = self.ports[wanted.name] = listener.bind(wanted.host, wanted.port, self._machine.open_sockets)
         advertised = next((a for a in config.advertised_listeners if a.name == wanted.name), wanted)
         self._endpoints[wanted.name] = (advertised.host, advertised.port or port)
         return listener

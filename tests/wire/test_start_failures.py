@@ -34,7 +34,7 @@ def test_a_port_in_use(tmp_path: Path) -> None:
 
 def test_a_host_that_does_not_exist(tmp_path: Path) -> None:
     said = serve(tmp_path, "listeners=PLAINTEXT://no-such-host.invalid:0")
-    assert "listener PLAINTEXT: no address of 'no-such-host.invalid'" in said
+    assert "listener PLAINTEXT finds no address of 'no-such-host.invalid'" in said
 
 
 @pytest.mark.parametrize("setting", ["log.dirs=file", "log.dirs=file/below"])

@@ -100,10 +100,13 @@ class GroupCommit:
         round_finished: Callable[[], None],
         *,
         runner: RoundRunner | None = None,
+        kernel: Callable[[], KernelSync | None] = open_kernel_sync,
         monotonic: Callable[[], float] = monotonic,
     ) -> None:
+        """`kernel` opens what syncs without a thread, or gives None; `runner` does what the kernel does not."""
         self._name = name
         self._runner = runner or RoundThread(f"flush {name}")
+        self._open_kernel = kernel
         self._monotonic = monotonic
         self._loop = loop
         self._round_finished = round_finished
@@ -121,9 +124,9 @@ class GroupCommit:
         self._gathering: asyncio.TimerHandle | None = None
         self._job_of_file: list[_Job] = []
 
-    def start(self, kernel: Callable[[], KernelSync | None] = open_kernel_sync) -> None:
-        """Begin to serve; `kernel` opens what syncs without a thread, or gives None."""
-        self._kernel = kernel()
+    def start(self) -> None:
+        """Begin to serve."""
+        self._kernel = self._open_kernel()
         if self._kernel is not None:
             self._loop.add_reader(self._kernel.event_fd, self._reap)
 
@@ -274,3 +277,7 @@ class GroupCommit:
             self._kernel.close()
             self._kernel = None
         self._runner.close()
+
+
+NewFlusher = Callable[[str, asyncio.AbstractEventLoop, Callable[[], None]], GroupCommit]
+"""As `GroupCommit`: of the log directory of this name, on this loop, to call this after each round."""

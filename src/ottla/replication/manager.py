@@ -28,7 +28,7 @@ from ottla.ids import LeaderEpoch, Offset, PartitionId, TopicName, TopicPartitio
 from ottla.log.producer_state import Origin
 from ottla.records.batch import iter_batches
 from ottla.replication.delayed import DelayedFetch, FutureCommit
-from ottla.replication.group_commit import GroupCommit
+from ottla.replication.group_commit import GroupCommit, NewFlusher
 from ottla.replication.partition import Partition
 
 if TYPE_CHECKING:
@@ -56,9 +56,15 @@ class ReplicaManager:
     """Every partition this broker keeps. All methods run on the loop's thread."""
 
     def __init__(
-        self, metadata: "MetadataView", directories: "LogDirectories", loop: asyncio.AbstractEventLoop
+        self,
+        metadata: "MetadataView",
+        directories: "LogDirectories",
+        loop: asyncio.AbstractEventLoop,
+        *,
+        new_flusher: NewFlusher = GroupCommit,
     ) -> None:
         self._metadata = metadata
+        self._new_flusher = new_flusher
         self._broker_id = metadata.broker_id
         self._directories = directories
         self._loop = loop
@@ -75,7 +81,8 @@ class ReplicaManager:
     def start(self, loaded: "dict[TopicPartition, PartitionLog]") -> None:
         """Take over the logs found on disk, create what the metadata has besides, and follow the metadata."""
         for directory in self._directories.directories:
-            flusher = self._flushers[directory.path] = GroupCommit(str(directory.path), self._loop, self._wake_fetches)
+            flusher = self._new_flusher(str(directory.path), self._loop, self._wake_fetches)
+            self._flushers[directory.path] = flusher
             flusher.start()
         for topic in self._metadata.image.topics.values():
             self._names[topic.topic_id] = topic.name

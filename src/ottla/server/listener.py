@@ -19,6 +19,50 @@ ACCEPT_PAUSE_SECONDS: Final = 0.1
 SEND_BUFFER_BYTES: Final = 1 << 20
 
 
+def open_sockets(host: str, port: int) -> list[socket.socket]:
+    """A non-blocking socket for each address of `host` (empty: every interface), bound but not listening yet.
+
+    They have one port, chosen by the system for 0. OSError says of which address, why, and what to do.
+    """
+    try:
+        addresses = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except socket.gaierror as error:
+        raise OSError(error.errno, f"finds no address of {host!r}: {error.strerror}") from error
+    opened: list[socket.socket] = []
+    for family, kind, protocol, _, address in addresses:
+        try:
+            sock = socket.socket(family, kind, protocol)
+        except OSError:
+            continue  # an address family this machine lacks
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        try:
+            sock.bind((address[0], port, *address[2:]))
+        except OSError as error:
+            sock.close()
+            if error.errno == errno.EADDRNOTAVAIL and opened:
+                continue
+            for other in opened:
+                other.close()
+            advice = (
+                "; stop what listens there, or name another port in listeners"
+                if error.errno == errno.EADDRINUSE
+                else ""
+            )
+            raise OSError(error.errno, f"cannot bind {address[0]}:{port}: {error.strerror}{advice}") from error
+        port = sock.getsockname()[1]
+        sock.setblocking(False)
+        opened.append(sock)
+    if not opened:
+        raise OSError(errno.EADDRNOTAVAIL, f"cannot bind any address of {host!r}")
+    return opened
+
+
+OpenSockets = Callable[[str, int], list[socket.socket]]
+"""As `open_sockets`."""
+
+
 class Listener:
     """One configured listener: a name, its sockets (a host name may have several addresses), its connections."""
 
@@ -50,44 +94,17 @@ class Listener:
         self._scratch = memoryview(bytearray(SCRATCH_BYTES))
         self._idle_timer: asyncio.TimerHandle | None = None
 
-    def bind(self, host: str, port: int) -> int:
+    def bind(self, host: str, port: int, open_sockets: OpenSockets = open_sockets) -> int:
         """Bind all addresses of `host` (empty: every interface) and return the port, chosen by the system for 0.
 
         OSError names the address that could not be had. Nothing is accepted before `start`.
         """
         try:
-            addresses = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        except socket.gaierror as error:
-            raise OSError(error.errno, f"listener {self.name}: no address of {host!r}: {error.strerror}") from error
-        for family, kind, protocol, _, address in addresses:
-            try:
-                sock = socket.socket(family, kind, protocol)
-            except OSError:
-                continue  # an address family this machine lacks
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if family == socket.AF_INET6:
-                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            try:
-                sock.bind((address[0], port, *address[2:]))
-            except OSError as error:
-                sock.close()
-                if error.errno == errno.EADDRNOTAVAIL and self._sockets:
-                    continue
-                self.close_sockets()
-                advice = (
-                    "; stop what listens there, or name another port in listeners"
-                    if error.errno == errno.EADDRINUSE
-                    else ""
-                )
-                raise OSError(
-                    error.errno, f"listener {self.name} cannot bind {address[0]}:{port}: {error.strerror}{advice}"
-                ) from error
-            port = sock.getsockname()[1]
-            sock.setblocking(False)
-            self._sockets.append(sock)
-        if not self._sockets:
-            raise OSError(errno.EADDRNOTAVAIL, f"listener {self.name}: no address of {host!r} can be bound")
-        return port
+            self._sockets = open_sockets(host, port)
+        except OSError as error:
+            raise OSError(error.errno, f"listener {self.name} {error.strerror}") from error
+        bound: int = self._sockets[0].getsockname()[1]
+        return bound
 
     def start(self, handle_frame: FrameHandler, disconnected: Callable[[int], None]) -> None:
         """Accept from now on, hand every frame to `handle_frame`, and tell `disconnected` the id of each connection

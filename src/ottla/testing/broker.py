@@ -12,6 +12,7 @@ from typing import ClassVar, Final, Self
 from ottla.broker import Broker as Engine
 from ottla.broker import new_event_loop
 from ottla.clock import Clock, SystemClock
+from ottla.machine import Machine
 from ottla.testing.loop_watch import LoopBlocked, watched
 
 START_SECONDS: Final = 30.0
@@ -144,7 +145,7 @@ class Broker:
         settings = {**self._config, "log.dirs": self._config.get("log.dirs", str(self._directory))}
         if self._port:
             settings["listeners"] = f"PLAINTEXT://127.0.0.1:{self._port}"
-        engine = Engine.configured(None, settings, clock=self._clock)
+        engine = Engine.configured(None, settings, machine=Machine(clock=self._clock))
         async with engine:
             self._port = engine.port
             ready.set()

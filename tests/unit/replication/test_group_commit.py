@@ -58,8 +58,8 @@ def run(scenario: Callable[[GroupCommit, list[int]], Awaitable[None]]) -> int:
     rounds: list[int] = []
 
     async def main() -> None:
-        flusher = GroupCommit("disk", asyncio.get_running_loop(), lambda: rounds.append(1))
-        flusher.start(kernel=lambda: None)
+        flusher = GroupCommit("disk", asyncio.get_running_loop(), lambda: rounds.append(1), kernel=lambda: None)
+        flusher.start()
         try:
             await asyncio.wait_for(scenario(flusher, rounds), 10)
         finally:
@@ -155,9 +155,9 @@ def test_a_forgotten_partition_is_not_synced() -> None:
 @pytest.mark.parametrize("started", [True, False])
 def test_closing_never_hangs(started: bool) -> None:
     loop = asyncio.new_event_loop()
-    flusher = GroupCommit("disk", loop, lambda: None)
+    flusher = GroupCommit("disk", loop, lambda: None, kernel=lambda: None)
     if started:
-        flusher.start(kernel=lambda: None)
+        flusher.start()
     flusher.close()
     loop.close()
 
@@ -173,8 +173,8 @@ def run_in_kernel(
     scenario: Callable[[GroupCommit], Awaitable[None]], kernel: Callable[[], KernelSync | None] = open_kernel_sync
 ) -> None:
     async def main() -> None:
-        flusher = GroupCommit("disk", asyncio.get_running_loop(), lambda: None)
-        flusher.start(kernel)
+        flusher = GroupCommit("disk", asyncio.get_running_loop(), lambda: None, kernel=kernel)
+        flusher.start()
         try:
             await asyncio.wait_for(scenario(flusher), 10)
         finally:
