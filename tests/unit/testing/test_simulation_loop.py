@@ -3,7 +3,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ottla.testing.simulation.loop import Deadlock, SimClock, SimLoop
+from ottla.testing.simulation.loop import Deadlock, Life, SimClock, SimLoop
 
 
 @pytest.fixture
@@ -70,3 +70,35 @@ def test_the_seed_decides_how_long(loop: SimLoop) -> None:
 def test_what_never_happens_is_said(loop: SimLoop) -> None:
     with pytest.raises(Deadlock, match="nothing is left to do"):
         loop.run_until_complete(loop.create_future())
+
+
+def test_what_belongs_to_a_life_ends_with_it(loop: SimLoop) -> None:
+    seen: list[str] = []
+
+    async def child() -> None:
+        try:
+            await asyncio.sleep(10)
+            seen.append("child")
+        finally:
+            seen.append("cleaned up")
+
+    async def process() -> None:
+        asyncio.get_running_loop().call_later(5, seen.append, "timer")
+        task = asyncio.create_task(child())
+        await asyncio.to_thread(seen.append, "thread")
+        seen.append("woke")
+        await task
+
+    first, second = Life("first"), Life("second")
+    loop.start(first, process())
+    loop.start(second, process())
+    loop.run_until_complete(asyncio.sleep(4))
+    assert sorted(seen) == ["thread", "thread", "woke", "woke"]
+    first.end()
+    seen.clear()
+    loop.run_until_complete(asyncio.sleep(100))
+    assert seen == ["timer", "child", "cleaned up"]
+    for task in first.tasks:
+        task.cancel()
+    first.is_over = False  # let them end, so that nothing is left behind
+    loop.run_until_complete(asyncio.sleep(0))

@@ -6,18 +6,24 @@ Everything that asyncio code does on it happens in one thread, in an order that 
     sockets     are those of `SimNetwork`: readable and writable as it says
     executors   run what they are given in this thread, after some virtual time that the seed decides
 
+    lives       what was started as part of a `Life` ends with it, from one step to the next: no `finally` runs, nothing
+                is flushed. That is how a process ends that is killed.
+
 A future that nothing can complete any more is an error (`Deadlock`), not a test that hangs.
 """
 
 import asyncio
 import itertools
 from asyncio import base_events
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from contextvars import Context, ContextVar, copy_context
 from functools import partial
 from random import Random
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 from ottla.clock import Clock
+
+ResultT = TypeVar("ResultT")
 
 EXECUTOR_SECONDS: Final = 0.002
 """About how long what runs in an executor takes, unless `executor_seconds` says otherwise."""
@@ -25,6 +31,23 @@ EXECUTOR_SECONDS: Final = 0.002
 
 class Deadlock(AssertionError):
     """Nothing is left to do, and what was waited for has not happened."""
+
+
+class Life:
+    """One process of the simulation, from its start to its end."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.is_over = False
+        self.tasks: list[asyncio.Task[Any]] = []
+        """Kept: a task that is collected while it waits would run its `finally` blocks."""
+
+    def end(self) -> None:
+        """Nothing of it happens any more."""
+        self.is_over = True
+
+
+_LIFE: Final[ContextVar[Life | None]] = ContextVar("life", default=None)
 
 
 class Pollable(Protocol):
@@ -59,6 +82,7 @@ class SimLoop(base_events.BaseEventLoop):
         super().__init__()
         self.random = Random(seed)
         self.executor_seconds: Callable[[], float] = lambda: self.random.expovariate(1 / EXECUTOR_SECONDS)
+        self.set_task_factory(self._remember)
         self._now = 0.0
         self._selector = _NoSelector(self)
         self._clock_resolution = 1e-6  # asyncio adds it to the time, where less would be lost after some months
@@ -75,6 +99,34 @@ class SimLoop(base_events.BaseEventLoop):
         """To the next timer; exactly, since adding up what is missing would come to just before it."""
         timers: list[asyncio.TimerHandle] = self._scheduled  # type: ignore[attr-defined]  # asyncio's heap
         self._now = max(self._now, timers[0].when())
+
+    # -- lives ---------------------------------------------------------------------------------------------------------
+
+    def start(self, life: Life, work: Coroutine[Any, Any, ResultT]) -> "asyncio.Task[ResultT]":
+        """Run it as part of a life, with everything that it starts."""
+        context = copy_context()
+        context.run(_LIFE.set, life)
+        return self.create_task(work, context=context)
+
+    def call_soon(self, callback: Callable[..., object], *args: Any, context: Context | None = None) -> asyncio.Handle:  # type: ignore[override]
+        return super().call_soon(_while_alive(callback, context), *args, context=context)
+
+    def call_soon_threadsafe(  # type: ignore[override]
+        self, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.Handle:
+        return self.call_soon(callback, *args, context=context)  # there is one thread
+
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        return super().call_at(when, _while_alive(callback, context), *args, context=context)
+
+    def _remember(self, _loop: asyncio.AbstractEventLoop, work: Any, **options: Any) -> "asyncio.Task[Any]":
+        task = asyncio.Task(work, loop=self, **options)
+        life = (options.get("context") or copy_context()).get(_LIFE)
+        if life is not None:
+            life.tasks.append(task)
+        return task
 
     # -- executors -----------------------------------------------------------------------------------------------------
 
@@ -129,11 +181,11 @@ class SimLoop(base_events.BaseEventLoop):
                 self.call_soon(self._serve, number, callbacks, is_ready)  # as epoll does, until all has been taken
 
     def add_reader(self, fd: Any, callback: Callable[..., object], *args: Any) -> None:  # type: ignore[override]
-        self._readers[_number(fd)] = partial(callback, *args)
+        self._readers[_number(fd)] = _while_alive(partial(callback, *args), None)
         self.poll(_number(fd))
 
     def add_writer(self, fd: Any, callback: Callable[..., object], *args: Any) -> None:  # type: ignore[override]
-        self._writers[_number(fd)] = partial(callback, *args)
+        self._writers[_number(fd)] = _while_alive(partial(callback, *args), None)
         self.poll(_number(fd))
 
     def remove_reader(self, fd: Any) -> bool:
@@ -163,6 +215,18 @@ class SimClock(Clock):
 
     def monotonic(self) -> float:
         return self._loop.time()
+
+
+def _while_alive(callback: Callable[..., object], context: Context | None) -> Callable[..., object]:
+    life = _LIFE.get() if context is None else context.get(_LIFE)
+    if life is None:
+        return callback
+
+    def guarded(*args: Any) -> None:
+        if not life.is_over:
+            callback(*args)
+
+    return guarded
 
 
 def _complete(complete: Callable[[Any], None], future: "asyncio.Future[Any]", outcome: Any) -> None:
