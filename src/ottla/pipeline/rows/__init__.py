@@ -1,6 +1,22 @@
 """What jobs do with rows, as functions over DataFrames: decode, check, look up, and lose none on the way."""
 
 from ottla.pipeline.rows.checked import Checked, checked, labelled
+from ottla.pipeline.rows.decode_avro import from_avro, to_avro
 from ottla.pipeline.rows.decode_json import from_json, to_json
+from ottla.pipeline.rows.decode_protobuf import from_protobuf
+from ottla.pipeline.rows.registry import Registry, RegistryAwayError, SubjectError, registry
 
-__all__ = ["Checked", "checked", "from_json", "labelled", "to_json"]
+__all__ = [
+    "Checked",
+    "Registry",
+    "RegistryAwayError",
+    "SubjectError",
+    "checked",
+    "from_avro",
+    "from_json",
+    "from_protobuf",
+    "labelled",
+    "registry",
+    "to_avro",
+    "to_json",
+]

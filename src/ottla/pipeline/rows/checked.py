@@ -104,7 +104,7 @@ def checked(frame: DataFrame) -> Checked:
 
 
 def decoded(frame: DataFrame, *columns: Column | str, source: Column, is_well: Column, reason: Column) -> Checked:
-    """For decoders: the data of a row, its record (see `source_of`), whether it is well (never null), and if not, why."""
+    """For decoders: the data of a row, its record (see `source_of`), if it is well (never null), and else why."""
     return Checked(frame.select(*columns, source.alias(_SOURCE), is_well.alias(_IS_WELL), reason.alias(_REASON)))
 
 

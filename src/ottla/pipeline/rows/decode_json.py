@@ -77,10 +77,12 @@ def to_json(rows: DataFrame, *key: str, drop_key: bool = False) -> DataFrame:
     """
     names = [name for name in rows.columns if not (drop_key and name in key)]
     value = _object(names).alias("value")
-    if not key:
-        return rows.select(value)
-    of_one = F.col(f"`{key[0]}`").cast("string")
-    return rows.select((of_one if len(key) == 1 else _object(key)).alias("key"), value)
+    return rows.select(key_of(key).alias("key"), value) if key else rows.select(value)
+
+
+def key_of(names: tuple[str, ...]) -> Column:
+    """The key of a record: the text of one column, or a JSON object of several."""
+    return F.col(f"`{names[0]}`").cast("string") if len(names) == 1 else _object(names)
 
 
 def _object(names: "list[str] | tuple[str, ...]") -> Column:
