@@ -17,6 +17,8 @@ their inputs, given by name where they are declared.
 import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, Final
@@ -65,6 +67,19 @@ class Flow(View):
     late: Topic | None = field(kw_only=True)
 
 
+_given: Final[ContextVar[Mapping[str, str] | None]] = ContextVar("parameters", default=None)
+
+
+@contextmanager
+def with_parameters(parameters: Mapping[str, str]) -> Iterator[None]:
+    """While a job file is loaded: what its `Job.param` gives."""
+    token = _given.set(parameters)
+    try:
+        yield
+    finally:
+        _given.reset(token)
+
+
 class Job:
     """What a job file declares.
 
@@ -88,7 +103,17 @@ class Job:
         self.settings = {key: str(value) for key, value in (settings or {}).items()}
         letters = dead_letters or f"{name}.dead-letters"
         self.dead_letters = letters if isinstance(letters, Topic) else Topic(letters)
+        self.parameters: dict[str, str] = {}
+        """What `param` has been asked for, and what it gave."""
         self._views: dict[str, View] = {}
+
+    def param(self, name: str, default: str | None = None) -> str:
+        """A parameter of the run (`--param NAME=VALUE`), else the default. Raises JobError if there is neither."""
+        value = (_given.get() or {}).get(name, default)
+        if value is None:
+            raise JobError(f"the job {self.name!r} needs the parameter {name!r}: give it by --param {name}=...")
+        self.parameters[name] = value
+        return value
 
     @property
     def views(self) -> Mapping[str, View]:
@@ -190,8 +215,14 @@ class Job:
             raise JobError(f"{view.name!r} reads {given.name!r}, a view of another job")
         return given
 
-    def check(self) -> None:
-        """Raises JobError if there is no flow, an input is unknown, or views read each other in a circle."""
+    def check(self, parameters: Iterable[str] = ()) -> None:
+        """Raises JobError if there is no flow, an input is unknown, or views read each other in a circle, or if one of
+        the `parameters` given is not one of the job's."""
+        for name in parameters:
+            if name not in self.parameters:
+                listed = ", ".join(map(repr, sorted(self.parameters))) or "none"
+                hint = names.did_you_mean(name, self.parameters, otherwise=f"; it has {listed}")
+                raise JobError(f"job {self.name!r} has no parameter {name!r}{hint}")
         if not self.flows:
             raise JobError(f"job {self.name!r} has no flow: declare one with @job.flow(..., to=topic(...))")
         graph = {

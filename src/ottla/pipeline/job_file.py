@@ -3,16 +3,17 @@
 import hashlib
 import sys
 import traceback
+from collections.abc import Mapping
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 
 from ottla.pipeline.errors import JobError
-from ottla.pipeline.job import Job
+from ottla.pipeline.job import Job, with_parameters
 
 
-def load_job(path: Path) -> Job:
-    """Run a job file and give the one Job in it, checked.
+def load_job(path: Path, parameters: Mapping[str, str] | None = None) -> Job:
+    """Run a job file and give the one Job in it, checked. `parameters` are what its `Job.param` gives.
 
     Its directory comes first on sys.path, as for a script; its functions travel to Python workers by value, so that
     workers need not find the file. Raises JobError.
@@ -21,7 +22,8 @@ def load_job(path: Path) -> Job:
         raise JobError(f"{path} does not exist: give the Python file that declares the job")
     if path.is_dir() or path.suffix != ".py":
         raise JobError(f"{path} is no Python file: give the one that declares the job")
-    module = _run(path.resolve())
+    with with_parameters(parameters or {}):
+        module = _run(path.resolve())
     jobs = {id(each): each for each in vars(module).values() if isinstance(each, Job)}
     if not jobs:
         raise JobError(f"{path} declares no job: it needs a line such as job = Job({path.stem!r})")
@@ -30,7 +32,7 @@ def load_job(path: Path) -> Job:
         raise JobError(f"{path} declares more than one job ({found}): put each into a file of its own")
     (job,) = jobs.values()
     try:
-        job.check()
+        job.check(parameters or {})
     except JobError as problem:
         raise JobError(f"{path}: {problem}") from None
     return job

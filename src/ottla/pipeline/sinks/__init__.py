@@ -8,7 +8,8 @@ from ottla.pipeline.sinks.base import Compactable, Sink, SinkError
 from ottla.pipeline.sinks.console_sink import console
 from ottla.pipeline.sinks.database_table import database
 from ottla.pipeline.sinks.delta_table import delta
+from ottla.pipeline.sinks.each_batch import each_batch
 from ottla.pipeline.sinks.iceberg_table import iceberg
 from ottla.pipeline.sinks.parquet_files import parquet
 
-__all__ = ["Compactable", "Sink", "SinkError", "console", "database", "delta", "iceberg", "parquet"]
+__all__ = ["Compactable", "Sink", "SinkError", "console", "database", "delta", "each_batch", "iceberg", "parquet"]
