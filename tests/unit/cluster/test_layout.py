@@ -108,7 +108,7 @@ def test_nodes_are_those_of_kafka() -> None:
         },
         "/config/topics/t": {"version": 1, "config": {"retention.ms": "1"}},
         "/config/brokers/<default>": {"version": 1, "config": {"log.retention.ms": "5"}},
-        "/controller": {"version": 2, "brokerid": 4, "timestamp": "1000"},
+        "/controller": {"version": 2, "brokerid": 4, "timestamp": "1000", "kraftControllerEpoch": -1},
         "/controller_epoch": 3,
     }
 

@@ -6,6 +6,7 @@
     /brokers/topics/orders/partitions/0/state  leader, epochs, in-sync replicas
     /config/topics/orders                      settings; likewise /config/brokers/1 and /config/brokers/<default>
     /config/groups/my%20group                  settings of a group, whose name may hold anything (Ottla's own)
+    /config/changes/config_change_0000000007   {"version":2,"entity_path":"topics/orders"}: those have changed
     /feature                                   {"version":2,"status":1,"features":{"x":{"max_version_level":2}}}
     /controller, /controller_epoch             who decides (bound to its session), and for the how-manieth time
     /latest_producer_id_block                  the producer ids given out last
@@ -51,6 +52,7 @@ CLUSTER_ID_PATH: Final = "/cluster/id"
 BROKERS_PATH: Final = "/brokers/ids"
 TOPICS_PATH: Final = "/brokers/topics"
 CONFIG_PATH: Final = "/config"
+CONFIG_CHANGES_PATH: Final = "/config/changes"
 CONTROLLER_PATH: Final = "/controller"
 CONTROLLER_EPOCH_PATH: Final = "/controller_epoch"
 FEATURE_PATH: Final = "/feature"
@@ -115,7 +117,7 @@ def read_image(nodes: Mapping[str, Node]) -> MetadataImage:
                     brokers[broker_id] = _read_broker(broker_id, json.loads(node.data), node.created)
                 case ["config", directory, name] if directory in _CONFIG_TYPES:
                     name = _config_name(name)
-                    found: dict[str, str] = json.loads(node.data)["config"]
+                    found: dict[str, str] = json.loads(node.data).get("config", {})
                     if found:
                         configs[_CONFIG_TYPES[directory], name] = found
                 case ["cluster", "id"]:
@@ -190,8 +192,12 @@ def operations_for(
     *,
     controller_epoch: int,
     now_ms: int,
+    notify: bool = False,
 ) -> list[Operation]:
-    """What carries the commands out in a store whose nodes have `versions`, and of which `image` is the image."""
+    """What carries the commands out in a store whose nodes have `versions`, and of which `image` is the image.
+
+    With `notify`, brokers that share the store are told which settings have changed.
+    """
     operations: list[Operation] = []
     topics: dict[TopicName, TopicImage] = {}
     """Those whose partitions change, as they are after the commands looked at so far."""
@@ -203,10 +209,8 @@ def operations_for(
                     Create(_state_path(topic.name, partition.partition), _state_node(partition, controller_epoch))
                     for partition in topic.partitions
                 ]
-                if configs:
-                    operations.append(
-                        put(versions, _config_path(ResourceType.TOPIC, topic.name), _config_node(configs))
-                    )
+                path = _config_path(ResourceType.TOPIC, topic.name)
+                operations.append(put(versions, path, _config_node(configs)))
             case DeleteTopic(name):
                 operations += _deletion(image.topics[name], versions)
             case SetPartitions(name, partitions):
@@ -219,6 +223,8 @@ def operations_for(
                 path = _config_path(resource_type, name)
                 if configs or path in versions:
                     operations.append(put(versions, path, _config_node(configs)))
+                    if notify:
+                        operations.append(_notification(path))
             case SetFeatures(levels):
                 operations.append(put(versions, FEATURE_PATH, _feature_node(levels)))
             case RegisterBroker(broker):
@@ -230,7 +236,9 @@ def operations_for(
                 path = f"{BROKERS_PATH}/{broker_id}"
                 operations.append(Delete(path, versions[path]))
             case SetController(controller_id):
-                data = _json({"version": 2, "brokerid": controller_id, "timestamp": str(now_ms)})
+                data = _json(
+                    {"version": 2, "brokerid": controller_id, "timestamp": str(now_ms), "kraftControllerEpoch": -1}
+                )
                 operations.append(Create(CONTROLLER_PATH, data, True))
                 operations.append(put(versions, CONTROLLER_EPOCH_PATH, str(controller_epoch).encode()))
     for name, topic in topics.items():
@@ -313,6 +321,37 @@ def _config_node(configs: Mapping[str, str]) -> bytes:
     return _json({"version": 1, "config": dict(configs)})
 
 
+def _notification(path: str) -> Operation:
+    entity = path.removeprefix(f"{CONFIG_PATH}/")
+    data = _json({"version": 2, "entity_path": entity})
+    return Create(f"{CONFIG_CHANGES_PATH}/config_change_", data, sequential=True)
+
+
+def read_notification(node: Node) -> str | None:
+    """The path of the settings that a notification names; None for one that no Kafka since 0.9 has written."""
+    try:
+        value = json.loads(node.data)
+        return f"{CONFIG_PATH}/{value['entity_path']}" if value["version"] == 2 else None
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def read_configs(path: str, node: Node | None) -> SetConfigs | None:
+    """The settings at a path, none if the node is not there; None for a path of what Ottla has no settings of.
+
+    Raises `MalformedNode`.
+    """
+    match path.split("/")[1:]:
+        case ["config", directory, name] if directory in _CONFIG_TYPES:
+            try:
+                configs: dict[str, str] = {} if node is None else json.loads(node.data).get("config", {})
+            except (ValueError, AttributeError) as error:
+                raise MalformedNode(f"the metadata at {path} cannot be read: {error!r}") from error
+            return SetConfigs(_CONFIG_TYPES[directory], _config_name(name), configs)
+        case _:
+            return None
+
+
 def _feature_node(levels: Mapping[str, int]) -> bytes:
     """Version 2 of the node, since Kafka 3.3; status 1: features are enabled."""
     features = {feature: {"max_version_level": level} for feature, level in levels.items()}
@@ -334,8 +373,9 @@ def _broker_node(broker: BrokerImage, now_ms: int) -> bytes:
         "host": host,
         "version": 5,
         "timestamp": str(now_ms),
-        "epoch": broker.epoch,
     }
+    if broker.epoch >= 0:  # Ottla's own: for a store that does not number what makes a node
+        value["epoch"] = broker.epoch
     if broker.rack is not None:
         value["rack"] = broker.rack
     return _json(value)
