@@ -226,6 +226,14 @@ class FaultyFS:
             self.crashes += 1
             self._off = False
 
+    def end_process(self) -> None:
+        """The process that uses it is killed: open files are dead and locks free, and nothing is lost."""
+        with self._guard:
+            self._locks.clear()
+            self.crashes += 1
+            self._changes_left = None
+            self._off = False
+
     def drop_caches(self) -> None:
         """Forgets clean pages, so that reads see what is on the disk: dirty pages that a failed sync has dropped
         are gone."""

@@ -7,6 +7,7 @@ first.expire()                                           # as ZooKeeper does whe
 
 import asyncio
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from ottla.cluster.store.base import (
     Check,
@@ -22,6 +23,13 @@ from ottla.cluster.store.base import (
 )
 
 
+class Watcher(Protocol):
+    """Who is told of changes."""
+
+    watches: list[tuple[str, Callable[[], None]]]
+    """A path, and what to call when something at or below it has changed."""
+
+
 class MemoryTree:
     """What the stores of one cluster have in common. All on one loop."""
 
@@ -29,7 +37,7 @@ class MemoryTree:
         self.nodes: dict[str, Node] = {}
         self.owners: dict[str, MemoryStore] = {}
         """Of the nodes that are bound to a session."""
-        self.stores: list[MemoryStore] = []
+        self.watchers: list[Watcher] = []
         self.transactions = 0
         self.sequences: dict[str, int] = {}
         """The number of the next sequential node below a path."""
@@ -77,8 +85,8 @@ class MemoryTree:
     def tell(self, paths: Sequence[str]) -> None:
         """Call the watches of all stores that look at one of the paths."""
         loop = asyncio.get_running_loop()
-        for store in self.stores:
-            for prefix, changed in store.watches:
+        for watcher in self.watchers:
+            for prefix, changed in watcher.watches:
                 if any(prefix == "/" or path == prefix or path.startswith(prefix + "/") for path in paths):
                     loop.call_soon(changed)
 
@@ -94,7 +102,7 @@ class MemoryStore:
 
     async def open(self) -> None:
         self._is_open = True
-        self._tree.stores.append(self)
+        self._tree.watchers.append(self)
 
     async def read(self, prefix: str) -> dict[str, Node]:
         self._check_open()
@@ -130,7 +138,7 @@ class MemoryStore:
     async def close(self) -> None:
         if self._is_open:
             self._is_open = False
-            self._tree.stores.remove(self)
+            self._tree.watchers.remove(self)
             self.watches.clear()
             self._tree.end_session(self)
 

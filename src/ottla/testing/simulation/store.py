@@ -1,0 +1,210 @@
+"""ZooKeeper on the simulated network: a tree on one host, sessions that live by being heard of, answers that get lost.
+
+What `ZooKeeperStore` promises of the real one holds here, too: a broker that is cut off learns by its own clock that
+its session may be over, before the server gives its nodes away.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
+
+from ottla.cluster.store.base import Node, Operation, SessionEvent, SessionListener, StoreUnavailable
+from ottla.testing.memory_store import MemoryStore, MemoryTree
+from ottla.testing.simulation.network import SimNetwork
+
+ResultT = TypeVar("ResultT")
+
+LEASE: Final = 2 / 3
+"""Of the session timeout: how long after its last answered ping a broker may take its session for granted."""
+
+
+class SimZooKeeper:
+    """The server. `run` lets sessions expire; it is part of no broker's life."""
+
+    def __init__(self, network: SimNetwork, *, host: str = "zk", session_timeout_seconds: float = 6.0) -> None:
+        self.network = network
+        self.host = host
+        self.session_timeout_seconds = session_timeout_seconds
+        self.tree = MemoryTree()
+        self.sessions: dict[str, _Session] = {}
+        """The newest of each broker."""
+        self.expired = 0
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            await asyncio.sleep(self.session_timeout_seconds / 10)
+            now = self.network.loop.time()
+            for name, session in list(self.sessions.items()):
+                if now > session.heard_at + self.session_timeout_seconds:
+                    self.expired += 1
+                    self.end(name, session)
+
+    def begin(self, name: str) -> "_Session":
+        """A new session; one that the same broker had before is ended, as by the id that it has kept in a file."""
+        before = self.sessions.get(name)
+        if before is not None:
+            self.end(name, before)
+        session = self.sessions[name] = _Session(MemoryStore(self.tree), self.network.loop.time())
+        return session
+
+    def end(self, name: str, session: "_Session") -> None:
+        if not session.is_over:
+            session.is_over = True
+            self.tree.end_session(session.owner)
+        if self.sessions.get(name) is session:
+            del self.sessions[name]
+
+
+class _Session:
+    def __init__(self, owner: MemoryStore, now: float) -> None:
+        self.owner = owner
+        self.heard_at = now
+        self.is_over = False
+
+
+class SimStore:
+    """One broker's `MetadataStore`."""
+
+    def __init__(self, server: SimZooKeeper, host: str) -> None:
+        self._server = server
+        self._network = server.network
+        self._host = host
+        self._session: _Session | None = None
+        self._lease_until = -1.0
+        self._is_lost = False
+        self._listeners: list[SessionListener] = []
+        self.watches: list[tuple[str, Callable[[], None]]] = []
+        self._has_missed = False
+        self._pinging: asyncio.Task[None] | None = None
+
+    # -- MetadataStore -------------------------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        asked_at = self._network.loop.time()
+        self._session = await self._ask(lambda: self._server.begin(self._host))
+        self._extend(asked_at)
+        self._server.tree.watchers.append(self)
+        self._pinging = asyncio.get_running_loop().create_task(self._ping())
+
+    async def read(self, prefix: str) -> dict[str, Node]:
+        self._check_session()
+
+        def nodes() -> dict[str, Node]:
+            return {
+                path: node
+                for path, node in self._server.tree.nodes.items()
+                if prefix == "/" or path == prefix or path.startswith(prefix + "/")
+            }
+
+        return await self._ask(nodes)
+
+    async def commit(self, operations: Sequence[Operation]) -> None:
+        self._check_session()
+        session = self._session
+
+        def carry_out() -> None:
+            if session is None or session.is_over:
+                raise StoreUnavailable("the session has expired")
+            self._server.tree.commit(operations, session.owner)
+
+        await self._ask(carry_out)
+
+    def watch(self, prefix: str, changed: Callable[[], None]) -> Callable[[], None]:
+        entry = (prefix, lambda: self._tell(changed))
+        self.watches.append(entry)
+
+        def cancel() -> None:
+            if entry in self.watches:
+                self.watches.remove(entry)
+
+        return cancel
+
+    def on_session(self, listener: SessionListener) -> None:
+        self._listeners.append(listener)
+
+    def holds_session(self) -> bool:
+        return self._network.loop.time() < self._lease_until
+
+    async def close(self) -> None:
+        if self._pinging is not None:
+            self._pinging.cancel()
+        session, self._session = self._session, None
+        self.forget()
+        if session is not None and self._network.reaches(self._host, self._server.host):
+            self._server.end(self._host, session)
+
+    def forget(self) -> None:
+        """The process is gone: the server tells it nothing any more."""
+        self.watches.clear()
+        if self in self._server.tree.watchers:
+            self._server.tree.watchers.remove(self)
+
+    # -- the connection ------------------------------------------------------------------------------------------------
+
+    async def _ask(self, work: Callable[[], ResultT]) -> ResultT:
+        """What the server answers. Raises StoreUnavailable; the work may have been done all the same."""
+        await self._cross()
+        result = work()
+        await self._cross()
+        return result
+
+    async def _cross(self) -> None:
+        await asyncio.sleep(self._network.delay())
+        if not self._network.reaches(self._host, self._server.host):
+            await asyncio.sleep(self._server.session_timeout_seconds / 3)
+            raise StoreUnavailable(f"{self._server.host} cannot be reached from {self._host}")
+
+    async def _ping(self) -> None:
+        while True:
+            await asyncio.sleep(self._server.session_timeout_seconds / 6)
+            asked_at = self._network.loop.time()
+            try:
+                is_over = await self._ask(self._touch)
+            except StoreUnavailable:
+                if not self.holds_session():
+                    self._lose()
+                continue
+            if is_over:
+                self._lose()
+                try:
+                    self._session = await self._ask(lambda: self._server.begin(self._host))
+                except StoreUnavailable:
+                    continue
+            self._extend(asked_at)
+            if self._is_lost:
+                self._is_lost = False
+                self._say(SessionEvent.BEGUN if is_over else SessionEvent.RESUMED)
+            if is_over or self._has_missed:
+                self._has_missed = False
+                for _, changed in list(self.watches):
+                    changed()
+
+    def _touch(self) -> bool:
+        assert self._session is not None
+        self._session.heard_at = self._network.loop.time()
+        return self._session.is_over
+
+    def _extend(self, asked_at: float) -> None:
+        self._lease_until = asked_at + self._server.session_timeout_seconds * LEASE
+
+    def _lose(self) -> None:
+        if not self._is_lost:
+            self._is_lost = True
+            self._lease_until = -1.0
+            self._say(SessionEvent.LOST)
+
+    def _say(self, event: SessionEvent) -> None:
+        for listener in self._listeners:
+            listener(event)
+
+    def _tell(self, changed: Callable[[], None]) -> None:
+        """Something that is watched has changed: the broker hears of it when it can be reached."""
+        if self._network.reaches(self._server.host, self._host):
+            self._network.loop.call_later(self._network.delay(), changed)
+        else:
+            self._has_missed = True
+
+    def _check_session(self) -> None:
+        if self._session is None or self._is_lost:
+            raise StoreUnavailable("there is no session with the metadata store")
