@@ -21,6 +21,7 @@ NOUNS: Final = {
     "txn": "List, describe and abort transactions.",
     "config": "Read and change settings of topics, brokers and groups.",
     "cluster": "Look at the cluster.",
+    "zookeeper": "Run a ZooKeeper server for development.",
     "pipeline": "Run jobs on Spark; look after them, replay and test them.",
     "log": "Look into log files and check them.",
     "perf": "Measure throughput and latency.",
