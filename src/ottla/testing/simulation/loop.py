@@ -83,6 +83,7 @@ class SimLoop(base_events.BaseEventLoop):
         self.random = Random(seed)
         self.executor_seconds: Callable[[], float] = lambda: self.random.expovariate(1 / EXECUTOR_SECONDS)
         self.set_task_factory(self._remember)
+        self.lives: list[Life] = []
         self._now = 0.0
         self._selector = _NoSelector(self)
         self._clock_resolution = 1e-6  # asyncio adds it to the time, where less would be lost after some months
@@ -103,7 +104,9 @@ class SimLoop(base_events.BaseEventLoop):
     # -- lives ---------------------------------------------------------------------------------------------------------
 
     def start(self, life: Life, work: Coroutine[Any, Any, ResultT]) -> "asyncio.Task[ResultT]":
-        """Run it as part of a life, with everything that it starts."""
+        """Run it as part of a life, with everything that it starts. The life is kept until the loop goes."""
+        if life not in self.lives:
+            self.lives.append(life)
         context = copy_context()
         context.run(_LIFE.set, life)
         return self.create_task(work, context=context)

@@ -1,0 +1,112 @@
+"""One simulated machine: its disk, its clock, its place on the network, and the process of the broker on it."""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from socket import socket
+from typing import cast
+
+from ottla.broker import Broker
+from ottla.config.loading import load
+from ottla.machine import Machine
+from ottla.replication.group_commit import GroupCommit
+from ottla.testing.faulty_fs import FaultyFS, Survival
+from ottla.testing.simulation.loop import Life, SimClock, SimLoop
+from ottla.testing.simulation.network import SimNetwork
+from ottla.testing.simulation.store import SimStore, SimZooKeeper
+
+DATA: str = "/data"
+PORT: int = 9092
+
+
+class SimMachine:
+    """A machine named `name`, on which one broker can be started, killed, and started again."""
+
+    def __init__(self, network: SimNetwork, zookeeper: SimZooKeeper, name: str, settings: dict[str, str]) -> None:
+        self.name = name
+        self.network = network
+        self.host = network.host(name)
+        self.loop: SimLoop = network.loop
+        self.clock = SimClock(self.loop)
+        self.fs = FaultyFS(seed=self.loop.random.getrandbits(32), clock=self.clock)
+        self.fs.make_directory(DATA)
+        self.fs.sync_directory("/")
+        self.broker: Broker | None = None
+        self.problem: BaseException | None = None
+        """Why the broker on it could not start, or has ended."""
+        self._zookeeper = zookeeper
+        self._settings = {"log.dirs": DATA, "listeners": f"PLAINTEXT://{name}:{PORT}", **settings}
+        self._life: Life | None = None
+        self._store: SimStore | None = None
+
+    @property
+    def is_running(self) -> bool:
+        return self._life is not None
+
+    def start(self) -> None:
+        """Start the broker's process; it serves when it is ready."""
+        assert self._life is None, f"{self.name} runs already"
+        life = self._life = Life(self.name)
+        self.problem = None
+        self.loop.start(life, self._run(life))
+
+    async def _run(self, life: Life) -> None:
+        config, _ = load(None, self._settings)
+        broker = Broker(config, machine=self._as_machine())
+        try:
+            async with broker:
+                self.broker = broker
+                await self.loop.create_future()  # until the end of its life
+        except Exception as problem:
+            self.problem = problem
+        finally:
+            if self._life is life:
+                self.broker, self._life = None, None
+
+    def kill(self) -> None:
+        """SIGKILL: nothing of the process happens any more; what it has written stays."""
+        self._end()
+        self.fs.end_process()
+
+    def lose_power(self, survival: Survival = Survival.RANDOM) -> None:
+        """The same, and what was not synced is gone, torn or there, as it happens."""
+        self._end()
+        self.fs.crash(survival)
+
+    def _end(self) -> None:
+        if self._life is not None:
+            self._life.end()
+            self._life, self.broker = None, None
+        if self._store is not None:
+            self._store.forget()
+            self._store = None
+        self.host.stop()
+
+    def _as_machine(self) -> Machine:
+        return Machine(
+            clock=self.clock,
+            fs=self.fs,
+            open_sockets=lambda _host, port: [cast("socket", self.host.listen(port))],
+            connect=cast("Callable[..., object]", self.host.connect),  # type: ignore[arg-type]
+            new_flusher=partial(
+                GroupCommit, runner=_ExecutorRunner(self.loop), kernel=lambda: None, monotonic=self.loop.time
+            ),
+            open_store=self._open_store,
+        )
+
+    def _open_store(self, _file: Path) -> SimStore:
+        self._store = SimStore(self._zookeeper, self.name)
+        return self._store
+
+
+class _ExecutorRunner:
+    """Rounds of syncing, one after the other, in the loop's idea of a thread."""
+
+    def __init__(self, loop: SimLoop) -> None:
+        self._loop = loop
+
+    def run(self, work: Callable[[], None]) -> None:
+        self._loop.run_in_executor(None, work)
+
+    def close(self) -> None:
+        """What runs is not waited for: this is the loop's own thread."""
