@@ -59,7 +59,7 @@ def test_batches_are_limited_and_shared_out_by_lag(
 
     assert values(spark, tmp_path) == list(range(1000))
     first = (tmp_path / "checkpoint" / "offsets" / "0").read_text()
-    assert f'{{"{topic.name}": {{"0": 360, "1": 40}}}}' in first
+    assert f'{{"{topic.name}": {{"0": 360, "1": 40}}, ' in first
 
 
 def test_a_running_query_follows_the_topic(spark: SparkSession, new_topic: TopicFactory, tmp_path: Path) -> None:
@@ -92,7 +92,8 @@ def test_a_topic_deleted_and_recreated_is_not_taken_for_the_old_one(
     again = new_topic(name=topic.name)
     again.send(map(str, range(10)))
 
-    with pytest.raises(StreamingQueryException, match=rf"{topic.name}-0 ends at offset 10, .* up to offset 100"):
+    lost = rf"{topic.name}-0 is of a topic that was deleted and made again, .* up to offset 100"
+    with pytest.raises(StreamingQueryException, match=lost):
         run(topic.stream(spark), tmp_path)
 
 

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, DataSourceStreamArrowWriter
 from pyspark.sql.types import StructType
 
-from ottla.spark.errors import DataLossError, OptionError, SourceError, UnknownTopicError
-from ottla.spark.options import ReadOptions, WriteOptions, includes_headers
+from ottla.spark.errors import DataLossError, OptionError, SourceError, UnknownTopicError, UnreachableError
+from ottla.spark.options import ReadOptions, WriteOptions
 from ottla.spark.reader import BatchReader, StreamReader
 from ottla.spark.schema import read_schema
 from ottla.spark.writer import BatchWriter, StreamWriter
@@ -37,6 +37,7 @@ __all__ = [
     "OttlaDataSource",
     "SourceError",
     "UnknownTopicError",
+    "UnreachableError",
     "register",
 ]
 
@@ -49,7 +50,8 @@ class OttlaDataSource(DataSource):
         return "ottla"
 
     def schema(self) -> StructType:
-        return read_schema(includes_headers(self.options))
+        """Of a read; asked for by `load()`, which is where wrong options are to show."""
+        return read_schema(ReadOptions.parse(self.options, streaming=None).include_headers)
 
     def reader(self, schema: StructType) -> BatchReader:
         return BatchReader(ReadOptions.parse(self.options, streaming=False), schema)

@@ -4,7 +4,7 @@
                                   ^   ^   ^           ^               where records start: the one loop over records
                                   the fields of all records at once: varints by numpy, bytes taken out by Arrow
 
-Of a record, only its length says where the next one begins, so finding the starts is a loop in Python (about 0.2 us
+Of a record, only its length says where the next one begins, so finding the starts is a loop in Python (0.05 to 0.2 us
 per record). All that follows works on whole columns: a column of keys or values is an Arrow array over the fetched
 bytes whose odd elements are what lies between, and `take` of the even ones copies them together.
 
@@ -12,6 +12,8 @@ Source: the record format of KIP-98, see `ottla.records.batch` and `ottla.record
 """
 
 from collections.abc import Iterable, Iterator
+from struct import Struct
+from struct import error as StructError  # noqa: N812 - its own name says nothing
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -30,6 +32,8 @@ _CREATE_TIME: Final = 0
 _LOG_APPEND_TIME: Final = 1
 _NO_TIMESTAMP_TYPE: Final = -1
 _MICROS_PER_MILLI: Final = 1_000
+_ABREAST: Final = 32
+"""So many batches and more are walked abreast: a step of all costs as much as so many records one after the other."""
 
 
 class Aborted(NamedTuple):
@@ -142,41 +146,102 @@ class _Fields(NamedTuple):
     value_size: Positions
 
 
-def _record_bounds(chunk: Chunk) -> tuple[list[int], list[int]]:
-    """Where the attributes of each record begin, behind its length, and where it ends."""
-    payload = chunk.payload
-    starts: list[int] = []
-    ends: list[int] = []
-    add_start, add_end = starts.append, ends.append
+def _record_starts(chunk: Chunk) -> Positions:
+    """Where the length of each record lies, batch by batch.
+
+    Only its length says where the next record begins: a walk. Many small batches, as Java's client makes them, are
+    walked abreast, a step of all at once; few large ones record by record. Raises CorruptMessage when records do not
+    fill their batch.
+    """
+    counts = np.array([header.record_count for header in chunk.headers])
+    firsts = np.cumsum(counts) - counts
+    starts = np.empty(counts.sum(), np.int64)
+    position, done = np.array(chunk.starts, np.int64), np.zeros_like(counts)
+    if len(counts) >= _ABREAST:
+        walked = _walk_abreast(chunk, counts, firsts, starts)
+        if walked is not None:
+            position, done = walked
+    payload = b""
+    for number in np.flatnonzero((done < counts) | (position != chunk.ends)).tolist():
+        payload = payload or b"".join((chunk.payload, b"\0"))  # so that there are two bytes at the last position
+        first, header = firsts[number], chunk.headers[number]
+        rest = _walk(payload, int(position[number]), header, counts[number] - done[number], chunk.ends[number])
+        starts[first + done[number] : first + counts[number]] = rest
+    return starts
+
+
+def _walk_abreast(
+    chunk: Chunk, counts: Positions, firsts: Positions, starts: Positions
+) -> tuple[Positions, Positions] | None:
+    """Fill in `starts` as long as there is more than one record to find per step; gives the position that each batch
+    has come to, and how many of its records that are.
+
+    None if a record is longer than two bytes can say, or does not fit: the other walk knows what to do.
+    """
+    data = np.frombuffer(chunk.payload, np.uint8)
+    pairs = np.ndarray(max(0, data.size - 1), "<u2", data, strides=(1,))  # the two bytes at every position
+    longest_first = np.argsort(-counts, kind="stable")
+    steps = int(counts[longest_first[_ABREAST - 1]])
+    with_more = len(counts) - np.searchsorted(counts[longest_first[::-1]], np.arange(steps), side="right")
+    position, slot = np.array(chunk.starts, np.int64)[longest_first], firsts[longest_first]
     try:
-        for header, position, end in zip(chunk.headers, chunk.starts, chunk.ends, strict=True):
-            for _ in range(header.record_count):
-                low = payload[position]
-                if low < 0x80:
-                    position += 1
-                    size = low >> 1
-                elif (high := payload[position + 1]) < 0x80:
-                    position += 2
-                    size = (low & 0x7F | high << 7) >> 1
-                else:
-                    size, position = read_varint(payload, position)
-                add_start(position)
-                position += size
-                add_end(position)
-            if position != end:
-                raise CorruptMessage(f"the records of the batch at offset {header.base_offset} do not fill it")
+        for step, batches in enumerate(with_more.tolist()):
+            here = position[:batches]
+            starts[slot[:batches] + step] = here
+            here += _STEPS[pairs[here]]
     except IndexError:
+        return None
+    done = np.minimum(counts, steps)
+    if (starts[slot + done[longest_first] - 1] == position).any():
+        return None
+    reached = np.empty_like(position)
+    reached[longest_first] = position
+    return reached, done
+
+
+def _walk(payload: bytes, position: int, header: BatchHeader, count: int, end: int) -> list[int]:
+    steps, pair_at = _STEPS_LIST, _PAIR.unpack_from
+    starts: list[int] = []
+    add = starts.append
+    try:
+        for _ in range(count):
+            add(position)
+            step = steps[pair_at(payload, position)[0]]
+            if not step:
+                size, behind = read_varint(payload, position)
+                if size < 0:
+                    raise CorruptMessage(f"a record of the batch at offset {header.base_offset} has a negative length")
+                step = behind - position + size
+            position += step
+    except (IndexError, StructError):
         raise CorruptMessage("a batch claims more records than it holds") from None
-    return starts, ends
+    if position != end:
+        raise CorruptMessage(f"the records of the batch at offset {header.base_offset} do not fill it")
+    return starts
+
+
+def _step_of(pair: int) -> int:
+    """How far the next record is, from the first two bytes of a record; 0 if they do not say."""
+    low, high = pair & 0xFF, pair >> 8
+    if low < 0x80:
+        return 0 if low & 1 else 1 + (low >> 1)
+    size = low & 0x7F | high << 7
+    return 0 if high >= 0x80 or size & 1 else 2 + (size >> 1)
+
+
+_STEPS_LIST: Final = [_step_of(pair) for pair in range(1 << 16)]
+_STEPS: Final = np.array(_STEPS_LIST, np.int64)
+_PAIR: Final = Struct("<H")
 
 
 def _fields(chunk: Chunk) -> _Fields:
     """Raises CorruptMessage when a record does not fit its batch."""
     data = np.frombuffer(chunk.payload, np.uint8)
-    starts, ends = _record_bounds(chunk)
+    starts = _record_starts(chunk)
     try:
-        position = np.array(starts, np.int64) + 1  # behind the attributes, which mean nothing yet
-        timestamp_delta, position = _varints(data, position)
+        size, position = _varints(data, starts)
+        ends = position + size
+        timestamp_delta, position = _varints(data, position + 1)  # behind the attributes, which mean nothing yet
         offset_delta, position = _varints(data, position)
         key_size, key_at = _varints(data, position)
         value_size, value_at = _varints(data, key_at + np.maximum(key_size, 0))
@@ -253,12 +318,14 @@ def _bytes_at(payload: pa.Buffer, position: Positions, size: Positions) -> pa.Ar
     payload   ..[---].....[----]...       elements   [value] [gap] [value] [nothing]
     """
     count = len(position)
+    is_null = size < 0
+    if is_null.all():
+        return pa.nulls(count, pa.binary())
     bounds = np.empty(2 * count + 1, np.int32)
     bounds[0 : 2 * count : 2] = position
     bounds[1 : 2 * count : 2] = position + np.maximum(size, 0)
     bounds[2 * count] = bounds[2 * count - 1]
     stretches = pa.Array.from_buffers(pa.binary(), 2 * count, [None, pa.py_buffer(bounds), payload])
-    is_null = size < 0
     wanted = pa.array(np.arange(0, 2 * count, 2, dtype=np.int32), mask=is_null if is_null.any() else None)
     return stretches.take(wanted)
 

@@ -13,5 +13,9 @@ class UnknownTopicError(SourceError):
     """A topic that was asked for is not there."""
 
 
+class UnreachableError(SourceError):
+    """No broker answers."""
+
+
 class DataLossError(SourceError):
     """Records that the query has yet to read are no longer in the log."""

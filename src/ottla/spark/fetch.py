@@ -8,13 +8,13 @@ from typing import Final
 import pyarrow as pa
 
 from ottla.errors import OttlaError
-from ottla.spark.client_fetch import Explain, nothing_came, read_through_client
+from ottla.spark.client_fetch import nothing_came, read_through_client
 from ottla.spark.columns import Visible, as_record_batches, collect
 from ottla.spark.errors import DataLossError, SourceError
 from ottla.spark.metadata import TopicMetadata
 from ottla.spark.offsets import OffsetRange
-from ottla.spark.options import ClientSettings
-from ottla.spark.wire import PartitionFetch, is_plain
+from ottla.spark.options import ReadOptions
+from ottla.spark.wire import PartitionFetch, TopicGone, is_plain
 
 log = logging.getLogger(__name__)
 
@@ -24,47 +24,43 @@ END_SETTLES_S: Final = 3.0
 """A new leader may end before the offsets that the old one showed, for a moment."""
 
 
-def read_range(
-    client: ClientSettings,
-    wanted: OffsetRange,
-    schema: pa.Schema,
-    *,
-    fail_on_data_loss: bool,
-    poll_timeout_ms: int,
-) -> Iterator[pa.RecordBatch]:
+def read_range(wanted: OffsetRange, schema: pa.Schema, options: ReadOptions) -> Iterator[pa.RecordBatch]:
     """Yield the records of the range in batches of some thousand rows, in the order of their offsets.
 
-    Raises DataLossError if the log no longer reaches back to the start of the range or ends before its end (only
-    warns and goes on with what there is, if not `fail_on_data_loss`); SourceError if nothing arrives for
-    `poll_timeout_ms`, or what arrives is corrupt.
+    Raises DataLossError if the log no longer reaches back to the start of the range or ends before its end, or is that
+    of another topic (only warns and goes on with what there is, if not `fail_on_data_loss`); SourceError if nothing
+    arrives for `poll_timeout_ms`, no broker answers for `away_s`, or what arrives is corrupt.
     """
-    patience_s = poll_timeout_ms / 1000
-
-    def explain(position: int) -> int | None:
-        return _explain_end(client, wanted, position, fail_on_data_loss)
-
-    if is_plain(client):
-        yield from _read_by_wire(client, wanted, schema, patience_s, explain)
-    else:
+    if is_plain(options.client):
+        yield from _read_by_wire(wanted, schema, options)
+    elif not _is_replaced(wanted, options):
         yield from read_through_client(
-            client, wanted, schema, patience_s=patience_s, settles_s=END_SETTLES_S, explain=explain
+            options.client,
+            wanted,
+            schema,
+            patience_s=options.poll_timeout_ms / 1000,
+            settles_s=END_SETTLES_S,
+            explain=lambda position: _explain_end(wanted, position, options),
         )
 
 
-def _read_by_wire(
-    client: ClientSettings, wanted: OffsetRange, schema: pa.Schema, patience_s: float, explain: Explain
-) -> Iterator[pa.RecordBatch]:
+def _read_by_wire(wanted: OffsetRange, schema: pa.Schema, options: ReadOptions) -> Iterator[pa.RecordBatch]:
     topic, number = wanted.partition
-    given = dict(client)
+    given = dict(options.client)
     only_committed = given.get("isolation.level") == "read_committed"
     check_crcs = given.get("check.crcs", "true").lower() != "false"
+    patience_s = options.poll_timeout_ms / 1000
     position = wanted.start
     deadline = time.monotonic() + patience_s
     ended_at: float | None = None
-    with PartitionFetch(client, wanted.partition, patience_s=patience_s) as fetch:
+    with PartitionFetch(options.client, wanted.partition, topic_id=wanted.topic_id, patience_s=options.away_s) as fetch:
         fetch.request(position)
         while position < wanted.end:
-            got = fetch.wait()
+            try:
+                got = fetch.wait()
+            except TopicGone as gone:
+                _lose(wanted, f"the topic {gone} before offsets {position} to {wanted.end - 1} were read", options)
+                return
             first = position
             if got.records is not None:
                 visible = Visible(got.aborted) if only_committed else None
@@ -81,7 +77,7 @@ def _read_by_wire(
             now = time.monotonic()
             ended_at = now if ended_at is None else ended_at
             if got.is_outside or (got.is_end and now > ended_at + END_SETTLES_S):
-                restart = explain(position)
+                restart = _explain_end(wanted, position, options)
                 if restart is None:
                     return
                 position, ended_at = restart, None
@@ -90,27 +86,51 @@ def _read_by_wire(
             fetch.request(position)
 
 
-def _explain_end(client: ClientSettings, wanted: OffsetRange, position: int, fail_on_data_loss: bool) -> int | None:
+def _is_replaced(wanted: OffsetRange, options: ReadOptions) -> bool:
+    """Whether the topic has another id than the one that was meant; fetches of the client library are by name."""
+    topic = wanted.partition.topic
+    found = TopicMetadata(options.client).ids([topic]).get(topic)
+    if wanted.topic_id is None or found is None or found == wanted.topic_id:
+        return False
+    _lose(
+        wanted,
+        f"the topic was deleted and made again before offsets {wanted.start} to {wanted.end - 1} were read",
+        options,
+    )
+    return True
+
+
+def _explain_end(wanted: OffsetRange, position: int, options: ReadOptions) -> int | None:
     """The log has nothing at `position` though the range goes on: say what was lost.
 
     Gives the offset to go on from, or None if the rest of the range is gone.
     """
-    metadata = TopicMetadata(client)
+    metadata = TopicMetadata(options.client)
     first = metadata.earliest([wanted.partition])[wanted.partition]
     after_last = metadata.latest([wanted.partition])[wanted.partition]
     if first <= position < after_last:
         return position  # it grew, or a transaction is open there
     if position < first:
-        lost = f"offsets {position} to {min(first, wanted.end) - 1} were deleted before they were read"
-        restart = first if first < wanted.end else None
-        hint = "retention or a trim was faster than the query"
-    else:
-        unread = f"{position} to {wanted.end - 1}"
-        lost = f"the log ends at offset {after_last}, before the offsets {unread} that are to be read"
-        restart = None
-        hint = "the topic was deleted and recreated, or lost its end"
-    message = f"{wanted.partition}: {lost} ({hint})"
-    if fail_on_data_loss:
-        raise DataLossError(f"{message}. To go on with what is there, set the option failOnDataLoss to false.")
-    log.warning("%s; going on because failOnDataLoss is false", message)
-    return restart
+        _lose(
+            wanted,
+            f"offsets {position} to {min(first, wanted.end) - 1} were deleted before they were read (retention or a "
+            "trim was faster than the query)",
+            options,
+        )
+        return first if first < wanted.end else None
+    _lose(
+        wanted,
+        f"the log ends at offset {after_last}, before the offsets {position} to {wanted.end - 1} that are to be read "
+        "(the topic was deleted and made again, or lost its end)",
+        options,
+    )
+    return None
+
+
+def _lose(wanted: OffsetRange, what: str, options: ReadOptions) -> None:
+    """Raises DataLossError, or warns."""
+    if options.fail_on_data_loss:
+        raise DataLossError(
+            f"{wanted.partition}: {what}. To go on with what is there, set the option failOnDataLoss to false."
+        )
+    log.warning("%s: %s; going on because failOnDataLoss is false", wanted.partition, what)

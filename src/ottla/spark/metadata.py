@@ -1,67 +1,96 @@
 """What the brokers know of topics: their partitions, and where each begins and ends."""
 
+import logging
 import os
-from collections.abc import Collection, Iterable, Mapping
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, TypeVar
+from uuid import UUID
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import AdminClient, OffsetSpec, TopicDescription
 
-from ottla.spark.errors import OptionError, SourceError, UnknownTopicError
-from ottla.spark.offsets import EARLIEST, LATEST, FlatOffsets, Partition
+from ottla.spark.errors import OptionError, SourceError, UnknownTopicError, UnreachableError
+from ottla.spark.offsets import EARLIEST, LATEST, FlatOffsets, Partition, TopicIds
 from ottla.spark.options import ClientSettings
 from ottla.spark.selection import Assigned, AtTime, Pattern, Position, Selection, Topics
 
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
 _REQUEST_TIMEOUT_S: Final = 60.0
+_MOST_NAMED: Final = 10
 _EARLIEST_SPEC: Final[OffsetSpec] = OffsetSpec.earliest()  # type: ignore[no-untyped-call]  # the client's lack
 _LATEST_SPEC: Final[OffsetSpec] = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # the client's lack
 _CONSUMER_ONLY: Final = ("isolation.level", "group.id", "fetch.", "queued.", "max.partition.fetch.bytes", "check.crcs")
 
 
+class Layout(NamedTuple):
+    """The partitions that are meant, and the ids of their topics."""
+
+    partitions: list[Partition]
+    ids: TopicIds
+
+
 class TopicMetadata:
     """Looks up partitions and offsets; every method asks the brokers anew.
 
-    Raises SourceError when no broker answers within a minute, UnknownTopicError for a topic that is not there.
+    Raises UnreachableError when no broker answers, SourceError when one refuses, UnknownTopicError for a topic that is
+    not there.
     """
 
-    def __init__(self, client: ClientSettings) -> None:
+    def __init__(self, client: ClientSettings, *, attempts: int = 1, pause_s: float = 0.0) -> None:
+        """`attempts`: how often a request is made, each for up to a minute, while no broker answers."""
         self._client = client
+        self._attempts = attempts
+        self._pause_s = pause_s
         self._admin = admin_client(client, os.getpid())
         committed = dict(client).get("isolation.level") == "read_committed"
         self._isolation = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
 
-    def partitions(self, selection: Selection) -> list[Partition]:
-        """Those that the selection means now. Raises UnknownTopicError for one that is named and not there."""
+    def layout(self, selection: Selection) -> Layout:
+        """What the selection means now. Raises UnknownTopicError for a topic that is named and not there."""
         match selection:
             case Topics(names):
-                return self._partitions_of(names)
+                return self._describe(names)
             case Pattern():
-                matching = [topic for topic in self._topics() if selection.matches(topic)]
-                return self._partitions_of(matching) if matching else []
+                return self._describe(topic for topic in self._patiently(self._topics) if selection.matches(topic))
             case Assigned(wanted):
-                there = set(self._partitions_of(dict.fromkeys(each.topic for each in wanted)))
-                missing = [each for each in wanted if each not in there]
+                found = self._describe(dict.fromkeys(each.topic for each in wanted))
+                missing = set(wanted) - set(found.partitions)
                 if missing:
-                    raise UnknownTopicError(f"'assign' names {', '.join(map(str, missing))}, which does not exist")
-                return list(wanted)
+                    raise UnknownTopicError(f"'assign' names {_listed(missing)}, which does not exist")
+                return Layout(list(wanted), found.ids)
+
+    def ids(self, topics: Iterable[str]) -> TopicIds:
+        """The ids of these topics; nothing where brokers have none (before Kafka 2.8)."""
+        return self._describe(topics).ids
 
     def _topics(self) -> list[str]:
-        try:
+        with self._about("the list of topics"):
             return sorted(self._admin.list_topics(timeout=_REQUEST_TIMEOUT_S).topics)
-        except KafkaException as error:
-            raise self._explain(error, "the list of topics") from error
 
-    def _partitions_of(self, topics: Iterable[str]) -> list[Partition]:
-        found: list[Partition] = []
-        answers = self._admin.describe_topics(TopicCollection(list(topics)), request_timeout=_REQUEST_TIMEOUT_S)
-        for topic, answer in answers.items():
-            try:
-                description = answer.result()
-            except KafkaException as error:
-                raise self._explain(error, f"topic '{topic}'") from error
-            found.extend(Partition(topic, each.id) for each in description.partitions)
-        return sorted(found)
+    def _describe(self, topics: Iterable[str]) -> Layout:
+        names = list(topics)
+        found = Layout([], {})
+        for topic, description in self._patiently(lambda: self._descriptions(names)).items():
+            found.partitions.extend(Partition(topic, each.id) for each in description.partitions)
+            if bits := _bits(description.topic_id):
+                found.ids[topic] = UUID(int=bits)
+        found.partitions.sort()
+        return found
+
+    def _descriptions(self, topics: list[str]) -> dict[str, TopicDescription]:
+        found = {}
+        if topics:
+            answers = self._admin.describe_topics(TopicCollection(topics), request_timeout=_REQUEST_TIMEOUT_S)
+            for topic, answer in answers.items():
+                with self._about(f"topic '{topic}'"):
+                    found[topic] = answer.result()
+        return found
 
     def earliest(self, partitions: Iterable[Partition]) -> FlatOffsets:
         return self._list(dict.fromkeys(partitions, EARLIEST))
@@ -70,17 +99,20 @@ class TopicMetadata:
         """Offset after the last readable record: the high watermark, or the last stable offset if read_committed."""
         return self._list(dict.fromkeys(partitions, LATEST))
 
-    def resolve(self, selection: Selection, wanted: Position, option: str) -> FlatOffsets:
-        """Turn a position into one offset for each partition of the selection.
+    def at_time(self, partitions: Iterable[Partition], time_ms: int) -> FlatOffsets:
+        """Offset of the first record that is not older than that; -1 where all are older."""
+        return self._ask(dict.fromkeys(partitions, OffsetSpec.for_timestamp(time_ms)))
+
+    def resolve(self, partitions: list[Partition], wanted: Position, option: str) -> FlatOffsets:
+        """Turn a position into one offset for each of the partitions.
 
         Raises OptionError if given offsets or times leave out a partition or name one that does not exist, or if no
         record is as young as a time that is to start from.
         """
-        partitions = self.partitions(selection)
         if isinstance(wanted, int):
             return self._list(dict.fromkeys(partitions, wanted))
         if isinstance(wanted, AtTime):
-            return self._at_time(partitions, wanted, option)
+            return self._at_times(partitions, wanted, option)
         given = {
             Partition(topic, number): offset for topic, numbers in wanted.items() for number, offset in numbers.items()
         }
@@ -88,7 +120,7 @@ class TopicMetadata:
         special = self._list({partition: offset for partition, offset in given.items() if offset < 0})
         return given | special
 
-    def _at_time(self, partitions: list[Partition], wanted: AtTime, option: str) -> FlatOffsets:
+    def _at_times(self, partitions: list[Partition], wanted: AtTime, option: str) -> FlatOffsets:
         times = {partition: time for partition in partitions if (time := wanted.of(partition)) is not None}
         if wanted.by_partition is not None:
             named = [Partition(topic, number) for topic, numbers in wanted.by_partition.items() for number in numbers]
@@ -97,7 +129,7 @@ class TopicMetadata:
         without = [partition for partition, offset in found.items() if offset < 0]
         if without and not wanted.latest_if_none:
             raise OptionError(
-                f"'{option}': no record of {', '.join(map(str, without))} is as young as that. To start behind the "
+                f"'{option}': no record of {_listed(without)} is as young as that. To start behind the "
                 "last record there, set the option startingOffsetsByTimestampStrategy to latest"
             )
         return found | self.latest(without)
@@ -109,15 +141,38 @@ class TopicMetadata:
         if not specs:
             return {}
         request = {TopicPartition(each.topic, each.number): spec for each, spec in specs.items()}
-        answers = self._admin.list_offsets(request, isolation_level=self._isolation, request_timeout=_REQUEST_TIMEOUT_S)
-        found = {}
-        for asked, answer in answers.items():
-            partition = Partition(asked.topic, asked.partition)
+
+        def ask() -> FlatOffsets:
+            found = {}
+            answers = self._admin.list_offsets(
+                request, isolation_level=self._isolation, request_timeout=_REQUEST_TIMEOUT_S
+            )
+            for asked, answer in answers.items():
+                partition = Partition(asked.topic, asked.partition)
+                with self._about(f"partition {partition}"):
+                    found[partition] = answer.result().offset
+            return found
+
+        return self._patiently(ask)
+
+    def _patiently(self, ask: Callable[[], T]) -> T:
+        attempt = 1
+        while True:
             try:
-                found[partition] = answer.result().offset
-            except KafkaException as error:
-                raise self._explain(error, f"partition {partition}") from error
-        return found
+                return ask()
+            except UnreachableError as error:
+                if attempt == self._attempts:
+                    raise
+                log.warning("%s; asking again, %d times at most", error, self._attempts - attempt)
+                time.sleep(self._pause_s)
+                attempt += 1
+
+    @contextmanager
+    def _about(self, subject: str) -> Iterator[None]:
+        try:
+            yield
+        except KafkaException as error:
+            raise self._explain(error, subject) from error
 
     def _explain(self, error: KafkaException, subject: str) -> SourceError:
         cause: KafkaError = error.args[0]
@@ -125,18 +180,34 @@ class TopicMetadata:
         if cause.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
             return UnknownTopicError(f"{subject} does not exist on the brokers at {servers}; create it first")
         if cause.code() in (KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT):
-            return SourceError(f"no broker at {servers} answered within {_REQUEST_TIMEOUT_S:.0f} s ({cause.str()})")
+            return UnreachableError(
+                f"no broker at {servers} answered within {_REQUEST_TIMEOUT_S:.0f} s, asked about {subject} "
+                f"({cause.str()})"
+            )
         return SourceError(f"{subject} at {servers}: {cause.str()}")
+
+
+def _listed(partitions: Iterable[Partition]) -> str:
+    """All of a few, the first of many."""
+    names = [str(each) for each in sorted(partitions)]
+    return (
+        ", ".join(names) if len(names) <= _MOST_NAMED else f"{', '.join(names[:_MOST_NAMED])} and {len(names)} in all"
+    )
+
+
+def _bits(topic_id: Any) -> int:
+    """Of a `confluent_kafka.Uuid`, whose declaration leaves out its methods; 0 where brokers have no ids."""
+    if topic_id is None:
+        return 0
+    high: int = topic_id.get_most_significant_bits()
+    low: int = topic_id.get_least_significant_bits()
+    return (high % (1 << 64)) << 64 | low % (1 << 64)
 
 
 def _check_same(given: Collection[Partition], partitions: Collection[Partition], option: str, wanted: str) -> None:
     absent, excess = sorted(set(partitions) - set(given)), sorted(set(given) - set(partitions))
     if absent or excess:
-        problem = (
-            f"leaves out {', '.join(map(str, absent))}"
-            if absent
-            else f"names {', '.join(map(str, excess))}, which does not exist"
-        )
+        problem = f"leaves out {_listed(absent)}" if absent else f"names {_listed(excess)}, which does not exist"
         raise OptionError(f"'{option}' {problem}: give {wanted}")
 
 

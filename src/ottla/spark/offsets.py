@@ -4,10 +4,10 @@ earliest            start               end                latest
    |   already read   |    this batch    |   later batches    |
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final, NamedTuple
+from uuid import UUID
 
 EARLIEST: Final = -2  # the special offsets of ListOffsets
 LATEST: Final = -1
@@ -16,6 +16,9 @@ Offsets = dict[str, dict[int, int]]
 """topic -> partition -> offset of the next record to read."""
 
 FlatOffsets = dict["Partition", int]
+
+TopicIds = dict[str, UUID]
+"""topic -> its id (KIP-516), as far as the brokers know ids."""
 
 
 class Partition(NamedTuple):
@@ -28,27 +31,15 @@ class Partition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OffsetRange:
-    """Records `start` to `end` - 1 of one partition; fewer exist where compaction or transactions left gaps."""
+    """Records `start` to `end` - 1 of one partition; fewer exist where compaction or transactions left gaps.
+
+    `topic_id` (KIP-516): of the topic that is meant, None where brokers have none.
+    """
 
     partition: Partition
     start: int
     end: int
-
-
-def flatten(offsets: Mapping[str, Mapping[str, int] | Mapping[int, int]]) -> FlatOffsets:
-    return {
-        Partition(topic, int(number)): offset
-        for topic, partitions in offsets.items()
-        for number, offset in partitions.items()
-    }
-
-
-def as_json(offsets: FlatOffsets) -> dict[str, dict[str, int]]:
-    """The form in Spark's checkpoint, the same as the Kafka source's: {"topic": {"0": 23}}."""
-    nested: dict[str, dict[str, int]] = {}
-    for partition in sorted(offsets):
-        nested.setdefault(partition.topic, {})[str(partition.number)] = offsets[partition]
-    return nested
+    topic_id: UUID | None = None
 
 
 def admit(start: FlatOffsets, latest: FlatOffsets, max_rows: int | None) -> FlatOffsets:
@@ -84,5 +75,7 @@ def split(ranges: list[OffsetRange], min_partitions: int, max_records: int | Non
         if max_records is not None:
             count = max(count, -(-size // max_records))
         edges = [whole.start + size * step // count for step in range(count + 1)]
-        pieces.extend(OffsetRange(whole.partition, low, high) for low, high in pairwise(edges) if low < high)
+        pieces.extend(
+            OffsetRange(whole.partition, low, high, whole.topic_id) for low, high in pairwise(edges) if low < high
+        )
     return pieces

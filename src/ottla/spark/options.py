@@ -14,11 +14,6 @@ from ottla.spark.selection import Assigned, AtTime, Pattern, Position, Selection
 _SELECTING: Final = ("subscribe", "subscribePattern", "assign")
 _ENDING: Final = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 _STREAMING: Final = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
-_WITHOUT_EFFECT: Final = (  # Spark's source has them for its own connections
-    "fetchOffset.numRetries",
-    "fetchOffset.retryIntervalMs",
-    "groupIdPrefix",
-)
 _READ: Final = (
     *_SELECTING,
     "startingOffsets",
@@ -32,7 +27,9 @@ _READ: Final = (
     "failOnDataLoss",
     "includeHeaders",
     "kafkaConsumer.pollTimeoutMs",
-    *_WITHOUT_EFFECT,
+    "fetchOffset.numRetries",
+    "fetchOffset.retryIntervalMs",
+    "groupIdPrefix",  # without effect: of the consumers of Spark's own source
 )
 _WRITE: Final = ("topic", "includeHeaders", "deliveryGuarantee")
 _GUARANTEES: Final = ("exactly-once", "at-least-once")
@@ -47,13 +44,6 @@ _OURS_TO_SET: Final = {
 
 ClientSettings = tuple[tuple[str, str], ...]
 """Settings handed through to the client library, without their prefix `kafka.`; hashable, to key a cache."""
-
-
-def includes_headers(options: Mapping[str, str]) -> bool:
-    """Whether a read has the column `headers`: all that its schema depends on. Raises OptionError."""
-    given = _lower(options)
-    _refuse_unknown(given, _READ)
-    return _flag(given, "includeHeaders", default=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +63,20 @@ class ReadOptions:
     include_headers: bool
     poll_timeout_ms: int
     group_id: str | None
+    attempts: int
+    retry_pause_s: float
+
+    @property
+    def away_s(self) -> float:
+        """How long the brokers may be out of reach while a query runs."""
+        return 60.0 * self.attempts
 
     @classmethod
-    def parse(cls, options: Mapping[str, str], *, streaming: bool) -> "ReadOptions":
-        """Raises OptionError, naming the option and what it should be."""
+    def parse(cls, options: Mapping[str, str], *, streaming: bool | None) -> "ReadOptions":
+        """`streaming` None: it is not known yet, so what only one kind of query refuses passes.
+
+        Raises OptionError, naming the option and what it should be.
+        """
         given = _lower(options)
         _refuse_unknown(given, _READ)
         selection = _selection(given)
@@ -86,7 +86,7 @@ class ReadOptions:
                     raise OptionError(f"'{name}' is for batch reads; a streaming query has no end")
         starting = _position(given, "starting", "latest" if streaming else "earliest", selection)
         ending = _position(given, "ending", "latest", selection)
-        if not streaming and reads_nothing(starting, as_start=True):
+        if streaming is False and reads_nothing(starting, as_start=True):
             raise OptionError("'startingOffsets' cannot be 'latest' for a batch read: it would read nothing")
         if reads_nothing(ending, as_start=False):
             raise OptionError("'endingOffsets' cannot be the earliest offset (-2): it would read nothing")
@@ -107,6 +107,8 @@ class ReadOptions:
             include_headers=_flag(given, "includeHeaders", default=False),
             poll_timeout_ms=_positive(given, "kafkaConsumer.pollTimeoutMs") or 120_000,
             group_id=given.get("kafka.group.id"),
+            attempts=1 + _whole(given, "fetchOffset.numRetries", 3),
+            retry_pause_s=_whole(given, "fetchOffset.retryIntervalMs", 10) / 1000,
         )
 
 
@@ -174,6 +176,13 @@ def _positive(given: dict[str, str], name: str) -> int | None:
         return None
     if not text.isascii() or not text.isdigit() or int(text) == 0:
         raise OptionError(f"'{name}' must be a whole number above 0, it is '{text}'")
+    return int(text)
+
+
+def _whole(given: dict[str, str], name: str, default: int) -> int:
+    text = given.get(name.lower(), str(default))
+    if not text.isascii() or not text.isdigit():
+        raise OptionError(f"'{name}' must be a whole number, it is '{text}'")
     return int(text)
 
 

@@ -2,13 +2,15 @@
 
 # ruff: noqa: N802 - the names of the methods are Spark's
 
+import logging
 import math
 import time
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import replace
+from typing import Any, Final
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Filter, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
@@ -17,10 +19,14 @@ from ottla.spark.errors import DataLossError
 from ottla.spark.fetch import read_range
 from ottla.spark.group_progress import GroupProgress
 from ottla.spark.metadata import TopicMetadata
-from ottla.spark.offsets import FlatOffsets, OffsetRange, Partition, admit, as_json, flatten, split
+from ottla.spark.offsets import FlatOffsets, OffsetRange, Partition, admit, split
 from ottla.spark.options import ReadOptions
+from ottla.spark.pushdown import Narrowing, narrow
+from ottla.spark.stream_offset import Cut, StreamJson, StreamOffset
 
-StreamOffset = dict[str, dict[str, int]]
+log = logging.getLogger(__name__)
+
+_MOST_NAMED: Final = 10
 
 
 class RangePartition(InputPartition):
@@ -37,16 +43,50 @@ class BatchReader(DataSourceReader):
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options = options
         self._schema = schema
+        self._narrowing = Narrowing()
+
+    @property
+    def pushFilters(self) -> "Pushdown":
+        return Pushdown(self)
+
+    def narrow(self, filters: list[Filter]) -> list[Filter]:
+        """Read only what the filters ask for; gives those that Spark has to apply all the same."""
+        unsaid: list[Filter] = []
+        self._narrowing = narrow(filters, unsaid)
+        return unsaid
 
     def partitions(self) -> list[InputPartition]:
         options = self._options
         metadata = TopicMetadata(options.client)
-        start = metadata.resolve(options.selection, options.starting, "startingOffsets")
-        end = metadata.resolve(options.selection, options.ending, "endingOffsets")
-        return _tasks(start, end, options) or _nothing(start)
+        layout = metadata.layout(options.selection)
+        first = metadata.resolve(layout.partitions, options.starting, "startingOffsets")
+        last = metadata.resolve(layout.partitions, options.ending, "endingOffsets")
+        start, end = self._narrowing.clip(first, last)
+        if self._narrowing.since_ms is not None:
+            for partition, offset in metadata.at_time(start, self._narrowing.since_ms).items():
+                start[partition] = end[partition] if offset < 0 else max(start[partition], offset)
+        cut = Cut(options.min_partitions, options.max_records_per_partition)
+        return _tasks(start, StreamOffset(end, layout.ids, cut)) or _nothing(first)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return _read(self._options, self._schema, partition)
+
+
+class Pushdown:
+    """What Spark calls to push filters down, if `spark.sql.python.filterPushdown.enabled` is set.
+
+    While it is not, which is the default, Spark refuses every reader with a `pushFilters` of its own, which would make
+    the setting a duty. It looks at `__func__`, which says here that there is none; called, it does push down.
+    """
+
+    __func__ = DataSourceReader.pushFilters
+
+    def __init__(self, reader: BatchReader) -> None:
+        self._reader = reader
+
+    def __call__(self, filters: list[Filter]) -> list[Filter]:
+        """As `DataSourceReader.pushFilters`."""
+        return self._reader.narrow(filters)
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -59,14 +99,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options = options
         self._schema = schema
-        self._target: FlatOffsets | None = None
+        self._cut = Cut(options.min_partitions, options.max_records_per_partition)
+        self._target: StreamOffset | None = None
+        self._seen: StreamOffset | None = None
         self._last_batch_at = -math.inf
         self._progress = None if options.group_id is None else GroupProgress(options.client)
 
-    def initialOffset(self) -> StreamOffset:
+    def initialOffset(self) -> StreamJson:
         options = self._options
         metadata = TopicMetadata(options.client)
-        return as_json(metadata.resolve(options.selection, options.starting, "startingOffsets"))
+        layout = metadata.layout(options.selection)
+        offsets = metadata.resolve(layout.partitions, options.starting, "startingOffsets")
+        return StreamOffset(offsets, layout.ids, self._cut).as_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
         rows = self._options.max_offsets_per_trigger
@@ -75,19 +119,21 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:
         self._target = self._latest()
 
-    def latestOffset(self, start: StreamOffset, limit: ReadLimit) -> StreamOffset:
-        done = flatten(start)
+    def latestOffset(self, start: StreamJson, limit: ReadLimit) -> StreamJson:
+        done = StreamOffset.parse(start)
         if self._progress is not None:
             # Spark asks for more when what it was given last is done, and noted down in its checkpoint.
-            self._progress.report(done)
+            self._progress.report(done.offsets)
         latest = self._latest() if self._target is None else self._target
         begin = self._begin(done, latest)
-        self._check_not_behind(begin, latest)
-        if self._waits_for_more(begin, latest):
+        if self._waits_for_more(begin, latest.offsets):
             return start
-        self._last_batch_at = time.monotonic()
         max_rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        return as_json(admit(begin, latest, max_rows))
+        end = admit(begin, latest.offsets, max_rows)
+        if end == done.offsets and not done.replaced(latest.ids):
+            return start  # whatever else it says, there is nothing to read
+        self._last_batch_at = time.monotonic()
+        return StreamOffset(end, latest.ids, self._cut).as_json()
 
     def _waits_for_more(self, begin: FlatOffsets, latest: FlatOffsets) -> bool:
         """Whether there is less than `minOffsetsPerTrigger`, and `maxTriggerDelay` is not over."""
@@ -99,53 +145,80 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         there = sum(max(0, end - begin[partition]) for partition, end in latest.items())
         return there < least and time.monotonic() < self._last_batch_at + self._options.max_trigger_delay_s
 
-    def reportLatestOffset(self) -> StreamOffset:
-        return as_json(self._latest())
+    def reportLatestOffset(self) -> StreamJson | None:
+        """As of the last `latestOffset`, a moment ago."""
+        return None if self._seen is None else self._seen.as_json()
 
-    def partitions(self, start: StreamOffset, end: StreamOffset) -> list[InputPartition]:
-        until = flatten(end)
-        return _tasks(self._begin(flatten(start), until), until, self._options)
+    def partitions(self, start: StreamJson, end: StreamJson) -> list[InputPartition]:
+        until = StreamOffset.parse(end)
+        if until.cut is None:
+            until = replace(until, cut=self._cut)
+        return _tasks(self._begin(StreamOffset.parse(start), until), until)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return _read(self._options, self._schema, partition)
 
-    def commit(self, end: StreamOffset) -> None:
+    def commit(self, end: StreamJson) -> None:
         """Nothing to do: Spark says so only when it begins the batch after the next; see `latestOffset`."""
 
     def stop(self) -> None:
         if self._progress is not None:
             self._progress.close()
 
-    def _latest(self) -> FlatOffsets:
-        metadata = TopicMetadata(self._options.client)
-        return metadata.latest(metadata.partitions(self._options.selection))
+    def _metadata(self) -> TopicMetadata:
+        """A query that runs outlives brokers that are away for a while."""
+        options = self._options
+        return TopicMetadata(options.client, attempts=options.attempts, pause_s=options.retry_pause_s)
 
-    def _begin(self, start: FlatOffsets, until: FlatOffsets) -> FlatOffsets:
-        added = until.keys() - start.keys()
-        return start | TopicMetadata(self._options.client).earliest(added) if added else start
+    def _latest(self) -> StreamOffset:
+        metadata = self._metadata()
+        layout = metadata.layout(self._options.selection)
+        self._seen = StreamOffset(metadata.latest(layout.partitions), layout.ids, self._cut)
+        return self._seen
 
-    def _check_not_behind(self, start: FlatOffsets, latest: FlatOffsets) -> None:
-        """A log that ends before the checkpoint's offset is another log than the one that was read."""
-        if not self._options.fail_on_data_loss:
-            return
-        for partition, offset in start.items():
-            end = latest.get(partition)
-            if end is None or end < offset:
-                found = "is gone" if end is None else f"ends at offset {end}"
+    def _begin(self, done: StreamOffset, until: StreamOffset) -> FlatOffsets:
+        """Where to go on: where `done` ends, or at the beginning of what is new or not what it was.
+
+        Raises DataLossError (or warns, without `failOnDataLoss`) if topics were deleted, or a log has lost its end.
+        """
+        lost = _lost(done, until)
+        if lost:
+            what = "; ".join(f"{partition} {why}" for partition, why in sorted(lost.items())[:_MOST_NAMED])
+            if self._options.fail_on_data_loss:
                 raise DataLossError(
-                    f"{partition} {found}, but the query has read up to offset {offset}: the topic was deleted and "
-                    "recreated, or lost its end. Start with a new checkpoint, or set the option failOnDataLoss to "
-                    "false to go on."
+                    f"{what}. What was not read of it is lost. Start with a new checkpoint, or set the option "
+                    "failOnDataLoss to false to read what is there now from its beginning."
                 )
+            log.warning("%s; reading what is there now from its beginning, as failOnDataLoss is false", what)
+        kept = {partition: offset for partition, offset in done.offsets.items() if partition not in lost}
+        added = until.offsets.keys() - kept.keys()
+        return kept | (self._metadata().earliest(added) if added else {})
 
 
-def _tasks(start: FlatOffsets, end: FlatOffsets, options: ReadOptions) -> list[InputPartition]:
+def _lost(done: StreamOffset, until: StreamOffset) -> dict[Partition, str]:
+    """What happened to partitions whose log is not the one that was read."""
+    replaced = done.replaced(until.ids)
+    lost = {}
+    for partition, offset in done.offsets.items():
+        end = until.offsets.get(partition)
+        read = f"the query has read up to offset {offset}"
+        if partition.topic in replaced:
+            lost[partition] = f"is of a topic that was deleted and made again, and {read} of the old one"
+        elif end is None:
+            lost[partition] = f"is gone, and {read}"
+        elif end < offset:
+            lost[partition] = f"ends at offset {end}, but {read}: its topic was deleted and made again, or lost its end"
+    return lost
+
+
+def _tasks(start: FlatOffsets, until: StreamOffset) -> list[InputPartition]:
+    assert until.cut is not None
     ranges = [
-        OffsetRange(partition, start[partition], until)
-        for partition, until in sorted(end.items())
-        if start[partition] < until
+        OffsetRange(partition, start[partition], end, until.ids.get(partition.topic))
+        for partition, end in sorted(until.offsets.items())
+        if start[partition] < end
     ]
-    pieces = split(ranges, options.min_partitions, options.max_records_per_partition)
+    pieces = split(ranges, until.cut.min_partitions, until.cut.max_records_per_partition)
     return [RangePartition(each) for each in pieces]
 
 
@@ -158,10 +231,4 @@ def _nothing(start: FlatOffsets) -> list[InputPartition]:
 def _read(options: ReadOptions, schema: StructType, partition: InputPartition) -> Iterator[pa.RecordBatch]:
     assert isinstance(partition, RangePartition)
     arrow_schema: Any = to_arrow_schema(schema, timezone="UTC")
-    return read_range(
-        options.client,
-        partition.wanted,
-        arrow_schema,
-        fail_on_data_loss=options.fail_on_data_loss,
-        poll_timeout_ms=options.poll_timeout_ms,
-    )
+    return read_range(partition.wanted, arrow_schema, options)

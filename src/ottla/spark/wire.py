@@ -1,8 +1,9 @@
 """Fetches from the leader of one partition, without a client library in between.
 
 A client library hands over one Python object per record; here a fetch response stays one piece of memory, which
-`ottla.spark.columns` turns into Arrow columns. Requests are at most version 12 (topics by name), which every broker
-since Kafka 2.7 serves. Plain connections only: whatever asks for TLS or SASL goes through the client library
+`ottla.spark.columns` turns into Arrow columns. Fetch is version 13 where the broker has it: it names the topic by its
+id, so that a topic deleted and made again is never taken for the old one (KIP-516); else 12, which every broker since
+Kafka 2.7 serves. Plain connections only: whatever asks for TLS or SASL goes through the client library
 (`ottla.spark.fetch`).
 """
 
@@ -13,12 +14,16 @@ import time
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Final, NamedTuple, Self
+from uuid import UUID
 
 from ottla.errors import ErrorCode
+from ottla.protocol.api import ApiKey
 from ottla.protocol.errors import MalformedMessage, UnsupportedVersion
 from ottla.protocol.framing import decode_response, encode_request
+from ottla.protocol.messages.api_versions import ApiVersionsRequest
 from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from ottla.protocol.primitives import NULL_UUID
 from ottla.protocol.schema import Message
 from ottla.spark.columns import Aborted
 from ottla.spark.errors import SourceError
@@ -28,15 +33,22 @@ from ottla.spark.options import ClientSettings
 log = logging.getLogger(__name__)
 
 CLIENT_ID: Final = "ottla-spark"
-FETCH_VERSION: Final = 12
+FETCH_BY_NAME: Final = 12
+FETCH_BY_ID: Final = 13
 METADATA_VERSION: Final = 9
+METADATA_WITH_IDS: Final = 10
+API_VERSIONS_VERSION: Final = 0
 READ_COMMITTED: Final = 1
 DEFAULT_FETCH_BYTES: Final = 4 << 20
 """Per request and partition: some thousands of records of 1 KB, so that what a task does per response is spread."""
+SMALL_ANSWER: Final = 64 << 10
 LARGEST_RESPONSE: Final = 1 << 30
 CONNECT_TIMEOUT_S: Final = 10.0
 ANSWER_TIMEOUT_S: Final = 30.0
 RETRY_S: Final = 0.1
+WARN_EVERY_S: Final = 15.0
+MISSING_SETTLES_S: Final = 5.0
+"""A broker that has just started may not know a topic that is there."""
 
 UNDERSTOOD: Final = frozenset(
     (
@@ -65,6 +77,8 @@ MOVED: Final = frozenset(
         ErrorCode.KAFKA_STORAGE_ERROR,
         ErrorCode.OFFSET_NOT_AVAILABLE,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INCONSISTENT_TOPIC_ID,
         ErrorCode.UNKNOWN_SERVER_ERROR,
     )
 )
@@ -87,7 +101,7 @@ class Address(NamedTuple):
 
 class Fetched(NamedTuple):
     """An answer; `records` None: nothing for now, because this `is_end` of the log or it `is_outside` of it, or
-    because a transaction is open there."""
+    because a transaction is open there. `records` lie in memory that the next answer is read into."""
 
     records: memoryview | None
     aborted: tuple[Aborted, ...] = ()
@@ -99,6 +113,14 @@ class BrokerGone(Exception):
     """A connection that did not do what it is for; the message says why."""
 
 
+class TopicMissing(BrokerGone):
+    """Nobody knows the topic at the moment."""
+
+
+class TopicGone(Exception):
+    """The topic that was meant is no more; the message says what there is instead."""
+
+
 class Connection:
     """One connection, one request at a time; `receive` may come long after `send`."""
 
@@ -107,6 +129,9 @@ class Connection:
         self.address = address
         self._client_id = client_id
         self._last_id = 0
+        self._size = memoryview(bytearray(4))
+        self._memory = bytearray()
+        self._versions: dict[int, int] | None = None
         try:
             self._socket = socket.create_connection(address, CONNECT_TIMEOUT_S)
         except OSError as error:
@@ -122,6 +147,13 @@ class Connection:
         self.send(request, version)
         return self.receive(request, version)
 
+    def newest(self, api: int) -> int:
+        """The newest version of an API that the broker has; -1 for none. Raises BrokerGone."""
+        if self._versions is None:
+            answer = self.ask(ApiVersionsRequest(), API_VERSIONS_VERSION)
+            self._versions = {each.api_key: each.max_version for each in answer.api_keys}
+        return self._versions.get(api, -1)
+
     def send(self, request: Message, version: int) -> None:
         """Raises BrokerGone."""
         self._last_id += 1
@@ -132,21 +164,23 @@ class Connection:
             raise BrokerGone(f"{self.address} broke off: {error.strerror or error}") from error
 
     def receive(self, request: Message, version: int) -> Any:
-        """The response to the oldest request not answered yet. Raises BrokerGone."""
+        """The response to the oldest request not answered yet; what it has of bytes is overwritten by the next one.
+        Raises BrokerGone."""
         assert request.API_KEY is not None
-        size = int.from_bytes(self._read(4), "big", signed=True)
+        size = int.from_bytes(self._fill(self._size), "big", signed=True)
         if not 0 <= size <= LARGEST_RESPONSE:
             raise BrokerGone(f"{self.address} does not answer as a Kafka broker")
+        if len(self._memory) < size or len(self._memory) > 4 * max(size, DEFAULT_FETCH_BYTES):
+            self._memory = bytearray(max(size, SMALL_ANSWER))
         try:
-            return decode_response(request.API_KEY, version, self._read(size))[1]
+            return decode_response(request.API_KEY, version, self._fill(memoryview(self._memory)[:size]))[1]
         except (MalformedMessage, UnsupportedVersion) as error:
             raise BrokerGone(f"{self.address} does not answer as a Kafka broker: {error}") from error
 
-    def _read(self, size: int) -> memoryview:
-        whole = memoryview(bytearray(size))
+    def _fill(self, whole: memoryview) -> memoryview:
         filled = 0
         try:
-            while filled < size:
+            while filled < len(whole):
                 count = self._socket.recv_into(whole[filled:])
                 if not count:
                     raise BrokerGone(f"{self.address} closed the connection")
@@ -159,32 +193,56 @@ class Connection:
 
 
 class Cluster:
-    """The connections of this process to one cluster, kept for the tasks that follow."""
+    """The connections of this process to one cluster, and who leads what, kept for the tasks that follow."""
 
     def __init__(self, client: ClientSettings) -> None:
         given = dict(client)
         self._bootstrap = parse_servers(given["bootstrap.servers"])
         self._client_id = given.get("client.id", CLIENT_ID)
         self._connections: dict[Address, Connection] = {}
+        self._leaders: dict[Partition, tuple[Address, UUID]] = {}
 
-    def leader(self, partition: Partition) -> Connection | None:
-        """A connection to who leads the partition; None if nobody does at the moment. Raises BrokerGone."""
+    def leader(self, partition: Partition, topic_id: UUID) -> Connection | None:
+        """A connection to who leads the partition; None if nobody does at the moment.
+
+        Raises BrokerGone; TopicGone if the topic has another id than this one, which is NULL_UUID if unknown.
+        """
+        address, found_id = self._leaders.get(partition) or self._ask_for_leader(partition)
+        if NULL_UUID not in (topic_id, found_id) and topic_id != found_id:
+            self.forget_leader(partition)
+            raise TopicGone("was deleted and made again")
+        return None if address is None else self._connect(address)
+
+    def forget_leader(self, partition: Partition) -> None:
+        """Ask again the next time."""
+        self._leaders.pop(partition, None)
+
+    def _ask_for_leader(self, partition: Partition) -> tuple[Address | None, UUID]:
         request = MetadataRequest(topics=[MetadataRequestTopic(name=partition.topic)], allow_auto_topic_creation=False)
-        answer = self._ask_any(request, METADATA_VERSION)
+        answer = self._ask_any(request, METADATA_VERSION, METADATA_WITH_IDS)
         brokers = {broker.node_id: Address(broker.host, broker.port) for broker in answer.brokers}
         for topic in answer.topics:
             for found in topic.partitions:
-                if found.partition_index == partition.number and found.leader_id in brokers:
-                    return self._connect(brokers[found.leader_id])
-        return None
+                if found.leader_id in brokers:
+                    key = Partition(partition.topic, found.partition_index)
+                    self._leaders[key] = brokers[found.leader_id], topic.topic_id
+            if topic.partitions:
+                return self._leaders.get(partition) or (None, topic.topic_id)
+            if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise TopicMissing(f"there is no topic '{partition.topic}'")
+        return None, NULL_UUID
 
     def drop(self, connection: Connection) -> None:
         """Forget a connection that failed, or whose answers nobody waits for any more."""
         connection.close()
         if self._connections.get(connection.address) is connection:
             del self._connections[connection.address]
+        for partition, (address, _) in list(self._leaders.items()):
+            if address == connection.address:
+                del self._leaders[partition]
 
-    def _ask_any(self, request: Message, version: int) -> Any:
+    def _ask_any(self, request: Message, version: int, better: int) -> Any:
+        """An answer in the `better` version, if the broker has it."""
         problem = BrokerGone("no broker is named")
         for address in (*self._connections, *self._bootstrap):
             try:
@@ -193,7 +251,8 @@ class Cluster:
                 problem = error
                 continue
             try:
-                return connection.ask(request, version)
+                assert request.API_KEY is not None
+                return connection.ask(request, better if connection.newest(request.API_KEY) >= better else version)
             except BrokerGone as error:
                 self.drop(connection)
                 problem = error
@@ -227,11 +286,15 @@ class PartitionFetch:
     """Reads one partition from an offset on. `request` and `wait` alternate, so that the broker works while what came
     before is being decoded. Use as a context manager: whatever ends the task, no stray answer stays behind."""
 
-    def __init__(self, client: ClientSettings, partition: Partition, *, patience_s: float) -> None:
-        """`patience_s`: how long the partition may be without a leader or its brokers unreachable."""
+    def __init__(
+        self, client: ClientSettings, partition: Partition, *, topic_id: UUID | None = None, patience_s: float
+    ) -> None:
+        """`topic_id`: of the topic that is meant, None if unknown. `patience_s`: how long the partition may be
+        without a leader or its brokers unreachable."""
         given = dict(client)
         self._cluster = _cluster(client, os.getpid())
         self._partition = partition
+        self._topic_id = topic_id or NULL_UUID
         self._patience_s = patience_s
         self._isolation = READ_COMMITTED if given.get("isolation.level") == "read_committed" else 0
         self._max_bytes = _partition_bytes(given)
@@ -239,6 +302,7 @@ class PartitionFetch:
         self._min_bytes = int(given.get("fetch.min.bytes", "1"))
         self._leader: Connection | None = None
         self._asked: FetchRequest | None = None
+        self._version = FETCH_BY_NAME
         self._offset = 0
 
     def __enter__(self) -> Self:
@@ -254,8 +318,12 @@ class PartitionFetch:
         self._send()
 
     def wait(self) -> Fetched:
-        """What was asked for. Raises SourceError if the partition stays out of reach for too long."""
-        deadline = time.monotonic() + self._patience_s
+        """What was asked for.
+
+        Raises SourceError if the partition stays out of reach for too long, TopicGone if it was deleted.
+        """
+        began = warned_at = time.monotonic()
+        missing_since: float | None = None
         while True:
             try:
                 if self._asked is None:
@@ -264,6 +332,8 @@ class PartitionFetch:
             except BrokerGone as error:
                 reason = str(error)
                 self._forget_leader()
+                is_missing = isinstance(error, TopicMissing)
+                missing_since = (missing_since or time.monotonic()) if is_missing else None
             else:
                 if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
                     return Fetched(None, is_outside=True)
@@ -276,7 +346,14 @@ class PartitionFetch:
                     raise SourceError(f"reading {self._partition} at offset {self._offset}: {_name(answer.error_code)}")
                 reason = _name(answer.error_code)
                 self._leader = None
-            if time.monotonic() > deadline:
+                self._cluster.forget_leader(self._partition)
+            now = time.monotonic()
+            if now > warned_at + WARN_EVERY_S:
+                log.warning("waiting for the leader of %s at offset %d: %s", self._partition, self._offset, reason)
+                warned_at = now
+            if missing_since is not None and now > missing_since + MISSING_SETTLES_S:
+                raise TopicGone("was deleted")
+            if now > began + self._patience_s:
                 raise SourceError(
                     f"reading {self._partition} at offset {self._offset}: its leader could not be reached for "
                     f"{self._patience_s:.0f} s ({reason})"
@@ -284,25 +361,27 @@ class PartitionFetch:
             time.sleep(RETRY_S)
 
     def _send(self, *, final: bool = False) -> None:
-        """With `final`, raises BrokerGone; otherwise `wait` tries again."""
+        """With `final`, raises BrokerGone and TopicGone; otherwise `wait` tries again."""
         try:
             if self._leader is None:
-                self._leader = self._cluster.leader(self._partition)
+                self._leader = self._cluster.leader(self._partition, self._topic_id)
             if self._leader is None:
                 raise BrokerGone("it has no leader")
             partition = FetchPartition(
                 partition=self._partition.number, fetch_offset=self._offset, partition_max_bytes=self._max_bytes
             )
+            by_id = self._topic_id != NULL_UUID and self._leader.newest(ApiKey.FETCH) >= FETCH_BY_ID
+            self._version = FETCH_BY_ID if by_id else FETCH_BY_NAME
             asked = FetchRequest(
                 max_wait_ms=self._max_wait_ms,
                 min_bytes=self._min_bytes,
                 max_bytes=self._max_bytes,
                 isolation_level=self._isolation,
-                topics=[FetchTopic(topic=self._partition.topic, partitions=[partition])],
+                topics=[FetchTopic(topic=self._partition.topic, topic_id=self._topic_id, partitions=[partition])],
             )
-            self._leader.send(asked, FETCH_VERSION)
+            self._leader.send(asked, self._version)
             self._asked = asked
-        except BrokerGone:
+        except (BrokerGone, TopicGone):
             self._forget_leader()
             if final:
                 raise
@@ -310,7 +389,7 @@ class PartitionFetch:
     def _receive(self) -> "_Answer":
         assert self._leader is not None
         assert self._asked is not None
-        response = self._leader.receive(self._asked, FETCH_VERSION)
+        response = self._leader.receive(self._asked, self._version)
         self._asked = None
         if response.error_code:
             return _Answer(response.error_code)
@@ -321,6 +400,7 @@ class PartitionFetch:
     def _forget_leader(self) -> None:
         if self._leader is not None:
             self._cluster.drop(self._leader)
+        self._cluster.forget_leader(self._partition)
         self._leader = self._asked = None
 
 

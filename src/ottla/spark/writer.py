@@ -75,7 +75,7 @@ def _check(options: WriteOptions, schema: StructType) -> None:
 @lru_cache(maxsize=64)
 def _find_topic(client: ClientSettings, topic: str, process_id: int) -> None:
     """Once in a process: Spark makes a writer twice for each micro-batch. Raises UnknownTopicError."""
-    TopicMetadata(client).partitions(Topics((topic,)))
+    TopicMetadata(client).layout(Topics((topic,)))
 
 
 @lru_cache(maxsize=4)

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.spark.offsets import OffsetRange, Partition, admit, as_json, flatten, split
+from ottla.spark.offsets import OffsetRange, Partition, admit, split
 
 A, B, C = (Partition("t", number) for number in range(3))
 
@@ -41,15 +41,6 @@ def test_batches_stay_within_limit_and_log_and_come_to_the_end(
         at = end
         batches += 1
     assert batches == -(-sum(grown.values()) // limit)
-
-
-@given(offsets)
-def test_the_checkpoints_form_is_read_back(given_offsets: dict[Partition, int]) -> None:
-    assert flatten(as_json(given_offsets)) == given_offsets
-
-
-def test_the_checkpoints_form_is_sparks_own() -> None:
-    assert as_json({B: 7, A: 3}) == {"t": {"0": 3, "1": 7}}
 
 
 @given(st.lists(st.tuples(st.integers(0, 500), st.integers(0, 500)), min_size=1, max_size=4), st.integers(0, 12))

@@ -2,7 +2,7 @@ import pytest
 
 from ottla.spark.errors import OptionError
 from ottla.spark.offsets import EARLIEST, LATEST, Partition
-from ottla.spark.options import ReadOptions, WriteOptions, includes_headers
+from ottla.spark.options import ReadOptions, WriteOptions
 from ottla.spark.selection import Assigned, AtTime, Pattern, Selection, Topics
 
 SERVERS = {"kafka.bootstrap.servers": "box:9092"}
@@ -120,10 +120,21 @@ def test_a_group_is_told_of_progress_only_if_it_is_named() -> None:
     assert read({"kafka.group.id": "flights"}).group_id == "flights"
 
 
-def test_headers_are_a_matter_of_the_schema() -> None:
-    assert includes_headers({**SERVERS, "includeHeaders": "TRUE", "startingOffsets": "latest"})
+def test_before_the_kind_of_query_is_known_only_what_fits_none_is_refused() -> None:
+    given = {**SERVERS, "subscribe": "t"}
+    assert ReadOptions.parse({**given, "includeHeaders": "TRUE", "startingOffsets": "latest"}, streaming=None)
+    assert ReadOptions.parse({**given, "endingOffsets": "latest"}, streaming=None)
     with pytest.raises(OptionError, match="did you mean 'includeHeaders'"):
-        includes_headers({"includeHeader": "true"})
+        ReadOptions.parse({**given, "includeHeader": "true"}, streaming=None)
+    with pytest.raises(OptionError, match="'maxOffsetsPerTrigger' must be a whole number above 0"):
+        ReadOptions.parse({**given, "maxOffsetsPerTrigger": "many"}, streaming=None)
+
+
+def test_brokers_may_be_away_for_as_many_minutes_as_there_are_attempts() -> None:
+    assert read().away_s == 240
+    assert read({"fetchOffset.numRetries": "0", "fetchOffset.retryIntervalMs": "500"}).away_s == 60
+    with pytest.raises(OptionError, match=r"'fetchOffset\.numRetries' must be a whole number, it is '-1'"):
+        read({"fetchOffset.numRetries": "-1"})
 
 
 def test_a_sink_may_leave_the_topic_to_the_rows() -> None:
