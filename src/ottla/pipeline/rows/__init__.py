@@ -4,12 +4,14 @@ from ottla.pipeline.rows.checked import Checked, checked, labelled
 from ottla.pipeline.rows.decode_avro import from_avro, to_avro
 from ottla.pipeline.rows.decode_json import from_json, to_json
 from ottla.pipeline.rows.decode_protobuf import from_protobuf
-from ottla.pipeline.rows.registry import Registry, RegistryAwayError, SubjectError, registry
+from ottla.pipeline.rows.registry import Registry, RegistryAwayError, RegistryError, SubjectError, registry
+from ottla.pipeline.rows.watermark import watermark
 
 __all__ = [
     "Checked",
     "Registry",
     "RegistryAwayError",
+    "RegistryError",
     "SubjectError",
     "checked",
     "from_avro",
@@ -19,4 +21,5 @@ __all__ = [
     "registry",
     "to_avro",
     "to_json",
+    "watermark",
 ]

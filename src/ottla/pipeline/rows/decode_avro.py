@@ -43,7 +43,7 @@ def from_avro(
     record that cannot be is rejected, as is one whose id the registry does not know. A registry that is away fails the
     task.
 
-    Raises ValueError for a schema without columns in Spark, SubjectError, RegistryAwayError.
+    Raises ValueError for a schema without columns in Spark, SubjectError, RegistryError.
     """
     references: tuple[tuple[str, str], ...] = ()
     if schema is None:
@@ -66,7 +66,7 @@ def to_avro(
     registered for the subject. `key` as with `to_json`.
 
     A row that does not fit the schema fails its task: what a job writes is its own doing.
-    Raises SubjectError, RegistryAwayError, ValueError for fields that the rows lack.
+    Raises SubjectError, RegistryError, ValueError for fields that the rows lack.
     """
     references: tuple[tuple[str, str], ...] = ()
     if schema is None:

@@ -63,7 +63,7 @@ def from_protobuf(
     a registry, records are in its wire format, and their own schema says which message they hold: another one than the
     one asked for is rejected, as is an id that the registry does not know. A registry that is away fails the task.
 
-    Raises ValueError for a message that is not there, or has no columns in Spark; SubjectError, RegistryAwayError.
+    Raises ValueError for a message that is not there, or has no columns in Spark; SubjectError, RegistryError.
     """
     if isinstance(message, type):
         files, name = _files_of(message.DESCRIPTOR.file), message.DESCRIPTOR.full_name

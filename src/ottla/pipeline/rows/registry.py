@@ -5,8 +5,8 @@ A record in the registry's wire format begins with the id of the schema that it 
     |0|id, 4 bytes, big-endian|data ...          Avro
     |0|id, 4 bytes, big-endian|indexes|data ...  Protobuf: which message of the schema's file
 
-An id that the registry does not know is the record's fault: the record is rejected. A registry that is away, or that
-refuses who asks, is nobody's record: `RegistryAwayError` fails the task, Spark tries again, and nothing is rejected.
+An id that the registry does not know is the record's fault: the record is rejected. A registry that is away or refuses
+who asks is no fault of the record: `RegistryError` fails the task, the query is tried again, and nothing is rejected.
 
 Source: the wire format and REST API of Confluent's Schema Registry, which Karapace and Apicurio serve too.
 """
@@ -24,14 +24,19 @@ from ottla.pipeline.rows.undecodable import Undecodable
 MAGIC: Final = 0
 _HEAD: Final = struct.Struct(">bI")
 _NOT_FOUND: Final = 404
+_MAY_PASS: Final = frozenset({408, 429, *range(500, 600)})
 _SCHEMA_NOT_FOUND: Final = 40403
 _NOT_THERE: Final = {40401: "no such subject", 40402: "no such version", _SCHEMA_NOT_FOUND: "no such schema"}
 _FORGET_UNKNOWN_AFTER_S: Final = 10.0
 """An id that was unknown is asked for again after that: its schema may be on its way to this registry."""
 
 
-class RegistryAwayError(Exception):
-    """The registry cannot be asked: it is away, refuses the user, or gives no answer. Trying again may help."""
+class RegistryError(Exception):
+    """The registry gives no schemas, whatever is asked for: it refuses the user, or is no registry."""
+
+
+class RegistryAwayError(RegistryError):
+    """The registry cannot be asked now: it is away, or in trouble. Trying again helps when it is back."""
 
 
 class SubjectError(ValueError):
@@ -64,7 +69,7 @@ class Registry:
     def by_id(self, schema_id: int, wanted: str) -> Found:
         """The schema of an id, of the type `wanted` (AVRO, PROTOBUF); remembered by this process.
 
-        Raises Undecodable if the registry does not know the id or has another type, RegistryAwayError.
+        Raises Undecodable if the registry does not know the id or has another type, RegistryError.
         """
         found = _client(self, os.getpid()).by_id(schema_id, wanted)
         if found is None:
@@ -74,14 +79,14 @@ class Registry:
         return found
 
     def by_subject(self, subject: str, wanted: str, version: int | None = None) -> Found:
-        """The subject's schema of that version, or its latest. Raises SubjectError, RegistryAwayError."""
+        """The subject's schema of that version, or its latest. Raises SubjectError, RegistryError."""
         found = _client(self, os.getpid()).by_subject(subject, wanted, version)
         if found.type != wanted:
             raise SubjectError(f"the schema of {subject} in the registry at {self.url} is {found.type}, not {wanted}")
         return found
 
     def register(self, subject: str, schema: str, kind: str = "AVRO") -> int:
-        """Give the subject this schema, if it lacks it; the schema's id. Raises SubjectError, RegistryAwayError."""
+        """Give the subject this schema, if it lacks it; the schema's id. Raises SubjectError, RegistryError."""
         return _client(self, os.getpid()).register(subject, schema, kind)
 
 
@@ -175,7 +180,7 @@ class _Client:
             into[reference.name] = registered.schema.schema_str
 
     def _ask(self, question: Any, what: str = "") -> Any:
-        """Raises SubjectError for what the registry says is not there or not valid, RegistryAwayError for all else."""
+        """Raises SubjectError for what the registry says is not there or not valid, RegistryError for all else."""
         from confluent_kafka.schema_registry.error import SchemaRegistryError
 
         try:
@@ -188,7 +193,8 @@ class _Client:
                 raise SubjectError(
                     f"the registry at {self._url} refuses the schema of {what}: {error.error_message}"
                 ) from error
-            raise RegistryAwayError(f"the registry at {self._url} answers: {error}") from error
+            kind = RegistryAwayError if error.http_status_code in _MAY_PASS else RegistryError
+            raise kind(f"the registry at {self._url} answers: {error}") from error
         except Exception as error:  # of its HTTP library, whose names depend on its version: no way there, TLS, a token
             raise RegistryAwayError(f"the registry at {self._url} cannot be reached: {error}") from error
 

@@ -1,0 +1,255 @@
+"""Late rows: those that a watermark has Spark drop, written to a topic instead of to nowhere.
+
+Spark has no side output, and tells nobody which rows it drops, only how many. But which they are follows from its
+checkpoint: in micro-batch N it drops what closed at or before the watermark of N-1 (that is the one of which results
+may already have been written), and `offsets/N` and `offsets/N-1` say which records N read. So a follower reads the
+records of just those micro-batches again in which rows were dropped, builds the flow's function over them as a batch,
+and writes those rows of its watermark that had closed.
+
+    query      ──▶ offsets/N ──▶ commits/N ──▶ progress: 3 rows dropped
+    follower                                      └──▶ reads N again ──▶ writes 3 rows, once ──▶ notes down N
+
+The rows and a mark of the micro-batch go into one transaction, and the note is written after it, so a follower that is
+killed in between finds the mark and writes nothing. A micro-batch whose progress was never heard (the process died) is
+read again in any case.
+
+What Spark counts (`numRowsDroppedByWatermark`) are rows for joins, deduplication and state, but groups of rows of one
+micro-batch for aggregations, which drop them after their first half. Rows dropped by a second stateful operator behind
+the first are not records of any topic; they are not found here.
+
+Source: IncrementalExecution, WatermarkPropagator and statefulOperators of Spark 4 (late events are judged by
+`prevOffsetSeqMetadata`, SPARK-40925), held by tests against Spark's own count.
+"""
+
+import json
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - as everyone names it
+
+from ottla.pipeline import failures
+from ottla.pipeline.context import RunContext
+from ottla.pipeline.errors import PipelineError
+from ottla.pipeline.inputs import Input, Topic
+from ottla.pipeline.rows.checked import decoded, labelled, source_of
+from ottla.pipeline.rows.checkpoint_log import Batch, CheckpointLog
+from ottla.pipeline.rows.watermark import CLOSES, Watched, watching
+from ottla.spark.exactly_once import StreamTask, write_once
+from ottla.spark.stream_offset import StreamOffset
+
+log = logging.getLogger(__name__)
+
+Load = Callable[[Input], DataFrame]
+Ranges = dict[str, dict[int, tuple[int, int]]]
+"""By topic and partition: the first offset (-2 the earliest there is), and the one after the last."""
+
+_EARLIEST: Final = -2
+_NEVER: Final = 0
+"""The watermark before there was any: nothing is late."""
+_OF_STREAMS: Final = frozenset(
+    {"maxoffsetspertrigger", "minoffsetspertrigger", "maxtriggerdelay", "kafka.group.id", "minpartitions"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """How far a follower has come: the last micro-batch that it is through with, and all rows it has written."""
+
+    batch: int = -1
+    rows: int = 0
+
+    @classmethod
+    def read(cls, file: Path) -> "Position | None":
+        """None if there is no file. Raises PipelineError."""
+        try:
+            found = json.loads(file.read_text())
+            return cls(int(found["batch"]), int(found["rows"]))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, KeyError) as error:
+            raise PipelineError(
+                f"{file}, which says how far late rows have been written, is damaged: {error}"
+            ) from error
+
+    def write(self, file: Path) -> None:
+        """Raises OSError; then the file is as it was."""
+        file.parent.mkdir(parents=True, exist_ok=True)
+        new = file.with_name(f".{file.name}.new")
+        new.write_text(json.dumps({"batch": self.batch, "rows": self.rows}))
+        os.replace(new, file)
+
+
+@dataclass(slots=True)
+class LateRows:
+    """The follower of one flow.
+
+    `topic` is the side output, `checkpoint` the flow's, `position` the follower's own file. `rebuild` builds the flow
+    once more with what it is given in place of its inputs; what comes out is not used.
+    """
+
+    flow: str
+    topic: Topic
+    checkpoint: Path
+    position: Path
+    context: RunContext
+    rebuild: Callable[[Load], object]
+    _dropped: dict[int, int] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def total(self) -> int:
+        """Late rows written since the flow began."""
+        return (Position.read(self.position) or Position()).rows
+
+    def on_batch(self, progress: Mapping[str, Any]) -> None:
+        """Take note of a micro-batch that is done, by Spark's report of it. From any thread; does no work."""
+        dropped = sum(operator["numRowsDroppedByWatermark"] for operator in progress.get("stateOperators", ()))
+        with self._lock:
+            self._dropped[int(progress["batchId"])] = dropped
+
+    def catch_up(self, *, unheard: bool = False) -> int:
+        """Write the late rows of the micro-batches that were reported; how many there were. From one thread.
+
+        With `unheard` those too that are done but were not reported: before the flow starts again, and after its end.
+        Raises PipelineError; what is not written yet is written by the next call.
+        """
+        log_of_query = CheckpointLog(self.checkpoint)
+        with self._lock:
+            heard = dict(self._dropped)
+        last = log_of_query.last_done() if unheard else max(heard, default=-1)
+        here = Position.read(self.position)
+        if here is None:
+            here = Position(batch=log_of_query.first_known() or -1)  # a follower that begins later than its flow
+        written = 0
+        for number in range(here.batch + 1, last + 1):
+            rows = 0 if heard.get(number) == 0 else self._write(log_of_query, number)
+            written += rows
+            here = Position(number, here.rows + rows)
+            self._note_down(here, number)
+        return written
+
+    def _note_down(self, here: Position, number: int) -> None:
+        try:
+            here.write(self.position)
+        except OSError as error:
+            raise PipelineError(f"{self.position} cannot be written: {error}") from error
+        with self._lock:
+            self._dropped.pop(number, None)
+
+    def _write(self, log_of_query: CheckpointLog, number: int) -> int:
+        if number == 0:  # before the first micro-batch there was no watermark
+            return 0
+        if number - 1 < log_of_query.first_known():
+            raise PipelineError(
+                f"late rows of {self.flow!r} were written up to micro-batch {number - 1}, but the checkpoint knows "
+                f"only those from {log_of_query.first_known()} on: to go on without the rows between, delete "
+                f"{self.position}"
+            )
+        before, batch = log_of_query.batch(number - 1), log_of_query.batch(number)
+        if before.watermark_ms <= _NEVER:
+            return 0
+        wanted = ranges(before, batch)
+        if not wanted:
+            return 0
+        with watching() as watched:
+            self.rebuild(lambda given: self._load(given, wanted))
+        if not watched:
+            raise PipelineError(
+                f"the flow {self.flow!r} has late=topic(...), but sets no watermark by rows.watermark(...), by which "
+                "its late rows would be known"
+            )
+        task = StreamTask(f"late-{log_of_query.query_id()}", number, 0)
+        try:
+            rows = self._late_records(watched, before.watermark_ms)
+            return _write_once(rows, self.context, self.context.renamed(self.topic.name), task)
+        except PySparkException as error:
+            raise PipelineError(
+                f"late rows of {self.flow!r}, micro-batch {number}: {failures.explain(str(error))}"
+            ) from error
+
+    def _load(self, given: Input, wanted: Ranges) -> DataFrame:
+        """An input as the micro-batch had it: of a topic just its records."""
+        if isinstance(given, Topic):
+            return read_ranges(given, self.context, wanted.get(self.context.renamed(given.name), {}))
+        rows = given.load(self.context)
+        if rows.isStreaming:
+            raise PipelineError(f"late rows of {self.flow!r} cannot be found: {given.describe()} is no topic")
+        return rows
+
+    def _late_records(self, watched: list[Watched], watermark_ms: int) -> DataFrame:
+        limit = F.timestamp_millis(F.lit(watermark_ms))
+        found: DataFrame | None = None
+        for each in watched:
+            late = each.closing().where(F.col(CLOSES) <= limit)
+            closed = "its window closed at " if each.window else "it closed at "
+            reason = F.concat(
+                F.lit("late: " + closed), _shown(F.col(CLOSES)), F.lit(", the watermark was at "), _shown(limit)
+            )
+            source = source_of(each.rows)
+            letters = decoded(late, source=source, is_well=F.lit(False), reason=reason).rejected
+            records = labelled(letters, job=self.context.job, view=self.flow)
+            found = records if found is None else found.unionByName(records)
+        assert found is not None
+        return found
+
+
+def ranges(before: Batch, batch: Batch) -> Ranges:
+    """Which records a micro-batch read. Raises PipelineError if two sources read a partition differently."""
+    found: Ranges = {}
+    for position, end in enumerate(batch.ends):
+        if not isinstance(end, dict):
+            continue
+        begin = before.ends[position] if position < len(before.ends) else None
+        begins = StreamOffset.parse(begin).offsets if isinstance(begin, dict) else {}
+        for partition, until in StreamOffset.parse(end).offsets.items():
+            wanted = (begins.get(partition, _EARLIEST), until)
+            known = found.setdefault(partition.topic, {}).setdefault(partition.number, wanted)
+            if known != wanted:
+                raise PipelineError(
+                    f"two inputs read {partition} at their own pace, so which of its rows were late cannot be told"
+                )
+    return {
+        topic: {number: (first, until) for number, (first, until) in partitions.items() if first != until}
+        for topic, partitions in found.items()
+        if any(first != until for first, until in partitions.values())
+    }
+
+
+def read_ranges(topic: Topic, context: RunContext, wanted: Mapping[int, tuple[int, int]]) -> DataFrame:
+    """Those records of a topic as a batch, with the columns that it has as a stream."""
+    name = context.renamed(topic.name)
+    options = {key: value for key, value in topic.options.items() if key.lower() not in _OF_STREAMS}
+    reader = context.spark.read.format("ottla").options(**{"includeHeaders": "true", **context.connection(), **options})
+    if not wanted:
+        return reader.option("subscribe", name).load().where(F.lit(False))
+    starts, ends = ({str(number): each[at] for number, each in wanted.items()} for at in (0, 1))
+    return (
+        reader.option("assign", json.dumps({name: sorted(wanted)}))
+        .option("startingOffsets", json.dumps({name: starts}))
+        .option("endingOffsets", json.dumps({name: ends}))
+        .load()
+    )
+
+
+def _write_once(records: DataFrame, context: RunContext, topic: str, task: StreamTask) -> int:
+    """Write the records in one transaction, unless this was done before; how many there are."""
+    client = tuple(sorted((name.removeprefix("kafka."), value) for name, value in context.connection().items()))
+
+    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        outcome = write_once(client, topic, task, batches)
+        yield pa.RecordBatch.from_pydict({"records": [outcome.records]})
+
+    counts = records.coalesce(1).mapInArrow(write, "records long").collect()
+    return sum(int(row["records"]) for row in counts)
+
+
+def _shown(time: Column) -> Column:
+    return F.date_format(F.to_utc_timestamp(time, F.current_timezone()), "yyyy-MM-dd'T'HH:mm:ss.SSS'Z'")

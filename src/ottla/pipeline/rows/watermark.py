@@ -1,0 +1,65 @@
+"""Watermarks whose late rows can be found: `DataFrame.withWatermark`, and a note of which rows it is about.
+
+Spark drops a row when what it belongs to has ended, by the watermark of the micro-batch before: the window of an
+aggregation, or the row's own event time where rows are joined, deduplicated or kept in state. What that is, is known
+to who writes the query, so it is said where the watermark is.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Final
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - as everyone names it
+
+CLOSES: Final = "__ottla_closes"
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """Rows that a watermark is about. `window` are arguments of Spark's `window`, `session` the gap of a session."""
+
+    rows: DataFrame
+    column: str
+    window: tuple[str, ...] = ()
+    session: str | None = None
+
+    def closing(self) -> DataFrame:
+        """The rows with the time at which each is too late in the column `CLOSES`: one for each window it is in."""
+        if self.window:
+            windows = F.window(F.col(self.column), *self.window)
+            return self.rows.withColumn(CLOSES, windows).withColumn(CLOSES, F.col(f"{CLOSES}.end"))
+        if self.session is not None:
+            return self.rows.withColumn(CLOSES, F.col(self.column) + F.expr(f"INTERVAL {self.session}"))
+        return self.rows.withColumn(CLOSES, F.col(self.column))
+
+
+_watched: Final[ContextVar[list[Watched] | None]] = ContextVar("watched", default=None)
+
+
+def watermark(
+    rows: DataFrame, column: str, delay: str, *, window: str | tuple[str, ...] = (), session: str | None = None
+) -> DataFrame:
+    """`rows.withWatermark(column, delay)`, for a flow with `late=topic(...)`.
+
+    Say what the rows are aggregated by: `window`, the arguments of Spark's `window` (`"1 hour"`, or `("1 hour",
+    "10 minutes")` for windows that overlap), or the gap of its `session_window`; neither for joins, for deduplication
+    and for state of one's own, where the event time itself decides.
+    """
+    watched = _watched.get()
+    if watched is not None:
+        watched.append(Watched(rows, column, (window,) if isinstance(window, str) else tuple(window), session))
+    return rows.withWatermark(column, delay)
+
+
+@contextmanager
+def watching() -> Iterator[list[Watched]]:
+    """Within it, `watermark` adds to the list what it is called with."""
+    found: list[Watched] = []
+    token = _watched.set(found)
+    try:
+        yield found
+    finally:
+        _watched.reset(token)
