@@ -12,6 +12,10 @@ VERBS: Final = {
     "list": "List runs.",
     "status": "Show how far the flows of a run are.",
     "stop": "Stop a run after the micro-batch that it is in.",
+    "replay": "Run a job once more from an earlier place, side by side.",
+    "diff": "Compare the outputs of two runs.",
+    "promote": "Have a replay take the place of its run.",
+    "test": "Run a job against golden files.",
     "redrive": "Send dead letters back to where they came from.",
 }
 """The verbs with their one line of help; `ottla.cli.pipeline_<verb>` holds each as `command`."""

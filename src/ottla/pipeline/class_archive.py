@@ -120,7 +120,7 @@ def _exercise(spark: "SparkSession", scratch: Path) -> None:
         def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
             return {"offset": 0}
 
-        def latestOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
+        def latestOffset(self, start: dict[str, int], limit: Any) -> dict[str, int]:  # noqa: N802 - Spark's name
             return {"offset": 100}
 
         def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:

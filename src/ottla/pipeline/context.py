@@ -44,7 +44,7 @@ class RunContext:
 
     def renamed(self, topic: str) -> str:
         """The topic that a name in the job file means in this run: a copy, if the job writes it and has a suffix."""
-        return f"{topic}-{self.suffix}" if self.suffix and topic in self.written else topic
+        return suffixed(topic, self.written, self.suffix)
 
     def starting_options(self, topic: str) -> Mapping[str, str] | None:
         """Where a replay has this topic start, as options of Spark's source; None: where the job says."""
@@ -53,6 +53,11 @@ class RunContext:
     def path(self, path: str | Path) -> str:
         """A path of the job file, relative ones from its directory; addresses such as s3://... as they are."""
         return str(path) if "://" in str(path) else str(self.directory / path)
+
+
+def suffixed(topic: str, written: frozenset[str], suffix: str) -> str:
+    """The name of a topic in a run with a suffix: another for those that the job writes."""
+    return f"{topic}-{suffix}" if suffix and topic in written else topic
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,8 @@ from ottla.pipeline.errors import AlreadyRunningError, PipelineError, RunNotFoun
 RUNNING: Final = "running"
 STOPPED: Final = "stopped"
 """Told to stop, or through with what there was."""
+WAITING: Final = "waiting"
+"""Of a flow: for its next try, after a failure that may pass."""
 FAILED: Final = "failed"
 LOST: Final = "lost"
 """Never written down: the record says running, but no process holds the run, which was killed."""
@@ -48,10 +50,10 @@ class FlowRecord:
 class RunRecord:
     """What run.json holds. Times are seconds since 1970.
 
-    `flows` has the flows of the job, and beside them its queries for dead letters (`<view>.dead-letters`). `suffix` and
-    `starting` belong to a replay: see `RunContext`. `replays` names the run that this one is a replay of. A replay that
-    was promoted has the name of that run in `promoted_to`, and that run the replay's `suffix` and its directory of
-    `checkpoints`, None being its own.
+    `flows` has the flows of the job, and beside them its queries for dead letters (`<view>.dead-letters`). `suffix`
+    and `starting` belong to a replay: see `RunContext`. `parameters` are those that were given (`Job.param`).
+    `replays` names the run that this one is a replay of. A replay that was promoted has the name of that run in
+    `promoted_to`, and that run the replay's `suffix` and its directory of `checkpoints`, None being its own.
     """
 
     name: str
@@ -68,6 +70,7 @@ class RunRecord:
     suffix: str = ""
     starting: dict[str, dict[str, str]] = field(default_factory=dict)
     replays: str | None = None
+    parameters: dict[str, str] = field(default_factory=dict)
     promoted_to: str | None = None
     checkpoints: str | None = None
     flows: dict[str, FlowRecord] = field(default_factory=dict)
@@ -81,6 +84,11 @@ class RunRecord:
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), indent=1) + "\n"
+
+
+def state_of(record: RunRecord) -> str:
+    """A run's state in one word; `promoted` for one that has taken the place of another."""
+    return record.state if record.promoted_to is None or record.state == RUNNING else "promoted"
 
 
 def find_home(given: str | Path | None = None) -> Path:
@@ -99,10 +107,6 @@ class RunDirectory:
         return self.path.name
 
     @property
-    def checkpoints(self) -> Path:
-        return self.path / "checkpoints"
-
-    @property
     def progress(self) -> Path:
         return self.path / "progress.jsonl"
 
@@ -110,8 +114,9 @@ class RunDirectory:
     def spark_log(self) -> Path:
         return self.path / "spark.log"
 
-    def checkpoint(self, flow: str) -> Path:
-        return self.checkpoints / flow
+    def checkpoints_of(self, record: RunRecord) -> Path:
+        """Where Spark's checkpoints are, one directory per query: here, unless the run goes on from another's."""
+        return self.path / "checkpoints" if record.checkpoints is None else Path(record.checkpoints)
 
     def exists(self) -> bool:
         return (self.path / "run.json").exists()
@@ -135,8 +140,16 @@ class RunDirectory:
     def write(self, record: RunRecord) -> None:
         """Replace what is written down, in one step. Raises OSError."""
         file, fresh = self.path / "run.json", self.path / "run.json.new"
-        fresh.write_text(record.to_json(), encoding="utf-8")
-        fresh.replace(file)
+        try:
+            fresh.write_text(record.to_json(), encoding="utf-8")
+            fresh.replace(file)
+        except OSError as problem:
+            if problem.errno not in (errno.ENOSPC, errno.EDQUOT) or not file.exists():
+                raise
+            # the space that it has is enough to say that the disk is full
+            with file.open("r+", encoding="utf-8") as old:
+                old.write(record.to_json())
+                old.truncate()
 
     def process_id(self) -> int | None:
         """The process that runs it now, None if there is none."""
@@ -193,6 +206,21 @@ def run_directories(home: Path) -> Mapping[str, RunDirectory]:
     except FileNotFoundError:
         return {}
     return {each.name: RunDirectory(each) for each in found if (each / "run.json").exists()}
+
+
+def earlier_run(home: Path, file: Path, name: str | None) -> RunRecord | None:
+    """What is written down of this name or, without one, of the job file under its job's own name; None if nothing is.
+
+    Raises PipelineError if that cannot be read.
+    """
+    if name is not None:
+        directory = run_directory(home, name)
+        return directory.read() if directory.exists() else None
+    for directory in run_directories(home).values():
+        record = directory.read()
+        if record.name == record.job and record.job_file == str(file.resolve()):
+            return record
+    return None
 
 
 def find_run(home: Path, name: str) -> RunDirectory:

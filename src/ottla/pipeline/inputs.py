@@ -4,14 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
-from ottla.pipeline.context import RunContext
+from ottla.pipeline.context import QuerySpec, RunContext
 from ottla.pipeline.errors import JobError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
-
-    from ottla.pipeline.sinks.base import Context, QuerySpec
 
 _FORMATS: Final = {
     "csv": "csv",
@@ -50,7 +48,7 @@ class Topic:
 
     @property
     def topics(self) -> tuple[str, ...]:
-        return (self.name,)
+        return tuple(name.strip() for name in self.name.split(","))
 
     def describe(self) -> str:
         return f"topic {self.name}"
@@ -62,7 +60,7 @@ class Topic:
             context.spark.readStream.format("ottla")
             .options(
                 **{
-                    "subscribe": context.renamed(self.name),
+                    "subscribe": ",".join(map(context.renamed, self.topics)),
                     "includeHeaders": "true",
                     **context.connection(),
                     **starting,
@@ -72,13 +70,13 @@ class Topic:
             .load()
         )
 
-    def start(self, rows: "DataFrame", query: "QuerySpec") -> "StreamingQuery":
+    def start(self, rows: "DataFrame", query: QuerySpec) -> "StreamingQuery":
         """Write a stream to the topic, exactly once."""
         from ottla.pipeline.sinks.topic import start
 
         return start(self, rows, query)
 
-    def read(self, context: "Context") -> "DataFrame":
+    def read(self, context: RunContext) -> "DataFrame":
         """What the topic holds now, as a batch."""
         from ottla.pipeline.sinks.topic import read
 
@@ -115,14 +113,14 @@ class Files:
 
 
 def topic(name: str, *, starting: str = "earliest", key: str | tuple[str, ...] = (), **options: object) -> Topic:
-    """A topic, read as a stream or written exactly once.
+    """A topic, read as a stream or written exactly once. To read, it may be several: `"flights,arrivals"`.
 
     `starting` is where a run without a checkpoint begins to read: `earliest`, `latest` or JSON, as Spark's
     `startingOffsets`. `key` names the columns that make the key of the records written, where rows have no column of
     that name. Any option of the format `ottla` may follow, such as `maxOffsetsPerTrigger=10_000` or, by `**{...}`,
     `kafka.group.id`. Raises JobError for a name that is none.
     """
-    if not isinstance(name, str) or not name.strip():
+    if not name.strip():
         raise JobError(f"topic({name!r}): a topic has a name, such as topic('flights')")
     return Topic(name, starting, (key,) if isinstance(key, str) else tuple(key), _as_text(options))
 

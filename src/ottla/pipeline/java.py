@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from ottla.pipeline.errors import PipelineError
+
 OLDEST: Final = 17
 """The oldest feature release that Spark 4 runs on."""
 
@@ -16,7 +18,7 @@ _HOW: Final = (
 )
 
 
-class JavaNotFoundError(RuntimeError):
+class JavaNotFoundError(PipelineError):
     """There is no Java, or none that is new enough; the message asks for one."""
 
 

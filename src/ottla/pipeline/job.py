@@ -96,7 +96,7 @@ class Job:
         settings: Mapping[str, str] | None = None,
         dead_letters: str | Topic | None = None,
     ) -> None:
-        if not isinstance(name, str) or not names.is_run_name(name):
+        if not names.is_run_name(name):
             raise JobError(f"Job({name!r}): a job's name is {names.RUN_NAME_RULE}")
         self.name = name
         self.bootstrap = bootstrap
@@ -261,7 +261,7 @@ def _written(flows: Iterable[Flow]) -> Iterator[str]:
 
 
 def _checked_name(name: str) -> str:
-    if not isinstance(name, str) or _NAME.fullmatch(name) is None:
+    if _NAME.fullmatch(name) is None:
         raise JobError(f"{name!r} cannot name a view or flow: letters, digits, '_' and '-', no digit first")
     return name
 
@@ -296,7 +296,7 @@ def _check_input(view: str, parameter: str, given: object) -> None:
 
 
 def _check_statement(name: str, statement: str, inputs: Mapping[str, object]) -> None:
-    if not isinstance(statement, str) or not statement.strip():
+    if not statement.strip():
         raise JobError(f"{name!r} has no statement: give a SELECT")
     if not inputs:
         raise JobError(f"{name!r} reads nothing: name its tables, as in flights=topic('flights')")
@@ -307,7 +307,7 @@ def _check_statement(name: str, statement: str, inputs: Mapping[str, object]) ->
 def _check_flow(name: str, to: object, trigger: str, mode: str, late: object) -> None:
     if not all(callable(getattr(to, method, None)) for method in ("start", "describe")):
         raise JobError(f"flow {name!r} writes to {to!r}, which is no sink: give topic(...), parquet(...) or another")
-    if trigger != AVAILABLE_NOW and not (isinstance(trigger, str) and _INTERVAL.fullmatch(trigger.strip())):
+    if trigger != AVAILABLE_NOW and not _INTERVAL.fullmatch(trigger.strip()):
         raise JobError(
             f"flow {name!r}: trigger {trigger!r} is neither an interval such as '1 second' nor {AVAILABLE_NOW!r}"
         )

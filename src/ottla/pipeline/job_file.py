@@ -12,8 +12,13 @@ from ottla.pipeline.errors import JobError
 from ottla.pipeline.job import Job, with_parameters
 
 
-def load_job(path: Path, parameters: Mapping[str, str] | None = None) -> Job:
-    """Run a job file and give the one Job in it, checked. `parameters` are what its `Job.param` gives.
+def load_job(
+    path: Path, parameters: Mapping[str, str] | None = None, remembered: Mapping[str, str] | None = None
+) -> Job:
+    """Run a job file and give the one Job in it, checked.
+
+    `parameters` are what its `Job.param` gives, and have to be the job's; `remembered`, of an earlier run, give what
+    they do not, and may be of a job that has changed since.
 
     Its directory comes first on sys.path, as for a script; its functions travel to Python workers by value, so that
     workers need not find the file. Raises JobError.
@@ -22,7 +27,7 @@ def load_job(path: Path, parameters: Mapping[str, str] | None = None) -> Job:
         raise JobError(f"{path} does not exist: give the Python file that declares the job")
     if path.is_dir() or path.suffix != ".py":
         raise JobError(f"{path} is no Python file: give the one that declares the job")
-    with with_parameters(parameters or {}):
+    with with_parameters({**(remembered or {}), **(parameters or {})}):
         module = _run(path.resolve())
     jobs = {id(each): each for each in vars(module).values() if isinstance(each, Job)}
     if not jobs:
@@ -78,4 +83,4 @@ def _line(error: BaseException, path: Path) -> int:
 def _send_by_value(module: ModuleType) -> None:
     from pyspark import cloudpickle
 
-    cloudpickle.register_pickle_by_value(module)
+    cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]  # Spark's lack

@@ -1,6 +1,7 @@
 """A Spark session that starts quickly, keeps quiet and knows topics."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -17,16 +18,20 @@ _JVM_OPTIONS: Final = ("-Xshare:auto", "-Djava.net.preferIPv4Stack=true")
 # A job of a minute or two: collecting in one thread and compiling with the first compiler alone costs the least.
 _SHORT_LIVED: Final = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
-_SETTINGS: Final = {
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
-    "spark.driver.memory": "1g",
+_SESSION_SETTINGS: Final = {
     "spark.sql.session.timeZone": "UTC",
+    "spark.sql.python.filterPushdown.enabled": "true",  # the source reads no more than is asked of it
     "spark.sql.adaptive.enabled": "false",  # streaming queries do without, and say so in a warning
     # state on disk, not on the heap, which is still Spark's default
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     ),
+}
+_SETTINGS: Final = {
+    **_SESSION_SETTINGS,
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.memory": "1g",
 }
 _ON_THIS_MACHINE: Final = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
 
@@ -128,3 +133,45 @@ def stop(context: "SparkContext", *, within_s: float = 20.0) -> None:
     except subprocess.TimeoutExpired:
         gateway.proc.kill()
         gateway.proc.wait()
+
+
+class Engine:
+    """A Spark that a run works with: `spark` is its session."""
+
+    def __init__(self, spark: "SparkSession", directory: Path, context: "SparkContext | None") -> None:
+        """`context` None: it runs elsewhere, behind Spark Connect."""
+        self.spark = spark
+        self._directory = directory
+        self._context = context
+
+    def last_words(self) -> str | None:
+        """What the JVM printed last, if it has ended by itself; None while it runs."""
+        if self._context is None or self._context._gateway is None or self._context._gateway.proc.poll() is None:
+            return None
+        text = (self._directory / "spark.err").read_text(errors="replace").strip()
+        return text.rpartition("\n")[2] or "it said nothing"
+
+    def stop(self) -> None:
+        """End the session, and the JVM if it is one of this process."""
+        if self._context is None:
+            self.spark.stop()
+        else:
+            stop(self._context)
+
+
+def start(name: str, directory: Path, *, master: str, settings: dict[str, str]) -> Engine:
+    """A session on any of Spark's masters, `sc://host:port` (Spark Connect) among them, with its log in `directory`.
+
+    Raises JavaNotFoundError, or what Spark raises if the master cannot be reached.
+    """
+    if not master.startswith("sc://"):
+        local = re.match(r"local\[(\d+)", master)
+        cores = int(local[1]) if local else os.cpu_count() or 2
+        context = launch(name, directory, cores=cores, master=master, settings=settings, long_lived=True)
+        return Engine(open_session(), directory, context)
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.remote(master).appName(name)
+    for key, value in {**_SESSION_SETTINGS, **settings}.items():
+        builder = builder.config(key, value)
+    return Engine(builder.getOrCreate(), directory, None)

@@ -1,0 +1,152 @@
+"""Does a flow still fit its checkpoint? What must not change is kept beside it, and compared at each start.
+
+Spark's checkpoint knows the sources by their place, and state by operator, key and the partitions of a shuffle. Some
+changes it refuses with words of its own, late; others it takes and goes wrong. Filters, projections, triggers, static
+tables and options of sources may change freely.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from ottla.pipeline.errors import CheckpointMismatchError
+from ottla.pipeline.queries import Planned
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_SHUFFLE_PARTITIONS: Final = "spark.sql.shuffle.partitions"
+_OPERATORS: Final = {
+    "Aggregate": "an aggregation",
+    "Deduplicate": "a deduplication",
+    "DeduplicateWithinWatermark": "a deduplication within the watermark",
+    "Distinct": "a distinct",
+    "FlatMapGroupsInPandasWithState": "applyInPandasWithState",
+    "GlobalLimit": "a limit",
+    "Join": "a join of two streams",
+    "TransformWithStateInPandas": "transformWithStateInPandas",
+    "TransformWithStateInPySpark": "transformWithState",
+}
+"""Nodes of Spark's logical plan that keep state when they are streaming, and how a person calls them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """What a checkpoint depends on. `stateful` has a line for each operator with state: its kind, keys and values."""
+
+    inputs: list[str]
+    output: str
+    mode: str
+    stateful: list[str]
+    shuffle_partitions: str
+
+    def changes_to(self, now: "Fit", *, asks_for_partitions: bool) -> Iterator[str]:
+        """What of the checkpoint does not go with the flow as it is `now`, each as a phrase.
+
+        A number of shuffle partitions matters only if it is asked for: Spark keeps to the one in the checkpoint.
+        """
+        if self.inputs != now.inputs:
+            yield f"it read {_listed(self.inputs)} and now reads {_listed(now.inputs)}"
+        if self.output != now.output:
+            yield f"it wrote {self.output} and now writes {now.output}"
+        if self.mode != now.mode:
+            yield f"its output mode was {self.mode} and is {now.mode}"
+        if len(self.stateful) != len(now.stateful):
+            yield f"it kept state for {_listed(self.stateful)}, and now for {_listed(now.stateful)}"
+        else:
+            for before, after in zip(self.stateful, now.stateful, strict=True):
+                if before != after:
+                    yield f"its state was that of {before}, and is that of {after}"
+        if asks_for_partitions and now.stateful and self.shuffle_partitions != now.shuffle_partitions:
+            yield (
+                f"its state is in {self.shuffle_partitions} partitions, and {_SHUFFLE_PARTITIONS} asks for "
+                f"{now.shuffle_partitions}"
+            )
+
+
+def check_fit(query: Planned, checkpoint: Path, settings: Mapping[str, str]) -> None:
+    """Compare a query with what its checkpoint holds, and write down what it depends on if it holds nothing yet.
+
+    `settings` are those that the job, or who runs it, asks for. Raises CheckpointMismatchError with all that has
+    changed, or OSError.
+    """
+    now = _fit(query)
+    kept = checkpoint.with_name(checkpoint.name + ".json")
+    if not any((checkpoint / "offsets").glob("[0-9]*")):
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        kept.write_text(json.dumps(asdict(now), indent=1) + "\n", encoding="utf-8")
+        return
+    try:
+        before = Fit(**json.loads(kept.read_text(encoding="utf-8")))
+    except (FileNotFoundError, ValueError, TypeError):
+        return  # Spark's own checks remain
+    changes = list(before.changes_to(now, asks_for_partitions=_SHUFFLE_PARTITIONS in settings))
+    if changes:
+        raise CheckpointMismatchError(
+            f"{query.name!r} no longer fits its checkpoint: {'; '.join(changes)}. Undo that, or start it afresh under "
+            "another name (`ottla pipeline run JOB --name NEW`, or `ottla pipeline replay`)"
+        )
+
+
+def _fit(query: Planned) -> Fit:
+    inputs = [each.describe() for each in query.sources]
+    partitions = str(query.rows.sparkSession.conf.get(_SHUFFLE_PARTITIONS))
+    return Fit(inputs, query.sink.describe(), query.mode, stateful_operators(query.rows), partitions)
+
+
+def stateful_operators(rows: "DataFrame") -> list[str]:
+    """A line for each operator of the plan that keeps state. Empty on Spark Connect, where the plan is out of reach."""
+    frame: Any = rows
+    if not hasattr(frame, "_jdf"):
+        return []
+    return list(_operators(frame._jdf.queryExecution().analyzed()))
+
+
+def _operators(plan: Any) -> Iterator[str]:
+    children = list(_each(plan.children()))
+    for child in children:
+        yield from _operators(child)
+    kind = plan.getClass().getSimpleName()
+    if kind not in _OPERATORS or not plan.isStreaming():
+        return
+    if kind == "Join":
+        if all(child.isStreaming() for child in children):
+            sides = " with ".join(f"({_columns(child.output())})" for child in children)
+            yield f"{_OPERATORS[kind]} ({plan.joinType().sql().lower()}) {sides}"
+    elif kind == "Aggregate":
+        keys = ", ".join(_typed(each) for each in _each(plan.groupingExpressions()))
+        values = ", ".join(sorted({*_aggregates(plan.aggregateExpressions())}))
+        yield f"{_OPERATORS[kind]} by ({keys}) of ({values})"
+    elif kind.startswith("Deduplicate"):
+        yield f"{_OPERATORS[kind]} by ({_columns(plan.keys())})"
+    elif kind in ("Distinct", "GlobalLimit"):
+        yield f"{_OPERATORS[kind]} of ({_columns(plan.output())})"
+    else:
+        yield f"{_OPERATORS[kind]} by ({_columns(plan.groupingAttributes())})"
+
+
+def _aggregates(expressions: Any) -> Iterator[str]:
+    for each in _each(expressions):
+        if each.getClass().getSimpleName() == "AggregateExpression":
+            yield each.sql()
+        else:
+            yield from _aggregates(each.children())
+
+
+def _columns(attributes: Any) -> str:
+    return ", ".join(_typed(each) for each in _each(attributes))
+
+
+def _typed(expression: Any) -> str:
+    return f"{expression.sql().replace('`', '')} {expression.dataType().simpleString()}"
+
+
+def _each(sequence: Any) -> Iterator[Any]:
+    for number in range(sequence.size()):
+        yield sequence.apply(number)
+
+
+def _listed(phrases: list[str]) -> str:
+    return " and ".join(phrases) or "nothing"

@@ -1,0 +1,64 @@
+"""Spark's errors as sentences, and which of them pass by themselves. PURE.
+
+Python's errors reach a query through the JVM, as text around the traceback of a worker.
+"""
+
+import re
+import traceback
+from typing import Final
+
+_PYTHON_ERROR: Final = re.compile(
+    r"^(?:[A-Za-z_]\w*\.)*([A-Z]\w*(?:Error|Exception|Interrupt|Warning|Exit|Found|Loss)): ?(.*)$"
+)
+_ERROR_CLASS: Final = re.compile(r"^\[[A-Z0-9_.]+\] ")
+_SQLSTATE: Final = re.compile(r" ?SQLSTATE: \w+\.?")
+_OUR_ERRORS: Final = ("SourceError", "OptionError", "UnknownTopicError", "DataLossError", "SinkError")
+
+_PASSING: Final = (
+    re.compile(r"no broker at .* answered"),
+    re.compile(
+        r"\b_(?:TIMED_OUT|TRANSPORT|ALL_BROKERS_DOWN|TIMED_OUT_QUEUE|MSG_TIMED_OUT|RESOLVE|WAIT_COORD|PURGE_\w+)\b"
+    ),
+    re.compile(r"(?:NOT_LEADER_OR_FOLLOWER|NOT_LEADER_FOR_PARTITION|LEADER_NOT_AVAILABLE|COORDINATOR_NOT_AVAILABLE)"),
+    re.compile(
+        r"(?:NOT_COORDINATOR|COORDINATOR_LOAD_IN_PROGRESS|REQUEST_TIMED_OUT|NOT_ENOUGH_REPLICAS|BROKER_NOT_AVAILABLE)"
+    ),
+    re.compile(r"Connection (?:refused|reset by peer)|Broken pipe|Transport failure|timed out", re.IGNORECASE),
+)
+"""Failures that go away when brokers, coordinators and connections come back."""
+_FULL_DISK: Final = re.compile(r"No space left on device|Disk quota exceeded", re.IGNORECASE)
+
+
+def is_passing(text: str) -> bool:
+    """Whether a query that failed like this may simply be started again later."""
+    return bool(_FULL_DISK.search(text)) or any(each.search(text) for each in _PASSING)
+
+
+def is_full_disk(text: str) -> bool:
+    return _FULL_DISK.search(text) is not None
+
+
+def explain(text: str) -> str:
+    """What an error of Spark says, in one line: the last Python error in it, else its first words, without stacks."""
+    lines = text.splitlines()
+    python = [found for line in lines if (found := _PYTHON_ERROR.match(line.strip()))]
+    if python:
+        kind, said = python[-1].groups()
+        return said if kind in _OUR_ERRORS and said else f"{kind}: {said}".rstrip(": ")
+    kept = []
+    for line in lines:
+        if (
+            line.startswith(("\tat ", "\t... ", "Traceback ", "JVM stacktrace", "== Physical", "=== "))
+            or not line.strip()
+        ):
+            break
+        kept.append(line.strip())
+    said = _SQLSTATE.sub("", _ERROR_CLASS.sub("", " ".join(kept) or text.strip()))
+    return said.rstrip(". ;")
+
+
+def explain_python(error: Exception) -> str:
+    """An error of a job's function: what, and on which line."""
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}: {error}{where}"

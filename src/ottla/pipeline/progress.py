@@ -1,0 +1,148 @@
+"""What is known of a running query: figures from Spark's progress events, and the file that keeps them.
+
+A line of progress.jsonl is `Figures` as JSON. Spark reports each micro-batch; a flow gets a line a second at most, and
+one every ten seconds while nothing comes.
+"""
+
+import json
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from ottla.pipeline.lag import Lag, Offsets
+
+_RATE_OVER_S: Final = 10.0
+_LINE_EVERY_S: Final = 1.0
+_IDLE_LINE_EVERY_S: Final = 10.0
+_LARGEST_FILE: Final = 4 << 20
+_TAIL: Final = 256 << 10
+
+
+@dataclass(slots=True)
+class Figures:
+    """How far a flow is, at a time (seconds since 1970).
+
+    `records` have been read in `batches` micro-batches since this process started it, `rate` is records a second over
+    the last ten, `batch_ms` what the last micro-batch took. `lag_s` is how long ago the ends of its topics were where
+    it is now; at least that, if `lag_s_at_least`. `watermark` as Spark writes it; `late` rows were behind it.
+    """
+
+    flow: str
+    at: float
+    records: int = 0
+    batches: int = 0
+    rate: float = 0.0
+    batch_ms: int | None = None
+    lag_records: int | None = None
+    lag_s: float | None = None
+    lag_s_at_least: bool = False
+    state_rows: int = 0
+    state_bytes: int = 0
+    watermark: str | None = None
+    late: int = 0
+
+
+@dataclass(slots=True)
+class FlowProgress:
+    """Adds up one flow's progress events."""
+
+    figures: Figures
+    position: Offsets = field(default_factory=dict)
+    batches_reported: int = 0
+    _recent: deque[tuple[float, int]] = field(default_factory=deque)
+    _written_at: float = 0.0
+    _is_news: bool = False
+
+    def on_batch(self, event: Mapping[str, Any], now: float) -> None:
+        """Take in the progress event of a micro-batch, as Spark's JSON has it."""
+        figures = self.figures
+        self.batches_reported += 1
+        rows = max(0, int(event.get("numInputRows") or 0))
+        figures.at = now
+        figures.records += rows
+        figures.batch_ms = (event.get("durationMs") or {}).get("triggerExecution", figures.batch_ms)
+        if rows:
+            figures.batches += 1
+        operators = event.get("stateOperators") or []
+        figures.state_rows = sum(int(each.get("numRowsTotal") or 0) for each in operators)
+        figures.state_bytes = sum(int(each.get("memoryUsedBytes") or 0) for each in operators)
+        figures.late += sum(int(each.get("numRowsDroppedByWatermark") or 0) for each in operators)
+        watermark = (event.get("eventTime") or {}).get("watermark")
+        if watermark and not watermark.startswith("1970-01-01"):  # Spark's word for none yet
+            figures.watermark = watermark
+        for source in event.get("sources") or []:
+            self.position |= offsets_of(source.get("endOffset"))
+        self._recent.append((now, rows))
+        self._is_news = True
+
+    def refresh(self, now: float, lag: Lag | None) -> None:
+        """Bring rate and lag up to `now`."""
+        while self._recent and self._recent[0][0] < now - _RATE_OVER_S:
+            self._recent.popleft()
+        figures = self.figures
+        figures.at = now
+        figures.rate = round(sum(rows for _, rows in self._recent) / _RATE_OVER_S, 1)
+        if lag is not None:
+            figures.lag_records, figures.lag_s, figures.lag_s_at_least = lag.records, lag.seconds, lag.at_least
+
+    def is_due(self, now: float) -> bool:
+        """Whether a line is to be written now; says so once."""
+        if now - self._written_at < (_LINE_EVERY_S if self._is_news else _IDLE_LINE_EVERY_S):
+            return False
+        self._written_at, self._is_news = now, False
+        return True
+
+
+def offsets_of(given: object) -> Offsets:
+    """The offsets of a source of topics, as Spark's progress has them; none for other sources."""
+    if isinstance(given, str):
+        try:
+            given = json.loads(given)
+        except ValueError:
+            return {}
+    if not isinstance(given, dict):
+        return {}
+    found: Offsets = {}
+    for topic, partitions in given.items():
+        if topic == "#":  # what the source keeps beside the offsets
+            continue
+        if not isinstance(partitions, dict):
+            return {}
+        for number, offset in partitions.items():
+            if not str(number).isdigit() or not isinstance(offset, int):
+                return {}
+            found[topic, int(number)] = offset
+    return found
+
+
+# -- the file --------------------------------------------------------------------------------------
+
+
+def append(file: Path, figures: Figures) -> None:
+    """Write a line; the older half of a file that grows too long goes to `<file>.1`. Raises OSError."""
+    with file.open("a", encoding="utf-8") as lines:
+        lines.write(json.dumps(asdict(figures), separators=(",", ":")) + "\n")
+        is_long = lines.tell() > _LARGEST_FILE
+    if is_long:
+        file.replace(file.with_name(file.name + ".1"))
+
+
+def latest(file: Path) -> dict[str, Figures]:
+    """The last line of each flow, from the end of the file; a line that was cut off by a crash does not count."""
+    found: dict[str, Figures] = {}
+    for each in (file.with_name(file.name + ".1"), file):
+        try:
+            with each.open("rb") as lines:
+                lines.seek(max(0, each.stat().st_size - _TAIL))
+                text = lines.read().decode("utf-8", "replace")
+        except FileNotFoundError:
+            continue
+        for line in text.splitlines():
+            try:
+                figures = Figures(**json.loads(line))
+            except (ValueError, TypeError):
+                continue
+            found[figures.flow] = figures
+    return found

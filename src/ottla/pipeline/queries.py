@@ -1,0 +1,218 @@
+"""From what a job declares to Spark's queries: one per flow, and one per view or flow that rejects rows."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+
+from ottla.pipeline import failures
+from ottla.pipeline.context import QuerySpec, RunContext
+from ottla.pipeline.errors import JobError, PipelineError
+from ottla.pipeline.inputs import Input, Topic
+from ottla.pipeline.job import Flow, Job, View
+from ottla.pipeline.rows.checked import Checked, labelled
+from ottla.pipeline.sinks.base import Sink
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+DEAD_LETTERS: Final = ".dead-letters"
+"""Ends the name of the query that writes what a view rejects."""
+_DEAD_LETTERS_TRIGGER: Final = "1 second"
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A query that is ready to be started. `name` is its flow's, or `<view>.dead-letters`; `sources` are the streams
+    it reads, in Spark's order."""
+
+    name: str
+    rows: DataFrame
+    sink: Sink
+    mode: str
+    trigger: str
+    sources: tuple[Input, ...]
+    late: Topic | None = None
+
+    def start(self, context: RunContext, checkpoint: Path) -> "StreamingQuery":
+        """Begin, or go on from the checkpoint. Raises PipelineError, or Spark's errors."""
+        spec = QuerySpec(f"{context.run}.{self.name}", checkpoint, self.trigger, self.mode, context)
+        return self.sink.start(self.rows, spec)
+
+
+def plan(job: Job, context: RunContext, *, trigger: str | None = None) -> list[Planned]:
+    """All queries of a job in the order of the file, each flow followed by those for what its views reject.
+
+    `trigger` takes the place of the job's own. Raises JobError for what the functions give or Spark cannot plan.
+    """
+    building = _Building(job, context, partial(_load, context))
+    planned: list[Planned] = []
+    for flow in job.flows.values():
+        rows = building.rows(flow)
+        if not rows.isStreaming:
+            raise JobError(
+                f"flow {flow.name!r} reads no stream: one of its inputs has to be a topic or files(..., stream=True)"
+            )
+        sources = tuple(building.streams(flow))
+        planned.append(
+            Planned(flow.name, rows, _sink(flow.to, context), flow.mode, trigger or flow.trigger, sources, flow.late)
+        )
+        planned.extend(_dead_letters(building, trigger or _DEAD_LETTERS_TRIGGER))
+    return planned
+
+
+def stages(planned: Iterable[Planned], context: RunContext) -> list[list[Planned]]:
+    """The queries in groups, each of which reads nothing that a later one writes: the order for `AVAILABLE_NOW`.
+
+    Flows that write topics for each other in a circle are one group, the last.
+    """
+    queries = list(planned)
+    writers: dict[str, list[str]] = {}
+    renamed = context.renamed
+    for query in queries:
+        if isinstance(query.sink, Topic):
+            writers.setdefault(query.sink.name, []).append(query.name)
+    graph = {
+        query.name: {
+            writer for each in query.sources for name in map(renamed, each.topics) for writer in writers.get(name, ())
+        }
+        - {query.name}
+        for query in queries
+    }
+    order = TopologicalSorter(graph)
+    left = {query.name: query for query in queries}
+    found: list[list[Planned]] = []
+    try:
+        order.prepare()
+    except CycleError:
+        return [queries]
+    while order.is_active():
+        ready = order.get_ready()
+        found.append([left.pop(name) for name in sorted(ready, key=list(left).index)])
+        order.done(*ready)
+    return found
+
+
+def run_stage(stage: Iterable[Planned], context: RunContext, checkpoint: Callable[[str], Path]) -> None:
+    """Start queries with the trigger `AVAILABLE_NOW`, and wait until they have taken in what there is.
+
+    `checkpoint` gives the place for each query's name. Raises PipelineError with what a query failed with.
+    """
+    started: dict[str, StreamingQuery] = {}
+    try:
+        for each in stage:
+            started[each.name] = each.start(context, checkpoint(each.name))
+        for query in started.values():
+            query.awaitTermination()
+    except PySparkException as error:
+        raise PipelineError(failures.explain(str(error))) from error
+    finally:
+        for query in started.values():
+            query.stop()
+
+
+def rebuild(job: Job, flow: Flow, context: RunContext, load: Callable[[Input], DataFrame]) -> DataFrame:
+    """The rows of a flow made of other inputs: `load` stands in for each input's own. Raises JobError."""
+    return _Building(job, context, load).rows(flow)
+
+
+# -- building --------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Building:
+    """DataFrames made so far. A view or a topic that several read is one DataFrame."""
+
+    job: Job
+    context: RunContext
+    load: Callable[[Input], DataFrame]
+    built: dict[str, DataFrame | Checked] = field(default_factory=dict)
+    loaded: dict[str, DataFrame] = field(default_factory=dict)
+    letters_planned: set[str] = field(default_factory=set)
+
+    def rows(self, view: View) -> DataFrame:
+        made = self.make(view)
+        return made.rows if isinstance(made, Checked) else made
+
+    def make(self, view: View) -> DataFrame | Checked:
+        if view.name not in self.built:
+            frames = {parameter: self.input_rows(view, parameter) for parameter in view.inputs}
+            self.built[view.name] = _call(view, frames, self.context)
+        return self.built[view.name]
+
+    def input_rows(self, view: View, parameter: str) -> DataFrame:
+        given = self.job.input_of(view, parameter)
+        if isinstance(given, View):
+            return self.rows(given)
+        key = repr(given)
+        if key not in self.loaded:
+            self.loaded[key] = self.load(given)
+        return self.loaded[key]
+
+    def streams(self, view: View) -> list[Input]:
+        """What the view reads as a stream, directly or through others."""
+        return [each for each in self.job.sources(view) if self.loaded[repr(each)].isStreaming]
+
+    def checked(self) -> dict[str, Checked]:
+        return {name: made for name, made in self.built.items() if isinstance(made, Checked)}
+
+
+def _dead_letters(building: _Building, trigger: str) -> Iterable[Planned]:
+    job, context = building.job, building.context
+    for name, made in building.checked().items():
+        if name in building.letters_planned:
+            continue
+        building.letters_planned.add(name)
+        rejected = labelled(made.rejected, job=job.name, view=name)
+        if not rejected.isStreaming:
+            raise JobError(
+                f"{name!r} rejects rows that are no stream, and would do so again at each start: "
+                "leave them out by where(...), or check them where they are joined with a stream"
+            )
+        sources = tuple(building.streams(job.views[name]))
+        yield Planned(name + DEAD_LETTERS, rejected, _sink(job.dead_letters, context), "append", trigger, sources)
+
+
+def _sink(sink: Sink, context: RunContext) -> Sink:
+    return sink.renamed(context.suffix) if context.suffix else sink
+
+
+def _load(context: RunContext, given: Input) -> DataFrame:
+    try:
+        return given.load(context)
+    except PySparkException as error:
+        raise JobError(f"{given.describe()}: {failures.explain(str(error))}") from error
+
+
+def _call(view: View, frames: Mapping[str, DataFrame], context: RunContext) -> DataFrame | Checked:
+    what = "flow" if isinstance(view, Flow) else "view"
+    function: Callable[..., object] = partial(_select, view, context) if view.function is None else view.function
+    try:
+        made = function(**frames)
+    except PySparkException as error:
+        raise JobError(f"{what} {view.name!r}: {failures.explain(str(error))}") from error
+    except PipelineError as problem:
+        raise JobError(f"{what} {view.name!r}: {problem}") from problem
+    except Exception as error:
+        raise JobError(f"{what} {view.name!r} failed with {failures.explain_python(error)}") from error
+    if not isinstance(made, Checked | DataFrame):
+        hint = "; is its return missing?" if made is None else ""
+        raise JobError(f"{what} {view.name!r} gave {type(made).__name__}, not a DataFrame{hint}")
+    return made
+
+
+def _select(view: View, context: RunContext, **frames: DataFrame) -> DataFrame:
+    """Spark's answer to the view's statement; the names in it are resolved here and now."""
+    assert view.statement is not None
+    for name, rows in frames.items():
+        rows.createOrReplaceTempView(name)
+    try:
+        return context.spark.sql(view.statement)
+    finally:
+        for name in frames:
+            context.spark.catalog.dropTempView(name)

@@ -1,0 +1,180 @@
+"""Running a job: everything between `ottla pipeline run` and its end.
+
+load the file ─▶ claim the name ─▶ ask the brokers ─▶ start Spark ─▶ plan ─▶ compare checkpoints ─▶ start queries
+                                        watch, restart, note down progress (`Watch`) ◀───────────────────┘
+                                                              │ SIGTERM, Ctrl-C, the end of --once, a failure
+                                                              ▼
+                                        wait for micro-batches to finish ─▶ stop queries ─▶ stop Spark
+"""
+
+import logging
+import os
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from ottla.pipeline import job_file, session
+from ottla.pipeline.brokers import LatestOffsets, prepare_topics
+from ottla.pipeline.checkpoint import check_fit
+from ottla.pipeline.context import AVAILABLE_NOW, RunContext, suffixed
+from ottla.pipeline.errors import PipelineError
+from ottla.pipeline.home import FAILED, STOPPED, FlowRecord, RunDirectory, RunRecord, run_directory
+from ottla.pipeline.job import Job
+from ottla.pipeline.queries import Planned, plan, stages
+from ottla.pipeline.stopping import StopRequest
+from ottla.pipeline.supervised import Supervised
+from ottla.pipeline.watch import Screen, Watch, note_down
+
+_SETTINGS: Final = {"spark.sql.streaming.stopTimeout": "30s"}
+
+
+@dataclass(frozen=True, slots=True)
+class RunRequest:
+    """What to run: a job, and the file that it was loaded from. `name` None: the job's; `master` None: this machine.
+
+    `properties` are the client library's; `settings` Spark's, which win over the job's. `suffix`, `starting` and
+    `replays` are those of a replay (see `RunRecord`); a name that has run before keeps its own. `parameters` are
+    those given to the job, which has them already.
+    """
+
+    job: Job
+    file: Path
+    home: Path
+    bootstrap: str
+    name: str | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
+    settings: Mapping[str, str] = field(default_factory=dict)
+    master: str | None = None
+    once: bool = False
+    suffix: str = ""
+    starting: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    replays: str | None = None
+    parameters: Mapping[str, str] = field(default_factory=dict)
+
+
+def run(request: RunRequest, screen: Screen) -> bool:
+    """Run a job until it is told to stop, or with `once` until it is through with what there is: whether it is.
+
+    Raises PipelineError if it cannot start, or when it has failed for good; JavaNotFoundError.
+    """
+    began_at = time.monotonic()
+    stop = StopRequest()
+    directory = run_directory(request.home, request.name or request.job.name)
+    with directory.claimed(), _logging_to(directory.path / "job.log"):
+        record = _record(request, directory)
+        try:
+            with stop.listening():
+                return _run(request, directory, record, screen, stop, began_at)
+        except BaseException as error:
+            record.state, record.error = FAILED, str(error) or type(error).__name__
+            raise
+        finally:
+            if record.state != FAILED:
+                record.state = STOPPED
+            record.stopped_at = time.time()
+            for flow in record.flows.values():
+                if flow.state != FAILED:
+                    flow.state = STOPPED
+            note_down(directory, record)
+
+
+def _run(
+    request: RunRequest,
+    directory: RunDirectory,
+    record: RunRecord,
+    screen: Screen,
+    stop: StopRequest,
+    began_at: float,
+) -> bool:
+    job = request.job
+    written = job.writes()
+    reads, writes = ({suffixed(topic, written, record.suffix) for topic in each} for each in (job.reads(), written))
+    client = {**request.properties, "bootstrap.servers": record.bootstrap}
+    partitions, made = prepare_topics(client, reads, writes)
+    for topic in made:
+        screen.say(f"topic {topic!r} created")
+    note_down(directory, record)
+    own_settings = {**job.settings, **request.settings}
+    screen.say(f"{directory.name}: Spark starts ({record.master})")
+    engine = session.start(directory.name, directory.path, master=record.master, settings={**_SETTINGS, **own_settings})
+    try:
+        context = RunContext(
+            spark=engine.spark,
+            bootstrap=record.bootstrap,
+            job=job.name,
+            run=directory.name,
+            home=directory.path,
+            directory=Path(record.job_file).parent,
+            client={f"kafka.{name}": value for name, value in request.properties.items()},
+            starting=record.starting,
+            suffix=record.suffix,
+            written=written,
+        )
+        planned = plan(job, context, trigger=AVAILABLE_NOW if request.once else None)
+        checkpoints = directory.checkpoints_of(record)
+        queries = [Supervised(each, context, checkpoints / each.name) for each in planned]
+        for each in queries:
+            check_fit(each.planned, each.checkpoint, own_settings)
+            record.flows[each.name] = _flow_record(each.planned, each.checkpoint)
+        note_down(directory, record)
+        groups = stages(planned, context) if request.once else [planned]
+        watch = Watch(directory, record, screen, stop, engine, LatestOffsets(client, partitions), queries, began_at)
+        return watch.until_done([[each.name for each in group] for group in groups])
+    finally:
+        engine.stop()
+
+
+def _record(request: RunRequest, directory: RunDirectory) -> RunRecord:
+    """What is to be written down of this run, with what it keeps of an earlier one. Raises PipelineError."""
+    job = request.job
+    before = directory.read() if directory.exists() else None
+    if before is not None:
+        if before.job != job.name:
+            raise PipelineError(
+                f"{directory.name!r} is a run of the job {before.job!r} ({before.job_file}), not of {job.name!r}: "
+                "give this one another --name"
+            )
+        if before.promoted_to is not None:
+            raise PipelineError(f"{directory.name!r} has taken the place of {before.promoted_to!r}: run that")
+    file = request.file.resolve()
+    return RunRecord(
+        name=directory.name,
+        job=job.name,
+        job_file=str(file),
+        fingerprint=job_file.fingerprint(file),
+        bootstrap=request.bootstrap,
+        master=request.master or f"local[{os.cpu_count() or 2}]",
+        pid=os.getpid(),
+        started_at=time.time(),
+        suffix=before.suffix if before else request.suffix,
+        starting=before.starting if before else {topic: dict(each) for topic, each in request.starting.items()},
+        replays=before.replays if before else request.replays,
+        parameters=dict(request.parameters),
+        checkpoints=before.checkpoints if before else None,
+    )
+
+
+def _flow_record(query: Planned, checkpoint: Path) -> FlowRecord:
+    return FlowRecord(
+        inputs=[each.describe() for each in query.sources],
+        output=query.sink.describe(),
+        mode=query.mode,
+        trigger=query.trigger,
+        checkpoint=str(checkpoint),
+    )
+
+
+@contextmanager
+def _logging_to(file: Path) -> Iterator[None]:
+    """What libraries have to say goes to a file: a person watches figures."""
+    handler = logging.FileHandler(file, encoding="utf-8", delay=True)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.getLogger().addHandler(handler)
+    try:
+        yield
+    finally:
+        logging.getLogger().removeHandler(handler)
+        handler.close()

@@ -1,0 +1,105 @@
+"""One query of a run, from its start to its end: started again when what it failed with passes."""
+
+import time
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # comes without types
+from pyspark.errors import PySparkException
+
+from ottla.pipeline import failures
+from ottla.pipeline.context import RunContext
+from ottla.pipeline.errors import PipelineError
+from ottla.pipeline.home import FAILED, RUNNING, STOPPED, WAITING
+from ottla.pipeline.progress import Figures, FlowProgress
+from ottla.pipeline.queries import Planned
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+_FIRST_PAUSE_S: Final = 1.0
+_LONGEST_PAUSE_S: Final = 30.0
+
+
+class Change(Enum):
+    """What `look` has found."""
+
+    NONE = "none"
+    ENDED = "ended"
+    FAILED = "failed"
+    WAITS = "waits"
+    STARTED = "started"
+
+
+@dataclass(slots=True)
+class Supervised:
+    """A planned query and what has become of it. `error` is the last one, kept until a micro-batch succeeds."""
+
+    planned: Planned
+    context: RunContext
+    checkpoint: Path
+    progress: FlowProgress = field(init=False)
+    query: "StreamingQuery | None" = None
+    state: str = RUNNING
+    error: str | None = None
+    next_try_at: float = 0.0
+    _pause_s: float = _FIRST_PAUSE_S
+
+    def __post_init__(self) -> None:
+        self.progress = FlowProgress(Figures(self.planned.name, time.time()))
+
+    @property
+    def name(self) -> str:
+        return self.planned.name
+
+    def start(self) -> Change:
+        """Start it, for the first time or again."""
+        try:
+            self.query = self.planned.start(self.context, self.checkpoint)
+        except PipelineError as problem:
+            return self._failed(str(problem), passing=failures.is_passing(str(problem)))
+        except (PySparkException, Py4JJavaError) as error:
+            return self._failed(failures.explain(str(error)), passing=failures.is_passing(str(error)))
+        self.state = RUNNING
+        return Change.STARTED
+
+    def look(self) -> Change:
+        """See whether it still runs; start it again when the time has come."""
+        if self.state == WAITING:
+            return self.start() if time.monotonic() >= self.next_try_at else Change.NONE
+        if self.state != RUNNING or self.query is None or self.query.isActive:
+            return Change.NONE
+        error = self.query.exception()
+        if error is None:
+            self.state = STOPPED
+            return Change.ENDED
+        text = str(error)
+        return self._failed(failures.explain(text), passing=failures.is_passing(text))
+
+    def on_success(self) -> None:
+        """A micro-batch is done."""
+        self.error = None
+        self._pause_s = _FIRST_PAUSE_S
+
+    def is_between_batches(self) -> bool:
+        """Whether stopping it now would interrupt nothing."""
+        return self.query is None or not self.query.isActive or not self.query.status["isTriggerActive"]
+
+    def stop(self) -> None:
+        """Stop it where it is. What it has not finished, it does again at its next start."""
+        if self.query is not None and self.query.isActive:
+            self.query.stop()
+        if self.state in (RUNNING, WAITING):
+            self.state = STOPPED
+
+    def _failed(self, reason: str, *, passing: bool) -> Change:
+        self.error = reason
+        if not passing:
+            self.state = FAILED
+            return Change.FAILED
+        self.state = WAITING
+        self.next_try_at = time.monotonic() + self._pause_s
+        self._pause_s = min(self._pause_s * 2, _LONGEST_PAUSE_S)
+        return Change.WAITS

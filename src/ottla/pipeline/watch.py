@@ -1,0 +1,221 @@
+"""Watching the queries of a run: their progress, their failures, the wish to stop them."""
+
+import json
+import logging
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from pyspark.sql.streaming.listener import (
+    QueryIdleEvent,
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+)
+
+from ottla.pipeline import progress
+from ottla.pipeline.brokers import LatestOffsets
+from ottla.pipeline.errors import PipelineError
+from ottla.pipeline.home import RUNNING, WAITING, RunDirectory, RunRecord
+from ottla.pipeline.lag import LagHistory
+from ottla.pipeline.progress import Figures
+from ottla.pipeline.stopping import StopRequest
+from ottla.pipeline.supervised import Change, Supervised
+
+if TYPE_CHECKING:
+    from ottla.pipeline.session import Engine
+
+_LOOK_EVERY_S: Final = 0.25
+_ASK_EVERY_S: Final = 2.0
+_FINISH_WITHIN_S: Final = 60.0
+_LAST_EVENTS_WITHIN_S: Final = 1.0
+
+log = logging.getLogger(__name__)
+
+
+class Screen(Protocol):
+    """What whoever started the run sees of it."""
+
+    def say(self, text: str) -> None:
+        """One line."""
+
+    def figures(self, record: RunRecord, figures: Mapping[str, Figures]) -> None:
+        """How far the flows are; called a few times a second."""
+
+    def line(self, figures: Figures) -> None:
+        """One flow's figures, as they are written to progress.jsonl."""
+
+
+@dataclass(slots=True)
+class Watch:
+    """Everything between the first query's start and the last one's end."""
+
+    directory: RunDirectory
+    record: RunRecord
+    screen: Screen
+    stop: StopRequest
+    engine: "Engine"
+    ends: LatestOffsets
+    queries: Sequence[Supervised]
+    began_at: float
+    _history: LagHistory = field(default_factory=LagHistory)
+    _events: "SimpleQueue[Mapping[str, Any]]" = field(default_factory=SimpleQueue)
+    _asked_at: float = 0.0
+
+    def until_done(self, groups: Sequence[Sequence[str]]) -> bool:
+        """Start group after group of queries, each when the one before has ended, and watch them.
+
+        Returns True when the last one has ended, False after a request to stop. Raises PipelineError when one has
+        failed for good, after the others have finished their micro-batches, or when Spark is gone.
+        """
+        by_name = {each.name: each for each in self.queries}
+        with self._listening():
+            for group in groups:
+                for name in group:
+                    self._note(by_name[name], by_name[name].start())
+                while any(by_name[name].state in (RUNNING, WAITING) for name in group):
+                    if self.stop.times:
+                        self._finish()
+                        return False
+                    self._look()
+                    time.sleep(_LOOK_EVERY_S)
+            self._take_last_events()
+        return True
+
+    # -- looking -----------------------------------------------------------------------------------
+
+    def _look(self) -> None:
+        self._take_events()
+        for each in self.queries:
+            self._note(each, each.look())
+        self._refresh()
+        words = self.engine.last_words()
+        if words is not None:
+            raise PipelineError(f"Spark is gone: {words}; more is in {self.directory.path}")
+
+    def _note(self, query: Supervised, change: Change) -> None:
+        """Write down and say what has changed. Raises PipelineError for a query that has failed for good."""
+        if change is Change.NONE:
+            return
+        self._write_down(query)
+        if change is Change.WAITS:
+            pause_s = max(0.0, query.next_try_at - time.monotonic())
+            self.screen.say(f"{query.name} waits: {query.error}; next try in {pause_s:.0f} s")
+        elif change is Change.FAILED:
+            self._finish()
+            raise PipelineError(f"{query.name} failed: {query.error}")
+
+    def _write_down(self, query: Supervised) -> None:
+        flow = self.record.flows[query.name]
+        flow.state, flow.error = query.state, query.error
+        note_down(self.directory, self.record)
+
+    def _take_events(self) -> int:
+        """Add up what Spark has told; gives how many micro-batches that were."""
+        by_name = {f"{self.record.name}.{each.name}": each for each in self.queries}
+        taken = 0
+        while True:
+            try:
+                event = self._events.get_nowait()
+            except Empty:
+                return taken
+            query = by_name.get(str(event.get("name")))
+            if query is None:
+                continue
+            taken += 1
+            is_first = not query.progress.figures.records
+            query.progress.on_batch(event, time.time())
+            if query.error is not None:
+                query.on_success()
+                self.screen.say(f"{query.name} goes on")
+                self._write_down(query)
+            if is_first and query.progress.figures.records:
+                after_s = time.monotonic() - self.began_at
+                self.screen.say(f"{query.name}: first {query.progress.figures.records:,} records after {after_s:.1f} s")
+
+    def _refresh(self, *, last: bool = False) -> None:
+        now = time.time()
+        self._history.add(self.ends.poll(), now)
+        if now - self._asked_at >= _ASK_EVERY_S:
+            self._asked_at = now
+            self.ends.ask(partition for each in self.queries for partition in each.progress.position)
+        for each in self.queries:
+            each.progress.refresh(now, self._history.lag(each.progress.position, now))
+            if each.progress.is_due(now) or last:
+                self.screen.line(each.progress.figures)
+                try:
+                    progress.append(self.directory.progress, each.progress.figures)
+                except OSError as problem:
+                    log.warning("progress.jsonl cannot be written: %s", problem)
+        self.screen.figures(self.record, {each.name: each.progress.figures for each in self.queries})
+
+    # -- stopping ----------------------------------------------------------------------------------
+
+    def _finish(self) -> None:
+        """Stop each query when it is between two micro-batches; at once if that takes too long, or at a second wish."""
+        asked = self.stop.times
+        deadline = time.monotonic() + _FINISH_WITHIN_S
+        left = [each for each in self.queries if each.state in (RUNNING, WAITING)]
+        if any(not each.is_between_batches() for each in left):
+            self.screen.say("stopping when the micro-batches that run are done; again to stop at once")
+        batches = {each.name: each.progress.batches_reported for each in left}
+        while left and time.monotonic() < deadline and self.stop.times <= max(asked, 1):
+            self._take_events()
+            for each in list(left):
+                if each.is_between_batches() or each.progress.batches_reported > batches[each.name]:
+                    each.stop()
+                    left.remove(each)
+            time.sleep(_LOOK_EVERY_S / 5)
+        for each in left:
+            each.stop()
+        self._take_last_events()
+
+    def _take_last_events(self) -> None:
+        """Spark tells of a micro-batch a moment after its query has ended."""
+        deadline = time.monotonic() + _LAST_EVENTS_WITHIN_S
+        while self._take_events() or time.monotonic() < deadline:
+            time.sleep(_LOOK_EVERY_S / 5)
+        self._refresh(last=True)
+
+    @contextmanager
+    def _listening(self) -> Iterator[None]:
+        listener = _Listener(self._events)
+        self.engine.spark.streams.addListener(listener)
+        try:
+            yield
+        finally:
+            if self.engine.last_words() is None:
+                for each in self.queries:
+                    each.stop()
+                self.engine.spark.streams.removeListener(listener)
+
+
+class _Listener(StreamingQueryListener):
+    """Passes progress on; called by Spark from threads of its own."""
+
+    def __init__(self, events: "SimpleQueue[Mapping[str, Any]]") -> None:
+        self._events = events
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 - Spark's names
+        self._events.put(json.loads(event.progress.json))
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
+        pass
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
+        pass
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
+        pass
+
+
+def note_down(directory: RunDirectory, record: RunRecord) -> None:
+    """Write the record if that can be done: a full disk is no reason to end."""
+    try:
+        directory.write(record)
+    except OSError as problem:
+        log.warning("run.json cannot be written: %s", problem)
