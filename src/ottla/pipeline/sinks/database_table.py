@@ -7,7 +7,6 @@ nothing to change, and two drivers that write the same one wait for each other.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -47,13 +46,16 @@ class DatabaseTable:
 
     def start(self, rows: "DataFrame", query: QuerySpec) -> "StreamingQuery":
         """Raises SinkError if the database cannot be reached, the table has other columns or a key is missing."""
+        schema = arrow_schema(rows.schema, self.describe())
+        return start_batches(rows, query, self.writer(schema, query.mode, query.context).write)
+
+    def writer(self, schema: pa.Schema, mode: str, _context: RunContext) -> "DatabaseWriter":
+        """What writes micro-batches of such rows; the table is made if missing. Raises SinkError as `start`."""
         from ottla.pipeline.sinks.database_types import as_columns
 
-        columns = as_columns(rows.schema, self.key, self.describe())
-        schema = arrow_schema(rows.schema, self.describe())
-        check_key(schema, self.key, query.mode, self.describe())
-        self._prepare(columns, tuple(schema.names))
-        return start_batches(rows, query, partial(_write, self, schema, query.mode == "complete"))
+        check_key(schema, self.key, mode, self.describe())
+        self._prepare(as_columns(schema, self.key, self.describe()), tuple(schema.names))
+        return DatabaseWriter(self, schema, replaces=mode == "complete")
 
     def renamed(self, suffix: str) -> "DatabaseTable":
         return replace(self, table=with_suffix(self.table, suffix))
@@ -153,17 +155,26 @@ def batches_table(schema: str | None) -> "Table":
     )
 
 
-def _write(sink: DatabaseTable, schema: pa.Schema, replaces: bool, batch: MicroBatch) -> None:
-    rows = batch.rows.toArrow().cast(schema)
-    if sink.key and not replaces:
-        rows = newest_rows(rows, sink.key, sink.describe())
-    if not rows.num_rows and not replaces:
-        return
-    engine = sink.engine()
-    table = sink.reflected(engine)
-    with engine.begin() as connection:
-        if _note_batch(sink, connection, batch):
-            _put(sink, connection, table, rows, replaces)
+@dataclass(frozen=True, slots=True)
+class DatabaseWriter:
+    """Writes micro-batches into a table; `replaces`: each takes the place of all rows."""
+
+    sink: DatabaseTable
+    schema: pa.Schema
+    replaces: bool
+
+    def write(self, batch: MicroBatch) -> None:
+        """One micro-batch in one transaction, unless the database has it already."""
+        rows = batch.rows.toArrow().cast(self.schema)
+        if self.sink.key and not self.replaces:
+            rows = newest_rows(rows, self.sink.key, self.sink.describe())
+        if not rows.num_rows and not self.replaces:
+            return
+        engine = self.sink.engine()
+        table = self.sink.reflected(engine)
+        with engine.begin() as connection:
+            if _note_batch(self.sink, connection, batch):
+                _put(self.sink, connection, table, rows, self.replaces)
 
 
 def _note_batch(sink: DatabaseTable, connection: "Connection", batch: MicroBatch) -> bool:

@@ -15,17 +15,15 @@ _KEY_CHARACTERS: Final = 255
 """Of a text in a key: some databases cannot have keys of any length."""
 
 
-def as_columns(rows: "StructType", key: tuple[str, ...], what: str) -> "list[Column[Any]]":
+def as_columns(rows: pa.Schema, key: tuple[str, ...], what: str) -> "list[Column[Any]]":
     """Columns of a table to be made, the key as its primary key. Raises SinkError for a type that has no like."""
     from sqlalchemy import Column, String, Text
 
     columns = []
-    for field in rows.fields:
-        kind = _sql_type(field.dataType)
+    for field in rows:
+        kind = _sql_type(field.type)
         if kind is None:
-            raise SinkError(
-                f"{what} cannot have column '{field.name}', which is {field.dataType.simpleString()}: cast it"
-            )
+            raise SinkError(f"{what} cannot have column '{field.name}', which is {field.type}: cast it")
         in_key = field.name in key
         if in_key and isinstance(kind, Text):
             kind = String(_KEY_CHARACTERS)
@@ -76,25 +74,24 @@ def as_spark_schema(table: "Table") -> "StructType":
     return spark.StructType(fields)
 
 
-def _sql_type(kind: "DataType") -> Any:
-    """SQLAlchemy's type, or None."""
+def _sql_type(kind: Any) -> Any:
+    """SQLAlchemy's type for an Arrow type, or None."""
     import sqlalchemy as sql
-    from pyspark.sql import types as spark
 
-    if isinstance(kind, spark.DecimalType):
+    if pa.types.is_decimal(kind):
         return sql.Numeric(kind.precision, kind.scale).with_variant(sql.Text(), "sqlite")
+    if pa.types.is_timestamp(kind):
+        return sql.DateTime(timezone=kind.tz is not None)
     likes: tuple[tuple[Any, Any], ...] = (
-        (spark.StringType, sql.Text()),
-        (spark.LongType, sql.BigInteger()),
-        (spark.IntegerType, sql.Integer()),
-        ((spark.ShortType, spark.ByteType), sql.SmallInteger()),
-        (spark.DoubleType, sql.Double()),
-        (spark.FloatType, sql.Float()),
-        (spark.BooleanType, sql.Boolean()),
-        (spark.DateType, sql.Date()),
-        (spark.TimestampType, sql.DateTime(timezone=True)),
-        (spark.TimestampNTZType, sql.DateTime()),
-        (spark.BinaryType, sql.LargeBinary()),
-        ((spark.ArrayType, spark.MapType, spark.StructType), sql.JSON()),
+        (pa.types.is_string, sql.Text()),
+        (pa.types.is_int64, sql.BigInteger()),
+        (pa.types.is_int32, sql.Integer()),
+        (pa.types.is_integer, sql.SmallInteger()),
+        (pa.types.is_float64, sql.Double()),
+        (pa.types.is_float32, sql.Float()),
+        (pa.types.is_boolean, sql.Boolean()),
+        (pa.types.is_date, sql.Date()),
+        (pa.types.is_binary, sql.LargeBinary()),
+        (pa.types.is_nested, sql.JSON()),
     )
-    return next((like for of, like in likes if isinstance(kind, of)), None)
+    return next((like for is_kind, like in likes if is_kind(kind)), None)

@@ -10,7 +10,6 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -52,14 +51,17 @@ class DeltaSink:
     def start(self, rows: "DataFrame", query: QuerySpec) -> "StreamingQuery":
         """Raises SinkError if the table has other columns or partitions, or a key is missing."""
         schema = arrow_schema(rows.schema, self.describe())
+        return start_batches(rows, query, self.writer(schema, query.mode, query.context).write)
+
+    def writer(self, schema: pa.Schema, mode: str, context: RunContext) -> "DeltaWriter":
+        """What writes micro-batches of such rows; the table is made if missing. Raises SinkError as `start`."""
         check_partitioning(schema, self.partition_by, self.describe())
-        check_key(schema, self.key, query.mode, self.describe())
-        uri = query.context.path(self.path)
+        check_key(schema, self.key, mode, self.describe())
+        uri = context.path(self.path)
         self._prepare(uri, schema)
         in_file = tuple(name for name in schema.names if name not in self.partition_by)
         layout = Layout(DeltaStorage(uri, self.options), schema, in_file, self.partition_by)
-        table = _Commits(self, uri, layout, replaces=query.mode == "complete")
-        return start_batches(rows, query, partial(_write, table))
+        return DeltaWriter(self, uri, layout, replaces=mode == "complete")
 
     def renamed(self, suffix: str) -> "DeltaSink":
         return replace(self, path=f"{self.path.rstrip('/')}-{suffix}")
@@ -142,84 +144,81 @@ class DeltaStorage:
 
 
 @dataclass(frozen=True, slots=True)
-class _Commits:
+class DeltaWriter:
+    """Writes micro-batches into a table; `replaces`: each takes the place of all rows."""
+
     sink: DeltaSink
     uri: str
     layout: Layout
     replaces: bool
 
+    def write(self, batch: MicroBatch) -> None:
+        """One micro-batch in one commit, or just its computation if it is in the table already."""
+        if self._is_recorded(batch):
+            batch.run()
+            return
+        if self.sink.key and not self.replaces:
+            self._merge(batch)
+        else:
+            self._add(batch)
+        every = self.sink.compact_every
+        if every is not None and batch.number % every == every - 1:
+            compact(self.sink.open(self.uri))
 
-def _write(target: _Commits, batch: MicroBatch) -> None:
-    """One micro-batch, whichever way it goes into the table."""
-    table = target.sink.open(target.uri)
-    application = f"ottla-{batch.query_id}"
-    last = table.transaction_version(application)
-    if last is not None and last >= batch.number:
-        batch.run()
-        return
-    if target.sink.key and not target.replaces:
-        _merge(target, table, batch, application)
-    else:
-        _add(target, table, batch, application)
-    every = target.sink.compact_every
-    if every is not None and batch.number % every == every - 1:
-        compact(target.sink.open(target.uri))
+    def _add(self, batch: MicroBatch) -> None:
+        layout = self.layout
+        files = stage(batch, layout)
+        if not files and not self.replaces:
+            return
+        table = self.sink.open(self.uri)
+        try:
+            table.create_write_transaction(
+                [_add_action(layout, file) for file in files],
+                "overwrite" if self.replaces else "append",
+                table.schema(),
+                list(layout.partition_by),
+                commit_properties=_commit_properties(batch),
+            )
+        except _deltalake().exceptions.CommitFailedError:
+            discard(layout.storage, [file.path for file in files])
+            if not self._is_recorded(batch):
+                raise
+            return  # a driver that was thought dead has done it
+        discard(layout.storage, leftovers(layout.storage, batch, [file.path for file in files]))
 
-
-def _add(target: _Commits, table: "DeltaTable", batch: MicroBatch, application: str) -> None:
-    deltalake = _deltalake()
-    layout = target.layout
-    files = stage(batch, layout)
-    if not files and not target.replaces:
-        return
-    try:
-        table.create_write_transaction(
-            [_add_action(layout, file) for file in files],
-            "overwrite" if target.replaces else "append",
-            table.schema(),
-            list(layout.partition_by),
-            commit_properties=_commit_properties(application, batch.number),
+    def _merge(self, batch: MicroBatch) -> None:
+        key = self.sink.key
+        changed = newest_rows(batch.rows.toArrow().cast(self.layout.schema), key, self.sink.describe())
+        if not changed.num_rows:
+            return
+        merger = self.sink.open(self.uri).merge(
+            changed,
+            " AND ".join(f"kept.{_quoted(name)} = changed.{_quoted(name)}" for name in key),
+            source_alias="changed",
+            target_alias="kept",
+            commit_properties=_commit_properties(batch),
         )
-    except deltalake.exceptions.CommitFailedError:
-        discard(layout.storage, [file.path for file in files])
-        if _is_recorded(target, application, batch.number):
-            return  # by a driver that was thought dead
-        raise
-    known = [file.path for file in files]
-    discard(layout.storage, leftovers(layout.storage, batch, known))
+        try:
+            merger.when_matched_update_all().when_not_matched_insert_all().execute()
+        except _deltalake().exceptions.CommitFailedError:
+            if not self._is_recorded(batch):
+                raise
+
+    def _is_recorded(self, batch: MicroBatch) -> bool:
+        last = self.sink.open(self.uri).transaction_version(_application(batch))
+        return last is not None and last >= batch.number
 
 
-def _merge(target: _Commits, table: "DeltaTable", batch: MicroBatch, application: str) -> None:
-    deltalake = _deltalake()
-    key = target.sink.key
-    changed = newest_rows(batch.rows.toArrow().cast(target.layout.schema), key, target.sink.describe())
-    if not changed.num_rows:
-        return
-    merger = table.merge(
-        changed,
-        " AND ".join(f"kept.{_quoted(name)} = changed.{_quoted(name)}" for name in key),
-        source_alias="changed",
-        target_alias="kept",
-        commit_properties=_commit_properties(application, batch.number),
-    )
-    try:
-        merger.when_matched_update_all().when_not_matched_insert_all().execute()
-    except deltalake.exceptions.CommitFailedError:
-        if not _is_recorded(target, application, batch.number):
-            raise
+def _application(batch: MicroBatch) -> str:
+    return f"ottla-{batch.query_id}"
 
 
-def _is_recorded(target: _Commits, application: str, number: int) -> bool:
-    last = target.sink.open(target.uri).transaction_version(application)
-    return last is not None and last >= number
-
-
-def _commit_properties(application: str, number: int) -> Any:
+def _commit_properties(batch: MicroBatch) -> Any:
     from deltalake.transaction import CommitProperties, Transaction
 
     return CommitProperties(
-        custom_metadata={"ottla.batch": str(number)},
-        app_transactions=[Transaction(application, number, int(time.time() * 1000))],
+        custom_metadata={"ottla.batch": str(batch.number)},
+        app_transactions=[Transaction(_application(batch), batch.number, int(time.time() * 1000))],
     )
 
 

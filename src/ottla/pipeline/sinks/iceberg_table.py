@@ -54,12 +54,15 @@ class IcebergSink:
     def start(self, rows: "DataFrame", query: QuerySpec) -> "StreamingQuery":
         """Raises SinkError if the table has other columns or partitions, or a key is missing."""
         schema = arrow_schema(rows.schema, self.describe())
+        return start_batches(rows, query, self.writer(schema, query.mode, query.context).write)
+
+    def writer(self, schema: pa.Schema, mode: str, _context: RunContext) -> "IcebergWriter":
+        """What writes micro-batches of such rows; the table is made if missing. Raises SinkError as `start`."""
         check_partitioning(schema, self.partition_by, self.describe())
-        check_key(schema, self.key, query.mode, self.describe())
+        check_key(schema, self.key, mode, self.describe())
         table = self._prepare(schema)
         storage = IcebergStorage(f"{table.location().rstrip('/')}/data", dict(table.io.properties))
-        layout = Layout(storage, schema, tuple(schema.names), self.partition_by)
-        return start_batches(rows, query, partial(_write, self, layout, query.mode == "complete"))
+        return IcebergWriter(self, storage, schema, replaces=mode == "complete")
 
     def renamed(self, suffix: str) -> "IcebergSink":
         return replace(self, table=with_suffix(self.table, suffix))
@@ -214,50 +217,58 @@ def _without_blind_retries(table: "Table") -> "Table":
     return table
 
 
-def _write(sink: IcebergSink, layout: Layout, replaces: bool, batch: MicroBatch) -> None:
-    """One micro-batch, whichever way it goes into the table."""
-    if int(sink.open().properties.get(property_of(batch.query_id), -1)) >= batch.number:
-        batch.run()
-        return
-    if sink.key and not replaces:
-        _merge(sink, layout, batch)
-    else:
-        _add(sink, layout, replaces, batch)
-    if sink.compact_every is not None and batch.number % sink.compact_every == sink.compact_every - 1:
+@dataclass(frozen=True, slots=True)
+class IcebergWriter:
+    """Writes micro-batches into a table; `replaces`: each takes the place of all rows."""
+
+    sink: IcebergSink
+    storage: IcebergStorage
+    schema: pa.Schema
+    replaces: bool
+
+    def write(self, batch: MicroBatch) -> None:
+        """One micro-batch in one commit, or just its computation if it is in the table already."""
         from ottla.pipeline.sinks.iceberg_rewrite import compact
 
-        compact(sink.open)
+        if int(self.sink.open().properties.get(property_of(batch.query_id), -1)) >= batch.number:
+            batch.run()
+            return
+        if self.sink.key and not self.replaces:
+            self._merge(batch)
+        else:
+            self._add(batch)
+        every = self.sink.compact_every
+        if every is not None and batch.number % every == every - 1:
+            compact(self.sink.open)
 
+    def _add(self, batch: MicroBatch) -> None:
+        from ottla.pipeline.sinks.iceberg_rewrite import remove_all
 
-def _add(sink: IcebergSink, layout: Layout, replaces: bool, batch: MicroBatch) -> None:
-    from ottla.pipeline.sinks.iceberg_rewrite import remove_all
+        layout = Layout(self.storage, self.schema, tuple(self.schema.names), self.sink.partition_by)
+        files = [file.path for file in stage(batch, layout)]
+        if not files and not self.replaces:
+            return
+        notes = _notes(batch)
 
-    files = [file.path for file in stage(batch, layout)]
-    if not files and not replaces:
-        return
-    storage = layout.storage
-    assert isinstance(storage, IcebergStorage)
-    notes = _notes(batch)
+        def change(transaction: "Transaction") -> None:
+            if self.replaces:
+                remove_all(transaction, notes)
+            if files:
+                paths = [f"{self.storage.location}/{path}" for path in files]
+                transaction.add_files(paths, snapshot_properties=notes, check_duplicate_files=False)
 
-    def change(transaction: "Transaction") -> None:
-        if replaces:
-            remove_all(transaction, notes)
-        if files:
-            paths = [f"{storage.location}/{path}" for path in files]
-            transaction.add_files(paths, snapshot_properties=notes, check_duplicate_files=False)
+        if commit_once(self.sink.open, batch, change):
+            discard(self.storage, leftovers(self.storage, batch, files))
+        else:
+            discard(self.storage, files)  # a driver that was thought dead has done it
 
-    if commit_once(sink.open, batch, change):
-        discard(storage, leftovers(storage, batch, files))
-    else:
-        discard(storage, files)  # a driver that was thought dead has done it
+    def _merge(self, batch: MicroBatch) -> None:
+        from ottla.pipeline.sinks.iceberg_rewrite import upsert
 
-
-def _merge(sink: IcebergSink, layout: Layout, batch: MicroBatch) -> None:
-    from ottla.pipeline.sinks.iceberg_rewrite import upsert
-
-    changed = newest_rows(batch.rows.toArrow().cast(layout.schema), sink.key, sink.describe())
-    if changed.num_rows:
-        commit_once(sink.open, batch, partial(upsert, changed=changed, key=sink.key, notes=_notes(batch)))
+        changed = newest_rows(batch.rows.toArrow().cast(self.schema), self.sink.key, self.sink.describe())
+        if changed.num_rows:
+            change = partial(upsert, changed=changed, key=self.sink.key, notes=_notes(batch))
+            commit_once(self.sink.open, batch, change)
 
 
 def _notes(batch: MicroBatch) -> dict[str, str]:

@@ -16,7 +16,6 @@ import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlparse
@@ -61,20 +60,24 @@ class ParquetFiles:
 
     def start(self, rows: "DataFrame", query: QuerySpec) -> "StreamingQuery":
         """Raises SinkError if the mode is not append or the files there have other columns."""
-        if query.mode != "append":
+        schema = arrow_schema(rows.schema, self.describe())
+        return start_batches(rows, query, self.writer(schema, query.mode, query.context).write)
+
+    def writer(self, schema: pa.Schema, mode: str, context: RunContext) -> "ParquetWriter":
+        """What writes micro-batches of such rows. Raises SinkError as `start`."""
+        if mode != "append":
             raise SinkError(
-                f"{self.describe()} can only be added to, and mode '{query.mode}' changes rows: "
+                f"{self.describe()} can only be added to, and mode '{mode}' changes rows: "
                 "write to delta(...), iceberg(...) or database(...)"
             )
-        directory = local_directory(self.path, query.context)
-        schema = arrow_schema(rows.schema, self.describe())
+        directory = local_directory(self.path, context)
         check_partitioning(schema, self.partition_by, self.describe())
         in_file = tuple(name for name in schema.names if name not in self.partition_by)
         recover(directory)
         self._check_present(directory, schema, in_file)
         storage = LocalStorage(str(directory / OWN_DIRECTORY))
         layout = Layout(storage, schema, in_file, self.partition_by, extension=STAGED, durable=True)
-        return start_batches(rows, query, partial(write_batch, directory, layout))
+        return ParquetWriter(directory, layout)
 
     def renamed(self, suffix: str) -> "ParquetFiles":
         return replace(self, path=f"{self.path.rstrip('/')}-{suffix}")
@@ -138,22 +141,29 @@ def parquet_paths(directory: Path) -> Iterator[Path]:
             yield path
 
 
-def write_batch(directory: Path, layout: Layout, batch: MicroBatch) -> None:
-    """Both phases of one micro-batch, or just its computation if it is committed already.
+@dataclass(frozen=True, slots=True)
+class ParquetWriter:
+    """Writes micro-batches into a directory."""
 
-    What lies staged is removed only when the micro-batch is committed: until then it may belong to a driver that was
-    thought dead and is about to commit it.
-    """
-    lists = directory / OWN_DIRECTORY / batch.query_id
-    if is_committed(lists, batch.number):
-        batch.run()
-    else:
-        moves = [_move(layout, batch, file) for file in stage(batch, layout)]
-        if not moves:
-            return
-        commit(lists, batch.number, moves)
-    recover(directory)
-    shutil.rmtree(directory / OWN_DIRECTORY / batch_directory(batch), ignore_errors=True)
+    directory: Path
+    layout: Layout
+
+    def write(self, batch: MicroBatch) -> None:
+        """Both phases of one micro-batch, or just its computation if it is committed already.
+
+        What lies staged is removed only when the micro-batch is committed: until then it may belong to a driver that
+        was thought dead and is about to commit it.
+        """
+        lists = self.directory / OWN_DIRECTORY / batch.query_id
+        if is_committed(lists, batch.number):
+            batch.run()
+        else:
+            moves = [_move(self.layout, batch, file) for file in stage(batch, self.layout)]
+            if not moves:
+                return
+            commit(lists, batch.number, moves)
+        recover(self.directory)
+        shutil.rmtree(self.directory / OWN_DIRECTORY / batch_directory(batch), ignore_errors=True)
 
 
 def is_committed(lists: Path, number: int) -> bool:
