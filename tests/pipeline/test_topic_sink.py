@@ -36,10 +36,10 @@ def test_changed_rows_are_written_once_though_the_micro_batch_is_repeated(
     assert sink.read(context_of(spark, tmp_path, bootstrap)).count() == 3
 
 
-def test_a_missing_topic_is_made_and_records_pass_through(
+def test_records_pass_through_with_key_and_headers(
     spark: SparkSession, new_topic: TopicFactory, bootstrap: str, tmp_path: Path
 ) -> None:
-    source, out = new_topic(), topic(new_topic().name + "-made")
+    source, out = new_topic(), topic(new_topic().name)
     source.send(["a", "b"], key="k", headers=[("from", b"here")])
     context = context_of(spark, tmp_path, bootstrap)
     flow = Flow(spark, tmp_path, "", bootstrap)

@@ -20,17 +20,12 @@ if TYPE_CHECKING:
 _RECORD: Final = ("key", "value", "headers")
 _WHERE_FROM: Final = ("topic", "partition", "offset", "timestamp", "timestampType")
 """Columns of a topic that was read; they say where a record was, not what is in it."""
-_ANSWER_TIMEOUT_S: Final = 30.0
 
 
 def start(topic: "Topic", rows: "DataFrame", query: QuerySpec) -> "StreamingQuery":
-    """Begin to write `rows`; a topic that is missing is made as the broker makes them.
-
-    Raises SinkError if the rows cannot be records, or the topic can neither be found nor made.
-    """
+    """Begin to write `rows`. Raises SinkError if they cannot be records, or Spark's error if there is no such topic."""
     records = as_records(rows, topic.key, topic.describe())
     context = query.context
-    make_if_missing(context.renamed(topic.name), context)
     options = {**context.connection(), **topic.options, "topic": context.renamed(topic.name)}
     if query.mode == "append":
         started: StreamingQuery = query.writer(records).format("ottla").options(**options).start()
@@ -43,21 +38,6 @@ def read(topic: "Topic", context: RunContext) -> "DataFrame":
     """What the topic holds now, committed records only, with the columns of Spark's Kafka source."""
     options = {**context.connection(), "kafka.isolation.level": "read_committed", "includeHeaders": "true"}
     return context.spark.read.format("ottla").options(**options).option("subscribe", context.renamed(topic.name)).load()
-
-
-def make_if_missing(name: str, context: RunContext) -> None:
-    """Make the topic with the broker's number of partitions and replicas. Raises SinkError."""
-    from confluent_kafka import KafkaError, KafkaException
-    from confluent_kafka.admin import AdminClient, NewTopic
-
-    admin = AdminClient({option.removeprefix("kafka."): value for option, value in context.connection().items()})
-    try:
-        if name in admin.list_topics(timeout=_ANSWER_TIMEOUT_S).topics:
-            return
-        admin.create_topics([NewTopic(name, -1, -1)], operation_timeout=_ANSWER_TIMEOUT_S)[name].result()
-    except KafkaException as error:
-        if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-            raise SinkError(f"topic '{name}' is not there and cannot be made: {error.args[0].str()}") from error
 
 
 def as_records(rows: "DataFrame", key: tuple[str, ...], what: str) -> "DataFrame":
