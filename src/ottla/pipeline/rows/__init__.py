@@ -5,6 +5,7 @@ from ottla.pipeline.rows.decode_avro import from_avro, to_avro
 from ottla.pipeline.rows.decode_json import from_json, to_json
 from ottla.pipeline.rows.decode_protobuf import from_protobuf
 from ottla.pipeline.rows.registry import Registry, RegistryAwayError, RegistryError, SubjectError, registry
+from ottla.pipeline.rows.table import Table, table
 from ottla.pipeline.rows.watermark import watermark
 
 __all__ = [
@@ -13,12 +14,14 @@ __all__ = [
     "RegistryAwayError",
     "RegistryError",
     "SubjectError",
+    "Table",
     "checked",
     "from_avro",
     "from_json",
     "from_protobuf",
     "labelled",
     "registry",
+    "table",
     "to_avro",
     "to_json",
     "watermark",

@@ -68,6 +68,19 @@ class Checked:
             F.concat(before, said).alias("headers"),
         )
 
+    def passed_or_fail(self, what: str) -> DataFrame:
+        """All rows; one that was rejected fails whoever reads it, with the reason. For what has no dead letters."""
+        said = F.concat(
+            F.lit(f"{what} cannot be read: the record at offset "),
+            F.coalesce(F.col(f"{_SOURCE}.offset").cast("string"), F.lit("?")),
+            F.lit(" of partition "),
+            F.coalesce(F.col(f"{_SOURCE}.partition").cast("string"), F.lit("?")),
+            F.lit(" is rejected: "),
+            F.col(_REASON),
+        )
+        is_well = F.when(F.col(_IS_WELL), F.lit(True)).otherwise(F.raise_error(said).cast("boolean"))
+        return self._all.where(is_well).drop(_SOURCE, _IS_WELL, _REASON)
+
     def check(self, name: str, condition: Column) -> "Checked":
         """Reject the rows for which the condition is false or null, for the reason `check failed: <name>`."""
         holds = F.coalesce(condition, F.lit(False))
