@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from ottla.pipeline import class_archive
+from ottla.pipeline import class_archive, shipping
 from ottla.pipeline.java import find_java
 
 if TYPE_CHECKING:
@@ -79,7 +79,8 @@ def launch(
     for variable in _OF_ANOTHER_SPARK:
         os.environ.pop(variable, None)
     os.environ["JAVA_HOME"] = str(java.home)
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["PYSPARK_PYTHON"] = (settings or {}).get("spark.pyspark.python", sys.executable)
     os.environ["SPARK_LAUNCHER_OPTS"] = " ".join((*_JVM_OPTIONS, *_SHORT_LIVED))
     logging = directory / "log4j2.properties"
     log = (directory / "spark.log").absolute()
@@ -162,8 +163,20 @@ class Engine:
 def start(name: str, directory: Path, *, master: str, settings: dict[str, str]) -> Engine:
     """A session on any of Spark's masters, `sc://host:port` (Spark Connect) among them, with its log in `directory`.
 
-    Raises JavaNotFoundError, or what Spark raises if the master cannot be reached.
+    This package goes along with it where Python runs on other machines. Raises JavaNotFoundError, WorkersError, or what
+    Spark raises if the master cannot be reached.
     """
+    engine = _started(name, directory, master, settings)
+    if shipping.is_elsewhere(master):
+        try:
+            shipping.ship(engine.spark, directory)
+        except BaseException:
+            engine.stop()
+            raise
+    return engine
+
+
+def _started(name: str, directory: Path, master: str, settings: dict[str, str]) -> Engine:
     if not master.startswith("sc://"):
         local = re.match(r"local\[(\d+)", master)
         cores = int(local[1]) if local else os.cpu_count() or 2
