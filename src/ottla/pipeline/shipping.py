@@ -6,25 +6,27 @@ installed there, and the workers run the driver's version. Packages with machine
 on every worker, and missed in one sentence before the first query starts.
 """
 
+import hashlib
+import os
+import py_compile
 import sys
 import zipfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final
 
+import ottla
 from ottla.pipeline.errors import PipelineError
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-ARCHIVE: Final = "ottla-package.zip"
-_PACKAGES: Final = ("ottla", "pyspark_ottla")
+_SENT: Final = ("__init__.py", "errors.py", "ids.py", "pipeline", "protocol", "records", "spark")
+"""Of this package: what workers import, and what that imports."""
 _NEEDED: Final = ("confluent_kafka", "cramjam", "crc32c", "pyarrow")
 """What the source and the sinks of a topic import on a worker, and cannot be sent."""
-_NEVER_SHIPPED: Final = ("__pycache__", "testing")
-_STAMP: Final = (1980, 1, 1, 0, 0, 0)
-"""The same files give the same archive."""
 
 
 class WorkersError(PipelineError):
@@ -39,28 +41,46 @@ def is_elsewhere(master: str) -> bool:
 def ship(spark: "SparkSession", directory: Path) -> None:
     """Send the package to whoever will run Python for this session, and make the format `ottla` known to it.
 
-    The archive is kept in `directory`. Raises WorkersError if a worker lacks a package.
+    The archive is kept in `directory`, which belongs to the run. Raises WorkersError if a worker lacks a package.
     """
     from pyspark.sql.utils import is_remote
 
-    from ottla import spark as source
+    from ottla.spark import register
 
-    archive = package_archive(directory / ARCHIVE)
+    archive = package_archive(directory)
     if is_remote():
         spark.addArtifacts(str(archive), pyfile=True)
     else:
         spark.sparkContext.addPyFile(str(archive))
     check_workers(spark)
-    source.register(spark)  # Spark finds the format by itself only where the package is installed
+    register(spark)  # Spark finds the format by itself only where the package is installed
 
 
-def package_archive(path: Path) -> Path:
-    """Write the packages as an archive from which Python imports them; its path."""
-    draft = path.with_suffix(".draft")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with zipfile.ZipFile(draft, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, file in sorted(_sources()):
-            archive.writestr(zipfile.ZipInfo(name, _STAMP), file.read_bytes(), zipfile.ZIP_DEFLATED)
+def package_archive(directory: Path) -> Path:
+    """The package as an archive from which Python imports it; made in `directory`, unless it is there already.
+
+    It holds the modules compiled, too: a worker that imports from an archive keeps nothing for the next one.
+    """
+    files = dict(sorted(_sources()))
+    contents = {name: file.read_bytes() for name, file in files.items()}
+    digest = hashlib.sha256(repr(sorted(contents.items())).encode() + sys.version.encode()).hexdigest()
+    path = directory / f"ottla-{digest[:12]}.zip"
+    if path.exists():
+        return path
+    directory.mkdir(parents=True, exist_ok=True)
+    draft = path.with_suffix(f".{os.getpid()}")
+    with zipfile.ZipFile(draft, "w", zipfile.ZIP_DEFLATED) as archive, TemporaryDirectory() as scratch:
+        compiled = Path(scratch) / "module.pyc"
+        for name, content in contents.items():
+            archive.writestr(name, content)
+            py_compile.compile(
+                str(files[name]),
+                str(compiled),
+                dfile=name,
+                doraise=True,
+                invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
+            )
+            archive.writestr(f"{name}c", compiled.read_bytes())
     draft.replace(path)
     return path
 
@@ -95,11 +115,8 @@ def _look(_rows: "Iterable[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
 
 def _sources() -> Iterator[tuple[str, Path]]:
     """Names in the archive, and files."""
-    import importlib
-
-    for package in _PACKAGES:
-        root = Path(importlib.import_module(package).__path__[0])
-        for file in root.rglob("*"):
-            below = file.relative_to(root)
-            if file.is_file() and not set(below.parts) & set(_NEVER_SHIPPED):
-                yield f"{package}/{below}", file
+    root = Path(ottla.__file__).parent
+    for each in _SENT:
+        found = root / each
+        for file in found.rglob("*.py") if found.is_dir() else (found,):
+            yield f"{root.name}/{file.relative_to(root)}", file

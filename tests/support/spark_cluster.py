@@ -1,0 +1,144 @@
+"""A real standalone cluster of Spark on this machine: a master and workers, each a JVM of its own.
+
+The workers' Python is not the tests': it finds every installed package, but neither Ottla nor what is installed by
+links to a working tree.
+"""
+
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+from types import TracebackType
+from typing import Final
+
+import psutil
+import pyspark
+
+from tests.support.eventually import eventually
+from tests.support.requirements import java_program
+
+_JVM: Final = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xshare:auto"
+_START_TIMEOUT_S: Final = 90.0
+
+
+class SparkCluster:
+    """`master_url` is what Spark is told; `settings` what a session needs to run on it."""
+
+    def __init__(self, directory: Path, workers: int = 2, cores: int = 1) -> None:
+        self._directory = directory
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._workers = workers
+        self._cores = cores
+        self._port = _free_port()
+        self.master_url = f"spark://127.0.0.1:{self._port}"
+
+    @property
+    def settings(self) -> dict[str, str]:
+        return {
+            "spark.pyspark.python": str(self._directory / "python"),
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.executor.memory": "512m",
+            "spark.executor.extraJavaOptions": _JVM,
+            "spark.network.timeout": "60s",
+        }
+
+    def __enter__(self) -> "SparkCluster":
+        self._directory.mkdir(parents=True, exist_ok=True)
+        _write_python(self._directory / "python")
+        try:
+            self._start("master", "org.apache.spark.deploy.master.Master", "--port", str(self._port))
+            eventually(lambda: "Starting Spark master" in self._log("master"), timeout_s=_START_TIMEOUT_S)
+            for number in range(self._workers):
+                arguments = ["--cores", str(self._cores), "--memory", "600m"]
+                arguments += ["--work-dir", str(self._directory / f"work-{number}"), self.master_url]
+                self._start(f"worker-{number}", "org.apache.spark.deploy.worker.Worker", *arguments)
+            registered = re.compile("Registering worker")
+            eventually(
+                lambda: len(registered.findall(self._log("master"))) == self._workers, timeout_s=_START_TIMEOUT_S
+            )
+        except BaseException:
+            self._kill_all()
+            raise
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        self._kill_all()
+
+    def kill_worker(self, number: int) -> None:
+        """As if its machine lost power: the worker and its executors, at once."""
+        _kill_with_children(self._processes[1 + number])
+
+    def executors(self, number: int) -> list[psutil.Process]:
+        """The executors that run on a worker."""
+        children = psutil.Process(self._processes[1 + number].pid).children(recursive=True)
+        return [each for each in children if "CoarseGrainedExecutorBackend" in " ".join(each.cmdline())]
+
+    def _start(self, name: str, program: str, *arguments: str) -> None:
+        spark_class = Path(pyspark.__file__).parent / "bin" / "spark-class"
+        environment = {
+            **{key: value for key, value in os.environ.items() if not key.startswith(("SPARK_", "PYSPARK_", "PYTHON"))},
+            "SPARK_HOME": str(Path(pyspark.__file__).parent),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_DAEMON_MEMORY": "256m",
+            "SPARK_DAEMON_JAVA_OPTS": _JVM,
+            "SPARK_LAUNCHER_OPTS": _JVM,
+            "JAVA_HOME": str(Path(java_program()).resolve().parents[1]),
+        }
+        host = ["--host", "127.0.0.1", "--webui-port", "0"]
+        with (self._directory / f"{name}.log").open("wb") as log:
+            self._processes.append(
+                subprocess.Popen(
+                    [str(spark_class), program, *host, *arguments],
+                    env=environment,
+                    cwd=self._directory,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,
+                )
+            )
+
+    def _log(self, name: str) -> str:
+        for process in self._processes:
+            assert process.poll() is None, (self._directory / f"{name}.log").read_text(errors="replace")[-2000:]
+        return (self._directory / f"{name}.log").read_text(errors="replace")
+
+    def _kill_all(self) -> None:
+        for process in reversed(self._processes):
+            _kill_with_children(process)
+
+
+def _kill_with_children(process: "subprocess.Popen[bytes]") -> None:
+    if process.poll() is None:
+        children = psutil.Process(process.pid).children(recursive=True)
+        process.kill()
+        for child in children:
+            try:
+                child.send_signal(signal.SIGKILL)
+            except psutil.NoSuchProcess:
+                continue
+    process.wait(20)
+
+
+def _write_python(path: Path) -> None:
+    """A Python that sees the packages of this one without their `.pth` files, by which a working tree is installed."""
+    packages = sysconfig.get_path("purelib")
+    assert not (Path(packages) / "ottla").exists(), "the tests run on an editable installation"
+    python = shutil.which(sys.executable)
+    path.write_text(f'#!/bin/sh\nPYTHONPATH="${{PYTHONPATH:+$PYTHONPATH:}}{packages}" exec {python} -S "$@"\n')
+    path.chmod(0o755)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
