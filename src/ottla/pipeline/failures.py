@@ -23,6 +23,7 @@ _PASSING: Final = (
     re.compile(
         r"(?:NOT_COORDINATOR|COORDINATOR_LOAD_IN_PROGRESS|REQUEST_TIMED_OUT|NOT_ENOUGH_REPLICAS|BROKER_NOT_AVAILABLE)"
     ),
+    re.compile("Python worker failed to connect back"),  # within 10 s: the machine is busy
     re.compile(r"Connection (?:refused|reset by peer)|Broken pipe|Transport failure|timed out", re.IGNORECASE),
 )
 """Failures that go away when brokers, coordinators and connections come back."""
