@@ -83,22 +83,32 @@ class LogDirectory:
         """In any thread, but one at a time. Raises OSError."""
         checkpoints.write(self._fs, self._file(CLEANER_OFFSETS), checkpoints.encode_offsets(offsets))
 
-    def acquire(self, *, cluster_id: str, node_id: BrokerId) -> None:
-        """Makes the directory if needed, locks it, and sees that it is this node's.
+    def lock(self) -> None:
+        """Makes the directory if needed, and locks it. Raises KafkaStorageError if another process has it."""
+        if self._lock is not None:
+            return
+        try:
+            self._fs.make_directory(self._path)
+            self._lock = self._fs.lock(self._file(LOCK))
+        except BlockingIOError:
+            raise KafkaStorageError(
+                f"{self._path} is in use by another process; stop it, or name another directory in log.dirs"
+            ) from None
+        except OSError as problem:
+            raise KafkaStorageError(f"cannot use the log directory {self._path}: {problem}") from problem
+
+    def acquire(self, *, cluster_id: str, node_id: BrokerId, zookeeper: bool = False) -> None:
+        """Locks the directory if that has not been done, and sees that it is this node's.
+
+        With `zookeeper`, a new one is marked as Kafka's brokers with ZooKeeper want it.
 
         Raises KafkaStorageError if another process has it or it cannot be used, InvalidConfig if it belongs to
         another cluster or node.
         """
+        self.lock()
         try:
-            self._fs.make_directory(self._path)
             try:
-                self._lock = self._fs.lock(self._file(LOCK))
-            except BlockingIOError:
-                raise KafkaStorageError(
-                    f"{self._path} is in use by another process; stop it, or name another directory in log.dirs"
-                ) from None
-            try:
-                self._check_owner(cluster_id, node_id)
+                self._check_owner(cluster_id, node_id, zookeeper)
             except InvalidConfig:
                 self._lock = None
                 raise
@@ -119,7 +129,7 @@ class LogDirectory:
         lines = (line.strip() for line in text.splitlines())
         return dict(line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
 
-    def _check_owner(self, cluster_id: str, node_id: BrokerId) -> None:
+    def _check_owner(self, cluster_id: str, node_id: BrokerId, zookeeper: bool) -> None:
         found = self.owner()
         if found:
             there = found.get("cluster.id", cluster_id)
@@ -134,11 +144,13 @@ class LogDirectory:
             self.directory_id = found.get("directory.id", "")
         if not self.directory_id:
             self.directory_id = urlsafe_b64encode(uuid4().bytes).rstrip(b"=").decode()
+            # Kafka's brokers with ZooKeeper know version 0 alone, those of KRaft version 1.
+            version, number = ("0", "broker.id") if zookeeper and found.get("version", "0") == "0" else ("1", "node.id")
             lines = {
-                **{key: value for key, value in found.items() if key != "broker.id"},
-                "version": "1",
+                **{key: value for key, value in found.items() if key not in ("broker.id", "node.id")},
+                "version": version,
                 "cluster.id": cluster_id,
-                "node.id": str(node_id),
+                number: str(node_id),
                 "directory.id": self.directory_id,
             }
             text = "".join(f"{key}={value}\n" for key, value in sorted(lines.items()))
@@ -380,10 +392,15 @@ class LogDirectories:
                 return cluster_id
         return None
 
-    def acquire(self, *, cluster_id: str, node_id: BrokerId) -> None:
-        """Locks all. Raises as `LogDirectory.acquire`."""
+    def lock(self) -> None:
+        """Locks all. Raises KafkaStorageError."""
         for directory in self.directories:
-            directory.acquire(cluster_id=cluster_id, node_id=node_id)
+            directory.lock()
+
+    def acquire(self, *, cluster_id: str, node_id: BrokerId, zookeeper: bool = False) -> None:
+        """As `LogDirectory.acquire`, of all."""
+        for directory in self.directories:
+            directory.acquire(cluster_id=cluster_id, node_id=node_id, zookeeper=zookeeper)
 
     def load_all(self, config_for: ConfigFor) -> dict[TopicPartition, PartitionLog]:
         """Opens all partitions. Of one that is in two directories the longer is served, the other left alone.

@@ -156,6 +156,29 @@ def test_older_meta_properties_are_completed(tmp_path: Path) -> None:
     assert not [line for line in lines if line.startswith("broker.id")]
 
 
+@pytest.mark.parametrize("found", ["", f"version=0\nbroker.id=4\ncluster.id={CLUSTER}\n"])
+def test_meta_properties_are_those_of_kafka_with_zookeeper(found: str, tmp_path: Path) -> None:
+    if found:
+        (tmp_path / "meta.properties").write_text(found)
+    directories = LogDirectories([tmp_path], fs=RealFileSystem(), clock=SetClock())
+    directories.acquire(cluster_id=CLUSTER, node_id=NODE, zookeeper=True)
+    directories.close()
+    properties = dict(line.split("=") for line in (tmp_path / "meta.properties").read_text().splitlines())
+    assert properties.pop("directory.id")
+    assert properties == {"version": "0", "cluster.id": CLUSTER, "broker.id": "4"}
+
+
+def test_can_be_locked_before_the_cluster_is_known(tmp_path: Path) -> None:
+    first, second = (LogDirectories([tmp_path / "new"], fs=RealFileSystem(), clock=SetClock()) for _ in range(2))
+    first.lock()
+    with pytest.raises(KafkaStorageError, match="is in use by another process"):
+        second.lock()
+    first.acquire(cluster_id=CLUSTER, node_id=NODE)
+    first.close()
+    second.lock()
+    second.close()
+
+
 def test_two_processes_never_share_a_directory(tmp_path: Path) -> None:
     directories = _open(tmp_path)
     program = (
