@@ -1,0 +1,260 @@
+"""Running a job over the input of a golden test, to the end of its event time.
+
+    input ──▶ topics ──▶ stage of queries ──▶ their windows are closed ──▶ next stage ──▶ ... ──▶ outputs as lines
+
+A window whose end the watermark has not passed would never come out, so each stage runs twice: over its input, and then
+with its watermark at the end of time, as if later rows had come. Spark takes the watermark from the checkpoint when a
+query starts again, and runs a micro-batch if there is something new to read: a partition more, without a record.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from pyspark.sql import functions as F  # noqa: N812 - as everyone names it
+
+from ottla.pipeline import queries
+from ottla.pipeline.context import AVAILABLE_NOW, QuerySpec, RunContext
+from ottla.pipeline.golden import FIRST_TIMESTAMP_MS, GoldenError, Line, as_line, newest_by_key
+from ottla.pipeline.inputs import Topic
+from ottla.pipeline.job import Job
+from ottla.pipeline.queries import Planned
+from ottla.pipeline.sinks.batches import MicroBatch, start_batches
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+END_OF_TIME_MS: Final = 253_402_300_799_000
+"""The last second of the year 9999, the latest that Spark's timestamps are sure to show."""
+_WATERMARK: Final = "nextBatchWatermarkMs"
+_TIMEOUT_S: Final = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class InputRecord:
+    """A record to be read by the job; without a timestamp it gets the next millisecond after `FIRST_TIMESTAMP_MS`."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[tuple[str, bytes | None]] = ()
+    partition: int = 0
+    timestamp_ms: int | None = None
+
+
+@dataclass(slots=True)
+class _Captured:
+    """Stands for a sink that is no topic: keeps the rows that it would be handed."""
+
+    mode: str
+    key: tuple[str, ...]
+    lines: list[Line] = field(default_factory=list)
+
+    def start(self, rows: "DataFrame", query: QuerySpec) -> "StreamingQuery":
+        def keep(batch: MicroBatch) -> None:
+            as_json = F.to_json(F.struct("*"), {"ignoreNullFields": "false"})
+            found = [json.loads(row[0]) for row in batch.rows.select(as_json).collect()]
+            if self.mode == "complete":
+                self.lines.clear()
+            self.lines.extend({"key": [row[name] for name in self.key] or None, "value": row} for row in found)
+
+        return start_batches(rows, query, keep)
+
+    def describe(self) -> str:
+        return "rows kept for a test"
+
+    def renamed(self, suffix: str) -> "_Captured":
+        return self
+
+    def read(self, context: RunContext) -> "DataFrame":
+        return context.spark.createDataFrame([(json.dumps(line),) for line in self.lines], "value STRING")
+
+    def outcome(self) -> list[Line]:
+        """The rows, of each key the newest."""
+        kept = newest_by_key(self.lines) if self.key else self.lines
+        return [{"value": line["value"]} for line in kept]
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One run of a job for a test. `scratch` takes the checkpoints. With a `suffix`, which a broker with other topics
+    needs, the names of all topics have it at their end."""
+
+    spark: "SparkSession"
+    job: Job
+    directory: Path
+    bootstrap: str
+    scratch: Path
+    suffix: str = ""
+
+    def run(self, inputs: Mapping[str, Sequence[InputRecord]]) -> dict[str, list[Line]]:
+        """Feed the job and give what comes out, by output: a topic's name in the job file, or a flow's.
+
+        Raises PipelineError if the job fails, or KafkaException.
+        """
+        topics = self.job.reads() | self.job.writes()
+        context = RunContext(
+            spark=self.spark,
+            bootstrap=self.bootstrap,
+            job=self.job.name,
+            run="-".join(filter(None, ("test", self.job.name, self.suffix))),
+            home=self.scratch,
+            directory=self.directory,
+            suffix=self.suffix,
+            written=topics,
+        )
+        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        names = {name: context.renamed(name) for name in sorted(topics)}
+        try:
+            self._create(admin, {names[name]: _partitions(inputs.get(name, ())) for name in names})
+            for name, records in inputs.items():
+                self._produce(names[name], records)
+            captured = self._run_stages(admin, context)
+            return {**self._written(names), **{name: sink.outcome() for name, sink in captured.items()}}
+        finally:
+            with suppress(KafkaException):
+                if self.suffix:
+                    for deleted in admin.delete_topics(list(names.values())).values():
+                        deleted.result()
+
+    def _run_stages(self, admin: AdminClient, context: RunContext) -> dict[str, _Captured]:
+        captured: dict[str, _Captured] = {}
+        planned: list[Planned] = []
+        for query in queries.plan(self.job, context, trigger=AVAILABLE_NOW):
+            if isinstance(query.sink, Topic):
+                planned.append(query)
+            else:
+                captured[query.name] = _Captured(query.mode, tuple(getattr(query.sink, "key", ())))
+                planned.append(replace(query, sink=captured[query.name]))
+        for stage in queries.stages(planned, context):
+            # one after the other: Spark gives the worker of each ten seconds to start, which many at once can exceed
+            for query in stage:
+                queries.run_stage([query], context, self._checkpoint)
+            waiting = [query for query in stage if advance_watermark(self._checkpoint(query.name))]
+            _grow(admin, {context.renamed(name) for query in waiting for each in query.sources for name in each.topics})
+            for query in waiting:
+                queries.run_stage([query], context, self._checkpoint)
+        return captured
+
+    def _checkpoint(self, query: str) -> Path:
+        return self.scratch / "checkpoints" / query
+
+    def _create(self, admin: AdminClient, partitions: Mapping[str, int]) -> None:
+        # records of long ago must not be deleted while they are read
+        new = [NewTopic(name, count, 1, config={"retention.ms": "-1"}) for name, count in partitions.items()]
+        for created in admin.create_topics(new, operation_timeout=_TIMEOUT_S).values():
+            created.result()
+
+    def _produce(self, topic: str, records: Sequence[InputRecord]) -> None:
+        producer = Producer({"bootstrap.servers": self.bootstrap, "linger.ms": 5})
+        refused: list[KafkaError] = []
+        for number, record in enumerate(records):
+            producer.produce(
+                topic,
+                record.value,
+                record.key,
+                partition=record.partition,
+                headers=list(record.headers),
+                timestamp=FIRST_TIMESTAMP_MS + number if record.timestamp_ms is None else record.timestamp_ms,
+                on_delivery=lambda error, _message: None if error is None else refused.append(error),
+            )
+            producer.poll(0)
+        producer.flush(_TIMEOUT_S)
+        if refused:
+            raise KafkaException(refused[0])
+
+    def _written(self, names: Mapping[str, str]) -> dict[str, list[Line]]:
+        """What the topics hold that the job writes."""
+        flows = {flow.to.name: flow for flow in self.job.flows.values() if isinstance(flow.to, Topic)}
+        original = {renamed: name for name, renamed in names.items()}
+        outputs: dict[str, list[Line]] = {}
+        for name in sorted(self.job.writes()):
+            lines = [_restored(line, original) for line in self._read(names[name])]
+            flow = flows.get(name)
+            outputs[name] = lines if flow is None or flow.mode == "append" else newest_by_key(lines)
+        return outputs
+
+    def _read(self, topic: str) -> list[Line]:
+        """All records of a topic as lines, in the order of their partitions."""
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.bootstrap,
+                "group.id": "ottla-test",
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "isolation.level": "read_committed",
+                "fetch.queue.backoff.ms": 5,
+                "fetch.wait.max.ms": 20,
+            }
+        )
+        found: dict[int, list[Line]] = {}
+        try:
+            numbers = set(consumer.list_topics(topic, timeout=_TIMEOUT_S).topics[topic].partitions)
+            consumer.assign([TopicPartition(topic, number, 0) for number in numbers])
+            while numbers:
+                message = consumer.poll(_TIMEOUT_S)
+                if message is None:
+                    raise GoldenError(f"{self.bootstrap} does not answer any more")
+                error, number = message.error(), message.partition() or 0
+                if error is None:
+                    headers: Any = message.headers() or []
+                    found.setdefault(number, []).append(as_line(message.key(), message.value(), headers))
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    numbers.discard(number)
+                else:
+                    raise KafkaException(error)
+        finally:
+            consumer.close()
+        return [line for number in sorted(found) for line in found[number]]
+
+
+def outputs_of(job: Job) -> list[str]:
+    """The names of all outputs of a job that a test can expect something of."""
+    flows = [name for name, flow in job.flows.items() if not isinstance(flow.to, Topic)]
+    return [*sorted(job.writes()), *flows]
+
+
+def advance_watermark(checkpoint: Path, to_ms: int = END_OF_TIME_MS) -> bool:
+    """Have the query go on with a later watermark than it ended with; False if it has none, or has read nothing.
+
+    Changes the checkpoint of a query that does not run: what its last commit says of the next micro-batch.
+    """
+    commits = [int(file.name) for file in (checkpoint / "commits").glob("[0-9]*") if file.name.isdigit()]
+    if not commits:
+        return False
+    file = checkpoint / "commits" / str(max(commits))
+    version, _, text = file.read_text(encoding="utf-8").partition("\n")
+    commit: dict[str, Any] = json.loads(text)
+    if not 0 < commit.get(_WATERMARK, 0) < to_ms:
+        return False
+    commit[_WATERMARK] = to_ms
+    file.with_name(f".{file.name}.crc").unlink(missing_ok=True)  # the checksum of what stood there
+    file.write_text(f"{version}\n{json.dumps(commit)}", encoding="utf-8")
+    return True
+
+
+def _grow(admin: AdminClient, topics: set[str]) -> None:
+    """One partition more for each, so that there is something new to read."""
+    counts = {name: len(admin.list_topics(name, timeout=_TIMEOUT_S).topics[name].partitions) for name in topics}
+    new = [NewPartitions(name, count + 1) for name, count in counts.items()]
+    for grown in admin.create_partitions(new).values() if new else ():
+        grown.result()
+
+
+def _partitions(records: Sequence[InputRecord]) -> int:
+    return max((record.partition for record in records), default=0) + 1
+
+
+def _restored(line: Line, original: Mapping[str, str]) -> Line:
+    """With the names of the job file where headers name topics of this run."""
+    if "headers" not in line:
+        return line
+    headers = [
+        [name, original.get(value, value) if isinstance(value, str) else value] for name, value in line["headers"]
+    ]
+    return {**line, "headers": headers}
