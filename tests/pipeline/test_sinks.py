@@ -162,8 +162,8 @@ def test_small_files_become_one_per_partition(spark: SparkSession, tmp_path: Pat
     flow.run(sink)
     before = target.read("flight, carrier")
 
-    assert sink.compact(flow.context) == "6 files became 2"  # type: ignore[attr-defined]
-    assert sink.compact(flow.context) == "no small files"  # type: ignore[attr-defined]
+    assert sink.compact(flow.directory) == "6 files became 2"  # type: ignore[attr-defined]
+    assert sink.compact(flow.directory) == "no small files"  # type: ignore[attr-defined]
     assert target.read("flight, carrier") == before
     flow.forget_the_last_micro_batch()
     flow.run(sink)

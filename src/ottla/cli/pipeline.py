@@ -16,6 +16,7 @@ VERBS: Final = {
     "diff": "Compare the outputs of two runs.",
     "promote": "Have a replay take the place of its run.",
     "test": "Run a job against golden files.",
+    "compact": "Rewrite the small files of a run's tables as few large ones.",
     "redrive": "Send dead letters back to where they came from.",
 }
 """The verbs with their one line of help; `ottla.cli.pipeline_<verb>` holds each as `command`."""

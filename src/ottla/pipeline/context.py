@@ -52,7 +52,12 @@ class RunContext:
 
     def path(self, path: str | Path) -> str:
         """A path of the job file, relative ones from its directory; addresses such as s3://... as they are."""
-        return str(path) if "://" in str(path) else str(self.directory / path)
+        return path_from(self.directory, path)
+
+
+def path_from(directory: Path, path: str | Path) -> str:
+    """A path of a job file in `directory`; addresses such as s3://... as they are."""
+    return str(path) if "://" in str(path) else str(directory / path)
 
 
 def suffixed(topic: str, written: frozenset[str], suffix: str) -> str:

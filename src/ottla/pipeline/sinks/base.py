@@ -1,6 +1,7 @@
 """What a sink is: the place where the rows of a flow go."""
 
-from typing import TYPE_CHECKING, Final, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
 from ottla.pipeline.context import QuerySpec, RunContext
 from ottla.pipeline.errors import PipelineError
@@ -41,11 +42,15 @@ class Sink(Protocol):
         ...
 
 
+@runtime_checkable
 class Compactable(Protocol):
     """A sink that micro-batches leave with many small files."""
 
     def describe(self) -> str: ...
 
-    def compact(self, context: RunContext) -> str:
-        """Rewrite small files as few large ones; what was done, in one phrase. Raises SinkError."""
+    def compact(self, directory: Path) -> str:
+        """Rewrite small files as few large ones; what was done, in one phrase.
+
+        Relative paths are meant from `directory`, the job file's. Raises SinkError.
+        """
         ...

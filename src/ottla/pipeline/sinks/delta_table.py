@@ -10,12 +10,13 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from pyarrow import fs
 
-from ottla.pipeline.context import QuerySpec, RunContext
+from ottla.pipeline.context import QuerySpec, RunContext, path_from
 from ottla.pipeline.sinks.base import SinkError
 from ottla.pipeline.sinks.batches import MicroBatch, start_batches
 from ottla.pipeline.sinks.changes import newest_rows
@@ -70,12 +71,12 @@ class DeltaSink:
         """The newest version, by way of this process's memory. Raises SinkError if there is no table yet."""
         return context.spark.createDataFrame(self.open(context.path(self.path)).to_pyarrow_table())
 
-    def compact(self, context: RunContext) -> str:
+    def compact(self, directory: Path) -> str:
         """Rewrite small files as large ones in one commit; readers and writers go on meanwhile.
 
         The small ones stay for those who read an older version; Delta's vacuum removes them.
         """
-        return compact(self.open(context.path(self.path)))
+        return compact(self.open(path_from(directory, self.path)))
 
     def open(self, uri: str) -> "DeltaTable":
         """Raises SinkError if there is no such table."""

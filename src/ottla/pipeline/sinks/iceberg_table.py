@@ -9,6 +9,7 @@ Source: Iceberg table specification, "Commit Conflict Resolution and Retry", "Co
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import pyarrow as pa
@@ -71,7 +72,7 @@ class IcebergSink:
         """The newest snapshot, by way of this process's memory. Raises SinkError if there is no table yet."""
         return context.spark.createDataFrame(self.open().scan().to_arrow())
 
-    def compact(self, context: RunContext) -> str:
+    def compact(self, _directory: Path) -> str:
         """Rewrite small files as large ones, a snapshot for each large one; readers and writers go on meanwhile."""
         from ottla.pipeline.sinks.iceberg_rewrite import compact
 

@@ -23,7 +23,7 @@ from urllib.parse import urlparse
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ottla.pipeline.context import QuerySpec, RunContext
+from ottla.pipeline.context import QuerySpec, RunContext, path_from
 from ottla.pipeline.sinks.base import SinkError
 from ottla.pipeline.sinks.batches import MicroBatch, start_batches
 from ottla.pipeline.sinks.fitting import arrow_schema, check_fit, check_partitioning
@@ -70,7 +70,7 @@ class ParquetFiles:
                 f"{self.describe()} can only be added to, and mode '{mode}' changes rows: "
                 "write to delta(...), iceberg(...) or database(...)"
             )
-        directory = local_directory(self.path, context)
+        directory = local_directory(self.path, context.directory)
         check_partitioning(schema, self.partition_by, self.describe())
         in_file = tuple(name for name in schema.names if name not in self.partition_by)
         recover(directory)
@@ -84,13 +84,13 @@ class ParquetFiles:
 
     def read(self, context: RunContext) -> "DataFrame":
         """The files by Spark's own reader. Raises SinkError if there are none."""
-        directory = local_directory(self.path, context)
+        directory = local_directory(self.path, context.directory)
         recover(directory)
         if next(parquet_paths(directory), None) is None:
             raise SinkError(f"{self.describe()}: there are none yet")
         return context.spark.read.parquet(str(directory))
 
-    def compact(self, context: RunContext) -> str:
+    def compact(self, directory: Path) -> str:
         """Rewrite small files as few large ones, directory by directory.
 
         Who reads a directory in the moment of the exchange may miss rows or fail for a file that is gone: pause
@@ -98,7 +98,7 @@ class ParquetFiles:
         """
         from ottla.pipeline.sinks.parquet_compaction import compact
 
-        return compact(local_directory(self.path, context))
+        return compact(local_directory(self.path, directory))
 
     def _check_present(self, directory: Path, schema: pa.Schema, in_file: Sequence[str]) -> None:
         present = next(parquet_paths(directory), None)
@@ -122,9 +122,9 @@ def parquet(path: str, *, partition_by: str | Sequence[str] = ()) -> ParquetFile
     return ParquetFiles(path, column_names(partition_by))
 
 
-def local_directory(path: str, context: RunContext) -> Path:
+def local_directory(path: str, job_directory: Path) -> Path:
     """Raises SinkError for an object store, which cannot rename."""
-    given = context.path(path)
+    given = path_from(job_directory, path)
     address = urlparse(given)
     if address.scheme not in ("", "file"):
         raise SinkError(
