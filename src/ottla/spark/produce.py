@@ -41,8 +41,8 @@ class RecordProducer:
     def write(self, batches: Iterator[pa.RecordBatch], topic: str | None) -> int:
         """Produce every row and wait until all are acknowledged; how many there were.
 
-        `topic` None: each row says it in its column `topic`. Raises SourceError with the first failure; some records
-        may have been written by then.
+        `topic` None: each row says it in its column `topic`. Raises SourceError with the first failure, and
+        KafkaException if the producer is of no more use; some records may have been written by then.
         """
         self._failures.clear()
         count = 0
@@ -54,6 +54,11 @@ class RecordProducer:
                 if self._failures:
                     break
             self.client.flush()
+        except SystemError as error:
+            # what the client raises when it is fenced gets in the way of its own calls to `failed`
+            if isinstance(error.__cause__, KafkaException):
+                raise error.__cause__ from None
+            raise
         except BaseException:
             self.client.purge()
             raise

@@ -17,7 +17,7 @@ from confluent_kafka import KafkaException
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from ottla.spark.errors import OptionError
+from ottla.spark.errors import OptionError, SourceError
 from ottla.spark.exactly_once import current_task, write_once
 from ottla.spark.metadata import TopicMetadata
 from ottla.spark.options import ClientSettings, WriteOptions
@@ -47,7 +47,7 @@ class _Writer:
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         options = self._options
         if not options.exactly_once:
-            return Written(_producer(options.client, os.getpid()).write(iterator, options.topic))
+            return Written(_write(options, iterator))
         task = current_task(self._write_id)
         if task is None:
             raise OptionError(
@@ -86,6 +86,14 @@ def _check(options: WriteOptions, schema: StructType) -> None:
 def _find_topic(client: ClientSettings, topic: str, process_id: int) -> None:
     """Once in a process: Spark makes a writer twice for each micro-batch. Raises UnknownTopicError."""
     TopicMetadata(client).layout(Topics((topic,)))
+
+
+def _write(options: WriteOptions, rows: Iterator[pa.RecordBatch]) -> int:
+    try:
+        return _producer(options.client, os.getpid()).write(rows, options.topic)
+    except KafkaException as error:
+        _producer.cache_clear()
+        raise SourceError(f"the records could not be written: {error.args[0].str()}") from error
 
 
 @lru_cache(maxsize=4)
