@@ -6,8 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+from weakref import WeakKeyDictionary
 
-from ottla.pipeline import class_archive, shipping
+from ottla.pipeline import class_archive, fork_server, shipping
 from ottla.pipeline.java import find_java
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ _ON_THIS_MACHINE: Final = {"spark.driver.bindAddress": "127.0.0.1", "spark.drive
 
 # What a person has set for a Spark elsewhere; the one meant here came with PySpark.
 _OF_ANOTHER_SPARK: Final = ("SPARK_HOME", "SPARK_CONF_DIR", "SPARK_REMOTE", "PYSPARK_SUBMIT_ARGS")
+
+_forking: "Final[WeakKeyDictionary[SparkContext, fork_server.Handle]]" = WeakKeyDictionary()
 
 _LOGGING: Final = """\
 rootLogger.level = warn
@@ -76,18 +79,23 @@ def launch(
 
     directory.mkdir(parents=True, exist_ok=True)
     java = find_java()
+    given = {**_SETTINGS, **(settings or {})}
     for variable in _OF_ANOTHER_SPARK:
         os.environ.pop(variable, None)
     os.environ["JAVA_HOME"] = str(java.home)
-    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    os.environ["PYSPARK_PYTHON"] = (settings or {}).get("spark.pyspark.python", sys.executable)
+    is_local = master is None or master.startswith("local")
+    forking = None if not is_local or "spark.pyspark.python" in given else fork_server.start(directory)
+    if forking is not None:
+        given["spark.pyspark.python"] = str(forking.launcher)
+    os.environ["PYSPARK_PYTHON"] = given.get("spark.pyspark.python", sys.executable)
+    # what the JVM starts on the driver, to plan and to follow offsets
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable if forking is None else str(forking.launcher)
     os.environ["SPARK_LAUNCHER_OPTS"] = " ".join((*_JVM_OPTIONS, *_SHORT_LIVED))
     logging = directory / "log4j2.properties"
     log = (directory / "spark.log").absolute()
     logging.write_text(_LOGGING.format(path=log, append=str(long_lived).lower()), encoding="utf-8")
 
-    given = {**_SETTINGS, **(settings or {})}
-    if master is None or master.startswith("local"):
+    if is_local:
         os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"  # a host name that resolves to nothing would end it
         given = {**_ON_THIS_MACHINE, "spark.sql.shuffle.partitions": str(cores), **given}
     java_options = [
@@ -107,7 +115,10 @@ def launch(
         gateway = launch_gateway(  # type: ignore[no-untyped-call]  # Spark's lack
             conf, popen_kwargs={"stdout": output, "stderr": output}
         )
-    return SparkContext(conf=conf, gateway=gateway)
+    context = SparkContext(conf=conf, gateway=gateway)
+    if forking is not None:
+        _forking[context] = forking
+    return context
 
 
 def open_session() -> "SparkSession":
@@ -134,6 +145,9 @@ def stop(context: "SparkContext", *, within_s: float = 20.0) -> None:
     except subprocess.TimeoutExpired:
         gateway.proc.kill()
         gateway.proc.wait()
+    forking = _forking.pop(context, None)
+    if forking is not None:
+        forking.stop()
 
 
 class Engine:
