@@ -70,15 +70,12 @@ def command(
     found: dict[str, Difference] = {}
     with tempfile.TemporaryDirectory(prefix="ottla-diff-") as scratch, _spark(Path(scratch)) as spark:
         for flow in common:
-            sides: list[DataFrame] = []
-            newest = any(
-                _is_updated(connection, record, each[flow]) for record, each in zip(runs, outputs, strict=True)
+            pairs = [(record, each[flow]) for record, each in zip(runs, outputs, strict=True)]
+            newest = any(_is_updated(connection, record, output) for record, output in pairs)
+            left, right = (
+                _rows(output, _context(spark, connection, record, home), newest, columns) for record, output in pairs
             )
-            for record, each in zip(runs, outputs, strict=True):
-                read = each[flow].sink.read(_context(spark, connection, record, home))
-                is_topic = each[flow].topic is not None
-                sides.append(diff.records(read, newest=newest) if is_topic else diff.rows(read, columns))
-            found[flow] = diff.compare(*sides, limit)
+            found[flow] = diff.compare(left, right, limit)
     _report(found, runs, as_json=as_json)
     return exits.OK if all(each.is_equal for each in found.values()) else exits.FAILED
 
@@ -134,6 +131,13 @@ def _common(
                 f"flow {name!r} of both runs writes the same {a[name].sink.describe()}: there is nothing to compare"
             )
     return [name for name in both if not chosen or name in chosen]
+
+
+def _rows(output: _Output, context: "RunContext", newest: bool, key: list[str]) -> "DataFrame":
+    from ottla.pipeline import diff
+
+    read = output.sink.read(context)
+    return diff.rows(read, key) if output.topic is None else diff.records(read, newest=newest)
 
 
 def _is_updated(connection: Connection, record: RunRecord, output: _Output) -> bool:

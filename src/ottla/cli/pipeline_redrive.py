@@ -21,25 +21,22 @@ _COLUMNS = (
 _WOULD_BE_SENT = "would be sent"
 
 
-class _Time(click.ParamType):
+def _time(context: click.Context, parameter: click.Parameter, value: str | None) -> int | None:
     """A point in time, as milliseconds since 1970."""
-
-    name = "time"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """See `ottla.cli.times`."""
-        try:
-            return parse_instant_ms(str(value), time.time_ns() // 1_000_000)
-        except ValueError as unclear:
-            self.fail(str(unclear), param, ctx)
+    try:
+        return None if value is None else parse_instant_ms(value, time.time_ns() // 1_000_000)
+    except ValueError as unclear:
+        raise click.BadParameter(str(unclear), context, parameter) from None
 
 
 @click.command()
 @click.argument("letters", metavar="TOPIC")
 @click.option("--reason", metavar="TEXT", help="Only letters whose reason contains this, in any case.")
 @click.option("--flow", metavar="NAME", help="Only letters that this view or flow rejected.")
-@click.option("--since", type=_Time(), metavar="TIME", help="Only letters as young as this: 10m or 2h (ago), ISO 8601.")
-@click.option("--until", type=_Time(), metavar="TIME", help="Only letters older than this.")
+@click.option(
+    "--since", callback=_time, metavar="TIME", help="Only letters as young as this: 10m or 2h (ago), ISO 8601."
+)
+@click.option("--until", callback=_time, metavar="TIME", help="Only letters older than this.")
 @click.option("--to", metavar="TOPIC", help="Send them there. [default: where each came from]")
 @click.option(
     "--max-redrives",

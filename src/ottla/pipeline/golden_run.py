@@ -24,6 +24,7 @@ from ottla.pipeline.golden import FIRST_TIMESTAMP_MS, GoldenError, Line, as_line
 from ottla.pipeline.inputs import Topic
 from ottla.pipeline.job import Job
 from ottla.pipeline.queries import Planned
+from ottla.pipeline.rows.late import LateRows
 from ottla.pipeline.sinks.batches import MicroBatch, start_batches
 
 if TYPE_CHECKING:
@@ -135,11 +136,26 @@ class Trial:
             # one after the other: Spark gives the worker of each ten seconds to start, which many at once can exceed
             for query in stage:
                 queries.run_stage([query], context, self._checkpoint)
+                self._follow_late_rows(query, context)
             waiting = [query for query in stage if advance_watermark(self._checkpoint(query.name))]
             _grow(admin, {context.renamed(name) for query in waiting for each in query.sources for name in each.topics})
             for query in waiting:
                 queries.run_stage([query], context, self._checkpoint)
         return captured
+
+    def _follow_late_rows(self, query: Planned, context: RunContext) -> None:
+        if query.late is None:
+            return
+        flow = self.job.flows[query.name]
+        follower = LateRows(
+            flow=query.name,
+            topic=query.late,
+            checkpoint=self._checkpoint(query.name),
+            position=self.scratch / "late" / f"{query.name}.json",
+            context=context,
+            rebuild=lambda load: queries.rebuild(self.job, flow, context, load),
+        )
+        follower.catch_up(unheard=True)
 
     def _checkpoint(self, query: str) -> Path:
         return self.scratch / "checkpoints" / query

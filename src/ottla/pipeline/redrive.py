@@ -294,18 +294,12 @@ class _Redrive:
                 place = f"{message.topic()}-{message.partition()} at offset {message.offset()}"
                 self._refusal = f"the letter in {place} cannot be sent to {topic}: {error.str()}"
 
-        more: dict[str, Any] = {} if verdict.partition is None else {"partition": verdict.partition}
+        more: dict[str, Any] = {"headers": record.headers, "timestamp": record.timestamp_ms}
+        if verdict.partition is not None:
+            more["partition"] = verdict.partition
         while True:
             try:
-                producer.produce(
-                    topic,
-                    record.value,
-                    record.key,
-                    headers=record.headers,
-                    timestamp=record.timestamp_ms,
-                    on_delivery=delivered,
-                    **more,
-                )
+                producer.produce(topic, record.value, record.key, on_delivery=delivered, **more)
             except BufferError:  # the client's queue is full
                 producer.poll(0.05)
             else:
