@@ -1,7 +1,8 @@
 """The composition root: builds the parts of one broker, starts and stops them in order. No logic.
 
-start   directories (lock, load, recover) -> metadata -> partitions -> coordinators -> listeners
-stop    listeners -> coordinators -> partitions (flush, checkpoint, clean-shutdown marker) -> metadata -> directories
+start   directories (lock, load, recover) -> metadata -> partitions -> coordinators -> listeners -> the cluster
+stop    the cluster (hand over) -> listeners -> coordinators -> partitions (flush, checkpoint, clean-shutdown marker)
+        -> metadata -> directories
 """
 
 import asyncio
@@ -14,10 +15,11 @@ from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 from uuid import uuid4
 
 from ottla.cluster.metadata_service import MetadataService
+from ottla.cluster.metadata_view import MetadataView
 from ottla.cluster.store.embedded import FILE_NAME, EmbeddedStore
 from ottla.cluster.store.layout import uuid_to_text
 from ottla.config.broker import BrokerConfig
@@ -43,6 +45,9 @@ from ottla.server.producer_connections import ProducerConnections
 from ottla.server.share_partitions import SharePartitions
 from ottla.server.turns import Turns
 
+if TYPE_CHECKING:
+    from ottla.server.membership import Join
+
 log = logging.getLogger("ottla")
 
 FAILED: Final = 1
@@ -66,6 +71,7 @@ class Broker:
         self._stack = AsyncExitStack()
         self._connection_ids = itertools.count(1)
         self._endpoints: dict[str, tuple[str, int]] = {}
+        self._listeners: list[Listener] = []
         self.ports: dict[str, int] = {}
         """Listener name to the port it is bound to."""
 
@@ -105,25 +111,13 @@ class Broker:
         loop = asyncio.get_running_loop()
 
         directories = LogDirectories(config.log_dirs, fs=machine.fs, clock=clock)
-        metadata_file = Path(config.metadata_log_dir or config.log_dirs[0]) / FILE_NAME
-        cluster_id = directories.find_cluster_id() or uuid_to_text(uuid4())
         stack.callback(directories.close)
-        directories.acquire(cluster_id=cluster_id, node_id=config.node_id)
-
-        listeners = [self._bind(listener, loop, stack) for listener in config.listeners]
-        open_store = machine.open_store or EmbeddedStore
-        metadata = MetadataService(open_store(metadata_file), config, clock)
-        await metadata.start(
-            self._endpoints,
-            cluster_id=cluster_id,
-            adopt_from=config.log_dirs,
-            new_leader_epochs=not all(directory.was_clean for directory in directories.directories),
-        )
-        stack.push_async_callback(metadata.close)
-
+        metadata, join = await self._open_metadata(directories, stack)
         replicas = ReplicaManager(metadata, directories, loop, new_flusher=machine.new_flusher)
         stack.push_async_callback(replicas.close)
-        replicas.start(await loop.run_in_executor(replicas.cold_readers, directories.load_all, metadata.log_config))
+        loaded = await loop.run_in_executor(replicas.cold_readers, directories.load_all, metadata.log_config)
+        membership = None if join is None else join(replicas)
+        replicas.start(loaded, in_cluster=membership is not None)
         maintenance = Maintenance(config, replicas, directories, loop, clock)
         stack.push_async_callback(maintenance.close)
         maintenance.start()
@@ -162,12 +156,50 @@ class Broker:
             share_groups=share_groups,
             share_partitions=share_partitions,
             fetch_sessions=FetchSessionCache(config.max_incremental_fetch_session_cache_slots),
+            cluster=membership,
         )
         dispatcher = Dispatcher(services)
         stack.push_async_callback(dispatcher.close)
-        for listener in listeners:
+        for listener in self._listeners:
             stack.callback(listener.close)
             listener.start(dispatcher, share_partitions.sessions.disconnected)
+        if membership is not None:
+            stack.push_async_callback(membership.leave)
+            await membership.join(self._endpoints)
+
+    async def _open_metadata(
+        self, directories: LogDirectories, stack: AsyncExitStack
+    ) -> "tuple[MetadataView, Join | None]":
+        """In a file, changed by this broker; or in ZooKeeper, changed by the controller of its cluster.
+
+        With the latter comes how this broker becomes a member.
+        """
+        config, machine = self.config, self._machine
+        if config.zookeeper_connect is not None:
+            from ottla.server.membership import open_cluster  # only a broker in a cluster pays for its code
+
+            metadata, join = await open_cluster(
+                config, machine.clock, machine.connect, machine.open_store, directories, stack
+            )
+            self._bind_all(stack)
+            return metadata, join
+        file = Path(config.metadata_log_dir or config.log_dirs[0]) / FILE_NAME
+        cluster_id = directories.find_cluster_id() or uuid_to_text(uuid4())
+        directories.acquire(cluster_id=cluster_id, node_id=config.node_id)
+        self._bind_all(stack)
+        alone = MetadataService((machine.open_store or EmbeddedStore)(file), config, machine.clock)
+        await alone.start(
+            self._endpoints,
+            cluster_id=cluster_id,
+            adopt_from=config.log_dirs,
+            new_leader_epochs=not all(directory.was_clean for directory in directories.directories),
+        )
+        stack.push_async_callback(alone.close)
+        return alone, None
+
+    def _bind_all(self, stack: AsyncExitStack) -> None:
+        loop = asyncio.get_running_loop()
+        self._listeners = [self._bind(listener, loop, stack) for listener in self.config.listeners]
 
     def _bind(self, wanted: ListenerConfig, loop: asyncio.AbstractEventLoop, stack: AsyncExitStack) -> Listener:
         config = self.config

@@ -84,6 +84,20 @@ def requests_after(sender: Sender, old: MetadataImage, new: MetadataImage) -> di
     return planned
 
 
+def release_requests(sender: Sender, image: MetadataImage, broker_id: BrokerId) -> dict[BrokerId, list[Request]]:
+    """What has a broker that wants to stop follow nobody any more: it keeps its files."""
+    broker = image.brokers.get(broker_id)
+    if broker is None:
+        return {}
+    released = {
+        TopicPartition(topic.name, part.partition): int(part.leader_epoch)
+        for topic in image.topics.values()
+        for part in topic.partitions
+        if broker_id in part.replicas and part.leader != broker_id
+    }
+    return {broker_id: [_stop_replica(sender, broker, released, delete=False)]} if released else {}
+
+
 _Parts = list[tuple[TopicImage, list[PartitionImage]]]
 
 
@@ -245,11 +259,13 @@ def _stopped(
     return stopped
 
 
-def _stop_replica(sender: Sender, broker: BrokerImage, stopped: Mapping[TopicPartition, int]) -> StopReplicaRequest:
+def _stop_replica(
+    sender: Sender, broker: BrokerImage, stopped: Mapping[TopicPartition, int], *, delete: bool = True
+) -> StopReplicaRequest:
     topics: dict[str, list[StopReplicaPartitionState]] = {}
     for (topic, partition), epoch in stopped.items():
         topics.setdefault(topic, []).append(
-            StopReplicaPartitionState(partition_index=partition, leader_epoch=epoch, delete_partition=True)
+            StopReplicaPartitionState(partition_index=partition, leader_epoch=epoch, delete_partition=delete)
         )
     return StopReplicaRequest(
         controller_id=sender.controller_id,

@@ -108,11 +108,13 @@ def _repaired(
     successor = next((replica for replica in partition.replicas if replica in in_sync), None)
     if successor is not None:
         return with_leader(partition, successor, in_sync)
-    if leader in alive:
-        return partition  # it is stopping, but nobody could take over: it goes on as long as it can
-    stopping = next((replica for replica in partition.replicas if replica in isr and replica in alive), None)
+    # Those that are stopping go on as long as nobody can take over.
+    going_on = tuple(replica for replica in isr if replica in alive)
+    if leader in going_on:
+        return partition if going_on == isr else with_leader(partition, leader, going_on)
+    stopping = next((replica for replica in partition.replicas if replica in going_on), None)
     if stopping is not None:
-        return with_leader(partition, stopping, tuple(replica for replica in isr if replica in alive))
+        return with_leader(partition, stopping, going_on)
     if able and allows_unclean(topic.name):
         return with_leader(partition, able[0], (able[0],))
     return partition if leader == NO_LEADER else with_leader(partition, NO_LEADER, isr)

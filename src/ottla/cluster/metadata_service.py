@@ -1,9 +1,10 @@
-"""The cluster's metadata as a running broker uses it: the image, and the changes to it.
+"""The cluster's metadata as whoever may change it uses it: the image, and the changes to it.
 
     request -> decision (controller, pure) -> commit (store) -> new image -> subscribers
 
 One owner: everything runs on the loop's thread, and changes are made one after the other. What a subscriber is told is
-durable.
+durable. A broker of its own is always in charge (`start`); in a cluster the one that was elected is (`take_charge`),
+and each of its commits fails once another has been.
 """
 
 import asyncio
@@ -18,22 +19,35 @@ from ottla.clock import Clock
 from ottla.cluster import configs as config_rules
 from ottla.cluster import controller
 from ottla.cluster.adoption import find_adoptable
-from ottla.cluster.commands import Command, CreateTopic, DeleteTopic, RegisterBroker, SetConfigs, SetController, apply
+from ottla.cluster.commands import (
+    Command,
+    CreateTopic,
+    DeleteTopic,
+    RegisterBroker,
+    SetConfigs,
+    SetController,
+    SetPartitions,
+    apply,
+)
 from ottla.cluster.configs import ConfigChange
 from ottla.cluster.controller import ElectionType, NewTopic
+from ottla.cluster.elections import Outages
 from ottla.cluster.features import FeatureUpdate, plan_features
 from ottla.cluster.image import (
     BrokerImage,
     MetadataImage,
     TopicImage,
 )
+from ottla.cluster.isr_changes import IsrChange, plan_isr_change
 from ottla.cluster.metadata_view import MetadataView
+from ottla.cluster.producer_ids import allocate_producer_ids
+from ottla.cluster.reassignments import plan_reassignment
 from ottla.cluster.store import layout
 from ottla.cluster.store.base import Check, Create, Delete, MetadataStore, Operation, StoreConflict, StoreUnavailable
 from ottla.cluster.store.layout import ProducerIdBlock
 from ottla.config.broker import BrokerConfig
-from ottla.errors import ApiError, ErrorCode, OttlaError
-from ottla.ids import ProducerId, TopicId, TopicName, TopicPartition
+from ottla.errors import ErrorCode, OttlaError
+from ottla.ids import BrokerId, ProducerId, TopicId, TopicName, TopicPartition
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +56,7 @@ CommandT = TypeVar("CommandT", bound=Command)
 
 RESERVED_IDS: Final = frozenset((UUID(int=0), UUID(int=1)))
 """Kafka's own: the id of no topic, and that of its metadata log."""
-MAX_PRODUCER_ID: Final = 2**63 - 1
+PARTITIONS_PER_COMMIT: Final = 500
 
 
 class WrongCluster(OttlaError):
@@ -64,6 +78,8 @@ class MetadataService(MetadataView):
         self._producer_ids = range(0)
         self._started = False
         self._in_doubt = False
+        self._guard: list[Operation] = []
+        """What has to hold for any commit to be made."""
 
     # -- start and stop ----------------------------------------------------------------------------------------------
 
@@ -129,6 +145,68 @@ class MetadataService(MetadataView):
         self._image = image
         self._config = self._effective_config(image)
         await self._commit(commands, first=first)
+
+    async def take_charge(self, controller_epoch: int, epoch_version: int) -> None:
+        """Read everything, to decide from now on; `epoch_version` is that of the node with the controller's epoch.
+
+        The store is open already, and stays so at `close`. Raises `StoreUnavailable`, `MalformedNode`.
+        """
+        self._controller_epoch = controller_epoch
+        self._guard = [Check(layout.CONTROLLER_EPOCH_PATH, epoch_version)]
+        self._in_doubt = True
+        async with self._changing:
+            await self._catch_up()
+
+    async def decide(self, plan: Callable[[MetadataImage], Sequence[Command]]) -> None:
+        """Commit what `plan` makes of the image, in parts where it is much; what another one has changed meanwhile is
+        read, and planned for once more.
+
+        Raises `StoreUnavailable`, `StoreConflict` when this broker is in charge no more.
+        """
+        async with self._changing:
+            await self._catch_up()
+            try:
+                await self._commit_in_parts(plan(self._image))
+            except StoreConflict as conflict:
+                if conflict.path == layout.CONTROLLER_EPOCH_PATH:
+                    raise
+                await self._catch_up()
+                await self._commit_in_parts(plan(self._image))
+
+    async def _commit_in_parts(self, commands: Sequence[Command]) -> None:
+        for part in in_parts(commands):
+            await self._commit(part)
+
+    async def see_brokers(self, brokers: Mapping[BrokerId, BrokerImage]) -> None:
+        """These are alive: what their own nodes say, which this broker does not write."""
+        async with self._changing:
+            self._show(self._image._replace(brokers=brokers))
+
+    async def change_in_sync(self, changes: Sequence[IsrChange], outages: Outages) -> list[OttlaError | None]:
+        """Change in-sync replicas as their leaders propose, each partition at most once; in the order given."""
+        answers: list[OttlaError | None] = []
+        for start in range(0, len(changes), PARTITIONS_PER_COMMIT):
+            some = changes[start : start + PARTITIONS_PER_COMMIT]
+            done = await self._change(some, lambda image, change: plan_isr_change(image, outages, change))
+            answers += [answer if isinstance(answer, OttlaError) else None for answer in done]
+        return answers
+
+    async def reassign(
+        self, moves: Sequence[tuple[TopicPartition, Sequence[int] | None]], *, allow_factor_change: bool
+    ) -> list[OttlaError | None]:
+        """Begin or cancel reassignments, each partition at most once; in the order given."""
+
+        def plan(image: MetadataImage, move: tuple[TopicPartition, Sequence[int] | None]) -> SetPartitions:
+            return plan_reassignment(image, *move, allow_replication_factor_change=allow_factor_change)
+
+        answers = await self._change(moves, plan)
+        return [answer if isinstance(answer, OttlaError) else None for answer in answers]
+
+    async def read_anew(self) -> None:
+        """Something has been changed by others. Raises `StoreUnavailable`, `MalformedNode`."""
+        async with self._changing:
+            self._in_doubt = True
+            await self._catch_up()
 
     async def set_endpoints(self, endpoints: Mapping[str, tuple[str, int]]) -> None:
         """Tell clients other addresses from now on (ports that became known only when they were opened)."""
@@ -229,18 +307,9 @@ class MetadataService(MetadataView):
         return ProducerId(given)
 
     async def _allocate_producer_ids(self) -> range:
-        path = layout.PRODUCER_IDS_PATH
-        node = (await self._store.read(path)).get(path)
-        first = 0 if node is None else layout.read_producer_id_block(node).last + 1
-        last = first + layout.PRODUCER_ID_BLOCK_SIZE - 1
-        if last > MAX_PRODUCER_ID:
-            raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, "Every producer id has been given out.")
-        block = ProducerIdBlock(self.broker_id, ProducerId(first), ProducerId(last))
-        versions = {} if node is None else {path: node.version}
-        operation = layout.put(versions, path, layout.producer_id_block_node(block))
-        await self._store.commit([operation])
-        self._versions[path] = versions.get(path, -1) + 1
-        return range(first, last + 1)
+        block = await allocate_producer_ids(self._store, self.broker_id)
+        self._versions.pop(layout.PRODUCER_IDS_PATH, None)
+        return range(block.first, block.last + 1)
 
     # -- commits -----------------------------------------------------------------------------------------------------
 
@@ -282,7 +351,10 @@ class MetadataService(MetadataView):
         nodes = await self._store.read("/")
         self._versions = {path: node.version for path, node in nodes.items()}
         self._in_doubt = False
-        self._show(layout.read_image(nodes))
+        found = layout.read_image(nodes)
+        if self._guard and self._image.brokers:
+            found = found._replace(brokers=self._image.brokers)  # `see_brokers` says who is alive
+        self._show(found)
 
     async def _commit(self, commands: Sequence[Command], *, first: Sequence[Operation] = ()) -> None:
         """Make the changes durable, then visible; the caller holds `_changing`."""
@@ -290,6 +362,7 @@ class MetadataService(MetadataView):
             return
         old = self._image
         operations = [
+            *self._guard,
             *first,
             *layout.operations_for(
                 commands,
@@ -312,6 +385,26 @@ class MetadataService(MetadataView):
         self._show(apply(old, commands))
         if cancelled:
             raise asyncio.CancelledError
+
+
+def in_parts(commands: Sequence[Command]) -> list[list[Command]]:
+    """The commands, few enough at a time for a store with a limit; partitions of one topic may be parted."""
+    parts: list[list[Command]] = [[]]
+    room = PARTITIONS_PER_COMMIT
+    for command in commands:
+        pieces: list[Command] = [command]
+        if isinstance(command, SetPartitions):
+            name, partitions = command
+            starts = range(0, len(partitions), PARTITIONS_PER_COMMIT)
+            pieces = [SetPartitions(name, partitions[start : start + PARTITIONS_PER_COMMIT]) for start in starts]
+        for piece in pieces:
+            size = len(piece.partitions) if isinstance(piece, SetPartitions) else 1
+            if size > room:
+                parts.append([])
+                room = PARTITIONS_PER_COMMIT
+            parts[-1].append(piece)
+            room -= size
+    return parts
 
 
 async def _to_its_end(commit: Coroutine[None, None, None]) -> bool:

@@ -44,6 +44,25 @@ class BrokerConfig:
     broker_rack: str | None
     process_roles: tuple[str, ...]
     metadata_log_dir: str | None
+    zookeeper_connect: str | None
+    zookeeper_session_timeout_ms: int
+    zookeeper_connection_timeout_ms: int
+    inter_broker_listener_name: str | None
+    controller_socket_timeout_ms: int
+    auto_leader_rebalance_enable: bool
+    leader_imbalance_check_interval_seconds: int
+    leader_imbalance_per_broker_percentage: int
+    controlled_shutdown_enable: bool
+    controlled_shutdown_max_retries: int
+    controlled_shutdown_retry_backoff_ms: int
+    replica_lag_time_max_ms: int
+    replica_fetch_backoff_ms: int
+    replica_fetch_max_bytes: int
+    replica_fetch_min_bytes: int
+    replica_fetch_response_max_bytes: int
+    replica_fetch_wait_max_ms: int
+    replica_socket_timeout_ms: int
+    replica_selector_class: str | None
     auto_create_topics_enable: bool
     delete_topic_enable: bool
     num_partitions: int
@@ -229,6 +248,8 @@ class BrokerConfig:
             raise InvalidConfig("broker.id: must be 0 or more")
         if "broker" not in self.process_roles:
             raise InvalidConfig("process.roles: must contain broker; Ottla needs no controllers of their own")
+        if self.inter_broker_listener not in {listener.name for listener in self.listeners}:
+            raise InvalidConfig(f"inter.broker.listener.name: {self.inter_broker_listener} is not in listeners")
         if not self.log_dirs:
             raise InvalidConfig("log.dirs: names no directory")
         if len(set(self.log_dirs)) < len(self.log_dirs):
@@ -260,6 +281,11 @@ class BrokerConfig:
     def with_changes(self, changes: Mapping[str, str]) -> BrokerConfig:
         """The settings with some given anew (dynamic configs); raises `InvalidConfig`."""
         return BrokerConfig({**self.given, **changes})
+
+    @property
+    def inter_broker_listener(self) -> str:
+        """Name of the listener over which brokers speak with each other."""
+        return self.inter_broker_listener_name or self.listeners[0].name
 
     # -- topics ----------------------------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ Names, types, defaults and limits are Kafka 4.1's except where a setting's text 
 
 from typing import Final
 
+from ottla.config.broker_cluster_settings import CLUSTER
 from ottla.config.broker_group_settings import CONSUMER_GROUPS, GROUPS, SHARE_GROUPS
 from ottla.config.broker_transaction_settings import TRANSACTIONS
 from ottla.config.setting import Change, Kind, Limit, OneOf, Range, Setting
@@ -350,6 +351,7 @@ BROKER_SETTINGS: Final[dict[str, Setting]] = {
     setting.name: setting
     for setting in (
         *_WHO,
+        *CLUSTER,
         *_LISTENERS,
         *_DIRECTORIES,
         *_TOPICS,

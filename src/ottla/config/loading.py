@@ -15,6 +15,10 @@ DEVELOPMENT_START: Final = {"group.initial.rebalance.delay.ms": "0"}
 
 _PREFIXED: Final = re.compile(r"(listener\.name|rlmm\.config|rsm\.config|config\.providers)\..+|config\.providers")
 
+_OF_KAFKA_3: Final = re.compile(
+    r"zookeeper\.(max\.in\.flight\.requests|set\.acl|metadata\.migration\..+|ssl\..+|clientCnxnSocket)"
+)
+
 
 def load(properties_file: Path | None, overrides: Mapping[str, str]) -> tuple[BrokerConfig, list[str]]:
     """Read the broker's settings; `overrides` win over the file.
@@ -71,8 +75,8 @@ def _not_acted_on(name: str, text: str) -> str:
         return f"{name}: Ottla does not act on this setting"
     if _PREFIXED.fullmatch(name):
         return f"{name}: Ottla does not act on settings of this kind"
-    if name.startswith("zookeeper."):
-        raise _UnknownSetting(f"{name}: Ottla does not work with ZooKeeper yet; a single broker needs none")
+    if _OF_KAFKA_3.fullmatch(name):
+        return f"{name}: Ottla does not act on this setting of Kafka 3.9"
     import difflib
 
     near = difflib.get_close_matches(name, [*BROKER_SETTINGS, *OTHER_SETTINGS], n=1, cutoff=0.6)

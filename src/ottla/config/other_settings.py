@@ -73,7 +73,6 @@ _NETWORK_AND_THREADS: Final = (
     ),
     _other("socket.connection.setup.timeout.max.ms", Kind.LONG, "30000", "Longest such time after repeated failures."),
     _other("early.start.listeners", Kind.STRING, None, "Listeners opened before the authorizer is ready."),
-    _other("inter.broker.listener.name", Kind.STRING, None, "Listener over which brokers speak with each other."),
     _other(
         "security.inter.broker.protocol",
         Kind.STRING,
@@ -137,34 +136,12 @@ _REPLICATION_AND_THE_CLUSTER: Final = (
         "5000",
         "How often the high watermarks are written. Ottla writes them with the recovery points.",
     ),
-    _other(
-        "auto.leader.rebalance.enable",
-        Kind.BOOLEAN,
-        "true",
-        "Move leadership back to the preferred replicas from time to time.",
-    ),
-    _other(
-        "leader.imbalance.check.interval.seconds",
-        Kind.LONG,
-        "300",
-        "How often leadership is looked at for that.",
-        AT_LEAST_1,
-    ),
-    _other("controlled.shutdown.enable", Kind.BOOLEAN, "true", "Hand over leadership before stopping."),
     _other("broker.heartbeat.interval.ms", Kind.INT, "2000", "How often a broker reports to the quorum's controller."),
     _other("broker.session.timeout.ms", Kind.INT, "9000", "How long a silent broker counts as alive."),
     _other(
         "initial.broker.registration.timeout.ms", Kind.INT, "60000", "How long a starting broker tries to register."
     ),
-    _other("replica.fetch.backoff.ms", Kind.INT, "1000", "Pause of a follower after a failed fetch.", AT_LEAST_0),
-    _other("replica.fetch.max.bytes", Kind.INT, "1048576", "Bytes per partition a follower asks for.", AT_LEAST_0),
-    _other("replica.fetch.min.bytes", Kind.INT, "1", "Bytes the leader waits for before it answers a follower."),
-    _other("replica.fetch.response.max.bytes", Kind.INT, "10485760", "Bytes in one answer to a follower.", AT_LEAST_0),
-    _other("replica.fetch.wait.max.ms", Kind.INT, "500", "How long the leader may hold a follower's fetch."),
-    _other("replica.lag.time.max.ms", Kind.LONG, "30000", "How long a follower may lag before it is out of sync."),
-    _other("replica.selector.class", Kind.STRING, None, "Java class that picks the replica a consumer reads from."),
     _other("replica.socket.receive.buffer.bytes", Kind.INT, "65536", "Receive buffer of a follower's socket."),
-    _other("replica.socket.timeout.ms", Kind.INT, "30000", "How long a follower waits for an answer."),
     _other("num.replica.fetchers", Kind.INT, "1", "Fetching threads per source broker."),
     _other("num.replica.alter.log.dirs.threads", Kind.INT, None, "Threads that move partitions between directories."),
     _other(
@@ -182,7 +159,6 @@ _REPLICATION_AND_THE_CLUSTER: Final = (
         "Stop if a failed directory cannot be reported within this time.",
         AT_LEAST_1,
     ),
-    _other("controller.socket.timeout.ms", Kind.INT, "30000", "How long the controller waits for a broker."),
 )
 
 # Kafka's quorum (KRaft)

@@ -19,6 +19,8 @@ from ottla.errors import ErrorCode
 from ottla.ids import BrokerId, LeaderEpoch, Offset
 
 UNKNOWN: Final = Offset(-1)
+PAUSE_AFTER_REFUSAL_S: Final = 0.5
+"""A follower that the controller will not have fetches on, and would be proposed with every fetch."""
 NEVER: Final = float("-inf")
 ANY_EPOCH: Final = -1
 
@@ -70,6 +72,7 @@ class InSyncReplicas:
     __slots__ = (
         "_epoch_start",
         "_lag_s",
+        "_no_growth_before",
         "broker_id",
         "followers",
         "isr",
@@ -99,6 +102,7 @@ class InSyncReplicas:
         self.followers: dict[BrokerId, Follower] = {}
         self._epoch_start = epoch_start
         self._lag_s = lag_s
+        self._no_growth_before = NEVER
         for replica in replicas:
             if replica != broker_id:
                 follower = self.followers[replica] = Follower()
@@ -162,6 +166,12 @@ class InSyncReplicas:
         follower.broker_epoch = broker_epoch
         return moved
 
+    def followed_since(self, then: float) -> bool:
+        """Whether every follower that is in sync has fetched in this leader epoch since."""
+        return all(
+            self.followers[replica].last_fetch_at >= then for replica in self.maximal_isr if replica in self.followers
+        )
+
     def least_log_start(self) -> Offset:
         """The lowest log start among the followers that are in sync and have told theirs; -1 if none has."""
         told = [
@@ -173,11 +183,14 @@ class InSyncReplicas:
 
     # -- who is in sync ----------------------------------------------------------------------------------------------
 
-    def propose_growth(self, replica: BrokerId, high_watermark: Offset, alive: Iterable[BrokerId]) -> Proposal | None:
+    def propose_growth(
+        self, replica: BrokerId, high_watermark: Offset, alive: Iterable[BrokerId], now: float
+    ) -> Proposal | None:
         """Propose to take in a follower that has all that is committed, and all of the epochs before this one."""
         follower = self.followers[replica]
         if (
             self.pending is not None
+            or now < self._no_growth_before
             or replica in self.isr
             or follower.end_offset < high_watermark
             or follower.end_offset < self._epoch_start
@@ -216,9 +229,10 @@ class InSyncReplicas:
         self.pending = None
         return True
 
-    def refused(self, code: ErrorCode) -> Proposal | None:
+    def refused(self, code: ErrorCode, now: float) -> Proposal | None:
         """The controller refuses the proposal, or could not be asked; returns what is to be sent again, if anything."""
         if code in WITHDRAWN_AFTER:
             self.pending = None
+            self._no_growth_before = now + PAUSE_AFTER_REFUSAL_S
             return None
         return None if code in GIVEN_UP_AFTER else self.pending

@@ -1,6 +1,7 @@
 """The partitions of this broker: created and dropped as the metadata says, appended to, committed, read.
 
-The manager owns the lifecycle of every `Partition` and one flusher per log directory.
+The manager owns the lifecycle of every `Partition` and one flusher per log directory. On a broker of its own it does
+what each new image says; in a cluster, what the controller says (`roles.py`).
 """
 
 import asyncio
@@ -9,7 +10,7 @@ from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NoReturn, Protocol
 from uuid import UUID
 
 from ottla.cluster.image import INTERNAL_TOPICS
@@ -24,12 +25,13 @@ from ottla.errors import (
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
-from ottla.ids import LeaderEpoch, Offset, PartitionId, TopicName, TopicPartition
+from ottla.ids import LeaderEpoch, Offset, PartitionId, TopicId, TopicName, TopicPartition
 from ottla.log.producer_state import Origin
 from ottla.records.batch import iter_batches
 from ottla.replication.delayed import DelayedFetch, FutureCommit
 from ottla.replication.group_commit import GroupCommit, NewFlusher
 from ottla.replication.partition import Partition
+from ottla.replication.surroundings import ReplicaSurroundings
 
 if TYPE_CHECKING:
     from ottla.cluster.image import MetadataImage, PartitionImage, TopicImage
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from ottla.log.directory import LogDirectories
     from ottla.log.partition_log import AppendInfo, PartitionLog
     from ottla.records.batch import Buffer
+    from ottla.replication.in_sync import Proposal
 
 log = logging.getLogger(__name__)
 
@@ -47,9 +50,33 @@ ADMIN_CLIENT_ID: Final = "__admin_client"
 
 READ_CHUNK_BYTES: Final = 1 << 20
 CREATED_PER_TURN: Final = 20
+FOLLOWED_SECONDS: Final = 1.0
+"""How long ago a follower may have fetched to be taken for one that still follows."""
 
 LeadershipListener = Callable[[PartitionId, LeaderEpoch | None], None]
 """Called with a partition of the topic and the epoch this broker leads it from, or None when it does no more."""
+
+
+class Fetchers(Protocol):
+    """Who copies what this broker follows from its leaders."""
+
+    def follow(self, partition: Partition, topic_id: TopicId) -> None:
+        """Copy from `partition.leader` from now on, in its leader epoch; a broker that is no leader says so."""
+        ...
+
+    def stop(self, partition: Partition) -> None:
+        """Copy it no more; nothing happens if nobody does."""
+        ...
+
+
+class NoFetchers:
+    """Of a broker that is alone: it follows nobody."""
+
+    def follow(self, partition: Partition, topic_id: TopicId) -> None:
+        """What has been handed to nobody waits for a leader."""
+
+    def stop(self, partition: Partition) -> None:
+        """Nobody copies it."""
 
 
 class ReplicaManager:
@@ -68,35 +95,55 @@ class ReplicaManager:
         self._broker_id = metadata.broker_id
         self._directories = directories
         self._loop = loop
-        self._led: dict[tuple[str | UUID, int], Partition] = {}
-        self._names: dict[UUID, TopicName] = {}
+        self._held: dict[tuple[str | UUID, int], Partition] = {}
+        self._loaded: dict[TopicPartition, PartitionLog] = {}
+        """Logs found on disk of which nobody has said yet whose they are."""
         self._flushers: dict[Path, GroupCommit] = {}
         self._woken: list[DelayedFetch] = []
+        config = metadata.static_config
+        self._surroundings = ReplicaSurroundings(
+            self._broker_id,
+            loop.time,
+            config.replica_lag_time_max_ms / 1000,
+            lambda: self._metadata.image.brokers.keys(),
+            lambda partition, proposal: self.proposals(partition, proposal),
+        )
+        self.fetchers: Fetchers = NoFetchers()
+        """Who copies what this broker follows."""
+        self.holds_session: Callable[[], bool] = _always
+        """Whether others still see this broker, so that nobody has been elected in its stead."""
+        self.proposals: Callable[[Partition, Proposal], None] = _to_nobody
+        """Where changes of in-sync replicas are proposed."""
         self._listeners: dict[str, LeadershipListener] = {}
         self.cold_readers: Executor = ThreadPoolExecutor(4, thread_name_prefix="ottla read")
         """Threads that may wait for a disk."""
 
     # -- lifecycle ---------------------------------------------------------------------------------------------------
 
-    def start(self, loaded: "dict[TopicPartition, PartitionLog]") -> None:
-        """Take over the logs found on disk, create what the metadata has besides, and follow the metadata."""
+    def start(self, loaded: "dict[TopicPartition, PartitionLog]", *, in_cluster: bool = False) -> None:
+        """Take over the logs found on disk, and follow the metadata.
+
+        A broker of its own leads all that the metadata has, at once; in a cluster the controller says what it holds.
+        """
         for directory in self._directories.directories:
             flusher = self._new_flusher(str(directory.path), self._loop, self._wake_fetches)
             self._flushers[directory.path] = flusher
             flusher.start()
+        self._loaded = loaded
+        if in_cluster:
+            self._metadata.subscribe(self._follow_configs)
+            return
         for topic in self._metadata.image.topics.values():
-            self._names[topic.topic_id] = topic.name
             for part in topic.partitions:
-                tp = TopicPartition(topic.name, part.partition)
-                found = loaded.get(tp)
-                if found is None or found.topic_id in (None, topic.topic_id):
-                    self._lead(topic, part, loaded.pop(tp, None))
-                else:  # left by a crash between the end of a topic and that of its files
-                    self._set_aside(loaded.pop(tp))
-                    self._lead(topic, part, None)
-        for stray in loaded.values():
-            self._set_aside(stray)
+                self._become_unless_broken(topic, part)
+        self.set_strays_aside()
         self._metadata.subscribe(self._follow)
+
+    def set_strays_aside(self) -> None:
+        """What was found on disk and belongs to no topic is not served, but its files are kept."""
+        strays, self._loaded = self._loaded, {}
+        for stray in strays.values():
+            self._set_aside(stray)
 
     def _set_aside(self, stray: "PartitionLog") -> None:
         try:
@@ -110,65 +157,111 @@ class ReplicaManager:
         for name, topic in old.topics.items():
             now = new.topics.get(name)
             if now is None or now.topic_id != topic.topic_id:
-                self._drop(topic)
-        missing: list[tuple[TopicImage, PartitionImage]] = []
+                for part in topic.partitions:
+                    self.drop(name, part.partition)
+        changed: list[tuple[TopicImage, PartitionImage]] = []
         for name, topic in new.topics.items():
             if old.topics.get(name) is not topic:
-                self._names[topic.topic_id] = name
-                missing += [(topic, part) for part in topic.partitions if (name, part.partition) not in self._led]
+                changed += [(topic, part) for part in topic.partitions]
+        self._follow_configs(old, new)
+        self._become_in_turns(changed)
+
+    def _follow_configs(self, old: "MetadataImage", new: "MetadataImage") -> None:
         if old.configs is not new.configs:
             for partition in self.partitions():
                 partition.update_config(self._metadata.log_config(partition.topic_partition.topic))
-        self._create(missing)
 
-    def _create(self, missing: "list[tuple[TopicImage, PartitionImage]]") -> None:
-        """Create logs, a few now and the rest in later turns of the loop: a topic may have thousands of partitions."""
-        for topic, part in missing[:CREATED_PER_TURN]:
-            deleted_meanwhile = topic.topic_id not in self._names
-            if not deleted_meanwhile and (topic.topic_id, part.partition) not in self._led:  # asked for twice
-                self._lead(topic, part, None)
-        if len(missing) > CREATED_PER_TURN:
-            self._loop.call_soon(self._create, missing[CREATED_PER_TURN:])
+    def _become_in_turns(self, changed: "list[tuple[TopicImage, PartitionImage]]") -> None:
+        """A few now and the rest in later turns of the loop: a topic may have thousands of partitions."""
+        for topic, part in changed[:CREATED_PER_TURN]:
+            if topic.topic_id in self._metadata.image.topics_by_id:  # not deleted meanwhile
+                self._become_unless_broken(topic, part)
+        if len(changed) > CREATED_PER_TURN:
+            self._loop.call_soon(self._become_in_turns, changed[CREATED_PER_TURN:])
 
-    def _lead(self, topic: "TopicImage", part: "PartitionImage", found: "PartitionLog | None") -> None:
-        if self._broker_id not in part.replicas:
-            return
-        tp = TopicPartition(topic.name, part.partition)
-        settings = self._metadata.log_config(topic.name)
-        if found is None:
+    def _become_unless_broken(self, topic: "TopicImage", part: "PartitionImage") -> None:
+        if self._broker_id in part.replicas:
             try:
-                found = self._directories.create_log(tp, topic.topic_id, settings)
+                self.become(topic.name, topic.topic_id, part)
             except (OSError, OttlaError) as error:
-                log.error("%s cannot be created: %s", tp, error)
-                return
+                log.error("%s-%d cannot be created: %s", topic.name, part.partition, error)
+
+    def become(self, name: TopicName, topic_id: TopicId, part: "PartitionImage") -> None:
+        """Hold a replica as `part` says: lead it, or follow whoever does. Raises OSError, an `OttlaError`."""
+        partition = self._hold(name, topic_id, part.partition)
+        listener = self._listeners.get(name)
+        if part.leader == self._broker_id:
+            partition.lead(part)
+            self.fetchers.stop(partition)
+            if listener is not None and partition.leading:
+                listener(part.partition, partition.leader_epoch)
+            return
+        was_leading = partition.leading
+        partition.follow(part)
+        if partition.leading:
+            return  # that was older than what is known
+        if was_leading and listener is not None:
+            listener(part.partition, None)
+        self.fetchers.follow(partition, topic_id)
+
+    def _hold(self, name: TopicName, topic_id: TopicId, number: PartitionId) -> Partition:
+        """The replica: held already, found on disk, or new."""
+        tp = TopicPartition(name, number)
+        known = self._held.get(tp)
+        if known is not None:
+            if known.log.topic_id == topic_id:
+                return known
+            self.drop(name, number)  # deleted and created again, of which this broker has heard only now
+        settings = self._metadata.log_config(name)
+        found = self._loaded.pop(tp, None)
+        if found is not None and found.topic_id not in (None, topic_id):
+            self._set_aside(found)  # left by a crash between the end of a topic and that of its files
+            found = None
+        if found is None:
+            found = self._directories.create_log(tp, topic_id, settings)
         else:
+            found.assign_topic_id(topic_id)
             found.update_config(settings)
         flusher = self._flushers[found.directory.parent]
-        partition = Partition(tp, found, part.leader_epoch, part.isr, len(part.replicas), flusher, self._wake)
-        self._led[tp] = self._led[topic.topic_id, part.partition] = partition
+        partition = Partition(tp, found, flusher, self._wake, self._surroundings)
+        self._held[tp] = self._held[topic_id, number] = partition
         if found.recovery_point < found.log_end_offset and settings.flush_before_ack:
             partition.mark_dirty()
-        partition.advance()
-        listener = self._listeners.get(topic.name)
-        if listener is not None:
-            listener(part.partition, part.leader_epoch)
+        return partition
 
-    def _drop(self, topic: "TopicImage") -> None:
-        self._names.pop(topic.topic_id, None)
-        listener = self._listeners.get(topic.name)
-        for part in topic.partitions:
-            partition = self._led.pop((topic.name, part.partition), None)
-            self._led.pop((topic.topic_id, part.partition), None)
-            if partition is None:
-                continue
-            partition.resign()
-            partition.stop_flushing()
-            try:
-                self._directories.delete_log(partition.topic_partition)
-            except KafkaStorageError as error:
-                log.error("%s", error)
-            if listener is not None:
-                listener(part.partition, None)
+    def fence(self) -> None:
+        """Others may have been elected: lead nothing that somebody else holds, too, until the controller says more."""
+        for partition in self.partitions():
+            if partition.in_sync is not None:
+                self.release(partition)
+
+    def release(self, partition: Partition) -> None:
+        """Neither lead nor follow it until the controller says more; its files stay."""
+        was_leading = partition.leading
+        self.fetchers.stop(partition)
+        partition.resign()
+        listener = self._listeners.get(partition.topic_partition.topic)
+        if was_leading and listener is not None:
+            listener(partition.topic_partition.partition, None)
+
+    def drop(self, topic: TopicName, number: PartitionId) -> None:
+        """This broker holds the replica no more: its files go."""
+        partition = self._held.pop((topic, number), None)
+        if partition is None:
+            return
+        topic_id = partition.log.topic_id
+        assert topic_id is not None
+        del self._held[topic_id, number]
+        self.fetchers.stop(partition)
+        partition.resign()
+        partition.stop_flushing()
+        try:
+            self._directories.delete_log(partition.topic_partition)
+        except KafkaStorageError as error:
+            log.error("%s", error)
+        listener = self._listeners.get(topic)
+        if listener is not None:
+            listener(number, None)
 
     async def close(self) -> None:
         """Let the flushers finish, then make everything durable and mark the directories as cleanly shut down."""
@@ -181,37 +274,57 @@ class ReplicaManager:
         """Tell `listener` about each partition of `topic` this broker leads, now and later, or leads no more."""
         self._listeners[topic] = listener
         for partition in self.partitions():
-            if partition.topic_partition.topic == topic:
+            if partition.topic_partition.topic == topic and partition.leading:
                 listener(partition.topic_partition.partition, partition.leader_epoch)
 
     # -- looking up --------------------------------------------------------------------------------------------------
 
     def partitions(self) -> list[Partition]:
-        """Every partition this broker leads."""
-        return [partition for key, partition in self._led.items() if isinstance(key, TopicPartition)]
+        """Every partition this broker holds, as leader or follower."""
+        return [partition for key, partition in self._held.items() if isinstance(key, TopicPartition)]
 
     def topic_name(self, topic_id: UUID) -> TopicName | None:
-        return self._names.get(topic_id)
+        found = self._metadata.image.topics_by_id.get(TopicId(topic_id))
+        return None if found is None else found.name
 
     def find(self, topic: str | UUID, partition: int) -> Partition | None:
-        """The partition, by the topic's name or id, if this broker leads it."""
-        return self._led.get((topic, partition))
+        """The partition, by the topic's name or id, if this broker holds it."""
+        return self._held.get((topic, partition))
 
     def leader(self, topic: str | UUID, partition: int) -> Partition:
-        """The partition, by the topic's name or id. Raises UnknownTopicOrPartition, UnknownTopicId."""
-        found = self._led.get((topic, partition))
-        if found is None:
-            if isinstance(topic, UUID) and topic not in self._names:
-                raise UnknownTopicId(f"no topic has the id {topic}")
-            raise UnknownTopicOrPartition(f"there is no partition {partition} of topic {topic} here")
+        """The partition, by the topic's name or id. Raises UnknownTopicOrPartition, UnknownTopicId, NotLeader."""
+        found = self._held.get((topic, partition))
+        if found is None or not found.leading:
+            self._refuse(topic, partition)
         return found
 
-    def for_fetch(self, topic: str | UUID, partition: int, current_leader_epoch: int) -> Partition:
+    def _refuse(self, topic: str | UUID, partition: int) -> NoReturn:
+        image = self._metadata.image
+        known = (
+            image.topics_by_id.get(TopicId(topic)) if isinstance(topic, UUID) else image.topics.get(TopicName(topic))
+        )
+        if known is None and isinstance(topic, UUID):
+            raise UnknownTopicId(f"no topic has the id {topic}")
+        if known is None or not 0 <= partition < len(known.partitions):
+            raise UnknownTopicOrPartition(f"there is no partition {partition} of topic {topic} here")
+        leader = known.partitions[partition].leader
+        raise NotLeader(
+            f"{known.name}-{partition} is led by broker {leader}, not {self._broker_id}"
+            if leader != self._broker_id
+            else f"{known.name}-{partition} is not led by broker {leader} at present"
+        )
+
+    def for_fetch(
+        self, topic: str | UUID, partition: int, current_leader_epoch: int, *, from_leader: bool = True
+    ) -> Partition:
         """The partition, if the caller's leader epoch is ours (or it named none, -1).
 
-        Raises FencedLeaderEpoch for an older epoch, UnknownLeaderEpoch for a newer one (KIP-320).
+        A follower's will do unless `from_leader` (KIP-392). Raises what `leader` does, FencedLeaderEpoch for an older
+        epoch, UnknownLeaderEpoch for a newer one (KIP-320).
         """
-        found = self._led.get((topic, partition)) or self.leader(topic, partition)
+        found = self._held.get((topic, partition))
+        if found is None:
+            self._refuse(topic, partition)
         if current_leader_epoch not in (NO_EPOCH, found.leader_epoch):
             if current_leader_epoch < found.leader_epoch:
                 raise FencedLeaderEpoch(
@@ -220,32 +333,54 @@ class ReplicaManager:
             raise UnknownLeaderEpoch(
                 f"{found.topic_partition} is only at leader epoch {found.leader_epoch}, not {current_leader_epoch}"
             )
+        if from_leader and not found.leading:
+            self._refuse(topic, partition)
         return found
 
     def for_produce(self, topic: str | UUID, partition: int, acks: int, client_id: str | None) -> Partition:
         """The partition, if this client may append to it with these acks now."""
-        found = self._led.get((topic, partition)) or self.leader(topic, partition)
-        if acks == ALL_IN_SYNC and len(found.isr) < min(found.log.config.min_insync_replicas, found.replica_count):
-            raise ApiError(
-                ErrorCode.NOT_ENOUGH_REPLICAS,
-                f"{found.topic_partition} has {len(found.isr)} in-sync replicas; "
-                f"min.insync.replicas is {found.log.config.min_insync_replicas}",
-            )
+        found = self._held.get((topic, partition))
+        if found is None or not found.leading:
+            self._refuse(topic, partition)
+        if acks == ALL_IN_SYNC:
+            _check_in_sync(found)
+        if not self.holds_session():
+            self._check_still_leads(found, acks)
         if found.topic_partition.topic in INTERNAL_TOPICS and client_id != ADMIN_CLIENT_ID:
             raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"clients may not produce to the internal topic {topic}")
         return found
+
+    def _check_still_leads(self, partition: Partition, acks: int) -> None:
+        """While the store cannot be reached, another may have been elected: raise `NotLeader` unless that is certain
+        not to have happened, or does no harm.
+
+        Nobody else can lead what nobody else holds. With acks=all, nothing is acknowledged that followers do not fetch
+        in this leader epoch.
+        """
+        in_sync = partition.in_sync
+        if in_sync is None:
+            return
+        alone = in_sync.maximal_isr == (self._broker_id,) and not partition.log.config.unclean_leader_election_enable
+        if alone or (acks == ALL_IN_SYNC and in_sync.followed_since(self._loop.time() - FOLLOWED_SECONDS)):
+            return
+        raise NotLeader(
+            f"broker {self._broker_id} may lead {partition.topic_partition} no more: its session is in doubt"
+        )
 
     # -- the broker's own appends and reads (coordinators) -----------------------------------------------------------
 
     async def append_committed(self, topic: str, partition: int, records: bytearray) -> "AppendInfo":
         """Append the broker's own batches and return once they are committed.
 
-        Raises NotLeader, KafkaStorageError, and whatever the log refuses.
+        Raises NotLeader, `ApiError` NOT_ENOUGH_REPLICAS, KafkaStorageError, and whatever the log refuses.
         """
         try:
             found = self.leader(topic, partition)
         except UnknownTopicOrPartition as error:
             raise NotLeader(str(error)) from error
+        _check_in_sync(found)
+        if not self.holds_session():
+            self._check_still_leads(found, ALL_IN_SYNC)
         info = found.append(records, Origin.COORDINATOR)
         await self._until_committed(found, Offset(info.last_offset + 1))
         return info
@@ -290,3 +425,21 @@ class ReplicaManager:
         woken, self._woken = self._woken, []
         for fetch in woken:
             fetch.wake()
+
+
+def _to_nobody(partition: Partition, proposal: "Proposal") -> None:
+    raise AssertionError(f"{partition.topic_partition} has followers, but there is no cluster")
+
+
+def _always() -> bool:
+    return True
+
+
+def _check_in_sync(partition: Partition) -> None:
+    """Raise `ApiError` NOT_ENOUGH_REPLICAS if too few replicas are in sync for a record to be safe."""
+    if len(partition.isr) < partition.min_in_sync:
+        raise ApiError(
+            ErrorCode.NOT_ENOUGH_REPLICAS,
+            f"{partition.topic_partition} has {len(partition.isr)} in-sync replicas; "
+            f"min.insync.replicas is {partition.log.config.min_insync_replicas}",
+        )

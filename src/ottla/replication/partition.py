@@ -1,4 +1,4 @@
-"""One partition this broker leads: its log, its high watermark, and who waits for it to move.
+"""One partition this broker holds: its log, its high watermark, and who waits for it to move.
 
     log start          high watermark = durable end           log end
        |------------------------|--------------------------------|
@@ -6,16 +6,21 @@
 
 With `flush.before.ack` (the default) the high watermark follows the synced end of the log, so a consumer never sees a
 record that a crash could take back. Without it, it follows the log end, as in a Kafka cluster of one broker.
+
+Where there are followers, it moves no further than all of them that are in sync have come (`in_sync.py`). A follower
+takes it from its leader.
 """
 
 import logging
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from ottla.errors import ErrorCode, KafkaStorageError, sentence
+from ottla.cluster.image import NO_LEADER, PartitionImage
+from ottla.errors import ErrorCode, KafkaStorageError, UnknownLeaderEpoch, sentence
 from ottla.ids import BrokerId, LeaderEpoch, Offset, TopicPartition
 from ottla.log.producer_state import Origin
+from ottla.replication.in_sync import InSyncReplicas, Proposal
 
 if TYPE_CHECKING:
     from ottla.config.log import LogConfig
@@ -25,8 +30,12 @@ if TYPE_CHECKING:
     from ottla.records.batch import Buffer
     from ottla.replication.delayed import CommitWaiter, DelayedFetch
     from ottla.replication.group_commit import GroupCommit
+    from ottla.replication.surroundings import ReplicaSurroundings
 
 logger = logging.getLogger(__name__)
+
+FOLLOWER_SYNC_SECONDS: Final = 1.0
+"""How often a follower has its log synced: nobody waits for that, but a start after a crash checks what is not."""
 
 
 class Partition:
@@ -36,16 +45,22 @@ class Partition:
         "_commit_waiters",
         "_end_at_first",
         "_flusher",
+        "_surroundings",
+        "_sync_after",
         "_unsynced_since_ms",
         "_wake",
         "appended_bytes",
         "fetch_waiters",
+        "follower_waiters",
+        "in_sync",
         "isr",
+        "leader",
         "leader_epoch",
         "leading",
         "log",
+        "partition_epoch",
         "refusing",
-        "replica_count",
+        "replicas",
         "topic_partition",
     )
 
@@ -53,26 +68,94 @@ class Partition:
         self,
         topic_partition: TopicPartition,
         log: "PartitionLog",
-        leader_epoch: LeaderEpoch,
-        isr: tuple[BrokerId, ...],
-        replica_count: int,
         flusher: "GroupCommit",
         wake: "Callable[[set[DelayedFetch]], None]",
+        surroundings: "ReplicaSurroundings",
     ) -> None:
+        """It is nobody's yet: `lead` or `follow` says whose."""
         self.topic_partition = topic_partition
         self.log = log
-        self.leader_epoch = leader_epoch
-        self.isr = isr
-        self.replica_count = replica_count
-        self.leading = True
+        self.leader = NO_LEADER
+        self.leader_epoch = LeaderEpoch(-1)
+        self.partition_epoch = -1
+        self.replicas: tuple[BrokerId, ...] = ()
+        self.isr: tuple[BrokerId, ...] = ()
+        """As the controller last said; that of a follower may be old."""
+        self.leading = False
+        self.in_sync: InSyncReplicas | None = None
+        """Of a partition that is led here and has followers."""
         self.refusing = False
         self.appended_bytes = 0
         self.fetch_waiters: set[DelayedFetch] = set()
+        """Of consumers, who want to know when the high watermark moves."""
+        self.follower_waiters: set[DelayedFetch] = set()
+        """Of followers, who want to know when the log grows."""
         self._commit_waiters: deque[tuple[Offset, int, CommitWaiter]] = deque()
         self._flusher = flusher
         self._wake = wake
+        self._surroundings = surroundings
         self._unsynced_since_ms: int | None = None
+        self._sync_after = 0.0
         self._end_at_first = log.log_end_offset
+
+    # -- roles -------------------------------------------------------------------------------------------------------
+
+    def lead(self, state: PartitionImage) -> None:
+        """This broker leads from now on, or goes on leading, among other replicas. An older state changes nothing.
+
+        A new epoch begins at the end of the log, even if nothing is written in it: a follower may have records of an
+        epoch that this log never had (KIP-279).
+        """
+        if state.partition_epoch < self.partition_epoch:
+            return
+        is_new_epoch = state.leader_epoch > self.leader_epoch or not self.leading
+        self._remember(state)
+        self.isr = state.isr
+        if is_new_epoch:
+            self._end_at_first = self.log.log_end_offset
+            if len(state.replicas) > 1:
+                self.log.assign_epoch_start(state.leader_epoch)
+        if len(state.replicas) == 1:
+            self.in_sync = None
+        else:
+            known = self.in_sync
+            surroundings = self._surroundings
+            self.in_sync = InSyncReplicas(
+                surroundings.broker_id,
+                state.replicas,
+                state.isr,
+                leader_epoch=state.leader_epoch,
+                partition_epoch=state.partition_epoch,
+                epoch_start=self._end_at_first,
+                lag_s=surroundings.lag_s,
+                now=surroundings.now(),
+            )
+            if known is not None and not is_new_epoch:
+                for replica, follower in known.followers.items():
+                    if replica in self.in_sync.followers:
+                        self.in_sync.followers[replica] = follower
+        self.leading = True
+        self.advance()
+
+    def follow(self, state: PartitionImage) -> bool:
+        """Another broker leads (or none): answer everybody who waits. Returns whether that is a new leader epoch."""
+        if state.partition_epoch < self.partition_epoch:
+            return False
+        is_new_epoch = state.leader_epoch > self.leader_epoch
+        self._remember(state)
+        self.isr = state.isr
+        self.in_sync = None
+        self.resign()
+        return is_new_epoch
+
+    def _remember(self, state: PartitionImage) -> None:
+        self.leader, self.leader_epoch = state.leader, state.leader_epoch
+        self.partition_epoch, self.replicas = state.partition_epoch, state.replicas
+
+    @property
+    def min_in_sync(self) -> int:
+        """How many replicas have to be in sync: `min.insync.replicas`, or as many as there are."""
+        return min(self.log.config.min_insync_replicas, len(self.replicas))
 
     @property
     def knows_its_end(self) -> bool:
@@ -115,6 +198,8 @@ class Partition:
             self.refusing = False
             logger.warning("%s can be written again", self.topic_partition)
         self.appended_bytes += info.size_bytes
+        if self.follower_waiters:
+            self._wake(self.follower_waiters)
         if self.log.config.flush_before_ack:
             self._flusher.mark(self)
         else:
@@ -131,14 +216,94 @@ class Partition:
         """Move the high watermark to what is committed now, and tell those who wait for it."""
         log = self.log
         committed = log.recovery_point if log.config.flush_before_ack else log.log_end_offset
-        if committed <= log.high_watermark:
+        if committed <= log.high_watermark or not self.leading:
             return
+        in_sync = self.in_sync
+        if in_sync is not None:
+            if len(in_sync.isr) < self.min_in_sync:
+                return  # so that whoever was in sync last has all that is committed (KIP-966)
+            committed = in_sync.committed(committed, self._surroundings.now(), self._surroundings.alive())
+            if committed <= log.high_watermark:
+                return
         log.high_watermark = committed
         waiters = self._commit_waiters
         while waiters and waiters[0][0] <= committed:
             _, key, waiter = waiters.popleft()
             waiter.committed(key)
         if self.fetch_waiters:
+            self._wake(self.fetch_waiters)
+
+    # -- the leader's side of its followers --------------------------------------------------------------------------
+
+    def fetched_by(self, replica: BrokerId, offset: Offset, log_start_offset: Offset, broker_epoch: int) -> None:
+        """A follower has everything below `offset`: that may commit something, and bring it into the in-sync set.
+
+        Raises `UnknownLeaderEpoch` for a broker that holds no replica: one of the two has not heard the news yet.
+        """
+        in_sync = self.in_sync
+        if in_sync is None or replica not in in_sync.followers:
+            raise UnknownLeaderEpoch(
+                f"broker {replica} is no follower of {self.topic_partition} in epoch {self.leader_epoch}"
+            )
+        surroundings = self._surroundings
+        now = surroundings.now()
+        moved = in_sync.fetched(
+            replica,
+            offset,
+            log_start_offset=log_start_offset,
+            end_offset=self.log.log_end_offset,
+            broker_epoch=broker_epoch,
+            now=now,
+        )
+        if replica not in in_sync.isr:
+            proposal = in_sync.propose_growth(replica, self.log.high_watermark, surroundings.alive(), now)
+            if proposal is not None:
+                self._propose(proposal)
+        if moved:
+            self.advance()
+
+    def drop_laggards(self) -> None:
+        """Propose an in-sync set without the followers that have lagged for too long."""
+        if self.in_sync is not None:
+            proposal = self.in_sync.propose_shrink(self.log.log_end_offset, self._surroundings.now())
+            if proposal is not None:
+                self._propose(proposal)
+
+    def _propose(self, proposal: Proposal) -> None:
+        logger.info(
+            "%s: asks for the in-sync replicas to be %s, which are %s now",
+            self.topic_partition,
+            list(proposal.isr),
+            list(self.isr),
+        )
+        self._surroundings.propose(self, proposal)
+
+    def in_sync_replicas_are(self, isr: tuple[BrokerId, ...], partition_epoch: int) -> None:
+        """The controller has answered a proposal."""
+        if self.in_sync is not None and self.in_sync.accepted(isr, partition_epoch):
+            self.isr, self.partition_epoch = isr, partition_epoch
+            self.advance()
+
+    # -- the follower's side -----------------------------------------------------------------------------------------
+
+    def append_fetched(self, records: "Buffer") -> "AppendInfo":
+        """Append what the leader has sent. Raises what `PartitionLog.append_as_follower` does."""
+        info = self.log.append_as_follower(records)
+        self.appended_bytes += info.size_bytes
+        now = self._surroundings.now()
+        if now >= self._sync_after:
+            self._sync_after = now + FOLLOWER_SYNC_SECONDS
+            self._flusher.mark(self)
+        return info
+
+    def leader_says(self, high_watermark: Offset, log_start_offset: Offset) -> None:
+        """Take over up to where the leader's log is committed, and where it begins; kept within this log."""
+        log = self.log
+        before = log.high_watermark
+        log.high_watermark = high_watermark
+        if log_start_offset > log.log_start_offset:
+            log.delete_records_before(Offset(min(log_start_offset, log.high_watermark)))
+        if log.high_watermark != before and self.fetch_waiters:
             self._wake(self.fetch_waiters)
 
     def update_config(self, config: "LogConfig") -> None:
@@ -187,7 +352,9 @@ class Partition:
     def resign(self) -> None:
         """This broker leads the partition no more (or the topic is gone): answer everybody who waits."""
         self.leading = False
+        self.in_sync = None
         self._release_waiters(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self._wake(self.follower_waiters)
 
     def _release_waiters(self, code: ErrorCode) -> None:
         waiters, self._commit_waiters = self._commit_waiters, deque()

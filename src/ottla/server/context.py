@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ottla.protocol.api import ApiKey
     from ottla.replication.manager import ReplicaManager
     from ottla.server.fetch_sessions import FetchSessionCache
+    from ottla.server.membership import Membership
     from ottla.server.producer_connections import ProducerConnections
     from ottla.server.share_partitions import SharePartitions
     from ottla.server.turns import Turns
@@ -77,6 +78,8 @@ class Services:
     share_groups: "ShareGroupCoordinator"
     share_partitions: "SharePartitions"
     fetch_sessions: "FetchSessionCache"
+    cluster: "Membership | None" = None
+    """This broker's part in a cluster, if it is in one."""
 
 
 @dataclass(slots=True)

@@ -18,7 +18,7 @@ from ottla.protocol.primitives import STRING
 from ottla.protocol.schema import NEVER, Array, Field, Message, fields_of
 from ottla.server.connection import BadFrame, Connection, Piece, ReplySlot
 from ottla.server.context import Deferred, RequestContext, Services
-from ottla.server.routing import OWN_ROUTES, ROUTES, Route, handler_of
+from ottla.server.routing import CLUSTER_ROUTES, OWN_ROUTES, ROUTES, Route, handler_of
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +31,8 @@ class Dispatcher:
     def __init__(self, services: Services) -> None:
         self._services = services
         self._tasks: set[asyncio.Task[None]] = set()
-        self._routes: dict[int, Route] = {int(key): route for key, route in (ROUTES | OWN_ROUTES).items()}
+        served = ROUTES | OWN_ROUTES | (CLUSTER_ROUTES if services.cluster is not None else {})
+        self._routes: dict[int, Route] = {int(key): route for key, route in served.items()}
 
     def __call__(self, frame: memoryview, connection: Connection, slot: ReplySlot) -> None:
         try:

@@ -28,8 +28,10 @@ class FetchTarget:
     __slots__ = (
         "current_leader_epoch",
         "fetch_offset",
+        "last_fetched_epoch",
         "last_high_watermark",
         "last_log_start_offset",
+        "log_start_offset",
         "partition",
         "partition_max_bytes",
         "topic",
@@ -41,6 +43,10 @@ class FetchTarget:
         self.fetch_offset = 0
         self.partition_max_bytes = 0
         self.current_leader_epoch = -1
+        self.last_fetched_epoch = -1
+        """Of the last record before `fetch_offset` that the fetcher has; -1 if it does not say."""
+        self.log_start_offset = -1
+        """Where a follower's log begins."""
         self.last_high_watermark = -1
         self.last_log_start_offset = -1
 
@@ -70,6 +76,8 @@ class FetchSession:
                 target.fetch_offset = wanted.fetch_offset
                 target.partition_max_bytes = wanted.partition_max_bytes
                 target.current_leader_epoch = wanted.current_leader_epoch
+                target.last_fetched_epoch = wanted.last_fetched_epoch
+                target.log_start_offset = wanted.log_start_offset
         for forgotten in request.forgotten_topics_data:
             key = forgotten.topic_id if by_id else forgotten.topic
             for partition in forgotten.partitions:

@@ -90,6 +90,21 @@ ROUTES: Final[dict[ApiKey, Route]] = {
     )
 }
 
+CLUSTER_ROUTES: Final[dict[ApiKey, Route]] = {
+    route.api_key: route
+    for route in (
+        Route(ApiKey.LEADER_AND_ISR, 5, 7),
+        Route(ApiKey.STOP_REPLICA, 3, 4),
+        Route(ApiKey.UPDATE_METADATA, 5, 8),
+        Route(ApiKey.CONTROLLED_SHUTDOWN, 2, 3),
+        Route(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, 1),
+        Route(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, 0),
+        Route(ApiKey.ALTER_PARTITION, 2, 3),
+        Route(ApiKey.ALLOCATE_PRODUCER_IDS, 0, 0),
+    )
+}
+"""What is served besides by a broker that is in a cluster; the versions are those of Kafka 3.9."""
+
 OWN_ROUTES: Final[dict[ApiKey, Route]] = {
     route.api_key: route for route in (Route(ApiKey.DESCRIBE_GROUP_HISTORY, 0, 0),)
 }
@@ -103,7 +118,7 @@ def handler_of(api_key: ApiKey) -> Handler:
     """The handler of a served API, imported on first use."""
     found = _handlers.get(api_key)
     if found is None:
-        route = ROUTES.get(api_key) or OWN_ROUTES[api_key]
+        route = ROUTES.get(api_key) or CLUSTER_ROUTES.get(api_key) or OWN_ROUTES[api_key]
         module = import_module(route.handler_module)
         found = _handlers[api_key] = cast("Handler", module.handle)
     return found

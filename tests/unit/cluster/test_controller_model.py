@@ -73,11 +73,12 @@ class AController(RuleBasedStateMachine):
     def _do(self, commands: list[Command], *, clean: bool = True) -> None:
         """Commit what is planned, then what follows from it, and send the brokers what they have to know."""
         before = self.image
-        image = apply(before, commands)
-        image = apply(image, elect_where_needed(image, self.outages, lambda topic: not clean).changes)
-        image = apply(image, finish_reassignments(image, self.outages, image.topics.values()))
-        self.image = image
-        self._check(before, image, clean)
+        asked = apply(before, commands)
+        repaired = apply(asked, elect_where_needed(asked, self.outages, lambda topic: not clean).changes)
+        self.image = apply(repaired, finish_reassignments(repaired, self.outages, repaired.topics.values()))
+        self._check(before, asked, clean)
+        self._check(asked, repaired, clean)
+        self._check(repaired, self.image, clean)
         self._tell(before)
 
     def _tell(self, before: MetadataImage) -> None:

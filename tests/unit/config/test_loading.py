@@ -70,14 +70,28 @@ def test_an_unknown_setting_that_resembles_none() -> None:
 
 
 def test_all_unknown_settings_are_named_at_once_with_their_file(tmp_path: Path) -> None:
-    file = written(tmp_path, "num.partition=3\nnode.id=1\nzookeeper.connect=localhost:2181\n")
+    file = written(tmp_path, "num.partition=3\nnode.id=1\nzookeeper.conect=localhost:2181\n")
     with pytest.raises(InvalidConfig) as refused:
         load(file, {"log.dir.": "x"})
     assert str(refused.value).splitlines() == [
         f"{file}: num.partition: there is no such setting; did you mean num.partitions?",
-        f"{file}: zookeeper.connect: Ottla does not work with ZooKeeper yet; a single broker needs none",
+        f"{file}: zookeeper.conect: there is no such setting; did you mean zookeeper.connect?",
         "log.dir.: there is no such setting; did you mean log.dir?",
     ]
+
+
+def test_what_only_kafka_3_knows_about_zookeeper_is_left_aside(tmp_path: Path) -> None:
+    config, warnings = load(None, {"zookeeper.connect": "zk:2181/kafka", "zookeeper.ssl.client.enable": "false"})
+    assert config.zookeeper_connect == "zk:2181/kafka"
+    assert warnings == ["zookeeper.ssl.client.enable: Ottla does not act on this setting of Kafka 3.9"]
+
+
+def test_brokers_speak_over_the_listener_that_is_named_or_the_first() -> None:
+    listeners = {"listeners": "A://:1,B://:2", "listener.security.protocol.map": "A:PLAINTEXT,B:PLAINTEXT"}
+    assert load(None, listeners)[0].inter_broker_listener == "A"
+    assert load(None, {**listeners, "inter.broker.listener.name": "B"})[0].inter_broker_listener == "B"
+    with pytest.raises(InvalidConfig, match=r"inter\.broker\.listener\.name: C is not in listeners"):
+        load(None, {**listeners, "inter.broker.listener.name": "C"})
 
 
 def test_an_unusable_file_is_named(tmp_path: Path) -> None:
@@ -179,7 +193,6 @@ def test_the_file_that_comes_with_kafka_is_understood(tmp_path: Path) -> None:
     assert sorted(warning.split(":")[0] for warning in warnings) == [
         "controller.listener.names",
         "controller.quorum.bootstrap.servers",
-        "inter.broker.listener.name",
         "num.io.threads",
         "num.network.threads",
         "socket.send.buffer.bytes",

@@ -34,7 +34,7 @@ TYPES = {
 
 def test_no_setting_is_declared_twice() -> None:
     assert not set(BROKER_SETTINGS) & set(OTHER_SETTINGS)
-    assert len(BROKER_SETTINGS) + len(OTHER_SETTINGS) == 336 + 1  # those of Kafka 4.1, and log.flush.before.ack
+    assert len(BROKER_SETTINGS) + len(OTHER_SETTINGS) == 336 + 1 + 6  # Kafka 4.1's, log.flush.before.ack, Kafka 3.9's
     assert len(TOPIC_SETTINGS) == 34 + 1  # those of Kafka 4.1, and flush.before.ack
 
 

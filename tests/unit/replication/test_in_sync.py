@@ -66,19 +66,19 @@ def test_a_follower_that_has_everything_is_taken_in_with_the_epoch_it_fetches_in
     state = led(1, 2, epoch_start=4)
     fetch(state, 2, 6, 6)
     fetch(state, 3, 3, 6)
-    assert state.propose_growth(BrokerId(3), Offset(2), ALIVE) is None  # it may lack records of earlier epochs
+    assert state.propose_growth(BrokerId(3), Offset(2), ALIVE, 0.0) is None  # it may lack records of earlier epochs
     fetch(state, 3, 5, 6)
-    assert state.propose_growth(BrokerId(3), Offset(6), ALIVE) is None  # and here of committed ones
-    assert state.propose_growth(BrokerId(3), Offset(5), ALIVE[:2]) is None
-    proposal = state.propose_growth(BrokerId(3), Offset(5), ALIVE)
+    assert state.propose_growth(BrokerId(3), Offset(6), ALIVE, 0.0) is None  # and here of committed ones
+    assert state.propose_growth(BrokerId(3), Offset(5), ALIVE[:2], 0.0) is None
+    proposal = state.propose_growth(BrokerId(3), Offset(5), ALIVE, 0.0)
     assert proposal == Proposal((BrokerId(1), BrokerId(2), BrokerId(3)), (-1, 102, 103), LeaderEpoch(4), 7)
-    assert state.propose_growth(BrokerId(3), Offset(5), ALIVE) is None  # one at a time
+    assert state.propose_growth(BrokerId(3), Offset(5), ALIVE, 0.0) is None  # one at a time
 
 
 def test_a_proposed_member_counts_at_once_and_one_to_leave_until_it_has_left() -> None:
     growing = led(1)
     fetch(growing, 3, 5, 5)
-    growing.propose_growth(BrokerId(3), Offset(5), ALIVE)
+    growing.propose_growth(BrokerId(3), Offset(5), ALIVE, 0.0)
     assert growing.committed(Offset(9), LAG_S * 9, ALIVE) == 5
     shrinking = led(1, 2)
     fetch(shrinking, 2, 5, 9)
@@ -134,9 +134,18 @@ def test_an_older_answer_of_the_controller_changes_nothing() -> None:
 def test_what_becomes_of_a_refused_proposal(code: ErrorCode, again: bool, stands: bool) -> None:
     state = led(1)
     fetch(state, 3, 5, 5)
-    proposal = state.propose_growth(BrokerId(3), Offset(5), ALIVE)
-    assert state.refused(code) == (proposal if again else None)
+    proposal = state.propose_growth(BrokerId(3), Offset(5), ALIVE, 0.0)
+    assert state.refused(code, 0.0) == (proposal if again else None)
     assert (state.pending is not None) is stands
+
+
+def test_a_follower_that_is_refused_is_not_proposed_again_at_once() -> None:
+    state = led(1)
+    fetch(state, 3, 5, 5)
+    assert state.propose_growth(BrokerId(3), Offset(5), ALIVE, 10.0)
+    state.refused(ErrorCode.INELIGIBLE_REPLICA, 10.0)
+    assert state.propose_growth(BrokerId(3), Offset(5), ALIVE, 10.1) is None
+    assert state.propose_growth(BrokerId(3), Offset(5), ALIVE, 11.0)
 
 
 def test_records_may_go_that_no_follower_in_sync_has_kept() -> None:
@@ -178,7 +187,7 @@ class ALeader(RuleBasedStateMachine):
     def follower_fetches(self, replica: int, copied: int) -> None:
         follower = BrokerId(replica)
         fetch(self.state, replica, self.has[follower], self.end, self.now)
-        proposal = self.state.propose_growth(follower, Offset(self.high_watermark), ALIVE)
+        proposal = self.state.propose_growth(follower, Offset(self.high_watermark), ALIVE, self.now)
         if proposal is not None:
             self.sent.append(proposal)
         self._advance()
@@ -205,7 +214,7 @@ class ALeader(RuleBasedStateMachine):
     def controller_refuses(self, code: ErrorCode) -> None:
         if self.sent:
             self.sent.pop(0)
-            again = self.state.refused(code)
+            again = self.state.refused(code, self.now)
             if again is not None:
                 self.sent.append(again)
 
@@ -220,7 +229,7 @@ class ALeader(RuleBasedStateMachine):
     def answer_is_lost(self, data: Any) -> None:
         if self.answers:
             isr, epoch = self.answers.pop(0)
-            again = self.state.refused(ErrorCode.REQUEST_TIMED_OUT)
+            again = self.state.refused(ErrorCode.REQUEST_TIMED_OUT, self.now)
             assert again is not None  # sent again, the controller says that it is so already
             self.answers.insert(0, (isr, epoch))
 

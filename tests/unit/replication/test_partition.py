@@ -6,7 +6,7 @@ from unittest.mock import Mock
 import pytest
 
 from ottla.errors import KafkaStorageError
-from ottla.ids import BrokerId, LeaderEpoch, TopicPartition
+from ottla.ids import TopicPartition
 from ottla.replication.partition import Partition
 
 
@@ -14,7 +14,7 @@ def test_a_full_disk_is_told_once_and_that_it_is_over(caplog: pytest.LogCaptureF
     full = KafkaStorageError("cannot append to t-0 in /data: [Errno 28] No space left on device")
     log = Mock()
     log.append_as_leader.side_effect = [full, full, Mock(size_bytes=1), Mock(size_bytes=1), full]
-    partition = Partition(TopicPartition("t", 0), log, LeaderEpoch(0), (BrokerId(1),), 1, Mock(), Mock())
+    partition = Partition(TopicPartition("t", 0), log, Mock(), Mock(), Mock())
     with caplog.at_level(logging.INFO):
         for refused in (True, True, False, False, True):
             if refused:

@@ -9,6 +9,7 @@ from uuid import UUID
 
 import pytest
 
+from ottla.cluster.image import PartitionImage
 from ottla.config.group_settings import BY_DURATION, EARLIEST, LATEST, GroupSettings, OffsetReset
 from ottla.config.log import LogConfig
 from ottla.errors import ApiError, ErrorCode
@@ -79,7 +80,9 @@ class World:
             log.high_watermark = log.log_end_offset
             assert log.log_end_offset == first + 2
         self.log = log
-        self.replica = Partition(TP, log, LeaderEpoch(0), (BrokerId(1),), 1, Mock(), Mock())
+        self.replica = Partition(TP, log, Mock(), Mock(), Mock())
+        only = (BrokerId(1),)
+        self.replica.lead(PartitionImage(TP.partition, BrokerId(1), LeaderEpoch(0), only, only, 0))
 
     def lead(self) -> LedSharePartition:
         return LedSharePartition(

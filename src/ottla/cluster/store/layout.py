@@ -55,6 +55,7 @@ CONFIG_PATH: Final = "/config"
 CONFIG_CHANGES_PATH: Final = "/config/changes"
 CONTROLLER_PATH: Final = "/controller"
 CONTROLLER_EPOCH_PATH: Final = "/controller_epoch"
+CONFIG_NOTIFICATIONS_PATH: Final = "/config/changes"
 FEATURE_PATH: Final = "/feature"
 PRODUCER_IDS_PATH: Final = "/latest_producer_id_block"
 
@@ -268,6 +269,21 @@ def _deletion(topic: TopicImage, versions: Mapping[str, int]) -> list[Operation]
 def cluster_id_node(cluster_id: str) -> bytes:
     """Content of `/cluster/id`."""
     return _json({"version": "1", "id": cluster_id})
+
+
+def read_cluster_id(node: Node) -> str:
+    """The id in `/cluster/id`; raises `MalformedNode`."""
+    try:
+        return str(json.loads(node.data)["id"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise MalformedNode(f"the metadata at {CLUSTER_ID_PATH} cannot be read: {error!r}") from error
+
+
+def config_notification(resource_type: ResourceType, name: str) -> Operation:
+    """What tells Kafka's brokers that settings have changed: a node among others in the order of the changes."""
+    entity = f"{_CONFIG_DIRECTORIES[resource_type]}/{name or _DEFAULT_NAME}"
+    data = _json({"version": 2, "entity_path": entity})
+    return Create(f"{CONFIG_NOTIFICATIONS_PATH}/config_change_", data, sequential=True)
 
 
 def producer_id_block_node(block: ProducerIdBlock) -> bytes:

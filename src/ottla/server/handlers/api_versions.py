@@ -18,7 +18,7 @@ from ottla.protocol.messages.api_versions import (
     SupportedFeatureKey,
 )
 from ottla.server.context import RequestContext
-from ottla.server.routing import OWN_ROUTES, ROUTES, Route
+from ottla.server.routing import CLUSTER_ROUTES, OWN_ROUTES, ROUTES, Route
 
 OWN_SOFTWARE: Final = "ottla"
 """Who calls itself so is also told of the APIs that Kafka does not have."""
@@ -36,6 +36,8 @@ def handle(request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsR
     ):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
     answer = supported(ErrorCode.NONE)
+    if context.broker.cluster is not None:
+        answer.api_keys += [_entry(route) for route in CLUSTER_ROUTES.values()]
     if request.client_software_name == OWN_SOFTWARE:
         answer.api_keys += [_entry(route) for route in OWN_ROUTES.values()]
     image = context.broker.metadata.image

@@ -3,6 +3,9 @@
 A fetch that finds less than `min_bytes` parks on its partitions and is woken by the append that moves their high
 watermark. Large ranges are sent from the file (`ottla.log.file_region`); what the page cache does not hold is read in a
 thread, so that the loop does not wait for a disk.
+
+A follower reads to the end of the log, and says by its offset what it has (KIP-320: and of which epoch). A consumer in
+another rack is told of a replica in its own (KIP-392), and may read from a follower up to the high watermark.
 """
 
 import asyncio
@@ -10,21 +13,25 @@ import logging
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
-from ottla.errors import ErrorCode, OttlaError
-from ottla.ids import Offset
+from ottla.errors import ErrorCode, OffsetOutOfRange, OttlaError
+from ottla.ids import BrokerId, LeaderEpoch, Offset
 from ottla.log.file_region import FileRegion
 from ottla.log.partition_log import ColdRead, PartitionLog
 from ottla.protocol.messages.fetch import (
     AbortedTransaction,
+    EpochEndOffset,
     FetchableTopicResponse,
     FetchRequest,
     FetchResponse,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
     PartitionData,
 )
 from ottla.protocol.primitives import Buffer
 from ottla.replication.delayed import DelayedFetch
 from ottla.server.context import Deferred, RequestContext
 from ottla.server.fetch_sessions import FetchSession, FetchTarget
+from ottla.server.leaders import MOVED, endpoints_of, leader_of, nearer_replica
 
 if TYPE_CHECKING:
     from ottla.replication.partition import Partition
@@ -32,6 +39,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 READ_COMMITTED: Final = 1
+READS_FROM_FOLLOWERS_SINCE: Final = 11
+LEADERS_NAMED_SINCE: Final = 12
+ENDPOINTS_NAMED_SINCE: Final = 16
 NO_BYTES: Final = b""
 NO_SUCH_TOPIC: Final = frozenset((ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID))
 
@@ -57,6 +67,7 @@ class _Fetch:
         "_min_bytes",
         "_parked",
         "_request",
+        "_roles_when_parked",
         "_session",
         "_stable_when_parked",
     )
@@ -69,13 +80,15 @@ class _Fetch:
         self._session = session
         self._incremental = incremental
         self._stable_when_parked = 0
+        self._roles_when_parked: list[tuple[int, bool]] = []
+        """What this broker was to the partitions it waits for: when that changes, it is answered."""
         self._deferred: Deferred[FetchResponse] = Deferred()
         self._min_bytes = min(request.min_bytes, request.max_bytes, context.broker.config.fetch_max_bytes)
         self._parked: list[Partition] = []
         self._appended_when_parked = 0
 
     def start(self) -> "FetchResponse | Deferred[FetchResponse]":
-        attempt = _Attempt(self._request, self._context, self._session, self._incremental)
+        attempt = _Attempt(self._request, self._context, self._session, self._incremental, first=True)
         if attempt.cold:
             self._read_cold(attempt)
         elif attempt.must_answer or attempt.total_bytes >= self._min_bytes or self._request.max_wait_ms <= 0:
@@ -86,10 +99,12 @@ class _Fetch:
 
     def _park(self, attempt: "_Attempt") -> None:
         self._parked = attempt.partitions
+        is_follower = attempt.replica >= 0
         self._appended_when_parked = self._appended() - attempt.total_bytes
         self._stable_when_parked = self._stable()
+        self._roles_when_parked = self._roles()
         delayed = DelayedFetch(
-            [partition.fetch_waiters for partition in self._parked],
+            [partition.follower_waiters if is_follower else partition.fetch_waiters for partition in self._parked],
             self._request.max_wait_ms / 1000,
             self._context.broker.loop,
             self._retry,
@@ -102,9 +117,12 @@ class _Fetch:
     def _stable(self) -> int:
         return sum(partition.log.last_stable_offset for partition in self._parked)
 
+    def _roles(self) -> list[tuple[int, bool]]:
+        return [(partition.leader_epoch, partition.leading) for partition in self._parked]
+
     def _retry(self, last: bool) -> bool:
         min_bytes = self._min_bytes
-        if not all(partition.leading for partition in self._parked):
+        if self._roles_when_parked != self._roles():
             last = True
         too_little = min_bytes > 1 and self._appended() - self._appended_when_parked < min_bytes
         if too_little and not last:
@@ -141,6 +159,7 @@ class _Attempt:
 
     __slots__ = (
         "_committed_only",
+        "_context",
         "_found",
         "_has_records",
         "_incremental",
@@ -148,13 +167,23 @@ class _Attempt:
         "cold",
         "must_answer",
         "partitions",
+        "replica",
         "total_bytes",
     )
 
     def __init__(
-        self, request: FetchRequest, context: RequestContext, session: FetchSession, incremental: bool
+        self,
+        request: FetchRequest,
+        context: RequestContext,
+        session: FetchSession,
+        incremental: bool,
+        *,
+        first: bool = False,
     ) -> None:
         self._session = session
+        self._context = context
+        self.replica = request.replica_id if request.replica_state is None else request.replica_state.replica_id
+        """The broker that follows; -1 for a consumer."""
         self._incremental = incremental
         self._committed_only = request.isolation_level == READ_COMMITTED
         self._found: list[tuple[FetchTarget, PartitionData]] = []
@@ -165,10 +194,23 @@ class _Attempt:
         self._has_records = False
         replicas = context.broker.replicas
         room = min(request.max_bytes, context.broker.config.fetch_max_bytes)
+        from_leader = self.replica >= 0 or context.api_version < READS_FROM_FOLLOWERS_SINCE
         for target in session.targets.values():
             try:
-                partition = replicas.for_fetch(target.topic, target.partition, target.current_leader_epoch)
+                partition = replicas.for_fetch(
+                    target.topic, target.partition, target.current_leader_epoch, from_leader=from_leader
+                )
                 self.partitions.append(partition)
+                if self.replica >= 0:
+                    if self._parts(target, partition):
+                        continue
+                    if first:
+                        self._note_follower(request, target, partition)
+                elif request.rack_id and partition.leading:
+                    nearer = nearer_replica(partition, request.rack_id, context)
+                    if nearer is not None:
+                        self._refer(target, partition.log, nearer)
+                        continue
                 room -= self._read(target, partition.log, room)
             except OttlaError as error:
                 if error.code is ErrorCode.UNKNOWN_SERVER_ERROR:
@@ -180,7 +222,10 @@ class _Attempt:
     def _read(self, target: FetchTarget, source: "PartitionLog", room: int) -> int:
         """Read one partition; returns how many bytes that took."""
         high_watermark = source.high_watermark
-        bound = source.last_stable_offset if self._committed_only else high_watermark
+        if self.replica >= 0:
+            bound = source.log_end_offset
+        else:
+            bound = source.last_stable_offset if self._committed_only else high_watermark
         log_start = source.log_start_offset
         offset = target.fetch_offset
         full = room <= 0 and self._has_records  # the first batch is given however little room there is
@@ -204,6 +249,43 @@ class _Attempt:
             self._has_records = True
             return max_bytes
         return self._deliver(source, target, data, result.data, bound)
+
+    def _parts(self, target: FetchTarget, partition: "Partition") -> bool:
+        """Whether the follower's log goes another way than this one before the offset it asks for; then it is told
+        where (KIP-595).
+
+        Raises `OffsetOutOfRange` if this log does not know the follower's epoch at all.
+        """
+        epoch = target.last_fetched_epoch
+        if epoch < 0:
+            return False
+        found = partition.log.end_offset_for_epoch(LeaderEpoch(epoch))
+        if found.epoch < 0:
+            raise OffsetOutOfRange(f"{partition.topic_partition} knows nothing of leader epoch {epoch}")
+        if found.epoch >= epoch and found.end_offset >= target.fetch_offset:
+            return False
+        data = self._answer(target, partition.log, -1)
+        data.diverging_epoch = EpochEndOffset(epoch=found.epoch, end_offset=found.end_offset)
+        self.must_answer = True
+        return True
+
+    def _note_follower(self, request: FetchRequest, target: FetchTarget, partition: "Partition") -> None:
+        """What is before the offset that a follower asks for, it has. Raises OffsetOutOfRange."""
+        source = partition.log
+        if not source.log_start_offset <= target.fetch_offset <= source.log_end_offset:
+            raise OffsetOutOfRange(
+                f"offset {target.fetch_offset} of {partition.topic_partition} is outside "
+                f"{source.log_start_offset}..{source.log_end_offset}"
+            )
+        epoch = -1 if request.replica_state is None else request.replica_state.replica_epoch
+        partition.fetched_by(
+            BrokerId(self.replica), Offset(target.fetch_offset), Offset(target.log_start_offset), epoch
+        )
+
+    def _refer(self, target: FetchTarget, source: "PartitionLog", replica: BrokerId) -> None:
+        data = self._answer(target, source, source.high_watermark)
+        data.preferred_read_replica = replica
+        self.must_answer = True
 
     def _answer(self, target: FetchTarget, source: "PartitionLog", high_watermark: int) -> PartitionData:
         log_start = source.log_start_offset
@@ -250,6 +332,8 @@ class _Attempt:
             aborted_transactions=[] if error.code in NO_SUCH_TOPIC else None,
             records=NO_BYTES,
         )
+        if error.code in MOVED and self._context.api_version >= LEADERS_NAMED_SINCE:
+            data.current_leader = current_leader(target.topic, target.partition, self._context)
         self._found.append((target, data))
 
     def read_cold(self) -> None:
@@ -280,4 +364,19 @@ class _Attempt:
             topic.partitions.append(data)
         if self.total_bytes and session.session_id:
             session.served([target for target, data in self._found if data.records])
-        return FetchResponse(error_code=ErrorCode.NONE, session_id=session.session_id, responses=list(topics.values()))
+        response = FetchResponse(
+            error_code=ErrorCode.NONE, session_id=session.session_id, responses=list(topics.values())
+        )
+        leaders = {data.current_leader.leader_id for _, data in self._found if data.current_leader is not None}
+        if leaders and self._context.api_version >= ENDPOINTS_NAMED_SINCE:
+            response.node_endpoints = [
+                NodeEndpoint(node_id=leader, host=host, port=port, rack=rack)
+                for leader, host, port, rack in endpoints_of(leaders, self._context)
+            ]
+        return response
+
+
+def current_leader(topic: "str | UUID", partition: int, context: RequestContext) -> LeaderIdAndEpoch | None:
+    """Who leads a partition that is not led here, as far as this broker knows (KIP-951)."""
+    found = leader_of(topic, partition, context)
+    return None if found is None else LeaderIdAndEpoch(leader_id=found.leader, leader_epoch=found.leader_epoch)

@@ -2,6 +2,7 @@
 
 Special times: -1 latest (last stable offset under read_committed), -2 earliest, -3 largest timestamp (KIP-734),
 -4 earliest kept locally (KIP-405; here the same as -2), -5 latest in remote storage (KIP-1005; there is none: -1).
+A follower asks for the end of the leader's log, committed or not.
 """
 
 import asyncio
@@ -60,7 +61,7 @@ def handle(
     for topic in request.topics:
         for wanted in topic.partitions:
             partition = context.broker.replicas.find(topic.name, wanted.partition_index)
-            if partition is None:
+            if partition is None or not partition.leading or request.replica_id >= 0:
                 continue
             if wanted.timestamp not in (EARLIEST, EARLIEST_LOCAL) and not partition.knows_its_end:
                 unknown.append(partition)
@@ -144,8 +145,10 @@ def _find(
     found: "FoundOffset | OttlaError | None",
 ) -> Found:
     log = partition.log
-    bound = log.last_stable_offset if request.isolation_level == READ_COMMITTED else log.high_watermark
     timestamp = wanted.timestamp
+    if request.replica_id >= 0 and timestamp == LATEST:
+        return -1, log.log_end_offset, partition.leader_epoch
+    bound = log.last_stable_offset if request.isolation_level == READ_COMMITTED else log.high_watermark
     if timestamp < LATEST_TIERED or version < SERVED_SINCE.get(timestamp, 0):
         raise ApiError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {timestamp} has no meaning in version {version}")
     if timestamp == LATEST:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Final
 from ottla.errors import ErrorCode, InvalidRecord, OttlaError
 from ottla.ids import Offset
 from ottla.protocol.messages.produce import (
+    LeaderIdAndEpoch,
+    NodeEndpoint,
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
@@ -20,6 +22,7 @@ from ottla.protocol.messages.produce import (
 from ottla.replication.delayed import DelayedProduce
 from ottla.server.connection import BadFrame
 from ottla.server.context import Deferred, RequestContext
+from ottla.server.leaders import MOVED, endpoints_of, leader_of
 from ottla.server.transactional_produce import handle_transactional, has_transactional_records
 
 if TYPE_CHECKING:
@@ -32,6 +35,7 @@ log = logging.getLogger(__name__)
 ALL_IN_SYNC = -1
 VALID_ACKS = (-1, 0, 1)
 TOPIC_IDS_SINCE = 13
+LEADERS_NAMED_SINCE = 10
 NO_VERDICTS: "Final[Verdicts]" = {}
 
 
@@ -70,6 +74,8 @@ def _append_all(request: ProduceRequest, context: RequestContext, verdicts: "Ver
             except OttlaError as error:
                 answer.error_code = error.code
                 answer.error_message = str(error)
+                if error.code in MOVED and name is not None:
+                    _name_leader(answer, name, context)
                 if error.code is ErrorCode.UNKNOWN_SERVER_ERROR:
                     log.exception("produce to %s-%d failed", name, data.index)
             of_topic.append(answer)
@@ -84,6 +90,7 @@ def _append_all(request: ProduceRequest, context: RequestContext, verdicts: "Ver
         return None
     response = ProduceResponse(responses=topics)
     if not waiting:
+        _name_endpoints(response, answers, context)
         return response
 
     deferred: Deferred[ProduceResponse | None] = Deferred()
@@ -93,12 +100,33 @@ def _append_all(request: ProduceRequest, context: RequestContext, verdicts: "Ver
             answer = answers[key]
             answer.error_code = code
             answer.base_offset = answer.log_append_time_ms = answer.log_start_offset = -1
+            if code in MOVED:
+                _name_leader(answer, waiting[key][0].topic_partition.topic, context)
+        _name_endpoints(response, answers, context)
         deferred.complete(response)
 
     delayed = DelayedProduce(set(waiting), request.timeout_ms / 1000, context.broker.loop, finish)
     for key, (partition, end) in waiting.items():
         partition.when_committed(end, key, delayed)
     return deferred
+
+
+def _name_leader(answer: PartitionProduceResponse, topic: str, context: RequestContext) -> None:
+    """Say in the answer who leads, so that the client need not ask for metadata first (KIP-951)."""
+    found = leader_of(topic, answer.index, context) if context.api_version >= LEADERS_NAMED_SINCE else None
+    if found is not None:
+        answer.current_leader = LeaderIdAndEpoch(leader_id=found.leader, leader_epoch=found.leader_epoch)
+
+
+def _name_endpoints(
+    response: ProduceResponse, answers: list[PartitionProduceResponse], context: RequestContext
+) -> None:
+    leaders = {answer.current_leader.leader_id for answer in answers if answer.current_leader is not None}
+    if leaders:
+        response.node_endpoints = [
+            NodeEndpoint(node_id=leader, host=host, port=port, rack=rack)
+            for leader, host, port, rack in endpoints_of(leaders, context)
+        ]
 
 
 def _append(

@@ -1,0 +1,233 @@
+"""Being the controller: what follows from what happens, for as long as this broker is in charge.
+
+    brokers came or went      |
+    a broker wants to stop    |
+    a leader's in-sync set    |--> plan (pure) --> commit --> requests to brokers
+    topics, reassignments     |
+    the clock                 |
+
+Every commit checks the epoch of this controller; one that fails for that ends the charge.
+"""
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Mapping, Sequence
+from typing import Any, Final
+
+from ottla.clock import Clock
+from ottla.cluster.commands import Command, apply
+from ottla.cluster.controller_channels import ControllerChannels
+from ottla.cluster.controller_requests import Sender, release_requests, requests_after
+from ottla.cluster.elections import Outages, elect_where_needed, led_by, return_to_preferred
+from ottla.cluster.image import BrokerImage, MetadataImage, empty_image
+from ottla.cluster.isr_changes import IsrChange
+from ottla.cluster.metadata_service import MetadataService
+from ottla.cluster.producer_ids import allocate_producer_ids
+from ottla.cluster.reassignments import finish_reassignments
+from ottla.cluster.store import layout
+from ottla.cluster.store.base import MetadataStore
+from ottla.config.broker import BrokerConfig
+from ottla.errors import ApiError, ErrorCode, OttlaError
+from ottla.ids import BrokerId, PartitionId, TopicName, TopicPartition
+from ottla.peer.sockets import Connect
+from ottla.protocol.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
+
+log = logging.getLogger(__name__)
+
+RETRY_S: Final = 0.5
+
+
+class Charge:
+    """One term of this broker as controller. On the loop's thread."""
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        config: BrokerConfig,
+        clock: Clock,
+        loop: asyncio.AbstractEventLoop,
+        connect: Connect,
+        controller_epoch: int,
+    ) -> None:
+        self._store = store
+        self._config = config
+        self._loop = loop
+        self.controller_epoch = controller_epoch
+        self.service = MetadataService(store, config, clock)
+        self._outages = Outages()
+        self._sender = Sender(config.node_id, controller_epoch, config.inter_broker_listener)
+        self._channels = ControllerChannels(
+            config.node_id,
+            config.inter_broker_listener,
+            config.controller_socket_timeout_ms / 1000,
+            loop,
+            connect,
+            self._answered,
+        )
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def image(self) -> MetadataImage:
+        return self.service.image
+
+    async def begin(self, epoch_version: int) -> None:
+        """Read everything, tell every broker all of it, and see what has to be decided.
+
+        Raises `StoreUnavailable`, `StoreConflict`, `MalformedNode`.
+        """
+        await self.service.take_charge(self.controller_epoch, epoch_version)
+        self._tell(empty_image(""), self.image)
+        self.service.subscribe(self._tell)
+        await self.settle()
+        if self._config.auto_leader_rebalance_enable:
+            self._spawn(self._return_leadership())
+
+    async def end(self) -> None:
+        """Decide nothing and tell nobody anything any more."""
+        self._channels.close()
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _tell(self, old: MetadataImage, new: MetadataImage) -> None:
+        self._channels.send(requests_after(self._sender, old, new), new.brokers)
+        if old.configs is not new.configs:
+            self._spawn(self._settle_unless_failing())  # an unclean election may be allowed now
+
+    # -- what follows ------------------------------------------------------------------------------------------------
+
+    async def settle(self) -> None:
+        """Elect where a leader is needed, end reassignments that are through. Raises as `MetadataService.decide`."""
+        await self.service.decide(self._plan)
+
+    def _plan(self, image: MetadataImage) -> Sequence[Command]:
+        elected = elect_where_needed(
+            image, self._outages, lambda topic: self.service.log_config(topic).unclean_leader_election_enable
+        )
+        for topic_partition, leader, in_sync in elected.unclean:
+            log.warning(
+                "%s: broker %d leads though it was not in sync, since none of %s is alive: what it lacks is lost",
+                topic_partition,
+                leader,
+                list(in_sync),
+            )
+        after = apply(image, elected.changes)
+        return [*elected.changes, *finish_reassignments(after, self._outages, after.topics.values())]
+
+    async def _settle_unless_failing(self) -> None:
+        try:
+            await self.settle()
+        except OttlaError as problem:
+            log.warning("the controller cannot decide now: %s", problem)
+
+    async def see_brokers(self) -> None:
+        """Look who is alive. Who is there with another epoch has been away, and is told everything again.
+
+        Raises as `settle`.
+        """
+        nodes = await self._store.read(layout.BROKERS_PATH)
+        found = layout.read_image(nodes).brokers
+        known = self.image.brokers
+        restarted = {broker for broker in found if broker in known and known[broker].epoch != found[broker].epoch}
+        gone = set(known) - set(found)
+        if gone or restarted:
+            log.info("brokers %s are gone", sorted(gone | restarted))
+            await self._see({broker: known[broker] for broker in known if broker not in gone | restarted})
+        if set(found) - set(known) or restarted:
+            log.info("brokers %s have come", sorted((set(found) - set(known)) | restarted))
+        await self._see(found)
+
+    async def _see(self, brokers: Mapping[BrokerId, BrokerImage]) -> None:
+        if brokers == self.image.brokers:
+            return
+        back = {
+            broker
+            for broker, known in brokers.items()
+            if broker not in self.image.brokers or self.image.brokers[broker].epoch != known.epoch
+        }
+        away = set(self.image.brokers) - set(brokers)
+        self._outages = Outages(
+            self._outages.stopping - back - away,
+            frozenset(replica for replica in self._outages.offline if replica[0] not in back),
+        )
+        await self.service.see_brokers(brokers)
+        await self.settle()
+
+    async def _return_leadership(self) -> None:
+        while True:
+            await asyncio.sleep(self._config.leader_imbalance_check_interval_seconds)
+            try:
+                await self.service.decide(self._plan_return)
+            except OttlaError as problem:
+                log.warning("leadership cannot be given back now: %s", problem)
+
+    def _plan_return(self, image: MetadataImage) -> Sequence[Command]:
+        return return_to_preferred(image, self._outages, self._config.leader_imbalance_per_broker_percentage)
+
+    # -- what brokers say --------------------------------------------------------------------------------------------
+
+    def _answered(self, broker_id: BrokerId, request: LeaderAndIsrRequest, response: LeaderAndIsrResponse) -> None:
+        """Replicas that a broker could not open are offline: others have to lead."""
+        failed = {
+            (topic.topic_id, error.partition_index): error.error_code
+            for topic in response.topics
+            for error in topic.partition_errors
+        }
+        offline = set(self._outages.offline)
+        for topic in request.topic_states:
+            for state in topic.partition_states:
+                replica = (broker_id, TopicName(topic.topic_name), PartitionId(state.partition_index))
+                if failed.get((topic.topic_id, state.partition_index)) == ErrorCode.KAFKA_STORAGE_ERROR:
+                    offline.add(replica)
+                else:
+                    offline.discard(replica)
+        if offline != self._outages.offline:
+            self._outages = self._outages._replace(offline=frozenset(offline))
+            self._spawn(self._settle_unless_failing())
+
+    def _check_broker(self, broker_id: BrokerId, epoch: int) -> None:
+        known = self.image.brokers.get(broker_id)
+        if known is None or epoch not in (-1, known.epoch):
+            raise ApiError(ErrorCode.STALE_BROKER_EPOCH, f"broker {broker_id} is not known with epoch {epoch}")
+
+    async def change_in_sync(
+        self, broker_id: BrokerId, broker_epoch: int, changes: Sequence[IsrChange]
+    ) -> list[OttlaError | None]:
+        """Leaders' proposals, answered in the order given. Raises `ApiError` STALE_BROKER_EPOCH."""
+        self._check_broker(broker_id, broker_epoch)
+        answers = await self.service.change_in_sync(changes, self._outages)
+        if any(answer is None for answer in answers):
+            touched = [self.image.topics_by_id.get(change.topic_id) for change in changes]
+            if any(part.is_reassigned for topic in touched if topic is not None for part in topic.partitions):
+                await self._settle_unless_failing()
+        return answers
+
+    async def let_stop(self, broker_id: BrokerId, broker_epoch: int) -> list[TopicPartition]:
+        """A broker wants to stop: have others lead what it leads; what nobody could take over.
+
+        Raises `ApiError` STALE_BROKER_EPOCH, `StoreUnavailable`, `StoreConflict`.
+        """
+        self._check_broker(broker_id, broker_epoch)
+        self._outages = self._outages._replace(stopping=self._outages.stopping | {broker_id})
+        await self.settle()
+        self._channels.send(release_requests(self._sender, self.image, broker_id), self.image.brokers)
+        return [TopicPartition(topic.name, part.partition) for topic, part in led_by(self.image, broker_id)]
+
+    async def allocate_producer_ids(self, broker_id: BrokerId, broker_epoch: int) -> layout.ProducerIdBlock:
+        """A block for a broker. Raises `ApiError` STALE_BROKER_EPOCH, and what `allocate_producer_ids` does."""
+        self._check_broker(broker_id, broker_epoch)
+        return await allocate_producer_ids(self._store, broker_id)
+
+    async def reassign(
+        self, moves: Sequence[tuple[TopicPartition, Sequence[int] | None]], *, allow_factor_change: bool = True
+    ) -> list[OttlaError | None]:
+        """Begin or cancel reassignments, each partition at most once; answered in the order given."""
+        answers = await self.service.reassign(moves, allow_factor_change=allow_factor_change)
+        await self._settle_unless_failing()
+        return answers

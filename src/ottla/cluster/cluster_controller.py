@@ -1,0 +1,158 @@
+"""Who is the controller: the first broker to make `/controller`; the others watch it, and race when it goes.
+
+The epoch is counted up in the same transaction, so that whatever a former controller still does is refused: its commits
+by the store, its requests by the brokers.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from ottla.clock import Clock
+from ottla.cluster.charge import Charge
+from ottla.cluster.cluster_metadata import ClusterMetadata
+from ottla.cluster.commands import SetController
+from ottla.cluster.store import layout
+from ottla.cluster.store.base import MetadataStore, Node, SessionEvent, StoreConflict, StoreUnavailable
+from ottla.config.broker import BrokerConfig
+from ottla.errors import OttlaError
+from ottla.peer.sockets import Connect
+
+log = logging.getLogger(__name__)
+
+RETRY_S: Final = 0.2
+
+
+class ClusterController:
+    """This broker's part in that. One task does everything, in order; watches and sessions only wake it."""
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        metadata: ClusterMetadata,
+        config: BrokerConfig,
+        clock: Clock,
+        loop: asyncio.AbstractEventLoop,
+        connect: Connect,
+    ) -> None:
+        self._store = store
+        self._metadata = metadata
+        self._config = config
+        self._clock = clock
+        self._loop = loop
+        self._connect = connect
+        self._woken = asyncio.Event()
+        self._is_registered = True
+        self._has_session = True
+        self._cancel_watches: list[Callable[[], None]] = []
+        self._task: asyncio.Task[None] | None = None
+        self.charge: Charge | None = None
+        """While this broker is the controller."""
+
+    def start(self) -> None:
+        """Take part in the race; the broker is registered already."""
+        self._store.on_session(self._session_changed)
+        self._cancel_watches = [
+            self._store.watch(path, self._woken.set) for path in (layout.CONTROLLER_PATH, layout.BROKERS_PATH)
+        ]
+        self._woken.set()
+        self._task = self._loop.create_task(self._run(), name="controller")
+
+    async def close(self) -> None:
+        """Take part no more; another broker is elected when the session ends."""
+        for cancel in self._cancel_watches:
+            cancel()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+        await self._resign()
+
+    def _session_changed(self, event: SessionEvent) -> None:
+        self._has_session = event is not SessionEvent.LOST
+        if event is SessionEvent.BEGUN:
+            self._is_registered = False
+        if event is SessionEvent.LOST:
+            self._metadata.controller = None  # at once: another may be elected in this moment
+        self._woken.set()
+
+    async def _run(self) -> None:
+        while True:
+            await self._woken.wait()
+            self._woken.clear()
+            try:
+                await self._look()
+            except (StoreUnavailable, StoreConflict) as problem:
+                log.info("%s; it will be looked at again", problem)
+                await self._resign()
+                await asyncio.sleep(RETRY_S)
+                self._woken.set()
+            except OttlaError as problem:
+                log.error("%s", problem)
+                await self._resign()
+                await asyncio.sleep(RETRY_S)
+                self._woken.set()
+            except Exception:  # a defect; but a broker that does not look any more could never be controller again
+                log.exception("the controller failed, and will begin anew")
+                await self._resign()
+                await asyncio.sleep(RETRY_S)
+                self._woken.set()
+
+    async def _look(self) -> None:
+        """See what is the case, and do what follows from it."""
+        if not self._has_session:
+            await self._resign()
+            return
+        if not self._is_registered:
+            await self._resign()
+            await self._metadata.register_again()
+            self._is_registered = True
+        nodes = await self._store.read(layout.CONTROLLER_PATH)
+        nodes |= await self._store.read(layout.CONTROLLER_EPOCH_PATH)
+        holder = layout.read_image(nodes).controller_id
+        if holder == self._config.node_id:
+            if self.charge is None:  # the session was in doubt, and is not: this broker has been it all the time
+                epoch = nodes[layout.CONTROLLER_EPOCH_PATH]
+                await self._take_charge(int(epoch.data), epoch.version)
+        elif layout.CONTROLLER_PATH in nodes:
+            await self._resign()
+            return
+        else:
+            await self._resign()
+            if not await self._win(nodes):
+                return
+        if self.charge is not None:
+            await self.charge.see_brokers()
+
+    async def _win(self, nodes: Mapping[str, Node]) -> bool:
+        """Try to be the first."""
+        known = nodes.get(layout.CONTROLLER_EPOCH_PATH)
+        epoch = 1 if known is None else int(known.data) + 1
+        versions = {path: node.version for path, node in nodes.items()}
+        operations = layout.operations_for(
+            [SetController(self._config.node_id)],
+            self._metadata.image,
+            versions,
+            controller_epoch=epoch,
+            now_ms=self._clock.now_ms(),
+        )
+        try:
+            await self._store.commit(operations)
+        except StoreConflict:
+            self._woken.set()  # another was quicker, or has gone again already
+            return False
+        await self._take_charge(epoch, 0 if known is None else known.version + 1)
+        return True
+
+    async def _take_charge(self, epoch: int, epoch_version: int) -> None:
+        log.info("broker %d is the controller, in epoch %d", self._config.node_id, epoch)
+        self.charge = Charge(self._store, self._config, self._clock, self._loop, self._connect, epoch)
+        await self.charge.begin(epoch_version)
+        self._metadata.controller = self.charge.service
+
+    async def _resign(self) -> None:
+        self._metadata.controller = None
+        charge, self.charge = self.charge, None
+        if charge is not None:
+            log.info("broker %d is not the controller any more", self._config.node_id)
+            await charge.end()

@@ -1,0 +1,138 @@
+"""The controller's connections to the brokers: one queue for each, sent in order, one at a time, until it is answered.
+
+A request that got no answer is sent again: brokers take an older or a repeated one for what it is, by its epochs.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from ottla.cluster.controller_requests import Request
+from ottla.cluster.image import BrokerImage
+from ottla.errors import ErrorCode
+from ottla.ids import BrokerId
+from ottla.peer.client import PeerClient, PeerUnavailable
+from ottla.peer.sockets import Connect
+from ottla.protocol.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
+from ottla.protocol.messages.stop_replica import StopReplicaRequest
+from ottla.protocol.messages.update_metadata import UpdateMetadataRequest
+
+log = logging.getLogger(__name__)
+
+VERSIONS: Final = {LeaderAndIsrRequest: 7, UpdateMetadataRequest: 8, StopReplicaRequest: 4}
+"""The newest of Kafka 3.9."""
+FIRST_PAUSE_S: Final = 0.05
+LAST_PAUSE_S: Final = 0.5
+
+Answered = Callable[[BrokerId, LeaderAndIsrRequest, LeaderAndIsrResponse], None]
+"""Told of the answers in which brokers say what they could not do."""
+
+
+class BrokerChannel:
+    """To one broker, in one of its epochs."""
+
+    def __init__(
+        self,
+        broker: BrokerImage,
+        client: PeerClient,
+        timeout_s: float,
+        loop: asyncio.AbstractEventLoop,
+        answered: Answered,
+    ) -> None:
+        self.broker = broker
+        self._client = client
+        self._timeout_s = timeout_s
+        self._answered = answered
+        self._queue: deque[Request] = deque()
+        self._filled = asyncio.Event()
+        self._task = loop.create_task(self._run(), name=f"controller to broker {broker.broker_id}")
+
+    def send(self, requests: Sequence[Request]) -> None:
+        """Queue requests, behind those that are on their way."""
+        self._queue += requests
+        self._filled.set()
+
+    def close(self) -> None:
+        """The broker is gone, or this one is not the controller any more."""
+        self._task.cancel()
+        self._client.close()
+
+    async def _run(self) -> None:
+        while True:
+            await self._filled.wait()
+            while self._queue:
+                await self._until_answered(self._queue[0])
+                self._queue.popleft()
+            self._filled.clear()
+
+    async def _until_answered(self, request: Request) -> None:
+        pause_s = FIRST_PAUSE_S
+        while True:
+            try:
+                response = await self._client.ask(request, VERSIONS[type(request)], timeout_s=self._timeout_s)
+            except PeerUnavailable as error:
+                log.info("broker %d has not been told yet: %s", self.broker.broker_id, error)
+                await asyncio.sleep(pause_s)
+                pause_s = min(pause_s * 2, LAST_PAUSE_S)
+                continue
+            if response.error_code:
+                log.warning(
+                    "broker %d refuses %s: %s",
+                    self.broker.broker_id,
+                    type(request).__name__,
+                    ErrorCode(response.error_code).name,
+                )
+            elif isinstance(request, LeaderAndIsrRequest):
+                self._answered(self.broker.broker_id, request, response)
+            return
+
+
+class ControllerChannels:
+    """All of them; brokers that come get one, those that go lose theirs."""
+
+    def __init__(
+        self,
+        controller_id: BrokerId,
+        listener: str,
+        timeout_s: float,
+        loop: asyncio.AbstractEventLoop,
+        connect: Connect,
+        answered: Answered,
+    ) -> None:
+        self._client_id = f"controller-{controller_id}"
+        self._listener = listener
+        self._timeout_s = timeout_s
+        self._loop = loop
+        self._connect = connect
+        self._answered = answered
+        self._channels: dict[BrokerId, BrokerChannel] = {}
+
+    def send(self, planned: Mapping[BrokerId, Sequence[Request]], brokers: Mapping[BrokerId, BrokerImage]) -> None:
+        """Send each broker its requests; `brokers` are those that are alive."""
+        for broker_id, channel in list(self._channels.items()):
+            now = brokers.get(broker_id)
+            if now is None or now.epoch != channel.broker.epoch or now.endpoints != channel.broker.endpoints:
+                del self._channels[broker_id]
+                channel.close()
+        for broker_id, requests in planned.items():
+            found = self._channels.get(broker_id) or self._open(brokers[broker_id])
+            if found is not None:
+                found.send(requests)
+
+    def _open(self, broker: BrokerImage) -> BrokerChannel | None:
+        address = broker.endpoints.get(self._listener)
+        if address is None:
+            log.error("broker %d has no listener %s, over which brokers speak here", broker.broker_id, self._listener)
+            return None
+        client = PeerClient(*address, self._client_id, connect=self._connect)
+        channel = BrokerChannel(broker, client, self._timeout_s, self._loop, self._answered)
+        self._channels[broker.broker_id] = channel
+        return channel
+
+    def close(self) -> None:
+        """Tell nobody anything any more."""
+        for channel in self._channels.values():
+            channel.close()
+        self._channels.clear()

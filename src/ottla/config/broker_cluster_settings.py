@@ -1,0 +1,104 @@
+"""The broker's settings about clusters of several brokers that Ottla acts on; a part of `broker_settings`.
+
+Those of ZooKeeper and of its controller are Kafka 3.9's, the last that had them.
+"""
+
+from typing import Final
+
+from ottla.config.setting import Kind, Setting
+from ottla.config.topic_settings import AT_LEAST_0, AT_LEAST_1
+
+CLUSTER: Final = (
+    Setting(
+        "zookeeper.connect",
+        Kind.STRING,
+        None,
+        "Where the ZooKeeper of the cluster is: `host:port`, comma-separated, perhaps with a path at the end. Without "
+        "it the broker is alone, and keeps its metadata in a file.",
+    ),
+    Setting(
+        "zookeeper.session.timeout.ms",
+        Kind.INT,
+        "18000",
+        "How long ZooKeeper hears nothing of a broker before it is taken to be gone.",
+        AT_LEAST_1,
+    ),
+    Setting(
+        "zookeeper.connection.timeout.ms",
+        Kind.INT,
+        "18000",
+        "How long a broker tries to reach ZooKeeper when it starts. Kafka takes the session timeout.",
+        AT_LEAST_1,
+    ),
+    Setting(
+        "inter.broker.listener.name",
+        Kind.STRING,
+        None,
+        "Listener over which brokers speak with each other; the first one if it is not given.",
+    ),
+    Setting(
+        "controller.socket.timeout.ms",
+        Kind.INT,
+        "30000",
+        "How long the controller waits for a broker's answer.",
+        AT_LEAST_1,
+    ),
+    Setting(
+        "auto.leader.rebalance.enable",
+        Kind.BOOLEAN,
+        "true",
+        "Move leadership back to the preferred replicas from time to time.",
+    ),
+    Setting(
+        "leader.imbalance.check.interval.seconds",
+        Kind.LONG,
+        "300",
+        "How often leadership is looked at for that.",
+        AT_LEAST_1,
+    ),
+    Setting(
+        "leader.imbalance.per.broker.percentage",
+        Kind.INT,
+        "10",
+        "Of the partitions that a broker should lead, how many others may lead before leadership is moved back.",
+        AT_LEAST_0,
+    ),
+    Setting("controlled.shutdown.enable", Kind.BOOLEAN, "true", "Hand over leadership before stopping."),
+    Setting(
+        "controlled.shutdown.max.retries",
+        Kind.INT,
+        "3",
+        "How often that is tried again when some partitions could not be handed over.",
+        AT_LEAST_0,
+    ),
+    Setting(
+        "controlled.shutdown.retry.backoff.ms",
+        Kind.LONG,
+        "5000",
+        "Pause before it is tried again.",
+        AT_LEAST_0,
+    ),
+    Setting(
+        "replica.lag.time.max.ms",
+        Kind.LONG,
+        "30000",
+        "How long a follower may lag before it is out of sync.",
+        AT_LEAST_1,
+    ),
+    Setting(
+        "replica.fetch.backoff.ms", Kind.INT, "1000", "Longest pause of a follower after a failed fetch.", AT_LEAST_0
+    ),
+    Setting("replica.fetch.max.bytes", Kind.INT, "1048576", "Bytes per partition a follower asks for.", AT_LEAST_0),
+    Setting("replica.fetch.min.bytes", Kind.INT, "1", "Bytes the leader waits for before it answers a follower."),
+    Setting("replica.fetch.response.max.bytes", Kind.INT, "10485760", "Bytes in one answer to a follower.", AT_LEAST_0),
+    Setting("replica.fetch.wait.max.ms", Kind.INT, "500", "How long the leader may hold a follower's fetch."),
+    Setting("replica.socket.timeout.ms", Kind.INT, "30000", "How long a follower waits for an answer."),
+    Setting(
+        "replica.selector.class",
+        Kind.STRING,
+        None,
+        "What picks the replica a consumer reads from (KIP-392). "
+        "`org.apache.kafka.common.replica.RackAwareReplicaSelector` sends it to one in its own rack; with any "
+        "other, or none, it reads from the leader.",
+    ),
+)

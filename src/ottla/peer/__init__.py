@@ -1,0 +1,1 @@
+"""A small client for requests from broker to broker."""

@@ -1,0 +1,99 @@
+"""What the controller says about this broker's replicas: to lead, to follow, or to let go.
+
+Requests come one after the other. What is older than what is known is refused, by partition; the rest is done.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+from uuid import UUID
+
+from ottla.cluster.controller_requests import ALL_STATES, EPOCH_WHEN_DELETED
+from ottla.cluster.image import PartitionImage
+from ottla.errors import ErrorCode, OttlaError
+from ottla.ids import BrokerId, LeaderEpoch, PartitionId, TopicId, TopicName
+from ottla.protocol.messages.leader_and_isr import LeaderAndIsrPartitionState, LeaderAndIsrRequest
+from ottla.protocol.messages.stop_replica import StopReplicaRequest
+
+if TYPE_CHECKING:
+    from ottla.replication.manager import ReplicaManager
+
+log = logging.getLogger(__name__)
+
+STATES_PER_TURN: Final = 20
+
+
+class ReplicaRoles:
+    """Of one broker in a cluster. On the loop's thread."""
+
+    def __init__(self, replicas: "ReplicaManager", has_topic: Callable[[TopicId], bool]) -> None:
+        """`has_topic`: does the metadata know a topic, and so its settings?"""
+        self._replicas = replicas
+        self._has_topic = has_topic
+
+    def brings_topics(self, request: LeaderAndIsrRequest) -> bool:
+        """Whether there are topics in it whose settings may not be known yet."""
+        return any(not self._has_topic(TopicId(topic.topic_id)) for topic in request.topic_states)
+
+    async def take(self, request: LeaderAndIsrRequest) -> dict[tuple[UUID, int], ErrorCode]:
+        """Do what the request says; what became of each partition, by topic id and number.
+
+        STALE_CONTROLLER_EPOCH never: that is for the whole request. FENCED_LEADER_EPOCH is given for a partition of
+        which a later epoch is known, KAFKA_STORAGE_ERROR for one that cannot be held.
+        """
+        outcomes: dict[tuple[UUID, int], ErrorCode] = {}
+        named: set[tuple[str, int]] = set()
+        for topic in request.topic_states:
+            name, topic_id = TopicName(topic.topic_name), TopicId(topic.topic_id)
+            for state in topic.partition_states:
+                named.add((name, state.partition_index))
+                outcomes[topic_id, state.partition_index] = self._become(name, topic_id, state)
+                if len(outcomes) % STATES_PER_TURN == 0:
+                    await asyncio.sleep(0)
+        if request.type == ALL_STATES:
+            for partition in self._replicas.partitions():
+                if partition.topic_partition not in named:
+                    log.warning("%s is held by this broker no more", partition.topic_partition)
+                    self._replicas.drop(*partition.topic_partition)
+            self._replicas.set_strays_aside()
+        return outcomes
+
+    def _become(self, name: TopicName, topic_id: TopicId, state: LeaderAndIsrPartitionState) -> ErrorCode:
+        part = PartitionImage(
+            PartitionId(state.partition_index),
+            BrokerId(state.leader),
+            LeaderEpoch(state.leader_epoch),
+            tuple(map(BrokerId, state.replicas)),
+            tuple(map(BrokerId, state.isr)),
+            state.partition_epoch,
+            tuple(map(BrokerId, state.adding_replicas)),
+            tuple(map(BrokerId, state.removing_replicas)),
+        )
+        known = self._replicas.find(topic_id, state.partition_index)
+        if known is not None and known.leader_epoch > part.leader_epoch:
+            return ErrorCode.FENCED_LEADER_EPOCH
+        try:
+            self._replicas.become(name, topic_id, part)
+        except (OSError, OttlaError) as error:
+            log.error("%s-%d cannot be held here: %s", name, state.partition_index, error)
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        return ErrorCode.NONE
+
+    def stop(self, request: StopReplicaRequest) -> dict[tuple[str, int], ErrorCode]:
+        """Let replicas go, with their files; what became of each, by topic and number."""
+        outcomes: dict[tuple[str, int], ErrorCode] = {}
+        for topic in request.topic_states:
+            for state in topic.partition_states:
+                key = (topic.topic_name, state.partition_index)
+                outcomes[key] = ErrorCode.NONE
+                known = self._replicas.find(*key)
+                if known is None:
+                    continue
+                if EPOCH_WHEN_DELETED != state.leader_epoch < known.leader_epoch:
+                    outcomes[key] = ErrorCode.FENCED_LEADER_EPOCH
+                elif state.delete_partition:
+                    self._replicas.drop(TopicName(topic.topic_name), PartitionId(state.partition_index))
+                else:
+                    self._replicas.release(known)
+        return outcomes

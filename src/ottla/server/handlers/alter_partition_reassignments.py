@@ -1,0 +1,55 @@
+"""AlterPartitionReassignments (v0-v1): begin or cancel moving partitions to other brokers (KIP-455)."""
+
+from collections.abc import Sequence
+
+from ottla.errors import ErrorCode, InvalidRequest, OttlaError
+from ottla.ids import PartitionId, TopicName, TopicPartition
+from ottla.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartitionResponse,
+    ReassignableTopicResponse,
+)
+from ottla.server.context import RequestContext
+
+
+async def handle(
+    request: AlterPartitionReassignmentsRequest, context: RequestContext
+) -> AlterPartitionReassignmentsResponse:
+    """Each partition on its own; answered when the moves have begun. Raises NOT_CONTROLLER for the whole request."""
+    membership = context.broker.cluster
+    assert membership is not None  # routed in clusters only
+    charge = membership.charge()
+    wanted: dict[TopicPartition, Sequence[int] | None] = {}
+    twice: set[TopicPartition] = set()
+    for topic in request.topics:
+        for part in topic.partitions:
+            tp = TopicPartition(TopicName(topic.name), PartitionId(part.partition_index))
+            twice |= {tp} if tp in wanted else set()
+            wanted[tp] = part.replicas
+    moves = [(tp, replicas) for tp, replicas in wanted.items() if tp not in twice]
+    answers = await charge.reassign(moves, allow_factor_change=request.allow_replication_factor_change)
+    refused: dict[TopicPartition, OttlaError | None] = dict(zip((tp for tp, _ in moves), answers, strict=True))
+    refused |= {tp: InvalidRequest("The partition is named twice.") for tp in twice}
+    return AlterPartitionReassignmentsResponse(
+        allow_replication_factor_change=request.allow_replication_factor_change,
+        responses=[
+            ReassignableTopicResponse(
+                name=topic.name,
+                partitions=[
+                    _result(
+                        part.partition_index,
+                        refused[TopicPartition(TopicName(topic.name), PartitionId(part.partition_index))],
+                    )
+                    for part in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ],
+    )
+
+
+def _result(partition: int, refused: OttlaError | None) -> ReassignablePartitionResponse:
+    if refused is None:
+        return ReassignablePartitionResponse(partition_index=partition, error_code=ErrorCode.NONE)
+    return ReassignablePartitionResponse(partition_index=partition, error_code=refused.code, error_message=str(refused))

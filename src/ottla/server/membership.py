@@ -1,0 +1,251 @@
+"""A broker's part in its cluster: it registers, follows, proposes, perhaps decides, and hands over before it stops.
+
+join    register -> race for `/controller` -> the controller says what there is
+leave   controlled shutdown -> no controller any more -> copy nothing any more
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from ottla.cluster.charge import Charge
+from ottla.cluster.cluster_controller import ClusterController
+from ottla.cluster.cluster_metadata import ClusterMetadata, NotController
+from ottla.cluster.controller import NewTopic
+from ottla.cluster.store.base import MetadataStore, SessionEvent
+from ottla.cluster.store.zookeeper import ZooKeeperStore
+from ottla.errors import ApiError, ErrorCode, OttlaError
+from ottla.ids import BrokerId
+from ottla.peer.client import PeerClient, PeerUnavailable
+from ottla.peer.sockets import Connect
+from ottla.protocol.messages.controlled_shutdown import ControlledShutdownRequest
+from ottla.protocol.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
+from ottla.protocol.schema import Message
+from ottla.replication.fetcher import ReplicaFetchers
+from ottla.replication.proposals import IsrProposals
+from ottla.replication.roles import ReplicaRoles
+
+if TYPE_CHECKING:
+    from ottla.clock import Clock
+    from ottla.config.broker import BrokerConfig
+    from ottla.log.directory import LogDirectories
+    from ottla.replication.manager import ReplicaManager
+
+log = logging.getLogger(__name__)
+
+SESSION_FILE: Final = "zookeeper.session"
+"""In the first log directory: the session of the last start, which the next one ends."""
+CONTROLLED_SHUTDOWN_VERSION: Final = 3
+CREATE_TOPICS_VERSION: Final = 7
+LOOK_FOR_CONTROLLER_S: Final = 0.05
+LAGGARDS_PER_LAG: Final = 2
+"""How often, in the time that a follower may lag, those that do are looked for."""
+
+
+class Membership:
+    """Of one broker. On the loop's thread."""
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        metadata: ClusterMetadata,
+        replicas: "ReplicaManager",
+        config: "BrokerConfig",
+        clock: "Clock",
+        loop: asyncio.AbstractEventLoop,
+        connect: Connect,
+    ) -> None:
+        self.metadata = metadata
+        self.roles = ReplicaRoles(replicas, lambda topic_id: topic_id in metadata.image.topics_by_id)
+        self._config = config
+        self._replicas = replicas
+        self._loop = loop
+        self._connect = connect
+        self._controller = ClusterController(store, metadata, config, clock, loop, connect)
+        self._fetchers = ReplicaFetchers(config, self.address_of, lambda: metadata.broker_epoch, loop, connect=connect)
+        self._proposals = IsrProposals(config.node_id, lambda: metadata.broker_epoch, self.ask_controller, loop)
+        self._peers: dict[tuple[str, int], PeerClient] = {}
+        self._laggards: asyncio.Task[None] | None = None
+        replicas.fetchers = self._fetchers
+        replicas.proposals = self._proposals.propose
+        replicas.holds_session = store.holds_session
+        metadata.create_at_controller = self._create_at_controller
+        store.on_session(self._session_changed)
+
+    # -- coming and going --------------------------------------------------------------------------------------------
+
+    async def join(self, endpoints: Mapping[str, tuple[str, int]]) -> None:
+        """Be a broker of the cluster; returns when the controller has said what there is, or takes long to.
+
+        Raises `ApiError` DUPLICATE_BROKER_REGISTRATION, `StoreUnavailable`.
+        """
+        await self.metadata.register(endpoints)
+        self._controller.start()
+        self._laggards = self._loop.create_task(self._drop_laggards())
+        image = self.metadata
+        patience_s = self._config.zookeeper_session_timeout_ms / 1000
+        if not await image.until(lambda: image.broker_id in image.image.brokers, patience_s):
+            log.warning("no controller has spoken to broker %d within %.0f s", image.broker_id, patience_s)
+
+    async def leave(self) -> None:
+        """Hand over what this broker leads, then take part no more."""
+        if self._config.controlled_shutdown_enable:
+            await self._hand_over()
+        if self._laggards is not None:
+            self._laggards.cancel()
+        await self._proposals.close()
+        await self._fetchers.close()
+        await self._controller.close()
+        for peer in self._peers.values():
+            peer.close()
+
+    async def _hand_over(self) -> None:
+        request = ControlledShutdownRequest(broker_id=self._config.node_id, broker_epoch=self.metadata.broker_epoch)
+        for attempt in range(self._config.controlled_shutdown_max_retries + 1):
+            pause_s = self._config.controlled_shutdown_retry_backoff_ms / 1000 if attempt else 0.0
+            if await self.metadata.until(self._is_alone, pause_s):
+                return  # there is nobody to hand over to
+            try:
+                answer = await self.ask_controller(request, CONTROLLED_SHUTDOWN_VERSION)
+            except PeerUnavailable as error:
+                log.warning("the controller cannot be told that this broker stops: %s", error)
+                continue
+            if not answer.error_code and not answer.remaining_partitions:
+                log.info("everything that this broker led is led by others")
+                return
+            reason = (
+                ErrorCode(answer.error_code).name
+                if answer.error_code
+                else f"{len(answer.remaining_partitions)} partitions have no other replica in sync"
+            )
+            log.warning("not everything could be handed over: %s", reason)
+
+    def _is_alone(self) -> bool:
+        return all(broker == self._config.node_id for broker in self.metadata.image.brokers)
+
+    def _session_changed(self, event: SessionEvent) -> None:
+        if event is SessionEvent.BEGUN:
+            self._replicas.fence()
+
+    async def _drop_laggards(self) -> None:
+        while True:
+            await asyncio.sleep(self._config.replica_lag_time_max_ms / 1000 / LAGGARDS_PER_LAG)
+            for partition in self._replicas.partitions():
+                partition.drop_laggards()
+
+    # -- others ------------------------------------------------------------------------------------------------------
+
+    def charge(self) -> Charge:
+        """What this broker does as controller. Raises `NotController`."""
+        charge = self._controller.charge
+        if charge is None or self.metadata.controller is None:
+            raise NotController(f"broker {self._config.node_id} is not the controller")
+        return charge
+
+    def address_of(self, broker_id: BrokerId) -> tuple[str, int] | None:
+        """Where another broker is reached by this one; None for one that is not alive."""
+        broker = self.metadata.image.brokers.get(broker_id)
+        return None if broker is None else broker.endpoints.get(self._config.inter_broker_listener)
+
+    async def ask(self, broker_id: BrokerId, request: Message, version: int, *, timeout_s: float | None = None) -> Any:
+        """Another broker's answer. Raises `PeerUnavailable`."""
+        address = self.address_of(broker_id)
+        if address is None:
+            raise PeerUnavailable(f"broker {broker_id} is not alive")
+        peer = self._peers.get(address)
+        if peer is None:
+            peer = self._peers[address] = PeerClient(*address, f"broker-{self._config.node_id}", connect=self._connect)
+        return await peer.ask(request, version, timeout_s=timeout_s or self._config.request_timeout_ms / 1000)
+
+    async def ask_controller(self, request: Message, version: int) -> Any:
+        """The controller's answer, whoever that is. Raises `PeerUnavailable` if nobody is for long."""
+        deadline = self._loop.time() + self._config.request_timeout_ms / 1000
+        while True:
+            problem: OttlaError | None = None
+            try:
+                answer = await self.ask(self.metadata.image.controller_id, request, version)
+            except PeerUnavailable as error:
+                problem = error
+            else:
+                if getattr(answer, "error_code", ErrorCode.NONE) != ErrorCode.NOT_CONTROLLER:
+                    return answer
+            if self._loop.time() >= deadline:
+                raise PeerUnavailable(f"no controller answers: {problem or 'it is being elected'}")
+            await asyncio.sleep(LOOK_FOR_CONTROLLER_S)
+
+    async def _create_at_controller(self, topics: Sequence[NewTopic]) -> list[OttlaError | None]:
+        request = CreateTopicsRequest(
+            topics=[
+                CreatableTopic(
+                    name=topic.name,
+                    num_partitions=topic.partition_count,
+                    replication_factor=topic.replication_factor,
+                    assignments=[
+                        CreatableReplicaAssignment(partition_index=number, broker_ids=list(replicas))
+                        for number, replicas in topic.assignments
+                    ],
+                    configs=[CreatableTopicConfig(name=name, value=value) for name, value in topic.configs.items()],
+                )
+                for topic in topics
+            ],
+            timeout_ms=self._config.request_timeout_ms,
+        )
+        try:
+            answer = await self.ask_controller(request, CREATE_TOPICS_VERSION)
+        except PeerUnavailable as error:
+            return [error for _ in topics]
+        results = {result.name: result for result in answer.topics}
+        return [_refusal(results[topic.name].error_code, results[topic.name].error_message) for topic in topics]
+
+
+Join = Callable[["ReplicaManager"], Membership]
+"""Makes a broker that has replicas a member of the cluster that was opened."""
+
+
+async def open_cluster(
+    config: "BrokerConfig",
+    clock: "Clock",
+    connect: Connect,
+    open_store: Callable[[Path], MetadataStore] | None,
+    directories: "LogDirectories",
+    stack: AsyncExitStack,
+) -> tuple[ClusterMetadata, Join]:
+    """Reach the store, and take the log directories for this cluster; `stack` ends the session.
+
+    `open_store` gives another store than the one the settings name.
+
+    Raises `StoreUnavailable`, and what `LogDirectories.acquire` does.
+    """
+    assert config.zookeeper_connect is not None
+    session_file = config.log_dirs[0] / SESSION_FILE
+    store: MetadataStore
+    if open_store is not None:
+        store = open_store(session_file)
+    else:
+        store = ZooKeeperStore(
+            config.zookeeper_connect,
+            session_timeout_ms=config.zookeeper_session_timeout_ms,
+            connection_timeout_ms=config.zookeeper_connection_timeout_ms,
+            session_file=session_file,
+        )
+    metadata = ClusterMetadata(store, config, clock)
+    stack.push_async_callback(metadata.close)
+    cluster_id = await metadata.open(directories.find_cluster_id())
+    directories.acquire(cluster_id=cluster_id, node_id=config.node_id)
+    loop = asyncio.get_running_loop()
+    return metadata, lambda replicas: Membership(store, metadata, replicas, config, clock, loop, connect)
+
+
+def _refusal(code: int, message: str | None) -> OttlaError | None:
+    error = ErrorCode(code)
+    if error in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):  # another broker was quicker, which is as good
+        return None
+    return ApiError(error, message or error.name)
