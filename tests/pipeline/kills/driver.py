@@ -31,7 +31,7 @@ def settings(given: dict[str, Any]) -> dict[str, str]:
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.executor.cores": "1",
         "spark.cores.max": "2",
-        "spark.executor.memory": "600m",
+        "spark.executor.memory": "512m",
         "spark.executor.extraJavaOptions": " ".join((_EXECUTOR_JVM, *archive)),
         "spark.executorEnv.PYTHONPATH": os.pathsep.join((str(_REPOSITORY / "src"), str(_REPOSITORY))),
         "spark.task.maxFailures": "1000",

@@ -102,8 +102,8 @@ class Run:
             future.result(60)
         feeder = Feeder(self._broker.bootstrap, self._given["source"], SOURCE_PARTITIONS, self._rate)
         reader = Reader(self._broker.bootstrap, self._given["sink"], SINK_PARTITIONS)
-        with SparkCluster(self._directory / "cluster") as cluster:
-            self._given["master"] = cluster.master
+        with SparkCluster(self._directory / "cluster", workers=victims.WORKERS) as cluster:
+            self._given["master"] = cluster.master_url
             self._start_driver()
             try:
                 feeder.start()
@@ -164,12 +164,12 @@ class Run:
                 jvm = victims.driver_jvm(self._driver_pid)
                 return self._kill_any(victims.python_workers(jvm) if jvm else [])
             case Victim.TASK:
-                jvms = victims.executors(cluster.worker_pids)
+                jvms = victims.executors(cluster)
                 return self._kill_any([worker for jvm in jvms for worker in victims.python_workers(jvm)])
             case Victim.EXECUTOR:
-                return self._kill_any(victims.executors(cluster.worker_pids))
+                return self._kill_any(victims.executors(cluster))
             case Victim.ZOMBIE:
-                found = [(jvm, victims.python_workers(jvm)) for jvm in victims.executors(cluster.worker_pids)]
+                found = [(jvm, victims.python_workers(jvm)) for jvm in victims.executors(cluster)]
                 busy = [(jvm, workers) for jvm, workers in found if workers]
                 if not busy:
                     return False

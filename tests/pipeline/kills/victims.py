@@ -4,14 +4,19 @@ import contextlib
 import signal
 from collections.abc import Callable
 from enum import StrEnum
-from typing import TypeVar
+from functools import partial
+from typing import Final, TypeVar
 
 import psutil
 
+from tests.support.spark_cluster import SparkCluster
+
 T = TypeVar("T")
 
-_EXECUTOR = "CoarseGrainedExecutorBackend"
 _DAEMON = "daemon"
+
+WORKERS: Final = 2
+"""Of the cluster, with a core and an executor each."""
 
 
 class Victim(StrEnum):
@@ -31,8 +36,8 @@ def descendants(pid: int) -> list[psutil.Process]:
         return []
 
 
-def executors(worker_pids: list[int]) -> list[psutil.Process]:
-    return [each for pid in worker_pids for each in descendants(pid) if _EXECUTOR in _command(each)]
+def executors(cluster: SparkCluster) -> list[psutil.Process]:
+    return [executor for number in range(WORKERS) for executor in _or_nothing(partial(cluster.executors, number)) or []]
 
 
 def python_workers(jvm: psutil.Process) -> list[psutil.Process]:
