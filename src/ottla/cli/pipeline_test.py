@@ -51,7 +51,7 @@ def command(job_file: Path, cases: tuple[str, ...], params: tuple[str, ...], upd
             began_s = time.monotonic()
             found = trials.run(case, inputs, broker)
             if update:
-                written += _update(case, found)
+                written += update_files(case, found)
                 continue
             differences = [
                 comparison
@@ -142,7 +142,7 @@ def _expected(case: Case, job: Job) -> dict[str, list[Line]]:
     return {output: read_lines(file) for output, file in files.items()}
 
 
-def _update(case: Case, found: Mapping[str, Sequence[Line]]) -> int:
+def update_files(case: Case, found: Mapping[str, Sequence[Line]]) -> int:
     """Write the files of what is expected, and say which have changed. Returns how many."""
     changed = 0
     for output, lines in found.items():
