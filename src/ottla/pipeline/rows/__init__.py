@@ -4,7 +4,8 @@ from ottla.pipeline.rows.checked import Checked, checked, labelled
 from ottla.pipeline.rows.decode_avro import from_avro, to_avro
 from ottla.pipeline.rows.decode_json import from_json, to_json
 from ottla.pipeline.rows.decode_protobuf import from_protobuf
-from ottla.pipeline.rows.registry import Registry, RegistryAwayError, RegistryError, SubjectError, registry
+from ottla.pipeline.rows.duplicates import drop_duplicates
+from ottla.pipeline.rows.schema_registry import Registry, RegistryAwayError, RegistryError, SubjectError, registry
 from ottla.pipeline.rows.table import Table, table
 from ottla.pipeline.rows.watermark import watermark
 
@@ -16,6 +17,7 @@ __all__ = [
     "SubjectError",
     "Table",
     "checked",
+    "drop_duplicates",
     "from_avro",
     "from_json",
     "from_protobuf",

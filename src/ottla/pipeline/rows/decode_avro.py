@@ -19,7 +19,7 @@ from ottla.pipeline.rows.avro_types import KEPT_AS_STORED, spark_schema
 from ottla.pipeline.rows.checked import Checked
 from ottla.pipeline.rows.decode_json import key_of
 from ottla.pipeline.rows.python_decoding import Decode, decode_column
-from ottla.pipeline.rows.registry import Registry, frame, framed
+from ottla.pipeline.rows.schema_registry import Registry, frame, framed
 from ottla.pipeline.rows.undecodable import Undecodable
 
 AVRO: Final = "AVRO"

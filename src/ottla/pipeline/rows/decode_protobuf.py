@@ -33,7 +33,7 @@ from pyspark.sql import DataFrame
 from ottla.pipeline.rows.checked import Checked
 from ottla.pipeline.rows.protobuf_types import row_of, spark_schema
 from ottla.pipeline.rows.python_decoding import Decode, decode_column
-from ottla.pipeline.rows.registry import Found, Registry, framed
+from ottla.pipeline.rows.schema_registry import Found, Registry, framed
 from ottla.pipeline.rows.undecodable import Undecodable
 
 PROTOBUF: Final = "PROTOBUF"

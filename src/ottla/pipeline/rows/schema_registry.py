@@ -16,7 +16,6 @@ import struct
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from ottla.pipeline.rows.undecodable import Undecodable
@@ -128,6 +127,9 @@ class _Client:
         self._known: dict[int, Found] = {}
         self._unknown: dict[int, float] = {}
 
+    def close(self) -> None:
+        self._client.close()
+
     def by_id(self, schema_id: int, wanted: str) -> Found | None:
         known = self._known.get(schema_id)
         if known is not None:
@@ -199,10 +201,15 @@ class _Client:
             raise RegistryAwayError(f"the registry at {self._url} cannot be reached: {error}") from error
 
 
-@lru_cache(maxsize=4)
+_clients: dict[tuple[Registry, int], _Client] = {}
+
+
 def _client(registry: Registry, process_id: int) -> _Client:
     """Kept for the tasks that follow in this process; a forked one makes its own."""
-    return _Client(registry)
+    known = _clients.get((registry, process_id))
+    if known is None:
+        known = _clients[registry, process_id] = _Client(registry)
+    return known
 
 
 def _format(kind: str) -> str | None:
