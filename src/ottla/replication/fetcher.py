@@ -220,7 +220,7 @@ class LeaderFetcher:
         try:
             response = await self._round
         except asyncio.CancelledError:
-            if self._is_interrupted:
+            if self._is_interrupted and not self._task.cancelling():
                 return  # given up for the sake of what has been added
             self._round.cancel()
             raise

@@ -1,0 +1,87 @@
+"""A producer that goes on whatever happens to the brokers, and remembers what was acknowledged."""
+
+import threading
+import time
+from itertools import count, pairwise
+
+from confluent_kafka import Consumer, KafkaError, Message, Producer
+
+from tests.support.eventually import eventually
+
+
+class SteadyProducer:
+    """Produces numbered records with acks=all until it is told to stop; remembers which were acknowledged, and when."""
+
+    def __init__(self, bootstrap: str, topic: str, **settings: object) -> None:
+        self._topic = topic
+        self._producer = Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "acks": "all",
+                "linger.ms": 2,
+                "message.timeout.ms": 60_000,
+                "retry.backoff.ms": 50,
+                "reconnect.backoff.ms": 20,
+                "reconnect.backoff.max.ms": 200,
+                "log_level": 0,
+                **settings,
+            }
+        )
+        self.acknowledged: list[tuple[float, bytes]] = []
+        self.failed: list[KafkaError] = []
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> "SteadyProducer":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        if not self._stopping.is_set():
+            self._stopping.set()
+            self._thread.join()
+            assert self._producer.flush(60) == 0
+
+    def _run(self) -> None:
+        for number in count():
+            if self._stopping.is_set():
+                return
+            self._producer.produce(self._topic, f"{number}".encode(), on_delivery=self._delivered)
+            self._producer.poll(0.005)
+
+    def _delivered(self, error: KafkaError | None, message: Message) -> None:
+        if error is None:
+            value = message.value()
+            assert value is not None
+            self.acknowledged.append((time.monotonic(), value))
+        else:
+            self.failed.append(error)
+
+    def until_acknowledged(self, more: int) -> None:
+        """Wait until so many more have been."""
+        wanted = len(self.acknowledged) + more
+        eventually(lambda: len(self.acknowledged) >= wanted, timeout_s=40)
+
+    def longest_pause_s(self) -> float:
+        times = [at for at, _ in self.acknowledged]
+        return max((after - before for before, after in pairwise(times)), default=0.0)
+
+
+def read_all(bootstrap: str, topic: str, expected: int) -> list[bytes]:
+    """Everything in a topic, once there is as much as expected."""
+    consumer = Consumer(
+        {"bootstrap.servers": bootstrap, "group.id": f"all-{topic}", "auto.offset.reset": "earliest", "log_level": 0}
+    )
+    consumer.subscribe([topic])
+    values: list[bytes] = []
+    deadline = time.monotonic() + 60
+    quiet_until = 0.0
+    while time.monotonic() < deadline and (len(values) < expected or time.monotonic() < quiet_until):
+        values += [message.value() or b"" for message in consumer.consume(1000, timeout=0.2) if not message.error()]
+        if len(values) >= expected and not quiet_until:
+            quiet_until = time.monotonic() + 1.0
+    consumer.close()
+    return values
