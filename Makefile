@@ -19,7 +19,7 @@ demo: $(VENV)/.with-demo ## Send 336,776 flights through the log and Spark, and 
 	@$(BIN)/ottla demo $(ARGS)
 
 test: $(VENV)/.with-dev ## Run every test
-	@$(BIN)/python -m tests.support.requirements java javac mvn kcat
+	@$(BIN)/python -m tests.support.requirements java javac mvn kcat postgres
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
 check: $(VENV)/.with-dev ## Check format, lint, types and the direction of the imports

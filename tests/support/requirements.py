@@ -1,7 +1,7 @@
 """Programs of the system that tests, demo and benchmarks need: found, or asked for in one sentence.
 
-`python -m tests.support.requirements java javac mvn kcat` checks before a make target starts its work; it needs nothing
-but the standard library.
+`python -m tests.support.requirements java javac mvn kcat postgres` checks before a make target starts its work; it
+needs nothing but the standard library.
 """
 
 import os
@@ -17,6 +17,7 @@ _PACKAGES: Final = {
     "javac": ("javac, which compiles the Java programs among the tests,", "default-jdk-headless"),
     "mvn": ("Maven, which fetches Apache Kafka,", "maven"),
     "kcat": ("kcat, one of the clients under test,", "kcat"),
+    "postgres": ("PostgreSQL, one of the databases under test,", "postgresql"),
 }
 
 
@@ -50,7 +51,7 @@ def java_program() -> str:
 
 
 def require(program: str) -> str:
-    """Path of `program` (java, javac, mvn, kcat).
+    """Path of `program` (java, javac, mvn, kcat, postgres).
 
     Raises:
         MissingProgramError: absent, or too old.
@@ -59,6 +60,8 @@ def require(program: str) -> str:
         return java_program()
     home = os.environ.get("JAVA_HOME") if program == "javac" else None
     found = (shutil.which(str(Path(home) / "bin" / program)) if home else None) or shutil.which(program)
+    if found is None and program == "postgres":  # Debian keeps servers of several versions off PATH
+        found = next((str(path) for path in sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"))), None)
     if found is None:
         what, package = _PACKAGES[program]
         raise MissingProgramError(f"{what} is needed and not installed (Debian: apt-get install {package}).")

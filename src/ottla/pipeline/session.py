@@ -95,6 +95,8 @@ def launch(
     log = (directory / "spark.log").absolute()
     logging.write_text(_LOGGING.format(path=log, append=str(long_lived).lower()), encoding="utf-8")
 
+    if master is not None and shipping.is_elsewhere(master):
+        shipping.put_on_path(directory)
     if is_local:
         os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"  # a host name that resolves to nothing would end it
         given = {**_ON_THIS_MACHINE, "spark.sql.shuffle.partitions": str(cores), **given}

@@ -56,6 +56,18 @@ def ship(spark: "SparkSession", directory: Path) -> None:
     register(spark)  # Spark finds the format by itself only where the package is installed
 
 
+def put_on_path(directory: Path) -> None:
+    """Have the Python processes of Spark's driver find the package, too, which the workers' Python may not have.
+
+    Those that follow the offsets of a stream are not given what goes along with the session. Before the JVM starts:
+    its environment is theirs.
+    """
+    archive = str(package_archive(directory).absolute())
+    present = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    if archive not in present:
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [archive, *present]))
+
+
 def package_archive(directory: Path) -> Path:
     """The package as an archive from which Python imports it; made in `directory`, unless it is there already.
 

@@ -40,9 +40,13 @@ class DatabaseTable:
     def describe(self) -> str:
         """Without the password."""
         from sqlalchemy import make_url
+        from sqlalchemy.exc import ArgumentError
 
         name = f"{self.schema}.{self.table}" if self.schema else self.table
-        return f"table {name} of {make_url(self.url).render_as_string(hide_password=True)}"
+        try:
+            return f"table {name} of {make_url(self.url).render_as_string(hide_password=True)}"
+        except ArgumentError:
+            return f"table {name}"
 
     def start(self, rows: "DataFrame", query: QuerySpec) -> "StreamingQuery":
         """Raises SinkError if the database cannot be reached, the table has other columns or a key is missing."""

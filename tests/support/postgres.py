@@ -1,0 +1,58 @@
+"""A PostgreSQL server of its own for a test: in a directory that is thrown away, on a free port of 127.0.0.1."""
+
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+from types import TracebackType
+from typing import Final
+
+from tests.support.probe import free_port
+from tests.support.requirements import require
+
+USER: Final = "tests"
+_START_TIMEOUT_S: Final = 60
+
+
+class Postgres:
+    """Runs as long as the block; `url` is SQLAlchemy's. The server refuses to run as root: then it is `nobody`'s."""
+
+    def __init__(self) -> None:
+        self._programs = Path(require("postgres")).resolve().parent
+        self._directory = Path(tempfile.mkdtemp(prefix="postgres-"))
+        self._port = free_port()
+        self._as_user = ["setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups"] if os.getuid() == 0 else []
+        self.url = f"postgresql+psycopg://{USER}@127.0.0.1:{self._port}/postgres"
+
+    def __enter__(self) -> "Postgres":
+        if self._as_user:
+            shutil.chown(self._directory, "nobody", "nogroup")
+        options = f"-p {self._port} -c listen_addresses=127.0.0.1 -c unix_socket_directories='' -c fsync=off"
+        try:
+            self._run("initdb", "-U", USER, "--auth=trust", "--no-sync", "--encoding=UTF8", "--locale=C")
+            self._run(
+                "pg_ctl", "-w", "-t", str(_START_TIMEOUT_S), "-l", f"{self._directory}/log", "-o", options, "start"
+            )
+        except BaseException:
+            shutil.rmtree(self._directory, ignore_errors=True)
+            raise
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        try:
+            self._run("pg_ctl", "-w", "-m", "immediate", "stop")
+        finally:
+            shutil.rmtree(self._directory, ignore_errors=True)
+
+    def _run(self, program: str, *arguments: str) -> None:
+        command = [*self._as_user, str(self._programs / program), "-D", f"{self._directory}/data", *arguments]
+        # not captured by pipes: the server would hold them open
+        with (self._directory / f"{program}.out").open("w+") as output:
+            done = subprocess.run(
+                command, stdout=output, stderr=output, stdin=subprocess.DEVNULL, cwd=self._directory, check=False
+            )
+            output.seek(0)
+            assert done.returncode == 0, f"{program}: {output.read()}"
