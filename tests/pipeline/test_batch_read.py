@@ -1,9 +1,11 @@
 import json
+import subprocess
+import sys
 from datetime import UTC, datetime
 
 import pytest
 from pyspark.errors import AnalysisException, PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everyone names it
 
 from tests.pipeline.conftest import TopicFactory
@@ -133,6 +135,76 @@ def test_a_range_of_time(spark: SparkSession, new_topic: TopicFactory) -> None:
     with pytest.raises(PySparkException, match=f"no record of {topic.name}-1 is as young as that"):
         between(startingTimestamp="2500")
     assert between(startingTimestamp="2500", startingOffsetsByTimestampStrategy="latest") == [3000]
+
+
+def rows_of_the_scan(table: DataFrame) -> int:
+    """How many rows the source gave to the query, before any filter of Spark's."""
+    plan = table._jdf.queryExecution().executedPlan()
+    table.collect()
+    scans = plan.collectLeaves()
+    assert scans.size() == 1
+    rows: int = scans.apply(0).metrics().apply("numOutputRows").value()
+    return rows
+
+
+def test_filters_spare_the_read_what_they_leave_out(spark: SparkSession, new_topic: TopicFactory) -> None:
+    topic = new_topic(3, config={"retention.ms": "-1"})
+    for partition in range(3):
+        for stamp in range(1_700_000_000_000, 1_700_000_010_000, 1_000):
+            topic.send([str(stamp)], partition=partition, timestamp=stamp)
+
+    def read(condition: str, **options: str) -> tuple[int, int]:
+        """Rows from the source, and rows of the result."""
+        wanted = topic.table(spark, **(options or {"pushDownFilters": "true"})).where(condition)
+        return rows_of_the_scan(wanted), len(wanted.collect())
+
+    assert read("value IS NOT NULL") == (30, 30)
+    assert read("partition = 1") == (10, 10)
+    assert read("partition IN (0, 2) AND offset >= 7") == (6, 6)
+    assert read("offset BETWEEN 2 AND 3 AND partition < 2") == (4, 4)
+    assert read("offset IN (0, 2) AND partition = 0") == (3, 2)
+    assert read("timestamp >= TIMESTAMP_MILLIS(1700000006500)") == (9, 9)
+    assert read("timestamp > TIMESTAMP '2023-11-14 22:13:28' AND partition = 2") == (1, 1)
+    assert read("timestamp > TIMESTAMP '2123-11-14 22:13:28'") == (0, 0)
+    assert read("partition = 7") == (0, 0)
+    assert read("partition = 1 OR offset = 0") == (30, 12)
+
+    assert read("partition = 1", pushDownFilters="false") == (30, 10)
+
+
+def test_filters_on_one_use_of_a_table_do_not_reach_another(spark: SparkSession, new_topic: TopicFactory) -> None:
+    topic = new_topic(2)
+    for partition in range(2):
+        topic.send(["x"], partition=partition)
+    table = topic.table(spark)
+    assert table.where("partition = 1").count() == 1
+    assert table.where("partition = 0").union(table.where("partition = 1")).count() == 2
+    assert table.count() == 2
+
+
+def test_what_a_task_holds_does_not_grow_with_its_partition(new_topic: TopicFactory) -> None:
+    topic = new_topic()
+    topic.send((str(number).zfill(2_000) for number in range(100_000)), compression="zstd")
+    program = (
+        "import resource, sys\n"
+        "from pyspark.sql.pandas.types import to_arrow_schema\n"
+        "from ottla.spark.fetch import read_range\n"
+        "from ottla.spark.offsets import OffsetRange, Partition\n"
+        "from ottla.spark.options import ReadOptions\n"
+        "from ottla.spark.schema import read_schema\n"
+        "given = {'kafka.bootstrap.servers': sys.argv[1], 'subscribe': sys.argv[2]}\n"
+        "options = ReadOptions.parse(given, streaming=False)\n"
+        "schema = to_arrow_schema(read_schema(False), timezone='UTC')\n"
+        "for end in (20_000, 100_000):\n"
+        "    batches = read_range(OffsetRange(Partition(sys.argv[2], 0), 0, end), schema, options)\n"
+        "    print(sum(batch.num_rows for batch in batches), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, topic.bootstrap, topic.name], capture_output=True, text=True, check=True
+    )
+    (few, peak_kb), (many, later_peak_kb) = (map(int, line.split()) for line in done.stdout.splitlines())
+    assert (few, many) == (20_000, 100_000)
+    assert later_peak_kb - peak_kb < 40_000  # of 160 MB more
 
 
 def test_no_task_has_more_records_than_it_may(spark: SparkSession, new_topic: TopicFactory) -> None:

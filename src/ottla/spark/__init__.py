@@ -24,7 +24,7 @@ from pyspark.sql.types import StructType
 
 from ottla.spark.errors import DataLossError, OptionError, SourceError, UnknownTopicError, UnreachableError
 from ottla.spark.options import ReadOptions, WriteOptions
-from ottla.spark.reader import BatchReader, StreamReader
+from ottla.spark.reader import BatchReader, NarrowingReader, StreamReader
 from ottla.spark.schema import read_schema
 from ottla.spark.writer import BatchWriter, StreamWriter
 
@@ -54,7 +54,8 @@ class OttlaDataSource(DataSource):
         return read_schema(ReadOptions.parse(self.options, streaming=None).include_headers)
 
     def reader(self, schema: StructType) -> BatchReader:
-        return BatchReader(ReadOptions.parse(self.options, streaming=False), schema)
+        options = ReadOptions.parse(self.options, streaming=False)
+        return (NarrowingReader if options.push_down_filters else BatchReader)(options, schema)
 
     def streamReader(self, schema: StructType) -> StreamReader:
         return StreamReader(ReadOptions.parse(self.options, streaming=True), schema)

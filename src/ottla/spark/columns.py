@@ -12,6 +12,7 @@ Source: the record format of KIP-98, see `ottla.records.batch` and `ottla.record
 """
 
 from collections.abc import Iterable, Iterator
+from itertools import groupby
 from struct import Struct
 from struct import error as StructError  # noqa: N812 - its own name says nothing
 from typing import Any, Final, NamedTuple
@@ -31,6 +32,7 @@ Positions = npt.NDArray[np.int64]
 _CREATE_TIME: Final = 0
 _LOG_APPEND_TIME: Final = 1
 _NO_TIMESTAMP_TYPE: Final = -1
+_NULL: Final = -1
 _MICROS_PER_MILLI: Final = 1_000
 _ABREAST: Final = 32
 """So many batches and more are walked abreast: a step of all costs as much as so many records one after the other."""
@@ -75,7 +77,7 @@ class Chunk(NamedTuple):
 
 def collect(
     records: memoryview, first: int, end: int, visible: Visible | None, *, check_crcs: bool = True
-) -> tuple[Chunk, int]:
+) -> tuple[list[BatchHeader], int]:
     """The batches of a fetch with records from `first` to `end` - 1, and the offset to fetch next.
 
     `visible` None shows all but control records. Raises CorruptMessage for a batch whose CRC does not fit.
@@ -94,23 +96,44 @@ def collect(
         shown = visible.shows(header, records) if visible is not None else not header.is_control
         if shown and header.record_count > 0:
             wanted.append(header)
-    return _uncompressed(records, wanted), min(next_offset, end)
+    return wanted, min(next_offset, end)
 
 
-def _uncompressed(records: memoryview, headers: list[BatchHeader]) -> Chunk:
-    if all(header.compression is Compression.NONE for header in headers):
-        starts = [header.position + HEADER_SIZE for header in headers]
-        return Chunk(records, headers, starts, [header.end_position for header in headers])
-    parts, starts, ends = [], [], []
+def chunks(records: memoryview, headers: list[BatchHeader], max_bytes: int) -> Iterator[Chunk]:
+    """The batches in pieces to decode at a time: uncompressed ones all together where they lie, of compressed ones so
+    many that more than `max_bytes` are unpacked only if a single batch has them.
+
+    Raises CorruptMessage when a batch cannot be unpacked.
+    """
+    for is_plain, group in groupby(headers, lambda header: header.compression is Compression.NONE):
+        if is_plain:
+            plain = list(group)
+            starts = [header.position + HEADER_SIZE for header in plain]
+            yield Chunk(records, plain, starts, [header.end_position for header in plain])
+        else:
+            yield from _uncompressed(records, group, max_bytes)
+
+
+def _uncompressed(records: memoryview, headers: Iterable[BatchHeader], max_bytes: int) -> Iterator[Chunk]:
+    parts: list[bytes | memoryview] = []
+    whole = Chunk(memoryview(b""), [], [], [])
     size = 0
     for header in headers:
         part = decompress(header.compression, records[header.position + HEADER_SIZE : header.end_position])
-        starts.append(size)
+        if parts and size + len(part) > max_bytes:
+            yield whole._replace(payload=_joined(parts))
+            parts, whole, size = [], Chunk(memoryview(b""), [], [], []), 0
+        whole.headers.append(header)
+        whole.starts.append(size)
         size += len(part)
-        ends.append(size)
+        whole.ends.append(size)
         parts.append(part)
-    whole = parts[0] if len(parts) == 1 else b"".join(parts)
-    return Chunk(memoryview(whole), headers, starts, ends)
+        del part  # it may be large, and the next one is unpacked while it is held
+    yield whole._replace(payload=_joined(parts))
+
+
+def _joined(parts: list[bytes | memoryview]) -> memoryview:
+    return memoryview(parts[0] if len(parts) == 1 else b"".join(parts))
 
 
 def as_record_batches(
@@ -120,8 +143,6 @@ def as_record_batches(
 
     Raises CorruptMessage when a record does not fit its batch.
     """
-    if not chunk.headers:
-        return
     counts = [header.record_count for header in chunk.headers]
     fields = _fields(chunk)
     offsets = fields.offset_delta + np.repeat([header.base_offset for header in chunk.headers], counts)
@@ -249,6 +270,8 @@ def _fields(chunk: Chunk) -> _Fields:
         raise CorruptMessage("a record is cut off") from None
     if ((value_at + np.maximum(value_size, 0)) > ends).any():
         raise CorruptMessage("a record is longer than it says")
+    if min(key_size.min(), value_size.min()) < _NULL:
+        raise CorruptMessage("a key or a value has a negative length")
     return _Fields(timestamp_delta, offset_delta, key_at, key_size, value_at, value_size)
 
 

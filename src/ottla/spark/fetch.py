@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from ottla.errors import OttlaError
 from ottla.spark.client_fetch import nothing_came, read_through_client
-from ottla.spark.columns import Visible, as_record_batches, collect
+from ottla.spark.columns import Visible, as_record_batches, chunks, collect
 from ottla.spark.errors import DataLossError, SourceError
 from ottla.spark.metadata import TopicMetadata
 from ottla.spark.offsets import OffsetRange
@@ -20,6 +20,8 @@ log = logging.getLogger(__name__)
 
 MAX_ROWS: Final = 50_000
 """Of a batch handed to Spark; of records of more than 80 bytes, a response has fewer."""
+MAX_CHUNK_BYTES: Final = 8 << 20
+"""Of compressed batches, what is unpacked at a time; a single batch may have more."""
 END_SETTLES_S: Final = 3.0
 """A new leader may end before the offsets that the old one showed, for a moment."""
 
@@ -65,10 +67,11 @@ def _read_by_wire(wanted: OffsetRange, schema: pa.Schema, options: ReadOptions) 
             if got.records is not None:
                 visible = Visible(got.aborted) if only_committed else None
                 try:
-                    chunk, position = collect(got.records, first, wanted.end, visible, check_crcs=check_crcs)
+                    headers, position = collect(got.records, first, wanted.end, visible, check_crcs=check_crcs)
                     if position < wanted.end:
                         fetch.request(position)  # the broker looks for it while this is decoded
-                    yield from as_record_batches(chunk, topic, number, first, wanted.end, schema, MAX_ROWS)
+                    for chunk in chunks(got.records, headers, MAX_CHUNK_BYTES):
+                        yield from as_record_batches(chunk, topic, number, first, wanted.end, schema, MAX_ROWS)
                 except OttlaError as error:
                     raise SourceError(f"reading {wanted.partition} at offset {first}: {error}") from error
                 now = time.monotonic()

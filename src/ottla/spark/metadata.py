@@ -25,6 +25,7 @@ _REQUEST_TIMEOUT_S: Final = 60.0
 _MOST_NAMED: Final = 10
 _EARLIEST_SPEC: Final[OffsetSpec] = OffsetSpec.earliest()  # type: ignore[no-untyped-call]  # the client's lack
 _LATEST_SPEC: Final[OffsetSpec] = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # the client's lack
+_DEFAULTS: Final = {"reconnect.backoff.max.ms": "1000"}  # a query goes on soon after its brokers are back
 _CONSUMER_ONLY: Final = ("isolation.level", "group.id", "fetch.", "queued.", "max.partition.fetch.bytes", "check.crcs")
 
 
@@ -214,7 +215,8 @@ def _check_same(given: Collection[Partition], partitions: Collection[Partition],
 @lru_cache(maxsize=8)
 def admin_client(client: ClientSettings, process_id: int) -> AdminClient:
     """One for each process and cluster; a forked process must not use its parent's. Raises OptionError."""
-    settings: dict[str, Any] = {name: value for name, value in client if not name.startswith(_CONSUMER_ONLY)}
+    given = {name: value for name, value in client if not name.startswith(_CONSUMER_ONLY)}
+    settings: dict[str, Any] = {**_DEFAULTS, **given}
     try:
         return AdminClient(settings)
     except KafkaException as error:

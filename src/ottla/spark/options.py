@@ -26,6 +26,7 @@ _READ: Final = (
     "maxRecordsPerPartition",
     "failOnDataLoss",
     "includeHeaders",
+    "pushDownFilters",  # not Spark's; see `ottla.spark.reader.NarrowingReader`
     "kafkaConsumer.pollTimeoutMs",
     "fetchOffset.numRetries",
     "fetchOffset.retryIntervalMs",
@@ -40,6 +41,11 @@ _OURS_TO_SET: Final = {
     "kafka.auto.offset.reset": "use startingOffsets",
     "kafka.enable.auto.commit": "offsets live in Spark's checkpoint",
     "kafka.enable.partition.eof": "the source depends on it",
+    "kafka.interceptor.classes": "there are no interceptors here",
+    "kafka.key.deserializer": "keys are always bytes; cast or decode the column",
+    "kafka.key.serializer": "keys are written as the bytes or the text of their column",
+    "kafka.value.deserializer": "values are always bytes; cast or decode the column",
+    "kafka.value.serializer": "values are written as the bytes or the text of their column",
 }
 
 ClientSettings = tuple[tuple[str, str], ...]
@@ -65,6 +71,7 @@ class ReadOptions:
     group_id: str | None
     attempts: int
     retry_pause_s: float
+    push_down_filters: bool
 
     @property
     def away_s(self) -> float:
@@ -109,6 +116,7 @@ class ReadOptions:
             group_id=given.get("kafka.group.id"),
             attempts=1 + _whole(given, "fetchOffset.numRetries", 3),
             retry_pause_s=_whole(given, "fetchOffset.retryIntervalMs", 10) / 1000,
+            push_down_filters=_flag(given, "pushDownFilters", default=False),
         )
 
 

@@ -5,10 +5,9 @@ are done here once and for all. One on `timestamp` leaves out what lies before t
 and is left to Spark as well: records need not lie in the order of their times.
 """
 
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from pyspark.sql.datasource import (
@@ -27,6 +26,7 @@ from ottla.spark.offsets import FlatOffsets, Partition
 
 _NEVER_NULL: Final = ("topic", "partition", "offset")
 _FAR: Final = 1 << 63
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,15 +88,19 @@ class Narrowing:
             case ("offset",), _:
                 span = self.offsets.narrowed(given)
                 return (self, False) if span is None else (replace(self, offsets=span), span.among is None)
-            case ("timestamp",), EqualTo(_, datetime()) | GreaterThanOrEqual(_, datetime()) | GreaterThan(
-                _, datetime()
-            ):
-                since = _millis(given.value)
-                return replace(self, since_ms=since if self.since_ms is None else max(since, self.since_ms)), False
+            case ("timestamp",), EqualTo(_, datetime() as time) | GreaterThanOrEqual(_, datetime() as time):
+                return self._since(_micros(time)), False
+            case ("timestamp",), GreaterThan(_, datetime() as time):
+                return self._since(_micros(time) + 1), False
         return self, False
 
     def _only(self, topics: frozenset[str]) -> "Narrowing":
         return replace(self, topics=topics if self.topics is None else self.topics & topics)
+
+    def _since(self, micros: int) -> "Narrowing":
+        """From the first whole millisecond that is not before the time."""
+        millis = -(-micros // 1_000)
+        return replace(self, since_ms=millis if self.since_ms is None else max(millis, self.since_ms))
 
     def admits(self, partition: Partition) -> bool:
         """Whether the filters leave anything of a partition."""
@@ -118,7 +122,7 @@ def narrow(filters: Iterable[Filter], unsaid: list[Filter]) -> Narrowing:
     return narrowing
 
 
-def _millis(time: datetime) -> int:
-    """The first whole millisecond that is not before the time; Spark's constants are of UTC where they do not say."""
+def _micros(time: datetime) -> int:
+    """Since 1970; Spark's constants are of UTC where they do not say."""
     aware = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
-    return math.ceil(aware.timestamp() * 1_000 - 1e-3)
+    return (aware - _EPOCH) // timedelta(microseconds=1)

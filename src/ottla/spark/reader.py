@@ -45,16 +45,6 @@ class BatchReader(DataSourceReader):
         self._schema = schema
         self._narrowing = Narrowing()
 
-    @property
-    def pushFilters(self) -> "Pushdown":
-        return Pushdown(self)
-
-    def narrow(self, filters: list[Filter]) -> list[Filter]:
-        """Read only what the filters ask for; gives those that Spark has to apply all the same."""
-        unsaid: list[Filter] = []
-        self._narrowing = narrow(filters, unsaid)
-        return unsaid
-
     def partitions(self) -> list[InputPartition]:
         options = self._options
         metadata = TopicMetadata(options.client)
@@ -72,21 +62,17 @@ class BatchReader(DataSourceReader):
         return _read(self._options, self._schema, partition)
 
 
-class Pushdown:
-    """What Spark calls to push filters down, if `spark.sql.python.filterPushdown.enabled` is set.
+class NarrowingReader(BatchReader):
+    """A batch reader that reads no more than a query's filters ask for, if `spark.sql.python.filterPushdown.enabled`.
 
-    While it is not, which is the default, Spark refuses every reader with a `pushFilters` of its own, which would make
-    the setting a duty. It looks at `__func__`, which says here that there is none; called, it does push down.
+    Only on request (`pushDownFilters`): Spark 4.3 keeps what the last filters left of a loaded DataFrame for all other
+    uses of the same DataFrame, which then silently see too little (`PythonDataSourceV2.readInfo`).
     """
 
-    __func__ = DataSourceReader.pushFilters
-
-    def __init__(self, reader: BatchReader) -> None:
-        self._reader = reader
-
-    def __call__(self, filters: list[Filter]) -> list[Filter]:
-        """As `DataSourceReader.pushFilters`."""
-        return self._reader.narrow(filters)
+    def pushFilters(self, filters: list[Filter]) -> list[Filter]:
+        unsaid: list[Filter] = []
+        self._narrowing = narrow(filters, unsaid)
+        return unsaid
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

@@ -10,10 +10,10 @@ from ottla.errors import CorruptMessage
 from ottla.records.batch import Compression, iter_batches
 from ottla.records.control import ControlType, EndTransaction, encode_end_transaction
 from ottla.records.record import Record, decode_records, encode_batch
-from ottla.spark.columns import Aborted, Visible, as_record_batches, collect
+from ottla.spark.columns import Aborted, Visible, as_record_batches, chunks, collect
 from ottla.spark.schema import read_schema
 
-SCHEMA = to_arrow_schema(read_schema(include_headers=True), timezone="UTC")  # type: ignore[arg-type]
+SCHEMA = to_arrow_schema(read_schema(include_headers=True), timezone="UTC")
 END = 1 << 40
 
 texts = st.binary(max_size=200)
@@ -37,9 +37,12 @@ def batches(draw: st.DrawFn) -> list[bytes]:
 
 
 def rows(records: bytes, first: int = 0, end: int = END, visible: Visible | None = None) -> list[dict[str, object]]:
-    chunk, _ = collect(memoryview(records), first, end, visible)
+    headers, _ = collect(memoryview(records), first, end, visible)
     return [
-        row for batch in as_record_batches(chunk, "t", 3, first, end, SCHEMA, max_rows=5) for row in batch.to_pylist()
+        row
+        for chunk in chunks(memoryview(records), headers, max_bytes=100)
+        for batch in as_record_batches(chunk, "t", 3, first, end, SCHEMA, max_rows=5)
+        for row in batch.to_pylist()
     ]
 
 
@@ -69,6 +72,39 @@ def test_columns_are_what_the_records_are(found: list[bytes], skipped: int, left
     end = max(first, offsets[-1] + 1 - left)
     wanted = [offset for offset in offsets if first <= offset < end]
     assert [outline(row) for row in rows(records, first, end)] == expected(records, wanted)
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.lists(st.lists(st.integers(0, 90), min_size=1, max_size=30), min_size=30, max_size=50), st.integers(0, 2))
+def test_many_batches_walked_abreast_are_what_the_records_are(values: list[list[int]], long_ones: int) -> None:
+    found, offset = [], 0
+    for number, sizes in enumerate(values):
+        lengths = [9_000, *sizes] if number < long_ones else sizes  # lengths of three bytes
+        found.append(batch(offset, *map(bytes, lengths)))
+        offset += len(lengths)
+    records = b"".join(found)
+    assert [outline(row) for row in rows(records)] == expected(records, range(offset))
+
+
+@pytest.mark.parametrize("damage", [(61, 0x7E), (61, 1), (57, 0x7F), (65, 0xFF)])
+def test_damage_among_many_batches_is_found(damage: tuple[int, int]) -> None:
+    records = bytearray(b"".join(batch(2 * number, b"one", b"two") for number in range(40)))
+    at, value = damage
+    records[len(records) // 40 * 7 + at] = value
+    headers, _ = collect(memoryview(records), 0, END, None, check_crcs=False)
+    (chunk,) = chunks(memoryview(records), headers, max_bytes=100)
+    with pytest.raises(CorruptMessage):
+        list(as_record_batches(chunk, "t", 0, 0, END, SCHEMA, max_rows=5))
+
+
+def test_compressed_batches_are_unpacked_a_few_at_a_time() -> None:
+    found = [bytes(encode_batch([Record(n, 0, None, bytes(60))], compression=Compression.ZSTD)) for n in range(7)]
+    found.insert(2, batch(100, b"plain"))
+    records = memoryview(b"".join(found))
+    headers = list(iter_batches(records))
+    sizes = [len(chunk.headers) for chunk in chunks(records, headers, max_bytes=140)]
+    assert sizes == [2, 1, 2, 2, 1]
+    assert [len(chunk.headers) for chunk in chunks(records, headers, max_bytes=1)] == [1] * 8
 
 
 def batch(offset: int, *values: bytes, producer_id: int = -1, transactional: bool = False) -> bytes:
@@ -124,7 +160,8 @@ def test_a_flipped_bit_is_found() -> None:
 def test_records_that_do_not_fit_their_batch_are_refused(cut: tuple[int, int]) -> None:
     damaged = bytearray(batch(0, b"one", b"two"))
     damaged[cut[0]] = cut[1]
-    chunk, _ = collect(memoryview(damaged), 0, END, None, check_crcs=False)
+    headers, _ = collect(memoryview(damaged), 0, END, None, check_crcs=False)
+    (chunk,) = chunks(memoryview(damaged), headers, max_bytes=100)
     with pytest.raises(CorruptMessage):
         list(as_record_batches(chunk, "t", 0, 0, END, SCHEMA, max_rows=5))
 

@@ -122,8 +122,9 @@ def test_a_group_is_told_of_progress_only_if_it_is_named() -> None:
 
 def test_before_the_kind_of_query_is_known_only_what_fits_none_is_refused() -> None:
     given = {**SERVERS, "subscribe": "t"}
-    assert ReadOptions.parse({**given, "includeHeaders": "TRUE", "startingOffsets": "latest"}, streaming=None)
-    assert ReadOptions.parse({**given, "endingOffsets": "latest"}, streaming=None)
+    latest = ReadOptions.parse({**given, "includeHeaders": "TRUE", "startingOffsets": "latest"}, streaming=None)
+    assert latest.include_headers
+    assert ReadOptions.parse({**given, "endingOffsets": "latest"}, streaming=None).ending == LATEST
     with pytest.raises(OptionError, match="did you mean 'includeHeaders'"):
         ReadOptions.parse({**given, "includeHeader": "true"}, streaming=None)
     with pytest.raises(OptionError, match="'maxOffsetsPerTrigger' must be a whole number above 0"):

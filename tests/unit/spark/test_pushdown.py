@@ -119,3 +119,6 @@ def test_times_say_where_to_begin_and_stay_with_spark() -> None:
     assert since(GreaterThan(("timestamp",), at.replace(tzinfo=None)), EqualTo(("timestamp",), at)) == millis
     assert since(GreaterThan(("timestamp",), at), GreaterThan(("timestamp",), at.replace(year=2025))) == millis
     assert since(LessThan(("timestamp",), at)) is None
+    whole = at.replace(microsecond=2_000)
+    assert since(GreaterThanOrEqual(("timestamp",), whole)) == millis
+    assert since(GreaterThan(("timestamp",), whole)) == millis + 1
