@@ -6,7 +6,7 @@ ARGS ?=
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check format bench compat chaos clean
+.PHONY: help install demo test check format bench compat chaos kills clean
 
 help: ## Show the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -43,6 +43,10 @@ compat: $(VENV)/.with-dev ## Run the client suites of other projects against `ot
 chaos: $(VENV)/.with-dev ## Kill brokers and clients under load, and judge what the clients saw
 	@$(BIN)/python -m tests.support.requirements java javac mvn
 	$(BIN)/python -m tests.chaos $(ARGS)
+
+kills: $(VENV)/.with-dev ## Kill a streaming query part by part, and count what it wrote
+	@$(BIN)/python -m tests.support.requirements java
+	$(BIN)/python -m tests.pipeline.kills $(ARGS)
 
 clean: ## Remove what the other targets made, .venv included
 	rm -rf $(VENV) .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist
