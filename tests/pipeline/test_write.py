@@ -1,9 +1,13 @@
+import re
 from pathlib import Path
 
 import pytest
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
+from ottla.spark import OptionError
+from ottla.spark.schema import check_write_schema
 from tests.pipeline.conftest import TopicFactory
 from tests.pipeline.topic import Topic
 
@@ -141,6 +145,35 @@ def test_a_record_that_is_refused_fails_the_query(spark: SparkSession, new_topic
 def test_a_table_without_values_is_refused(spark: SparkSession, new_topic: TopicFactory) -> None:
     with pytest.raises(AnalysisException, match="needs a column 'value'; there are only: text"):
         save(spark.createDataFrame([("1",)], "text STRING"), new_topic())
+
+
+@pytest.mark.parametrize(
+    ("columns", "problem"),
+    [
+        ("value STRING, partition BIGINT", "column 'partition' must be integer to be written, it is bigint"),
+        ("value STRING, topic BINARY", "column 'topic' must be string to be written, it is binary"),
+        ("value STRING, key INT", "column 'key' must be string or binary to be written, it is int"),
+        (
+            "value STRING, headers MAP<STRING, BINARY>",
+            "column 'headers' must be array<struct<key:string,value:binary>> to be written, it is map<string,binary>",
+        ),
+    ],
+)
+def test_columns_of_other_types_are_refused(columns: str, problem: str) -> None:
+    with pytest.raises(OptionError, match=re.escape(problem)):
+        check_write_schema(StructType.fromDDL(columns), "t")
+
+
+def test_rows_without_any_topic_are_refused() -> None:
+    with pytest.raises(OptionError, match="set the option 'topic', or give each row its topic in a column 'topic'"):
+        check_write_schema(StructType.fromDDL("value STRING"), None)
+
+
+def test_a_topic_cannot_be_overwritten(spark: SparkSession, new_topic: TopicFactory) -> None:
+    topic = new_topic()
+    rows = spark.createDataFrame([("1",)], "value STRING").write.format("ottla").mode("overwrite")
+    with pytest.raises(AnalysisException, match="a topic can only be appended to"):
+        rows.option("kafka.bootstrap.servers", topic.bootstrap).option("topic", topic.name).save()
 
 
 def test_a_column_that_is_no_text_is_refused(spark: SparkSession, new_topic: TopicFactory) -> None:

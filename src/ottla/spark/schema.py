@@ -55,7 +55,11 @@ def check_write_schema(schema: StructType, topic: str | None) -> None:
     _check_type(types, "value", text_or_bytes)
     _check_type(types, "topic", (StringType,))
     _check_type(types, "partition", (IntegerType,))
-    _check_type(types, "headers", (ArrayType,))
+    headers = types.get("headers")
+    if headers is not None and headers.simpleString() != _HEADERS.simpleString():
+        raise OptionError(
+            f"column 'headers' must be {_HEADERS.simpleString()} to be written, it is {headers.simpleString()}"
+        )
 
 
 def _check_type(types: dict[str, DataType], column: str, allowed: tuple[type[DataType], ...]) -> None:
