@@ -1,6 +1,6 @@
 """The metadata of a broker in a cluster: what the controller says of brokers and topics, and settings in the store.
 
-    controller -- UpdateMetadata --> brokers, topics          store -- watches --> settings, feature levels
+    controller -- UpdateMetadata --> brokers, topics          store -- notifications --> settings, feature levels
 
 Who wants something changed asks the controller; only settings and blocks of producer ids any broker writes itself, as
 in Kafka 3.9. The broker is registered in the store by a node that goes with its session.
@@ -8,21 +8,23 @@ in Kafka 3.9. The broker is registered in the store by a node that goes with its
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 from ottla.clock import Clock
-from ottla.cluster.commands import CreateTopic, RegisterBroker, SetConfigs
+from ottla.cluster.commands import CreateTopic, RegisterBroker, SetConfigs, apply
+from ottla.cluster.config_changes import ConfigChanges, FoundSettings, find_settings
 from ottla.cluster.configs import ConfigChange, plan_configs
 from ottla.cluster.controller import ElectionType, NewTopic
 from ottla.cluster.controller_requests import ALL_STATES, LEADER_WHEN_DELETED
 from ottla.cluster.features import FeatureUpdate
-from ottla.cluster.image import BrokerImage, MetadataImage, PartitionImage, ResourceType, TopicImage
+from ottla.cluster.image import BrokerImage, PartitionImage, ResourceType, TopicImage
+from ottla.cluster.metadata_service import WrongCluster
 from ottla.cluster.metadata_view import MetadataView
 from ottla.cluster.producer_ids import allocate_producer_ids
 from ottla.cluster.store import layout
-from ottla.cluster.store.base import Create, Delete, MetadataStore, Node, Operation, StoreConflict
+from ottla.cluster.store.base import Create, MetadataStore, Node, SessionEvent, StoreConflict
 from ottla.config.broker import BrokerConfig
 from ottla.errors import ApiError, ErrorCode, OttlaError
 from ottla.ids import BrokerId, LeaderEpoch, PartitionId, ProducerId, TopicId, TopicName, TopicPartition
@@ -38,8 +40,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 REGISTRATION_POLL_S: Final = 0.2
-KEPT_NOTIFICATIONS: Final = 100
-"""Of changed settings: others read them within moments."""
+READ_ONE_BY_ONE: Final = 100
+"""Settings of that many topics; of more, all are read at once."""
 KNOWN_WITHIN_S: Final = 5.0
 UNKNOWN_EPOCH: Final = -1
 
@@ -63,9 +65,9 @@ class ClusterMetadata(MetadataView):
         self._endpoints: Mapping[str, tuple[str, int]] = {}
         self._producer_ids = range(0)
         self._allocating = asyncio.Lock()
-        self._reading: asyncio.Task[None] | None = None
-        self._read_again = False
-        self._cancel_watches: list[Callable[[], None]] = []
+        self._changes = ConfigChanges(store, self._take_settings)
+        self._end_watch: Callable[[], None] | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
         self.broker_epoch = UNKNOWN_EPOCH
         """That of the registration in the store."""
         self.controller_epoch = UNKNOWN_EPOCH
@@ -80,29 +82,36 @@ class ClusterMetadata(MetadataView):
     async def open(self, cluster_id: str | None) -> str:
         """Begin a session, and read what is in the store; the cluster's id, made if this is its first broker.
 
-        `cluster_id` is that of the log directories, None if they are new. Raises `StoreUnavailable`, `MalformedNode`.
+        `cluster_id` is that of the log directories, None if they are new.
+
+        Raises `WrongCluster`, `StoreUnavailable`, `MalformedNode`.
         """
         await self._store.open()
-        found = await self._cluster_id(cluster_id or layout.uuid_to_text(uuid4()))
+        found = await self._cluster_id(cluster_id)
         self._image = self._image._replace(cluster_id=found)
-        await self._read_settings()
-        self._cancel_watches = [
-            self._store.watch(layout.CONFIG_PATH, self._settings_changed),
-            self._store.watch(layout.FEATURE_PATH, self._settings_changed),
-        ]
+        self._changes.start(await self._read_settings())
+        self._end_watch = self._store.watch(layout.FEATURE_PATH, lambda: self._spawn(self._follow_features()))
+        self._store.on_session(self._session_changed)
         return found
 
-    async def _cluster_id(self, proposed: str) -> str:
+    async def _cluster_id(self, known: str | None) -> str:
         path = layout.CLUSTER_ID_PATH
         node = (await self._store.read(path)).get(path)
-        if node is None:
+        if node is None and known is None:
+            proposed = layout.uuid_to_text(uuid4())
             try:
                 await self._store.commit([Create(path, layout.cluster_id_node(proposed))])
             except StoreConflict:  # another broker starts at the same time
                 node = (await self._store.read(path))[path]
             else:
                 return proposed
-        return layout.read_cluster_id(node)
+        found = None if node is None else layout.read_cluster_id(node)
+        if found is None or known not in (None, found):
+            raise WrongCluster(
+                f"the log directories belong to cluster {known}, and zookeeper.connect leads to "
+                f"{'no cluster yet' if found is None else f'cluster {found}'}: one of the two is wrong"
+            )
+        return found
 
     async def register(self, endpoints: Mapping[str, tuple[str, int]]) -> None:
         """Let everybody know that this broker is there, under these addresses.
@@ -111,7 +120,7 @@ class ClusterMetadata(MetadataView):
         DUPLICATE_BROKER_REGISTRATION when it does not, `StoreUnavailable`.
         """
         self._endpoints = endpoints
-        broker = BrokerImage(self.broker_id, 0, self._static_config.broker_rack, endpoints)
+        broker = BrokerImage(self.broker_id, UNKNOWN_EPOCH, self._static_config.broker_rack, endpoints)
         deadline = self._clock.monotonic() + self._static_config.zookeeper_session_timeout_ms / 1000 * 1.5
         while True:
             operations = layout.operations_for(
@@ -139,11 +148,12 @@ class ClusterMetadata(MetadataView):
 
     async def close(self) -> None:
         """End the session; the last image stays readable."""
-        for cancel in self._cancel_watches:
-            cancel()
-        if self._reading is not None:
-            self._reading.cancel()
-            await asyncio.wait([self._reading])
+        if self._end_watch is not None:
+            self._end_watch()
+        await self._changes.close()
+        for task in tuple(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._store.close()
 
     # -- what the controller says ------------------------------------------------------------------------------------
@@ -181,51 +191,80 @@ class ClusterMetadata(MetadataView):
             if old.topics.get(name) == topic:
                 topics[name] = old.topics[name]  # subscribers look at what is another object
         same = topics == old.topics
+        gone = {(ResourceType.TOPIC, name) for name in old.topics.keys() - topics.keys()} & old.configs.keys()
         self._show(
             old._replace(
                 controller_id=BrokerId(request.controller_id),
                 brokers=old.brokers if brokers == old.brokers else brokers,
                 topics=old.topics if same else topics,
                 topics_by_id=old.topics_by_id if same else {topic.topic_id: topic for topic in topics.values()},
+                configs={key: old.configs[key] for key in old.configs if key not in gone} if gone else old.configs,
             )
         )
 
     # -- settings ----------------------------------------------------------------------------------------------------
 
-    async def learn_settings(self) -> None:
-        """Read the settings now, for topics that are just being created; those of before do if that fails."""
+    async def learn_settings(self, topics: Sequence[TopicName]) -> None:
+        """Read the settings of topics that are just being created; those known so far do if that fails."""
         try:
-            await self._read_settings()
+            if len(topics) > READ_ONE_BY_ONE:
+                await self._read_settings()
+            else:
+                paths = [layout.config_path(ResourceType.TOPIC, topic) for topic in topics]
+                found = await asyncio.gather(*(find_settings(self._store, path) for path in paths))
+                self._show_settings([each.settings for each in found if each is not None])
         except OttlaError as problem:
             log.warning("settings cannot be read now: %s", problem)
 
-    def _settings_changed(self) -> None:
-        self._read_again = True
-        if self._reading is None or self._reading.done():
-            self._reading = asyncio.get_running_loop().create_task(self._follow_settings())
+    def _session_changed(self, event: SessionEvent) -> None:
+        """Notifications are kept for minutes only, and this broker may have been away for longer."""
+        if event is not SessionEvent.LOST:
+            self._spawn(self._read_all_again())
 
-    async def _follow_settings(self) -> None:
-        while self._read_again:
-            self._read_again = False
-            await self.learn_settings()
+    async def _read_all_again(self) -> None:
+        try:
+            await self._read_settings()
             if self.controller is not None:
-                try:
-                    await self.controller.read_anew()
-                except OttlaError as problem:
-                    log.warning("the controller cannot read changed settings now: %s", problem)
+                await self.controller.read_anew()
+        except OttlaError as problem:
+            log.warning("settings cannot be read now: %s", problem)
 
-    async def _read_settings(self) -> None:
+    async def _follow_features(self) -> None:
+        try:
+            await self._read_features()
+            if self.controller is not None:
+                await self.controller.read_anew()
+        except OttlaError as problem:
+            log.warning("feature levels cannot be read now: %s", problem)
+
+    async def _read_features(self) -> None:
+        found = layout.read_image(await self._store.read(layout.FEATURE_PATH))
+        self._show(self._image._replace(features=found.features, features_epoch=found.features_epoch))
+
+    async def _read_settings(self) -> dict[str, Node]:
+        """All of them, and the feature levels; the nodes they were read from."""
         nodes = await self._store.read(layout.CONFIG_PATH)
-        nodes |= await self._store.read(layout.FEATURE_PATH)
-        found = layout.read_image(nodes)
-        old = self._image
-        new = old._replace(
-            configs=old.configs if found.configs == old.configs else found.configs,
-            features=found.features,
-            features_epoch=found.features_epoch,
-        )
-        if new != old:
+        nodes |= await self._store.read(layout.OWN_CONFIG_CHANGES_PATH)
+        configs = layout.read_image(nodes).configs
+        if configs != self._image.configs:
+            self._show(self._image._replace(configs=configs))
+        await self._read_features()
+        return nodes
+
+    def _take_settings(self, found: Sequence[FoundSettings]) -> None:
+        self._show_settings([each.settings for each in found])
+        if self.controller is not None:
+            self._spawn(self.controller.take_settings(found))
+
+    def _show_settings(self, settings: Sequence[SetConfigs]) -> None:
+        new = apply(self._image, settings)
+        if new.configs is not self._image.configs:
             self._show(new)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def alter_configs(
         self, changes: Sequence[ConfigChange], *, validate_only: bool = False
@@ -234,32 +273,30 @@ class ClusterMetadata(MetadataView):
 
     async def _alter_config(self, change: ConfigChange, validate_only: bool) -> OttlaError | None:
         try:
-            nodes = await self._store.read(layout.CONFIG_PATH)
-            image = self._image._replace(configs=layout.read_image(nodes).configs)
+            path = layout.config_path(change.resource_type, change.name)
+            found = await find_settings(self._store, path)
+            assert found is not None
+            image = apply(self._image, [found.settings])
             command = plan_configs(image, self._config, change, static=self._static_config)
             if validate_only:
                 return None
-            await self._store.commit(self._config_operations(command, image, nodes))
-            await self._read_settings()
+            versions = {} if found.version is None else {path: found.version}
+            operations = layout.operations_for(
+                [command], image, versions, controller_epoch=0, now_ms=self._clock.now_ms(), notify=True
+            )
+            await self._store.commit(operations)
         except OttlaError as refused:
             return refused
+        self._show_settings([command])  # the controller hears of it as everybody does
         return None
-
-    def _config_operations(
-        self, command: SetConfigs, image: MetadataImage, nodes: Mapping[str, Node]
-    ) -> list[Operation]:
-        """The change, and the notification that Kafka's brokers read; old notifications go."""
-        versions = {path: node.version for path, node in nodes.items()}
-        operations = layout.operations_for([command], image, versions, controller_epoch=0, now_ms=self._clock.now_ms())
-        if command.resource_type is not ResourceType.GROUP:
-            operations.append(layout.config_notification(command.resource_type, command.name))
-        told = sorted(path for path in nodes if path.startswith(layout.CONFIG_NOTIFICATIONS_PATH + "/"))
-        operations += [Delete(path, nodes[path].version) for path in told[:-KEPT_NOTIFICATIONS]]
-        return operations
 
     # -- what the controller does ------------------------------------------------------------------------------------
 
     def _not_controller(self) -> NotController:
+        if self._image.controller_id == self.broker_id:
+            return NotController(
+                f"broker {self.broker_id} decides nothing at this moment: its session with ZooKeeper is in doubt or new"
+            )
         return NotController(f"broker {self.broker_id} is not the controller; broker {self._image.controller_id} is")
 
     async def create_topics(

@@ -29,6 +29,7 @@ from ottla.cluster.commands import (
     SetPartitions,
     apply,
 )
+from ottla.cluster.config_changes import FoundSettings
 from ottla.cluster.configs import ConfigChange
 from ottla.cluster.controller import ElectionType, NewTopic
 from ottla.cluster.elections import Outages
@@ -207,6 +208,20 @@ class MetadataService(MetadataView):
         async with self._changing:
             self._in_doubt = True
             await self._catch_up()
+
+    async def take_settings(self, found: Sequence[FoundSettings]) -> None:
+        """Others have changed these settings."""
+        async with self._changing:
+            if self._in_doubt:
+                return  # everything is read before anything is decided
+            for path, version, _ in found:
+                if version is None:
+                    self._versions.pop(path, None)
+                else:
+                    self._versions[path] = version
+            new = apply(self._image, [each.settings for each in found])
+            if new.configs is not self._image.configs:
+                self._show(new)
 
     async def set_endpoints(self, endpoints: Mapping[str, tuple[str, int]]) -> None:
         """Tell clients other addresses from now on (ports that became known only when they were opened)."""

@@ -32,9 +32,13 @@ class ReplicaRoles:
         self._replicas = replicas
         self._has_topic = has_topic
 
-    def brings_topics(self, request: LeaderAndIsrRequest) -> bool:
-        """Whether there are topics in it whose settings may not be known yet."""
-        return any(not self._has_topic(TopicId(topic.topic_id)) for topic in request.topic_states)
+    def topics_brought(self, request: LeaderAndIsrRequest) -> list[TopicName]:
+        """The topics in it whose settings may not be known yet."""
+        return [
+            TopicName(topic.topic_name)
+            for topic in request.topic_states
+            if not self._has_topic(TopicId(topic.topic_id))
+        ]
 
     async def take(self, request: LeaderAndIsrRequest) -> dict[tuple[UUID, int], ErrorCode]:
         """Do what the request says; what became of each partition, by topic id and number.

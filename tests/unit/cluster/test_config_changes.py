@@ -8,13 +8,14 @@ from tests.unit.cluster.images import cluster
 
 from ottla.cluster import config_changes
 from ottla.cluster.commands import SetConfigs
-from ottla.cluster.config_changes import ConfigChanges
+from ottla.cluster.config_changes import ConfigChanges, FoundSettings
 from ottla.cluster.image import ResourceType
 from ottla.cluster.store import layout
 from ottla.cluster.store.base import Create, Operation
 from ottla.testing.memory_store import MemoryStore, MemoryTree
 
 TOPIC = SetConfigs(ResourceType.TOPIC, "orders", {"retention.ms": "5"})
+GROUP = SetConfigs(ResourceType.GROUP, "my group/x", {"consumer.session.timeout.ms": "50000"})
 EVERY_BROKER = SetConfigs(ResourceType.BROKER, "", {"log.cleaner.threads": "2"})
 
 
@@ -31,8 +32,8 @@ class Two:
         self.heard: list[SetConfigs] = []
         self.changes = ConfigChanges(self.listening, self._hear)
 
-    def _hear(self, settings: Sequence[SetConfigs]) -> None:
-        self.heard += settings
+    def _hear(self, found: Sequence[FoundSettings]) -> None:
+        self.heard += [each.settings for each in found]
 
     async def __aenter__(self) -> "Two":
         await self.changing.open()
@@ -58,14 +59,24 @@ def test_hears_what_others_change() -> None:
     async def scenario() -> None:
         async with Two() as two:
             await two.start()
-            await two.changing.commit(operations(TOPIC, EVERY_BROKER))
+            await two.changing.commit(operations(TOPIC, GROUP, EVERY_BROKER))
             await settled()
-            assert two.heard == [TOPIC, EVERY_BROKER]
+            assert two.heard == [TOPIC, EVERY_BROKER, GROUP]
             two.heard.clear()
             gone = TOPIC._replace(configs={})
             await two.changing.commit(operations(gone, versions={"/config/topics/orders": 0}))
             await settled()
             assert two.heard == [gone]
+
+    asyncio.run(scenario())
+
+
+def test_tells_kafka_nothing_that_it_does_not_know() -> None:
+    async def scenario() -> None:
+        async with Two() as two:
+            await two.changing.commit(operations(TOPIC, GROUP))
+            (told,) = (await two.listening.read(layout.CONFIG_CHANGES_PATH)).values()
+            assert told.data == b'{"version":2,"entity_path":"topics/orders"}'
 
     asyncio.run(scenario())
 

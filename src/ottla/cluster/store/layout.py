@@ -7,6 +7,7 @@
     /config/topics/orders                      settings; likewise /config/brokers/1 and /config/brokers/<default>
     /config/groups/my%20group                  settings of a group, whose name may hold anything (Ottla's own)
     /config/changes/config_change_0000000007   {"version":2,"entity_path":"topics/orders"}: those have changed
+    /ottla/config_changes/config_change_...    likewise, of settings that are Ottla's own
     /feature                                   {"version":2,"status":1,"features":{"x":{"max_version_level":2}}}
     /controller, /controller_epoch             who decides (bound to its session), and for the how-manieth time
     /latest_producer_id_block                  the producer ids given out last
@@ -53,9 +54,10 @@ BROKERS_PATH: Final = "/brokers/ids"
 TOPICS_PATH: Final = "/brokers/topics"
 CONFIG_PATH: Final = "/config"
 CONFIG_CHANGES_PATH: Final = "/config/changes"
+OWN_CONFIG_CHANGES_PATH: Final = "/ottla/config_changes"
+"""Of settings that Kafka 3.9 does not know."""
 CONTROLLER_PATH: Final = "/controller"
 CONTROLLER_EPOCH_PATH: Final = "/controller_epoch"
-CONFIG_NOTIFICATIONS_PATH: Final = "/config/changes"
 FEATURE_PATH: Final = "/feature"
 PRODUCER_IDS_PATH: Final = "/latest_producer_id_block"
 
@@ -210,7 +212,7 @@ def operations_for(
                     Create(_state_path(topic.name, partition.partition), _state_node(partition, controller_epoch))
                     for partition in topic.partitions
                 ]
-                path = _config_path(ResourceType.TOPIC, topic.name)
+                path = config_path(ResourceType.TOPIC, topic.name)
                 operations.append(put(versions, path, _config_node(configs)))
             case DeleteTopic(name):
                 operations += _deletion(image.topics[name], versions)
@@ -221,7 +223,7 @@ def operations_for(
                     for partition in partitions
                 ]
             case SetConfigs(resource_type, name, configs):
-                path = _config_path(resource_type, name)
+                path = config_path(resource_type, name)
                 if configs or path in versions:
                     operations.append(put(versions, path, _config_node(configs)))
                     if notify:
@@ -262,7 +264,7 @@ def put(versions: Mapping[str, int], path: str, data: bytes) -> Operation:
 
 def _deletion(topic: TopicImage, versions: Mapping[str, int]) -> list[Operation]:
     paths = [_state_path(topic.name, partition.partition) for partition in topic.partitions]
-    paths += [f"{TOPICS_PATH}/{topic.name}", _config_path(ResourceType.TOPIC, topic.name)]
+    paths += [f"{TOPICS_PATH}/{topic.name}", config_path(ResourceType.TOPIC, topic.name)]
     return [Delete(path, versions[path]) for path in paths if path in versions]
 
 
@@ -277,13 +279,6 @@ def read_cluster_id(node: Node) -> str:
         return str(json.loads(node.data)["id"])
     except (ValueError, KeyError, TypeError) as error:
         raise MalformedNode(f"the metadata at {CLUSTER_ID_PATH} cannot be read: {error!r}") from error
-
-
-def config_notification(resource_type: ResourceType, name: str) -> Operation:
-    """What tells Kafka's brokers that settings have changed: a node among others in the order of the changes."""
-    entity = f"{_CONFIG_DIRECTORIES[resource_type]}/{name or _DEFAULT_NAME}"
-    data = _json({"version": 2, "entity_path": entity})
-    return Create(f"{CONFIG_NOTIFICATIONS_PATH}/config_change_", data, sequential=True)
 
 
 def producer_id_block_node(block: ProducerIdBlock) -> bytes:
@@ -340,7 +335,9 @@ def _config_node(configs: Mapping[str, str]) -> bytes:
 def _notification(path: str) -> Operation:
     entity = path.removeprefix(f"{CONFIG_PATH}/")
     data = _json({"version": 2, "entity_path": entity})
-    return Create(f"{CONFIG_CHANGES_PATH}/config_change_", data, sequential=True)
+    # A notification of settings that Kafka 3.9 does not have would stop its brokers from reading any other.
+    parent = CONFIG_CHANGES_PATH if entity.startswith(("topics/", "brokers/")) else OWN_CONFIG_CHANGES_PATH
+    return Create(f"{parent}/config_change_", data, sequential=True)
 
 
 def read_notification(node: Node) -> str | None:
@@ -397,7 +394,8 @@ def _broker_node(broker: BrokerImage, now_ms: int) -> bytes:
     return _json(value)
 
 
-def _config_path(resource_type: ResourceType, name: str) -> str:
+def config_path(resource_type: ResourceType, name: str) -> str:
+    """Where the settings of a resource stand."""
     node = quote(name, safe="") or _DEFAULT_NAME
     if node in (".", ".."):  # which mean something else in a path
         node = node.replace(".", "%2E")

@@ -17,8 +17,9 @@ async def handle(request: LeaderAndIsrRequest, context: RequestContext) -> Leade
     membership = context.broker.cluster
     assert membership is not None  # routed in clusters only
     membership.metadata.check_controller(request.controller_epoch, request.broker_epoch)
-    if membership.roles.brings_topics(request):
-        await membership.metadata.learn_settings()
+    brought = membership.roles.topics_brought(request)
+    if brought:
+        await membership.metadata.learn_settings(brought)
     outcomes = await membership.roles.take(request)
     return LeaderAndIsrResponse(
         topics=[
