@@ -128,14 +128,16 @@ class Broker:
         groups = GroupCoordinator.of_broker(config, metadata, replicas, clock)
         stack.push_async_callback(groups.stop)
         markers = LocalMarkers(replicas, groups, clock, config.request_timeout_ms)
-        transactions = TransactionCoordinator.of_broker(config, metadata, replicas, markers, clock)
+        marker_sender = markers if membership is None else membership.markers(markers)
+        transactions = TransactionCoordinator.of_broker(config, metadata, replicas, marker_sender, clock)
         stack.push_async_callback(transactions.stop)
         share_state = ShareCoordinator.of_broker(config, metadata, replicas, clock)
         stack.push_async_callback(share_state.stop)
-        share_groups = ShareGroupCoordinator.of_broker(groups, share_state, metadata)
+        share_states = share_state if membership is None else membership.share_state(share_state)
+        share_groups = ShareGroupCoordinator.of_broker(groups, share_states, metadata)
         stack.push_async_callback(share_groups.stop)
 
-        share_partitions = SharePartitions(config, metadata, replicas, share_state, clock, loop)
+        share_partitions = SharePartitions(config, metadata, replicas, share_states, clock, loop)
         stack.callback(share_partitions.close)
 
         turns = Turns()
@@ -148,7 +150,9 @@ class Broker:
             replicas=replicas,
             groups=groups,
             markers=markers,
-            verifier=TransactionVerifier(transactions, config),
+            verifier=TransactionVerifier(
+                transactions if membership is None else membership.transactions(transactions), config
+            ),
             turns=turns,
             producer_connections=ProducerConnections(),
             transactions=transactions,

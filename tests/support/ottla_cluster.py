@@ -10,6 +10,7 @@ from typing import Final, Self
 
 from confluent_kafka.admin import AdminClient, NewTopic, PartitionMetadata
 
+from ottla.coordination.topic import java_string_hash
 from tests.support.eventually import eventually
 from tests.support.ottla_process import OttlaProcess
 
@@ -82,6 +83,10 @@ class OttlaCluster:
     def leader(self, topic: str, partition: int = 0) -> int:
         """Who leads a partition, as soon as somebody does."""
         return eventually(lambda: max(self.partitions(topic)[partition].leader, 0))
+
+    def partition_of_group(self, group_or_id: str, partitions: int = 3) -> int:
+        """The partition of its coordinator's topic that a group or a transactional id belongs to."""
+        return java_string_hash(group_or_id) % (1 << 31) % partitions
 
     def in_sync(self, topic: str, partition: int = 0) -> set[int]:
         return set(self.partitions(topic)[partition].isrs)

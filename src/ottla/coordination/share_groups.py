@@ -12,7 +12,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, Self
 
 from ottla.errors import ErrorCode, OttlaError
 from ottla.groups.share_events import (
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from ottla.cluster.image import MetadataImage
     from ottla.cluster.metadata_view import MetadataView
     from ottla.coordination.group_coordinator import GroupCoordinator
-    from ottla.coordination.share_coordinator import ShareCoordinator
     from ottla.groups.consumer_events import Partitions
 
 log = logging.getLogger(__name__)
@@ -74,11 +73,23 @@ class ShareOffsetsDeletion(NamedTuple):
     topics: tuple[TopicDeletion, ...] = ()
 
 
+class ShareStates(Protocol):
+    """The share coordinators, as group coordinators use them; methods are `ShareCoordinator`'s."""
+
+    async def initialize(
+        self, key: SharePartitionKey, state_epoch: int, start_offset: int, *, only_if_new: bool = False
+    ) -> StateChanged: ...
+
+    async def change(self, event: DeleteState) -> StateChanged: ...
+
+    async def summarize(self, key: SharePartitionKey) -> StateSummary: ...
+
+
 class ShareGroupCoordinator:
     """The share groups that this broker coordinates. Everything happens on the loop's thread."""
 
     def __init__(
-        self, groups: "GroupCoordinator", share_state: "ShareCoordinator", image: "Callable[[], MetadataImage]"
+        self, groups: "GroupCoordinator", share_state: ShareStates, image: "Callable[[], MetadataImage]"
     ) -> None:
         self._groups = groups
         self._state = share_state
@@ -88,7 +99,7 @@ class ShareGroupCoordinator:
         """Of groups whose state is being changed, and how many are at it or wait."""
 
     @classmethod
-    def of_broker(cls, groups: "GroupCoordinator", share_state: "ShareCoordinator", metadata: "MetadataView") -> Self:
+    def of_broker(cls, groups: "GroupCoordinator", share_state: ShareStates, metadata: "MetadataView") -> Self:
         """That of a running broker, told of deleted topics from now on."""
         created = cls(groups, share_state, lambda: metadata.image)
         metadata.subscribe(created.on_metadata)

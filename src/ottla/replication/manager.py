@@ -225,8 +225,6 @@ class ReplicaManager:
         flusher = self._flushers[found.directory.parent]
         partition = Partition(tp, found, flusher, self._wake, self._surroundings)
         self._held[tp] = self._held[topic_id, number] = partition
-        if found.recovery_point < found.log_end_offset and settings.flush_before_ack:
-            partition.mark_dirty()
         return partition
 
     def fence(self) -> None:

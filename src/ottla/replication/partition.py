@@ -135,6 +135,8 @@ class Partition:
                     if replica in self.in_sync.followers:
                         self.in_sync.followers[replica] = follower
         self.leading = True
+        if self.log.config.flush_before_ack and self.log.recovery_point < self.log.log_end_offset:
+            self._flusher.mark(self)  # a follower's end is not synced; nothing is committed before it is
         self.advance()
 
     def follow(self, state: PartitionImage) -> bool:

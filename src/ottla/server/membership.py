@@ -32,10 +32,15 @@ from ottla.protocol.schema import Message
 from ottla.replication.fetcher import ReplicaFetchers
 from ottla.replication.proposals import IsrProposals
 from ottla.replication.roles import ReplicaRoles
+from ottla.server.remote_coordination import ClusterMarkers, ClusterTransactions
+from ottla.server.remote_share_state import ClusterShareState
 
 if TYPE_CHECKING:
     from ottla.clock import Clock
     from ottla.config.broker import BrokerConfig
+    from ottla.coordination.markers import LocalMarkers
+    from ottla.coordination.share_coordinator import ShareCoordinator
+    from ottla.coordination.transaction_coordinator import TransactionCoordinator
     from ottla.log.directory import LogDirectories
     from ottla.replication.manager import ReplicaManager
 
@@ -165,6 +170,18 @@ class Membership:
             peer = self._peers[address] = PeerClient(*address, f"broker-{self._config.node_id}", connect=self._connect)
         return await peer.ask(request, version, timeout_s=timeout_s or self._config.request_timeout_ms / 1000)
 
+    def markers(self, local: "LocalMarkers") -> ClusterMarkers:
+        """What brings the ends of transactions to all brokers."""
+        return ClusterMarkers(local, self.metadata, self)
+
+    def transactions(self, local: "TransactionCoordinator") -> ClusterTransactions:
+        """The transaction coordinators of all brokers."""
+        return ClusterTransactions(local, self.metadata, self)
+
+    def share_state(self, local: "ShareCoordinator") -> ClusterShareState:
+        """The share coordinators of all brokers."""
+        return ClusterShareState(local, self.metadata, self)
+
     async def ask_controller(self, request: Message, version: int) -> Any:
         """The controller's answer, whoever that is. Raises `PeerUnavailable` if nobody is for long."""
         deadline = self._loop.time() + self._config.request_timeout_ms / 1000
@@ -236,10 +253,11 @@ async def open_cluster(
             connection_timeout_ms=config.zookeeper_connection_timeout_ms,
             session_file=session_file,
         )
+    directories.lock()  # or the session that a process with the same directories has at this moment would be ended
     metadata = ClusterMetadata(store, config, clock)
     stack.push_async_callback(metadata.close)
     cluster_id = await metadata.open(directories.find_cluster_id())
-    directories.acquire(cluster_id=cluster_id, node_id=config.node_id)
+    directories.acquire(cluster_id=cluster_id, node_id=config.node_id, zookeeper=True)
     loop = asyncio.get_running_loop()
     return metadata, lambda replicas: Membership(store, metadata, replicas, config, clock, loop, connect)
 
