@@ -15,9 +15,9 @@ from typing import Any, Final
 import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
+from ottla.spark.client_settings import ClientSettings
 from ottla.spark.errors import OptionError, SourceError
 from ottla.spark.offsets import OffsetRange, Partition
-from ottla.spark.options import ClientSettings
 
 log = logging.getLogger(__name__)
 

@@ -31,9 +31,9 @@ import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException
 from pyspark import TaskContext
 
+from ottla.spark.client_settings import ClientSettings
 from ottla.spark.errors import OptionError, SourceError
 from ottla.spark.marks import ANSWER_TIMEOUT_S, Mark, Write, as_offset, group_metadata, read_mark
-from ottla.spark.options import ClientSettings
 from ottla.spark.produce import RecordProducer
 
 log = logging.getLogger(__name__)

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
+from ottla.spark.client_settings import ClientSettings
 from ottla.spark.offsets import FlatOffsets
-from ottla.spark.options import ClientSettings
 
 log = logging.getLogger(__name__)
 

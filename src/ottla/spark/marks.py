@@ -11,8 +11,8 @@ from typing import Final, NamedTuple
 
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
 
+from ottla.spark.client_settings import ClientSettings
 from ottla.spark.metadata import admin_client
-from ottla.spark.options import ClientSettings
 
 ANSWER_TIMEOUT_S: Final = 60.0
 _UNSETTLED_RETRY_S: Final = 0.02

@@ -12,9 +12,9 @@ from uuid import UUID
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec, TopicDescription
 
+from ottla.spark.client_settings import ClientSettings
 from ottla.spark.errors import OptionError, SourceError, UnknownTopicError, UnreachableError
 from ottla.spark.offsets import EARLIEST, LATEST, FlatOffsets, Partition, TopicIds
-from ottla.spark.options import ClientSettings
 from ottla.spark.selection import Assigned, AtTime, Pattern, Position, Selection, Topics
 
 log = logging.getLogger(__name__)

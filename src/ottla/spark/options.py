@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, Final
 
+from ottla.spark.client_settings import ClientSettings, client_settings
 from ottla.spark.errors import OptionError
 from ottla.spark.offsets import EARLIEST, LATEST, Partition
 from ottla.spark.selection import Assigned, AtTime, Pattern, Position, Selection, Topics, reads_nothing
@@ -37,19 +38,6 @@ _GUARANTEES: Final = ("exactly-once", "at-least-once")
 _SPARK_OWN: Final = ("path", "checkpointLocation", "queryName")  # handed to every source and sink by Spark itself
 _CLIENT_PREFIX: Final = "kafka."
 _BOOTSTRAP: Final = "kafka.bootstrap.servers"
-_OURS_TO_SET: Final = {
-    "kafka.auto.offset.reset": "use startingOffsets",
-    "kafka.enable.auto.commit": "offsets live in Spark's checkpoint",
-    "kafka.enable.partition.eof": "the source depends on it",
-    "kafka.interceptor.classes": "there are no interceptors here",
-    "kafka.key.deserializer": "keys are always bytes; cast or decode the column",
-    "kafka.key.serializer": "keys are written as the bytes or the text of their column",
-    "kafka.value.deserializer": "values are always bytes; cast or decode the column",
-    "kafka.value.serializer": "values are written as the bytes or the text of their column",
-}
-
-ClientSettings = tuple[tuple[str, str], ...]
-"""Settings handed through to the client library, without their prefix `kafka.`; hashable, to key a cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +89,7 @@ class ReadOptions:
         if most is not None and least is not None and least > most:
             raise OptionError(f"'minOffsetsPerTrigger' ({least}) is above 'maxOffsetsPerTrigger' ({most})")
         return cls(
-            client=_client_settings(given),
+            client=client_settings(given),
             selection=selection,
             starting=starting,
             ending=ending,
@@ -137,7 +125,7 @@ class WriteOptions:
         if guarantee not in _GUARANTEES:
             raise OptionError(f"'deliveryGuarantee' is {' or '.join(_GUARANTEES)}, not '{guarantee}'")
         exactly_once = guarantee == "exactly-once"
-        client = _client_settings(given)
+        client = client_settings(given)
         if exactly_once and "transactional.id" in dict(client):
             raise OptionError("'kafka.transactional.id' cannot be set: each task has its own")
         return cls(client=client, topic=given.get("topic"), exactly_once=exactly_once)
@@ -156,21 +144,6 @@ def _refuse_unknown(given: dict[str, str], known: tuple[str, ...]) -> None:
         near = get_close_matches(option, names, n=1)
         hint = f"; did you mean '{names[near[0]]}'?" if near else f"; known are: {', '.join(names.values())}"
         raise OptionError(f"unknown option '{option}'{hint}")
-
-
-def _client_settings(given: dict[str, str]) -> ClientSettings:
-    if not given.get(_BOOTSTRAP):
-        raise OptionError(f"the option '{_BOOTSTRAP}' (host:port, ...) is missing")
-    for option, why in _OURS_TO_SET.items():
-        if option in given:
-            raise OptionError(f"'{option}' cannot be set: {why}")
-    return tuple(
-        sorted(
-            (option.removeprefix(_CLIENT_PREFIX), value)
-            for option, value in given.items()
-            if option.startswith(_CLIENT_PREFIX)
-        )
-    )
 
 
 def _positive(given: dict[str, str], name: str) -> int | None:

@@ -25,10 +25,10 @@ from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTop
 from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.protocol.primitives import NULL_UUID
 from ottla.protocol.schema import Message
+from ottla.spark.client_settings import ClientSettings
 from ottla.spark.columns import Aborted
 from ottla.spark.errors import SourceError
 from ottla.spark.offsets import Partition
-from ottla.spark.options import ClientSettings
 
 log = logging.getLogger(__name__)
 

@@ -17,10 +17,11 @@ from confluent_kafka import KafkaException
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from ottla.spark.client_settings import ClientSettings
 from ottla.spark.errors import OptionError, SourceError
 from ottla.spark.exactly_once import current_task, write_once
 from ottla.spark.metadata import TopicMetadata
-from ottla.spark.options import ClientSettings, WriteOptions
+from ottla.spark.options import WriteOptions
 from ottla.spark.produce import RecordProducer
 from ottla.spark.schema import check_write_schema
 from ottla.spark.selection import Topics
