@@ -120,6 +120,16 @@ def librdkafka_transactions(what: str, bootstrap: str, topic: str, **options: fl
     return _run_module("benches.transactions_load", what, bootstrap=bootstrap, topic=topic, **options)
 
 
+def spark(what: str, bootstrap: str, topic: str, **options: float | str) -> dict[str, float]:
+    """Run `benches.spark_load`; its figures."""
+    return _run_module("benches.spark_load", what, bootstrap=bootstrap, topic=topic, **options)
+
+
+def spark_write(what: str, bootstrap: str, **options: float | str) -> dict[str, float]:
+    """Run `benches.spark_write_load`; its figures."""
+    return _run_module("benches.spark_write_load", what, bootstrap=bootstrap, **options)
+
+
 def consumers(bootstrap: str, topic: str, count: int, protocol: str) -> float:
     """Seconds until `count` librdkafka consumers of one group have settled; `protocol` is `classic` or `consumer`."""
     found = _run_module(

@@ -69,7 +69,7 @@ def consume(bootstrap: str, topic: str, records: int, client: dict[str, str]) ->
     while seen < records:
         messages = consumer.consume(10_000, 30)
         if not messages:
-            raise TimeoutError(f"nothing came for 30 s after {seen} of {records} records")
+            raise TimeoutError(f"nothing came for long after {seen} of {records} records")
         if not started:
             started = time.perf_counter()
             first = len(messages)
@@ -83,8 +83,11 @@ def consume(bootstrap: str, topic: str, records: int, client: dict[str, str]) ->
     return {"seconds": seconds, "records_per_s": (seen - first) / seconds, "mb_per_s": size / seconds / 1e6}
 
 
-def latency(bootstrap: str, topic: str, rate: int, warm_up_s: float, seconds: float, size: int) -> dict[str, float]:
-    """Milliseconds from the moment a record was due to the moment its consumer has it.
+def latency(
+    bootstrap: str, topic: str, rate: int, warm_up_s: float, seconds: float, size: int, sink: str | None = None
+) -> dict[str, float]:
+    """Milliseconds from the moment a record was due to the moment its consumer has it, who reads from the topic `sink`
+    if someone else brings the records there.
 
     Record n is due at start + n / rate, whatever became of those before it, and carries that time: a broker that
     stalls is charged for all that should have been sent meanwhile.
@@ -92,8 +95,9 @@ def latency(bootstrap: str, topic: str, rate: int, warm_up_s: float, seconds: fl
     settings = {"bootstrap.servers": bootstrap, "socket.nagle.disable": True}
     producer = Producer({**settings, "acks": "all", "linger.ms": 0})
     consumer = Consumer({**settings, "group.id": "unused", "enable.auto.commit": False, "fetch.min.bytes": 1})
-    partitions = producer.list_topics(topic, timeout=30).topics[topic].partitions
-    consumer.assign([TopicPartition(topic, partition, 0) for partition in partitions])
+    read_from = sink or topic
+    partitions = producer.list_topics(read_from, timeout=30).topics[read_from].partitions
+    consumer.assign([TopicPartition(read_from, partition, 0) for partition in partitions])
     consumer.consume(1, 1.0)  # every partition is being fetched before the first record is due
     filler = b"x" * (size - 8)
     count = int((warm_up_s + seconds) * rate)
@@ -120,10 +124,10 @@ def latency(bootstrap: str, topic: str, rate: int, warm_up_s: float, seconds: fl
     delays: list[float] = []
     seen = 0
     while seen < count:
-        message = consumer.poll(30)
+        message = consumer.poll(90 if sink else 30)
         now_ns = time.monotonic_ns()
         if message is None or failures:
-            raise TimeoutError(f"nothing came for 30 s after {seen} of {count} records: {failures}")
+            raise TimeoutError(f"nothing came for long after {seen} of {count} records: {failures}")
         if (error := message.error()) is not None:
             raise KafkaException(error)
         seen += 1

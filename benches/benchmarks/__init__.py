@@ -7,6 +7,8 @@ from benches.benchmarks.groups import GROUP_MEMORY, GROUP_SETTLING, HEARTBEATS
 from benches.benchmarks.latency import LATENCY
 from benches.benchmarks.load import LOAD_1K, LOAD_100B
 from benches.benchmarks.restart import RESTART_CRASH, RESTART_PARTITIONS
+from benches.benchmarks.spark_read import SPARK_LATENCY, SPARK_READ
+from benches.benchmarks.spark_write import SPARK_WRITE
 from benches.benchmarks.start import START
 from benches.benchmarks.transactions import READ_PROCESS_WRITE, TRANSACTIONS
 from benches.model import Benchmark
@@ -23,5 +25,8 @@ BENCHMARKS: Final[tuple[Benchmark, ...]] = (
     GROUP_MEMORY,
     RESTART_PARTITIONS,
     RESTART_CRASH,
+    SPARK_READ,
+    SPARK_LATENCY,
+    SPARK_WRITE,
     BIG_LOG,
 )
