@@ -145,10 +145,13 @@ class SimSocket:
     def recvmsg_into(self, buffers: Sequence[memoryview]) -> tuple[int, list[object], int, tuple[str, int]]:
         total = 0
         for buffer in buffers:
-            if total and not self._incoming.arrived:
-                break
-            if len(buffer):
-                total += self.recv_into(buffer)
+            filled = 0
+            while filled < len(buffer) and (not total or self._incoming.arrived):
+                received = self.recv_into(memoryview(buffer)[filled:])
+                if not received:
+                    return total, [], 0, self._peer
+                filled += received
+                total += received
         return total, [], 0, self._peer
 
     def send(self, data: bytes | bytearray | memoryview, _flags: int = 0) -> int:

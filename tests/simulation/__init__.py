@@ -1,0 +1,1 @@
+"""A whole cluster in one process: brokers, disks, network, ZooKeeper and clients; a seed decides everything."""
