@@ -7,8 +7,9 @@ Source: Delta transaction log protocol, "Transaction Identifiers", "Add File".
 """
 
 import json
+import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -30,8 +31,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
+log = logging.getLogger(__name__)
+
 COMPACT_EVERY: Final = 100
 """Micro-batches, unless the job says otherwise."""
+_COMMIT_ATTEMPTS: Final = 20
 _FILES: Final = "data"
 """The directory of the files, below the table's."""
 
@@ -155,7 +159,7 @@ class DeltaWriter:
 
     def write(self, batch: MicroBatch) -> None:
         """One micro-batch in one commit, or just its computation if it is in the table already."""
-        if self._is_recorded(batch):
+        if _is_recorded(self.sink.open(self.uri), batch):
             batch.run()
             return
         if self.sink.key and not self.replaces:
@@ -164,50 +168,70 @@ class DeltaWriter:
             self._add(batch)
         every = self.sink.compact_every
         if every is not None and batch.number % every == every - 1:
-            compact(self.sink.open(self.uri))
+            try:
+                compact(self.sink.open(self.uri))
+            except _deltalake().exceptions.CommitFailedError:
+                log.info("%s: another writer was at it; the next compaction takes these files", self.sink.describe())
 
     def _add(self, batch: MicroBatch) -> None:
         layout = self.layout
         files = stage(batch, layout)
         if not files and not self.replaces:
             return
-        table = self.sink.open(self.uri)
-        try:
+        actions = [_add_action(layout, file) for file in files]
+
+        def change(table: "DeltaTable") -> None:
             table.create_write_transaction(
-                [_add_action(layout, file) for file in files],
+                actions,
                 "overwrite" if self.replaces else "append",
                 table.schema(),
                 list(layout.partition_by),
                 commit_properties=_commit_properties(batch),
             )
-        except _deltalake().exceptions.CommitFailedError:
-            discard(layout.storage, [file.path for file in files])
-            if not self._is_recorded(batch):
-                raise
-            return  # a driver that was thought dead has done it
-        discard(layout.storage, leftovers(layout.storage, batch, [file.path for file in files]))
+
+        paths = [file.path for file in files]
+        if self._commit_once(batch, change):
+            discard(layout.storage, leftovers(layout.storage, batch, paths))
+        else:
+            discard(layout.storage, paths)  # a driver that was thought dead has done it
 
     def _merge(self, batch: MicroBatch) -> None:
         key = self.sink.key
         changed = newest_rows(batch.rows.toArrow().cast(self.layout.schema), key, self.sink.describe())
         if not changed.num_rows:
             return
-        merger = self.sink.open(self.uri).merge(
-            changed,
-            " AND ".join(f"kept.{_quoted(name)} = changed.{_quoted(name)}" for name in key),
-            source_alias="changed",
-            target_alias="kept",
-            commit_properties=_commit_properties(batch),
-        )
-        try:
-            merger.when_matched_update_all().when_not_matched_insert_all().execute()
-        except _deltalake().exceptions.CommitFailedError:
-            if not self._is_recorded(batch):
-                raise
 
-    def _is_recorded(self, batch: MicroBatch) -> bool:
-        last = self.sink.open(self.uri).transaction_version(_application(batch))
-        return last is not None and last >= batch.number
+        def change(table: "DeltaTable") -> None:
+            merger = table.merge(
+                changed,
+                " AND ".join(f"kept.{_quoted(name)} = changed.{_quoted(name)}" for name in key),
+                source_alias="changed",
+                target_alias="kept",
+                commit_properties=_commit_properties(batch),
+            )
+            merger.when_matched_update_all().when_not_matched_insert_all().execute()
+
+        self._commit_once(batch, change)
+
+    def _commit_once(self, batch: MicroBatch, change: "Callable[[DeltaTable], None]") -> bool:
+        """False if the micro-batch is in the table already. After a conflict both are asked and done anew."""
+        attempts_left = _COMMIT_ATTEMPTS
+        while True:
+            table = self.sink.open(self.uri)
+            if _is_recorded(table, batch):
+                return False
+            try:
+                change(table)
+                return True
+            except _deltalake().exceptions.CommitFailedError:
+                attempts_left -= 1
+                if not attempts_left:
+                    raise
+
+
+def _is_recorded(table: "DeltaTable", batch: MicroBatch) -> bool:
+    last = table.transaction_version(_application(batch))
+    return last is not None and last >= batch.number
 
 
 def _application(batch: MicroBatch) -> str:

@@ -3,6 +3,7 @@
     <directory>/carrier=UA/<query>-<batch>-<task>-<random>.parquet    what readers see
     <directory>/_ottla/<query id>/<batch>/...part                     staged by the tasks
     <directory>/_ottla/<query id>/<batch>.json                        the micro-batch is committed: move these files
+    <directory>/_ottla/<query id>/<batch>.done                        they have been moved
 
 Staged files have another extension, so that no `**/*.parquet` finds them. A micro-batch is committed by the one
 exclusive creation of its list; after that its files are moved to where readers look, each by one atomic rename. Who
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
 OWN_DIRECTORY: Final = "_ottla"
 """Below the directory of the files; Spark and Arrow skip what begins with an underscore."""
 STAGED: Final = ".part"
+KEPT_LISTS: Final = 10
+"""Of each query: a driver that was thought dead finds that its micro-batch is committed."""
 _SHORT_ID: Final = 8
 
 
@@ -168,7 +171,7 @@ class ParquetWriter:
 
 def is_committed(lists: Path, number: int) -> bool:
     """Is this micro-batch, or a later one of the query, committed?"""
-    return any(int(path.stem) >= number for path in lists.glob("*.*") if path.stem.isdigit())
+    return any(int(path.stem) >= number for path in lists.glob("*.json"))
 
 
 def commit(lists: Path, number: int, moves: list[tuple[str, str]]) -> None:
@@ -177,35 +180,41 @@ def commit(lists: Path, number: int, moves: list[tuple[str, str]]) -> None:
     `moves` are pairs of paths below the directory: from where, and to where.
     """
     lists.mkdir(parents=True, exist_ok=True)
-    draft = lists / f"draft-{number}-{os.getpid()}"
+    draft = lists / f"{number}.draft-{os.getpid()}"
     with draft.open("w") as file:
         json.dump(moves, file)
         file.flush()
         os.fsync(file.fileno())
     try:
-        os.link(draft, lists / f"{number}.json")  # fails where a driver that was thought dead has done it
+        if not is_committed(lists, number):
+            os.link(draft, lists / f"{number}.json")
     except FileExistsError:
-        return
+        pass  # a driver that was thought dead has done it
     finally:
         draft.unlink()
-        sync_file(str(lists))
+    sync_file(str(lists))
 
 
 def recover(directory: Path) -> None:
     """Move what is committed to where readers look."""
     for path in sorted((directory / OWN_DIRECTORY).glob("*/*.json")):
-        try:
+        done = path.with_suffix(".done")
+        if done.exists():
+            continue
+        with suppress(FileNotFoundError):  # another query on the directory was quicker, and is further
             moves = json.loads(path.read_text())
-        except FileNotFoundError:
-            continue  # another query on the directory was quicker
-        touched = {_moved(directory, *move, listed_in=path) for move in moves}
-        for folder in touched:
-            sync_file(str(folder))
-        with suppress(FileNotFoundError):
-            path.rename(path.with_suffix(".done"))
-        for older in path.parent.glob("*.*"):
-            if older.stem.isdigit() and int(older.stem) < int(path.stem):
-                older.unlink(missing_ok=True)
+            for folder in {_moved(directory, *move, listed_in=path) for move in moves}:
+                sync_file(str(folder))
+            done.touch()
+            _forget(path.parent, int(path.stem) - KEPT_LISTS)
+
+
+def _forget(lists: Path, last: int) -> None:
+    """Drop what is known of micro-batches up to that number, and what was never committed."""
+    for path in lists.iterdir():
+        number = path.name.partition(".")[0]
+        if number.isdigit() and int(number) <= last and path.is_file():
+            path.unlink(missing_ok=True)
 
 
 def _moved(directory: Path, staged: str, final: str, *, listed_in: Path) -> Path:
@@ -215,7 +224,7 @@ def _moved(directory: Path, staged: str, final: str, *, listed_in: Path) -> Path
     try:
         (directory / staged).rename(target)
     except FileNotFoundError:
-        if not target.exists() and listed_in.exists():
+        if not target.exists() and listed_in.exists() and not listed_in.with_suffix(".done").exists():
             raise SinkError(
                 f"{directory} has lost {staged}, which was committed and should be at {final}: "
                 "someone has deleted files below it"

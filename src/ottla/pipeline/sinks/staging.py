@@ -104,10 +104,11 @@ def leftovers(storage: Storage, batch: MicroBatch, known: Iterable[str]) -> list
 
 
 def discard(storage: Storage, paths: Iterable[str]) -> None:
-    """Delete staged files."""
+    """Delete staged files; another driver may be doing the same."""
     filesystem, root = storage.open()
     for path in paths:
-        filesystem.delete_file(f"{root}/{path}")
+        with suppress(FileNotFoundError):
+            filesystem.delete_file(f"{root}/{path}")
 
 
 def write_files(layout: Layout, directory: str, batches: Iterable[pa.RecordBatch]) -> list[StagedFile]:
