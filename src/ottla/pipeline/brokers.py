@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec, TopicMetadata
 
 from ottla.pipeline import names
 from ottla.pipeline.errors import PipelineError
@@ -18,69 +18,52 @@ _LATEST: Final[OffsetSpec] = OffsetSpec.latest()  # type: ignore[no-untyped-call
 log = logging.getLogger(__name__)
 
 
-def prepare_topics(
-    settings: Mapping[str, str], reads: Collection[str], writes: Collection[str]
-) -> tuple[list[tuple[str, int]], list[str]]:
-    """The partitions of all topics read, and the topics that had to be made for that: those that the job itself writes.
+class Brokers:
+    """One connection for all questions of a run. Raises PipelineError where no broker answers."""
 
-    What is only written its sink makes. `settings` are the client library's. New topics get the brokers' default of
-    partitions and replicas. Raises PipelineError if no broker answers, if a topic that is only read is not there, or
-    if one cannot be made.
-    """
-    servers = settings["bootstrap.servers"]
-    try:
-        admin = _admin(settings)
-        there = admin.list_topics(timeout=_ANSWER_WITHIN_S).topics
-    except KafkaException as error:
-        cause: KafkaError = error.args[0]
-        raise PipelineError(f"no broker answers at {servers} ({cause.str()})") from None
-    for topic in sorted(set(reads) - set(writes)):
-        if topic not in there:
-            hint = names.did_you_mean(topic, there, otherwise=f"; create it first: ottla topic create {topic}")
-            raise PipelineError(f"the job reads topic {topic!r}, which does not exist on {servers}{hint}")
-    made = [topic for topic in sorted(set(reads) & set(writes)) if topic not in there and _create(admin, topic)]
-    if made:
-        there = admin.list_topics(timeout=_ANSWER_WITHIN_S).topics
-    partitions = [(topic, number) for topic in sorted(reads) if topic in there for number in there[topic].partitions]
-    return partitions, made
-
-
-def _admin(settings: Mapping[str, str]) -> AdminClient:
-    logged: dict[str, Any] = {**settings, "logger": log}
-    return AdminClient(logged)
-
-
-def _create(admin: AdminClient, topic: str) -> bool:
-    """Make a topic; whether it was not there. Raises PipelineError."""
-    wanted: Any = NewTopic(topic, _BROKER_DEFAULT, _BROKER_DEFAULT)
-    try:
-        admin.create_topics([wanted])[topic].result(_ANSWER_WITHIN_S)
-    except KafkaException as error:
-        cause: KafkaError = error.args[0]
-        if cause.code() == KafkaError.TOPIC_ALREADY_EXISTS:
-            return False
-        raise PipelineError(f"topic {topic!r}, which the job writes, cannot be made: {cause.str()}") from None
-    return True
-
-
-class LatestOffsets:
-    """The ends of topics, asked for without waiting: `ask`, and `poll` gives what has come since."""
-
-    def __init__(self, settings: Mapping[str, str], partitions: Iterable[tuple[str, int]]) -> None:
-        """`settings` are the client library's, `partitions` those to ask for; `ask` adds others."""
-        self._admin = _admin(settings)
-        self._partitions = set(partitions)
+    def __init__(self, settings: Mapping[str, str]) -> None:
+        """`settings` are the client library's, `bootstrap.servers` among them."""
+        self._servers = settings["bootstrap.servers"]
+        configuration: dict[str, Any] = {**settings, "logger": log}
+        try:
+            self._admin = AdminClient(configuration)
+        except KafkaException as error:
+            raise PipelineError(f"the client refuses its settings: {error.args[0].str()}") from None
+        self._watched: set[tuple[str, int]] = set()
         self._asked: dict[TopicPartition, Any] = {}
 
+    def check_inputs(self, topics: Collection[str]) -> None:
+        """Raises PipelineError, with the nearest name, for a topic that is not there."""
+        there = self._topics()
+        for topic in sorted(topics):
+            if topic not in there:
+                hint = names.did_you_mean(topic, there, otherwise=f"; create it first: ottla topic create {topic}")
+                raise PipelineError(f"the job reads topic {topic!r}, which does not exist on {self._servers}{hint}")
+
+    def make(self, topics: Collection[str]) -> list[str]:
+        """Make those topics that are not there, with the brokers' default of partitions and replicas; gives those.
+
+        Raises PipelineError for one that cannot be made.
+        """
+        there = self._topics() if topics else {}
+        return [topic for topic in sorted(topics) if topic not in there and self._create(topic)]
+
+    def watch(self, topics: Collection[str]) -> None:
+        """`ask` from now on for the ends of these topics."""
+        there = self._topics()
+        self._watched.update(
+            (topic, number) for topic in topics if topic in there for number in there[topic].partitions
+        )
+
     def ask(self, others: Iterable[tuple[str, int]]) -> None:
-        """Send the question, unless the last one is still open."""
-        self._partitions.update(others)
-        if self._partitions and not self._asked:
-            wanted = {TopicPartition(topic, number): _LATEST for topic, number in self._partitions}
+        """Ask for the ends of all partitions that are watched, and of others from now on. `poll` has the answer."""
+        self._watched.update(others)
+        if self._watched and not self._asked:
+            wanted = {TopicPartition(topic, number): _LATEST for topic, number in self._watched}
             self._asked = self._admin.list_offsets(wanted, request_timeout=_ANSWER_WITHIN_S)
 
     def poll(self) -> Offsets:
-        """The answers, if they are all there; partitions that could not be asked are left out."""
+        """The answers, once they are all there; partitions that could not be asked are left out."""
         if not self._asked or not all(answer.done() for answer in self._asked.values()):
             return {}
         found: Offsets = {}
@@ -91,3 +74,21 @@ class LatestOffsets:
                 continue
         self._asked = {}
         return found
+
+    def _topics(self) -> dict[str, TopicMetadata]:
+        try:
+            return self._admin.list_topics(timeout=_ANSWER_WITHIN_S).topics
+        except KafkaException as error:
+            raise PipelineError(f"no broker answers at {self._servers} ({error.args[0].str()})") from None
+
+    def _create(self, topic: str) -> bool:
+        """Whether it was not there."""
+        wanted: Any = NewTopic(topic, _BROKER_DEFAULT, _BROKER_DEFAULT)
+        try:
+            self._admin.create_topics([wanted])[topic].result(_ANSWER_WITHIN_S)
+        except KafkaException as error:
+            cause: KafkaError = error.args[0]
+            if cause.code() == KafkaError.TOPIC_ALREADY_EXISTS:
+                return False
+            raise PipelineError(f"topic {topic!r}, which the job writes, cannot be made: {cause.str()}") from None
+        return True

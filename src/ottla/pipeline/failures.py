@@ -23,20 +23,17 @@ _PASSING: Final = (
     re.compile(
         r"(?:NOT_COORDINATOR|COORDINATOR_LOAD_IN_PROGRESS|REQUEST_TIMED_OUT|NOT_ENOUGH_REPLICAS|BROKER_NOT_AVAILABLE)"
     ),
+    re.compile("RegistryAwayError"),
     re.compile("Python worker failed to connect back"),  # within 10 s: the machine is busy
     re.compile(r"Connection (?:refused|reset by peer)|Broken pipe|Transport failure|timed out", re.IGNORECASE),
+    re.compile(r"No space left on device|Disk quota exceeded", re.IGNORECASE),
 )
-"""Failures that go away when brokers, coordinators and connections come back."""
-_FULL_DISK: Final = re.compile(r"No space left on device|Disk quota exceeded", re.IGNORECASE)
+"""Failures that go away when brokers, coordinators and connections come back, and when somebody makes room."""
 
 
 def is_passing(text: str) -> bool:
     """Whether a query that failed like this may simply be started again later."""
-    return bool(_FULL_DISK.search(text)) or any(each.search(text) for each in _PASSING)
-
-
-def is_full_disk(text: str) -> bool:
-    return _FULL_DISK.search(text) is not None
+    return any(each.search(text) for each in _PASSING)
 
 
 def explain(text: str) -> str:

@@ -232,9 +232,9 @@ def _run(arguments: list[str], environment: dict[str, str], directory: str, stre
         os.chdir(directory)
         os.environ.clear()
         os.environ.update(environment)
-        for stream in (sys.stdout, sys.stderr):
-            if isinstance(stream, io.TextIOWrapper):
-                stream.reconfigure(line_buffering=True)  # children of the child do not flush when they end
+        for output in (sys.stdout, sys.stderr):
+            if isinstance(output, io.TextIOWrapper):
+                output.reconfigure(line_buffering=True)  # children of the child do not flush when they end
         given = [each for each in environment.get("PYTHONPATH", "").split(os.pathsep) if each]
         sys.path[:] = list(dict.fromkeys([directory, *given, *sys.path]))
         _seed()
@@ -246,9 +246,9 @@ def _run(arguments: list[str], environment: dict[str, str], directory: str, stre
     except BaseException:
         traceback.print_exc()
     finally:
-        for stream in (sys.stdout, sys.stderr):
+        for output in (sys.stdout, sys.stderr):
             with contextlib.suppress(Exception):
-                stream.flush()
+                output.flush()
         os._exit(code & 0xFF)
 
 

@@ -70,7 +70,7 @@ def _run(path: Path) -> ModuleType:
         ) from None
     except Exception as error:
         raise JobError(f"{path}, line {_line(error, path)}: {type(error).__name__}: {error}") from error
-    _send_by_value(module)
+    _send_by_value(module, path.parent)
     return module
 
 
@@ -80,7 +80,14 @@ def _line(error: BaseException, path: Path) -> int:
     return lines[-1] or 0 if lines else 0
 
 
-def _send_by_value(module: ModuleType) -> None:
+def _send_by_value(module: ModuleType, directory: Path) -> None:
+    """Have functions of the job file, and of modules beside it, travel to workers as they are: those have no copy."""
     from pyspark import cloudpickle
 
-    cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]  # Spark's lack
+    for each in (module, *list(sys.modules.values())):
+        file = getattr(each, "__file__", None)
+        if "." in each.__name__ or file is None:
+            continue
+        place = Path(file).parent.parent if hasattr(each, "__path__") else Path(file).parent
+        if place == directory:
+            cloudpickle.register_pickle_by_value(each)  # type: ignore[no-untyped-call]  # Spark's lack

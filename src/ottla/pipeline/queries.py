@@ -39,6 +39,11 @@ class Planned:
     sources: tuple[Input, ...]
     late: Topic | None = None
 
+    def topics(self, context: RunContext) -> set[str]:
+        """The topics that it writes in this run."""
+        late = set() if self.late is None else {context.renamed(self.late.name)}
+        return late | ({self.sink.name} if isinstance(self.sink, Topic) else set())
+
     def start(self, context: RunContext, checkpoint: Path) -> "StreamingQuery":
         """Begin, or go on from the checkpoint. Raises PipelineError, or Spark's errors."""
         spec = QuerySpec(f"{context.run}.{self.name}", checkpoint, self.trigger, self.mode, context)

@@ -13,17 +13,20 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from ottla.pipeline import job_file, session
-from ottla.pipeline.brokers import LatestOffsets, prepare_topics
+from ottla.pipeline.brokers import Brokers
 from ottla.pipeline.checkpoint import check_fit
 from ottla.pipeline.context import AVAILABLE_NOW, RunContext, suffixed
 from ottla.pipeline.errors import PipelineError
 from ottla.pipeline.home import FAILED, STOPPED, FlowRecord, RunDirectory, RunRecord, run_directory
 from ottla.pipeline.job import Job
-from ottla.pipeline.queries import Planned, plan, stages
+from ottla.pipeline.late_rows import LateRowsThread
+from ottla.pipeline.queries import Planned, plan, rebuild, stages
+from ottla.pipeline.rows.late import LateRows
 from ottla.pipeline.stopping import StopRequest
 from ottla.pipeline.supervised import Supervised
 from ottla.pipeline.watch import Screen, Watch, note_down
@@ -93,9 +96,10 @@ def _run(
     written = job.writes()
     reads, writes = ({suffixed(topic, written, record.suffix) for topic in each} for each in (job.reads(), written))
     client = {**request.properties, "bootstrap.servers": record.bootstrap}
-    partitions, made = prepare_topics(client, reads, writes)
-    for topic in made:
-        screen.say(f"topic {topic!r} created")
+    brokers = Brokers(client)
+    brokers.check_inputs(reads - writes)
+    _make(brokers, reads & writes, screen)
+    brokers.watch(reads)
     note_down(directory, record)
     own_settings = {**job.settings, **request.settings}
     screen.say(f"{directory.name}: Spark starts ({record.master})")
@@ -120,11 +124,30 @@ def _run(
             check_fit(each.planned, each.checkpoint, own_settings)
             record.flows[each.name] = _flow_record(each.planned, each.checkpoint)
         note_down(directory, record)
+        _make(brokers, {topic for each in planned for topic in each.topics(context)}, screen)
         groups = stages(planned, context) if request.once else [planned]
-        watch = Watch(directory, record, screen, stop, engine, LatestOffsets(client, partitions), queries, began_at)
+        late = LateRowsThread({each.name: _follower(job, each, context, checkpoints) for each in planned if each.late})
+        watch = Watch(directory, record, screen, stop, engine, brokers, queries, late, began_at)
         return watch.until_done([[each.name for each in group] for group in groups])
     finally:
         engine.stop()
+
+
+def _make(brokers: Brokers, topics: set[str], screen: Screen) -> None:
+    for topic in brokers.make(topics):
+        screen.say(f"topic {topic!r} created")
+
+
+def _follower(job: Job, query: Planned, context: RunContext, checkpoints: Path) -> LateRows:
+    assert query.late is not None
+    return LateRows(
+        flow=query.name,
+        topic=query.late,
+        checkpoint=checkpoints / query.name,
+        position=checkpoints / f"{query.name}.late.json",
+        context=context,
+        rebuild=partial(rebuild, job, job.flows[query.name], context),
+    )
 
 
 def _record(request: RunRequest, directory: RunDirectory) -> RunRecord:

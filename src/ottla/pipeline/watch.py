@@ -18,10 +18,11 @@ from pyspark.sql.streaming.listener import (
 )
 
 from ottla.pipeline import progress
-from ottla.pipeline.brokers import LatestOffsets
+from ottla.pipeline.brokers import Brokers
 from ottla.pipeline.errors import PipelineError
 from ottla.pipeline.home import RUNNING, WAITING, RunDirectory, RunRecord
 from ottla.pipeline.lag import LagHistory
+from ottla.pipeline.late_rows import LateRowsThread
 from ottla.pipeline.progress import Figures
 from ottla.pipeline.stopping import StopRequest
 from ottla.pipeline.supervised import Change, Supervised
@@ -32,7 +33,10 @@ if TYPE_CHECKING:
 _LOOK_EVERY_S: Final = 0.25
 _ASK_EVERY_S: Final = 2.0
 _FINISH_WITHIN_S: Final = 60.0
-_LAST_EVENTS_WITHIN_S: Final = 1.0
+_LAST_EVENTS_WITHIN_S: Final = 20.0
+
+_ENDED_RUN: Final = "ended run"
+"""The key of the event that says that a query has ended; all others are Spark's progress events."""
 
 log = logging.getLogger(__name__)
 
@@ -59,11 +63,13 @@ class Watch:
     screen: Screen
     stop: StopRequest
     engine: "Engine"
-    ends: LatestOffsets
+    brokers: Brokers
     queries: Sequence[Supervised]
+    late: LateRowsThread
     began_at: float
     _history: LagHistory = field(default_factory=LagHistory)
     _events: "SimpleQueue[Mapping[str, Any]]" = field(default_factory=SimpleQueue)
+    _ended_runs: set[str] = field(default_factory=set)
     _asked_at: float = 0.0
 
     def until_done(self, groups: Sequence[Sequence[str]]) -> bool:
@@ -73,6 +79,7 @@ class Watch:
         failed for good, after the others have finished their micro-batches, or when Spark is gone.
         """
         by_name = {each.name: each for each in self.queries}
+        self.late.start()
         with self._listening():
             for group in groups:
                 for name in group:
@@ -92,6 +99,9 @@ class Watch:
         self._take_events()
         for each in self.queries:
             self._note(each, each.look())
+            trouble = each.error or self.late.errors.get(each.name)
+            if trouble != self.record.flows[each.name].error:
+                self._write_down(each)
         self._refresh()
         words = self.engine.last_words()
         if words is not None:
@@ -111,7 +121,7 @@ class Watch:
 
     def _write_down(self, query: Supervised) -> None:
         flow = self.record.flows[query.name]
-        flow.state, flow.error = query.state, query.error
+        flow.state, flow.error = query.state, query.error or self.late.errors.get(query.name)
         note_down(self.directory, self.record)
 
     def _take_events(self) -> int:
@@ -123,12 +133,15 @@ class Watch:
                 event = self._events.get_nowait()
             except Empty:
                 return taken
+            if _ENDED_RUN in event:
+                self._ended_runs.add(event[_ENDED_RUN])
             query = by_name.get(str(event.get("name")))
             if query is None:
                 continue
             taken += 1
             is_first = not query.progress.figures.records
             query.progress.on_batch(event, time.time())
+            self.late.on_batch(query.name, event)
             if query.error is not None:
                 query.on_success()
                 self.screen.say(f"{query.name} goes on")
@@ -139,13 +152,16 @@ class Watch:
 
     def _refresh(self, *, last: bool = False) -> None:
         now = time.time()
-        self._history.add(self.ends.poll(), now)
+        self._history.add(self.brokers.poll(), now)
         if now - self._asked_at >= _ASK_EVERY_S:
             self._asked_at = now
-            self.ends.ask(partition for each in self.queries for partition in each.progress.position)
+            self.brokers.ask(partition for each in self.queries for partition in each.progress.position)
         for each in self.queries:
             each.progress.refresh(now, self._history.lag(each.progress.position, now))
             if each.progress.is_due(now) or last:
+                written = self.late.written(each.name)
+                if written is not None:
+                    each.progress.figures.late = written
                 self.screen.line(each.progress.figures)
                 try:
                     progress.append(self.directory.progress, each.progress.figures)
@@ -175,10 +191,13 @@ class Watch:
         self._take_last_events()
 
     def _take_last_events(self) -> None:
-        """Spark tells of a micro-batch a moment after its query has ended."""
+        """Spark tells of a query's last micro-batch some time after it has ended, and then of its end."""
         deadline = time.monotonic() + _LAST_EVENTS_WITHIN_S
-        while self._take_events() or time.monotonic() < deadline:
+        started = {str(each.query.runId) for each in self.queries if each.query is not None}
+        while not started <= self._ended_runs and time.monotonic() < deadline:
             time.sleep(_LOOK_EVERY_S / 5)
+            self._take_events()
+        self.late.finish()
         self._refresh(last=True)
 
     @contextmanager
@@ -210,7 +229,7 @@ class _Listener(StreamingQueryListener):
         pass
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
-        pass
+        self._events.put({_ENDED_RUN: str(event.runId)})
 
 
 def note_down(directory: RunDirectory, record: RunRecord) -> None:

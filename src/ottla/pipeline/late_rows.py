@@ -1,0 +1,67 @@
+"""Late rows of all flows of a run, written by one thread beside Spark's queries."""
+
+import logging
+import threading
+from collections.abc import Mapping
+from typing import Any, Final
+
+from ottla.pipeline.errors import PipelineError
+from ottla.pipeline.rows.late import LateRows
+
+_TRY_AGAIN_AFTER_S: Final = 5.0
+
+log = logging.getLogger(__name__)
+
+
+class LateRowsThread:
+    """Has followers catch up with their flows, again after a failure; nothing is lost meanwhile."""
+
+    def __init__(self, followers: Mapping[str, LateRows]) -> None:
+        self._followers = followers
+        self._news = threading.Event()
+        self._is_over = False
+        self._thread = threading.Thread(target=self._work, name="late-rows", daemon=True)
+        self.errors: dict[str, str] = {}
+        """What keeps a flow's late rows from being written, by flow; empty when all is well."""
+
+    def start(self) -> None:
+        """Begin with what an earlier process has left."""
+        if self._followers:
+            self._thread.start()
+
+    def on_batch(self, flow: str, event: Mapping[str, Any]) -> None:
+        """A micro-batch is done, with this progress event of Spark's."""
+        if flow in self._followers:
+            self._followers[flow].on_batch(event)
+            self._news.set()
+
+    def written(self, flow: str) -> int | None:
+        """Rows written since the flow began; None for a flow that has no topic for them."""
+        return self._followers[flow].total if flow in self._followers else None
+
+    def finish(self) -> None:
+        """After the last micro-batch: write what is left. What fails now is written at the next start."""
+        if not self._thread.is_alive():
+            return
+        self._is_over = True
+        self._news.set()
+        self._thread.join()
+        self._catch_up(unheard=True)
+
+    def _work(self) -> None:
+        self._catch_up(unheard=True)
+        while not self._is_over:
+            self._news.wait(_TRY_AGAIN_AFTER_S if self.errors else None)
+            self._news.clear()
+            if not self._is_over:
+                self._catch_up(unheard=False)
+
+    def _catch_up(self, *, unheard: bool) -> None:
+        for flow, follower in self._followers.items():
+            try:
+                follower.catch_up(unheard=unheard)
+            except PipelineError as problem:
+                log.warning("late rows of %s are not written yet: %s", flow, problem)
+                self.errors[flow] = str(problem)
+            else:
+                self.errors.pop(flow, None)
