@@ -39,7 +39,7 @@ def passed(rows: DataFrame) -> DataFrame:
 """
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_a_job_survives_the_death_of_a_machine(new_topic: TopicFactory, bootstrap: str, tmp_path: Path) -> None:
     source, sink, files = new_topic(2), new_topic(2), tmp_path / "files"
     for partition in range(2):
@@ -55,11 +55,11 @@ def test_a_job_survives_the_death_of_a_machine(new_topic: TopicFactory, bootstra
         with (tmp_path / "run.log").open("wb") as log:
             run = subprocess.Popen(command, stdout=log, stderr=log, cwd=tmp_path, env={**os.environ})
             try:
-                eventually(lambda: any(files.glob("*.parquet")) or run.poll() is not None, timeout_s=240)
+                eventually(lambda: any(files.glob("*.parquet")) or run.poll() is not None, timeout_s=400)
                 assert run.poll() is None, "killed too late: " + (tmp_path / "run.log").read_text()
                 assert cluster.executors(0)
                 cluster.kill_worker(0)
-                assert run.wait(300) == 0, (tmp_path / "run.log").read_text()
+                assert run.wait(400) == 0, (tmp_path / "run.log").read_text()
             finally:
                 run.kill()
                 run.wait()
