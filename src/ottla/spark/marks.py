@@ -15,6 +15,7 @@ from ottla.spark.client_settings import ClientSettings
 from ottla.spark.metadata import admin_client
 
 ANSWER_TIMEOUT_S: Final = 60.0
+_ONE_ANSWER_TIMEOUT_S: Final = 5.0
 _UNSETTLED_RETRY_S: Final = 0.02
 _METADATA: Final = re.compile(r"run=(\S+) write=(\S+) records=(\d+)")
 
@@ -44,8 +45,12 @@ def read_mark(client: ClientSettings, name: str, topic: str | None) -> Mark | No
         try:
             found = _committed(client, name)
         except KafkaException as error:
-            if error.args[0].code() != KafkaError.UNSTABLE_OFFSET_COMMIT or time.monotonic() > deadline:
+            code = error.args[0].code()
+            if code not in (KafkaError.UNSTABLE_OFFSET_COMMIT, KafkaError._TIMED_OUT) or time.monotonic() > deadline:
                 raise
+            if code == KafkaError._TIMED_OUT:
+                # librdkafka 2.16 asks a coordinator that was restarted in vain, for ever; a new client does not
+                admin_client.cache_clear()
             time.sleep(_UNSETTLED_RETRY_S)  # a transaction is being ended
             continue
         marks = [each for each in found if each.offset > 0 and topic in (None, each.topic)]
@@ -79,7 +84,7 @@ def group_metadata(name: str) -> object:
 def _committed(client: ClientSettings, name: str) -> list[TopicPartition]:
     admin = admin_client(client, os.getpid())
     asked = admin.list_consumer_group_offsets(
-        [ConsumerGroupTopicPartitions(name)], require_stable=True, request_timeout=ANSWER_TIMEOUT_S
+        [ConsumerGroupTopicPartitions(name)], require_stable=True, request_timeout=_ONE_ANSWER_TIMEOUT_S
     )
     found: list[TopicPartition] = asked[name].result().topic_partitions
     for each in found:

@@ -24,7 +24,7 @@ from tests.support.ottla_process import OttlaProcess
 
 _CACHE: Final = Path(__file__).resolve().parents[3] / ".cache" / "kills"
 _TARGETS: Final[Mapping[str, Callable[[Path], BrokerProcess]]] = {"ottla": OttlaProcess, "genuine": GenuineKafka}
-_SHARES: Final = {Victim.TASK: 60, Victim.EXECUTOR: 14, Victim.ZOMBIE: 6, Victim.PLANNER: 7, Victim.DRIVER: 13}
+_SHARES: Final = {Victim.TASK: 66, Victim.EXECUTOR: 15, Victim.ZOMBIE: 5, Victim.PLANNER: 4, Victim.DRIVER: 10}
 _BROKEN: Final[Mapping[str | None, Mapping[str, Any]]] = {
     None: {},
     "at-least-once": {"guarantee": "at-least-once"},

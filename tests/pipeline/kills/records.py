@@ -2,6 +2,7 @@
 
 import threading
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -12,22 +13,26 @@ _CLIENT: Final = {"topic.metadata.refresh.interval.ms": 5_000}
 
 
 class Feeder(threading.Thread):
-    """Writes records at a steady rate until it is stopped; all of a key go into one partition, in order."""
+    """Writes records until it is stopped, and keeps `backlog` of them ahead of what was `received`.
 
-    def __init__(self, bootstrap: str, topic: str, partitions: int, rate: int) -> None:
+    All of a key go into one partition, in order.
+    """
+
+    def __init__(self, bootstrap: str, topic: str, partitions: int, backlog: int, received: Callable[[], int]) -> None:
         super().__init__(name="feeder", daemon=True)
         self._producer = Producer(
             {**_CLIENT, "bootstrap.servers": bootstrap, "acks": "all", "enable.idempotence": True, "linger.ms": 5}
         )
         self._topic = topic
         self._partitions = partitions
-        self._rate = rate
+        self._backlog = backlog
+        self._received = received
         self._stopped = threading.Event()
         self.sent = 0
 
     def run(self) -> None:
         while not self._stopped.wait(0.1):
-            for _ in range(max(1, self._rate // 10)):
+            for _ in range(self._received() + self._backlog - self.sent):
                 number, key = divmod(self.sent, KEYS)
                 self._producer.produce(self._topic, str(number), str(key), key % self._partitions)
                 self.sent += 1

@@ -23,6 +23,7 @@ from tests.support.spark_cluster import SparkCluster
 
 SOURCE_PARTITIONS: Final = 6
 SINK_PARTITIONS: Final = 3
+_BATCHES_AHEAD: Final = 5
 _PROGRESS_TIMEOUT_S: Final = 900.0
 _DRAIN_TIMEOUT_S: Final = 600.0
 _REPOSITORY: Final = Path(__file__).resolve().parents[3]
@@ -67,8 +68,7 @@ class Run:
         seed: int,
         guarantee: str = "exactly-once",
         settings: Mapping[str, str] | None = None,
-        rate: int = 400,
-        max_offsets: int = 800,
+        max_offsets: int = 600,
         pause_s: tuple[float, float] = (0.2, 2.5),
     ) -> None:
         self._broker = broker
@@ -77,7 +77,7 @@ class Run:
         self._plan = [victim for victim, count in kills.items() for _ in range(count)]
         self._chance.shuffle(self._plan)
         self._pause_s = pause_s
-        self._rate = rate
+        self._backlog = _BATCHES_AHEAD * max_offsets
         self._checkpoint = directory / "checkpoint"
         self._given: dict[str, Any] = {
             "bootstrap": broker.bootstrap,
@@ -100,8 +100,14 @@ class Run:
         topics = ((self._given["source"], SOURCE_PARTITIONS), (self._given["sink"], SINK_PARTITIONS))
         for future in admin.create_topics([NewTopic(name, count, 1) for name, count in topics]).values():
             future.result(60)
-        feeder = Feeder(self._broker.bootstrap, self._given["source"], SOURCE_PARTITIONS, self._rate)
         reader = Reader(self._broker.bootstrap, self._given["sink"], SINK_PARTITIONS)
+        feeder = Feeder(
+            self._broker.bootstrap,
+            self._given["source"],
+            SOURCE_PARTITIONS,
+            self._backlog,
+            lambda: reader.found.records,
+        )
         with SparkCluster(self._directory / "cluster", workers=victims.WORKERS) as cluster:
             self._given["master"] = cluster.master_url
             self._start_driver()
