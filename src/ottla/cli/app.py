@@ -20,7 +20,7 @@ NOUNS: Final = {
     "share": "Look at share groups, move and delete them.",
     "txn": "List, describe and abort transactions.",
     "config": "Read and change settings of topics, brokers and groups.",
-    "cluster": "Look at the cluster.",
+    "cluster": "Look at the cluster, or start one on this machine.",
     "zookeeper": "Run a ZooKeeper server for development.",
     "pipeline": "Run jobs on Spark; look after them, replay and test them.",
     "log": "Look into log files and check them.",
