@@ -72,6 +72,7 @@ class Broker:
         self._connection_ids = itertools.count(1)
         self._endpoints: dict[str, tuple[str, int]] = {}
         self._listeners: list[Listener] = []
+        self._metadata: MetadataView | None = None
         self.ports: dict[str, int] = {}
         """Listener name to the port it is bound to."""
 
@@ -89,6 +90,13 @@ class Broker:
     def port(self) -> int:
         """The port of the first listener."""
         return next(iter(self.ports.values()))
+
+    @property
+    def metadata(self) -> MetadataView:
+        """What it knows of its cluster. RuntimeError before it has been started."""
+        if self._metadata is None:
+            raise RuntimeError("the broker has not been started")
+        return self._metadata
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
@@ -113,6 +121,7 @@ class Broker:
         directories = LogDirectories(config.log_dirs, fs=machine.fs, clock=clock)
         stack.callback(directories.close)
         metadata, join = await self._open_metadata(directories, stack)
+        self._metadata = metadata
         replicas = ReplicaManager(metadata, directories, loop, new_flusher=machine.new_flusher)
         stack.push_async_callback(replicas.close)
         loaded = await loop.run_in_executor(replicas.cold_readers, directories.load_all, metadata.log_config)
