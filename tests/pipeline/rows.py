@@ -55,4 +55,4 @@ def run_to_end(rows: DataFrame, checkpoint: Path, name: str, mode: str = "append
 
 def table(spark: SparkSession, name: str, *columns: str) -> Sequence[Any]:
     """What the query of that name has written, in order."""
-    return sorted(tuple(row) for row in spark.table(name).select(*map(F.col, columns)).collect())
+    return sorted(tuple(row) for row in spark.table(name).select(*map(F.expr, columns)).collect())

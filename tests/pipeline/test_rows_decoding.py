@@ -23,7 +23,6 @@ from ottla.pipeline.rows import (
     from_protobuf,
     registry,
     to_avro,
-    to_json,
 )
 from ottla.pipeline.rows.dead_letters import DeadLetter, original_headers
 from tests.pipeline.conftest import TopicFactory
@@ -134,22 +133,6 @@ def test_a_row_that_cannot_be_left_out_fails_who_reads_it(spark: SparkSession) -
     assert from_json(records(spark, b'{"n": 1}'), "n INT").passed_or_fail("the table").collect() == [(1,)]
 
 
-def test_rows_become_json_with_their_nulls(spark: SparkSession) -> None:
-    rows = spark.createDataFrame([("UA", "JFK", None)], "carrier STRING, origin STRING, delay INT")
-    whole = {"carrier": "UA", "origin": "JFK", "delay": None}
-
-    def made(frame: DataFrame) -> list[Any]:
-        (row,) = frame.collect()
-        return [json.loads(each) if each.startswith("{") else each for each in row]
-
-    assert made(to_json(rows)) == [whole]
-    assert made(to_json(rows, "carrier")) == ["UA", whole]
-    assert made(to_json(rows, "carrier", "origin", drop_key=True)) == [
-        {"carrier": "UA", "origin": "JFK"},
-        {"delay": None},
-    ]
-
-
 def test_what_a_job_rejects_is_in_its_dead_letter_topic_with_all_it_had(
     spark: SparkSession, bootstrap: str, new_topic: TopicFactory, tmp_path: Path
 ) -> None:
@@ -160,9 +143,9 @@ def test_what_a_job_rejects_is_in_its_dead_letter_topic_with_all_it_had(
     def clean(flights: DataFrame) -> Checked:
         return from_json(flights, "carrier STRING, delay INT").check("has carrier", F.col("carrier").isNotNull())
 
-    @job.flow(flights=clean, to=topic(out.name))
+    @job.flow(flights=clean, to=topic(out.name, key="carrier"))
     def kept(flights: DataFrame) -> DataFrame:
-        return to_json(flights, "carrier")
+        return flights
 
     source.send(['{"carrier": "UA", "delay": 1}', "{"], key=b"first", headers=[("trace", b"1"), ("empty", None)])
     source.send(['{"delay": 2}'], partition=1, timestamp=1_700_000_000_000)
@@ -244,11 +227,11 @@ def test_avro_by_a_schema_alone_has_no_head(spark: SparkSession, writer: Writer)
 def test_rows_become_avro_that_other_programs_read(spark: SparkSession, writer: Writer) -> None:
     rows = spark.createDataFrame([("JFK", 3), ("EWR", None)], "to STRING, miles INT")
 
-    made = to_avro(rows, "to", registry=writer.registry, subject="legs-value", schema=NEWER).collect()
+    made = to_avro(rows, registry=writer.registry, subject="legs-value", schema=NEWER, keep=("to",)).collect()
 
     read = AvroDeserializer(writer.client)
     context = SerializationContext("legs", MessageField.VALUE)
-    assert [(row.key, read(bytes(row.value), context)) for row in made] == [
+    assert [(row.to, read(bytes(row.value), context)) for row in made] == [
         ("JFK", {"to": "JFK", "miles": 3}),
         ("EWR", {"to": "EWR", "miles": None}),
     ]

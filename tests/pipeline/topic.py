@@ -37,6 +37,12 @@ class Topic:
         assert producer.flush(30) == 0
         assert refused == []
 
+    def put(self, key: str, value: str | None) -> None:
+        """One record, in the partition of its key; without a value it deletes the key."""
+        producer = Producer({"bootstrap.servers": self.bootstrap, "partitioner": "murmur2_random"})
+        producer.produce(self.name, None if value is None else value.encode(), key=key.encode())
+        assert producer.flush(30) == 0
+
     def messages(self) -> list[Message]:
         """Everything in the topic, in order within each partition."""
         consumer = Consumer(

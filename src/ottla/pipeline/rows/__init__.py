@@ -2,7 +2,7 @@
 
 from ottla.pipeline.rows.checked import Checked, checked, labelled
 from ottla.pipeline.rows.decode_avro import from_avro, to_avro
-from ottla.pipeline.rows.decode_json import from_json, to_json
+from ottla.pipeline.rows.decode_json import from_json
 from ottla.pipeline.rows.decode_protobuf import from_protobuf
 from ottla.pipeline.rows.duplicates import drop_duplicates
 from ottla.pipeline.rows.schema_registry import Registry, RegistryAwayError, RegistryError, SubjectError, registry
@@ -25,6 +25,5 @@ __all__ = [
     "registry",
     "table",
     "to_avro",
-    "to_json",
     "watermark",
 ]

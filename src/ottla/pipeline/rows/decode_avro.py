@@ -14,10 +14,10 @@ import pyarrow as pa
 from fastavro import parse_schema, schemaless_reader, schemaless_writer
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everyone names it
+from pyspark.sql.pandas.functions import arrow_udf
 
 from ottla.pipeline.rows.avro_types import KEPT_AS_STORED, spark_schema
 from ottla.pipeline.rows.checked import Checked
-from ottla.pipeline.rows.decode_json import key_of
 from ottla.pipeline.rows.python_decoding import Decode, decode_column
 from ottla.pipeline.rows.schema_registry import Registry, frame, framed
 from ottla.pipeline.rows.undecodable import Undecodable
@@ -60,10 +60,15 @@ def from_avro(
 
 
 def to_avro(
-    rows: DataFrame, *key: str, registry: Registry, subject: str, schema: str | Mapping[str, Any] | None = None
+    rows: DataFrame,
+    *,
+    registry: Registry,
+    subject: str,
+    schema: str | Mapping[str, Any] | None = None,
+    keep: tuple[str, ...] = (),
 ) -> DataFrame:
     """Rows as records: `value` in the registry's wire format, by the subject's latest schema, or by `schema`, which is
-    registered for the subject. `key` as with `to_json`.
+    registered for the subject. Beside it, the columns named in `keep`: those that `topic(..., key=...)` names.
 
     A row that does not fit the schema fails its task: what a job writes is its own doing.
     Raises SubjectError, RegistryError, ValueError for fields that the rows lack.
@@ -84,7 +89,7 @@ def to_avro(
         raise ValueError(f"the rows lack fields of the Avro schema {parsed['name']}: {', '.join(missing)}")
     struct = F.struct(*(F.col(f"`{name}`") for name in names if name in rows.columns))
     value = _writer(schema_id, text, references)(struct).alias("value")
-    return rows.select(key_of(key).alias("key"), value) if key else rows.select(value)
+    return rows.select(*keep, value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,13 +119,14 @@ def _read(value: bytes, start: int, writer: Any, reader: Any) -> dict[str, Any]:
     data = BytesIO(value)
     data.seek(start)
     try:
-        row: dict[str, Any] = schemaless_reader(data, writer, reader)
+        row: Any = schemaless_reader(data, writer, reader)
     except Exception as error:  # fastavro raises what the bytes happen to lead to
         raise Undecodable(f"malformed Avro: {type(error).__name__}: {error}") from error
     left = len(value) - data.tell()
     if left:
         raise Undecodable(f"malformed Avro: {left} bytes more than the schema says")
-    return row
+    fields: dict[str, Any] = row
+    return fields
 
 
 @lru_cache(maxsize=256)
@@ -165,4 +171,4 @@ def _writer(schema_id: int, text: str, references: tuple[tuple[str, str], ...]) 
             values.append(out.getvalue())
         return pa.array(values, pa.binary())
 
-    return F.arrow_udf(encode, returnType="binary")
+    return arrow_udf(encode, returnType="binary")  # type: ignore[call-overload]  # its stub wants the kind said

@@ -1,4 +1,4 @@
-"""JSON to columns and back, by Spark's own functions. What does not fit the schema is rejected, never nulled.
+"""JSON to columns, by Spark's own functions. What does not fit the schema is rejected, never nulled.
 
 Spark's `from_json` reads the first document of a text and ignores what follows, takes the first object of an array, and
 gives nulls for what it cannot read. So the text is read as the one element of an array, `{"row": [<text>]}`, whose end
@@ -41,7 +41,7 @@ def from_json(
     Fields that the schema does not name are ignored, as by Spark; `options` are those of Spark's `from_json`.
     Raises ValueError for a schema that names a column of `keep`.
     """
-    wanted = _parse(schema)
+    wanted = parse_schema(schema)
     twice = sorted(set(wanted.names) & set(keep))
     if twice:
         raise ValueError(f"columns of the record cannot be kept, the schema has them too: {', '.join(twice)}")
@@ -69,31 +69,12 @@ def from_json(
     )
 
 
-def to_json(rows: DataFrame, *key: str, drop_key: bool = False) -> DataFrame:
-    """Rows as records: `value` is the row as a JSON object, nulls included; `key` what says which row this is.
-
-    The key of one column is its text, of several a JSON object; without columns there is none. `drop_key` leaves the
-    columns of the key out of the value.
-    """
-    names = [name for name in rows.columns if not (drop_key and name in key)]
-    value = _object(names).alias("value")
-    return rows.select(key_of(key).alias("key"), value) if key else rows.select(value)
-
-
-def key_of(names: tuple[str, ...]) -> Column:
-    """The key of a record: the text of one column, or a JSON object of several."""
-    return F.col(f"`{names[0]}`").cast("string") if len(names) == 1 else _object(names)
-
-
-def _object(names: "list[str] | tuple[str, ...]") -> Column:
-    return F.to_json(F.struct(*(F.col(f"`{name}`") for name in names)), {"ignoreNullFields": "false"})
-
-
 def _wrapped(text: Column) -> Column:
     return F.concat(F.lit(f'{{"{_ROW}":['), text, F.lit("]}"))
 
 
-def _parse(schema: StructType | str) -> StructType:
+def parse_schema(schema: StructType | str) -> StructType:
+    """A schema as Spark has it. Raises ValueError for one without columns."""
     parsed = StructType.fromDDL(schema) if isinstance(schema, str) else schema
     if not isinstance(parsed, StructType):
         raise ValueError(f"a schema names columns, such as 'carrier STRING NOT NULL, delay INT'; this is {schema!r}")

@@ -23,7 +23,7 @@ from google.protobuf import (
     timestamp_pb2,
     wrappers_pb2,
 )
-from google.protobuf.descriptor import Descriptor, FileDescriptor
+from google.protobuf.descriptor import Descriptor
 from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError, Message
@@ -130,7 +130,7 @@ class _Protobuf:
 
         def parse(data: bytes) -> dict[str, Any]:
             try:
-                message = message_class.FromString(data)
+                message: Any = message_class.FromString(data)
             except DecodeError as error:
                 raise Undecodable(f"malformed Protobuf: {error}") from error
             unset = message.FindInitializationErrors()
@@ -196,11 +196,11 @@ def _message(files: tuple[bytes, ...], name: str | None) -> Descriptor:
         raise ValueError(f"there is no Protobuf message {name}; there are: {', '.join(there)}") from None
 
 
-def _files_of(file: FileDescriptor) -> tuple[bytes, ...]:
-    """A file's descriptors, each after those it imports."""
+def _files_of(file: Any) -> tuple[bytes, ...]:
+    """A file descriptor's content, after that of the files it imports."""
     found: dict[str, bytes] = {}
 
-    def add(each: FileDescriptor) -> None:
+    def add(each: Any) -> None:
         for imported in each.dependencies:
             add(imported)
         found.setdefault(each.name, each.serialized_pb)

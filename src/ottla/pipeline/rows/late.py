@@ -43,6 +43,7 @@ from ottla.pipeline.rows.checked import decoded, labelled, source_of
 from ottla.pipeline.rows.checkpoint_log import Batch, CheckpointLog
 from ottla.pipeline.rows.watermark import CLOSES, Watched, watching
 from ottla.spark.exactly_once import StreamTask, write_once
+from ottla.spark.marks import Write
 from ottla.spark.stream_offset import StreamOffset
 
 log = logging.getLogger(__name__)
@@ -54,6 +55,8 @@ Ranges = dict[str, dict[int, tuple[int, int]]]
 _EARLIEST: Final = -2
 _NEVER: Final = 0
 """The watermark before there was any: nothing is late."""
+_WRITE: Final = Write("late", "late")
+"""The same for all processes: there is one write per micro-batch, however often it is tried."""
 _OF_STREAMS: Final = frozenset(
     {"maxoffsetspertrigger", "minoffsetspertrigger", "maxtriggerdelay", "kafka.group.id", "minpartitions"}
 )
@@ -142,7 +145,7 @@ class LateRows:
         except OSError as error:
             raise PipelineError(f"{self.position} cannot be written: {error}") from error
         with self._lock:
-            self._dropped.pop(number, None)
+            self._dropped = {batch: rows for batch, rows in self._dropped.items() if batch > number}
 
     def _write(self, log_of_query: CheckpointLog, number: int) -> int:
         if number == 0:  # before the first micro-batch there was no watermark
@@ -159,21 +162,20 @@ class LateRows:
         wanted = ranges(before, batch)
         if not wanted:
             return 0
-        with watching() as watched:
-            self.rebuild(lambda given: self._load(given, wanted))
-        if not watched:
-            raise PipelineError(
-                f"the flow {self.flow!r} has late=topic(...), but sets no watermark by rows.watermark(...), by which "
-                "its late rows would be known"
-            )
-        task = StreamTask(f"late-{log_of_query.query_id()}", number, 0)
+        task = StreamTask(f"late-{log_of_query.query_id()}", number, 0, _WRITE)
         try:
+            with watching() as watched:
+                self.rebuild(lambda given: self._load(given, wanted))
+            if not watched:
+                raise PipelineError(
+                    f"the flow {self.flow!r} has late=topic(...), but sets no watermark by rows.watermark(...), by "
+                    "which its late rows would be known"
+                )
             rows = self._late_records(watched, before.watermark_ms)
             return _write_once(rows, self.context, self.context.renamed(self.topic.name), task)
         except PySparkException as error:
-            raise PipelineError(
-                f"late rows of {self.flow!r}, micro-batch {number}: {failures.explain(str(error))}"
-            ) from error
+            said = failures.explain(str(error))
+            raise PipelineError(f"late rows of {self.flow!r}, micro-batch {number}: {said}") from error
 
     def _load(self, given: Input, wanted: Ranges) -> DataFrame:
         """An input as the micro-batch had it: of a topic just its records."""

@@ -126,6 +126,7 @@ def _converter(field: FieldDescriptor) -> Convert:
     if message is not None:
         return _of_message(message)
     if field.type == FieldDescriptor.TYPE_ENUM:
+        assert field.enum_type is not None
         names = {number: value.name for number, value in field.enum_type.values_by_number.items()}
         return lambda number: names.get(number, str(number))
     if isinstance(_SCALARS[field.type], DecimalType):
@@ -157,5 +158,6 @@ def _is_map(field: FieldDescriptor) -> bool:
 
 
 def _entry(field: FieldDescriptor) -> tuple[FieldDescriptor, FieldDescriptor]:
+    assert field.message_type is not None
     fields = field.message_type.fields_by_name
     return fields["key"], fields["value"]

@@ -11,6 +11,7 @@ from typing import Any, Final, Protocol
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everyone names it
+from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import StringType, StructField, StructType
 
@@ -61,7 +62,9 @@ def _function(schema: StructType, written_in: Format) -> Callable[[Column], Colu
     def decode(values: pa.Array) -> pa.Array:
         return decode_array(values, _opened(written_in, os.getpid()), row_type)
 
-    function: Callable[[Column], Column] = F.arrow_udf(decode, returnType=returned)
+    function: Callable[[Column], Column] = arrow_udf(  # type: ignore[call-overload]  # its stub wants the kind said
+        decode, returnType=returned
+    )
     return function
 
 

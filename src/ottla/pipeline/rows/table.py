@@ -16,12 +16,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F  # noqa: N812 - as everyone names it
-from pyspark.sql.types import StructType
 
 from ottla.pipeline.context import RunContext
 from ottla.pipeline.errors import JobError
 from ottla.pipeline.rows.checked import Checked
-from ottla.pipeline.rows.decode_json import from_json
+from ottla.pipeline.rows.decode_json import from_json, parse_schema
 from ottla.pipeline.rows.table_source import DIRECTORY, FORMAT, REFRESH_MS, TableSource
 
 if TYPE_CHECKING:
@@ -84,7 +83,7 @@ class Table:
         if self.decode is not None:
             return self.decode(records)
         assert self.schema is not None
-        columns = StructType.fromDDL(self.schema).names
+        columns = parse_schema(self.schema).names
         if len(self.key) == 1 and self.key[0] not in columns:
             (name,) = self.key
             return from_json(records.withColumn(name, F.col("key").cast("string")), self.schema, keep=(name,))
@@ -109,7 +108,7 @@ def table(
 
     A record that cannot be decoded fails the query that uses the table, by name. Raises JobError.
     """
-    if not isinstance(topic, str) or not topic.strip():
+    if not topic.strip():
         raise JobError(f"table({topic!r}): a table is made of a topic, such as table('airlines', key='carrier', ...)")
     if (schema is None) == (decode is None):
         raise JobError(f"table({topic!r}) needs either a schema of its JSON values, or decode=, a function")
