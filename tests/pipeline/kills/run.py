@@ -18,7 +18,6 @@ from tests.pipeline.kills import victims
 from tests.pipeline.kills.records import Feeder, Reader
 from tests.pipeline.kills.victims import Victim
 from tests.support.broker_process import BrokerProcess
-from tests.support.eventually import eventually
 from tests.support.spark_cluster import SparkCluster
 
 SOURCE_PARTITIONS: Final = 6
@@ -114,7 +113,7 @@ class Run:
             try:
                 feeder.start()
                 for victim in self._plan:
-                    self._strike(victim, cluster)
+                    self._strike(victim, cluster, reader)
                     reader.follow(self._chance.uniform(*self._pause_s))
                 self._wake(everyone=True)
                 feeder.stop()
@@ -141,14 +140,17 @@ class Run:
 
     # -- killing ---------------------------------------------------------------------------------
 
-    def _strike(self, victim: Victim, cluster: SparkCluster) -> None:
-        """Kill one, as soon as there is one; a query that gets nowhere meanwhile is an error."""
+    def _strike(self, victim: Victim, cluster: SparkCluster, reader: Reader) -> None:
+        """Kill one, as soon as there is one; a query that gets nowhere meanwhile is an error.
+
+        The reader follows, for the feeder gives no more than so much ahead of it.
+        """
         deadline = time.monotonic() + _PROGRESS_TIMEOUT_S
         while not self._kill(victim, cluster):
             assert time.monotonic() < deadline, f"there was no {victim} to kill; see {self._directory}/driver.log"
-            time.sleep(0.05)
+            reader.follow(0.1)
         if victim is Victim.DRIVER or sum(self.verdict.kills.values()) % 20 == 0:
-            self._await_progress()
+            self._await_progress(reader)
 
     def _kill(self, victim: Victim, cluster: SparkCluster) -> bool:
         self._wake()
@@ -246,9 +248,12 @@ class Run:
         names = os.listdir(directory) if directory.exists() else []
         return max((int(name) for name in names if name.isdigit()), default=-1)
 
-    def _await_progress(self) -> None:
+    def _await_progress(self, reader: Reader) -> None:
         before = self._done()
-        eventually(lambda: self._done() > before, timeout_s=_PROGRESS_TIMEOUT_S, interval_s=0.1)
+        deadline = time.monotonic() + _PROGRESS_TIMEOUT_S
+        while self._done() <= before:
+            assert time.monotonic() < deadline, f"the query gets nowhere; see {self._directory}/driver.log"
+            reader.follow(0.2)
 
     def _drain(self, reader: Reader, sent: int) -> None:
         """Read on until all is there, and then for a while, for what should not be there."""
