@@ -73,6 +73,7 @@ class Broker:
         self._endpoints: dict[str, tuple[str, int]] = {}
         self._listeners: list[Listener] = []
         self._metadata: MetadataView | None = None
+        self._replicas: ReplicaManager | None = None
         self.ports: dict[str, int] = {}
         """Listener name to the port it is bound to."""
 
@@ -90,6 +91,13 @@ class Broker:
     def port(self) -> int:
         """The port of the first listener."""
         return next(iter(self.ports.values()))
+
+    @property
+    def replicas(self) -> ReplicaManager:
+        """The partitions it holds. RuntimeError before it has been started."""
+        if self._replicas is None:
+            raise RuntimeError("the broker has not been started")
+        return self._replicas
 
     @property
     def metadata(self) -> MetadataView:
@@ -122,7 +130,7 @@ class Broker:
         stack.callback(directories.close)
         metadata, join = await self._open_metadata(directories, stack)
         self._metadata = metadata
-        replicas = ReplicaManager(metadata, directories, loop, new_flusher=machine.new_flusher)
+        replicas = self._replicas = ReplicaManager(metadata, directories, loop, new_flusher=machine.new_flusher)
         stack.push_async_callback(replicas.close)
         loaded = await loop.run_in_executor(replicas.cold_readers, directories.load_all, metadata.log_config)
         membership = None if join is None else join(replicas)

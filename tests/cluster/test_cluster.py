@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import Consumer, KafkaException
 from confluent_kafka import TopicPartition as At
-from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
+from confluent_kafka.admin import NewTopic
 
 from ottla.errors import ErrorCode
 from ottla.protocol.messages import alter_partition_reassignments as reassign
@@ -226,10 +226,7 @@ def test_a_broker_of_the_past_is_not_spoken_to(cluster: ClusterInProcess) -> Non
 
 def test_settings_reach_every_broker(cluster: ClusterInProcess, topic: str) -> None:
     cluster.create(topic, [[1, 2, 3]])
-    entry = ConfigEntry("retention.ms", "4711", incremental_operation=AlterConfigOpType.SET)
-    resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
-    admin = cluster.admin()
-    admin.incremental_alter_configs([resource])[resource].result(20)
+    cluster.alter(topic, "retention.ms", "4711")
 
     def everywhere() -> bool:
         return all(broker.metadata.log_config(topic).retention_ms == 4711 for broker in cluster.brokers.values())

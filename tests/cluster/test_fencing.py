@@ -46,7 +46,7 @@ def cluster(zookeeper: ZooKeeperServer, root: str, link: UnreliableLink) -> Iter
 def create_led_by_1(cluster: OttlaCluster) -> None:
     """The topic `t` with one partition."""
     admin = cluster.admin()
-    admin.create_topics([NewTopic("t", replica_assignment=[[1, 2, 3]])])["t"].result(30)
+    admin.create_topics([NewTopic("t", 1, replica_assignment=[[1, 2, 3]])])["t"].result(30)
     eventually(lambda: cluster.leader("t") == 1)
 
 

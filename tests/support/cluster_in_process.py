@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 
 from ottla.broker import Broker, new_event_loop
 from ottla.cluster.image import MetadataImage, PartitionImage
@@ -134,8 +134,11 @@ class ClusterInProcess:
 
     def partition(self, topic: str, partition: int = 0) -> PartitionImage:
         """As the controller has it."""
-        image = self.image(self.controller)
-        return image.topics[TopicName(topic)].partitions[partition]
+        return self.partition_at(self.controller, topic, partition)
+
+    def partition_at(self, number: int, topic: str, partition: int = 0) -> PartitionImage:
+        """As a broker knows it."""
+        return self.image(number).topics[TopicName(topic)].partitions[partition]
 
     @property
     def controller(self) -> int:
@@ -156,6 +159,38 @@ class ClusterInProcess:
             producer.produce(topic, value, partition=partition, on_delivery=lambda error, _: problems.append(error))
         assert producer.flush(40) == 0
         assert problems == [None] * len(values)
+
+    def produce_without_waiting(self, topic: str, values: list[bytes]) -> None:
+        """With acks=1."""
+        self.produce(topic, values, acks="1")
+
+    def alter(self, topic: str, name: str, value: str) -> None:
+        """Change a topic's setting."""
+        entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+        resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
+        admin = self.admin()
+        admin.incremental_alter_configs([resource])[resource].result(20)
+
+    def stop_copying(self, number: int, topic: str) -> None:
+        """Have a follower copy nothing any more, without a word to anybody."""
+
+        async def stop() -> None:
+            replicas = self.brokers[number].replicas
+            found = replicas.find(topic, 0)
+            assert found is not None
+            replicas.fetchers.stop(found)
+
+        self.run(stop())
+
+    def resume_copying(self, number: int, topic: str) -> None:
+        async def resume() -> None:
+            replicas = self.brokers[number].replicas
+            found = replicas.find(topic, 0)
+            assert found is not None
+            assert found.log.topic_id is not None
+            replicas.fetchers.follow(found, found.log.topic_id)
+
+        self.run(resume())
 
     def log_bytes(self, number: int, topic: str, partition: int = 0) -> bytes:
         """The records of a replica, as they lie in its files."""
