@@ -41,12 +41,14 @@ log = logging.getLogger(__name__)
 NAME_PREFIX: Final = "ottla-spark"
 KEPT_WRITERS: Final = 8
 """Per process. Each is a client with threads of its own."""
-COMMIT_TIMEOUT_S: Final = 300.0
+ABORT_TIMEOUT_S: Final = 10.0
+"""What is left open is ended by the next attempt, or by the broker."""
 
 DEFAULTS: Final = {
     "transaction.timeout.ms": 900_000,  # the longest that a broker allows unless told otherwise; a task may be long
 }
 
+_AWAY: Final = (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN)
 _FENCED: Final = (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH)
 
 
@@ -193,18 +195,19 @@ class _TaskWriter:
         self._send(mark)
         while True:
             try:
-                self.producer.client.commit_transaction(COMMIT_TIMEOUT_S)
+                self.producer.client.commit_transaction(ANSWER_TIMEOUT_S)
                 return
             except KafkaException as error:
                 if not error.args[0].retriable():
                     raise
+                log.warning("%s: still waiting for the end of the transaction (%s)", self._name, error.args[0].str())
 
     def give_up(self) -> None:
         """Leave nothing behind; the next task of this name starts anew."""
         _writers.pop(self._name, None)
         with suppress(KafkaException):
             self.producer.client.purge()
-            self.producer.client.abort_transaction(ANSWER_TIMEOUT_S)
+            self.producer.client.abort_transaction(ABORT_TIMEOUT_S)
 
     def _send(self, mark: Any) -> None:
         self.producer.client.send_offsets_to_transaction([mark], self._group, ANSWER_TIMEOUT_S)
@@ -255,6 +258,8 @@ def _explained(error: KafkaException, task: StreamTask, what: str) -> SourceErro
             "a later attempt of the same task has taken over, another query runs with a copy of this one's checkpoint, "
             "or the task took longer than kafka.transaction.timeout.ms"
         )
+    elif cause.code() in _AWAY:
+        reason = f"the brokers were away for {ANSWER_TIMEOUT_S / 60:.0f} minutes ({cause.str()})"
     elif cause.code() == KafkaError.INVALID_TRANSACTION_TIMEOUT:
         reason = (
             "the broker's transaction.max.timeout.ms is below the 15 minutes asked for: "

@@ -14,7 +14,8 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, 
 from ottla.spark.client_settings import ClientSettings
 from ottla.spark.metadata import admin_client
 
-ANSWER_TIMEOUT_S: Final = 60.0
+ANSWER_TIMEOUT_S: Final = 300.0
+"""How long brokers may be away. As long as a record waits to be written outside of a transaction."""
 _ONE_ANSWER_TIMEOUT_S: Final = 5.0
 _UNSETTLED_RETRY_S: Final = 0.02
 _METADATA: Final = re.compile(r"run=(\S+) write=(\S+) records=(\d+)")
