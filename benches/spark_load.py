@@ -80,28 +80,28 @@ def spark_session(directory: Path, cores: int) -> Iterator[SparkSession]:
         session.stop(context)
 
 
-def read(bootstrap: str, topic: str, records: int, sink: str, rounds: int, cores: int) -> dict[str, float]:
-    """Records per second from the whole topic into a sink, the medians of `rounds` after one that warms up."""
-    found: dict[str, list[tuple[float, float]]] = {name: [] for name in CONNECTORS}
+def read(bootstrap: str, topic: str, records: int, sinks: list[str], rounds: int, cores: int) -> dict[str, float]:
+    """Records per second from the whole topic into each sink, the medians of `rounds` after one that warms up."""
+    result: dict[str, float] = {}
     family = Family()
     with scratch() as directory, spark_session(directory, cores) as spark:
-        for number in range(rounds + 1):
-            for name in CONNECTORS:
-                table = spark.read.format(name).option("kafka.bootstrap.servers", bootstrap).option("subscribe", topic)
-                cpu_before, began = family.cpu_seconds(), time.perf_counter()
-                with family.watched():
-                    _write(table.load(), sink, directory / "out")
-                if number:
-                    found[name].append((time.perf_counter() - began, family.cpu_seconds() - cpu_before))
-    result: dict[str, float] = {}
-    for name, samples in found.items():
-        result[f"{name}_per_s"] = statistics.median(records / seconds for seconds, _ in samples)
-        result[f"{name}_per_cpu_s"] = statistics.median(records / cpu for _, cpu in samples)
-    pairs = list(zip(found["ottla"], found["kafka"], strict=True))
-    result["ratio"] = statistics.median(kafka / ottla for (ottla, _), (kafka, _) in pairs)
-    result["cpu_ratio"] = statistics.median(ottla / kafka for (_, ottla), (_, kafka) in pairs)
-    result["worker_rss_mb"] = family.worker_rss_bytes / 1e6
-    return result
+        for sink in sinks:
+            found: dict[str, list[tuple[float, float]]] = {name: [] for name in CONNECTORS}
+            for number in range(rounds + 1):
+                for name in CONNECTORS:
+                    reader = spark.read.format(name).option("kafka.bootstrap.servers", bootstrap)
+                    cpu_before, began = family.cpu_seconds(), time.perf_counter()
+                    with family.watched():
+                        _write(reader.option("subscribe", topic).load(), sink, directory / "out")
+                    if number:
+                        found[name].append((time.perf_counter() - began, family.cpu_seconds() - cpu_before))
+            for name, samples in found.items():
+                result[f"{sink}_{name}_per_s"] = statistics.median(records / seconds for seconds, _ in samples)
+                result[f"{sink}_{name}_per_cpu_s"] = statistics.median(records / cpu for _, cpu in samples)
+            pairs = list(zip(found["ottla"], found["kafka"], strict=True))
+            result[f"{sink}_ratio"] = statistics.median(kafka / ottla for (ottla, _), (kafka, _) in pairs)
+            result[f"{sink}_cpu_ratio"] = statistics.median(ottla / kafka for (_, ottla), (_, kafka) in pairs)
+    return {**result, "worker_rss_mb": family.worker_rss_bytes / 1e6}
 
 
 def pass_through(
@@ -160,7 +160,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("what", choices=["read", "latency"])
     parser.add_argument("--bootstrap", required=True)
     parser.add_argument("--topic", required=True)
-    parser.add_argument("--sink", default="noop", help="read: noop or parquet; latency: the topic to write to")
+    parser.add_argument("--sink", default="noop", help="read: noop, parquet or both; latency: the topic to write to")
     parser.add_argument("--records", type=int, default=0)
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--cores", type=int, default=2)
@@ -169,7 +169,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--seconds", type=float, default=30.0)
     given = parser.parse_args(arguments)
     if given.what == "read":
-        result = read(given.bootstrap, given.topic, given.records, given.sink, given.rounds, given.cores)
+        result = read(given.bootstrap, given.topic, given.records, given.sink.split(","), given.rounds, given.cores)
     else:
         result = pass_through(given.bootstrap, given.topic, given.sink, given.rate, given.warm_up, given.seconds)
     print(json.dumps(result))
