@@ -93,8 +93,8 @@ def launch(
         os.environ.pop(variable, None)
     os.environ["JAVA_HOME"] = str(java.home)
     is_local = master is None or master.startswith("local")
-    forking = None if not is_local or "spark.pyspark.python" in given else fork_server.start(directory)
-    if forking is not None:
+    forking = None if "spark.pyspark.python" in given else fork_server.start(directory)
+    if forking is not None and is_local:
         given["spark.pyspark.python"] = str(forking.launcher)
     os.environ["PYSPARK_PYTHON"] = given.get("spark.pyspark.python", sys.executable)
     # what the JVM starts on the driver, to plan and to follow offsets

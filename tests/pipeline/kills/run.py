@@ -169,8 +169,7 @@ class Run:
             case Victim.DRIVER:
                 return self._kill_driver()
             case Victim.PLANNER:
-                jvm = victims.driver_jvm(self._driver_pid)
-                return self._kill_any(victims.python_workers(jvm) if jvm else [])
+                return self._kill_any(victims.planners(self._driver_pid))
             case Victim.TASK:
                 jvms = victims.executors(cluster)
                 return self._kill_any([worker for jvm in jvms for worker in victims.python_workers(jvm)])

@@ -14,6 +14,7 @@ from tests.support.spark_cluster import SparkCluster
 T = TypeVar("T")
 
 _DAEMON = "daemon"
+_FORK_SERVER = "ottla.pipeline.fork_server"
 
 WORKERS: Final = 2
 """Of the cluster, with a core and an executor each."""
@@ -47,6 +48,12 @@ def python_workers(jvm: psutil.Process) -> list[psutil.Process]:
 
 def driver_jvm(driver_pid: int) -> psutil.Process | None:
     return next((each for each in descendants(driver_pid) if "SparkSubmit" in _command(each)), None)
+
+
+def planners(driver_pid: int) -> list[psutil.Process]:
+    """What the server of the driver's Python processes has forked."""
+    found = [each for each in descendants(driver_pid) if _FORK_SERVER in _command(each)]
+    return [each for each in found if _or_nothing(each.ppid) not in (None, driver_pid)]
 
 
 def kill(process: psutil.Process) -> bool:
