@@ -46,6 +46,9 @@ def _time(context: click.Context, parameter: click.Parameter, value: str | None)
     help=f"Leave letters that have come back so often. [default: {DEFAULT_MAX_REDRIVES}]",
 )
 @click.option("--rate", metavar="N", type=click.FloatRange(min=0, min_open=True), help="At most so many a second.")
+@click.option(
+    "--keep-time", is_flag=True, help="Keep the records' times; what is older than retention allows is soon deleted."
+)
 @click.option("--dry-run", is_flag=True, help="Only say what would be sent.")
 @json_option
 @connection_options
@@ -59,19 +62,20 @@ def command(
     to: str | None,
     max_redrives: int,
     rate: float | None,
+    keep_time: bool,
     dry_run: bool,
     as_json: bool,
 ) -> int:
     """Send the dead letters in TOPIC (a job's are in JOB.dead-letters) back to the topics they came from, each once.
 
-    Records get back their key, value, headers and time, and one more header, ottla.redrives: how often they have been
-    sent. What has been sent is remembered by the group ottla-redrive-TOPIC in the same transaction: a redrive that was
+    Records get back their key, value and headers, and one header more, ottla.redrives: how often they have been sent.
+    What has been sent is remembered by the group ottla-redrive-TOPIC in the same transaction: a redrive that was
     stopped or killed goes on where it was, and what a filter leaves out stays for another.
     """
     if to == letters:
         raise click.UsageError("--to is the topic of the dead letters itself")
     known_topics(connection.metadata(connection.admin()), [letters, *([] if to is None else [to])])
-    plan = Plan(letters, Wanted(reason, flow, since, until), to, max_redrives, rate, dry_run)
+    plan = Plan(letters, Wanted(reason, flow, since, until), to, max_redrives, rate, keep_time, dry_run)
     with Progress("passed", "letters", total=None, wanted=progress_wanted() and not as_json) as progress:
 
         def show(account: Account) -> None:

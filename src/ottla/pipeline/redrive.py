@@ -4,8 +4,9 @@
 
 The commit (`redriven`) is the only memory: a redrive that was killed goes on where its last transaction ended, and what
 a filter left out stays for another redrive. Two at a time fence one another by their transactional id. Records get back
-their key, value, headers, timestamp and, in the topic they came from, partition; one header is added: how many times
-they have been redriven, by which poison is known when it comes back.
+their key, value, headers and, in the topic they came from, partition; one header is added: how many times they have
+been redriven, by which poison is known when it comes back. Their time is that of the redrive, unless they are to keep
+theirs: retention deletes a record that is older than it allows, at once.
 
 Source: KIP-98 (transactions), KIP-447 (a group's offsets in them).
 """
@@ -13,7 +14,6 @@ Source: KIP-98 (transactions), KIP-447 (a group's offsets in them).
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final
@@ -35,6 +35,7 @@ _ANSWER_TIMEOUT_S: Final = 60.0
 _COMMIT_TIMEOUT_S: Final = 120.0
 _POLL_S: Final = 0.2
 _SILENCE_S: Final = 30.0
+_FENCED: Final = (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH)
 
 
 class RedriveError(PipelineError):
@@ -73,13 +74,15 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One redrive. `to` replaces the topics that the letters came from; `rate` is letters per second."""
+    """One redrive. `to` replaces the topics that the letters came from; `rate` is letters per second; with `keep_time`
+    records have the timestamp that they had before they were rejected."""
 
     letters: str
     wanted: Wanted = Wanted()
     to: str | None = None
     max_redrives: int = DEFAULT_MAX_REDRIVES
     rate: float | None = None
+    keep_time: bool = False
     dry_run: bool = False
 
     @property
@@ -92,9 +95,6 @@ class Plan:
 class Account:
     """How far a redrive is. `fates` counts letters by (fate, reason, topic they go to or came from)."""
 
-    ahead: int = 0
-    """Offsets between where it began and the end of the log as it was then."""
-    passed: int = 0
     fates: Counter[tuple[Fate, str, str | None]] = field(default_factory=Counter)
 
     def count(self, fate: Fate) -> int:
@@ -104,12 +104,12 @@ class Account:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A record as it is written or read."""
+    """A record as it is written or read; without a timestamp it gets the current time."""
 
     key: bytes | None
     value: bytes | None
     headers: list[Header]
-    timestamp_ms: int
+    timestamp_ms: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,7 @@ def judge(plan: Plan, letter: Record, partitions: Mapping[str, int]) -> Verdict:
         said = None
     if said is None:
         return Verdict(Fate.FOREIGN)
-    if not plan.wanted.matches(said, letter.timestamp_ms):
+    if not plan.wanted.matches(said, letter.timestamp_ms or 0):
         return Verdict(Fate.LEFT, said.reason, said.topic)
     topic = plan.to or said.topic
     if topic is None or topic not in partitions:
@@ -146,7 +146,7 @@ def judge(plan: Plan, letter: Record, partitions: Mapping[str, int]) -> Verdict:
         letter.key,
         letter.value,
         [*kept, (REDRIVES, str(before + 1).encode())],
-        letter.timestamp_ms if said.timestamp_ms is None else said.timestamp_ms,
+        said.timestamp_ms if plan.keep_time else None,
     )
     return Verdict(Fate.SENT, said.reason, topic, said.partition if at_home else None, back)
 
@@ -154,7 +154,7 @@ def judge(plan: Plan, letter: Record, partitions: Mapping[str, int]) -> Verdict:
 def redrive(
     client: Mapping[str, Any], plan: Plan, on_progress: Callable[[Account], None] = lambda _account: None
 ) -> Account:
-    """Send back every wanted letter that is in the topic now; how it went is told after each transaction too.
+    """Send back every wanted letter that is in the topic now; how far it is, is told a few times a second.
 
     `client`: settings of the client library that both clients get. Raises RedriveError, or KafkaException.
     """
@@ -176,7 +176,7 @@ class _Redrive:
                 "enable.auto.offset.store": False,
                 "enable.partition.eof": True,
                 "isolation.level": "read_committed",
-                "auto.offset.reset": "error",
+                "auto.offset.reset": "earliest",  # should retention delete letters while they are read
                 "fetch.queue.backoff.ms": 20,
                 "check.crcs": True,
             }
@@ -198,12 +198,17 @@ class _Redrive:
                 self._producer.init_transactions(_ANSWER_TIMEOUT_S)
             ends = self._assign()
             try:
-                for message in self._until(ends):
-                    self._take(message)
+                for messages in self._until(ends):
+                    for message in messages:
+                        self._take(message)
+                        self._commit_if_due()
                     self._commit_if_due()
+                    self._on_progress(self._account)
                 self._commit()
-            except BaseException:
-                self._abort()
+            except BaseException as error:
+                fatal = self._abort()
+                if isinstance(error, KafkaException):
+                    raise self._explained(fatal or error) from error
                 raise
         finally:
             self._consumer.close()
@@ -234,14 +239,12 @@ class _Redrive:
             if redriven.start < end:
                 ends[number] = end
                 starts.append(TopicPartition(self._plan.letters, number, redriven.start))
-        self._account.ahead = sum(end - self._redriven[number].start for number, end in ends.items())
         self._consumer.assign(starts)
         return ends
 
-    def _until(self, ends: dict[int, int]) -> Iterator[Message]:
-        """The letters before the ends, in order within each partition."""
+    def _until(self, ends: dict[int, int]) -> Iterator[list[Message]]:
+        """The letters before the ends, in order within each partition; an empty list while there are none."""
         remaining = set(ends)
-        positions = {number: self._redriven[number].start for number in ends}
         heard_s = time.monotonic()
         while remaining:
             messages = self._consumer.consume(_BATCH_LETTERS, _POLL_S)
@@ -249,21 +252,16 @@ class _Redrive:
                 heard_s = time.monotonic()
             elif time.monotonic() - heard_s > _SILENCE_S:
                 raise RedriveError(f"{self._plan.letters}: nothing came for {_SILENCE_S:.0f} s; the broker is silent")
-            else:
-                self._commit_if_due()
+            letters: list[Message] = []
             for message in messages:
                 number, offset, error = message.partition() or 0, message.offset() or 0, message.error()
                 if error is not None and error.code() != KafkaError._PARTITION_EOF:
                     raise KafkaException(error)
-                if number not in remaining:
-                    continue
-                at = offset + 1 if error is None else offset
-                if error is None and offset < ends[number]:
-                    yield message
-                self._account.passed += max(0, min(at, ends[number]) - positions[number])
-                positions[number] = at
-                if error is not None or at >= ends[number]:
+                if error is not None or offset >= ends[number] - 1:
                     remaining.discard(number)
+                if error is None and offset < ends[number]:
+                    letters.append(message)
+            yield letters
 
     def _take(self, message: Message) -> None:
         offset = message.offset() or 0
@@ -294,7 +292,9 @@ class _Redrive:
                 place = f"{message.topic()}-{message.partition()} at offset {message.offset()}"
                 self._refusal = f"the letter in {place} cannot be sent to {topic}: {error.str()}"
 
-        more: dict[str, Any] = {"headers": record.headers, "timestamp": record.timestamp_ms}
+        more: dict[str, Any] = {"headers": record.headers}
+        if record.timestamp_ms is not None:
+            more["timestamp"] = record.timestamp_ms
         if verdict.partition is not None:
             more["partition"] = verdict.partition
         while True:
@@ -336,24 +336,29 @@ class _Redrive:
                 if offset != redriven.start or metadata:
                     offsets.append(TopicPartition(self._plan.letters, number, offset, metadata=metadata))
             producer = self._producer
-            try:
-                producer.send_offsets_to_transaction(
-                    offsets, self._consumer.consumer_group_metadata(), _ANSWER_TIMEOUT_S
-                )
-                _finish(producer)
-            except KafkaException as error:
-                if self._refusal is not None:
-                    raise RedriveError(self._refusal) from error
-                raise
+            producer.send_offsets_to_transaction(offsets, self._consumer.consumer_group_metadata(), _ANSWER_TIMEOUT_S)
+            _finish(producer)
             self._account.fates.update(self._pending)
             self._pending.clear()
-        self._on_progress(self._account)
 
-    def _abort(self) -> None:
+    def _abort(self) -> KafkaException | None:
+        """End the transaction without a trace. What the client says is given back if it is of no more use: other calls
+        only say then that it is not."""
         if self._producer is not None and self._pending:
-            with suppress(KafkaException):
+            try:
                 self._producer.purge()
                 self._producer.abort_transaction(_ANSWER_TIMEOUT_S)
+            except KafkaException as error:
+                return error if error.args[0].fatal() else None
+        return None
+
+    def _explained(self, error: KafkaException) -> Exception:
+        """A client's error with what is known of its cause."""
+        if error.args[0].code() in _FENCED:
+            return RedriveError(
+                f"another redrive of {self._plan.letters} has taken over; it goes on where this one was"
+            )
+        return error if self._refusal is None else RedriveError(self._refusal)
 
 
 def _producer(client: Mapping[str, Any], name: str) -> Producer:

@@ -27,7 +27,10 @@ def letter(*more: tuple[str, bytes | None], reason: str = "malformed JSON", topi
 def test_the_record_goes_back_as_it_was_with_a_count() -> None:
     verdict = judge(Plan("letters"), letter(), {"flights": 3})
     assert (verdict.fate, verdict.topic, verdict.partition) == (Fate.SENT, "flights", 2)
-    assert verdict.back == Record(b"UA", b"{", [("trace", b"7"), ("empty", None), (REDRIVES, b"1")], MADE_MS)
+    assert verdict.back == Record(b"UA", b"{", [("trace", b"7"), ("empty", None), (REDRIVES, b"1")], None)
+    kept = judge(Plan("letters", keep_time=True), letter(), {"flights": 3})
+    assert kept.back is not None
+    assert kept.back.timestamp_ms == MADE_MS
 
 
 def test_the_count_goes_up_until_it_is_poison() -> None:
