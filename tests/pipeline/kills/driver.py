@@ -15,7 +15,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from ottla.pipeline import class_archive, session
+from ottla.pipeline import class_archive, fork_server, session
 from ottla.pipeline.java import find_java
 from ottla.spark import register
 
@@ -66,7 +66,13 @@ def start(spark: SparkSession, given: dict[str, Any]) -> StreamingQuery:
 def main() -> None:
     given = json.loads(sys.argv[1])
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    session.launch("kills", Path(given["directory"]), master=given["master"], settings=settings(given))
+    directory = Path(given["directory"])
+    directory.mkdir(parents=True, exist_ok=True)
+    chosen = settings(given)
+    server = fork_server.start(directory)
+    if server is not None:  # the driver's Python processes; the executors' find no server, and start as they are
+        chosen["spark.pyspark.python"] = str(server.launcher)
+    session.launch("kills", directory, master=given["master"], settings=chosen)
     spark = session.open_session()
     register(spark)
     while True:
