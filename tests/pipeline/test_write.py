@@ -4,7 +4,16 @@ from pathlib import Path
 import pytest
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructType
+from pyspark.sql.types import (
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+)
 
 from ottla.spark import OptionError
 from ottla.spark.schema import check_write_schema
@@ -148,25 +157,26 @@ def test_a_table_without_values_is_refused(spark: SparkSession, new_topic: Topic
 
 
 @pytest.mark.parametrize(
-    ("columns", "problem"),
+    ("name", "kind", "problem"),
     [
-        ("value STRING, partition BIGINT", "column 'partition' must be integer to be written, it is bigint"),
-        ("value STRING, topic BINARY", "column 'topic' must be string to be written, it is binary"),
-        ("value STRING, key INT", "column 'key' must be string or binary to be written, it is int"),
+        ("partition", LongType(), "column 'partition' must be integer to be written, it is bigint"),
+        ("topic", BinaryType(), "column 'topic' must be string to be written, it is binary"),
+        ("key", IntegerType(), "column 'key' must be string or binary to be written, it is int"),
         (
-            "value STRING, headers MAP<STRING, BINARY>",
+            "headers",
+            MapType(StringType(), BinaryType()),
             "column 'headers' must be array<struct<key:string,value:binary>> to be written, it is map<string,binary>",
         ),
     ],
 )
-def test_columns_of_other_types_are_refused(columns: str, problem: str) -> None:
+def test_columns_of_other_types_are_refused(name: str, kind: DataType, problem: str) -> None:
     with pytest.raises(OptionError, match=re.escape(problem)):
-        check_write_schema(StructType.fromDDL(columns), "t")
+        check_write_schema(StructType([StructField("value", StringType()), StructField(name, kind)]), "t")
 
 
 def test_rows_without_any_topic_are_refused() -> None:
     with pytest.raises(OptionError, match="set the option 'topic', or give each row its topic in a column 'topic'"):
-        check_write_schema(StructType.fromDDL("value STRING"), None)
+        check_write_schema(StructType([StructField("value", StringType())]), None)
 
 
 def test_a_topic_cannot_be_overwritten(spark: SparkSession, new_topic: TopicFactory) -> None:
