@@ -1,0 +1,297 @@
+"""What a follower makes of its leader's answers: real logs, and a leader that is a function."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
+from uuid import UUID
+
+import pytest
+
+from ottla.cluster.image import PartitionImage
+from ottla.config.broker import BrokerConfig
+from ottla.config.log import LogConfig
+from ottla.errors import ErrorCode
+from ottla.ids import BrokerId, LeaderEpoch, Offset, PartitionId, TopicId, TopicName, TopicPartition
+from ottla.log.fs import RealFileSystem
+from ottla.log.partition_log import PartitionLog
+from ottla.protocol.messages import fetch
+from ottla.protocol.messages.list_offsets import ListOffsetsRequest
+from ottla.records.record import Record, encode_batch
+from ottla.replication.fetcher import ReplicaFetchers
+from ottla.replication.partition import Partition
+from ottla.replication.surroundings import ReplicaSurroundings
+from ottla.testing.manual_clock import ManualClock
+
+TP = TopicPartition(TopicName("t"), PartitionId(0))
+TOPIC_ID = TopicId(UUID(int=5))
+LEADER, FOLLOWER = BrokerId(1), BrokerId(2)
+
+
+def batch(value: bytes = b"v", count: int = 1) -> bytearray:
+    return bytearray(encode_batch([Record(at, 1, None, value) for at in range(count)]))
+
+
+class Side:
+    """One replica, whose log is real."""
+
+    def __init__(self, directory: Path, broker_id: BrokerId) -> None:
+        self.log = PartitionLog.open(
+            directory / str(broker_id), TP, LogConfig(), fs=RealFileSystem(), clock=ManualClock(), topic_id=TOPIC_ID
+        )
+        loop = asyncio.get_running_loop()
+        surroundings = ReplicaSurroundings(broker_id, loop.time, 10.0, lambda: (LEADER, FOLLOWER), Mock())
+        self.partition = Partition(TP, self.log, Mock(), Mock(), surroundings)
+
+    def become(self, leader: BrokerId, epoch: int) -> None:
+        replicas = (LEADER, FOLLOWER)
+        state = PartitionImage(TP.partition, leader, LeaderEpoch(epoch), replicas, replicas, epoch)
+        if leader == self.partition._surroundings.broker_id:
+            self.partition.lead(state)
+        else:
+            self.partition.follow(state)
+
+    def write(self, epoch: int, *values: bytes) -> None:
+        """As leader of an epoch."""
+        for value in values:
+            self.log.append_as_leader(batch(value), LeaderEpoch(epoch))
+
+    def contents(self) -> bytes:
+        if self.log.log_start_offset == self.log.log_end_offset:
+            return b""
+        read = self.log.read_blocking(
+            self.log.log_start_offset, 1 << 20, upper_bound=self.log.log_end_offset, min_one_message=True
+        )
+        return bytes(read.data)
+
+
+class Pair:
+    """A leader that answers from its log as genuine ones do, and a follower that copies it."""
+
+    def __init__(self, directory: Path) -> None:
+        self.leader = Side(directory, LEADER)
+        self.follower = Side(directory, FOLLOWER)
+        self.asked: list[fetch.FetchPartition] = []
+        self.refusals: list[ErrorCode] = []
+        config = BrokerConfig({"node.id": str(FOLLOWER), "log.dirs": str(directory), "replica.fetch.backoff.ms": "50"})
+        self.fetchers = ReplicaFetchers(
+            config, lambda broker: ("h", 1), lambda: 77, asyncio.get_running_loop(), connect=Mock()
+        )
+
+    async def ask(self, request: Any, version: int, *, timeout_s: float) -> Any:
+        await asyncio.sleep(0.002)
+        if isinstance(request, ListOffsetsRequest):
+            wanted = request.topics[0].partitions[0].timestamp
+            found = Mock(error_code=0)
+            found.offset = self.leader.log.log_end_offset if wanted == -1 else self.leader.log.log_start_offset
+            return Mock(topics=[Mock(partitions=[found])])
+        assert request.replica_state.replica_id == FOLLOWER
+        assert request.replica_state.replica_epoch == 77
+        (topic,) = request.topics
+        assert topic.topic_id == TOPIC_ID
+        (wanted,) = topic.partitions
+        self.asked.append(wanted)
+        data = fetch.PartitionData(
+            partition_index=0,
+            high_watermark=self.leader.log.high_watermark,
+            log_start_offset=self.leader.log.log_start_offset,
+            aborted_transactions=None,
+            records=b"",
+        )
+        self._answer(wanted, data)
+        answer = fetch.FetchableTopicResponse(topic_id=TOPIC_ID, partitions=[data])
+        return fetch.FetchResponse(error_code=0, responses=[answer])
+
+    def _answer(self, wanted: fetch.FetchPartition, data: fetch.PartitionData) -> None:
+        log = self.leader.log
+        if self.refusals:
+            data.error_code = self.refusals.pop(0)
+            return
+        if wanted.last_fetched_epoch >= 0:
+            found = log.end_offset_for_epoch(LeaderEpoch(wanted.last_fetched_epoch))
+            if found.epoch < 0:
+                data.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
+                return
+            if found.epoch < wanted.last_fetched_epoch or found.end_offset < wanted.fetch_offset:
+                data.diverging_epoch = fetch.EpochEndOffset(epoch=found.epoch, end_offset=found.end_offset)
+                return
+        if not log.log_start_offset <= wanted.fetch_offset <= log.log_end_offset:
+            data.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
+            return
+        if wanted.fetch_offset < log.log_end_offset:
+            read = log.read_blocking(wanted.fetch_offset, 1 << 20, upper_bound=log.log_end_offset, min_one_message=True)
+            data.records = bytes(read.data)
+
+    async def until_equal(self) -> None:
+        for _ in range(500):
+            if (
+                self.follower.contents() == self.leader.contents()
+                and self.follower.log.log_end_offset == self.leader.log.log_end_offset
+            ):
+                return
+            await asyncio.sleep(0.005)
+        raise AssertionError(f"{self.follower.log} does not become {self.leader.log}")
+
+
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, story: Callable[[Pair], Awaitable[None]]) -> None:
+    async def told() -> None:
+        pair = Pair(tmp_path)
+        client = Mock(host="h", port=1)
+        client.ask = pair.ask
+        monkeypatch.setattr("ottla.replication.fetcher.PeerClient", lambda *args, **more: client)
+        try:
+            await story(pair)
+        finally:
+            await pair.fetchers.close()
+            pair.leader.log.close()
+            pair.follower.log.close()
+
+    asyncio.run(told())
+
+
+def test_a_follower_copies_bytes_high_watermark_and_epochs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(pair: Pair) -> None:
+        pair.leader.become(LEADER, 3)
+        pair.follower.become(LEADER, 3)
+        pair.leader.write(3, b"a", b"b")
+        pair.leader.log.high_watermark = Offset(1)
+        pair.fetchers.follow(pair.follower.partition, TOPIC_ID)
+        await pair.until_equal()
+        await asyncio.sleep(0.02)
+        assert pair.follower.log.high_watermark == 1
+        assert pair.follower.log.latest_epoch == 3
+        assert (pair.asked[0].current_leader_epoch, pair.asked[0].last_fetched_epoch) == (3, -1)
+        assert (pair.asked[-1].fetch_offset, pair.asked[-1].last_fetched_epoch) == (2, 3)
+
+    run(tmp_path, monkeypatch, story)
+
+
+def test_what_the_leader_never_had_is_dropped_by_epochs_not_by_the_high_watermark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """KIP-101: the follower's high watermark is behind what is committed, and must not decide."""
+
+    async def story(pair: Pair) -> None:
+        for side in (pair.leader, pair.follower):
+            side.write(1, b"a", b"b")  # on both, committed, but the follower has not heard so
+        pair.follower.write(2, b"lost")
+        pair.leader.become(LEADER, 3)
+        pair.leader.write(3, b"c")
+        pair.follower.become(LEADER, 3)
+        assert pair.follower.log.high_watermark == 0
+        pair.fetchers.follow(pair.follower.partition, TOPIC_ID)
+        await pair.until_equal()
+        assert b"lost" not in pair.follower.contents()
+        assert pair.asked[1].fetch_offset == 2
+
+    run(tmp_path, monkeypatch, story)
+
+
+def test_logs_that_part_several_times_are_compared_epoch_by_epoch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """KIP-279: fast failovers leave epochs that only one of the two knows."""
+
+    async def story(pair: Pair) -> None:
+        for side in (pair.leader, pair.follower):
+            side.write(1, b"a")
+        pair.leader.write(2, b"b", b"c")
+        pair.follower.write(3, b"x")
+        pair.leader.write(4, b"d")
+        pair.follower.write(5, b"y", b"z")
+        pair.leader.become(LEADER, 6)
+        pair.follower.become(LEADER, 6)
+        pair.fetchers.follow(pair.follower.partition, TOPIC_ID)
+        await pair.until_equal()
+        assert pair.follower.log.leader_epochs.entries() == [(1, 0), (2, 1), (4, 3)]
+
+    run(tmp_path, monkeypatch, story)
+
+
+def test_an_epoch_without_records_is_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(pair: Pair) -> None:
+        for side in (pair.leader, pair.follower):
+            side.write(1, b"a")
+        pair.follower.become(FOLLOWER, 2)  # led, and wrote nothing
+        pair.leader.become(LEADER, 3)
+        pair.follower.become(LEADER, 3)
+        assert pair.follower.log.latest_epoch == 2
+        pair.leader.write(3, b"b")
+        pair.fetchers.follow(pair.follower.partition, TOPIC_ID)
+        await pair.until_equal()
+        assert pair.follower.log.leader_epochs.entries() == [(1, 0), (3, 1)]
+
+    run(tmp_path, monkeypatch, story)
+
+
+def test_a_follower_behind_the_leaders_start_begins_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(pair: Pair) -> None:
+        pair.leader.become(LEADER, 1)
+        pair.follower.become(LEADER, 1)
+        pair.leader.write(1, *(b"%d" % number for number in range(6)))
+        pair.leader.log.high_watermark = Offset(6)
+        pair.leader.log.delete_records_before(Offset(4))
+        pair.fetchers.follow(pair.follower.partition, TOPIC_ID)
+        await pair.until_equal()
+        assert (pair.follower.log.log_start_offset, pair.follower.log.log_end_offset) == (4, 6)
+
+    run(tmp_path, monkeypatch, story)
+
+
+def test_the_start_of_the_leaders_log_is_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(pair: Pair) -> None:
+        pair.leader.become(LEADER, 1)
+        pair.follower.become(LEADER, 1)
+        pair.leader.write(1, b"a", b"b", b"c")
+        pair.fetchers.follow(pair.follower.partition, TOPIC_ID)
+        await pair.until_equal()
+        pair.leader.log.high_watermark = Offset(3)
+        pair.leader.log.delete_records_before(Offset(2))
+        for _ in range(200):
+            if pair.follower.log.log_start_offset == 2:
+                return
+            await asyncio.sleep(0.005)
+        raise AssertionError(pair.follower.log)
+
+    run(tmp_path, monkeypatch, story)
+
+
+def test_errors_make_it_wait_longer_and_longer_but_not_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(pair: Pair) -> None:
+        pair.leader.become(LEADER, 1)
+        pair.follower.become(LEADER, 1)
+        pair.leader.write(1, b"a")
+        pair.refusals = [ErrorCode.UNKNOWN_LEADER_EPOCH, ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_ID]
+        pair.fetchers.follow(pair.follower.partition, TOPIC_ID)
+        await pair.until_equal()
+
+    run(tmp_path, monkeypatch, story)
+
+
+def test_who_leads_by_now_copies_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(pair: Pair) -> None:
+        pair.leader.become(LEADER, 1)
+        pair.follower.become(LEADER, 1)
+        pair.leader.write(1, b"a")
+        pair.fetchers.follow(pair.follower.partition, TOPIC_ID)
+        await pair.until_equal()
+        pair.follower.become(FOLLOWER, 2)
+        pair.leader.write(1, b"of the past")
+        await asyncio.sleep(0.05)
+        assert pair.follower.log.log_end_offset == 1
+
+    run(tmp_path, monkeypatch, story)
+
+
+def test_nothing_is_followed_after_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(pair: Pair) -> None:
+        pair.follower.become(LEADER, 1)
+        await pair.fetchers.close()
+        pair.fetchers.follow(pair.follower.partition, TOPIC_ID)
+        await asyncio.sleep(0.02)
+        assert pair.asked == []
+
+    run(tmp_path, monkeypatch, story)
