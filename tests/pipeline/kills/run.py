@@ -107,13 +107,13 @@ class Run:
             self._backlog,
             lambda: reader.found.records,
         )
-        with SparkCluster(self._directory / "cluster", workers=victims.WORKERS) as cluster:
+        with SparkCluster(self._directory / "cluster") as cluster:
             self._given["master"] = cluster.master_url
             self._start_driver()
             try:
                 feeder.start()
                 for victim in self._plan:
-                    self._strike(victim, cluster, reader)
+                    self._strike(victim, reader)
                     reader.follow(self._chance.uniform(*self._pause_s))
                 self._wake(everyone=True)
                 feeder.stop()
@@ -140,22 +140,22 @@ class Run:
 
     # -- killing ---------------------------------------------------------------------------------
 
-    def _strike(self, victim: Victim, cluster: SparkCluster, reader: Reader) -> None:
+    def _strike(self, victim: Victim, reader: Reader) -> None:
         """Kill one, as soon as there is one; a query that gets nowhere meanwhile is an error.
 
         The reader follows, for the feeder gives no more than so much ahead of it.
         """
         deadline = time.monotonic() + _PROGRESS_TIMEOUT_S
-        while not self._kill(victim, cluster):
+        while not self._kill(victim):
             assert time.monotonic() < deadline, f"there was no {victim} to kill; see {self._directory}/driver.log"
             reader.follow(0.1)
         if victim is Victim.DRIVER or sum(self.verdict.kills.values()) % 20 == 0:
             self._await_progress(reader)
 
-    def _kill(self, victim: Victim, cluster: SparkCluster) -> bool:
+    def _kill(self, victim: Victim) -> bool:
         self._wake()
         in_flight = self._begun() > self._done()
-        if not self._kill_one(victim, cluster):
+        if not self._kill_one(victim):
             return False
         self.verdict.kills[victim.value] = self.verdict.kills.get(victim.value, 0) + 1
         self.verdict.in_flight += in_flight
@@ -164,19 +164,19 @@ class Run:
             print(f"{time.time():.3f} {number} {victim} batch={self._begun()} in_flight={in_flight}", file=log)
         return True
 
-    def _kill_one(self, victim: Victim, cluster: SparkCluster) -> bool:
+    def _kill_one(self, victim: Victim) -> bool:
         match victim:
             case Victim.DRIVER:
                 return self._kill_driver()
             case Victim.PLANNER:
                 return self._kill_any(victims.planners(self._driver_pid))
             case Victim.TASK:
-                jvms = victims.executors(cluster)
+                jvms = victims.executors()
                 return self._kill_any([worker for jvm in jvms for worker in victims.python_workers(jvm)])
             case Victim.EXECUTOR:
-                return self._kill_any(victims.executors(cluster))
+                return self._kill_any(victims.executors())
             case Victim.ZOMBIE:
-                found = [(jvm, victims.python_workers(jvm)) for jvm in victims.executors(cluster)]
+                found = [(jvm, victims.python_workers(jvm)) for jvm in victims.executors()]
                 busy = [(jvm, workers) for jvm, workers in found if workers]
                 if not busy:
                     return False

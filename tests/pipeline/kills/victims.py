@@ -1,23 +1,19 @@
 """Who can be killed: processes of a running query, found by their place in the tree."""
 
 import contextlib
+import os
 import signal
 from collections.abc import Callable
 from enum import StrEnum
-from functools import partial
-from typing import Final, TypeVar
+from typing import TypeVar
 
 import psutil
 
-from tests.support.spark_cluster import SparkCluster
-
 T = TypeVar("T")
 
+_EXECUTOR = "CoarseGrainedExecutorBackend"
 _DAEMON = "daemon"
 _FORK_SERVER = "ottla.pipeline.fork_server"
-
-WORKERS: Final = 2
-"""Of the cluster, with a core and an executor each."""
 
 
 class Victim(StrEnum):
@@ -37,8 +33,9 @@ def descendants(pid: int) -> list[psutil.Process]:
         return []
 
 
-def executors(cluster: SparkCluster) -> list[psutil.Process]:
-    return [executor for number in range(WORKERS) for executor in _or_nothing(partial(cluster.executors, number)) or []]
+def executors() -> list[psutil.Process]:
+    """Of the clusters that this process has started."""
+    return [each for each in descendants(os.getpid()) if _EXECUTOR in _command(each)]
 
 
 def python_workers(jvm: psutil.Process) -> list[psutil.Process]:
