@@ -1,13 +1,27 @@
-"""The partition a broker leads: what it says when its log cannot be written."""
+"""A partition that a broker holds: what is committed, for whom, and what it says when its log cannot be written."""
 
 import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
 from unittest.mock import Mock
 
 import pytest
 
-from ottla.errors import KafkaStorageError
-from ottla.ids import TopicPartition
+from ottla.cluster.image import PartitionImage
+from ottla.config.log import LogConfig
+from ottla.errors import ErrorCode, KafkaStorageError, UnknownLeaderEpoch
+from ottla.ids import BrokerId, LeaderEpoch, Offset, PartitionId, TopicName, TopicPartition
+from ottla.log.fs import RealFileSystem
+from ottla.log.partition_log import PartitionLog
+from ottla.records.record import Record, encode_batch
+from ottla.replication.in_sync import Proposal
 from ottla.replication.partition import Partition
+from ottla.replication.surroundings import ReplicaSurroundings
+from ottla.testing.manual_clock import ManualClock
+
+TP: Final = TopicPartition(TopicName("t"), PartitionId(0))
+THREE: Final = (BrokerId(1), BrokerId(2), BrokerId(3))
 
 
 def test_a_full_disk_is_told_once_and_that_it_is_over(caplog: pytest.LogCaptureFixture) -> None:
@@ -30,3 +44,148 @@ def test_a_full_disk_is_told_once_and_that_it_is_over(caplog: pytest.LogCaptureF
         "t-0 can be written",
         trouble,
     ]
+
+
+class World:
+    """Partition 0 of three replicas on broker 1, whose log is real and synced at once when it is told to."""
+
+    def __init__(self, directory: Path, **config: object) -> None:
+        self.now = 0.0
+        self.proposals: list[Proposal] = []
+        self.log = PartitionLog.open(
+            directory / "t-0", TP, LogConfig(min_insync_replicas=2, **config), fs=RealFileSystem(), clock=ManualClock()
+        )
+        surroundings = ReplicaSurroundings(
+            BrokerId(1), lambda: self.now, 10.0, lambda: THREE, lambda _, proposal: self.proposals.append(proposal)
+        )
+        self.flusher = Mock()
+        self.partition = Partition(TP, self.log, self.flusher, Mock(), surroundings)
+
+    def state(
+        self, leader: int, epoch: int, isr: tuple[int, ...] = (1, 2, 3), partition_epoch: int | None = None
+    ) -> PartitionImage:
+        return PartitionImage(
+            TP.partition,
+            BrokerId(leader),
+            LeaderEpoch(epoch),
+            THREE,
+            tuple(map(BrokerId, isr)),
+            epoch if partition_epoch is None else partition_epoch,
+        )
+
+    def append(self) -> None:
+        self.partition.append(bytearray(encode_batch([Record(0, 1, None, b"v")])))
+
+    def sync(self) -> None:
+        ticket = self.partition.prepare_flush()
+        assert ticket is not None
+        ticket.sync()
+        self.partition.flushed(ticket)
+
+    def fetch(self, replica: int, offset: int) -> None:
+        self.partition.fetched_by(BrokerId(replica), Offset(offset), Offset(0), 9)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    made = World(tmp_path)
+    yield made
+    made.log.close()
+
+
+def test_what_is_committed_is_synced_here_and_on_all_that_are_in_sync(world: World) -> None:
+    world.partition.lead(world.state(1, 0))
+    world.append()
+    for replica in (2, 3):
+        world.fetch(replica, 1)
+    assert world.log.high_watermark == 0  # not synced
+    world.sync()
+    assert world.log.high_watermark == 1
+    world.append()
+    world.sync()
+    world.fetch(2, 2)
+    assert world.log.high_watermark == 1
+    world.fetch(3, 2)
+    assert world.log.high_watermark == 2
+
+
+def test_nothing_is_committed_with_too_few_in_sync(world: World) -> None:
+    world.partition.lead(world.state(1, 0, isr=(1,)))
+    world.append()
+    world.sync()
+    assert world.log.high_watermark == 0
+    world.fetch(2, 1)
+    assert [proposal.isr for proposal in world.proposals] == [(1, 2)]
+    assert world.log.high_watermark == 0
+    world.partition.in_sync_replicas_are((BrokerId(1), BrokerId(2)), 1)
+    assert world.log.high_watermark == 1
+    assert world.partition.isr == (1, 2)
+
+
+def test_a_new_leader_syncs_what_it_has_copied_and_waits_for_its_followers(world: World) -> None:
+    world.partition.follow(world.state(2, 0))
+    batch = bytearray(encode_batch([Record(0, 1, None, b"v")]))
+    world.partition.append_fetched(batch)
+    world.partition.leader_says(Offset(0), Offset(0))
+    world.flusher.reset_mock()
+    world.partition.lead(world.state(1, 1))
+    world.flusher.mark.assert_called_once_with(world.partition)
+    assert not world.partition.knows_its_end
+    world.sync()
+    for replica in (2, 3):
+        world.fetch(replica, 1)
+    assert world.log.high_watermark == 1
+    assert world.partition.knows_its_end
+    assert world.log.leader_epochs.entries() == [(1, 1)]
+
+
+def test_an_older_state_changes_nothing(world: World) -> None:
+    world.partition.lead(world.state(1, 3))
+    assert not world.partition.follow(world.state(2, 2))
+    assert world.partition.leading
+    world.partition.lead(world.state(1, 2, isr=(1,)))
+    assert (world.partition.leader_epoch, world.partition.isr) == (3, THREE)
+
+
+def test_what_followers_have_is_remembered_within_an_epoch_only(world: World) -> None:
+    world.partition.lead(world.state(1, 0))
+    world.append()
+    world.sync()
+    for replica in (2, 3):
+        world.fetch(replica, 1)
+    world.partition.lead(world.state(1, 0, partition_epoch=1))
+    world.append()
+    world.sync()
+    world.fetch(2, 2)
+    assert world.log.high_watermark == 1  # broker 3 is known to have come to 1
+    world.partition.lead(world.state(1, 1, partition_epoch=2))
+    world.fetch(2, 2)
+    assert world.log.high_watermark == 1  # and now not to have come anywhere
+
+
+def test_who_waits_is_told_when_another_leads(world: World) -> None:
+    world.partition.lead(world.state(1, 0))
+    world.append()
+    waiter = Mock()
+    world.partition.when_committed(Offset(1), 5, waiter)
+    assert world.partition.follow(world.state(2, 1))
+    waiter.failed.assert_called_once_with(5, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    assert not world.partition.leading
+
+
+def test_a_broker_that_holds_no_replica_is_no_follower(world: World) -> None:
+    world.partition.lead(world.state(1, 0))
+    with pytest.raises(UnknownLeaderEpoch):
+        world.fetch(4, 0)
+    world.partition.follow(world.state(2, 1))
+    with pytest.raises(UnknownLeaderEpoch):
+        world.fetch(2, 0)
+
+
+def test_laggards_are_proposed_to_leave(world: World) -> None:
+    world.partition.lead(world.state(1, 0))
+    world.append()
+    world.fetch(2, 1)
+    world.now = 11.0
+    world.partition.drop_laggards()
+    assert [proposal.isr for proposal in world.proposals] == [(1, 2)]
