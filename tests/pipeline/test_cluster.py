@@ -57,7 +57,6 @@ def test_a_job_survives_the_death_of_a_machine(new_topic: TopicFactory, bootstra
             try:
                 eventually(lambda: any(files.glob("*.parquet")) or run.poll() is not None, timeout_s=400)
                 assert run.poll() is None, "killed too late: " + (tmp_path / "run.log").read_text()
-                assert cluster.executors(0)
                 cluster.kill_worker(0)
                 assert run.wait(400) == 0, (tmp_path / "run.log").read_text()
             finally:

@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import sysconfig
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Final
@@ -73,13 +74,9 @@ class SparkCluster:
         self._kill_all()
 
     def kill_worker(self, number: int) -> None:
-        """As if its machine lost power: the worker and its executors, at once."""
-        _kill_with_children(self._processes[1 + number])
-
-    def executors(self, number: int) -> list[psutil.Process]:
-        """The executors that run on a worker."""
-        children = psutil.Process(self._processes[1 + number].pid).children(recursive=True)
-        return [each for each in children if "CoarseGrainedExecutorBackend" in " ".join(each.cmdline())]
+        """As if its machine lost power: the worker and its executor, at once."""
+        killed = _kill_with_children(self._processes[1 + number])
+        assert killed > 1, "the worker had no executor"
 
     def _start(self, name: str, program: str, *arguments: str) -> None:
         spark_class = Path(pyspark.__file__).parent / "bin" / "spark-class"
@@ -122,16 +119,17 @@ def _jvm_options() -> str:
     return " ".join((*quick, *class_archive.jvm_options(find_java())))
 
 
-def _kill_with_children(process: "subprocess.Popen[bytes]") -> None:
-    if process.poll() is None:
-        children = psutil.Process(process.pid).children(recursive=True)
-        process.kill()
-        for child in children:
-            try:
-                child.send_signal(signal.SIGKILL)
-            except psutil.NoSuchProcess:
-                continue
+def _kill_with_children(process: "subprocess.Popen[bytes]") -> int:
+    """How many there were."""
+    if process.poll() is not None:
+        return 0
+    children = psutil.Process(process.pid).children(recursive=True)
+    process.kill()
+    for child in children:
+        with suppress(psutil.NoSuchProcess):
+            child.send_signal(signal.SIGKILL)
     process.wait(20)
+    return 1 + len(children)
 
 
 def _write_python(path: Path) -> None:
