@@ -30,7 +30,10 @@ def test_a_run_is_stopped_and_the_next_is_clean_and_can_be_replayed(tmp_path: Pa
     whole = demo("--data", str(data), "--share", "0.02")
     assert whole.returncode == 0, whole.stdout + whole.stderr
     assert whole.stderr == ""
-    assert "6,736 of 6,736" in whole.stdout
+    assert "6,736 flights that left New York" in whole.stdout
+    assert "69 spoilt records, each with its reason" in whole.stdout
+    assert "05:00" in whole.stdout  # the plot
+    assert (data / "job" / "pipelines" / "flights" / "delays.svg").read_text().startswith("<?xml")
     assert "Every figure equals the one computed from the files." in whole.stdout
     assert f"ottla demo --data {data} --replay --dest ORD" in whole.stdout
 
@@ -45,7 +48,7 @@ def _start_and_stop(data: Path) -> None:
     process = subprocess.Popen(
         [*DEMO, "--data", str(data), "--share", "0.2"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
-    begun = data / "job" / "checkpoints" / "delays" / "offsets" / "0"
+    begun = data / "job" / "pipelines" / "flights" / "checkpoints" / "enriched" / "offsets" / "0"
     eventually(lambda: begun.exists() or process.poll() is not None, timeout_s=90)
     assert process.poll() is None, process.communicate()
     started = psutil.Process(process.pid).children(recursive=True)

@@ -1,94 +1,89 @@
-from dataclasses import replace
-from pathlib import Path
+"""The functions of the flights job, over a few rows; the job as a whole is what `test_demo.py` runs and checks."""
 
-import pyarrow as pa
-from pyspark.sql import SparkSession
+from collections.abc import Mapping
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everyone names it
+from pyspark.sql.types import StructType
 
-from ottla.pipeline.demo import dataset, expected, flights_job, topics
-from ottla.pipeline.demo.expected import Only
-from ottla.pipeline.demo.flights_job import Job
-
-
-def fill(bootstrap: str, names: flights_job.Topics, flights: pa.Table) -> None:
-    topics.recreate(bootstrap, names)
-    for name in ("airlines", "airports", "planes"):
-        table = dataset.read_reference(name)
-        records = dataset.as_json_records(table, table.column_names[0])
-        topics.produce(bootstrap, getattr(names, name), records)
-    topics.produce(bootstrap, names.flights, dataset.as_json_records(flights, "carrier"))
+from ottla.pipeline.demo import flights as flights_job
 
 
-def run(spark: SparkSession, job: Job) -> None:
-    for query in flights_job.start(spark, job):
-        query.awaitTermination()
+def rows(spark: SparkSession, schema: str, *given: Mapping[str, Any]) -> DataFrame:
+    """Rows of a schema, null where nothing is given; times as text."""
+    names = StructType.fromDDL(schema).fieldNames()
+    text = StructType.fromDDL(", ".join(f"{name} STRING" for name in names))
+    values = [[None if row.get(name) is None else str(row[name]) for name in names] for row in given]
+    frame = spark.createDataFrame(values, text)
+    return frame.select(*(F.col(each.name).cast(each.dataType) for each in StructType.fromDDL(schema)))
 
 
-def test_two_runs_and_a_replay_give_the_figures_of_the_files(
-    spark: SparkSession, bootstrap: str, tmp_path: Path
-) -> None:
-    flights = dataset.read_flights(0.02)
-    first, second = flights.slice(0, 4000), flights.slice(4000)
-    names = topics.named("two-runs-")
-    job = Job(bootstrap, names, tmp_path / "job", max_offsets_per_trigger=3000)
-
-    fill(bootstrap, names, first)
-    run(spark, job)
-    topics.produce(bootstrap, names.flights, dataset.as_json_records(second, "carrier"))
-    run(spark, job)
-
-    flown = expected.flown(flights)
-    found, updates = topics.newest_by_key(bootstrap, names.delays)
-    assert expected.compare_delays(expected.delays(flown), found) == []
-    assert expected.compare_history(flown, tmp_path / "job" / "history") == []
-    assert 0 < flown.num_rows < flights.num_rows
-    assert updates > len(found)  # windows that both runs touched
-
-    again = Job(bootstrap, replace(names, delays="replayed-delays"), tmp_path / "replay")
-    topics.recreate(bootstrap, again.topics, only=[again.topics.delays])
-    for query in flights_job.replay(spark, again, F.col("dest") == "ORD"):
-        query.awaitTermination()
-    only = expected.flown(flights, Only(dest="ORD"))
-    found, _ = topics.newest_by_key(bootstrap, again.topics.delays)
-    assert expected.compare_delays(expected.delays(only), found) == []
-    assert 0 < only.num_rows < flown.num_rows
-
-
-def test_what_no_table_knows_keeps_its_code(spark: SparkSession) -> None:
-    table = spark.createDataFrame
-    flights = table(
-        [("XX", "JFK", "SJU", "N1"), ("UA", "JFK", "ORD", None), ("UA", "JFK", "ORD", "N2")],
-        "carrier STRING, origin STRING, dest STRING, tailnum STRING",
+def enriched(spark: SparkSession, *flights: Mapping[str, Any], weather: list[Mapping[str, Any]]) -> list[Any]:
+    made = flights_job.enriched(
+        rows(spark, flights_job.FLIGHT, *flights),
+        rows(spark, flights_job.WEATHER, *weather),
+        rows(spark, flights_job.AIRLINE, {"carrier": "UA", "name": "United"}),
+        rows(spark, flights_job.AIRPORT, {"faa": "JFK", "name": "Kennedy"}, {"faa": "ORD", "name": "O'Hare"}),
+        rows(spark, flights_job.PLANE, {"tailnum": "N2", "manufacturer": "BOEING", "model": "737", "seats": 149}),
     )
-    airlines = table([("UA", "United")], "carrier STRING, name STRING")
-    airports = table([("JFK", "Kennedy"), ("ORD", "O'Hare")], "faa STRING, name STRING")
-    planes = table([("N2", "BOEING", "737", 149)], "tailnum STRING, manufacturer STRING, model STRING, seats INT")
+    assert isinstance(made, DataFrame)
+    return made.orderBy("flight").collect()
 
-    rows = flights_job.enrich(flights, airlines, airports, planes).orderBy("airline", "seats").collect()
 
-    assert [(row.airline, row.origin_airport, row.dest_airport, row.seats) for row in rows] == [
-        ("United", "Kennedy", "O'Hare", None),
-        ("United", "Kennedy", "O'Hare", 149),
-        ("XX", "Kennedy", "SJU", None),
+def test_what_no_table_knows_keeps_its_code_and_what_met_no_weather_stays(spark: SparkSession) -> None:
+    at = {"time_hour": "2013-02-08T14:00:00Z", "minute": 35, "origin": "JFK", "dep_time": 940}
+    found = enriched(
+        spark,
+        {**at, "flight": 1, "carrier": "XX", "dest": "SJU", "tailnum": "N1"},
+        {**at, "flight": 2, "carrier": "UA", "dest": "ORD", "tailnum": "N2"},
+        {**at, "flight": 3, "carrier": "UA", "dest": "ORD", "tailnum": None, "time_hour": "2013-02-08T15:00:00Z"},
+        {**at, "flight": 4, "carrier": "UA", "dest": "ORD", "dep_time": None},  # cancelled
+        weather=[
+            {"origin": "JFK", "time_hour": "2013-02-08T14:00:00Z", "precip": 0.2},
+            {"origin": "LGA", "time_hour": "2013-02-08T15:00:00Z", "precip": 0.4},
+        ],
+    )
+    assert [(row.flight, row.airline, row.dest_airport, row.seats, row.precip) for row in found] == [
+        (1, "XX", "SJU", None, 0.2),
+        (2, "United", "O'Hare", 149, 0.2),
+        (3, "United", "O'Hare", None, None),
     ]
+    assert {f"{row.scheduled:%H:%M}" for row in found} == {"14:35", "15:35"}
 
 
 def test_days_begin_at_midnight_in_new_york(spark: SparkSession) -> None:
-    flights = spark.createDataFrame(
-        [
-            ("2013-02-09T04:59:00Z", 14, 20),  # 23:59 on the 8th
-            ("2013-02-09T05:00:00Z", 15, 30),
-            ("2013-02-10T04:59:00Z", None, 0),  # diverted: never arrived at its airport
-        ],
-        "at STRING, arr_delay INT, dep_delay INT",
-    ).select(
-        F.to_timestamp("at").alias("scheduled"),
-        "arr_delay",
-        "dep_delay",
-        *(F.lit("x").alias(name) for name in ("carrier", "airline", "origin", "origin_airport")),
+    flight = {"carrier": "UA", "airline": "United", "origin": "JFK", "origin_airport": "Kennedy"}
+    flights = rows(
+        spark,
+        flights_job.ENRICHED,
+        {**flight, "scheduled": "2013-02-09T04:59:00Z", "arr_delay": 14, "dep_delay": 20},  # 23:59 on the 8th
+        {**flight, "scheduled": "2013-02-09T05:00:00Z", "arr_delay": 15, "dep_delay": 30, "precip": 0.1},
+        {**flight, "scheduled": "2013-02-10T04:59:00Z", "dep_delay": 0, "precip": 0},  # diverted: never arrived
     )
+    made = flights_job.delays(flights)
+    assert isinstance(made, DataFrame)
+    figures = [
+        (row.date, row.flights, row.late, row.in_the_wet, row.dep_delay_minutes, row.arr_delay_minutes)
+        for row in made.orderBy("date").collect()
+    ]
+    assert figures == [("2013-02-08", 1, 0, 0, 20, 14), ("2013-02-09", 2, 1, 1, 30, 15)]
 
-    rows = flights_job.delays(flights).orderBy("day").collect()
 
-    figures = [(row.day, row.flights, row.late, row.dep_delay_minutes, row.arr_delay_minutes) for row in rows]
-    assert figures == [("2013-02-08", 1, 0, 20, 14), ("2013-02-09", 2, 1, 30, 15)]
+def test_hours_are_told_apart_by_their_weather(spark: SparkSession) -> None:
+    flights = rows(
+        spark,
+        flights_job.ENRICHED,
+        {"hour": 6, "precip": 0.1, "dep_delay": 30},
+        {"hour": 6, "precip": 0, "dep_delay": -2},
+        {"hour": 6, "dep_delay": 5},  # nobody knows
+    )
+    made = flights_job.hours(flights)
+    assert isinstance(made, DataFrame)
+    assert {(row.hour, row.wet, row.flights, row.minutes) for row in made.collect()} == {
+        (6, True, 1, 30),
+        (6, False, 2, 3),
+    }
+    alerts = flights_job.alerts(rows(spark, flights_job.ENRICHED, {"dep_delay": 179}, {"dep_delay": 180}))
+    assert isinstance(alerts, DataFrame)
+    assert alerts.count() == 1

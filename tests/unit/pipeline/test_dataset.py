@@ -70,3 +70,30 @@ def test_awkward_values_are_json_all_the_same() -> None:
 
 def test_a_share_is_the_first_part_of_the_year(flights: pa.Table) -> None:
     assert dataset.read_flights(0.01).equals(flights.slice(0, 3368))
+
+
+def test_faults_are_what_they_are_called_and_everything_else_stays(flights: pa.Table) -> None:
+    week = flights.slice(0, 1_000)
+    records = [record for batch in dataset.as_json_records(week, "carrier") for record in batch]
+    spoilt = [record for batch in dataset.spoil(iter([records[:300], records[300:]])) for record in batch]
+
+    faults = {number: fault for number in range(1_000) if (fault := dataset.fault(number)) is not None}
+    assert len(faults) == 10
+    assert [number for number in range(1_000) if spoilt[number] != records[number]] == sorted(faults)
+    for number, fault in faults.items():
+        key, value = spoilt[number]
+        assert key == records[number][0]
+        if fault is dataset.Fault.CUT_OFF:
+            with pytest.raises(ValueError, match=r"Unterminated|Expecting"):
+                json.loads(value)
+        elif fault is dataset.Fault.TEXT_FOR_A_NUMBER:
+            assert json.loads(value)["dep_delay"] == "late"
+        else:
+            assert json.loads(value)["carrier"] is None
+
+
+def test_the_closing_records_come_long_after_all_others_and_meet_nothing(flights: pa.Table) -> None:
+    closing = {name: json.loads(value) for name, ((_, value),) in dataset.closing_records().items()}
+    newest = flights["time_hour"][-1].as_py().isoformat()
+    assert all(record["time_hour"] > newest for record in closing.values())
+    assert closing["flights"]["origin"] != closing["weather"]["origin"]

