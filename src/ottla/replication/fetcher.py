@@ -1,9 +1,9 @@
 """Copies the partitions that this broker follows from those that lead them.
 
-One task and one connection per leader: it asks for everything at once and waits at the leader until there is more. A
-fetch names the last epoch in the follower's log; a leader whose log went another way answers where the two part, and
-the follower drops what it has beyond (KIP-101, KIP-279, KIP-595: the epochs decide, not the high watermark, which may
-be behind what clients were promised).
+One task, one connection and one fetch session per leader: it asks for everything at once, and waits at the leader until
+there is more. A fetch names the last epoch in the follower's log; a leader whose log went another way answers where the
+two part, and the follower drops what it has beyond (KIP-101, KIP-279, KIP-595: the epochs decide, not the high
+watermark, which may be behind what clients were promised).
 
 Source: Kafka 3.9, `AbstractFetcherThread`, `ReplicaFetcherThread`.
 """
@@ -24,6 +24,7 @@ from ottla.protocol.messages.fetch import (
     FetchRequest,
     FetchResponse,
     FetchTopic,
+    ForgottenTopic,
     PartitionData,
     ReplicaState,
 )
@@ -39,7 +40,16 @@ FETCH_VERSION: Final = 17
 """The newest of Kafka 3.9, which may lead what this broker follows."""
 LIST_OFFSETS_VERSION: Final = 8
 LATEST, EARLIEST = -1, -2
-FULL_FETCH: Final = -1
+NO_SESSION: Final = 0
+FIRST_EPOCH: Final = 0
+LAST_EPOCH: Final = 2**31 - 1
+SESSION_ERRORS: Final = frozenset(
+    (
+        ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+        ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+        ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+    )
+)
 FIRST_PAUSE_S: Final = 0.02
 NO_EPOCH: Final = -1
 
@@ -63,6 +73,45 @@ class _Copy:
     @property
     def is_current(self) -> bool:
         return not self.partition.leading and self.partition.leader_epoch == self.leader_epoch
+
+
+class _Session:
+    """An incremental fetch session at the leader (KIP-227): what it knows, so that only changes need be said."""
+
+    __slots__ = ("_told", "epoch", "session_id")
+
+    def __init__(self) -> None:
+        self.session_id = NO_SESSION
+        self.epoch = FIRST_EPOCH
+        self._told: dict[tuple[TopicId, int], FetchPartition] = {}
+
+    def changes(
+        self, wanted: dict[tuple[TopicId, int], FetchPartition]
+    ) -> tuple[list[FetchTopic], list[ForgottenTopic]]:
+        """What of the wanted is not known there, and what is known there and not wanted any more."""
+        topics: dict[TopicId, FetchTopic] = {}
+        for (topic_id, partition), told in wanted.items():
+            if self._told.get((topic_id, partition)) != told:
+                topics.setdefault(topic_id, FetchTopic(topic_id=topic_id, partitions=[])).partitions.append(told)
+        forgotten: dict[TopicId, ForgottenTopic] = {}
+        for topic_id, partition in self._told.keys() - wanted.keys():
+            forgotten.setdefault(topic_id, ForgottenTopic(topic_id=topic_id, partitions=[])).partitions.append(
+                partition
+            )
+        self._told = wanted
+        return list(topics.values()), list(forgotten.values())
+
+    def answered(self, session_id: int) -> None:
+        """The leader keeps the session, or has no room for one."""
+        if session_id == NO_SESSION:
+            self.reset()
+        else:
+            self.session_id = session_id
+            self.epoch = 1 if self.epoch == LAST_EPOCH else self.epoch + 1
+
+    def reset(self) -> None:
+        """Say everything with the next fetch."""
+        self.session_id, self.epoch, self._told = NO_SESSION, FIRST_EPOCH, {}
 
 
 class ReplicaFetchers:
@@ -147,6 +196,7 @@ class LeaderFetcher:
         self._round: asyncio.Task[FetchResponse] | None = None
         """The fetch that waits at the leader."""
         self._is_interrupted = False
+        self._session = _Session()
         self._task = loop.create_task(self._run(), name=f"fetcher of broker {leader}")
 
     @property
@@ -217,8 +267,10 @@ class LeaderFetcher:
         self._round = self._loop.create_task(
             client.ask(request, FETCH_VERSION, timeout_s=self._config.replica_socket_timeout_ms / 1000)
         )
+        is_answered = False
         try:
             response = await self._round
+            is_answered = not response.error_code
         except asyncio.CancelledError:
             if self._is_interrupted and not self._task.cancelling():
                 return  # given up for the sake of what has been added
@@ -227,8 +279,13 @@ class LeaderFetcher:
         finally:
             self._round = None
             self._is_interrupted = False
+            if not is_answered:
+                self._session.reset()
+        if response.error_code in SESSION_ERRORS:
+            return  # the leader was started anew, or has given the place to another
         if response.error_code:
             raise PeerUnavailable(f"broker {self._leader} says {ErrorCode(response.error_code).name}")
+        self._session.answered(response.session_id)
         by_id: dict[tuple[UUID, int], _Copy] = {(copy.topic_id, tp.partition): copy for tp, copy in due.items()}
         for topic in response.responses:
             for data in topic.partitions:
@@ -251,29 +308,27 @@ class LeaderFetcher:
     def _request(
         self, due: dict[TopicPartition, _Copy], starts: dict[TopicPartition, Offset], max_wait_ms: int
     ) -> FetchRequest:
-        topics: dict[TopicId, FetchTopic] = {}
-        for tp, copy in due.items():
-            topic = topics.get(copy.topic_id)
-            if topic is None:
-                topic = topics[copy.topic_id] = FetchTopic(topic_id=copy.topic_id, partitions=[])
-            source = copy.partition.log
-            topic.partitions.append(
-                FetchPartition(
-                    partition=tp.partition,
-                    current_leader_epoch=copy.leader_epoch,
-                    fetch_offset=starts[tp],
-                    last_fetched_epoch=source.latest_epoch,
-                    log_start_offset=source.log_start_offset,
-                    partition_max_bytes=self._config.replica_fetch_max_bytes,
-                )
+        wanted = {
+            (copy.topic_id, int(tp.partition)): FetchPartition(
+                partition=tp.partition,
+                current_leader_epoch=copy.leader_epoch,
+                fetch_offset=starts[tp],
+                last_fetched_epoch=copy.partition.log.latest_epoch,
+                log_start_offset=copy.partition.log.log_start_offset,
+                partition_max_bytes=self._config.replica_fetch_max_bytes,
             )
+            for tp, copy in due.items()
+        }
+        topics, forgotten = self._session.changes(wanted)
         return FetchRequest(
             replica_state=ReplicaState(replica_id=self._config.node_id, replica_epoch=self._broker_epoch()),
             max_wait_ms=max_wait_ms,
             min_bytes=self._config.replica_fetch_min_bytes,
             max_bytes=self._config.replica_fetch_response_max_bytes,
-            session_epoch=FULL_FETCH,
-            topics=list(topics.values()),
+            session_id=self._session.session_id,
+            session_epoch=self._session.epoch,
+            topics=topics,
+            forgotten_topics_data=forgotten,
         )
 
     # -- what comes back ---------------------------------------------------------------------------------------------

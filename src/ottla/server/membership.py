@@ -51,6 +51,8 @@ SESSION_FILE: Final = "zookeeper.session"
 CONTROLLED_SHUTDOWN_VERSION: Final = 3
 CREATE_TOPICS_VERSION: Final = 7
 LOOK_FOR_CONTROLLER_S: Final = 0.05
+HAND_OVER_S: Final = 5.0
+"""How long a broker that stops looks for a controller to tell."""
 LAGGARDS_PER_LAG: Final = 2
 """How often, in the time that a follower may lag, those that do are looked for."""
 
@@ -119,7 +121,7 @@ class Membership:
             if await self.metadata.until(self._is_alone, pause_s):
                 return  # there is nobody to hand over to
             try:
-                answer = await self.ask_controller(request, CONTROLLED_SHUTDOWN_VERSION)
+                answer = await self.ask_controller(request, CONTROLLED_SHUTDOWN_VERSION, patience_s=HAND_OVER_S)
             except PeerUnavailable as error:
                 log.warning("the controller cannot be told that this broker stops: %s", error)
                 continue
@@ -182,9 +184,10 @@ class Membership:
         """The share coordinators of all brokers."""
         return ClusterShareState(local, self.metadata, self)
 
-    async def ask_controller(self, request: Message, version: int) -> Any:
-        """The controller's answer, whoever that is. Raises `PeerUnavailable` if nobody is for long."""
-        deadline = self._loop.time() + self._config.request_timeout_ms / 1000
+    async def ask_controller(self, request: Message, version: int, *, patience_s: float | None = None) -> Any:
+        """The controller's answer, whoever that is. Raises `PeerUnavailable` if nobody is for so long (None: for
+        request.timeout.ms)."""
+        deadline = self._loop.time() + (patience_s or self._config.request_timeout_ms / 1000)
         while True:
             problem: OttlaError | None = None
             try:

@@ -74,6 +74,11 @@ class Pair:
         self.follower = Side(directory, FOLLOWER)
         self.asked: list[fetch.FetchPartition] = []
         self.refusals: list[ErrorCode] = []
+        self.session_id = 11
+        self.epoch = 0
+        self.told: fetch.FetchPartition
+        self.said: list[int] = []
+        """How many topics were named in each request."""
         config = BrokerConfig({"node.id": str(FOLLOWER), "log.dirs": str(directory), "replica.fetch.backoff.ms": "50"})
         self.fetchers = ReplicaFetchers(
             config, lambda broker: ("h", 1), lambda: 77, asyncio.get_running_loop(), connect=Mock()
@@ -88,9 +93,9 @@ class Pair:
             return Mock(topics=[Mock(partitions=[found])])
         assert request.replica_state.replica_id == FOLLOWER
         assert request.replica_state.replica_epoch == 77
-        (topic,) = request.topics
-        assert topic.topic_id == TOPIC_ID
-        (wanted,) = topic.partitions
+        wanted = self._wanted(request)
+        if isinstance(wanted, ErrorCode):
+            return fetch.FetchResponse(error_code=wanted, responses=[])
         self.asked.append(wanted)
         data = fetch.PartitionData(
             partition_index=0,
@@ -101,7 +106,23 @@ class Pair:
         )
         self._answer(wanted, data)
         answer = fetch.FetchableTopicResponse(topic_id=TOPIC_ID, partitions=[data])
-        return fetch.FetchResponse(error_code=0, responses=[answer])
+        return fetch.FetchResponse(error_code=0, session_id=self.session_id, responses=[answer])
+
+    def _wanted(self, request: fetch.FetchRequest) -> fetch.FetchPartition | ErrorCode:
+        """What the session is about; it says only what has changed."""
+        self.said.append(len(request.topics))
+        if request.session_epoch == 0:
+            assert request.session_id == 0
+            self.epoch = 1
+        elif request.session_id != self.session_id:
+            return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+        else:
+            assert request.session_epoch == self.epoch
+            self.epoch += 1
+        for topic in request.topics:
+            assert topic.topic_id == TOPIC_ID
+            (self.told,) = topic.partitions
+        return self.told
 
     def _answer(self, wanted: fetch.FetchPartition, data: fetch.PartitionData) -> None:
         log = self.leader.log
@@ -163,6 +184,44 @@ def test_a_follower_copies_bytes_high_watermark_and_epochs(tmp_path: Path, monke
         assert pair.follower.log.latest_epoch == 3
         assert (pair.asked[0].current_leader_epoch, pair.asked[0].last_fetched_epoch) == (3, -1)
         assert (pair.asked[-1].fetch_offset, pair.asked[-1].last_fetched_epoch) == (2, 3)
+
+    run(tmp_path, monkeypatch, story)
+
+
+def test_a_fetch_says_only_what_is_new_until_the_leader_has_forgotten_the_session(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(pair: Pair) -> None:
+        pair.leader.become(LEADER, 3)
+        pair.follower.become(LEADER, 3)
+        pair.leader.write(3, b"a")
+        pair.fetchers.follow(pair.follower.partition, TOPIC_ID)
+        await pair.until_equal()
+        await asyncio.sleep(0.05)
+        assert pair.said[0] == 1
+        assert pair.said[-1] == 0
+        pair.session_id = 12
+        requests = len(pair.said)
+        await asyncio.sleep(0.05)
+        assert pair.said[requests:].count(1) == 1
+        pair.leader.write(3, b"b")
+        await pair.until_equal()
+
+    run(tmp_path, monkeypatch, story)
+
+
+def test_a_leader_without_room_for_sessions_is_told_everything_each_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(pair: Pair) -> None:
+        pair.session_id = 0
+        pair.leader.become(LEADER, 3)
+        pair.follower.become(LEADER, 3)
+        pair.leader.write(3, b"a")
+        pair.fetchers.follow(pair.follower.partition, TOPIC_ID)
+        await pair.until_equal()
+        await asyncio.sleep(0.03)
+        assert set(pair.said) == {1}
 
     run(tmp_path, monkeypatch, story)
 
