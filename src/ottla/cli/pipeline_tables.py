@@ -21,6 +21,7 @@ FLOW_COLUMNS: Final = (
     Column("state_bytes", "STATE BYTES", figures=True),
     Column("watermark", "WATERMARK"),
     Column("late", "LATE", figures=True),
+    Column("rejected", "REJECTED", figures=True),
 )
 _UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"))
 

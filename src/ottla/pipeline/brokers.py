@@ -31,6 +31,8 @@ class Brokers:
             raise PipelineError(f"the client refuses its settings: {error.args[0].str()}") from None
         self._watched: set[tuple[str, int]] = set()
         self._asked: dict[TopicPartition, Any] = {}
+        self.trouble: str | None = None
+        """Why the last `poll` had no answer for any partition; None when it had."""
 
     def check_inputs(self, topics: Collection[str]) -> None:
         """Raises PipelineError, with the nearest name, for a topic that is not there."""
@@ -67,12 +69,14 @@ class Brokers:
         if not self._asked or not all(answer.done() for answer in self._asked.values()):
             return {}
         found: Offsets = {}
+        reason = ""
         for asked, answer in self._asked.items():
             try:
                 found[asked.topic, asked.partition] = answer.result().offset
-            except KafkaException:
-                continue
+            except KafkaException as error:
+                reason = error.args[0].str()
         self._asked = {}
+        self.trouble = None if found else f"no broker answers at {self._servers} ({reason})"
         return found
 
     def _topics(self) -> dict[str, TopicMetadata]:

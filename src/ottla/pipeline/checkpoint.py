@@ -66,6 +66,15 @@ class Fit:
             )
 
 
+def has_unfinished_batch(checkpoint: Path) -> bool:
+    """Whether a micro-batch was begun and not finished: it is done again at the next start."""
+    begun, done = (
+        max((int(each.name) for each in (checkpoint / kind).glob("[0-9]*")), default=-1)
+        for kind in ("offsets", "commits")
+    )
+    return begun > done
+
+
 def check_fit(query: Planned, checkpoint: Path, settings: Mapping[str, str]) -> None:
     """Compare a query with what its checkpoint holds, and write down what it depends on if it holds nothing yet.
 

@@ -51,6 +51,8 @@ def explain(text: str) -> str:
         ):
             break
         kept.append(line.strip())
+        if _SQLSTATE.search(line):  # what follows is a plan
+            break
     said = _SQLSTATE.sub("", _ERROR_CLASS.sub("", " ".join(kept) or text.strip()))
     return said.rstrip(". ;")
 

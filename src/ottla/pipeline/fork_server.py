@@ -116,9 +116,14 @@ def start(directory: Path) -> Handle | None:
     address = f"ottla-{secrets.token_hex(12)}"
     # as Spark has it for its workers: the same order in every one, and one thread for each
     environment = {**os.environ, "PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED", "0"), "OMP_NUM_THREADS": "1"}
-    with (directory / "fork_server.err").open("wb") as errors:
+    # it listens from now on, so that launchers wait for the server to be warm
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.bind("\0" + address)
+    listener.listen(128)
+    with listener, (directory / "fork_server.err").open("wb") as errors:
         server = subprocess.Popen(
-            [sys.executable, "-m", __name__, address],
+            [sys.executable, "-m", __name__, str(listener.fileno())],
+            pass_fds=(listener.fileno(),),
             stdin=subprocess.PIPE,
             stdout=errors,
             stderr=errors,
@@ -263,10 +268,8 @@ def _seed() -> None:
 
 
 def main() -> None:
-    """Listen at once, so that launchers wait; then warm up; then serve."""
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    listener.bind("\0" + sys.argv[1])
-    listener.listen(128)
+    """Warm up, then serve whoever connects to the socket with the descriptor in the first argument."""
+    listener = socket.socket(fileno=int(sys.argv[1]))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # as in Spark's own: Ctrl-C is for who started it
     for module in _PRELOADED:
         with contextlib.suppress(ImportError):

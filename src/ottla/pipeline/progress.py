@@ -13,6 +13,8 @@ from typing import Any, Final
 
 from ottla.pipeline.lag import Lag, Offsets
 
+REJECTED: Final = "ottla_rejected"
+"""The observed metric in which a query for dead letters counts its rows."""
 _RATE_OVER_S: Final = 10.0
 _LINE_EVERY_S: Final = 1.0
 _IDLE_LINE_EVERY_S: Final = 10.0
@@ -27,6 +29,7 @@ class Figures:
     `records` have been read in `batches` micro-batches since this process started it, `rate` is records a second over
     the last ten, `batch_ms` what the last micro-batch took. `lag_s` is how long ago the ends of its topics were where
     it is now; at least that, if `lag_s_at_least`. `watermark` as Spark writes it; `late` rows were behind it.
+    `rejected` rows are those that a query for dead letters has written.
     """
 
     flow: str
@@ -42,6 +45,7 @@ class Figures:
     state_bytes: int = 0
     watermark: str | None = None
     late: int = 0
+    rejected: int = 0
 
 
 @dataclass(slots=True)
@@ -69,6 +73,8 @@ class FlowProgress:
         figures.state_rows = sum(int(each.get("numRowsTotal") or 0) for each in operators)
         figures.state_bytes = sum(int(each.get("memoryUsedBytes") or 0) for each in operators)
         figures.late += sum(int(each.get("numRowsDroppedByWatermark") or 0) for each in operators)
+        for name, metric in (event.get("observedMetrics") or {}).items():
+            figures.rejected += int(metric.get("rows") or 0) if name == REJECTED else 0
         watermark = (event.get("eventTime") or {}).get("watermark")
         if watermark and not watermark.startswith("1970-01-01"):  # Spark's word for none yet
             figures.watermark = watermark

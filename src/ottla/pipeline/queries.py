@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - as everyone names it
 
 from ottla.pipeline import failures
 from ottla.pipeline.context import QuerySpec, RunContext
 from ottla.pipeline.errors import JobError, PipelineError
 from ottla.pipeline.inputs import Input, Topic
 from ottla.pipeline.job import Flow, Job, View
+from ottla.pipeline.progress import REJECTED
 from ottla.pipeline.rows.checked import Checked, labelled
 from ottla.pipeline.sinks.base import Sink
 
@@ -174,6 +176,7 @@ def _dead_letters(building: _Building, trigger: str) -> Iterable[Planned]:
             continue
         building.letters_planned.add(name)
         rejected = labelled(made.rejected, job=job.name, view=name)
+        rejected = rejected.observe(REJECTED, F.count(F.lit(1)).alias("rows"))
         if not rejected.isStreaming:
             raise JobError(
                 f"{name!r} rejects rows that are no stream, and would do so again at each start: "

@@ -19,7 +19,7 @@ from typing import Final
 
 from ottla.pipeline import job_file, session
 from ottla.pipeline.brokers import Brokers
-from ottla.pipeline.checkpoint import check_fit
+from ottla.pipeline.checkpoint import check_fit, has_unfinished_batch
 from ottla.pipeline.context import AVAILABLE_NOW, RunContext, suffixed
 from ottla.pipeline.errors import PipelineError
 from ottla.pipeline.home import FAILED, STOPPED, FlowRecord, RunDirectory, RunRecord, run_directory
@@ -67,10 +67,12 @@ def run(request: RunRequest, screen: Screen) -> bool:
     stop = StopRequest()
     directory = run_directory(request.home, request.name or request.job.name)
     with directory.claimed(), _logging_to(directory.path / "job.log"):
-        record = _record(request, directory)
+        before = directory.read() if directory.exists() else None
+        record = _record(request, directory, before)
+        edited = before is not None and before.fingerprint != record.fingerprint
         try:
             with stop.listening():
-                return _run(request, directory, record, screen, stop, began_at)
+                return _run(request, directory, record, screen, stop, began_at, edited=edited)
         except BaseException as error:
             record.state, record.error = FAILED, str(error) or type(error).__name__
             raise
@@ -91,6 +93,8 @@ def _run(
     screen: Screen,
     stop: StopRequest,
     began_at: float,
+    *,
+    edited: bool,
 ) -> bool:
     job = request.job
     written = job.writes()
@@ -122,6 +126,8 @@ def _run(
         queries = [Supervised(each, context, checkpoints / each.name) for each in planned]
         for each in queries:
             check_fit(each.planned, each.checkpoint, own_settings)
+            if edited and has_unfinished_batch(each.checkpoint):
+                screen.say(f"{each.name}: the micro-batch that was not finished is done again by the job as it is now")
             record.flows[each.name] = _flow_record(each.planned, each.checkpoint)
         note_down(directory, record)
         _make(brokers, {topic for each in planned for topic in each.topics(context)}, screen)
@@ -150,10 +156,9 @@ def _follower(job: Job, query: Planned, context: RunContext, checkpoints: Path) 
     )
 
 
-def _record(request: RunRequest, directory: RunDirectory) -> RunRecord:
+def _record(request: RunRequest, directory: RunDirectory, before: RunRecord | None) -> RunRecord:
     """What is to be written down of this run, with what it keeps of an earlier one. Raises PipelineError."""
     job = request.job
-    before = directory.read() if directory.exists() else None
     if before is not None:
         if before.job != job.name:
             raise PipelineError(

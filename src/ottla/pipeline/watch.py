@@ -153,6 +153,10 @@ class Watch:
     def _refresh(self, *, last: bool = False) -> None:
         now = time.time()
         self._history.add(self.brokers.poll(), now)
+        if self.record.error != self.brokers.trouble:
+            self.record.error = self.brokers.trouble
+            note_down(self.directory, self.record)
+            self.screen.say(self.brokers.trouble or "the brokers answer again")
         if now - self._asked_at >= _ASK_EVERY_S:
             self._asked_at = now
             self.brokers.ask(partition for each in self.queries for partition in each.progress.position)

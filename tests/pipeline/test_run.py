@@ -1,0 +1,190 @@
+"""Jobs in processes of their own: run, watched, stopped, run again; a broker that goes away; jobs that have changed."""
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.pipeline.run_process import CommandLine
+from tests.pipeline.topic import Topic
+from tests.support.eventually import eventually
+from tests.support.ottla_process import OttlaProcess
+
+pytestmark = pytest.mark.timeout(900)
+_WITHIN_S = 300  # on a machine that is busy with other things
+
+JOB = """\
+from pyspark.sql import functions as F
+
+from ottla.pipeline import Job, topic
+
+job = Job("orders")
+
+
+@job.view(orders=topic("orders", maxOffsetsPerTrigger=50))
+def big(orders):
+    return orders.select("key", F.col("value").cast("string").alias("value")).where({condition})
+
+
+@job.flow(orders=big, to=topic("big-orders"), trigger="{trigger}")
+def copies(orders):
+    return orders
+
+
+job.sql_flow(
+    "counts",
+    "SELECT left(value, 1) AS key, CAST(count({counted}) AS STRING) AS value FROM big GROUP BY left(value, 1)",
+    big="big",
+    to=topic("counts"),
+    mode="update",
+)
+"""
+
+
+def job_file(directory: Path, *, condition: str = "True", trigger: str = "0 seconds", counted: str = "*") -> Path:
+    file = directory / "orders.py"
+    condition = condition if condition != "True" else "F.lit(True)"
+    file.write_text(JOB.format(condition=condition, trigger=trigger, counted=counted))
+    return file
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[OttlaProcess]:
+    """Its own: it is killed here."""
+    with OttlaProcess() as process:
+        yield process
+
+
+@pytest.fixture(scope="module")
+def ottla(broker: OttlaProcess, tmp_path_factory: pytest.TempPathFactory) -> CommandLine:
+    return CommandLine(tmp_path_factory.mktemp("home"), broker.bootstrap)
+
+
+def make(broker: OttlaProcess, name: str, partitions: int = 2) -> Topic:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.create_topics([NewTopic(name, partitions, 1)])[name].result(30)
+    return Topic(broker.bootstrap, name)
+
+
+def values(broker: OttlaProcess, name: str) -> list[str]:
+    return sorted(message.value().decode() for message in Topic(broker.bootstrap, name).messages())
+
+
+def test_a_job_runs_is_watched_survives_its_broker_and_goes_on_where_it_was(
+    broker: OttlaProcess, ottla: CommandLine, tmp_path: Path
+) -> None:
+    job = job_file(tmp_path)
+    orders = make(broker, "orders")
+    orders.send([f"{number:03}" for number in range(120)])
+    first = ottla.start(job)
+    try:
+        eventually(lambda: "counts: first" in ottla.output(job), timeout_s=_WITHIN_S)
+        eventually(lambda: len(values(broker, "big-orders")) == 120, timeout_s=_WITHIN_S)
+
+        # watched
+        def caught_up() -> bool:
+            flows = ottla.status("orders")["flows"]
+            figures = [flows[name]["figures"] for name in ("copies", "counts")]
+            return all(each and each["records"] == 120 and each["lag_records"] == 0 for each in figures)
+
+        eventually(caught_up, timeout_s=60, interval_s=0.5)
+        found = ottla.status("orders")
+        assert (found["state"], found["pid"], found["error"]) == ("running", first.pid, None)
+        assert found["flows"]["counts"]["figures"]["state_rows"] == 1
+        assert found["flows"]["copies"]["output"] == "topic big-orders"
+        listed = ottla("list").stdout.split("\t")
+        assert (listed[0], listed[1], listed[5]) == ("orders", "running", str(first.pid))
+
+        # held
+        again = ottla("run", str(job))
+        assert (again.returncode, again.stderr) == (
+            1,
+            f"ottla: 'orders' is running already (process {first.pid}); stop it with `ottla pipeline stop orders`, or "
+            "give this run another --name\n",
+        )
+
+        # without its broker, and with it again
+        broker.kill()
+        eventually(lambda: "no broker answers at" in (ottla.status("orders")["error"] or ""), timeout_s=60)
+        broker.start()
+        orders.send([f"{number:03}" for number in range(120, 200)])
+        eventually(lambda: len(values(broker, "big-orders")) == 200, timeout_s=_WITHIN_S)
+        eventually(lambda: ottla.status("orders")["error"] is None, timeout_s=60)
+        assert first.poll() is None
+
+        # stopped
+        stopped = ottla("stop", "orders")
+        assert (stopped.returncode, stopped.stderr) == (0, "'orders' has stopped\n"), ottla.output(job)
+        assert first.wait(30) == 0
+    finally:
+        first.kill()
+    assert values(broker, "big-orders") == [f"{number:03}" for number in range(200)]
+    assert ottla.status("orders")["state"] == "stopped"
+    assert "is not running: it is stopped" in ottla("stop", "orders").stderr
+
+    # changed in a way that its state does not go with
+    refused = ottla("run", str(job_file(tmp_path, counted="DISTINCT key")), "--once")
+    assert refused.returncode == 1
+    assert "'counts' no longer fits its checkpoint: " in refused.stderr
+    assert "its state was that of an aggregation by (left(value, 1) string) of (count(1))" in refused.stderr
+    assert ottla.status("orders")["state"] == "failed"
+
+    # changed otherwise: another filter, another trigger
+    orders.send(["997", "998", "999"])
+    went_on = ottla("run", str(job_file(tmp_path, condition="F.col('value') > '997'", trigger="1 hour")), "--once")
+    assert went_on.returncode == 0, went_on.stderr
+    assert values(broker, "big-orders") == [*(f"{number:03}" for number in range(200)), "998", "999"]
+
+
+def test_a_run_that_was_killed_is_lost_and_leaves_nothing_behind(
+    broker: OttlaProcess, ottla: CommandLine, tmp_path: Path
+) -> None:
+    import psutil
+
+    make(broker, "letters").send(["a", "b"])
+    job = tmp_path / "letters.py"
+    job.write_text(
+        "from ottla.pipeline import Job, topic\njob = Job('letters')\n"
+        "@job.flow(rows=topic('letters'), to=topic('letters-copied'))\ndef copies(rows):\n    return rows\n"
+    )
+    process = ottla.start(job)
+    try:
+        eventually(lambda: "copies: first 2 records" in ottla.output(job), timeout_s=_WITHIN_S)
+        descendants = psutil.Process(process.pid).children(recursive=True)
+        assert descendants
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    assert psutil.wait_procs(descendants, timeout=60)[1] == []
+    assert ottla.status("letters")["state"] == "lost"
+    assert "'letters' is not running: it is lost" in ottla("stop", "letters").stderr
+
+
+def test_what_is_wrong_before_spark_starts(broker: OttlaProcess, ottla: CommandLine, tmp_path: Path) -> None:
+    """Each of these answers in a second or two."""
+    make(broker, "arrivals")
+    job = tmp_path / "departures.py"
+
+    def complaint(text: str, *arguments: str) -> str:
+        job.write_text(text)
+        outcome = ottla("run", str(job), *arguments, timeout_s=60)
+        assert outcome.returncode in (1, 2)
+        return outcome.stderr
+
+    text = (
+        "from ottla.pipeline import Job, topic\njob = Job('departures')\n"
+        "@job.flow(rows=topic('arrival'), to=topic('x'))\ndef copies(rows):\n    return rows\n"
+    )
+    assert "reads topic 'arrival', which does not exist on" in complaint(text)
+    assert "did you mean 'arrivals'?" in complaint(text)
+    assert "'memory' is no setting such as spark.driver.memory=2g" in complaint(text, "--conf", "memory")
+    assert "has no parameter 'x'" in complaint(text, "--param", "x=1")
+    assert "cannot name a run" in complaint(text, "--name", "a/b")
+    assert "departures.py, line 1: " in complaint("job = (")
+    assert "no broker answers at 127.0.0.1:1" in complaint(text, "--bootstrap", "127.0.0.1:1")
+    assert "nothing has run as 'ordres'" in ottla("status", "ordres").stderr
+    assert ottla("run", str(tmp_path / "nothing.py")).stderr.endswith(
+        "nothing.py does not exist: give the Python file that declares the job\n"
+    )

@@ -1,0 +1,96 @@
+"""Figures from Spark's progress events, and their file."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ottla.pipeline import progress
+from ottla.pipeline.lag import Lag
+from ottla.pipeline.progress import Figures, FlowProgress, append, latest, offsets_of
+
+
+def event(rows: int, **more: Any) -> dict[str, Any]:
+    """As Spark writes it."""
+    return {
+        "name": "orders.copies",
+        "batchId": 3,
+        "numInputRows": rows,
+        "durationMs": {"triggerExecution": 40},
+        "stateOperators": [],
+        "sources": [{"endOffset": {"flights": {"0": 7, "1": 9}, "#": {"ids": {"flights": "6e0f"}}}}],
+        **more,
+    }
+
+
+def test_events_add_up() -> None:
+    flow = FlowProgress(Figures("copies", 0.0))
+    flow.on_batch(event(100), 10.0)
+    operators = [
+        {"numRowsTotal": 5, "memoryUsedBytes": 1000, "numRowsDroppedByWatermark": 2},
+        {"numRowsTotal": 6, "memoryUsedBytes": 500, "numRowsDroppedByWatermark": 1},
+    ]
+    flow.on_batch(event(50, stateOperators=operators, eventTime={"watermark": "2013-01-01T00:00:00.000Z"}), 12.0)
+    flow.on_batch(event(0), 13.0)
+    flow.refresh(14.0, Lag(3, 1.5, True))
+    found = flow.figures
+    assert (found.records, found.batches, found.rate, found.batch_ms) == (150, 2, 15.0, 40)
+    assert (found.lag_records, found.lag_s, found.lag_s_at_least) == (3, 1.5, True)
+    assert (found.late, found.watermark) == (3, "2013-01-01T00:00:00.000Z")
+    assert flow.position == {("flights", 0): 7, ("flights", 1): 9}
+    flow.refresh(40.0, None)
+    assert found.rate == 0.0
+
+
+def test_state_is_that_of_the_last_micro_batch_and_1970_is_no_watermark() -> None:
+    flow = FlowProgress(Figures("copies", 0.0))
+    operators = [{"numRowsTotal": 5, "memoryUsedBytes": 1000, "numRowsDroppedByWatermark": 0}]
+    flow.on_batch(event(1, stateOperators=operators, eventTime={"watermark": "1970-01-01T00:00:00.000Z"}), 1.0)
+    assert (flow.figures.state_rows, flow.figures.state_bytes, flow.figures.watermark) == (5, 1000, None)
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        ({"t": {"0": 1}}, {("t", 0): 1}),
+        ('{"t": {"0": 1}}', {("t", 0): 1}),
+        ({"logOffset": 4}, {}),
+        ("7", {}),
+        ("no json", {}),
+        (None, {}),
+    ],
+)
+def test_only_topics_have_offsets(given: object, found: object) -> None:
+    assert offsets_of(given) == found
+
+
+def test_lines_are_due_when_there_is_news_and_rarely_when_there_is_none() -> None:
+    flow = FlowProgress(Figures("copies", 0.0))
+    assert flow.is_due(100.0)
+    assert not flow.is_due(101.5)
+    flow.on_batch(event(1), 101.6)
+    assert flow.is_due(101.7)
+    assert not flow.is_due(111.0)
+    assert flow.is_due(112.0)
+
+
+def test_the_last_line_of_each_flow_counts(tmp_path: Path) -> None:
+    file = tmp_path / "progress.jsonl"
+    assert latest(file) == {}
+    for figures in (Figures("a", 1.0), Figures("b", 2.0, records=2), Figures("a", 3.0, records=7)):
+        append(file, figures)
+    with file.open("a") as lines:
+        lines.write('{"flow": "a", "at"')  # the process was killed
+    assert latest(file) == {"a": Figures("a", 3.0, records=7), "b": Figures("b", 2.0, records=2)}
+
+
+def test_a_long_file_is_put_aside_and_still_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "_LARGEST_FILE", 1000)
+    file = tmp_path / "progress.jsonl"
+    for number in range(20):
+        append(file, Figures("a" if number else "first", float(number)))
+    assert file.with_name("progress.jsonl.1").exists()
+    assert not file.exists() or file.stat().st_size <= 1000
+    assert latest(file)["a"].at == 19.0
+    assert all(json.loads(line) for line in file.with_name("progress.jsonl.1").read_text().splitlines())
