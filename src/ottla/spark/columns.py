@@ -307,11 +307,11 @@ def _columns(
     columns: dict[str, Any] = {
         "key": lambda: _bytes_at(payload, fields.key_at[rows], fields.key_size[rows]),
         "value": lambda: _bytes_at(payload, fields.value_at[rows], fields.value_size[rows]),
-        "topic": lambda: pa.repeat(pa.scalar(topic), row_count),
-        "partition": lambda: pa.repeat(pa.scalar(partition, pa.int32()), row_count),
-        "offset": lambda: pa.array(offsets[rows]),
-        "timestamp": lambda: pa.array(timestamps[rows] * _MICROS_PER_MILLI, mask=kinds[rows] == _NO_TIMESTAMP_TYPE),
-        "timestampType": lambda: pa.array(kinds[rows]),
+        "topic": lambda: _repeated(topic, row_count),
+        "partition": lambda: _numbers(np.full(row_count, partition, np.int32)),
+        "offset": lambda: _numbers(offsets[rows]),
+        "timestamp": lambda: _numbers(timestamps[rows] * _MICROS_PER_MILLI, kinds[rows] == _NO_TIMESTAMP_TYPE),
+        "timestampType": lambda: _numbers(kinds[rows]),
         "headers": lambda: _headers(chunk.payload, fields, rows),
     }
     return [columns[field.name]().cast(field.type) for field in schema]
@@ -349,8 +349,24 @@ def _bytes_at(payload: pa.Buffer, position: Positions, size: Positions) -> pa.Ar
     bounds[1 : 2 * count : 2] = position + np.maximum(size, 0)
     bounds[2 * count] = bounds[2 * count - 1]
     stretches = pa.Array.from_buffers(pa.binary(), 2 * count, [None, pa.py_buffer(bounds), payload])
-    wanted = pa.array(np.arange(0, 2 * count, 2, dtype=np.int32), mask=is_null if is_null.any() else None)
-    return stretches.take(wanted)
+    return stretches.take(_numbers(np.arange(0, 2 * count, 2, dtype=np.int32), is_null))
+
+
+def _numbers(
+    values: npt.NDArray[np.int64] | npt.NDArray[np.int32], is_null: npt.NDArray[np.bool_] | None = None
+) -> pa.Array:
+    """An array over the memory of `values`. `pa.array` would import pandas first, in every new worker."""
+    known = None
+    if is_null is not None and is_null.any():
+        known = pa.py_buffer(np.packbits(~is_null, bitorder="little"))
+    kind = pa.int64() if values.dtype == np.int64 else pa.int32()
+    return pa.Array.from_buffers(kind, len(values), [known, pa.py_buffer(values)])
+
+
+def _repeated(text: str, count: int) -> pa.Array:
+    encoded = text.encode()
+    bounds = np.arange(count + 1, dtype=np.int32) * np.int32(len(encoded))
+    return pa.Array.from_buffers(pa.string(), count, [None, pa.py_buffer(bounds), pa.py_buffer(encoded * count)])
 
 
 def _headers(payload: memoryview, fields: _Fields, rows: slice) -> pa.Array:
