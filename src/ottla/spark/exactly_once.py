@@ -33,14 +33,14 @@ from pyspark import TaskContext
 
 from ottla.spark.client_settings import ClientSettings
 from ottla.spark.errors import OptionError, SourceError
-from ottla.spark.marks import ANSWER_TIMEOUT_S, Mark, Write, as_offset, group_metadata, read_mark
+from ottla.spark.marks import ANSWER_TIMEOUT_S, Mark, Marks, Write, as_offset
 from ottla.spark.produce import RecordProducer
 
 log = logging.getLogger(__name__)
 
 NAME_PREFIX: Final = "ottla-spark"
 KEPT_WRITERS: Final = 8
-"""Per process. Each is a client with threads of its own."""
+"""Per process. Each is two clients with threads of their own."""
 ABORT_TIMEOUT_S: Final = 10.0
 """What is left open is ended by the next attempt, or by the broker."""
 
@@ -142,14 +142,14 @@ def _begin(client: ClientSettings, task: StreamTask, topic: str | None, place: s
         kept = _kept_writer(task)
         if kept is not None:
             try:
-                return kept.begin(client, task, topic, as_offset(Mark(task.batch_id), place))
+                return kept.begin(task, topic, as_offset(Mark(task.batch_id), place))
             except KafkaException as error:
                 kept.give_up()
                 if error.args[0].code() not in _FENCED:
                     raise
         made = _new_writer(client, task)
         try:
-            return made.begin(client, task, topic, None)
+            return made.begin(task, topic, None)
         except KafkaException:
             made.give_up()
             raise
@@ -158,21 +158,22 @@ def _begin(client: ClientSettings, task: StreamTask, topic: str | None, place: s
 
 
 class _TaskWriter:
-    """A transactional producer."""
+    """A transactional producer, and the marks under its name."""
 
     def __init__(self, client: ClientSettings, name: str) -> None:
         """Fences whoever wrote under this name before, and ends what it left open. Raises KafkaException."""
         self._name = name
-        self._group = group_metadata(name)
+        self._marks = Marks(client, name)
+        self._group = self._marks.group
         self.producer = RecordProducer({**DEFAULTS, **dict(client), "transactional.id": name, "logger": log})
         self.producer.client.init_transactions(ANSWER_TIMEOUT_S)
 
-    def begin(self, client: ClientSettings, task: StreamTask, topic: str | None, first: Any) -> "_TaskWriter | Mark":
+    def begin(self, task: StreamTask, topic: str | None, first: Any) -> "_TaskWriter | Mark":
         """Begin a transaction, with `first` as its first mark, unless there is the mark of an earlier attempt.
 
         Raises KafkaException, and SourceError if the mark is that of a later micro-batch.
         """
-        mark = read_mark(client, task.name, topic)
+        mark = self._marks.last(topic)
         if mark is not None and mark.batch_id > task.batch_id:
             raise SourceError(
                 f"{task}: this query has written up to micro-batch {mark.batch_id} already. Its checkpoint has been "
@@ -208,6 +209,10 @@ class _TaskWriter:
         with suppress(KafkaException):
             self.producer.client.purge()
             self.producer.client.abort_transaction(ABORT_TIMEOUT_S)
+        self.close()
+
+    def close(self) -> None:
+        self._marks.close()
 
     def _send(self, mark: Any) -> None:
         self.producer.client.send_offsets_to_transaction([mark], self._group, ANSWER_TIMEOUT_S)
@@ -238,7 +243,7 @@ def _new_writer(client: ClientSettings, task: StreamTask) -> _TaskWriter:
         raise
     _writers[task.name] = made
     while len(_writers) > KEPT_WRITERS:
-        _writers.popitem(last=False)
+        _writers.popitem(last=False)[1].close()
     return made
 
 

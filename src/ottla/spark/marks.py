@@ -4,20 +4,22 @@ A mark is an offset committed for a group of the task's own: the number of the n
 says how many records they are and in which run of the query which write wrote them. Source: KIP-98, KIP-447.
 """
 
-import os
+import logging
 import re
-import time
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from ottla.spark.client_settings import ClientSettings
-from ottla.spark.metadata import admin_client
+
+log = logging.getLogger(__name__)
 
 ANSWER_TIMEOUT_S: Final = 300.0
 """How long brokers may be away. As long as a record waits to be written outside of a transaction."""
-_ONE_ANSWER_TIMEOUT_S: Final = 5.0
-_UNSETTLED_RETRY_S: Final = 0.02
+_PRODUCER_ONLY: Final = (
+    "acks", "batch.", "compression.", "delivery.", "enable.idempotence", "linger.ms", "message.send.", "partitioner",
+    "queue.buffering.", "retries", "sticky.", "topic.metadata.propagation", "transaction.",
+)  # fmt: skip
 _METADATA: Final = re.compile(r"run=(\S+) write=(\S+) records=(\d+)")
 
 
@@ -36,33 +38,43 @@ class Mark(NamedTuple):
     records: int | None = None
 
 
-def read_mark(client: ClientSettings, name: str, topic: str | None) -> Mark | None:
-    """The last mark that was committed under this name, beside records of `topic`; None: of whichever topic.
+class Marks:
+    """The marks under one name. A consumer that never consumes: the client library's other way to ask for offsets, its
+    admin client, asks in vain once the group's coordinator was restarted (librdkafka 2.16)."""
 
-    Raises KafkaException.
-    """
-    deadline = time.monotonic() + ANSWER_TIMEOUT_S
-    while True:
-        try:
-            found = _committed(client, name)
-        except KafkaException as error:
-            code = error.args[0].code()
-            if code not in (KafkaError.UNSTABLE_OFFSET_COMMIT, KafkaError._TIMED_OUT) or time.monotonic() > deadline:
-                raise
-            if code == KafkaError._TIMED_OUT:
-                # librdkafka 2.16 asks a coordinator that was restarted in vain, for ever; a new client does not
-                admin_client.cache_clear()
-            time.sleep(_UNSETTLED_RETRY_S)  # a transaction is being ended
-            continue
-        marks = [each for each in found if each.offset > 0 and topic in (None, each.topic)]
-        if not marks:
+    def __init__(self, client: ClientSettings, name: str) -> None:
+        """Raises KafkaException if the settings make no sense."""
+        common: dict[str, Any] = {key: value for key, value in client if not key.startswith(_PRODUCER_ONLY)}
+        self._consumer = Consumer(
+            {
+                **common, "group.id": name, "enable.auto.commit": False, "isolation.level": "read_committed",
+                "logger": log,
+            }
+        )  # fmt: skip
+
+    @property
+    def group(self) -> object:
+        """What a transaction has to know of the group: its name, for nobody is a member of it."""
+        return self._consumer.consumer_group_metadata()
+
+    def last(self, topic: str | None) -> Mark | None:
+        """The last that was committed beside records of `topic`, or with None of any topic. Raises KafkaException."""
+        topics = [topic] if topic is not None else list(self._consumer.list_topics(timeout=ANSWER_TIMEOUT_S).topics)
+        found = self._consumer.committed([TopicPartition(each, 0) for each in topics], ANSWER_TIMEOUT_S)
+        for each in found:
+            if each.error is not None:
+                raise KafkaException(each.error)
+        last = max(found, key=lambda each: each.offset, default=None)
+        if last is None or last.offset <= 0:
             return None
-        last = max(marks, key=lambda each: each.offset)
         said = _METADATA.fullmatch(last.metadata or "")
         if said is None:
             return Mark(last.offset - 1)
         run_id, write_id, records = said.groups()
         return Mark(last.offset - 1, Write(run_id, write_id), int(records))
+
+    def close(self) -> None:
+        self._consumer.close()
 
 
 def as_offset(mark: Mark, topic: str) -> TopicPartition:
@@ -71,24 +83,3 @@ def as_offset(mark: Mark, topic: str) -> TopicPartition:
     if mark.write is not None and mark.records is not None:
         metadata = f"run={mark.write.run_id} write={mark.write.write_id} records={mark.records}"
     return TopicPartition(topic, 0, mark.batch_id + 1, metadata)
-
-
-def group_metadata(name: str) -> object:
-    """What a transaction has to know of the group: its name, for nobody is a member of it."""
-    consumer = Consumer({"group.id": name})
-    try:
-        return consumer.consumer_group_metadata()
-    finally:
-        consumer.close()
-
-
-def _committed(client: ClientSettings, name: str) -> list[TopicPartition]:
-    admin = admin_client(client, os.getpid())
-    asked = admin.list_consumer_group_offsets(
-        [ConsumerGroupTopicPartitions(name)], require_stable=True, request_timeout=_ONE_ANSWER_TIMEOUT_S
-    )
-    found: list[TopicPartition] = asked[name].result().topic_partitions
-    for each in found:
-        if each.error is not None:
-            raise KafkaException(each.error)
-    return found
