@@ -8,6 +8,7 @@ from confluent_kafka import ElectionType, TopicPartition
 
 from ottla.errors import ErrorCode
 from ottla.protocol.messages import produce as produce_messages
+from ottla.protocol.messages.find_coordinator import FindCoordinatorRequest
 from ottla.records.record import Record, encode_batch
 from tests.support.cluster_in_process import ClusterInProcess
 from tests.support.eventually import eventually
@@ -135,3 +136,15 @@ def test_a_follower_that_is_stuck_leaves_the_in_sync_set_and_comes_back(cluster:
     cluster.resume_copying(3, "t")
     eventually(lambda: cluster.partition("t").isr == (1, 2, 3))
     assert read_all(cluster.bootstrap, "t", 15) == values(0, 15)
+
+
+def test_coordinators_keep_their_state_on_as_many_brokers_as_asked_for_or_nowhere() -> None:
+    """Who comes first must not make a topic of one replica that stays like this for ever."""
+    request = FindCoordinatorRequest(key_type=0, coordinator_keys=["g"])
+    with ClusterInProcess(brokers=2) as cluster:
+        (found,) = ask(cluster.address(1), request, 4).coordinators
+        assert found.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert "only 2 broker" in found.error_message
+        cluster.start(3)
+        eventually(lambda: ask(cluster.address(1), request, 4).coordinators[0].error_code == 0)
+        assert len(cluster.partition("__consumer_offsets").replicas) == 3

@@ -44,6 +44,7 @@ def broker(
         "zookeeper.connect": connect,
         "zookeeper.session.timeout.ms": str(SESSION_MS),
         "zookeeper.connection.timeout.ms": str(patience_ms),
+        "offsets.topic.replication.factor": "1",
         **{name.replace("_", "."): value for name, value in properties.items()},
     }
     return OttlaProcess(directory, properties=settings)

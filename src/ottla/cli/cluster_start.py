@@ -148,6 +148,9 @@ def start(
         **DEFAULTS,
         "default.replication.factor": str(min(3, brokers)),
         "min.insync.replicas": str(min(2, brokers)),
+        "offsets.topic.replication.factor": str(min(3, brokers)),
+        "transaction.state.log.replication.factor": str(min(3, brokers)),
+        "share.coordinator.state.topic.replication.factor": str(min(3, brokers)),
         **settings,
         "zookeeper.connect": zookeeper or f"{HOST}:{zookeeper_port}",
     }

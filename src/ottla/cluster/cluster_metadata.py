@@ -43,6 +43,7 @@ REGISTRATION_POLL_S: Final = 0.2
 READ_ONE_BY_ONE: Final = 100
 """Settings of that many topics; of more, all are read at once."""
 KNOWN_WITHIN_S: Final = 5.0
+NO_LIMIT: Final = 2**15 - 1
 UNKNOWN_EPOCH: Final = -1
 
 CreateAtController = Callable[[Sequence[NewTopic]], Awaitable[list[OttlaError | None]]]
@@ -335,6 +336,11 @@ class ClusterMetadata(MetadataView):
         if self.controller is None:
             raise self._not_controller()
         await self.controller.update_features(updates, validate_only=validate_only)
+
+    def _replicas_at_most(self) -> int:
+        """As many as the settings ask for, as in Kafka: with fewer brokers alive, perhaps because the others are still
+        starting, a coordinator's topic is not made. It could never be told from one that was meant to be so."""
+        return NO_LIMIT
 
     async def _create_missing(self, topics: Sequence[NewTopic]) -> list[OttlaError | None]:
         if self.controller is not None or self.create_at_controller is None:

@@ -138,7 +138,7 @@ class MetadataView(ABC):
         missing = [name for name in dict.fromkeys(names) if name not in self._image.topics]
         if not missing:
             return dict.fromkeys(names)
-        brokers = len(self._image.brokers)
+        brokers = self._replicas_at_most()
         created = await self._create_missing([new_topic(name, self._config, brokers) for name in missing])
         # A topic that is there after all was made by someone quicker, which is as good.
         refused = {
@@ -147,6 +147,10 @@ class MetadataView(ABC):
             if answer is not None and name not in self._image.topics
         }
         return {name: refused.get(name) for name in names}
+
+    def _replicas_at_most(self) -> int:
+        """How many replicas the coordinators' topics can have: of a broker that is alone, one."""
+        return len(self._image.brokers)
 
     async def _create_missing(self, topics: Sequence[NewTopic]) -> list[OttlaError | None]:
         """Create topics because they are used; answers in the order asked."""
