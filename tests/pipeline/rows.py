@@ -1,12 +1,11 @@
 """What the tests of rows have in common: records without a topic, reasons, and flows that end."""
 
-from collections.abc import Sequence
+import json
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - as everyone names it
+from pyspark.sql import DataFrame, Row, SparkSession
 
 from ottla.pipeline import Job
 from ottla.pipeline.context import AVAILABLE_NOW, RunContext
@@ -39,20 +38,25 @@ def run_job(job: Job, context: RunContext, checkpoints: Path) -> None:
         run_stage(stage, context, lambda name: checkpoints / name)
 
 
-def run_to_end(rows: DataFrame, checkpoint: Path, name: str, mode: str = "append") -> list[dict[str, Any]]:
-    """Take in what there is, into a table in memory; what the query reported of its micro-batches."""
+class Ended(NamedTuple):
+    """`rows` are all that came out, `batches` what the query reported of its micro-batches."""
+
+    rows: list[Row]
+    batches: list[dict[str, Any]]
+
+    def of(self, *columns: str) -> list[tuple[Any, ...]]:
+        """These columns of the rows, in order."""
+        return sorted(tuple(row[name] for name in columns) for row in self.rows)
+
+
+def run_to_end(rows: DataFrame, checkpoint: Path) -> Ended:
+    """Take in what there is, in append mode. (Spark's own table in memory does not go on from a checkpoint.)"""
+    found: list[Row] = []
     query = (
-        rows.writeStream.format("memory")
-        .queryName(name)
-        .outputMode(mode)
+        rows.writeStream.foreachBatch(lambda batch, _number: found.extend(batch.collect()))
         .option("checkpointLocation", str(checkpoint))
         .trigger(availableNow=True)
         .start()
     )
-    assert query.awaitTermination(120)
-    return [dict(each.jsonValue()) for each in query.recentProgress]
-
-
-def table(spark: SparkSession, name: str, *columns: str) -> Sequence[Any]:
-    """What the query of that name has written, in order."""
-    return sorted(tuple(row) for row in spark.table(name).select(*map(F.expr, columns)).collect())
+    query.awaitTermination()
+    return Ended(found, [json.loads(each.json) for each in query.recentProgress])
