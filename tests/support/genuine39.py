@@ -42,7 +42,7 @@ class GenuineKafka39(BrokerProcess):
     """A genuine Kafka 3.9 broker that keeps its metadata in ZooKeeper; see `BrokerProcess` for its use."""
 
     name = "kafka-3.9"
-    ready_timeout_s = 90.0
+    ready_timeout_s = 180.0
     defaults: ClassVar[dict[str, str]] = {
         "broker.id": "1",
         "offsets.topic.replication.factor": "1",
