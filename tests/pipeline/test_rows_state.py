@@ -1,0 +1,153 @@
+"""What Spark's own functions do with a stream of rows: the examples of docs/pipeline.md, run."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everyone names it
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
+
+from ottla.pipeline import Job, topic
+from ottla.pipeline.rows import drop_duplicates, from_json, watermark
+from tests.pipeline.conftest import TopicFactory
+from tests.pipeline.flow import context_of
+from tests.pipeline.rows import run_job, run_to_end
+from tests.pipeline.topic import Topic
+
+FLIGHT = "carrier STRING, at TIMESTAMP, delay INT"
+
+
+def flight(carrier: str, minute: int, delay: int = 0) -> str:
+    return json.dumps({"carrier": carrier, "at": f"2026-01-01T{minute // 60:02}:{minute % 60:02}:00Z", "delay": delay})
+
+
+def flights(spark: SparkSession, source: Topic, **options: str) -> DataFrame:
+    return from_json(source.stream(spark, **options), FLIGHT).rows
+
+
+class ThreeDelays(StatefulProcessor):
+    """Tells when a carrier's flights have been late three times in a row."""
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self._run = handle.getValueState("run", "length INT")
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:  # noqa: N802, N803
+        state = self._run.get()
+        length = 0 if state is None else state[0]
+        for row in sorted(rows, key=lambda row: row.at):
+            length = length + 1 if row.delay >= 15 else 0
+            if length == 3:
+                yield Row(carrier=key[0], at=row.at)
+        self._run.update((length,))
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def test_state_of_ones_own_outlives_micro_batches_and_restarts(
+    spark: SparkSession, new_topic: TopicFactory, tmp_path: Path
+) -> None:
+    source = new_topic()
+    alerts = (
+        flights(spark, source, maxOffsetsPerTrigger="3")
+        .groupBy("carrier")
+        .transformWithState(ThreeDelays(), "carrier STRING, at TIMESTAMP", outputMode="Append", timeMode="None")
+    )
+    source.send([flight("UA", 1, 20), flight("UA", 2, 30), flight("AA", 3, 40), flight("AA", 4, 0)])
+    assert run_to_end(alerts, tmp_path / "checkpoint").rows == []
+    source.send([flight("UA", 5, 15), flight("AA", 6, 40), flight("AA", 7, 50), flight("UA", 8, 90)])
+
+    ((carrier, at),) = run_to_end(alerts, tmp_path / "checkpoint").of("carrier", "at")
+
+    assert (carrier, at.minute) == ("UA", 5)
+
+
+def test_a_key_is_dropped_when_it_comes_again_and_forgotten_in_time(
+    spark: SparkSession, new_topic: TopicFactory, tmp_path: Path
+) -> None:
+    source = new_topic()
+    once = drop_duplicates(flights(spark, source), "carrier", column="at", within="10 minutes")
+    source.send([flight("UA", 0), flight("UA", 5), flight("AA", 0)])
+    assert run_to_end(once, tmp_path / "checkpoint").of("carrier") == [("AA",), ("UA",)]
+    source.send([flight("UA", 9), flight("BB", 60)])
+    assert run_to_end(once, tmp_path / "checkpoint").of("carrier") == [("BB",)]
+    source.send([flight("UA", 61)])
+
+    ended = run_to_end(once, tmp_path / "checkpoint")
+
+    assert ended.of("carrier") == [("UA",)]
+    assert [each["numRowsTotal"] for each in ended.batches[-1]["stateOperators"]] == [2]  # BB and the new UA
+    with pytest.raises(ValueError, match="which rows are the same"):
+        drop_duplicates(once, column="at", within="10 minutes")
+
+
+def test_two_streams_are_joined_within_a_time_and_state_ends(
+    spark: SparkSession, new_topic: TopicFactory, tmp_path: Path
+) -> None:
+    departures, weather = new_topic(), new_topic()
+    left = watermark(flights(spark, departures), "at", "10 minutes")
+    right = from_json(weather.stream(spark), "hour TIMESTAMP, wind INT").rows.withWatermark("hour", "10 minutes")
+    joined = left.join(right, F.expr("at >= hour AND at < hour + INTERVAL 1 HOUR"), "left").select("carrier", "wind")
+
+    def windy(minute: int, wind: int) -> str:
+        return json.dumps({"hour": f"2026-01-01T{minute // 60:02}:00:00Z", "wind": wind})
+
+    departures.send([flight("UA", 10), flight("AA", 70)])
+    weather.send([windy(0, 5)])
+    assert run_to_end(joined, tmp_path / "checkpoint").of("carrier", "wind") == [("UA", 5)]
+    departures.send([flight("ZZ", 600)])
+    weather.send([windy(600, 9)])
+
+    ended = run_to_end(joined, tmp_path / "checkpoint")
+
+    # AA's weather never came: it is given up when it cannot come any more
+    assert ended.of("carrier", "wind") == [("AA", None), ("ZZ", 9)]
+    assert sum(each["numRowsTotal"] for each in ended.batches[-1]["stateOperators"]) == 2
+
+
+def test_a_flow_in_sql_aggregates_what_a_view_in_sql_gives(
+    spark: SparkSession, bootstrap: str, new_topic: TopicFactory, tmp_path: Path
+) -> None:
+    source, out = new_topic(), new_topic()
+    job = Job("in-sql")
+
+    @job.view(records=topic(source.name))
+    def decoded(records: DataFrame) -> DataFrame:
+        return watermark(from_json(records, FLIGHT).rows, "at", "10 minutes", window="1 hour")
+
+    job.sql_view("delayed", "SELECT * FROM flights WHERE delay >= 15", flights="decoded")
+    job.sql_flow(
+        "delays",
+        """
+        SELECT carrier, count(*) AS flights, sum(delay) AS minutes
+        FROM delayed GROUP BY carrier, window(at, '1 hour')
+        """,
+        delayed="delayed",
+        to=topic(out.name),
+    )
+    source.send(
+        [flight("UA", 5, 20), flight("UA", 6, 30), flight("UA", 7, 0), flight("AA", 8, 15), flight("UA", 200, 60)]
+    )
+
+    run_job(job, context_of(spark, tmp_path, bootstrap), tmp_path / "checkpoints")
+
+    found = [json.loads(each.value() or b"") for each in out.messages()]
+    assert sorted(found, key=lambda row: row["carrier"]) == [
+        {"carrier": "AA", "flights": 1, "minutes": 15},
+        {"carrier": "UA", "flights": 2, "minutes": 50},
+    ]
+
+
+def test_sessions_end_after_a_gap(spark: SparkSession, new_topic: TopicFactory, tmp_path: Path) -> None:
+    source = new_topic()
+    bursts = (
+        watermark(flights(spark, source), "at", "10 minutes", session="5 minutes")
+        .groupBy(F.session_window("at", "5 minutes"), "carrier")
+        .count()
+    )
+    source.send([flight("UA", minute) for minute in (0, 3, 7, 20, 22, 90)])
+
+    assert run_to_end(bursts, tmp_path / "checkpoint").of("carrier", "count") == [("UA", 2), ("UA", 3)]
