@@ -10,6 +10,7 @@ from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -83,10 +84,12 @@ class BrokenOttla(OttlaProcess):
 
 
 def _lose_cache() -> None:
-    import ottla.broker
+    from ottla import broker
+    from ottla.machine import Machine
     from tests.chaos.lost_cache import LostCacheFileSystem
 
-    ottla.broker.RealFileSystem = LostCacheFileSystem  # type: ignore[attr-defined]
+    assert vars(broker)["Machine"] is Machine  # or what is put in its place would be used by nobody
+    vars(broker)["Machine"] = partial(Machine, fs=LostCacheFileSystem())
 
 
 def _no_sync() -> None:
