@@ -21,6 +21,7 @@ tells its tasks which micro-batch they belong to.
 
 import logging
 import os
+import time
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import suppress
@@ -43,6 +44,7 @@ KEPT_WRITERS: Final = 8
 """Per process. Each is two clients with threads of their own."""
 ABORT_TIMEOUT_S: Final = 10.0
 """What is left open is ended by the next attempt, or by the broker."""
+_RETRY_S: Final = 0.1
 
 DEFAULTS: Final = {
     "transaction.timeout.ms": 900_000,  # the longest that a broker allows unless told otherwise; a task may be long
@@ -139,7 +141,7 @@ def _begin(client: ClientSettings, task: StreamTask, topic: str | None, place: s
     replaced as long as no row has been taken from Spark. One that is new has just asked.
     """
     try:
-        kept = _kept_writer(task)
+        kept = _kept_writer(client, task)
         if kept is not None:
             try:
                 return kept.begin(task, topic, as_offset(Mark(task.batch_id), place))
@@ -163,6 +165,7 @@ class _TaskWriter:
     def __init__(self, client: ClientSettings, name: str) -> None:
         """Fences whoever wrote under this name before, and ends what it left open. Raises KafkaException."""
         self._name = name
+        self._key = (client, name)
         self._marks = Marks(client, name)
         self._group = self._marks.group
         self.producer = RecordProducer({**DEFAULTS, **dict(client), "transactional.id": name, "logger": log})
@@ -192,20 +195,22 @@ class _TaskWriter:
         return self
 
     def commit(self, mark: Any) -> None:
-        """Raises KafkaException."""
+        """Raises KafkaException, also if brokers stay away: the next attempt finds the mark, or fences this one."""
         self._send(mark)
+        deadline = time.monotonic() + ANSWER_TIMEOUT_S
         while True:
             try:
-                self.producer.client.commit_transaction(ANSWER_TIMEOUT_S)
+                self.producer.client.commit_transaction(max(_RETRY_S, deadline - time.monotonic()))
                 return
             except KafkaException as error:
-                if not error.args[0].retriable():
+                if not error.args[0].retriable() or time.monotonic() >= deadline:
                     raise
+                time.sleep(_RETRY_S)
                 log.warning("%s: still waiting for the end of the transaction (%s)", self._name, error.args[0].str())
 
     def give_up(self) -> None:
         """Leave nothing behind; the next task of this name starts anew."""
-        _writers.pop(self._name, None)
+        _writers.pop(self._key, None)
         with suppress(KafkaException):
             self.producer.client.purge()
             self.producer.client.abort_transaction(ABORT_TIMEOUT_S)
@@ -218,20 +223,22 @@ class _TaskWriter:
         self.producer.client.send_offsets_to_transaction([mark], self._group, ANSWER_TIMEOUT_S)
 
 
-_writers: "OrderedDict[str, _TaskWriter]" = OrderedDict()
+_writers: "OrderedDict[tuple[ClientSettings, str], _TaskWriter]" = OrderedDict()
+"""By settings as well: two sinks of one query, or two runs of it, may mean different clusters."""
 _writers_process = 0
 
 
-def _kept_writer(task: StreamTask) -> _TaskWriter | None:
+def _kept_writer(client: ClientSettings, task: StreamTask) -> _TaskWriter | None:
     """The writer that this process has kept for the task, if any."""
     global _writers_process
     if _writers_process != os.getpid():  # a forked process must not use its parent's clients
         _writers.clear()
         _writers_process = os.getpid()
-    if task.name not in _writers:
+    key = (client, task.name)
+    if key not in _writers:
         return None
-    _writers.move_to_end(task.name)
-    return _writers[task.name]
+    _writers.move_to_end(key)
+    return _writers[key]
 
 
 def _new_writer(client: ClientSettings, task: StreamTask) -> _TaskWriter:
@@ -241,7 +248,7 @@ def _new_writer(client: ClientSettings, task: StreamTask) -> _TaskWriter:
         if error.args[0].code() == KafkaError._INVALID_ARG:
             raise OptionError(f"the client refuses its settings: {error.args[0].str()}") from error
         raise
-    _writers[task.name] = made
+    _writers[client, task.name] = made
     while len(_writers) > KEPT_WRITERS:
         _writers.popitem(last=False)[1].close()
     return made
