@@ -46,14 +46,18 @@ def admit(start: FlatOffsets, latest: FlatOffsets, max_rows: int | None) -> Flat
     """End of the next batch: at most `max_rows` offsets past `start`, shared out by how far each partition lags.
 
     Shares follow the lag so that partitions written together stay together in event time, which keeps watermarks
-    honest. At least one offset is admitted when there is anything to read. The sum never exceeds `max_rows`: what
-    rounding down leaves goes to the longest lags first.
+    honest. For the same reason each partition with something to read gets one offset before the rest is shared out, as
+    long as `max_rows` reaches: a quiet one would wait behind a backlog until its records are late. The sum never
+    exceeds `max_rows`: what rounding down leaves goes to the longest lags first.
     """
     lags = {partition: max(0, end - start.get(partition, 0)) for partition, end in latest.items()}
     total = sum(lags.values())
     if max_rows is None or total <= max_rows:
         return {partition: start.get(partition, 0) + lag for partition, lag in lags.items()}
-    shares = {partition: max_rows * lag // total for partition, lag in lags.items()}
+    behind = sum(lag > 0 for lag in lags.values())
+    least = 1 if max_rows >= behind else 0
+    rest, rest_of_lags = max_rows - least * behind, total - least * behind
+    shares = {partition: least + rest * (lag - least) // rest_of_lags if lag else 0 for partition, lag in lags.items()}
     left = max_rows - sum(shares.values())
     for partition in sorted(lags, key=lambda each: (-lags[each], each)):
         if left == 0:

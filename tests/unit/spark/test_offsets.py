@@ -22,6 +22,10 @@ def test_what_rounding_leaves_goes_to_the_longest_lag() -> None:
     assert admit({}, {A: 10, B: 10, C: 11}, 1) == {A: 0, B: 0, C: 1}
 
 
+def test_a_quiet_partition_does_not_wait_for_a_backlog() -> None:
+    assert admit({}, {A: 10_000_000, B: 5, C: 0}, 1_000) == {A: 999, B: 1, C: 0}
+
+
 def test_a_log_that_shrank_moves_nothing() -> None:
     assert admit({A: 50, B: 0}, {A: 10, B: 10}, 5) == {A: 50, B: 5}
 
