@@ -43,7 +43,7 @@ def test_a_restart_reads_what_is_new_and_nothing_twice(
     topic.send(map(str, range(3000, 3500)), partition=2)
     topic.grow(4)
     topic.send(map(str, range(3500, 4000)), partition=3)
-    assert run(topic.stream(spark), tmp_path) == [1000]
+    assert run(topic.stream(spark), tmp_path) == [500, 500]  # what is new is noted down first
 
     assert values(spark, tmp_path) == list(range(4000))
 
@@ -148,7 +148,7 @@ def test_topics_that_begin_to_match_are_read_from_their_beginning(
     second = new_topic(2, name=f"{first.name}-next")
     second.send(["3"], partition=1)
     first.send(["4"])
-    assert run(first.matching(spark, f"{first.name}.*"), tmp_path) == [2]
+    assert run(first.matching(spark, f"{first.name}.*"), tmp_path) == [1, 1]
     assert values(spark, tmp_path) == [1, 2, 3, 4]
 
 

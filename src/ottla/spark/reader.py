@@ -79,7 +79,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads micro-batches; the offsets between them are kept by Spark's checkpoint.
 
     Partitions added to a topic while the query runs are read from their beginning, and so are topics that begin to
-    match a pattern. With `kafka.group.id`, the group's offsets follow the checkpoint.
+    match a pattern: one micro-batch notes down where that is, the next reads. With `kafka.group.id`, the group's offsets
+    follow the checkpoint.
     """
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
@@ -111,11 +112,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             # Spark asks for more when what it was given last is done, and noted down in its checkpoint.
             self._progress.report(done.offsets)
         latest = self._latest() if self._target is None else self._target
-        begin = self._begin(done, latest)
-        if self._waits_for_more(begin, latest.offsets):
+        known = self._known(done, latest)
+        added = self._metadata().earliest(latest.offsets.keys() - known.keys())
+        self._check_added(added, done, latest)
+        there = {partition: latest.offsets[partition] for partition in known}
+        if not added and self._waits_for_more(known, there):
             return start
         max_rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        end = admit(begin, latest.offsets, max_rows)
+        # The start of what is new has to stand in the checkpoint before it is read: it may be another the next time.
+        end = admit(known, there, max_rows) | added
         if end == done.offsets and not done.replaced(latest.ids):
             return start  # whatever else it says, there is nothing to read
         self._last_batch_at = time.monotonic()
@@ -139,7 +144,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         until = StreamOffset.parse(end)
         if until.cut is None:
             until = replace(until, cut=self._cut)
-        return _tasks(self._begin(StreamOffset.parse(start), until), until)
+        done = StreamOffset.parse(start)
+        known = self._known(done, until)
+        # none of what is new is to be read yet, but in a checkpoint of Spark's own source
+        return _tasks(known | self._metadata().earliest(until.offsets.keys() - known.keys()), until)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return _read(self._options, self._schema, partition)
@@ -162,39 +170,76 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._seen = StreamOffset(metadata.latest(layout.partitions), layout.ids, self._cut)
         return self._seen
 
-    def _begin(self, done: StreamOffset, until: StreamOffset) -> FlatOffsets:
-        """Where to go on: where `done` ends, or at the beginning of what is new or not what it was.
+    def _known(self, done: StreamOffset, until: StreamOffset) -> FlatOffsets:
+        """Where to go on with the partitions whose log is the one that was read: where `done` ends, or where the log
+        does if that is before.
 
         Raises DataLossError (or warns, without `failOnDataLoss`) if topics were deleted, or a log has lost its end.
         """
-        lost = _lost(done, until)
-        if lost:
-            what = "; ".join(f"{partition} {why}" for partition, why in sorted(lost.items())[:_MOST_NAMED])
-            if self._options.fail_on_data_loss:
-                raise DataLossError(
-                    f"{what}. What was not read of it is lost. Start with a new checkpoint, or set the option "
-                    "failOnDataLoss to false to read what is there now from its beginning."
-                )
-            log.warning("%s; reading what is there now from its beginning, as failOnDataLoss is false", what)
+        lost, shorter = _lost(done, until), _shorter(done, until)
+        self._lose(lost | shorter)
         kept = {partition: offset for partition, offset in done.offsets.items() if partition not in lost}
-        added = until.offsets.keys() - kept.keys()
-        return kept | (self._metadata().earliest(added) if added else {})
+        return kept | {partition: until.offsets[partition] for partition in shorter}
+
+    def _check_added(self, added: FlatOffsets, done: StreamOffset, latest: StreamOffset) -> None:
+        """Raises DataLossError (or warns) if a new partition of a topic that is being read has lost its beginning."""
+        topics = {partition.topic for partition in done.offsets} - done.replaced(latest.ids)
+        self._lose(
+            {
+                partition: f"was added and starts at offset {offset} instead of 0"
+                for partition, offset in added.items()
+                if offset > 0 and partition.topic in topics and partition not in done.offsets
+            }
+        )
+
+    def _lose(self, lost: dict[Partition, str]) -> None:
+        if not lost:
+            return
+        what = "; ".join(f"{partition} {why}" for partition, why in sorted(lost.items())[:_MOST_NAMED])
+        if self._options.fail_on_data_loss:
+            raise DataLossError(
+                f"{what}. What was not read of it is lost. Start with a new checkpoint, or set the option "
+                "failOnDataLoss to false to go on with what is there now."
+            )
+        log.warning("%s; going on with what is there now, as failOnDataLoss is false", what)
 
 
 def _lost(done: StreamOffset, until: StreamOffset) -> dict[Partition, str]:
-    """What happened to partitions whose log is not the one that was read."""
+    """What happened to partitions whose log is not, or may not be, the one that was read."""
     replaced = done.replaced(until.ids)
     lost = {}
     for partition, offset in done.offsets.items():
         end = until.offsets.get(partition)
-        read = f"the query has read up to offset {offset}"
         if partition.topic in replaced:
-            lost[partition] = f"is of a topic that was deleted and made again, and {read} of the old one"
+            lost[partition] = (
+                f"is of a topic that was deleted and made again, and the query has read up to offset {offset} of the "
+                "old one"
+            )
         elif end is None:
-            lost[partition] = f"is gone, and {read}"
-        elif end < offset:
-            lost[partition] = f"ends at offset {end}, but {read}: its topic was deleted and made again, or lost its end"
+            lost[partition] = f"is gone, and the query has read up to offset {offset}"
+        elif end < offset and not _is_same(partition.topic, done, until):
+            lost[partition] = (
+                f"ends at offset {end}, but the query has read up to offset {offset}: its topic was deleted and made "
+                "again, or lost its end"
+            )
     return lost
+
+
+def _shorter(done: StreamOffset, until: StreamOffset) -> dict[Partition, str]:
+    """What happened to partitions of the same topic as before that end before what was read."""
+    return {
+        partition: (
+            f"ends at offset {until.offsets[partition]}, but the query has read up to offset {offset}: it lost its "
+            "end, offsets beyond it were given to start from, or a transaction is open there and the query now reads "
+            "committed records only"
+        )
+        for partition, offset in done.offsets.items()
+        if _is_same(partition.topic, done, until) and until.offsets.get(partition, offset) < offset
+    }
+
+
+def _is_same(topic: str, done: StreamOffset, until: StreamOffset) -> bool:
+    return topic in done.ids and done.ids[topic] == until.ids.get(topic)
 
 
 def _tasks(start: FlatOffsets, until: StreamOffset) -> list[InputPartition]:
