@@ -103,21 +103,60 @@ def write_once(
     """
     first = next((batch for batch in batches if batch.num_rows), None)
     if first is None:
+        _check_nothing(client, task, topic)
         return Outcome(0)
     place = topic if topic is not None else _first_topic(first)
     rows = chain([first], batches)
-    writer = _begin(client, task, topic, place)
-    if isinstance(writer, Mark):
-        return Outcome(_skip(rows, writer, task), repeated=True)
+    writer, mark = _begin(client, task, topic, place)
+    if mark is not None and mark.write == task.write:
+        return Outcome(_skip(rows, mark, task), repeated=True)
     try:
-        count = writer.producer.write(rows, topic)
+        if mark is None:
+            count = writer.producer.write(rows, topic)
+        else:  # of another run: only a mark of this one tells a second write to the topic from the first
+            count = _skip(rows, mark, task)
+            writer.producer.client.begin_transaction()
+            place = mark.place or place
         writer.commit(as_offset(Mark(task.batch_id, task.write, count), place))
     except BaseException as error:
         writer.give_up()
         if isinstance(error, KafkaException):
             raise _explained(error, task, "could not be committed") from error
         raise
-    return Outcome(count)
+    return Outcome(count, repeated=mark is not None)
+
+
+def _check_nothing(client: ClientSettings, task: StreamTask, topic: str | None) -> None:
+    """Raises SourceError if an earlier attempt of a task without rows had some."""
+    try:
+        kept = _kept_writer(client, task)
+        marks = kept.marks if kept is not None else Marks(client, task.name)
+        try:
+            mark = _judged(marks.last(topic), task, topic)
+        finally:
+            if kept is None:
+                marks.close()
+    except KafkaException as error:
+        raise _explained(error, task, "could not be looked for") from error
+    if mark is not None:
+        _skip(iter(()), mark, task)
+
+
+def _judged(mark: Mark | None, task: StreamTask, topic: str | None) -> Mark | None:
+    """The mark if it is of this micro-batch. Raises SourceError if it is of a later one, or of another write."""
+    if mark is None or mark.batch_id < task.batch_id:
+        return None
+    if mark.batch_id > task.batch_id:
+        raise SourceError(
+            f"{task}: this query has written up to micro-batch {mark.batch_id} already. Its checkpoint has been "
+            "set back, or another query goes on with a copy of it: begin with a new checkpoint where it is to start"
+        )
+    if mark.write is not None and mark.write != task.write and mark.write.run_id == task.write.run_id:
+        raise SourceError(
+            f"{task}: foreachBatch has written to {topic or 'a topic'} already in this micro-batch. Only one "
+            "write to a topic can be exactly-once: write the union of the rows"
+        )
+    return mark
 
 
 def _skip(rows: Iterator[pa.RecordBatch], mark: Mark, task: StreamTask) -> int:
@@ -134,8 +173,10 @@ def _skip(rows: Iterator[pa.RecordBatch], mark: Mark, task: StreamTask) -> int:
     return count
 
 
-def _begin(client: ClientSettings, task: StreamTask, topic: str | None, place: str) -> "_TaskWriter | Mark":
-    """A writer in a transaction, or the mark of an earlier attempt.
+def _begin(
+    client: ClientSettings, task: StreamTask, topic: str | None, place: str
+) -> tuple["_TaskWriter", Mark | None]:
+    """A writer, in a transaction unless there is the mark of an earlier attempt.
 
     One that was kept asks the coordinator first, by setting a mark: if another attempt has fenced it meanwhile, it is
     replaced as long as no row has been taken from Spark. One that is new has just asked.
@@ -144,14 +185,14 @@ def _begin(client: ClientSettings, task: StreamTask, topic: str | None, place: s
         kept = _kept_writer(client, task)
         if kept is not None:
             try:
-                return kept.begin(task, topic, as_offset(Mark(task.batch_id), place))
+                return kept, kept.begin(task, topic, place, as_offset(Mark(task.batch_id), place))
             except KafkaException as error:
                 kept.give_up()
                 if error.args[0].code() not in _FENCED:
                     raise
         made = _new_writer(client, task)
         try:
-            return made.begin(task, topic, None)
+            return made, made.begin(task, topic, place, None)
         except KafkaException:
             made.give_up()
             raise
@@ -166,33 +207,23 @@ class _TaskWriter:
         """Fences whoever wrote under this name before, and ends what it left open. Raises KafkaException."""
         self._name = name
         self._key = (client, name)
-        self._marks = Marks(client, name)
-        self._group = self._marks.group
+        self.marks = Marks(client, name)
+        self._group = self.marks.group
         self.producer = RecordProducer({**DEFAULTS, **dict(client), "transactional.id": name, "logger": log})
         self.producer.client.init_transactions(ANSWER_TIMEOUT_S)
 
-    def begin(self, task: StreamTask, topic: str | None, first: Any) -> "_TaskWriter | Mark":
+    def begin(self, task: StreamTask, topic: str | None, place: str, first: Any) -> Mark | None:
         """Begin a transaction, with `first` as its first mark, unless there is the mark of an earlier attempt.
 
-        Raises KafkaException, and SourceError if the mark is that of a later micro-batch.
+        Raises KafkaException, and SourceError if the mark does not fit.
         """
-        mark = self._marks.last(topic)
-        if mark is not None and mark.batch_id > task.batch_id:
-            raise SourceError(
-                f"{task}: this query has written up to micro-batch {mark.batch_id} already. Its checkpoint has been "
-                "set back, or another query goes on with a copy of it: begin with a new checkpoint where it is to start"
-            )
-        if mark is not None and mark.batch_id == task.batch_id:
-            if mark.write is not None and mark.write != task.write and mark.write.run_id == task.write.run_id:
-                raise SourceError(
-                    f"{task}: foreachBatch has written to {topic or 'a topic'} already in this micro-batch. Only one "
-                    "write to a topic can be exactly-once: write the union of the rows"
-                )
+        mark = _judged(self.marks.last(topic, place), task, topic)
+        if mark is not None:
             return mark
         self.producer.client.begin_transaction()
         if first is not None:
             self._send(first)
-        return self
+        return None
 
     def commit(self, mark: Any) -> None:
         """Raises KafkaException, also if brokers stay away: the next attempt finds the mark, or fences this one."""
@@ -217,7 +248,7 @@ class _TaskWriter:
         self.close()
 
     def close(self) -> None:
-        self._marks.close()
+        self.marks.close()
 
     def _send(self, mark: Any) -> None:
         self.producer.client.send_offsets_to_transaction([mark], self._group, ANSWER_TIMEOUT_S)

@@ -6,9 +6,10 @@ says how many records they are and in which run of the query which write wrote t
 
 import logging
 import re
+import time
 from typing import Any, Final, NamedTuple
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from ottla.spark.client_settings import ClientSettings
 
@@ -16,6 +17,7 @@ log = logging.getLogger(__name__)
 
 ANSWER_TIMEOUT_S: Final = 300.0
 """How long brokers may be away. As long as a record waits to be written outside of a transaction."""
+_RETRY_S: Final = 0.5
 _PRODUCER_ONLY: Final = (
     "acks", "batch.", "compression.", "delivery.", "enable.idempotence", "linger.ms", "message.send.", "partitioner",
     "queue.buffering.", "retries", "sticky.", "topic.metadata.propagation", "transaction.",
@@ -31,11 +33,12 @@ class Write(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """`write` and `records` None: the mark does not say."""
+    """`write` and `records` None: the mark does not say. `place`: the topic beside whose records it was found."""
 
     batch_id: int
     write: Write | None = None
     records: int | None = None
+    place: str | None = None
 
 
 class Marks:
@@ -57,9 +60,12 @@ class Marks:
         """What a transaction has to know of the group: its name, for nobody is a member of it."""
         return self._consumer.consumer_group_metadata()
 
-    def last(self, topic: str | None) -> Mark | None:
-        """The last that was committed beside records of `topic`, or with None of any topic. Raises KafkaException."""
-        topics = [topic] if topic is not None else list(self._consumer.list_topics(timeout=ANSWER_TIMEOUT_S).topics)
+    def last(self, topic: str | None, place: str | None = None) -> Mark | None:
+        """The last that was committed beside records of `topic`, or with None of any topic.
+
+        `place`: a topic that has to be among those. Raises KafkaException, also if `place` stays unknown.
+        """
+        topics = [topic] if topic is not None else self._topics(place)
         found = self._consumer.committed([TopicPartition(each, 0) for each in topics], ANSWER_TIMEOUT_S)
         for each in found:
             if each.error is not None:
@@ -69,9 +75,23 @@ class Marks:
             return None
         said = _METADATA.fullmatch(last.metadata or "")
         if said is None:
-            return Mark(last.offset - 1)
+            return Mark(last.offset - 1, place=last.topic)
         run_id, write_id, records = said.groups()
-        return Mark(last.offset - 1, Write(run_id, write_id), int(records))
+        return Mark(last.offset - 1, Write(run_id, write_id), int(records), last.topic)
+
+    def _topics(self, place: str | None) -> list[str]:
+        """All topics. A broker that has just started may not know them yet; then there would seem to be no mark."""
+        deadline = time.monotonic() + ANSWER_TIMEOUT_S
+        while True:
+            found = list(self._consumer.list_topics(timeout=max(_RETRY_S, deadline - time.monotonic())).topics)
+            if place is None or place in found:
+                return found
+            if time.monotonic() >= deadline:
+                raise KafkaException(
+                    KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART, f"there is no topic '{place}'; create it first")
+                )
+            log.warning("waiting for a broker that knows topic '%s'", place)
+            time.sleep(_RETRY_S)
 
     def close(self) -> None:
         self._consumer.close()

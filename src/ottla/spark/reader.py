@@ -79,8 +79,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads micro-batches; the offsets between them are kept by Spark's checkpoint.
 
     Partitions added to a topic while the query runs are read from their beginning, and so are topics that begin to
-    match a pattern: one micro-batch notes down where that is, the next reads. With `kafka.group.id`, the group's offsets
-    follow the checkpoint.
+    match a pattern: one micro-batch notes down where that is, the next reads. With `kafka.group.id`, the group's
+    offsets follow the checkpoint.
     """
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:

@@ -4,7 +4,7 @@ from pyspark import daemon
 
 from ottla.spark.marks import Marks
 
-setattr(Marks, "last", lambda self, topic: None)  # noqa: B010 - mypy would not have a method replaced
+setattr(Marks, "last", lambda *_: None)  # noqa: B010 - mypy would not have a method replaced
 
 if __name__ == "__main__":
     daemon.manager()

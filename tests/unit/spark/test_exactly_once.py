@@ -112,6 +112,29 @@ def test_a_writer_is_kept_for_one_cluster_only() -> None:
     assert (clusters["one"].records, clusters["two"].records) == (["a", "c"], ["b"])
 
 
+def test_a_task_that_had_rows_is_not_done_without() -> None:
+    write("one", 0, "a", "b")
+    exactly_once._writers.clear()
+    with pytest.raises(SourceError, match="an earlier attempt wrote 2 records, and now there are 0"):
+        write("one", 0, run="run-2")
+    assert write("one", 1, run="run-2") == Outcome(0)
+
+
+def test_a_task_without_rows_asks_a_writer_that_was_kept() -> None:
+    write("one", 0, "a")
+    with pytest.raises(SourceError, match="an earlier attempt wrote 1 records, and now there are 0"):
+        write("one", 0)
+
+
+def test_a_second_write_to_a_topic_is_refused_after_a_restart_too() -> None:
+    write("one", 0, "a")
+    for _ in range(2):  # Spark may repeat a task of the new run as well
+        assert write("one", 0, "a", run="run-2", write_id="first") == Outcome(1, repeated=True)
+    with pytest.raises(SourceError, match="foreachBatch has written to topic already in this micro-batch"):
+        write("one", 0, "b", run="run-2", write_id="second")
+    assert clusters["one"].records == ["a"]
+
+
 def test_a_commit_that_brokers_never_answer_ends() -> None:
     clusters["one"].commit_error = KafkaError(KafkaError._TIMED_OUT, retriable=True)
     began = clock.now
