@@ -21,6 +21,9 @@ PRODUCER_DEFAULTS: Final = {
     "delivery.report.only.error": True,
     "topic.metadata.propagation.max.ms": 5_000,  # a topic unknown for so long is not there
     "allow.auto.create.topics": False,
+    # begins anew with its bootstrap servers when all brokers are gone, and with it librdkafka 2.16 may forget the
+    # transaction that is under way: whoever ends it waits for ever
+    "metadata.recovery.strategy": "none",
 }
 
 
