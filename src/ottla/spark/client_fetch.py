@@ -16,6 +16,7 @@ import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from ottla.spark.client_settings import ClientSettings
+from ottla.spark.columns import LATEST_MILLIS
 from ottla.spark.errors import OptionError, SourceError
 from ottla.spark.offsets import OffsetRange, Partition
 
@@ -131,7 +132,7 @@ def _as_batch(messages: list[Message], schema: pa.Schema) -> pa.RecordBatch:
         "topic": [messages[0].topic()] * len(messages),
         "partition": [messages[0].partition()] * len(messages),
         "offset": [message.offset() for message in messages],
-        "timestamp": [millis * 1000 if kind else None for kind, millis in stamps],
+        "timestamp": [millis * 1000 if kind and millis <= LATEST_MILLIS else None for kind, millis in stamps],
         # the client counts 0 none, 1 create, 2 append; the log and Spark 0 create, 1 append, -1 none
         "timestampType": [kind - 1 for kind, _ in stamps],
     }

@@ -34,6 +34,8 @@ _LOG_APPEND_TIME: Final = 1
 _NO_TIMESTAMP_TYPE: Final = -1
 _NULL: Final = -1
 _MICROS_PER_MILLI: Final = 1_000
+LATEST_MILLIS: Final = (1 << 63) // 1_000 - 1
+"""Of what Spark's timestamps can say, which count microseconds."""
 _ABREAST: Final = 32
 """So many batches and more are walked abreast: a step of all costs as much as so many records one after the other."""
 
@@ -310,7 +312,7 @@ def _columns(
         "topic": lambda: _repeated(topic, row_count),
         "partition": lambda: _numbers(np.full(row_count, partition, np.int32)),
         "offset": lambda: _numbers(offsets[rows]),
-        "timestamp": lambda: _numbers(timestamps[rows] * _MICROS_PER_MILLI, kinds[rows] == _NO_TIMESTAMP_TYPE),
+        "timestamp": lambda: _micros(timestamps[rows], kinds[rows] == _NO_TIMESTAMP_TYPE),
         "timestampType": lambda: _numbers(kinds[rows]),
         "headers": lambda: _headers(chunk.payload, fields, rows),
     }
@@ -332,6 +334,12 @@ def _timestamps(
         stamps = np.where(kinds == _LOG_APPEND_TIME, appended, stamps)
     kinds[stamps < 0] = _NO_TIMESTAMP_TYPE
     return stamps, kinds
+
+
+def _micros(millis: Positions, is_none: npt.NDArray[np.bool_]) -> pa.Array:
+    """Null as well where the producer gave a time that is too far for microseconds."""
+    is_null = is_none | (millis > LATEST_MILLIS)
+    return _numbers(np.where(is_null, 0, millis) * _MICROS_PER_MILLI, is_null)
 
 
 def _bytes_at(payload: pa.Buffer, position: Positions, size: Positions) -> pa.Array:
@@ -385,7 +393,8 @@ def _headers_at(payload: memoryview, position: int, count: int) -> list[dict[str
     headers = []
     for _ in range(count):
         size, position = read_varint(payload, position)
-        name = str(payload[position : position + size], "utf-8")
+        # the broker looks at no name; Java's decoder, and so Spark's own source, puts U+FFFD for what is not UTF-8
+        name = str(payload[position : position + size], "utf-8", "replace")
         position += size
         size, position = read_varint(payload, position)
         value = None if size < 0 else bytes(payload[position : position + size])

@@ -170,3 +170,20 @@ def test_records_without_a_timestamp_have_none() -> None:
     records = bytes(encode_batch([Record(0, -1, None, b"v")]))
     (row,) = rows(records)
     assert (row["timestamp"], row["timestampType"]) == (None, -1)
+
+
+def test_a_timestamp_too_far_for_microseconds_is_null() -> None:
+    records = bytes(encode_batch([Record(0, 1_000, None, b"v"), Record(1, (1 << 63) // 1_000, None, b"w")]))
+    first, second = rows(records)
+    assert first["timestamp"] is not None
+    assert (second["timestamp"], second["timestampType"]) == (None, 0)
+
+
+def test_a_header_whose_name_is_not_utf_8_ends_nothing() -> None:
+    records = bytearray(encode_batch([Record(0, 0, None, b"v", (("name", b"1"),))]))
+    at = records.index(b"name")
+    records[at] = 0xFF
+    headers = list(iter_batches(memoryview(records)))
+    (chunk,) = chunks(memoryview(records), headers, max_bytes=100)
+    (found,) = as_record_batches(chunk, "t", 0, 0, END, SCHEMA, max_rows=5)
+    assert found.column("headers")[0].as_py() == [{"key": "\ufffdame", "value": b"1"}]
