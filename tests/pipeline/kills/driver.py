@@ -15,7 +15,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from ottla.pipeline import class_archive, fork_server, session
+from ottla.pipeline import class_archive, session
 from ottla.pipeline.java import find_java
 from ottla.spark import register
 
@@ -68,11 +68,7 @@ def main() -> None:
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     directory = Path(given["directory"])
     directory.mkdir(parents=True, exist_ok=True)
-    chosen = settings(given)
-    server = fork_server.start(directory)
-    if server is not None:  # the driver's Python processes; the executors' find no server, and start as they are
-        chosen["spark.pyspark.python"] = str(server.launcher)
-    session.launch("kills", directory, master=given["master"], settings=chosen)
+    session.launch("kills", directory, master=given["master"], settings=settings(given))
     spark = session.open_session()
     register(spark)
     while True:
