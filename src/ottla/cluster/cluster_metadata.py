@@ -43,6 +43,7 @@ REGISTRATION_POLL_S: Final = 0.2
 READ_ONE_BY_ONE: Final = 100
 """Settings of that many topics; of more, all are read at once."""
 KNOWN_WITHIN_S: Final = 5.0
+LEARN_RETRY_S: Final = 1.0
 NO_LIMIT: Final = 2**15 - 1
 UNKNOWN_EPOCH: Final = -1
 
@@ -69,6 +70,8 @@ class ClusterMetadata(MetadataView):
         self._changes = ConfigChanges(store, self._take_settings)
         self._end_watch: Callable[[], None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._settings_known: set[TopicId] = set()
+        """Topics that were there when settings were read; those of later ones came without a notification."""
         self.broker_epoch = UNKNOWN_EPOCH
         """That of the registration in the store."""
         self.controller_epoch = UNKNOWN_EPOCH
@@ -193,6 +196,7 @@ class ClusterMetadata(MetadataView):
                 topics[name] = old.topics[name]  # subscribers look at what is another object
         same = topics == old.topics
         gone = {(ResourceType.TOPIC, name) for name in old.topics.keys() - topics.keys()} & old.configs.keys()
+        new_topics = {topic.topic_id: topic.name for topic in topics.values() if topic.topic_id not in old.topics_by_id}
         self._show(
             old._replace(
                 controller_id=BrokerId(request.controller_id),
@@ -202,20 +206,43 @@ class ClusterMetadata(MetadataView):
                 configs={key: old.configs[key] for key in old.configs if key not in gone} if gone else old.configs,
             )
         )
+        self._settings_known -= old.topics_by_id.keys() - self._image.topics_by_id.keys()
+        if any(not self.knows_settings_of(topic_id) for topic_id in new_topics):
+            self._spawn(self._learn_in_the_end(new_topics))
 
     # -- settings ----------------------------------------------------------------------------------------------------
 
-    async def learn_settings(self, topics: Sequence[TopicName]) -> None:
-        """Read the settings of topics that are just being created; those known so far do if that fails."""
+    def knows_settings_of(self, topic_id: TopicId) -> bool:
+        """Have the settings of this topic been read since it is there? Changes come by notifications from then on."""
+        return topic_id in self._settings_known
+
+    async def learn_settings(self, topics: Mapping[TopicId, TopicName]) -> None:
+        """Read the settings of topics that are new here; those known so far do if that fails."""
         try:
             if len(topics) > READ_ONE_BY_ONE:
                 await self._read_settings()
             else:
-                paths = [layout.config_path(ResourceType.TOPIC, topic) for topic in topics]
+                paths = [layout.config_path(ResourceType.TOPIC, topic) for topic in topics.values()]
                 found = await asyncio.gather(*(find_settings(self._store, path) for path in paths))
                 self._show_settings([each.settings for each in found if each is not None])
         except OttlaError as problem:
             log.warning("settings cannot be read now: %s", problem)
+        else:
+            self._settings_known |= topics.keys()
+
+    async def _learn_in_the_end(self, topics: Mapping[TopicId, TopicName]) -> None:
+        """However long the store is away: a replica may be moved here at any time, and defaults would lose records."""
+        while True:
+            missing = {
+                topic_id: name
+                for topic_id, name in topics.items()
+                if topic_id in self._image.topics_by_id and not self.knows_settings_of(topic_id)
+            }
+            if not missing:
+                return
+            await self.learn_settings(missing)
+            if not all(map(self.knows_settings_of, missing)):
+                await asyncio.sleep(LEARN_RETRY_S)
 
     def _session_changed(self, event: SessionEvent) -> None:
         """Notifications are kept for minutes only, and this broker may have been away for longer."""
@@ -244,11 +271,13 @@ class ClusterMetadata(MetadataView):
 
     async def _read_settings(self) -> dict[str, Node]:
         """All of them, and the feature levels; the nodes they were read from."""
+        topics = self._image.topics_by_id.keys()
         nodes = await self._store.read(layout.CONFIG_PATH)
         nodes |= await self._store.read(layout.OWN_CONFIG_CHANGES_PATH)
         configs = layout.read_image(nodes).configs
         if configs != self._image.configs:
             self._show(self._image._replace(configs=configs))
+        self._settings_known |= topics
         await self._read_features()
         return nodes
 

@@ -399,7 +399,9 @@ class CoordinatorRuntime(Generic[EventT, RecordT]):
         for batch in sent:
             self._refuse_all(at, batch.replies, code, str(error))
         if isinstance(error, NotLeader):
-            self.on_resign(at.partition)
+            # Leadership in doubt, or of a new epoch: had it ended, this machine would be gone, and nobody would tell
+            # of it again if it goes on.
+            self._start_over(at, ErrorCode.NOT_COORDINATOR, "who leads is not certain", pause_s=LOAD_RETRY_S)
         else:
             self._start_over(at, ErrorCode.COORDINATOR_NOT_AVAILABLE, "the coordinator is starting over")
 
@@ -435,7 +437,7 @@ class CoordinatorRuntime(Generic[EventT, RecordT]):
 
     # --- loading ---
 
-    def _start_loading(self, partition: PartitionId, epoch: LeaderEpoch) -> None:
+    def _start_loading(self, partition: PartitionId, epoch: LeaderEpoch, pause_s: float = 0.0) -> None:
         producers = Producers(partial(self._log.producer, partition))
         found: _Partition[EventT, RecordT] = _Partition(partition, epoch, producers)
         self._partitions[partition] = found
@@ -444,9 +446,13 @@ class CoordinatorRuntime(Generic[EventT, RecordT]):
             led.set()
         writer = self._writers.get(partition)
         predecessor = None if writer is asyncio.current_task() else writer
-        self._spawn(self._load(found, predecessor), f"{self._name}-{partition}-load")
+        self._spawn(self._load(found, predecessor, pause_s), f"{self._name}-{partition}-load")
 
-    async def _load(self, at: _Partition[EventT, RecordT], predecessor: "asyncio.Task[None] | None") -> None:
+    async def _load(
+        self, at: _Partition[EventT, RecordT], predecessor: "asyncio.Task[None] | None", pause_s: float
+    ) -> None:
+        if pause_s:
+            await asyncio.sleep(pause_s)
         if predecessor is not None:  # what it is writing would otherwise be missed
             await asyncio.wait([predecessor])
         while at.is_loading:
@@ -490,10 +496,10 @@ class CoordinatorRuntime(Generic[EventT, RecordT]):
 
     # --- the end of a machine ---
 
-    def _start_over(self, at: _Partition[EventT, RecordT], code: ErrorCode, why: str) -> None:
+    def _start_over(self, at: _Partition[EventT, RecordT], code: ErrorCode, why: str, *, pause_s: float = 0.0) -> None:
         self._discard(at, code, why)
         if self._partitions.get(at.partition) is at:
-            self._start_loading(at.partition, at.epoch)
+            self._start_loading(at.partition, at.epoch, pause_s)
 
     def _discard(self, at: _Partition[EventT, RecordT], code: ErrorCode, why: str) -> None:
         at.state = _State.GONE

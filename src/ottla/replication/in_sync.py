@@ -167,10 +167,9 @@ class InSyncReplicas:
         return moved
 
     def followed_since(self, then: float) -> bool:
-        """Whether every follower that is in sync has fetched in this leader epoch since."""
-        return all(
-            self.followers[replica].last_fetch_at >= then for replica in self.maximal_isr if replica in self.followers
-        )
+        """Whether every follower that is in sync has fetched in this leader epoch since; False if there is none."""
+        following = [replica for replica in self.maximal_isr if replica in self.followers]
+        return bool(following) and all(self.followers[replica].last_fetch_at >= then for replica in following)
 
     def least_log_start(self) -> Offset:
         """The lowest log start among the followers that are in sync and have told theirs; -1 if none has."""

@@ -50,8 +50,8 @@ ADMIN_CLIENT_ID: Final = "__admin_client"
 
 READ_CHUNK_BYTES: Final = 1 << 20
 CREATED_PER_TURN: Final = 20
-FOLLOWED_SECONDS: Final = 1.0
-"""How long ago a follower may have fetched to be taken for one that still follows."""
+FOLLOWED_SLACK_SECONDS: Final = 0.5
+"""A follower still follows if it fetched within two of the longest waits of a fetch, and this."""
 
 LeadershipListener = Callable[[PartitionId, LeaderEpoch | None], None]
 """Called with a partition of the topic and the epoch this broker leads it from, or None when it does no more."""
@@ -101,6 +101,7 @@ class ReplicaManager:
         self._flushers: dict[Path, GroupCommit] = {}
         self._woken: list[DelayedFetch] = []
         config = metadata.static_config
+        self._followed_seconds = 2 * config.replica_fetch_wait_max_ms / 1000 + FOLLOWED_SLACK_SECONDS
         self._surroundings = ReplicaSurroundings(
             self._broker_id,
             loop.time,
@@ -242,8 +243,8 @@ class ReplicaManager:
         if was_leading and listener is not None:
             listener(partition.topic_partition.partition, None)
 
-    def drop(self, topic: TopicName, number: PartitionId) -> None:
-        """This broker holds the replica no more: its files go."""
+    def drop(self, topic: TopicName, number: PartitionId, *, keep_files: bool = False) -> None:
+        """This broker holds the replica no more: its files go, or are set aside."""
         partition = self._held.pop((topic, number), None)
         if partition is None:
             return
@@ -253,10 +254,13 @@ class ReplicaManager:
         self.fetchers.stop(partition)
         partition.resign()
         partition.stop_flushing()
-        try:
-            self._directories.delete_log(partition.topic_partition)
-        except KafkaStorageError as error:
-            log.error("%s", error)
+        if keep_files:
+            self._set_aside(partition.log)
+        else:
+            try:
+                self._directories.delete_log(partition.topic_partition)
+            except KafkaStorageError as error:
+                log.error("%s", error)
         listener = self._listeners.get(topic)
         if listener is not None:
             listener(number, None)
@@ -359,7 +363,7 @@ class ReplicaManager:
         if in_sync is None:
             return
         alone = in_sync.maximal_isr == (self._broker_id,) and not partition.log.config.unclean_leader_election_enable
-        if alone or (acks == ALL_IN_SYNC and in_sync.followed_since(self._loop.time() - FOLLOWED_SECONDS)):
+        if alone or (acks == ALL_IN_SYNC and in_sync.followed_since(self._loop.time() - self._followed_seconds)):
             return
         raise NotLeader(
             f"broker {self._broker_id} may lead {partition.topic_partition} no more: its session is in doubt"

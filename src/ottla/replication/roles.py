@@ -27,18 +27,18 @@ STATES_PER_TURN: Final = 20
 class ReplicaRoles:
     """Of one broker in a cluster. On the loop's thread."""
 
-    def __init__(self, replicas: "ReplicaManager", has_topic: Callable[[TopicId], bool]) -> None:
-        """`has_topic`: does the metadata know a topic, and so its settings?"""
+    def __init__(self, replicas: "ReplicaManager", knows_settings_of: Callable[[TopicId], bool]) -> None:
+        """`knows_settings_of`: does the metadata know how a topic is set?"""
         self._replicas = replicas
-        self._has_topic = has_topic
+        self._knows_settings_of = knows_settings_of
 
-    def topics_brought(self, request: LeaderAndIsrRequest) -> list[TopicName]:
+    def topics_brought(self, request: LeaderAndIsrRequest) -> dict[TopicId, TopicName]:
         """The topics in it whose settings may not be known yet."""
-        return [
-            TopicName(topic.topic_name)
+        return {
+            TopicId(topic.topic_id): TopicName(topic.topic_name)
             for topic in request.topic_states
-            if not self._has_topic(TopicId(topic.topic_id))
-        ]
+            if not self._knows_settings_of(TopicId(topic.topic_id))
+        }
 
     async def take(self, request: LeaderAndIsrRequest) -> dict[tuple[UUID, int], ErrorCode]:
         """Do what the request says; what became of each partition, by topic id and number.
@@ -59,7 +59,7 @@ class ReplicaRoles:
             for partition in self._replicas.partitions():
                 if partition.topic_partition not in named:
                     log.warning("%s is held by this broker no more", partition.topic_partition)
-                    self._replicas.drop(*partition.topic_partition)
+                    self._replicas.drop(*partition.topic_partition, keep_files=True)
             self._replicas.set_strays_aside()
         return outcomes
 

@@ -71,7 +71,9 @@ class Membership:
         connect: Connect,
     ) -> None:
         self.metadata = metadata
-        self.roles = ReplicaRoles(replicas, lambda topic_id: topic_id in metadata.image.topics_by_id)
+        self.roles = ReplicaRoles(replicas, metadata.knows_settings_of)
+        self.being_told = asyncio.Lock()
+        """Held while a request of a controller is judged and done: those of two would else mix."""
         self._config = config
         self._replicas = replicas
         self._loop = loop

@@ -62,6 +62,14 @@ def test_who_keeps_up_is_waited_for_though_not_in_sync_yet_unless_it_is_gone() -
     assert state.committed(Offset(8), LAG_S + 1, ALIVE) == 8
 
 
+def test_a_leader_that_is_alone_in_sync_is_followed_by_nobody() -> None:
+    state = led(1, 2)
+    assert not state.followed_since(1.0)
+    fetch(state, 2, 5, 5, now=2.0)
+    assert state.followed_since(1.0)
+    assert not led(1).followed_since(1.0)
+
+
 def test_a_follower_that_has_everything_is_taken_in_with_the_epoch_it_fetches_in() -> None:
     state = led(1, 2, epoch_start=4)
     fetch(state, 2, 6, 6)

@@ -20,7 +20,10 @@ async def handle(request: LeaderAndIsrRequest, context: RequestContext) -> Leade
     brought = membership.roles.topics_brought(request)
     if brought:
         await membership.metadata.learn_settings(brought)
-    outcomes = await membership.roles.take(request)
+    async with membership.being_told:
+        # Another controller may have spoken while settings were read.
+        membership.metadata.check_controller(request.controller_epoch, request.broker_epoch)
+        outcomes = await membership.roles.take(request)
     return LeaderAndIsrResponse(
         topics=[
             LeaderAndIsrTopicError(

@@ -1,0 +1,112 @@
+"""What a broker does with requests of two controllers that come at the same time."""
+
+import asyncio
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any, cast
+from uuid import UUID
+
+import pytest
+
+from ottla.cluster.controller_requests import ALL_STATES
+from ottla.errors import ApiError, ErrorCode
+from ottla.ids import TopicId, TopicName
+from ottla.protocol.messages.leader_and_isr import (
+    LeaderAndIsrPartitionState,
+    LeaderAndIsrRequest,
+    LeaderAndIsrTopicState,
+)
+from ottla.replication.roles import ReplicaRoles
+from ottla.server.context import RequestContext
+from ottla.server.handlers import leader_and_isr
+
+
+class Metadata:
+    """Reading settings takes until `read` is set."""
+
+    def __init__(self) -> None:
+        self.epoch = 0
+        self.read = asyncio.Event()
+
+    def check_controller(self, controller_epoch: int, broker_epoch: int) -> None:
+        if controller_epoch < self.epoch:
+            raise ApiError(ErrorCode.STALE_CONTROLLER_EPOCH)
+        self.epoch = controller_epoch
+
+    async def learn_settings(self, topics: Mapping[TopicId, TopicName]) -> None:
+        await self.read.wait()
+
+
+class Replicas:
+    """What it is told."""
+
+    def __init__(self) -> None:
+        self.became: list[str] = []
+        self.dropped: list[tuple[object, ...]] = []
+
+    def partitions(self) -> list[Any]:
+        return [SimpleNamespace(topic_partition=("held", 0))]
+
+    def find(self, topic: UUID, partition: int) -> None:
+        return None
+
+    def become(self, name: str, *role: object) -> None:
+        self.became.append(name)
+
+    def drop(self, *replica: object, keep_files: bool) -> None:
+        assert keep_files
+        self.dropped.append(replica)
+
+    def set_strays_aside(self) -> None:
+        pass
+
+
+def request(epoch: int, *topics: str) -> LeaderAndIsrRequest:
+    return LeaderAndIsrRequest(
+        controller_id=1,
+        live_leaders=[],
+        controller_epoch=epoch,
+        broker_epoch=-1,
+        type=ALL_STATES,
+        topic_states=[
+            LeaderAndIsrTopicState(
+                topic_name=name,
+                topic_id=UUID(int=5),
+                partition_states=[
+                    LeaderAndIsrPartitionState(
+                        partition_index=0,
+                        controller_epoch=epoch,
+                        leader=1,
+                        leader_epoch=0,
+                        isr=[1],
+                        partition_epoch=0,
+                        replicas=[1],
+                    )
+                ],
+            )
+            for name in topics
+        ],
+    )
+
+
+def test_a_controller_of_the_past_takes_nothing_away_while_settings_are_read() -> None:
+    async def main() -> None:
+        metadata, replicas = Metadata(), Replicas()
+        membership = SimpleNamespace(
+            metadata=metadata,
+            roles=ReplicaRoles(cast(Any, replicas), lambda topic_id: metadata.read.is_set()),
+            being_told=asyncio.Lock(),
+        )
+        context = cast(RequestContext, SimpleNamespace(broker=SimpleNamespace(cluster=membership)))
+        old = asyncio.ensure_future(leader_and_isr.handle(request(1, "of the old"), context))
+        await asyncio.sleep(0)
+        metadata.check_controller(2, -1)
+        metadata.read.set()
+        with pytest.raises(ApiError) as refused:
+            await old
+        assert refused.value.code is ErrorCode.STALE_CONTROLLER_EPOCH
+        assert (replicas.became, replicas.dropped) == ([], [])
+        await leader_and_isr.handle(request(2, "of the new"), context)
+        assert (replicas.became, replicas.dropped) == (["of the new"], [("held", 0)])
+
+    asyncio.run(main())
