@@ -108,22 +108,17 @@ def write_once(
     place = topic if topic is not None else _first_topic(first)
     rows = chain([first], batches)
     writer, mark = _begin(client, task, topic, place)
-    if mark is not None and mark.write == task.write:
+    if mark is not None:
         return Outcome(_skip(rows, mark, task), repeated=True)
     try:
-        if mark is None:
-            count = writer.producer.write(rows, topic)
-        else:  # of another run: only a mark of this one tells a second write to the topic from the first
-            count = _skip(rows, mark, task)
-            writer.producer.client.begin_transaction()
-            place = mark.place or place
+        count = writer.producer.write(rows, topic)
         writer.commit(as_offset(Mark(task.batch_id, task.write, count), place))
     except BaseException as error:
         writer.give_up()
         if isinstance(error, KafkaException):
             raise _explained(error, task, "could not be committed") from error
         raise
-    return Outcome(count, repeated=mark is not None)
+    return Outcome(count)
 
 
 def _check_nothing(client: ClientSettings, task: StreamTask, topic: str | None) -> None:
@@ -219,6 +214,10 @@ class _TaskWriter:
         """
         mark = _judged(self.marks.last(topic, place), task, topic)
         if mark is not None:
+            if mark.write != task.write and mark.records is not None:
+                # of another run: only a mark of this one tells a second write to the topic from the first
+                self.producer.client.begin_transaction()
+                self.commit(as_offset(mark._replace(write=task.write), mark.place or place))
             return mark
         self.producer.client.begin_transaction()
         if first is not None:

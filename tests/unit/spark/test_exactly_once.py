@@ -20,6 +20,8 @@ class Cluster:
     records: list[str] = field(default_factory=list)
     marks: dict[str, Any] = field(default_factory=dict)
     """What is committed, by the name of the task."""
+    owners: dict[str, object] = field(default_factory=dict)
+    """Who may write under the name of a task: whoever came last."""
     commit_error: KafkaError | None = None
 
 
@@ -51,12 +53,14 @@ class FakeProducer:
         return len(self._open)
 
     def init_transactions(self, timeout: float) -> None:
-        pass
+        self._cluster.owners[self._name] = self
 
     def begin_transaction(self) -> None:
         self._open, self._mark = [], None
 
     def send_offsets_to_transaction(self, offsets: list[Mark], group: object, timeout: float) -> None:
+        if self._cluster.owners[self._name] is not self:
+            raise KafkaException(KafkaError(KafkaError._FENCED))
         self._mark = offsets[0]
 
     def commit_transaction(self, timeout: float) -> None:
@@ -133,6 +137,14 @@ def test_a_second_write_to_a_topic_is_refused_after_a_restart_too() -> None:
     with pytest.raises(SourceError, match="foreachBatch has written to topic already in this micro-batch"):
         write("one", 0, "b", run="run-2", write_id="second")
     assert clusters["one"].records == ["a"]
+
+
+def test_a_fenced_writer_that_only_has_to_skip_is_replaced() -> None:
+    write("one", 0, "a")
+    clusters["one"].owners.clear()  # another process has written under this name since
+    clusters["one"].owners["ottla-spark-query-0"] = object()
+    assert write("one", 0, "a", run="run-2") == Outcome(1, repeated=True)
+    assert write("one", 1, "b", run="run-2") == Outcome(1)
 
 
 def test_a_commit_that_brokers_never_answer_ends() -> None:
