@@ -197,7 +197,8 @@ def _starting(connection: Connection, job: "Job", suffix: str, asked: Sequence[P
     from ottla.pipeline.inputs import Topic
 
     written = job.writes()
-    streams = {each.name for flow in job.flows.values() for each in job.sources(flow) if isinstance(each, Topic)}
+    inputs = [each for flow in job.flows.values() for each in job.sources(flow) if isinstance(each, Topic)]
+    streams = {topic for each in inputs for topic in each.topics}
     read = sorted(streams - written)
     places = place_of_each(asked, read)
     admin = connection.admin()

@@ -1,5 +1,6 @@
 """What jobs read: topics and files. A topic is also what they write (`ottla.pipeline.sinks`)."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
+_GROUP: Final = "kafka.group.id"
 _FORMATS: Final = {
     "csv": "csv",
     "json": "json",
@@ -55,20 +57,33 @@ class Topic:
 
     def load(self, context: RunContext) -> "DataFrame":
         """The topic as a stream with the columns of Spark's Kafka source, headers included."""
-        starting = context.starting_options(self.name) or {"startingOffsets": self.starting}
-        return (
-            context.spark.readStream.format("ottla")
-            .options(
-                **{
-                    "subscribe": ",".join(map(context.renamed, self.topics)),
-                    "includeHeaders": "true",
-                    **context.connection(),
-                    **starting,
-                    **self.options,
-                }
+        options = {
+            "subscribe": ",".join(map(context.renamed, self.topics)),
+            "includeHeaders": "true",
+            **context.connection(),
+            **self._starting(context),
+            **self.options,
+        }
+        if context.suffix:  # a run beside another must not move that one's offsets
+            options = {
+                name: f"{value}-{context.suffix}" if name.lower() == _GROUP else value
+                for name, value in options.items()
+            }
+        return context.spark.readStream.format("ottla").options(**options).load()
+
+    def _starting(self, context: RunContext) -> dict[str, str]:
+        """Where it starts in this run. Raises JobError if its topics do so in ways that one stream cannot."""
+        found = [context.starting_options(topic) or {"startingOffsets": self.starting} for topic in self.topics]
+        if all(each == found[0] for each in found):
+            return dict(found[0])
+        offsets = [each.get("startingOffsets", "") for each in found]
+        if not all(each.startswith("{") for each in offsets):
+            raise JobError(
+                f"topic({self.name!r}) is one stream, and its topics are to begin in ways that do not go together: "
+                "give the same for all of them, or an offset for each"
             )
-            .load()
-        )
+        merged = {topic: at for each in offsets for topic, at in json.loads(each).items()}
+        return {"startingOffsets": json.dumps(merged)}
 
     def start(self, rows: "DataFrame", query: QuerySpec) -> "StreamingQuery":
         """Write a stream to the topic, exactly once."""

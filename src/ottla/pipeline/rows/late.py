@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # comes without types
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everyone names it
@@ -173,14 +174,15 @@ class LateRows:
                 )
             rows = self._late_records(watched, before.watermark_ms)
             return _write_once(rows, self.context, self.context.renamed(self.topic.name), task)
-        except PySparkException as error:
+        except (PySparkException, Py4JJavaError) as error:  # the second: what Spark has no class for in Python
             said = failures.explain(str(error))
             raise PipelineError(f"late rows of {self.flow!r}, micro-batch {number}: {said}") from error
 
     def _load(self, given: Input, wanted: Ranges) -> DataFrame:
         """An input as the micro-batch had it: of a topic just its records."""
         if isinstance(given, Topic):
-            return read_ranges(given, self.context, wanted.get(self.context.renamed(given.name), {}))
+            names = map(self.context.renamed, given.topics)
+            return read_ranges(given, self.context, {name: wanted[name] for name in names if name in wanted})
         rows = given.load(self.context)
         if rows.isStreaming:
             raise PipelineError(f"late rows of {self.flow!r} cannot be found: {given.describe()} is no topic")
@@ -225,18 +227,21 @@ def ranges(before: Batch, batch: Batch) -> Ranges:
     }
 
 
-def read_ranges(topic: Topic, context: RunContext, wanted: Mapping[int, tuple[int, int]]) -> DataFrame:
-    """Those records of a topic as a batch, with the columns that it has as a stream."""
-    name = context.renamed(topic.name)
+def read_ranges(topic: Topic, context: RunContext, wanted: Ranges) -> DataFrame:
+    """Those records of a topic, or of several, as a batch, with the columns that it has as a stream."""
     options = {key: value for key, value in topic.options.items() if key.lower() not in _OF_STREAMS}
     reader = context.spark.read.format("ottla").options(**{"includeHeaders": "true", **context.connection(), **options})
     if not wanted:
-        return reader.option("subscribe", name).load().where(F.lit(False))
-    starts, ends = ({str(number): each[at] for number, each in wanted.items()} for at in (0, 1))
+        names = ",".join(map(context.renamed, topic.topics))
+        return reader.option("subscribe", names).load().where(F.lit(False))
+    starts, ends = (
+        {name: {str(number): each[at] for number, each in found.items()} for name, found in wanted.items()}
+        for at in (0, 1)
+    )
     return (
-        reader.option("assign", json.dumps({name: sorted(wanted)}))
-        .option("startingOffsets", json.dumps({name: starts}))
-        .option("endingOffsets", json.dumps({name: ends}))
+        reader.option("assign", json.dumps({name: sorted(found) for name, found in wanted.items()}))
+        .option("startingOffsets", json.dumps(starts))
+        .option("endingOffsets", json.dumps(ends))
         .load()
     )
 

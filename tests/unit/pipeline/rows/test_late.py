@@ -4,9 +4,12 @@ from typing import Any
 
 import pytest
 
+from ottla.pipeline.context import RunContext
 from ottla.pipeline.errors import PipelineError
+from ottla.pipeline.inputs import Topic, topic
+from ottla.pipeline.rows import late
 from ottla.pipeline.rows.checkpoint_log import Batch, CheckpointLog
-from ottla.pipeline.rows.late import Position, ranges
+from ottla.pipeline.rows.late import LateRows, Position, ranges
 
 
 def checkpoint(location: Path, *batches: Batch, done: int) -> CheckpointLog:
@@ -86,3 +89,16 @@ def test_a_position_is_kept_in_a_file(tmp_path: Path) -> None:
     file.write_text("{")
     with pytest.raises(PipelineError, match="is damaged"):
         Position.read(file)
+
+
+def test_topics_that_are_read_as_one_are_read_again_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    nothing: Any = None
+    context = RunContext(nothing, "here:9092", "job", "run", tmp_path, tmp_path)
+    follower = LateRows("delays", topic("late"), tmp_path, tmp_path / "late.json", context, lambda load: None)
+    asked: list[tuple[Topic, Any]] = []
+    monkeypatch.setattr(late, "read_ranges", lambda given, _, wanted: asked.append((given, wanted)))
+    both = topic("flights, arrivals")
+
+    follower._load(both, {"flights": {0: (3, 5)}, "arrivals": {1: (0, 2)}, "others": {0: (0, 1)}})
+
+    assert asked == [(both, {"flights": {0: (3, 5)}, "arrivals": {1: (0, 2)}})]

@@ -1,0 +1,56 @@
+"""What a topic asks of Spark's source."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ottla.pipeline.context import RunContext
+from ottla.pipeline.errors import JobError
+from ottla.pipeline.inputs import Topic, topic
+
+
+class Reader:
+    """Keeps the options instead of reading."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, str] = {}
+        self.readStream = self
+
+    def format(self, _: str) -> "Reader":
+        return self
+
+    def options(self, **given: str) -> "Reader":
+        self.found = given
+        return self
+
+    def load(self) -> "Reader":
+        return self
+
+
+def options(given: Topic, **context: Any) -> dict[str, str]:
+    spark: Any = Reader()
+    given.load(RunContext(spark, "here:9092", "job", "run", Path("/home"), Path("/jobs"), **context))
+    found: dict[str, str] = spark.found
+    return found
+
+
+def test_a_run_beside_another_has_a_group_of_its_own() -> None:
+    flights = topic("flights", **{"kafka.group.id": "delays"})
+    assert options(flights)["kafka.group.id"] == "delays"
+    assert options(flights, suffix="v2")["kafka.group.id"] == "delays-v2"
+    assert options(topic("flights"), suffix="v2", client={"kafka.group.id": "g"})["kafka.group.id"] == "g-v2"
+
+
+def test_topics_that_are_read_as_one_begin_where_each_is_said_to() -> None:
+    both = topic("flights,arrivals")
+    at = {name: {"startingOffsets": json.dumps({name: {"0": 7}})} for name in ("flights", "arrivals")}
+    earliest = {"startingOffsets": "earliest"}
+
+    assert options(both)["startingOffsets"] == "earliest"
+    assert json.loads(options(both, starting=at)["startingOffsets"]) == {"flights": {"0": 7}, "arrivals": {"0": 7}}
+    same = options(both, starting={name: {"startingTimestamp": "5"} for name in at})
+    assert (same["startingTimestamp"], "startingOffsets" in same) == ("5", False)
+    with pytest.raises(JobError, match="do not go together"):
+        options(both, starting=at | {"arrivals": earliest})
