@@ -5,10 +5,12 @@ import threading
 from collections.abc import Mapping
 from typing import Any, Final
 
+from ottla.pipeline import failures
 from ottla.pipeline.errors import PipelineError
 from ottla.pipeline.rows.late import LateRows
 
 _TRY_AGAIN_AFTER_S: Final = 5.0
+_LAST_WITHIN_S: Final = 30.0
 
 log = logging.getLogger(__name__)
 
@@ -39,14 +41,20 @@ class LateRowsThread:
         """Rows written since the flow began; None for a flow that has no topic for them."""
         return self._followers[flow].total if flow in self._followers else None
 
-    def finish(self) -> None:
-        """After the last micro-batch: write what is left. What fails now is written at the next start."""
+    def finish(self, *, at_once: bool = False) -> None:
+        """After the last micro-batch: write what is left, unless it is to end `at_once`.
+
+        What fails now, or takes too long, is written at the next start.
+        """
         if not self._thread.is_alive():
             return
         self._is_over = True
         self._news.set()
-        self._thread.join()
-        self._catch_up(unheard=True)
+        if at_once:
+            return
+        self._thread.join(_LAST_WITHIN_S)
+        if not self._thread.is_alive():
+            self._catch_up(unheard=True)
 
     def _work(self) -> None:
         self._catch_up(unheard=True)
@@ -63,5 +71,8 @@ class LateRowsThread:
             except PipelineError as problem:
                 log.warning("late rows of %s are not written yet: %s", flow, problem)
                 self.errors[flow] = str(problem)
+            except Exception as error:  # whatever it is, the rows are still to be written: try again, and say so
+                log.exception("late rows of %s are not written yet", flow)
+                self.errors[flow] = f"late rows of {flow!r}: {failures.explain_python(error)}"
             else:
                 self.errors.pop(flow, None)

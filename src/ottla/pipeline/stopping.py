@@ -17,8 +17,12 @@ class StopRequest:
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Count signals within the block, rather than end by them. For the main thread."""
-        before = {number: signal.signal(number, self._count) for number in _SIGNALS}
+        """Count signals within the block, rather than end by them. For the main thread.
+
+        A signal that was ignored before (SIGHUP under nohup) still is.
+        """
+        heard = [number for number in _SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
+        before = {number: signal.signal(number, self._count) for number in heard}
         try:
             yield
         finally:
