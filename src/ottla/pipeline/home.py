@@ -15,7 +15,7 @@ import fcntl
 import json
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -29,6 +29,9 @@ STOPPED: Final = "stopped"
 WAITING: Final = "waiting"
 """Of a flow: for its next try, after a failure that may pass."""
 FAILED: Final = "failed"
+_BLOCK_BYTES: Final = 4096
+_SPARE_BYTES: Final = 1024
+"""In run.json at least, for what there is to say when the disk is full."""
 LOST: Final = "lost"
 """Never written down: the record says running, but no process holds the run, which was killed."""
 
@@ -135,21 +138,35 @@ class RunDirectory:
             raise PipelineError(f"{file} cannot be read ({problem}): it was written by something else") from None
         if record.state == RUNNING and self.process_id() is None:
             record.state = LOST
+            for flow in record.flows.values():
+                if flow.state in (RUNNING, WAITING):
+                    flow.state = LOST
         return record
 
     def write(self, record: RunRecord) -> None:
-        """Replace what is written down, in one step. Raises OSError."""
+        """Replace what is written down, in one step. Raises OSError; then it is as it was.
+
+        The file is filled up with blanks to whole blocks, so that on a full disk those take what there is to say.
+        """
         file, fresh = self.path / "run.json", self.path / "run.json.new"
+        content = record.to_json().encode()
         try:
-            fresh.write_text(record.to_json(), encoding="utf-8")
+            with fresh.open("wb") as new:
+                new.write(content.ljust(-(-(len(content) + _SPARE_BYTES) // _BLOCK_BYTES) * _BLOCK_BYTES))
+                new.flush()
+                os.fsync(new.fileno())
             fresh.replace(file)
         except OSError as problem:
+            with suppress(OSError):
+                fresh.unlink()
             if problem.errno not in (errno.ENOSPC, errno.EDQUOT) or not file.exists():
                 raise
-            # the space that it has is enough to say that the disk is full
-            with file.open("r+", encoding="utf-8") as old:
-                old.write(record.to_json())
-                old.truncate()
+            room = file.stat().st_size
+            if room % _BLOCK_BYTES or len(content) > room:
+                raise
+            with file.open("r+b", buffering=0) as old:
+                old.write(content.ljust(room))
+                os.fsync(old.fileno())
 
     def process_id(self) -> int | None:
         """The process that runs it now, None if there is none."""
@@ -211,13 +228,16 @@ def run_directories(home: Path) -> Mapping[str, RunDirectory]:
 def earlier_run(home: Path, file: Path, name: str | None) -> RunRecord | None:
     """What is written down of this name or, without one, of the job file under its job's own name; None if nothing is.
 
-    Raises PipelineError if that cannot be read.
+    Raises PipelineError if that of the name cannot be read; without a name, what cannot be read is passed over.
     """
     if name is not None:
         directory = run_directory(home, name)
         return directory.read() if directory.exists() else None
     for directory in run_directories(home).values():
-        record = directory.read()
+        try:
+            record = directory.read()
+        except PipelineError:  # another job's, most likely
+            continue
         if record.name == record.job and record.job_file == str(file.resolve()):
             return record
     return None

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -60,11 +61,13 @@ def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
 def test_a_run_whose_process_is_gone_is_lost(tmp_path: Path) -> None:
     directory = run_directory(tmp_path, "orders")
     with directory.claimed():
-        directory.write(record("orders"))
+        flow = FlowRecord(["topic orders"], "topic copies", "append", "1 second", "/c")
+        directory.write(record("orders", flows={"copies": flow}))
         assert directory.process_id() == os.getpid()
         assert directory.read().state == RUNNING
     assert directory.process_id() is None
-    assert directory.read().state == LOST
+    found = directory.read()
+    assert (found.state, found.flows["copies"].state) == (LOST, LOST)
 
 
 def test_a_run_is_held_by_one_process(tmp_path: Path) -> None:
@@ -113,16 +116,21 @@ def test_a_full_disk_is_noted_in_the_space_that_there_is(tmp_path: Path, monkeyp
     directory = run_directory(tmp_path, "orders")
     directory.path.mkdir(parents=True)
     directory.write(record("orders", error="a" * 100))
-    write_text = Path.write_text
+    blocks = (directory.path / "run.json").stat().st_size
+    open_file = Path.open
 
-    def full(path: Path, *args: object, **kwargs: object) -> int:
+    def full(path: Path, *args: Any, **kwargs: Any) -> Any:
         if path.name.endswith(".new"):
             raise OSError(errno.ENOSPC, "No space left on device")
-        return write_text(path, *args, **kwargs)  # type: ignore[arg-type]
+        return open_file(path, *args, **kwargs)
 
-    monkeypatch.setattr(Path, "write_text", full)
-    directory.write(record("orders", state=STOPPED, error="the disk is full"))
-    assert directory.read().error == "the disk is full"
+    monkeypatch.setattr(Path, "open", full)
+    directory.write(record("orders", state=STOPPED, error="the disk is full " * 50))
+    assert directory.read().error == "the disk is full " * 50
+    assert (directory.path / "run.json").stat().st_size == blocks
+    with pytest.raises(OSError, match="No space left"):
+        directory.write(record("orders", error="a" * blocks))
+    assert directory.read().error == "the disk is full " * 50
 
 
 def test_the_earlier_run_of_a_file(tmp_path: Path) -> None:
@@ -136,6 +144,11 @@ def test_the_earlier_run_of_a_file(tmp_path: Path) -> None:
     assert named is not None
     assert named.parameters == {"of": "orders-2"}
     assert earlier_run(tmp_path, Path("/jobs/nothing.py"), None) is None
+
+    (run_directory(tmp_path, "orders-2").path / "run.json").write_text("{")  # no concern of the other
+    assert earlier_run(tmp_path, Path("/jobs/orders.py"), None) == found
+    with pytest.raises(PipelineError, match=r"run.json cannot be read"):
+        earlier_run(tmp_path, Path("/jobs/orders.py"), "orders-2")
 
 
 def test_a_promoted_run_says_so() -> None:
