@@ -1,6 +1,7 @@
 """`ottla pipeline promote`: a replay takes the place of the run that it replays."""
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -10,7 +11,7 @@ from ottla.cli.exits import CommandFailed
 from ottla.cli.output import Column, confirm, json_option, note, plural, print_json, print_rows, yes_option
 from ottla.cli.pipeline_options import home_option
 from ottla.cli.pipeline_stop import stop
-from ottla.pipeline.promote import Behind, behind, check, promote
+from ottla.pipeline.promote import Behind, behind, check, promote, reached
 
 _LOOK_EVERY_S: Final = 0.5
 _COLUMNS: Final = (Column("flow", "FLOW"), Column("before", "BEFORE"), Column("after", "NOW"))
@@ -41,16 +42,24 @@ def command(replay: str, even_behind: bool, within: float, as_json: bool, yes: b
     if not is_running and not even_behind:
         _refuse(behind(first, new), replay, first.name)
     confirm(f"Stop {first.name!r} and have {replay!r} take its place?", yes=yes)
-    if first.process_id() is not None:
+    was_running = first.process_id() is not None
+    if is_running and not even_behind:
+        # the first goes on until the replay has come to where it is now, so that a refusal stops nothing
+        goal = reached(first)
+        _refuse(_wait(lambda: behind(first, new, goal), within), replay, first.name)
+    try:
         stop(first, within_s=within)
-    if is_running:
-        # the first does not move any more: what it has read, the replay reads in a moment
-        deadline = time.monotonic() + within
-        while not even_behind and behind(first, new) and time.monotonic() < deadline:
-            time.sleep(_LOOK_EVERY_S)
-        stop(new, within_s=within)
-    if not even_behind:
-        _refuse(behind(first, new), replay, first.name)
+        if is_running:
+            # the first does not move any more: the little that it has read since, the replay reads in a moment
+            if not even_behind:
+                _refuse(_wait(lambda: behind(first, new), within), replay, first.name)
+            stop(new, within_s=within)
+        if not even_behind:
+            _refuse(behind(first, new), replay, first.name)
+    except CommandFailed as problem:
+        if not was_running or first.process_id() is not None:
+            raise
+        raise CommandFailed(f"{problem}. {first.name!r} was stopped for this: start it again now") from None
     done = promote(home, replay)
     rows = [{"flow": flow, "before": before, "after": after} for flow, (before, after) in done.outputs.items()]
     if as_json:
@@ -61,6 +70,14 @@ def command(replay: str, even_behind: bool, within: float, as_json: bool, yes: b
         f"{done.name!r} goes on where {done.replay!r} stopped: start it again with `ottla pipeline run`, point readers "
         "to the new outputs, then delete the old ones"
     )
+
+
+def _wait(look: Callable[[], list[Behind]], within_s: float) -> list[Behind]:
+    """Until nothing is behind, or for so long: what is."""
+    deadline = time.monotonic() + within_s
+    while (found := look()) and time.monotonic() < deadline:
+        time.sleep(_LOOK_EVERY_S)
+    return found
 
 
 def _refuse(found: list[Behind], replay: str, first: str) -> None:

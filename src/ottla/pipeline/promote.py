@@ -12,7 +12,7 @@ use. After a crash in between, the first run is as it was, and promoting again d
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -106,17 +106,24 @@ def _successor(old: RunRecord, new: RunRecord, replay: RunDirectory) -> RunRecor
     return successor
 
 
-def behind(first: RunDirectory, replay: RunDirectory) -> list[Behind]:
-    """Where the replay has not come as far as the run that it would replace, as of their checkpoints."""
-    here, there = first.checkpoints_of(first.read()), replay.checkpoints_of(replay.read())
+def reached(run: RunDirectory) -> dict[str, Positions]:
+    """How far each query of a run has come, as of its checkpoints."""
+    record = run.read()
+    return {flow: positions(run.checkpoints_of(record) / flow) for flow in record.flows}
+
+
+def behind(first: RunDirectory, replay: RunDirectory, goal: Mapping[str, Positions] | None = None) -> list[Behind]:
+    """Where the replay has not come as far as the run that it would replace, or as the `goal`."""
+    goal = reached(first) if goal is None else goal
+    there = replay.checkpoints_of(replay.read())
     found: list[Behind] = []
     for flow in replay.read().flows:
-        reached = positions(there / flow)
+        mine = positions(there / flow)
         # a topic that another flow of the job writes has another name in the replay
-        shared = {topic for topic, _ in reached} if reached else None
+        shared = {topic for topic, _ in mine} if mine else None
         short: dict[str, int] = {}
-        for (topic, number), offset in positions(here / flow).items():
-            left = offset - reached.get((topic, number), 0)
+        for (topic, number), offset in goal.get(flow, {}).items():
+            left = offset - mine.get((topic, number), 0)
             if left > 0 and (shared is None or topic in shared):
                 short[topic] = short.get(topic, 0) + left
         found.extend(Behind(flow, topic, records) for topic, records in short.items())
