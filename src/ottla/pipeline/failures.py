@@ -25,15 +25,21 @@ _PASSING: Final = (
     ),
     re.compile("RegistryAwayError"),
     re.compile("Python worker failed to connect back"),  # within 10 s: the machine is busy
-    re.compile(r"Connection (?:refused|reset by peer)|Broken pipe|Transport failure|timed out", re.IGNORECASE),
+    re.compile(r"Connection (?:refused|reset by peer)|Transport failure", re.IGNORECASE),
+    re.compile("server closed the connection unexpectedly"),  # PostgreSQL, as the next
+    re.compile("the database system is (?:starting up|shutting down|in recovery mode)"),
     re.compile(r"No space left on device|Disk quota exceeded", re.IGNORECASE),
 )
 """Failures that go away when brokers, coordinators and connections come back, and when somebody makes room."""
+_MAY_PASS: Final = re.compile("timed out|Broken pipe", re.IGNORECASE)
+"""Said of connections, but as well by a function of the job that will never do otherwise."""
+_TRIES: Final = 20
+"""For those: about nine minutes, with pauses of up to 30 s."""
 
 
-def is_passing(text: str) -> bool:
-    """Whether a query that failed like this may simply be started again later."""
-    return any(each.search(text) for each in _PASSING)
+def is_passing(text: str, *, tries: int = 1) -> bool:
+    """Whether a query that failed like this, so many times without a micro-batch between, may be started again."""
+    return any(each.search(text) for each in _PASSING) or (tries < _TRIES and _MAY_PASS.search(text) is not None)
 
 
 def explain(text: str) -> str:

@@ -46,6 +46,7 @@ class Supervised:
     error: str | None = None
     next_try_at: float = 0.0
     _pause_s: float = _FIRST_PAUSE_S
+    _tries: int = 0
 
     def __post_init__(self) -> None:
         self.progress = FlowProgress(Figures(self.planned.name, time.time()))
@@ -59,9 +60,11 @@ class Supervised:
         try:
             self.query = self.planned.start(self.context, self.checkpoint)
         except PipelineError as problem:
-            return self._failed(str(problem), passing=failures.is_passing(str(problem)))
+            return self._failed(str(problem), str(problem))
         except (PySparkException, Py4JJavaError) as error:
-            return self._failed(failures.explain(str(error)), passing=failures.is_passing(str(error)))
+            return self._failed(failures.explain(str(error)), str(error))
+        except Exception as error:  # of a sink's libraries: a store that is away, or what no restart mends
+            return self._failed(failures.explain_python(error), f"{type(error).__name__}: {error}")
         self.state = RUNNING
         return Change.STARTED
 
@@ -76,12 +79,13 @@ class Supervised:
             self.state = STOPPED
             return Change.ENDED
         text = str(error)
-        return self._failed(failures.explain(text), passing=failures.is_passing(text))
+        return self._failed(failures.explain(text), text)
 
     def on_success(self) -> None:
         """A micro-batch is done."""
         self.error = None
         self._pause_s = _FIRST_PAUSE_S
+        self._tries = 0
 
     def is_between_batches(self) -> bool:
         """Whether stopping it now would interrupt nothing."""
@@ -94,9 +98,10 @@ class Supervised:
         if self.state in (RUNNING, WAITING):
             self.state = STOPPED
 
-    def _failed(self, reason: str, *, passing: bool) -> Change:
+    def _failed(self, reason: str, text: str) -> Change:
         self.error = reason
-        if not passing:
+        self._tries += 1
+        if not failures.is_passing(text, tries=self._tries):
             self.state = FAILED
             return Change.FAILED
         self.state = WAITING

@@ -52,6 +52,8 @@ def test_other_errors_lose_their_class_state_and_plan() -> None:
         "java.io.IOException: No space left on device",
         "Python worker failed to connect back",
         "ottla.pipeline.rows.registry.RegistryAwayError: ...",
+        "OperationalError: server closed the connection unexpectedly",
+        "FATAL:  the database system is starting up",
     ],
 )
 def test_what_passes(text: str) -> None:
@@ -61,6 +63,13 @@ def test_what_passes(text: str) -> None:
 @pytest.mark.parametrize("text", [USER_CODE, ANALYSIS, "DataLossError: orders-0 ends at offset 3"])
 def test_what_does_not(text: str) -> None:
     assert not is_passing(text)
+
+
+def test_what_may_pass_is_tried_for_a_while() -> None:
+    said = "ValueError: the lookup timed out"
+    assert is_passing(said, tries=19)
+    assert not is_passing(said, tries=20)
+    assert is_passing(BROKER_AWAY, tries=1_000)
 
 
 def test_errors_of_functions_come_with_their_line() -> None:
