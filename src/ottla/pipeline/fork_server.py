@@ -68,6 +68,9 @@ try:
     import _signal, _socket, array, json, os, struct
     server = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
     server.connect("\\0" + os.environ[{variable!r}])
+    peer = struct.unpack("3i", server.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, 12))
+    if peer[1] != os.getuid():  # whoever took the address after the server had ended
+        become_python()
     if sys.argv[1:2] != ["-m"]:
         become_python()
     request = json.dumps([sys.argv[2:], dict(os.environ), os.getcwd()]).encode()
@@ -167,7 +170,13 @@ class Server:
         except (OSError, ValueError):
             connection.close()
             return
-        process = os.fork()
+        try:
+            process = os.fork()
+        except OSError:  # too many processes: the launcher becomes a Python of its own, or fails by itself
+            for each in streams:
+                os.close(each)
+            connection.close()
+            return
         if process == 0:
             self._selector.close()
             self._listener.close()

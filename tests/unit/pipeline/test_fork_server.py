@@ -39,6 +39,12 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[fork_server.Han
         os.environ.pop(fork_server.ADDRESS, None)
 
 
+@pytest.fixture(autouse=True)
+def same_address_afterwards(monkeypatch: pytest.MonkeyPatch, server: fork_server.Handle) -> None:
+    """Whoever starts another server in this process says its address to all children."""
+    monkeypatch.setenv(fork_server.ADDRESS, os.environ[fork_server.ADDRESS])
+
+
 def run(
     server: fork_server.Handle, module: str, *arguments: str, **variables: str
 ) -> "subprocess.CompletedProcess[str]":
@@ -87,6 +93,20 @@ def test_whoever_ends_the_launcher_ends_the_child(server: fork_server.Handle, nu
         launcher.send_signal(number)
         assert launcher.wait(20) != 0
     eventually(lambda: not child.is_running())
+
+
+def test_nothing_is_told_to_a_server_of_another_user(server: fork_server.Handle, tmp_path: Path) -> None:
+    import json
+
+    wary = tmp_path / "python"
+    wary.write_text(server.launcher.read_text().replace("os.getuid()", "os.getuid() + 1"))
+    wary.chmod(0o700)
+    (tmp_path / "said.py").write_text(MODULE)
+
+    outcome = run(fork_server.Handle(server.process, wary), "said")
+
+    assert outcome.returncode == 7, outcome.stderr
+    assert json.loads(outcome.stdout)["parent"] != server.process.pid
 
 
 def test_without_a_server_it_is_a_new_python(server: fork_server.Handle) -> None:
