@@ -89,11 +89,17 @@ def _small_neighbours(directory: Path) -> Iterator[list[Path]]:
 def _rewrite(directory: Path, own: Path, small: list[Path]) -> None:
     name = uuid.uuid4().hex[:12]
     large = own / f"{name}{STAGED}"
-    with pq.ParquetWriter(large, pq.read_schema(small[0]), compression="zstd") as writer:
+    # a job that changed may have written other widths, orders of columns or nullability of what is one table to readers
+    schema = pa.schema([each.with_nullable(True) for each in pq.read_schema(small[0])])
+    with pq.ParquetWriter(large, schema, compression="zstd") as writer:
         for path in small:
             with pq.ParquetFile(path) as file:
+                if set(file.schema_arrow.names) != set(schema.names):
+                    raise SinkError(
+                        f"{path} has not the columns of {small[0]}: bring both to the same, then compact again"
+                    )
                 for batch in file.iter_batches(_ROWS_AT_ONCE):
-                    writer.write_table(pa.Table.from_batches([batch]))
+                    writer.write_table(pa.Table.from_batches([batch]).select(schema.names).cast(schema))
     sync_file(str(large))
     note = own / f"{name}.exchange"
     draft = own / f"{name}.draft"

@@ -23,7 +23,7 @@ from pyarrow import fs
 from ottla.pipeline.sinks.batches import MicroBatch
 
 NULL_PARTITION: Final = "__HIVE_DEFAULT_PARTITION__"
-"""How Hive, Spark and Arrow spell a null in a directory's name."""
+"""How Hive, Spark and Arrow spell a null in a directory's name, and an empty text, which has no name of its own."""
 
 _OPEN_FILES: Final = 64
 """Per task; rows that go to more partitions at a time are written to more files."""
@@ -154,7 +154,7 @@ def as_text(value: Any) -> str | None:
 
 def _spelled(value: Any) -> str:
     text = as_text(value)
-    return NULL_PARTITION if text is None else quote(text, safe=" ")
+    return quote(text, safe=" ") if text else NULL_PARTITION
 
 
 class _OpenFiles:
