@@ -67,6 +67,12 @@ def command(
     remembered = earlier.parameters if earlier else {}
     given = job_parameters(params)
     loaded = load_job_for(connection, job, given, remembered)
+    if earlier is None:
+        # the file was elsewhere then, as behind a link that each deployment moves, or the run is a promoted replay
+        earlier = earlier_run(home, job, name or loaded.name)
+        if earlier is not None and earlier.job == loaded.name and earlier.parameters:
+            remembered = earlier.parameters
+            loaded = load_job_for(connection, job, given, remembered)
 
     from ottla.pipeline.running import RunRequest, run
 
@@ -139,7 +145,9 @@ class PlainLines:
             return
         self._printed_at = time.monotonic()
         for row in flow_rows(record, figures):
-            facts = [f"{row['records']:,} records", f"{row['rate']:,}/s"]
+            facts = [f"{row['records']:,} records"]
+            if row["rate"] is not None:
+                facts.append(f"{row['rate']:,}/s")
             if row["lag_records"] is not None:
                 facts.append(f"lag {row['lag_records']:,} ({row['lag']})")
             if row["late"]:

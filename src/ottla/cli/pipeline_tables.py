@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Final
 
 from ottla.cli.output import Column, Row
-from ottla.pipeline.home import RunRecord
+from ottla.pipeline.home import RUNNING, WAITING, RunRecord
 from ottla.pipeline.progress import Figures
 
 FLOW_COLUMNS: Final = (
@@ -33,6 +33,8 @@ def flow_rows(record: RunRecord, figures: Mapping[str, Figures]) -> list[Row]:
         known = figures.get(name) or Figures(name, record.started_at)
         row: dict[str, object] = {**asdict(known), "state": flow.state, "lag": behind(known)}
         row["rate"] = round(known.rate)
+        if flow.state not in (RUNNING, WAITING):  # what they were, they are no more
+            row |= {"rate": None, "lag_records": None, "lag": None}
         rows.append(row)
     return rows
 

@@ -1,0 +1,20 @@
+"""Figures of flows."""
+
+import pytest
+
+from ottla.cli.pipeline_tables import flow_rows
+from ottla.pipeline.home import FAILED, LOST, RUNNING, STOPPED, WAITING, FlowRecord, RunRecord
+from ottla.pipeline.progress import Figures
+
+
+@pytest.mark.parametrize(
+    ("state", "rate", "lag"),
+    [(RUNNING, 12, 7), (WAITING, 12, 7), (STOPPED, None, None), (FAILED, None, None), (LOST, None, None)],
+)
+def test_what_does_not_run_has_no_rate_and_no_lag(state: str, rate: int | None, lag: int | None) -> None:
+    flow = FlowRecord(["topic orders"], "topic copies", "append", "1 second", "/c", state)
+    record = RunRecord("orders", "orders", "/o.py", "f", "here:9092", "local[2]", 1, 1.0, flows={"copies": flow})
+
+    (row,) = flow_rows(record, {"copies": Figures("copies", 5.0, records=100, rate=12.3, lag_records=7)})
+
+    assert (row["records"], row["rate"], row["lag_records"]) == (100, rate, lag)
