@@ -4,6 +4,8 @@ import os
 import re
 import subprocess
 import sys
+import warnings
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from weakref import WeakKeyDictionary
@@ -144,26 +146,36 @@ def stop(context: "SparkContext", *, within_s: float = 20.0) -> None:
 
     Another may be launched afterwards.
     """
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # comes without types
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
     gateway = context._gateway
-    session = SparkSession.getActiveSession()
-    if session is not None:
-        session.stop()
-    context.stop()
     assert gateway is not None
-    gateway.shutdown()
-    gateway.proc.stdin.close()  # the JVM lives as long as this pipe
     try:
-        gateway.proc.wait(timeout=within_s)
-    except subprocess.TimeoutExpired:
-        gateway.proc.kill()
-        gateway.proc.wait()
-    SparkContext._gateway = SparkContext._jvm = None  # the next one is not to talk to this one's
-    forking = _forking.pop(context, None)
-    if forking is not None:
-        forking.stop()
+        # the JVM may be gone, killed by the kernel for its memory: then there is nothing that it could be told
+        with suppress(Py4JError, OSError):
+            session = SparkSession.getActiveSession()
+            if session is not None:
+                session.stop()
+        with suppress(Py4JError, OSError), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Unable to cleanly shutdown Spark JVM", category=RuntimeWarning)
+            context.stop()
+        SparkSession._instantiatedSession = None
+        with suppress(Py4JError, OSError):
+            gateway.shutdown()
+        with suppress(OSError):
+            gateway.proc.stdin.close()  # the JVM lives as long as this pipe
+        try:
+            gateway.proc.wait(timeout=within_s)
+        except subprocess.TimeoutExpired:
+            gateway.proc.kill()
+            gateway.proc.wait()
+        SparkContext._gateway = SparkContext._jvm = None  # the next one is not to talk to this one's
+    finally:
+        forking = _forking.pop(context, None)
+        if forking is not None:
+            forking.stop()
 
 
 class Engine:

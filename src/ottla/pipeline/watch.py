@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # comes without types
 from pyspark.sql.streaming.listener import (
     QueryIdleEvent,
     QueryProgressEvent,
@@ -34,6 +35,7 @@ _LOOK_EVERY_S: Final = 0.25
 _ASK_EVERY_S: Final = 2.0
 _FINISH_WITHIN_S: Final = 60.0
 _LAST_EVENTS_WITHIN_S: Final = 20.0
+_GONE_WITHIN_S: Final = 2.0
 
 _ENDED_RUN: Final = "ended run"
 """The key of the event that says that a query has ended; all others are Spark's progress events."""
@@ -80,7 +82,7 @@ class Watch:
         """
         by_name = {each.name: each for each in self.queries}
         self.late.start()
-        with self._listening():
+        with self._telling_if_spark_is_gone(), self._listening():
             for group in groups:
                 for name in group:
                     self._note(by_name[name], by_name[name].start())
@@ -96,6 +98,8 @@ class Watch:
     # -- looking -----------------------------------------------------------------------------------
 
     def _look(self) -> None:
+        if self.engine.last_words() is not None:
+            raise PipelineError("Spark has ended")
         self._take_events()
         for each in self.queries:
             self._note(each, each.look())
@@ -103,9 +107,21 @@ class Watch:
             if trouble != self.record.flows[each.name].error:
                 self._write_down(each)
         self._refresh()
-        words = self.engine.last_words()
-        if words is not None:
-            raise PipelineError(f"Spark is gone: {words}; more is in {self.directory.path}")
+
+    @contextmanager
+    def _telling_if_spark_is_gone(self) -> Iterator[None]:
+        """Of the calls to a JVM that has died, the first to fail says nothing of that."""
+        try:
+            yield
+        except Exception as error:
+            deadline = time.monotonic() + _GONE_WITHIN_S
+            words = self.engine.last_words()
+            while words is None and isinstance(error, Py4JError) and time.monotonic() < deadline:
+                time.sleep(_LOOK_EVERY_S / 5)
+                words = self.engine.last_words()
+            if words is None:
+                raise
+            raise PipelineError(f"Spark is gone: {words}; more is in {self.directory.path}") from error
 
     def _note(self, query: Supervised, change: Change) -> None:
         """Write down and say what has changed. Raises PipelineError for a query that has failed for good."""
@@ -201,7 +217,7 @@ class Watch:
         while not started <= self._ended_runs and time.monotonic() < deadline:
             time.sleep(_LOOK_EVERY_S / 5)
             self._take_events()
-        self.late.finish()
+        self.late.finish(at_once=self.stop.times > 1)
         self._refresh(last=True)
 
     @contextmanager
