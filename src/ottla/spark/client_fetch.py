@@ -121,7 +121,10 @@ def advance(messages: list[Message], wanted: OffsetRange, position: int) -> tupl
     return records, position, found
 
 
-_PASSING: Final = (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT, KafkaError._RESOLVE)
+_PASSING: Final = (
+    KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT, KafkaError._RESOLVE,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,  # so says a broker that has just started
+)  # fmt: skip
 
 
 def _as_batch(messages: list[Message], schema: pa.Schema) -> pa.RecordBatch:

@@ -17,5 +17,9 @@ class UnreachableError(SourceError):
     """No broker answers."""
 
 
+class NotReadyError(SourceError):
+    """Brokers answer, but nobody can say it at the moment: a partition has no leader, or a new one."""
+
+
 class DataLossError(SourceError):
     """Records that the query has yet to read are no longer in the log."""

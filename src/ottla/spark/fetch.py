@@ -55,7 +55,13 @@ def _read_by_wire(wanted: OffsetRange, schema: pa.Schema, options: ReadOptions) 
     position = wanted.start
     deadline = time.monotonic() + patience_s
     ended_at: float | None = None
-    with PartitionFetch(options.client, wanted.partition, topic_id=wanted.topic_id, patience_s=options.away_s) as fetch:
+    with PartitionFetch(
+        options.client,
+        wanted.partition,
+        topic_id=wanted.topic_id,
+        patience_s=options.away_s,
+        missing_s=options.missing_s,
+    ) as fetch:
         fetch.request(position)
         while position < wanted.end:
             try:
@@ -89,10 +95,17 @@ def _read_by_wire(wanted: OffsetRange, schema: pa.Schema, options: ReadOptions) 
             fetch.request(position)
 
 
+def patient_metadata(options: ReadOptions) -> TopicMetadata:
+    """For a query that runs: it outlives brokers that are away, or know nothing yet, for a while."""
+    return TopicMetadata(
+        options.client, attempts=options.attempts, pause_s=options.retry_pause_s, missing_s=options.missing_s
+    )
+
+
 def _is_replaced(wanted: OffsetRange, options: ReadOptions) -> bool:
     """Whether the topic has another id than the one that was meant; fetches of the client library are by name."""
     topic = wanted.partition.topic
-    found = TopicMetadata(options.client).ids([topic]).get(topic)
+    found = patient_metadata(options).ids([topic]).get(topic)
     if wanted.topic_id is None or found is None or found == wanted.topic_id:
         return False
     _lose(
@@ -108,7 +121,7 @@ def _explain_end(wanted: OffsetRange, position: int, options: ReadOptions) -> in
 
     Gives the offset to go on from, or None if the rest of the range is gone.
     """
-    metadata = TopicMetadata(options.client)
+    metadata = patient_metadata(options)
     first = metadata.earliest([wanted.partition])[wanted.partition]
     after_last = metadata.latest([wanted.partition])[wanted.partition]
     if first <= position < after_last:

@@ -13,7 +13,7 @@ from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCol
 from confluent_kafka.admin import AdminClient, OffsetSpec, TopicDescription
 
 from ottla.spark.client_settings import ClientSettings
-from ottla.spark.errors import OptionError, SourceError, UnknownTopicError, UnreachableError
+from ottla.spark.errors import NotReadyError, OptionError, SourceError, UnknownTopicError, UnreachableError
 from ottla.spark.offsets import EARLIEST, LATEST, FlatOffsets, Partition, TopicIds
 from ottla.spark.selection import Assigned, AtTime, Pattern, Position, Selection, Topics
 
@@ -22,7 +22,15 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _REQUEST_TIMEOUT_S: Final = 60.0
+_REST_S: Final = 1.0
+"""Between two questions that brokers answer at once."""
 _MOST_NAMED: Final = 10
+_NOT_READY: Final = (
+    KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.OFFSET_NOT_AVAILABLE,
+    KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH, KafkaError.REPLICA_NOT_AVAILABLE,
+    KafkaError.BROKER_NOT_AVAILABLE, KafkaError.KAFKA_STORAGE_ERROR, KafkaError.REQUEST_TIMED_OUT,
+    KafkaError.NETWORK_EXCEPTION,
+)  # fmt: skip
 _EARLIEST_SPEC: Final[OffsetSpec] = OffsetSpec.earliest()  # type: ignore[no-untyped-call]  # the client's lack
 _LATEST_SPEC: Final[OffsetSpec] = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # the client's lack
 _DEFAULTS: Final = {"reconnect.backoff.max.ms": "1000"}  # a query goes on soon after its brokers are back
@@ -39,26 +47,34 @@ class Layout(NamedTuple):
 class TopicMetadata:
     """Looks up partitions and offsets; every method asks the brokers anew.
 
-    Raises UnreachableError when no broker answers, SourceError when one refuses, UnknownTopicError for a topic that is
-    not there.
+    Raises UnreachableError when no broker answers, NotReadyError when a partition stays without a leader, SourceError
+    when a broker refuses, UnknownTopicError for a topic that is not there.
     """
 
-    def __init__(self, client: ClientSettings, *, attempts: int = 1, pause_s: float = 0.0) -> None:
-        """`attempts`: how often a request is made, each for up to a minute, while no broker answers."""
+    def __init__(
+        self, client: ClientSettings, *, attempts: int = 1, pause_s: float = 0.0, missing_s: float = 0.0
+    ) -> None:
+        """`attempts`: how often a request is made, each for up to a minute, while no broker answers; a partition may be
+        without a leader for as many minutes. `missing_s`: how long brokers may say that a topic does not exist before
+        that is believed."""
         self._client = client
         self._attempts = attempts
         self._pause_s = pause_s
+        self._missing_s = missing_s
         self._admin = admin_client(client, os.getpid())
         committed = dict(client).get("isolation.level") == "read_committed"
         self._isolation = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
 
-    def layout(self, selection: Selection) -> Layout:
-        """What the selection means now. Raises UnknownTopicError for a topic that is named and not there."""
+    def layout(self, selection: Selection, known: Collection[str] = ()) -> Layout:
+        """What the selection means now; `known`: topics that were there, as far as they match.
+
+        Raises UnknownTopicError for a topic that is named and not there.
+        """
         match selection:
             case Topics(names):
                 return self._describe(names)
             case Pattern():
-                return self._describe(topic for topic in self._patiently(self._topics) if selection.matches(topic))
+                return self._describe(self._matching(selection, known))
             case Assigned(wanted):
                 found = self._describe(dict.fromkeys(each.topic for each in wanted))
                 missing = set(wanted) - set(found.partitions)
@@ -69,6 +85,22 @@ class TopicMetadata:
     def ids(self, topics: Iterable[str]) -> TopicIds:
         """The ids of these topics; nothing where brokers have none (before Kafka 2.8)."""
         return self._describe(topics).ids
+
+    def _matching(self, pattern: Pattern, known: Collection[str]) -> list[str]:
+        expected = {topic for topic in known if pattern.matches(topic)}
+
+        def ask() -> list[str]:
+            found = self._topics()
+            gone = sorted(expected.difference(found))
+            if gone:
+                raise UnknownTopicError(f"topic '{gone[0]}' is not there any more")
+            return found
+
+        try:
+            found = self._patiently(ask)
+        except UnknownTopicError:
+            found = self._patiently(self._topics)
+        return [topic for topic in found if pattern.matches(topic)]
 
     def _topics(self) -> list[str]:
         with self._about("the list of topics"):
@@ -158,9 +190,19 @@ class TopicMetadata:
 
     def _patiently(self, ask: Callable[[], T]) -> T:
         attempt = 1
+        began: dict[type[SourceError], float] = {}
         while True:
             try:
                 return ask()
+            except (NotReadyError, UnknownTopicError) as error:
+                now = time.monotonic()
+                patience_s = (
+                    self._missing_s if isinstance(error, UnknownTopicError) else self._attempts * _REQUEST_TIMEOUT_S
+                )
+                if now >= began.setdefault(type(error), now) + patience_s:
+                    raise
+                log.warning("%s; asking again", error)
+                time.sleep(max(_REST_S, self._pause_s))
             except UnreachableError as error:
                 if attempt == self._attempts:
                     raise
@@ -185,7 +227,8 @@ class TopicMetadata:
                 f"no broker at {servers} answered within {_REQUEST_TIMEOUT_S:.0f} s, asked about {subject} "
                 f"({cause.str()})"
             )
-        return SourceError(f"{subject} at {servers}: {cause.str()}")
+        kind = NotReadyError if cause.code() in _NOT_READY else SourceError
+        return kind(f"{subject} at {servers}: {cause.str()} ({cause.name()})")
 
 
 def _listed(partitions: Iterable[Partition]) -> str:

@@ -12,6 +12,7 @@ from ottla.spark.errors import OptionError
 from ottla.spark.offsets import EARLIEST, LATEST, Partition
 from ottla.spark.selection import Assigned, AtTime, Pattern, Position, Selection, Topics, reads_nothing
 
+_MISSING_S: Final = 30.0
 _SELECTING: Final = ("subscribe", "subscribePattern", "assign")
 _ENDING: Final = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 _STREAMING: Final = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
@@ -65,6 +66,12 @@ class ReadOptions:
     def away_s(self) -> float:
         """How long the brokers may be out of reach while a query runs."""
         return 60.0 * self.attempts
+
+    @property
+    def missing_s(self) -> float:
+        """How long, while a query runs, brokers may say that a topic does not exist before that is believed: one that
+        has just started may know of none. Longer where the query would go on without the topic's records."""
+        return min(_MISSING_S, self.away_s) if self.fail_on_data_loss else self.away_s
 
     @classmethod
     def parse(cls, options: Mapping[str, str], *, streaming: bool | None) -> "ReadOptions":

@@ -16,7 +16,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import StructType
 
 from ottla.spark.errors import DataLossError
-from ottla.spark.fetch import read_range
+from ottla.spark.fetch import patient_metadata, read_range
 from ottla.spark.group_progress import GroupProgress
 from ottla.spark.metadata import TopicMetadata
 from ottla.spark.offsets import FlatOffsets, OffsetRange, Partition, admit, split
@@ -87,6 +87,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._schema = schema
         self._cut = Cut(options.min_partitions, options.max_records_per_partition)
+        self._reads_until_now = False
         self._target: StreamOffset | None = None
         self._seen: StreamOffset | None = None
         self._last_batch_at = -math.inf
@@ -104,16 +105,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if rows is None else ReadMaxRows(rows)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._target = self._latest()
+        self._reads_until_now, self._target = True, None
 
     def latestOffset(self, start: StreamJson, limit: ReadLimit) -> StreamJson:
         done = StreamOffset.parse(start)
         if self._progress is not None:
             # Spark asks for more when what it was given last is done, and noted down in its checkpoint.
             self._progress.report(done.offsets)
-        latest = self._latest() if self._target is None else self._target
+        latest = self._target or self._latest(done)
+        if self._reads_until_now:
+            self._target = latest
         known = self._known(done, latest)
-        added = self._metadata().earliest(latest.offsets.keys() - known.keys())
+        added = patient_metadata(self._options).earliest(latest.offsets.keys() - known.keys())
         self._check_added(added, done, latest)
         there = {partition: latest.offsets[partition] for partition in known}
         if not added and self._waits_for_more(known, there):
@@ -147,7 +150,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         done = StreamOffset.parse(start)
         known = self._known(done, until)
         # none of what is new is to be read yet, but in a checkpoint of Spark's own source
-        return _tasks(known | self._metadata().earliest(until.offsets.keys() - known.keys()), until)
+        return _tasks(known | patient_metadata(self._options).earliest(until.offsets.keys() - known.keys()), until)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return _read(self._options, self._schema, partition)
@@ -159,14 +162,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._progress is not None:
             self._progress.close()
 
-    def _metadata(self) -> TopicMetadata:
-        """A query that runs outlives brokers that are away for a while."""
-        options = self._options
-        return TopicMetadata(options.client, attempts=options.attempts, pause_s=options.retry_pause_s)
-
-    def _latest(self) -> StreamOffset:
-        metadata = self._metadata()
-        layout = metadata.layout(self._options.selection)
+    def _latest(self, done: StreamOffset) -> StreamOffset:
+        metadata = patient_metadata(self._options)
+        layout = metadata.layout(self._options.selection, {partition.topic for partition in done.offsets})
         self._seen = StreamOffset(metadata.latest(layout.partitions), layout.ids, self._cut)
         return self._seen
 

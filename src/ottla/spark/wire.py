@@ -11,7 +11,7 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any, Final, NamedTuple, Self
 from uuid import UUID
@@ -47,8 +47,6 @@ CONNECT_TIMEOUT_S: Final = 10.0
 ANSWER_TIMEOUT_S: Final = 30.0
 RETRY_S: Final = 0.1
 WARN_EVERY_S: Final = 15.0
-MISSING_SETTLES_S: Final = 5.0
-"""A broker that has just started may not know a topic that is there."""
 
 UNDERSTOOD: Final = frozenset(
     (
@@ -114,7 +112,7 @@ class BrokerGone(Exception):
 
 
 class TopicMissing(BrokerGone):
-    """Nobody knows the topic at the moment."""
+    """None of the brokers that answer knows the topic at the moment."""
 
 
 class TopicGone(Exception):
@@ -219,17 +217,19 @@ class Cluster:
 
     def _ask_for_leader(self, partition: Partition) -> tuple[Address | None, UUID]:
         request = MetadataRequest(topics=[MetadataRequestTopic(name=partition.topic)], allow_auto_topic_creation=False)
-        answer = self._ask_any(request, METADATA_VERSION, METADATA_WITH_IDS)
-        brokers = {broker.node_id: Address(broker.host, broker.port) for broker in answer.brokers}
-        for topic in answer.topics:
-            for found in topic.partitions:
-                if found.leader_id in brokers:
-                    key = Partition(partition.topic, found.partition_index)
-                    self._leaders[key] = brokers[found.leader_id], topic.topic_id
-            if topic.partitions:
-                return self._leaders.get(partition) or (None, topic.topic_id)
-            if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                raise TopicMissing(f"there is no topic '{partition.topic}'")
+        is_missing = False
+        for answer in self._answers(request, METADATA_VERSION, METADATA_WITH_IDS):
+            brokers = {broker.node_id: Address(broker.host, broker.port) for broker in answer.brokers}
+            for topic in answer.topics:
+                for found in topic.partitions:
+                    if found.leader_id in brokers:
+                        key = Partition(partition.topic, found.partition_index)
+                        self._leaders[key] = brokers[found.leader_id], topic.topic_id
+                if topic.partitions:
+                    return self._leaders.get(partition) or (None, topic.topic_id)
+                is_missing = is_missing or topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if is_missing:
+            raise TopicMissing(f"there is no topic '{partition.topic}'")
         return None, NULL_UUID
 
     def drop(self, connection: Connection) -> None:
@@ -241,22 +241,27 @@ class Cluster:
             if address == connection.address:
                 del self._leaders[partition]
 
-    def _ask_any(self, request: Message, version: int, better: int) -> Any:
-        """An answer in the `better` version, if the broker has it."""
-        problem = BrokerGone("no broker is named")
-        for address in (*self._connections, *self._bootstrap):
+    def _answers(self, request: Message, version: int, better: int) -> Iterator[Any]:
+        """What one broker after the other says, in the `better` version if it has that. Raises BrokerGone if none does:
+        one that has just started knows less than others."""
+        problem: BrokerGone | None = BrokerGone("no broker is named")
+        for address in dict.fromkeys((*self._connections, *self._bootstrap)):
             try:
                 connection = self._connect(address)
             except BrokerGone as error:
-                problem = error
+                problem = problem and error
                 continue
             try:
                 assert request.API_KEY is not None
-                return connection.ask(request, better if connection.newest(request.API_KEY) >= better else version)
+                answer = connection.ask(request, better if connection.newest(request.API_KEY) >= better else version)
             except BrokerGone as error:
                 self.drop(connection)
-                problem = error
-        raise problem
+                problem = problem and error
+                continue
+            problem = None
+            yield answer
+        if problem is not None:
+            raise problem
 
     def _connect(self, address: Address) -> Connection:
         known = self._connections.get(address)
@@ -287,15 +292,23 @@ class PartitionFetch:
     before is being decoded. Use as a context manager: whatever ends the task, no stray answer stays behind."""
 
     def __init__(
-        self, client: ClientSettings, partition: Partition, *, topic_id: UUID | None = None, patience_s: float
+        self,
+        client: ClientSettings,
+        partition: Partition,
+        *,
+        topic_id: UUID | None = None,
+        patience_s: float,
+        missing_s: float,
     ) -> None:
         """`topic_id`: of the topic that is meant, None if unknown. `patience_s`: how long the partition may be
-        without a leader or its brokers unreachable."""
+        without a leader or its brokers unreachable. `missing_s`: how long brokers may say that there is no such
+        topic before that is believed; not more than `patience_s`."""
         given = dict(client)
         self._cluster = _cluster(client, os.getpid())
         self._partition = partition
         self._topic_id = topic_id or NULL_UUID
         self._patience_s = patience_s
+        self._missing_s = missing_s
         self._isolation = READ_COMMITTED if given.get("isolation.level") == "read_committed" else 0
         self._max_bytes = _partition_bytes(given)
         self._max_wait_ms = int(given.get("fetch.wait.max.ms", "100"))
@@ -351,7 +364,7 @@ class PartitionFetch:
             if now > warned_at + WARN_EVERY_S:
                 log.warning("waiting for the leader of %s at offset %d: %s", self._partition, self._offset, reason)
                 warned_at = now
-            if missing_since is not None and now > missing_since + MISSING_SETTLES_S:
+            if missing_since is not None and now > missing_since + self._missing_s:
                 raise TopicGone("was deleted")
             if now > began + self._patience_s:
                 raise SourceError(

@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StructType
 
-from ottla.spark import reader
+from ottla.spark import fetch, reader
 from ottla.spark.errors import DataLossError
 from ottla.spark.metadata import Layout
 from ottla.spark.offsets import FlatOffsets, Partition, TopicIds
@@ -42,6 +42,7 @@ class FakeMetadata:
 def brokers(monkeypatch: pytest.MonkeyPatch) -> FakeMetadata:
     fake = FakeMetadata({A: (0, 10)}, {"t": FIRST})
     monkeypatch.setattr(reader, "TopicMetadata", fake)
+    monkeypatch.setattr(fetch, "TopicMetadata", fake)
     return fake
 
 
