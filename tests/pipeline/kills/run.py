@@ -175,7 +175,7 @@ class Run:
                 return self._kill_any([worker for jvm in jvms for worker in victims.python_workers(jvm)])
             case Victim.EXECUTOR:
                 return self._kill_any(victims.executors())
-            case Victim.ZOMBIE:
+            case Victim.HUNG:
                 found = [(jvm, victims.python_workers(jvm)) for jvm in victims.executors()]
                 busy = [(jvm, workers) for jvm, workers in found if workers]
                 if not busy:

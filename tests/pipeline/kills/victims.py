@@ -21,7 +21,9 @@ class Victim(StrEnum):
 
     TASK = "task"  # a Python worker of an executor, which reads, or writes, or waits for a task
     EXECUTOR = "executor"  # its JVM; the Python workers go with it
-    ZOMBIE = "zombie"  # the JVM of an executor whose Python workers are stopped before, and go on a while later
+    # the JVM of an executor whose Python workers are stopped before: their connections and transactions stay open while
+    # Spark repeats their tasks. Woken, they die of the SIGHUP that PySpark's daemon left them, so none writes again
+    HUNG = "hung"
     PLANNER = "planner"  # a Python process of the driver's: the source's offsets, the sink's commit
     DRIVER = "driver"  # its JVM and its Python
 
