@@ -12,7 +12,9 @@ _PYTHON_ERROR: Final = re.compile(
 )
 _ERROR_CLASS: Final = re.compile(r"^\[[A-Z0-9_.]+\] ")
 _SQLSTATE: Final = re.compile(r" ?SQLSTATE: \w+\.?")
-_OUR_ERRORS: Final = ("SourceError", "OptionError", "UnknownTopicError", "DataLossError", "SinkError")
+_OUR_ERRORS: Final = (
+    "SourceError", "OptionError", "UnknownTopicError", "UnreachableError", "NotReadyError", "DataLossError", "SinkError",
+)  # fmt: skip
 
 _PASSING: Final = (
     re.compile(r"no broker at .* answered"),
@@ -23,7 +25,7 @@ _PASSING: Final = (
     re.compile(
         r"(?:NOT_COORDINATOR|COORDINATOR_LOAD_IN_PROGRESS|REQUEST_TIMED_OUT|NOT_ENOUGH_REPLICAS|BROKER_NOT_AVAILABLE)"
     ),
-    re.compile("RegistryAwayError"),
+    re.compile("RegistryAwayError|NotReadyError"),
     re.compile("Python worker failed to connect back"),  # within 10 s: the machine is busy
     re.compile(r"Connection (?:refused|reset by peer)|Transport failure", re.IGNORECASE),
     re.compile("server closed the connection unexpectedly"),  # PostgreSQL, as the next

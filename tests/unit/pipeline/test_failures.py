@@ -52,6 +52,7 @@ def test_other_errors_lose_their_class_state_and_plan() -> None:
         "java.io.IOException: No space left on device",
         "Python worker failed to connect back",
         "ottla.pipeline.rows.registry.RegistryAwayError: ...",
+        "ottla.spark.errors.NotReadyError: partition t-0 at h:1: ... (OFFSET_NOT_AVAILABLE)",
         "OperationalError: server closed the connection unexpectedly",
         "FATAL:  the database system is starting up",
     ],
