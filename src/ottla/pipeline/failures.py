@@ -13,7 +13,8 @@ _PYTHON_ERROR: Final = re.compile(
 _ERROR_CLASS: Final = re.compile(r"^\[[A-Z0-9_.]+\] ")
 _SQLSTATE: Final = re.compile(r" ?SQLSTATE: \w+\.?")
 _OUR_ERRORS: Final = (
-    "SourceError", "OptionError", "UnknownTopicError", "UnreachableError", "NotReadyError", "DataLossError", "SinkError",
+    "SourceError", "OptionError", "UnknownTopicError", "UnreachableError", "NotReadyError", "DataLossError",
+    "SinkError",
 )  # fmt: skip
 
 _PASSING: Final = (
