@@ -30,7 +30,7 @@ class Dispatcher:
 
     def __init__(self, services: Services) -> None:
         self._services = services
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], Coroutine[Any, Any, Message | None]] = {}
         served = ROUTES | OWN_ROUTES | (CLUSTER_ROUTES if services.cluster is not None else {})
         self._routes: dict[int, Route] = {int(key): route for key, route in served.items()}
 
@@ -82,14 +82,17 @@ class Dispatcher:
         else:
             assert isinstance(answer, Coroutine)
             task = self._services.loop.create_task(self._answer_later(answer, context, connection, slot))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._tasks[task] = answer
+            task.add_done_callback(self._tasks.pop)
 
     async def close(self) -> None:
         """Cancel the requests under way (their connections are closed by now) and wait until they have ended."""
-        for task in self._tasks:
+        under_way = dict(self._tasks)
+        for task in under_way:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*under_way, return_exceptions=True)
+        for answer in under_way.values():
+            answer.close()  # one that had not begun yet
 
     async def _answer_later(
         self,
