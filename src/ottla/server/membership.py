@@ -28,6 +28,7 @@ from ottla.protocol.messages.create_topics import (
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
+from ottla.protocol.messages.write_txn_markers import WriteTxnMarkersRequest
 from ottla.protocol.schema import Message
 from ottla.replication.fetcher import ReplicaFetchers
 from ottla.replication.proposals import IsrProposals
@@ -81,7 +82,8 @@ class Membership:
         self._controller = ClusterController(store, metadata, config, clock, loop, connect)
         self._fetchers = ReplicaFetchers(config, self.address_of, lambda: metadata.broker_epoch, loop, connect=connect)
         self._proposals = IsrProposals(config.node_id, lambda: metadata.broker_epoch, self.ask_controller, loop)
-        self._peers: dict[tuple[str, int], PeerClient] = {}
+        self._peers: dict[tuple[BrokerId, bool], PeerClient] = {}
+        """By broker, and whether they are for requests that wait there for others to act."""
         self._laggards: asyncio.Task[None] | None = None
         replicas.fetchers = self._fetchers
         replicas.proposals = self._proposals.propose
@@ -165,13 +167,21 @@ class Membership:
         return None if broker is None else broker.endpoints.get(self._config.inter_broker_listener)
 
     async def ask(self, broker_id: BrokerId, request: Message, version: int, *, timeout_s: float | None = None) -> Any:
-        """Another broker's answer. Raises `PeerUnavailable`."""
+        """Another broker's answer. Raises `PeerUnavailable`.
+
+        A broker answers the requests of a connection one after the other, and the markers of transactions only when
+        they are committed: they have one of their own.
+        """
         address = self.address_of(broker_id)
         if address is None:
             raise PeerUnavailable(f"broker {broker_id} is not alive")
-        peer = self._peers.get(address)
+        key = (broker_id, isinstance(request, WriteTxnMarkersRequest))
+        peer = self._peers.get(key)
+        if peer is not None and (peer.host, peer.port) != address:
+            peer.close()
+            peer = None
         if peer is None:
-            peer = self._peers[address] = PeerClient(*address, f"broker-{self._config.node_id}", connect=self._connect)
+            peer = self._peers[key] = PeerClient(*address, f"broker-{self._config.node_id}", connect=self._connect)
         return await peer.ask(request, version, timeout_s=timeout_s or self._config.request_timeout_ms / 1000)
 
     def markers(self, local: "LocalMarkers") -> ClusterMarkers:
