@@ -143,6 +143,32 @@ def test_forgets_what_was_bound_to_a_session_that_ended(make_store: MakeStore) -
     asyncio.run(scenario())
 
 
+def test_knows_what_is_bound_to_its_own_session(make_store: MakeStore) -> None:
+    async def test() -> None:
+        async with session(make_store) as store:
+            await store.commit([Create("/stays", b""), Create("/goes", b"", session_bound=True)])
+            nodes = await store.read("/")
+            assert (nodes["/stays"].is_own, nodes["/goes"].is_own) == (False, True)
+
+    asyncio.run(test())
+
+
+def test_numbers_changes_where_transactions_are_numbered(make_store: MakeStore) -> None:
+    async def test() -> None:
+        async with session(make_store) as store:
+            await store.commit([Create("/first", b"")])
+            await store.commit([Create("/second", b"")])
+            await store.commit([Update("/first", b"again", 0)])
+            nodes = await store.read("/")
+            first, second = nodes["/first"], nodes["/second"]
+            if isinstance(store, EmbeddedStore):
+                assert (first.created, first.modified) == (0, 0)
+            else:
+                assert first.created < second.created == second.modified < first.modified
+
+    asyncio.run(test())
+
+
 def test_tells_who_watches(make_store: MakeStore) -> None:
     async def scenario() -> None:
         async with session(make_store) as store:

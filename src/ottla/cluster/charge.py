@@ -11,21 +11,21 @@ Every commit checks the epoch of this controller; one that fails for that ends t
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final
 
 from ottla.clock import Clock
 from ottla.cluster.commands import Command, apply
 from ottla.cluster.controller_channels import ControllerChannels
 from ottla.cluster.controller_requests import Sender, release_requests, requests_after
-from ottla.cluster.elections import Outages, elect_where_needed, led_by, return_to_preferred
+from ottla.cluster.elections import Outages, elect_where_needed, led_by, renew_after_restarts, return_to_preferred
 from ottla.cluster.image import BrokerImage, MetadataImage, empty_image
 from ottla.cluster.isr_changes import IsrChange
 from ottla.cluster.metadata_service import MetadataService
 from ottla.cluster.producer_ids import allocate_producer_ids
 from ottla.cluster.reassignments import finish_reassignments
 from ottla.cluster.store import layout
-from ottla.cluster.store.base import MetadataStore
+from ottla.cluster.store.base import MetadataStore, StoreConflict
 from ottla.config.broker import BrokerConfig
 from ottla.errors import ApiError, ErrorCode, OttlaError
 from ottla.ids import BrokerId, PartitionId, TopicName, TopicPartition
@@ -48,12 +48,15 @@ class Charge:
         loop: asyncio.AbstractEventLoop,
         connect: Connect,
         controller_epoch: int,
+        deposed: Callable[[], None],
     ) -> None:
+        """`deposed` is called when a commit fails since there is a controller with a later epoch."""
         self._store = store
+        self._deposed = deposed
         self._config = config
         self._loop = loop
         self.controller_epoch = controller_epoch
-        self.service = MetadataService(store, config, clock)
+        self.service = MetadataService(store, config, clock, outages=lambda: self._outages)
         self._outages = Outages()
         self._sender = Sender(config.node_id, controller_epoch, config.inter_broker_listener)
         self._channels = ControllerChannels(
@@ -65,6 +68,7 @@ class Charge:
             self._answered,
         )
         self._tasks: set[asyncio.Task[None]] = set()
+        self._settles_later = False
 
     @property
     def image(self) -> MetadataImage:
@@ -75,7 +79,11 @@ class Charge:
 
         Raises `StoreUnavailable`, `StoreConflict`, `MalformedNode`.
         """
-        await self.service.take_charge(self.controller_epoch, epoch_version)
+        nodes = await self.service.take_charge(self.controller_epoch, epoch_version)
+        modified = {path: node.modified for path, node in nodes.items()}
+        await self.service.decide(
+            lambda image: renew_after_restarts(image, lambda topic, number: modified[layout.state_path(topic, number)])
+        )
         self._tell(empty_image(""), self.image)
         self.service.subscribe(self._tell)
         await self.settle()
@@ -121,10 +129,32 @@ class Charge:
         return [*elected.changes, *finish_reassignments(after, self._outages, after.topics.values())]
 
     async def _settle_unless_failing(self) -> None:
+        """Settle now, or, if that fails for a reason that passes, as soon as it can be done."""
+        if not await self._has_settled() and not self._settles_later:
+            self._settles_later = True
+            self._spawn(self._settle_later())
+
+    async def _settle_later(self) -> None:
+        is_settled = False
+        while not is_settled:
+            await asyncio.sleep(RETRY_S)
+            is_settled = await self._has_settled()
+        self._settles_later = False
+
+    async def _has_settled(self) -> bool:
+        """Whether there is nothing left to do, for this controller."""
         try:
             await self.settle()
         except OttlaError as problem:
             log.warning("the controller cannot decide now: %s", problem)
+            return self._is_over(problem)
+        return True
+
+    def _is_over(self, problem: OttlaError) -> bool:
+        over = isinstance(problem, StoreConflict) and problem.path == layout.CONTROLLER_EPOCH_PATH
+        if over:
+            self._deposed()
+        return over
 
     async def see_brokers(self) -> None:
         """Look who is alive. Who is there with another epoch has been away, and is told everything again.
@@ -166,6 +196,7 @@ class Charge:
                 await self.service.decide(self._plan_return)
             except OttlaError as problem:
                 log.warning("leadership cannot be given back now: %s", problem)
+                self._is_over(problem)
 
     def _plan_return(self, image: MetadataImage) -> Sequence[Command]:
         return return_to_preferred(image, self._outages, self._config.leader_imbalance_per_broker_percentage)
@@ -180,14 +211,16 @@ class Charge:
             for error in topic.partition_errors
         }
         offline = set(self._outages.offline)
+        has_failed = False
         for topic in request.topic_states:
             for state in topic.partition_states:
                 replica = (broker_id, TopicName(topic.topic_name), PartitionId(state.partition_index))
                 if failed.get((topic.topic_id, state.partition_index)) == ErrorCode.KAFKA_STORAGE_ERROR:
                     offline.add(replica)
+                    has_failed = True
                 else:
                     offline.discard(replica)
-        if offline != self._outages.offline:
+        if has_failed or offline != self._outages.offline:  # what was known to fail may have been elected all the same
             self._outages = self._outages._replace(offline=frozenset(offline))
             self._spawn(self._settle_unless_failing())
 

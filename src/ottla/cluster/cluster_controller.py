@@ -45,6 +45,8 @@ class ClusterController:
         self._woken = asyncio.Event()
         self._is_registered = True
         self._has_session = True
+        self._was_in_doubt = False
+        """The session has been lost since it was looked at last; it may have been resumed meanwhile."""
         self._cancel_watches: list[Callable[[], None]] = []
         self._task: asyncio.Task[None] | None = None
         self.charge: Charge | None = None
@@ -73,6 +75,7 @@ class ClusterController:
         if event is SessionEvent.BEGUN:
             self._is_registered = False
         if event is SessionEvent.LOST:
+            self._was_in_doubt = True
             self._metadata.controller = None  # at once: another may be elected in this moment
         self._woken.set()
 
@@ -103,6 +106,9 @@ class ClusterController:
         if not self._has_session:
             await self._resign()
             return
+        if self._was_in_doubt:
+            self._was_in_doubt = False
+            await self._resign()
         if not self._is_registered:
             await self._resign()
             await self._metadata.register_again()
@@ -146,9 +152,10 @@ class ClusterController:
 
     async def _take_charge(self, epoch: int, epoch_version: int) -> None:
         log.info("broker %d is the controller, in epoch %d", self._config.node_id, epoch)
-        self.charge = Charge(self._store, self._config, self._clock, self._loop, self._connect, epoch)
+        self.charge = Charge(self._store, self._config, self._clock, self._loop, self._connect, epoch, self._woken.set)
         await self.charge.begin(epoch_version)
-        self._metadata.controller = self.charge.service
+        if not self._was_in_doubt:  # else it is taken again as soon as this is looked at
+            self._metadata.controller = self.charge.service
 
     async def _resign(self) -> None:
         self._metadata.controller = None

@@ -125,6 +125,7 @@ class ClusterMetadata(MetadataView):
         """
         self._endpoints = endpoints
         broker = BrokerImage(self.broker_id, UNKNOWN_EPOCH, self._static_config.broker_rack, endpoints)
+        path = f"{layout.BROKERS_PATH}/{self.broker_id}"
         deadline = self._clock.monotonic() + self._static_config.zookeeper_session_timeout_ms / 1000 * 1.5
         while True:
             operations = layout.operations_for(
@@ -133,6 +134,9 @@ class ClusterMetadata(MetadataView):
             try:
                 await self._store.commit(operations)
             except StoreConflict:
+                node = (await self._store.read(path)).get(path)
+                if node is not None and node.is_own:
+                    break  # made before, by a transaction whose answer was lost
                 if self._clock.monotonic() >= deadline:
                     raise ApiError(
                         ErrorCode.DUPLICATE_BROKER_REGISTRATION,
@@ -141,7 +145,6 @@ class ClusterMetadata(MetadataView):
                 await asyncio.sleep(REGISTRATION_POLL_S)
             else:
                 break
-        path = f"{layout.BROKERS_PATH}/{self.broker_id}"
         node = (await self._store.read(path)).get(path)
         if node is not None:
             self.broker_epoch = node.created

@@ -18,7 +18,7 @@ from ottla.cluster.image import (
 from ottla.config.broker import BrokerConfig, check_topic_values
 from ottla.errors import ApiError, ErrorCode, InvalidConfig, InvalidRequest, InvalidTopic, TopicAlreadyExists
 from ottla.errors import UnknownTopicOrPartition as UnknownTopic
-from ottla.ids import BrokerId, LeaderEpoch, PartitionId, TopicId, TopicName, TopicPartition
+from ottla.ids import BrokerId, LeaderEpoch, PartitionId, TopicId, TopicName
 
 MAX_TOPIC_NAME_LENGTH: Final = 249
 USE_DEFAULT: Final = -1
@@ -278,35 +278,6 @@ def plan_growth(
 
 
 # -- leaders -------------------------------------------------------------------------------------------------------
-
-
-def plan_election(image: MetadataImage, topic_partition: TopicPartition, election: ElectionType) -> SetPartitions:
-    """Decide who shall lead a partition.
-
-    Raises `UnknownTopicOrPartition`, or `ApiError`: ELECTION_NOT_NEEDED, PREFERRED_LEADER_NOT_AVAILABLE,
-    ELIGIBLE_LEADERS_NOT_AVAILABLE.
-    """
-    topic = image.topics.get(topic_partition.topic)
-    if topic is None:
-        raise UnknownTopic(f"No such topic as {topic_partition.topic}")
-    partition = image.partition(topic_partition)
-    if partition is None:
-        raise UnknownTopic(f"No such partition as {topic_partition}")
-    preferred = partition.replicas[0]
-    led = partition.leader in image.brokers
-    if led and (election is ElectionType.UNCLEAN or partition.leader == preferred):
-        raise ApiError(ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition.")
-    if election is ElectionType.PREFERRED:
-        if preferred not in image.brokers or preferred not in partition.isr:
-            raise ApiError(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, "The preferred leader was not available.")
-        return SetPartitions(topic.name, (with_leader(partition, preferred, partition.isr),))
-    alive_in_sync = tuple(replica for replica in partition.isr if replica in image.brokers)
-    if alive_in_sync:
-        return SetPartitions(topic.name, (with_leader(partition, alive_in_sync[0], alive_in_sync),))
-    alive = next((replica for replica in partition.replicas if replica in image.brokers), None)
-    if alive is None:
-        raise ApiError(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, "Eligible topic partition leaders are not available.")
-    return SetPartitions(topic.name, (with_leader(partition, alive, (alive,)),))
 
 
 def with_leader(partition: PartitionImage, leader: BrokerId, isr: tuple[BrokerId, ...]) -> PartitionImage:

@@ -4,6 +4,7 @@
     a broker has come       what had no leader gets one
     a broker wants to stop  the same as if it had gone, while it still serves
     by the clock            leadership goes back to the preferred replicas
+    somebody asks           the preferred replica leads, or any that is alive
 
 Without a replica that is in sync a partition has no leader, unless `unclean.leader.election.enable` lets one that may
 lack records lead. The in-sync set of a partition whose last replicas are gone stays: any of them has everything.
@@ -14,8 +15,10 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Final, NamedTuple
 
 from ottla.cluster.commands import SetPartitions
-from ottla.cluster.controller import with_leader
+from ottla.cluster.controller import ElectionType, with_leader
 from ottla.cluster.image import NO_LEADER, NOT_YET_LED, MetadataImage, PartitionImage, TopicImage
+from ottla.errors import ApiError, ErrorCode
+from ottla.errors import UnknownTopicOrPartition as UnknownTopic
 from ottla.ids import BrokerId, LeaderEpoch, PartitionId, TopicName, TopicPartition
 
 AllowsUnclean = Callable[[TopicName], bool]
@@ -160,3 +163,65 @@ def return_to_preferred(image: MetadataImage, outages: Outages, tolerated_percen
             ):
                 changes.setdefault(name, []).append(with_leader(partition, preferred, partition.isr))
     return [SetPartitions(name, tuple(partitions)) for name, partitions in changes.items()]
+
+
+def plan_election(
+    image: MetadataImage, outages: Outages, topic_partition: TopicPartition, election: ElectionType
+) -> SetPartitions:
+    """Decide who shall lead a partition, as somebody asks.
+
+    Raises `UnknownTopicOrPartition`, or `ApiError`: ELECTION_NOT_NEEDED, PREFERRED_LEADER_NOT_AVAILABLE,
+    ELIGIBLE_LEADERS_NOT_AVAILABLE.
+    """
+    topic = image.topics.get(topic_partition.topic)
+    if topic is None:
+        raise UnknownTopic(f"No such topic as {topic_partition.topic}")
+    partition = image.partition(topic_partition)
+    if partition is None:
+        raise UnknownTopic(f"No such partition as {topic_partition}")
+    preferred = partition.replicas[0]
+    fit = fit_replicas(image, topic.name, partition, outages)
+    if partition.leader in fit and (election is ElectionType.UNCLEAN or partition.leader == preferred):
+        raise ApiError(ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition.")
+    able = tuple(replica for replica in fit if replica not in outages.stopping)
+    if election is ElectionType.PREFERRED:
+        if preferred not in able or preferred not in partition.isr:
+            raise ApiError(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, "The preferred leader was not available.")
+        return SetPartitions(topic.name, (with_leader(partition, preferred, partition.isr),))
+    in_sync = tuple(replica for replica in partition.isr if replica in able)
+    if in_sync:
+        return SetPartitions(topic.name, (with_leader(partition, in_sync[0], in_sync),))
+    if not able:
+        raise ApiError(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, "Eligible topic partition leaders are not available.")
+    return SetPartitions(topic.name, (with_leader(partition, able[0], (able[0],)),))
+
+
+def renew_after_restarts(image: MetadataImage, modified: Callable[[TopicName, int], int]) -> list[SetPartitions]:
+    """What follows from restarts that no controller has seen: a broker's epoch is above the number of the transaction
+    that `modified` a partition last.
+
+    Such a broker may have lost what it had not synced. If it leads, it does so in a new leader epoch, or followers
+    could hold other records of the same one; if it does not, it is in sync no more while another one that lives is.
+    """
+    changes: list[SetPartitions] = []
+    for topic in image.topics.values():
+        renewed: list[PartitionImage] = []
+        for partition in topic.partitions:
+            if partition.partition_epoch == NOT_YET_LED:
+                continue
+            since = modified(topic.name, partition.partition)
+            restarted = {broker for broker in partition.isr if _epoch(image, broker) > since} - {partition.leader}
+            in_sync = tuple(replica for replica in partition.isr if replica not in restarted)
+            if _epoch(image, partition.leader) > since or (
+                restarted and any(replica in image.brokers for replica in in_sync)
+            ):
+                renewed.append(with_leader(partition, partition.leader, in_sync))
+        if renewed:
+            changes.append(SetPartitions(topic.name, tuple(renewed)))
+    return changes
+
+
+def _epoch(image: MetadataImage, broker_id: BrokerId) -> int:
+    """-1 for one that is not alive."""
+    broker = image.brokers.get(broker_id)
+    return -1 if broker is None else broker.epoch

@@ -32,7 +32,7 @@ from ottla.cluster.commands import (
 from ottla.cluster.config_changes import FoundSettings
 from ottla.cluster.configs import ConfigChange
 from ottla.cluster.controller import ElectionType, NewTopic
-from ottla.cluster.elections import Outages
+from ottla.cluster.elections import NO_OUTAGES, Outages, plan_election
 from ottla.cluster.features import FeatureUpdate, plan_features
 from ottla.cluster.image import (
     BrokerImage,
@@ -44,7 +44,16 @@ from ottla.cluster.metadata_view import MetadataView
 from ottla.cluster.producer_ids import allocate_producer_ids
 from ottla.cluster.reassignments import plan_reassignment
 from ottla.cluster.store import layout
-from ottla.cluster.store.base import Check, Create, Delete, MetadataStore, Operation, StoreConflict, StoreUnavailable
+from ottla.cluster.store.base import (
+    Check,
+    Create,
+    Delete,
+    MetadataStore,
+    Node,
+    Operation,
+    StoreConflict,
+    StoreUnavailable,
+)
 from ottla.cluster.store.layout import ProducerIdBlock
 from ottla.config.broker import BrokerConfig
 from ottla.errors import ErrorCode, OttlaError
@@ -69,8 +78,17 @@ class WrongCluster(OttlaError):
 class MetadataService(MetadataView):
     """Owns the image. `start` before anything else; the endpoints it is given are what clients are told."""
 
-    def __init__(self, store: MetadataStore, config: BrokerConfig, clock: Clock) -> None:
+    def __init__(
+        self,
+        store: MetadataStore,
+        config: BrokerConfig,
+        clock: Clock,
+        *,
+        outages: Callable[[], Outages] = lambda: NO_OUTAGES,
+    ) -> None:
+        """`outages`: which living brokers and replicas are unfit to lead, as its owner knows."""
         super().__init__(config)
+        self._outages = outages
         self._store = store
         self._clock = clock
         self._versions: dict[str, int] = {}
@@ -147,16 +165,16 @@ class MetadataService(MetadataView):
         self._config = self._effective_config(image)
         await self._commit(commands, first=first)
 
-    async def take_charge(self, controller_epoch: int, epoch_version: int) -> None:
+    async def take_charge(self, controller_epoch: int, epoch_version: int) -> Mapping[str, Node]:
         """Read everything, to decide from now on; `epoch_version` is that of the node with the controller's epoch.
+        Returns what was read.
 
         The store is open already, and stays so at `close`. Raises `StoreUnavailable`, `MalformedNode`.
         """
         self._controller_epoch = controller_epoch
         self._guard = [Check(layout.CONTROLLER_EPOCH_PATH, epoch_version)]
-        self._in_doubt = True
         async with self._changing:
-            await self._catch_up()
+            return await self._read_everything()
 
     async def decide(self, plan: Callable[[MetadataImage], Sequence[Command]]) -> None:
         """Commit what `plan` makes of the image, in parts where it is much; what another one has changed meanwhile is
@@ -282,7 +300,7 @@ class MetadataService(MetadataView):
     ) -> list[OttlaError | None]:
         """Have partitions led by their preferred replica, or by any that is alive; answers in the order asked."""
         answers = await self._change(
-            partitions, lambda image, partition: controller.plan_election(image, partition, election)
+            partitions, lambda image, partition: plan_election(image, self._outages(), partition, election)
         )
         return [answer if isinstance(answer, OttlaError) else None for answer in answers]
 
@@ -361,8 +379,10 @@ class MetadataService(MetadataView):
 
     async def _catch_up(self) -> None:
         """Read the metadata anew if a commit failed: it may have been carried out all the same."""
-        if not self._in_doubt:
-            return
+        if self._in_doubt:
+            await self._read_everything()
+
+    async def _read_everything(self) -> Mapping[str, Node]:
         nodes = await self._store.read("/")
         self._versions = {path: node.version for path, node in nodes.items()}
         self._in_doubt = False
@@ -370,6 +390,7 @@ class MetadataService(MetadataView):
         if self._guard and self._image.brokers:
             found = found._replace(brokers=self._image.brokers)  # `see_brokers` says who is alive
         self._show(found)
+        return nodes
 
     async def _commit(self, commands: Sequence[Command], *, first: Sequence[Operation] = ()) -> None:
         """Make the changes durable, then visible; the caller holds `_changing`."""

@@ -57,13 +57,13 @@ class MemoryTree:
                         path = f"{path}{number:010d}"
                     if found is not None:
                         raise StoreConflict(path, "is there already")
-                    nodes[path] = Node(data, 0, self.transactions)
+                    nodes[path] = Node(data, 0, self.transactions, self.transactions)
                     if session_bound:
                         owners[path] = owner
                 case Update(_, data, version):
                     if found is None or found.version != version:
                         raise StoreConflict(path, f"is not there in version {version}")
-                    nodes[path] = found._replace(data=data, version=version + 1)
+                    nodes[path] = found._replace(data=data, version=version + 1, modified=self.transactions)
                 case Delete(_, version):
                     if found is None or found.version != version:
                         raise StoreConflict(path, f"is not there in version {version}")
@@ -108,7 +108,7 @@ class MemoryStore:
         self._check_open()
         await asyncio.sleep(0)
         return {
-            path: node
+            path: node._replace(is_own=self._tree.owners.get(path) is self)
             for path, node in self._tree.nodes.items()
             if prefix == "/" or path == prefix or path.startswith(prefix + "/")
         }

@@ -7,12 +7,12 @@ import pytest
 from tests.unit.cluster.images import cluster, partition, with_topic
 
 from ottla.cluster import controller
-from ottla.cluster.commands import CreateTopic, DeleteTopic, SetPartitions
-from ottla.cluster.controller import ElectionType, NewTopic
+from ottla.cluster.commands import CreateTopic, DeleteTopic
+from ottla.cluster.controller import NewTopic
 from ottla.cluster.image import NO_LEADER, MetadataImage
 from ottla.config.broker import BrokerConfig
 from ottla.errors import ErrorCode, InvalidTopic, OttlaError
-from ottla.ids import BrokerId, PartitionId, TopicId, TopicName, TopicPartition
+from ottla.ids import BrokerId, TopicId, TopicName
 
 CONFIG = BrokerConfig({"num.partitions": "4", "default.replication.factor": "2"})
 
@@ -113,43 +113,6 @@ def test_growth_keeps_what_is_there() -> None:
     assert [part.partition for part in grown.partitions] == [1, 2]
     placed = controller.plan_growth(image, TopicName("t"), 2, [[2]])
     assert [(part.partition, part.replicas) for part in placed.partitions] == [(1, (2,))]
-
-
-def elect(image: MetadataImage, election: ElectionType, number: int = 0) -> SetPartitions | ErrorCode:
-    try:
-        return controller.plan_election(image, TopicPartition(TopicName("t"), PartitionId(number)), election)
-    except OttlaError as refused:
-        return refused.code
-
-
-def test_the_preferred_leader_takes_over() -> None:
-    image = with_topic(cluster(1, 2), "t", partition(0, 2, (1, 2)))
-    planned = elect(image, ElectionType.PREFERRED)
-    assert isinstance(planned, SetPartitions)
-    (part,) = planned.partitions
-    assert (part.leader, part.leader_epoch, part.partition_epoch, part.isr) == (1, 6, 10, (1, 2))
-    assert elect(image, ElectionType.UNCLEAN) is ErrorCode.ELECTION_NOT_NEEDED
-    assert elect(image, ElectionType.PREFERRED, 1) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-
-
-def test_the_preferred_leader_must_be_alive_and_in_sync() -> None:
-    lagging = with_topic(cluster(1, 2), "t", partition(0, 2, (1, 2), isr=(2,)))
-    assert elect(lagging, ElectionType.PREFERRED) is ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
-    dead = with_topic(cluster(2), "t", partition(0, 2, (1, 2)))
-    assert elect(dead, ElectionType.PREFERRED) is ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
-
-
-def test_an_unclean_election_prefers_who_is_in_sync() -> None:
-    in_sync = with_topic(cluster(2, 3), "t", partition(0, NO_LEADER, (3, 1, 2), isr=(1, 2)))
-    planned = elect(in_sync, ElectionType.UNCLEAN)
-    assert isinstance(planned, SetPartitions)
-    assert (planned.partitions[0].leader, planned.partitions[0].isr) == (2, (2,))
-    lagging = with_topic(cluster(3), "t", partition(0, NO_LEADER, (1, 3), isr=(1,)))
-    planned = elect(lagging, ElectionType.UNCLEAN)
-    assert isinstance(planned, SetPartitions)
-    assert (planned.partitions[0].leader, planned.partitions[0].isr) == (3, (3,))
-    nobody = with_topic(cluster(9), "t", partition(0, NO_LEADER, (1, 3)))
-    assert elect(nobody, ElectionType.UNCLEAN) is ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
 
 
 def test_new_epochs_for_what_a_broker_leads_or_could() -> None:

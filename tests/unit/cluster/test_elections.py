@@ -5,16 +5,20 @@ from collections.abc import Iterable
 import pytest
 from tests.unit.cluster.images import cluster, partition, with_topic
 
-from ottla.cluster.commands import RegisterBroker, RemoveBroker, apply
+from ottla.cluster.commands import RegisterBroker, RemoveBroker, SetPartitions, apply
+from ottla.cluster.controller import ElectionType
 from ottla.cluster.elections import (
     NO_OUTAGES,
     Outages,
     Unclean,
     elect_where_needed,
     led_by,
+    plan_election,
+    renew_after_restarts,
     return_to_preferred,
 )
 from ottla.cluster.image import NO_LEADER, NOT_YET_LED, BrokerImage, MetadataImage, PartitionImage
+from ottla.errors import ErrorCode, OttlaError
 from ottla.ids import BrokerId, PartitionId, TopicName, TopicPartition
 
 T = TopicName("t")
@@ -141,3 +145,90 @@ def test_leadership_returns_where_a_broker_has_lost_too_much_of_it(
 def test_leadership_does_not_return_while_a_partition_is_moved() -> None:
     moving = partition(0, 2, (1, 2))._replace(adding=ids(1))
     assert return_to_preferred(three(moving), NO_OUTAGES, 0) == []
+
+
+# -- as somebody asks
+
+
+def elect(
+    image: MetadataImage, election: ElectionType, number: int = 0, outages: Outages = NO_OUTAGES
+) -> SetPartitions | ErrorCode:
+    try:
+        return plan_election(image, outages, TopicPartition(T, PartitionId(number)), election)
+    except OttlaError as refused:
+        return refused.code
+
+
+def test_the_preferred_leader_takes_over() -> None:
+    image = with_topic(cluster(1, 2), "t", partition(0, 2, (1, 2)))
+    planned = elect(image, ElectionType.PREFERRED)
+    assert isinstance(planned, SetPartitions)
+    (part,) = planned.partitions
+    assert (part.leader, part.leader_epoch, part.partition_epoch, part.isr) == (1, 6, 10, (1, 2))
+    assert elect(image, ElectionType.UNCLEAN) is ErrorCode.ELECTION_NOT_NEEDED
+    assert elect(image, ElectionType.PREFERRED, 1) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_the_preferred_leader_must_be_alive_and_in_sync() -> None:
+    lagging = with_topic(cluster(1, 2), "t", partition(0, 2, (1, 2), isr=(2,)))
+    assert elect(lagging, ElectionType.PREFERRED) is ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+    dead = with_topic(cluster(2), "t", partition(0, 2, (1, 2)))
+    assert elect(dead, ElectionType.PREFERRED) is ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+
+
+def test_an_unclean_election_prefers_who_is_in_sync() -> None:
+    in_sync = with_topic(cluster(2, 3), "t", partition(0, NO_LEADER, (3, 1, 2), isr=(1, 2)))
+    planned = elect(in_sync, ElectionType.UNCLEAN)
+    assert isinstance(planned, SetPartitions)
+    assert (planned.partitions[0].leader, planned.partitions[0].isr) == (2, (2,))
+    lagging = with_topic(cluster(3), "t", partition(0, NO_LEADER, (1, 3), isr=(1,)))
+    planned = elect(lagging, ElectionType.UNCLEAN)
+    assert isinstance(planned, SetPartitions)
+    assert (planned.partitions[0].leader, planned.partitions[0].isr) == (3, (3,))
+    nobody = with_topic(cluster(9), "t", partition(0, NO_LEADER, (1, 3)))
+    assert elect(nobody, ElectionType.UNCLEAN) is ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+
+
+def test_nobody_is_elected_whose_disk_has_failed_or_who_stops() -> None:
+    image = three(partition(0, 2, (1, 2, 3)))
+    failed = Outages(offline=frozenset({(BrokerId(1), T, PartitionId(0))}))
+    stopping = Outages(stopping=frozenset({BrokerId(1)}))
+    for outages in (failed, stopping):
+        assert elect(image, ElectionType.PREFERRED, outages=outages) is ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+        planned = elect(three(partition(0, NO_LEADER, (1, 2, 3))), ElectionType.UNCLEAN, outages=outages)
+        assert isinstance(planned, SetPartitions)
+        assert (planned.partitions[0].leader, planned.partitions[0].isr) == (2, (2, 3))
+
+
+# -- restarts that nobody saw
+
+
+def restarted(image: MetadataImage, *brokers: int) -> MetadataImage:
+    """All have epoch 1; these have 20."""
+    return image._replace(
+        brokers={
+            number: broker._replace(epoch=20) if number in brokers else broker
+            for number, broker in image.brokers.items()
+        }
+    )
+
+
+def renewed(image: MetadataImage, modified: int = 10) -> PartitionImage:
+    changes = renew_after_restarts(image, lambda topic, number: modified)
+    return apply(image, changes).topics[T].partitions[0]
+
+
+def test_a_leader_that_was_started_anew_leads_in_a_new_epoch() -> None:
+    before = three(partition(0, 2, (1, 2, 3)))
+    assert renewed(before) == partition(0, 2, (1, 2, 3))
+    after = renewed(restarted(before, 2))
+    assert (after.leader, after.leader_epoch, after.isr) == (2, 6, (1, 2, 3))
+    assert renewed(restarted(before, 2), modified=21) == partition(0, 2, (1, 2, 3))
+
+
+def test_a_follower_that_was_started_anew_is_not_in_sync_unless_it_is_the_last() -> None:
+    before = three(partition(0, 2, (1, 2, 3)))
+    after = renewed(restarted(before, 3, 2))
+    assert (after.leader, after.leader_epoch, after.isr) == (2, 6, (1, 2))
+    last = three(partition(0, NO_LEADER, (1, 2, 3), isr=(1, 3)))
+    assert renewed(restarted(without(last, 1), 3)) == partition(0, NO_LEADER, (1, 2, 3), isr=(1, 3))

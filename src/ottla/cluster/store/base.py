@@ -22,6 +22,10 @@ class Node(NamedTuple):
     version: int
     created: int = 0
     """Which transaction made it, where transactions are numbered: grows from one node of a path to the next."""
+    modified: int = 0
+    """Which transaction made it what it is, where transactions are numbered."""
+    is_own: bool = False
+    """Is it bound to the session that read it?"""
 
 
 class Create(NamedTuple):

@@ -137,14 +137,14 @@ class EmbeddedStore:
     def _read(self, prefix: str) -> dict[str, Node]:
         connection = self._opened()
         if prefix == "/":
-            rows = connection.execute("SELECT path, data, version FROM nodes")
+            rows = connection.execute("SELECT path, data, version, session_bound FROM nodes")
         else:
             # "0" follows "/" in ASCII: the range holds exactly the paths that begin with prefix + "/".
             rows = connection.execute(
-                "SELECT path, data, version FROM nodes WHERE path = ? OR (path > ? AND path < ?)",
+                "SELECT path, data, version, session_bound FROM nodes WHERE path = ? OR (path > ? AND path < ?)",
                 (prefix, prefix + "/", prefix + "0"),
             )
-        return {path: Node(data, version) for path, data, version in rows}
+        return {path: Node(data, version, is_own=bool(session_bound)) for path, data, version, session_bound in rows}
 
     def _commit(self, operations: Sequence[Operation]) -> None:
         connection = self._opened()

@@ -148,7 +148,7 @@ def _read_topic(name: TopicName, value: dict[str, object], nodes: Mapping[str, N
     partitions: list[PartitionImage] = []
     for number in range(len(assignments)):
         replicas = tuple(BrokerId(replica) for replica in assignments[str(number)])
-        node = nodes.get(_state_path(name, number))
+        node = nodes.get(state_path(name, number))
         if node is None:  # Kafka's controller writes the topic first, and may have gone before it wrote the state
             leader, epoch, isr, version = NO_LEADER, LeaderEpoch(-1), (), NOT_YET_LED
         else:
@@ -209,7 +209,7 @@ def operations_for(
             case CreateTopic(topic, configs):
                 operations.append(Create(f"{TOPICS_PATH}/{topic.name}", _topic_node(topic)))
                 operations += [
-                    Create(_state_path(topic.name, partition.partition), _state_node(partition, controller_epoch))
+                    Create(state_path(topic.name, partition.partition), _state_node(partition, controller_epoch))
                     for partition in topic.partitions
                 ]
                 path = config_path(ResourceType.TOPIC, topic.name)
@@ -219,7 +219,7 @@ def operations_for(
             case SetPartitions(name, partitions):
                 topics[name] = with_partitions(topics.get(name) or image.topics[name], partitions)
                 operations += [
-                    put(versions, _state_path(name, partition.partition), _state_node(partition, controller_epoch))
+                    put(versions, state_path(name, partition.partition), _state_node(partition, controller_epoch))
                     for partition in partitions
                 ]
             case SetConfigs(resource_type, name, configs):
@@ -263,7 +263,7 @@ def put(versions: Mapping[str, int], path: str, data: bytes) -> Operation:
 
 
 def _deletion(topic: TopicImage, versions: Mapping[str, int]) -> list[Operation]:
-    paths = [_state_path(topic.name, partition.partition) for partition in topic.partitions]
+    paths = [state_path(topic.name, partition.partition) for partition in topic.partitions]
     paths += [f"{TOPICS_PATH}/{topic.name}", config_path(ResourceType.TOPIC, topic.name)]
     return [Delete(path, versions[path]) for path in paths if path in versions]
 
@@ -406,7 +406,7 @@ def _config_name(node: str) -> str:
     return CLUSTER_DEFAULT if node == _DEFAULT_NAME else unquote(node)
 
 
-def _state_path(topic: TopicName, partition: int) -> str:
+def state_path(topic: TopicName, partition: int) -> str:
     return f"{TOPICS_PATH}/{topic}/partitions/{partition}/state"
 
 

@@ -144,7 +144,8 @@ class ZooKeeperStore:
         marks = f"{self._root}{MARKS}"
         for path, (data, stat) in found.items():
             if data is not None or path.rpartition("/")[0] == marks:
-                nodes[path[cut:] or "/"] = Node(data or b"", stat.version, stat.czxid)
+                is_own = stat.ephemeralOwner == self._session.session_id != 0
+                nodes[path[cut:] or "/"] = Node(data or b"", stat.version, stat.czxid, stat.mzxid, is_own)
         return nodes
 
     async def _tree(self, tops: Sequence[str], deadline: float) -> dict[str, Found]:

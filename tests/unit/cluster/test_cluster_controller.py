@@ -1,0 +1,71 @@
+"""Who is the controller when sessions come and go while it is looked at."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from ottla.clock import SystemClock
+from ottla.cluster import cluster_controller
+from ottla.cluster.cluster_controller import ClusterController
+from ottla.cluster.image import empty_image
+from ottla.cluster.store.base import SessionEvent
+from ottla.testing.memory_store import MemoryStore, MemoryTree
+
+
+class Resumable(MemoryStore):
+    def tell(self, *events: SessionEvent) -> None:
+        for event in events:
+            for listener in self._listeners:
+                listener(event)
+
+
+class HeldCharge:
+    """Begins when it may."""
+
+    may_begin: asyncio.Event
+    begun = 0
+
+    def __init__(self, *parts: object) -> None:
+        self.service = object()
+
+    async def begin(self, epoch_version: int) -> None:
+        HeldCharge.begun += 1
+        await HeldCharge.may_begin.wait()
+
+    async def see_brokers(self) -> None:
+        pass
+
+    async def end(self) -> None:
+        pass
+
+
+def test_a_controller_whose_session_was_in_doubt_while_it_began_is_it_afterwards(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def main() -> None:
+        HeldCharge.may_begin = asyncio.Event()
+        store = Resumable(MemoryTree())
+        await store.open()
+        metadata = SimpleNamespace(controller=None, image=empty_image("cluster"))
+        config = SimpleNamespace(node_id=1)
+        controller = ClusterController(
+            store, cast(Any, metadata), cast(Any, config), SystemClock(), asyncio.get_running_loop(), cast(Any, None)
+        )
+        controller.start()
+        async with asyncio.timeout(20):
+            while not HeldCharge.begun:
+                await asyncio.sleep(0.001)
+            store.tell(SessionEvent.LOST, SessionEvent.RESUMED)
+            HeldCharge.may_begin.set()
+            while metadata.controller is None:
+                await asyncio.sleep(0.001)
+        assert HeldCharge.begun == 2  # what was decided in doubt is not relied on
+        store.tell(SessionEvent.LOST)
+        assert metadata.controller is None
+        await controller.close()
+        await store.close()
+
+    monkeypatch.setattr(cluster_controller, "Charge", HeldCharge)
+    asyncio.run(main())
