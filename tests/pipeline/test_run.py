@@ -160,6 +160,35 @@ def test_a_run_that_was_killed_is_lost_and_leaves_nothing_behind(
     assert psutil.wait_procs(descendants, timeout=60)[1] == []
     assert ottla.status("letters")["state"] == "lost"
     assert "'letters' is not running: it is lost" in ottla("stop", "letters").stderr
+    assert ottla.status("letters")["flows"]["copies"]["state"] == "lost"
+
+
+def test_a_run_whose_spark_was_killed_says_so_and_leaves_nothing_behind(
+    broker: OttlaProcess, ottla: CommandLine, tmp_path: Path
+) -> None:
+    import psutil
+
+    make(broker, "digits").send(["1", "2"])
+    job = tmp_path / "digits.py"
+    job.write_text(
+        "from ottla.pipeline import Job, topic\njob = Job('digits')\n"
+        "@job.flow(rows=topic('digits'), to=topic('digits-copied'))\ndef copies(rows):\n    return rows\n"
+    )
+    process = ottla.start(job)
+    try:
+        eventually(lambda: "copies: first 2 records" in ottla.output(job), timeout_s=_WITHIN_S)
+        descendants = psutil.Process(process.pid).children(recursive=True)
+        (jvm,) = [each for each in descendants if each.name() == "java"]
+        jvm.kill()
+        assert process.wait(_WITHIN_S) == 1
+    finally:
+        process.kill()
+        process.wait()
+    assert "Spark is gone: " in ottla.output(job).splitlines()[-1]
+    assert psutil.wait_procs(descendants, timeout=60)[1] == []
+    found = ottla.status("digits")
+    assert found["state"] == "failed"
+    assert found["error"].startswith("Spark is gone: ")
 
 
 def test_what_is_wrong_before_spark_starts(broker: OttlaProcess, ottla: CommandLine, tmp_path: Path) -> None:
