@@ -1,5 +1,5 @@
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everyone names it
 
-from ottla.pipeline import Job, topic
+from ottla.pipeline import Job, files, table, topic
+from ottla.pipeline.errors import JobError
+from ottla.pipeline.queries import plan
 from ottla.pipeline.rows import (
     Checked,
     Registry,
@@ -275,3 +277,36 @@ def test_a_registry_that_is_away_fails_the_query_and_rejects_nothing(spark: Spar
     for rows in (read.rows, read.rejected):
         with pytest.raises(PySparkException, match=r"RegistryAwayError: the registry at .* cannot be reached"):
             rows.collect()
+
+
+def test_a_verdict_that_comes_out_otherwise_in_another_query_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "rows").mkdir()
+    context = context_of(spark, tmp_path, "127.0.0.1:1")
+
+    def planned(make: Callable[[DataFrame, DataFrame], Checked]) -> list[str]:
+        job = Job("flights")
+
+        @job.flow(
+            rows=files("rows", format="json", schema="carrier STRING, at TIMESTAMP", stream=True),
+            airlines=table("airlines", key="carrier", schema="carrier STRING, name STRING"),
+            to=topic("out"),
+        )
+        def flights(rows: DataFrame, airlines: DataFrame) -> Checked:
+            return make(rows, airlines)
+
+        return [each.name for each in plan(job, context)]
+
+    is_past = F.col("at") < F.current_timestamp()
+    known = F.col("name").isNotNull()
+    for make, said in (
+        (lambda rows, _: checked(rows).check("is past", is_past), "asks for the current time"),
+        (lambda rows, _: checked(rows.where(F.rand() < 0.1)), "not deterministic"),
+        (lambda rows, airlines: checked(rows.join(airlines, "carrier", "left")).check("known", known), "after a join"),
+    ):
+        with pytest.raises(JobError, match=f"'flights' rejects rows by a condition .* lost: it .*{said}"):
+            planned(make)
+
+    steady = planned(
+        lambda rows, _: checked(rows).check("at", F.col("at") > "2020-01-01").with_columns(seen=F.current_timestamp())
+    )
+    assert steady == ["flights", "flights.dead-letters"]

@@ -18,6 +18,7 @@ from ottla.pipeline.inputs import Input, Topic
 from ottla.pipeline.job import Flow, Job, View
 from ottla.pipeline.progress import REJECTED
 from ottla.pipeline.rows.checked import Checked, labelled
+from ottla.pipeline.rows.verdicts import unsteady
 from ottla.pipeline.sinks.base import Sink
 
 if TYPE_CHECKING:
@@ -181,6 +182,12 @@ def _dead_letters(building: _Building, trigger: str) -> Iterable[Planned]:
             raise JobError(
                 f"{name!r} rejects rows that are no stream, and would do so again at each start: "
                 "leave them out by where(...), or check them where they are joined with a stream"
+            )
+        doubt = unsteady(made)
+        if doubt is not None:
+            raise JobError(
+                f"{name!r} rejects rows by a condition that comes out otherwise in the query that writes the dead "
+                f"letters, so that rows would be lost: {doubt}"
             )
         sources = tuple(building.streams(job.views[name]))
         yield Planned(name + DEAD_LETTERS, rejected, _sink(job.dead_letters, context), "append", trigger, sources)

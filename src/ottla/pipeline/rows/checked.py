@@ -68,6 +68,11 @@ class Checked:
             F.concat(before, said).alias("headers"),
         )
 
+    @property
+    def verdict(self) -> DataFrame:
+        """Of each row whether it is well, and nothing else."""
+        return self._all.select(_IS_WELL)
+
     def passed_or_fail(self, what: str) -> DataFrame:
         """All rows; one that was rejected fails whoever reads it, with the reason. For what has no dead letters."""
         said = F.concat(

@@ -4,7 +4,9 @@ For formats whose functions in Spark need jars that its package lacks. Only the 
 """
 
 import os
+import time
 from collections.abc import Callable, Hashable
+from datetime import datetime
 from functools import lru_cache
 from typing import Any, Final, Protocol
 
@@ -16,11 +18,14 @@ from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import StringType, StructField, StructType
 
 from ottla.pipeline.rows.checked import Checked, decoded, source_of
-from ottla.pipeline.rows.undecodable import Undecodable
+from ottla.pipeline.rows.schema_registry import RegistryAwayError
+from ottla.pipeline.rows.undecodable import Undecodable, UndecodableYet
 
 Decode = Callable[[bytes], dict[str, Any]]
 """One record to the fields of a row. Raises Undecodable."""
 
+_NEW_FOR_S: Final = 60.0
+"""For so long a record's schema may be on its way to the registry."""
 _ROW: Final = "__ottla_row"
 _WHY: Final = "__ottla_why"
 _FROM: Final = "__ottla_decoded_from"
@@ -43,8 +48,10 @@ def decode_column(
     if twice:
         raise ValueError(f"columns of the record cannot be kept, the schema has them too: {', '.join(twice)}")
     decode = _function(schema, written_in)
+    has_time = dict(records.dtypes).get("timestamp") == "timestamp"
+    written_at = F.col("timestamp") if has_time else F.lit(None).cast("timestamp")
     # `inline` keeps what follows above it: Spark would decode once for each place that a mere projection is named in.
-    frame = records.select(*keep, source_of(records).alias(_FROM), F.inline(F.array(decode(F.col(column)))))
+    frame = records.select(*keep, source_of(records).alias(_FROM), F.inline(F.array(decode(F.col(column), written_at))))
     return decoded(
         frame,
         *keep,
@@ -55,14 +62,14 @@ def decode_column(
     )
 
 
-def _function(schema: StructType, written_in: Format) -> Callable[[Column], Column]:
+def _function(schema: StructType, written_in: Format) -> Callable[[Column, Column], Column]:
     returned = StructType([StructField(_ROW, schema), StructField(_WHY, StringType())])
     row_type: Any = to_arrow_type(schema, timezone="UTC")
 
-    def decode(values: pa.Array) -> pa.Array:
-        return decode_array(values, _opened(written_in, os.getpid()), row_type)
+    def decode(values: pa.Array, written_at: pa.Array) -> pa.Array:
+        return decode_array(values, _opened(written_in, os.getpid()), row_type, written_at)
 
-    function: Callable[[Column], Column] = arrow_udf(  # type: ignore[call-overload]  # its stub wants the kind said
+    function: Callable[[Column, Column], Column] = arrow_udf(  # type: ignore[call-overload]  # its stub wants the kind said
         decode, returnType=returned
     )
     return function
@@ -73,17 +80,28 @@ def _opened(written_in: Format, process_id: int) -> Decode:
     return written_in.open()
 
 
-def decode_array(values: pa.Array, decode: Decode, row_type: pa.DataType) -> pa.Array:
-    """An array of structs: the row, and null, or null and why it could not be decoded."""
+def decode_array(
+    values: pa.Array, decode: Decode, row_type: pa.DataType, written_at: pa.Array | None = None
+) -> pa.Array:
+    """An array of structs: the row, and null, or null and why it could not be decoded.
+
+    `written_at` are the times of the records. Raises RegistryAwayError for one whose schema may yet come.
+    """
     rows: list[dict[str, Any] | None] = []
     reasons: list[str | None] = []
-    for value in values.to_pylist():
+    for number, value in enumerate(values.to_pylist()):
         row, reason = None, None
         if value is None:
             reason = "no value (a tombstone)"
         else:
             try:
                 row = decode(value)
+            except UndecodableYet as error:
+                if written_at is not None and _is_new(written_at[number].as_py()):
+                    # rejected now, it could pass in the other query, which comes a moment later: it would be written
+                    # twice, or in the other order not at all
+                    raise RegistryAwayError(f"the registry does not know a record's schema yet: {error}") from error
+                reason = str(error)
             except Undecodable as error:
                 reason = str(error)
         rows.append(row)
@@ -93,6 +111,10 @@ def decode_array(values: pa.Array, decode: Decode, row_type: pa.DataType) -> pa.
     except (pa.ArrowException, OverflowError, ValueError):  # one of them: find out which
         column = _one_by_one(rows, reasons, row_type)
     return pa.StructArray.from_arrays([column, pa.array(reasons, pa.string())], names=[_ROW, _WHY])
+
+
+def _is_new(written_at: datetime | None) -> bool:
+    return written_at is not None and time.time() - written_at.timestamp() < _NEW_FOR_S
 
 
 def _one_by_one(rows: list[dict[str, Any] | None], reasons: list[str | None], row_type: pa.DataType) -> pa.Array:

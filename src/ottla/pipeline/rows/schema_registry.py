@@ -5,7 +5,8 @@ A record in the registry's wire format begins with the id of the schema that it 
     |0|id, 4 bytes, big-endian|data ...          Avro
     |0|id, 4 bytes, big-endian|indexes|data ...  Protobuf: which message of the schema's file
 
-An id that the registry does not know is the record's fault: the record is rejected. A registry that is away or refuses
+An id that the registry does not know is the record's fault: the record is rejected, but not within its first minute,
+in which its schema may be on the way from one registry to another. A registry that is away or refuses
 who asks is no fault of the record: `RegistryError` fails the task, the query is tried again, and nothing is rejected.
 
 Source: the wire format and REST API of Confluent's Schema Registry, which Karapace and Apicurio serve too.
@@ -18,7 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from ottla.pipeline.rows.undecodable import Undecodable
+from ottla.pipeline.rows.undecodable import Undecodable, UndecodableYet
 
 MAGIC: Final = 0
 _HEAD: Final = struct.Struct(">bI")
@@ -68,11 +69,11 @@ class Registry:
     def by_id(self, schema_id: int, wanted: str) -> Found:
         """The schema of an id, of the type `wanted` (AVRO, PROTOBUF); remembered by this process.
 
-        Raises Undecodable if the registry does not know the id or has another type, RegistryError.
+        Raises UndecodableYet if the registry does not know the id, Undecodable if it has another type, RegistryError.
         """
         found = _client(self, os.getpid()).by_id(schema_id, wanted)
         if found is None:
-            raise Undecodable(f"unknown schema id {schema_id}")
+            raise UndecodableYet(f"unknown schema id {schema_id}")
         if found.type != wanted:
             raise Undecodable(f"the schema of id {schema_id} is {found.type}, not {wanted}")
         return found

@@ -1,5 +1,9 @@
-"""The one way in which a decoder says that a record is at fault."""
+"""The ways in which a decoder says that a record is at fault."""
 
 
 class Undecodable(Exception):
     """The record cannot be decoded. The message is the reason that the dead letter gives, for people."""
+
+
+class UndecodableYet(Undecodable):
+    """A record whose schema the registry does not know: it may not have come there yet, if the record is new."""

@@ -1,9 +1,12 @@
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
 from ottla.pipeline.rows.python_decoding import decode_array
-from ottla.pipeline.rows.undecodable import Undecodable
+from ottla.pipeline.rows.schema_registry import RegistryAwayError
+from ottla.pipeline.rows.undecodable import Undecodable, UndecodableYet
 
 ROW = pa.struct([("n", pa.int8())])
 
@@ -39,3 +42,19 @@ def test_one_value_that_does_not_fit_its_column_does_not_take_the_others_with_it
 
 def test_nothing_becomes_nothing() -> None:
     assert decoded() == []
+
+
+def test_a_schema_that_is_not_known_yet_is_waited_for_a_minute() -> None:
+    def unknown(value: bytes) -> dict[str, Any]:
+        raise UndecodableYet("unknown schema id 7")
+
+    def decoded_at(time: datetime | None) -> list[Any]:
+        written_at = pa.array([time], pa.timestamp("us", "UTC"))
+        made: list[Any] = decode_array(pa.array([b"1"]), unknown, ROW, written_at).to_pylist()
+        return [tuple(each.values()) for each in made]
+
+    now = datetime.now(UTC)
+    with pytest.raises(RegistryAwayError, match="unknown schema id 7"):
+        decoded_at(now - timedelta(seconds=20))
+    for time in (now - timedelta(seconds=100), None):
+        assert decoded_at(time) == [(None, "unknown schema id 7")]
