@@ -5,6 +5,7 @@ from confluent_kafka import KafkaException
 
 from ottla.cli.app import Verbs
 from ottla.cli.client import Connection, client_log, connection_options
+from ottla.cli.cluster_elect import elect
 from ottla.cli.cluster_start import start
 from ottla.cli.exits import CommandFailed
 from ottla.cli.failures import explain
@@ -14,9 +15,10 @@ from ottla.cli.output import Column, Row, json_option, on_terminal, print_facts,
 
 @click.group(cls=Verbs)
 def command() -> None:
-    """Look at the cluster, change its feature levels, and start one on this machine."""
+    """Look at the cluster, change its feature levels, elect leaders, and start one on this machine."""
 
 
+command.add_command(elect)
 command.add_command(features)
 command.add_command(start)
 
