@@ -89,17 +89,18 @@ def test_two_streams_are_joined_within_a_time_and_state_ends(
 ) -> None:
     departures, weather = new_topic(), new_topic()
     left = watermark(flights(spark, departures), "at", "10 minutes")
-    right = from_json(weather.stream(spark), "hour TIMESTAMP, wind INT").rows.withWatermark("hour", "10 minutes")
-    joined = left.join(right, F.expr("at >= hour AND at < hour + INTERVAL 1 HOUR"), "left").select("carrier", "wind")
+    right = from_json(weather.stream(spark), "airline STRING, hour TIMESTAMP, wind INT").rows.withWatermark("hour", "10 minutes")
+    same_hour = F.expr("carrier = airline AND at >= hour AND at < hour + INTERVAL 1 HOUR")
+    joined = left.join(right, same_hour, "left").select("carrier", "wind")
 
-    def windy(minute: int, wind: int) -> str:
-        return json.dumps({"hour": f"2026-01-01T{minute // 60:02}:00:00Z", "wind": wind})
+    def windy(airline: str, minute: int, wind: int) -> str:
+        return json.dumps({"airline": airline, "hour": f"2026-01-01T{minute // 60:02}:00:00Z", "wind": wind})
 
     departures.send([flight("UA", 10), flight("AA", 70)])
-    weather.send([windy(0, 5)])
+    weather.send([windy("UA", 0, 5)])
     assert run_to_end(joined, tmp_path / "checkpoint").of("carrier", "wind") == [("UA", 5)]
     departures.send([flight("ZZ", 600)])
-    weather.send([windy(600, 9)])
+    weather.send([windy("ZZ", 600, 9)])
 
     ended = run_to_end(joined, tmp_path / "checkpoint")
 
