@@ -29,6 +29,8 @@ _PROPERTIES = {
     "group.consumer.min.session.timeout.ms": "1000",
     "transaction.state.log.num.partitions": "10",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
+    # the samples are of 1970, which retention, that looks every five minutes, would find too old
+    "log.retention.check.interval.ms": "86400000",
 }
 
 

@@ -31,7 +31,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def broker() -> Iterator[BrokerProcess]:
     genuine = os.environ.get("OTTLA_PIPELINE_TARGET", "ottla") == "genuine"
-    with (GenuineKafka if genuine else OttlaProcess)() as process:
+    # records of the tests are of any time, which retention, that looks every five minutes, would find too old
+    properties = {"log.retention.check.interval.ms": "86400000"}
+    with (GenuineKafka if genuine else OttlaProcess)(properties=properties) as process:
         yield process
         assert "Traceback" not in process.log_text(), process.log_tail()
 

@@ -57,6 +57,10 @@ def jvm_options(java: Java) -> tuple[str, ...]:
     return ()
 
 
+_making: "subprocess.Popen[bytes] | None" = None
+"""Kept, since Python warns of processes that are forgotten while they run."""
+
+
 def _make_in_background(archive: Path) -> None:
     attempt = archive.with_suffix(".attempt")
     with contextlib.suppress(FileNotFoundError):
@@ -64,7 +68,8 @@ def _make_in_background(archive: Path) -> None:
             return
     archive.parent.mkdir(parents=True, exist_ok=True)
     attempt.touch()
-    subprocess.Popen(
+    global _making
+    _making = subprocess.Popen(
         [sys.executable, "-m", __name__],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
