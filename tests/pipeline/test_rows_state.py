@@ -89,7 +89,9 @@ def test_two_streams_are_joined_within_a_time_and_state_ends(
 ) -> None:
     departures, weather = new_topic(), new_topic()
     left = watermark(flights(spark, departures), "at", "10 minutes")
-    right = from_json(weather.stream(spark), "airline STRING, hour TIMESTAMP, wind INT").rows.withWatermark("hour", "10 minutes")
+    right = from_json(weather.stream(spark), "airline STRING, hour TIMESTAMP, wind INT").rows.withWatermark(
+        "hour", "10 minutes"
+    )
     same_hour = F.expr("carrier = airline AND at >= hour AND at < hour + INTERVAL 1 HOUR")
     joined = left.join(right, same_hour, "left").select("carrier", "wind")
 
