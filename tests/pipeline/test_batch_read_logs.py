@@ -57,7 +57,6 @@ def test_compacted_logs_are_read_across_their_gaps(spark: SparkSession, broker: 
             config={
                 "cleanup.policy": "compact",
                 "min.cleanable.dirty.ratio": "0.01",
-                "segment.bytes": "20000",
                 "segment.ms": "1000",
             }
         )

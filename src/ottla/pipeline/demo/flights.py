@@ -44,7 +44,8 @@ ENRICHED = """
 
 LATE_FROM_MINUTES = 15  # as the US Department of Transportation counts
 ALERT_FROM_MINUTES = 180
-STRAGGLERS = "30 days"  # how far behind the newest departure a flight may arrive in the log and still be counted
+PATIENCE = "30 days"  # how far behind the newest departure a flight may arrive in the log and still meet its weather
+STRAGGLERS = "75 days"  # and still be counted: one that met none comes out of the join by its patience later
 ROWS_PER_BATCH = 80_000
 PLOT, FIGURES = "delays.svg", "delays.json"
 
@@ -111,8 +112,8 @@ def enriched(
         .withColumn("origin_airport", F.coalesce("_from", "origin"))
         .withColumn("dest_airport", F.coalesce("_to", "dest"))  # four of them are in no list of airports
     )
-    departed = named.withWatermark("time_hour", STRAGGLERS)
-    observed = weather.withWatermark("time_hour", STRAGGLERS)
+    departed = named.withWatermark("time_hour", PATIENCE)
+    observed = weather.withWatermark("time_hour", PATIENCE)
     columns = [column.split()[0] for column in ENRICHED.split(",")]
     return departed.join(observed, ["origin", "time_hour"], "left").select(*columns)
 
