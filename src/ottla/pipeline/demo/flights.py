@@ -45,7 +45,7 @@ ENRICHED = """
 LATE_FROM_MINUTES = 15  # as the US Department of Transportation counts
 ALERT_FROM_MINUTES = 180
 PATIENCE = "30 days"  # how far behind the newest departure a flight may arrive in the log and still meet its weather
-STRAGGLERS = "75 days"  # and still be counted: one that met none comes out of the join by its patience later
+STRAGGLERS = "400 days"  # and still be counted: when a year is replayed, a micro-batch spans months of it
 ROWS_PER_BATCH = 80_000
 PLOT, FIGURES = "delays.svg", "delays.json"
 
