@@ -6,7 +6,7 @@ ARGS ?=
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check format bench compat chaos kills clean
+.PHONY: help install demo test check format bench compat chaos soak kills clean
 
 help: ## Show the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -21,6 +21,10 @@ demo: $(VENV)/.with-demo ## Send 336,776 flights through the log and Spark, and 
 test: $(VENV)/.with-dev ## Run every test
 	@$(BIN)/python -m tests.support.requirements java javac mvn kcat postgres
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
+
+soak: $(VENV)/.with-dev ## Run the tests that take minutes: clusters of processes, kills under Spark
+	@$(BIN)/python -m tests.support.requirements java javac mvn kcat
+	$(BIN)/python -m pytest -m soak $(ARGS)
 
 check: $(VENV)/.with-dev ## Check format, lint, types and the direction of the imports
 	$(BIN)/ruff format --check .

@@ -14,6 +14,8 @@ from tests.support.ottla_process import OttlaProcess
 from tests.support.steady_producer import SteadyProducer, read_all
 from tests.support.zookeeper import ZooKeeperServer
 
+pytestmark = pytest.mark.soak
+
 KAFKA, OTTLA = 1, 2
 
 

@@ -8,6 +8,8 @@ from tests.support.eventually import eventually
 from tests.support.ottla_cluster import OttlaCluster
 from tests.support.steady_producer import SteadyProducer, read_all
 
+pytestmark = pytest.mark.soak
+
 
 def consumer(cluster: OttlaCluster, group: str, **settings: object) -> Consumer:
     return Consumer(

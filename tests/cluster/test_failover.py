@@ -6,6 +6,8 @@ from tests.support.eventually import eventually
 from tests.support.ottla_cluster import OttlaCluster
 from tests.support.steady_producer import SteadyProducer, read_all
 
+pytestmark = pytest.mark.soak
+
 
 def check_nothing_lost(cluster: OttlaCluster, topic: str, producer: SteadyProducer) -> None:
     """What was acknowledged is there, once."""

@@ -29,8 +29,9 @@ _FLOWN: Final = """
 """
 _DELAYS: Final = """
     SELECT concat_ws('/', date, carrier, origin) AS key, date, carrier, origin, airlines.name AS airline,
-        airports.name AS origin_airport, count(*) AS flights, count_if(arr_delay >= 15) AS late,
-        count_if(precip > 0) AS in_the_wet, sum(dep_delay) AS dep_delay_minutes, sum(arr_delay) AS arr_delay_minutes,
+        airports.name AS origin_airport, count(*) AS flights, count(*) FILTER (WHERE arr_delay >= 15) AS late,
+        count(*) FILTER (WHERE precip > 0) AS in_the_wet, sum(dep_delay) AS dep_delay_minutes,
+        sum(arr_delay) AS arr_delay_minutes,
         max(arr_delay) AS worst_minutes
     FROM flown JOIN airlines USING (carrier) JOIN airports ON faa = origin
     GROUP BY ALL
@@ -49,7 +50,7 @@ _HISTORY: Final = """
 _WRITTEN: Final = """
     SELECT count(*) AS flights, sum(distance) AS miles, sum(arr_delay) AS minutes_of_delay,
         count(airline) AS named, count(manufacturer) AS planes,
-        count_if(dest <> dest_airport) AS known_destinations, round(sum(precip), 2) AS rain
+        count(*) FILTER (WHERE dest <> dest_airport) AS known_destinations, round(sum(precip), 2) AS rain
     FROM read_parquet(?)
 """
 
@@ -93,8 +94,8 @@ class Expected:
     def totals(self) -> dict[str, int]:
         """Of all flights that departed: flights, those late, minutes of delay on arrival, and how many met weather."""
         return self._one(
-            "SELECT count(*) AS flights, count_if(arr_delay >= 15) AS late, sum(arr_delay) AS arr_delay_minutes, "
-            "count_if(has_weather) AS with_weather FROM flown"
+            "SELECT count(*) AS flights, count(*) FILTER (WHERE arr_delay >= 15) AS late, "
+            "sum(arr_delay) AS arr_delay_minutes, count(*) FILTER (WHERE has_weather) AS with_weather FROM flown"
         )
 
     def delays(self) -> Rows:
