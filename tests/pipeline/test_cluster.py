@@ -41,7 +41,6 @@ def passed(rows: DataFrame) -> DataFrame:
 """
 
 
-@pytest.mark.soak
 @pytest.mark.timeout(900)
 def test_a_job_survives_the_death_of_a_machine(new_topic: TopicFactory, bootstrap: str, tmp_path: Path) -> None:
     source, sink, files = new_topic(2), new_topic(2), tmp_path / "files"
