@@ -126,11 +126,8 @@ class ReplicaFetchers:
         *,
         connect: Connect,
     ) -> None:
-        self._config = config
-        self._address = address
-        self._broker_epoch = broker_epoch
-        self._loop = loop
-        self._connect = connect
+        self._broker_id = config.node_id
+        self._new_fetcher = lambda leader: LeaderFetcher(leader, config, address, broker_epoch, loop, connect=connect)
         self._fetchers: dict[BrokerId, LeaderFetcher] = {}
         self._sources: dict[TopicPartition, BrokerId] = {}
         self._is_closed = False
@@ -139,13 +136,11 @@ class ReplicaFetchers:
         """Copy from `partition.leader` from now on, in its leader epoch."""
         self.stop(partition)
         leader = partition.leader
-        if self._is_closed or leader < 0 or leader == self._config.node_id:
+        if self._is_closed or leader < 0 or leader == self._broker_id:
             return
         fetcher = self._fetchers.get(leader)
         if fetcher is None:
-            fetcher = self._fetchers[leader] = LeaderFetcher(
-                leader, self._config, self._address, self._broker_epoch, self._loop, connect=self._connect
-            )
+            fetcher = self._fetchers[leader] = self._new_fetcher(leader)
         self._sources[partition.topic_partition] = leader
         fetcher.add(partition, topic_id)
 

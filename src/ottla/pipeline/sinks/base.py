@@ -15,6 +15,12 @@ AVAILABLE_NOW: Final = "available-now"
 """The trigger of a query that takes what is there and ends."""
 
 
+COMPACT_EVERY: Final = 100
+"""How many micro-batches a table takes between two compactions, unless the job says otherwise."""
+COMMIT_ATTEMPTS: Final = 20
+"""How often a commit of a table is tried while others commit, too."""
+
+
 class SinkError(PipelineError):
     """Rows cannot be written as the job asks; the message says to which sink, why, and what to do."""
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from ottla.pipeline.context import QuerySpec, RunContext, path_from
-from ottla.pipeline.sinks.base import SinkError
+from ottla.pipeline.sinks.base import COMMIT_ATTEMPTS, COMPACT_EVERY, SinkError
 from ottla.pipeline.sinks.batches import MicroBatch, start_batches
 from ottla.pipeline.sinks.changes import newest_rows
 from ottla.pipeline.sinks.fitting import arrow_schema, check_fit, check_key, check_partitioning
@@ -33,9 +33,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-COMPACT_EVERY: Final = 100
-"""Micro-batches, unless the job says otherwise."""
-_COMMIT_ATTEMPTS: Final = 20
 _FILES: Final = "data"
 """The directory of the files, below the table's."""
 
@@ -215,7 +212,7 @@ class DeltaWriter:
 
     def _commit_once(self, batch: MicroBatch, change: "Callable[[DeltaTable], None]") -> bool:
         """False if the micro-batch is in the table already. After a conflict both are asked and done anew."""
-        attempts_left = _COMMIT_ATTEMPTS
+        attempts_left = COMMIT_ATTEMPTS
         while True:
             table = self.sink.open(self.uri)
             if _is_recorded(table, batch):

@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from ottla.pipeline.context import QuerySpec, RunContext
-from ottla.pipeline.sinks.base import SinkError
+from ottla.pipeline.sinks.base import COMMIT_ATTEMPTS, COMPACT_EVERY, SinkError
 from ottla.pipeline.sinks.batches import MicroBatch, start_batches
 from ottla.pipeline.sinks.changes import newest_rows
 from ottla.pipeline.sinks.fitting import arrow_schema, check_fit, check_key, check_partitioning
@@ -31,9 +31,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-COMPACT_EVERY: Final = 100
-"""Micro-batches, unless the job says otherwise."""
-_COMMIT_ATTEMPTS: Final = 20
 _NAME_MAPPING: Final = "schema.name-mapping.default"
 """Our files name their columns and do not number them."""
 
@@ -197,7 +194,7 @@ def commit_anew(table: Callable[[], "Table"], change: Callable[["Transaction"], 
     """Commit what `change` does, unless that is None; on a conflict, load the table again and do it anew."""
     from pyiceberg.exceptions import CommitFailedException
 
-    attempts_left = _COMMIT_ATTEMPTS
+    attempts_left = COMMIT_ATTEMPTS
     while True:
         transaction = _without_blind_retries(table()).transaction()
         try:
