@@ -127,7 +127,9 @@ class ReplicaFetchers:
         connect: Connect,
     ) -> None:
         self._broker_id = config.node_id
-        self._new_fetcher = lambda leader: LeaderFetcher(leader, config, address, broker_epoch, loop, connect=connect)
+        self._new_fetcher: Callable[[BrokerId], LeaderFetcher] = lambda leader: LeaderFetcher(
+            leader, config, address, broker_epoch, loop, connect=connect
+        )
         self._fetchers: dict[BrokerId, LeaderFetcher] = {}
         self._sources: dict[TopicPartition, BrokerId] = {}
         self._is_closed = False
