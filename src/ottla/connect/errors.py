@@ -1,0 +1,43 @@
+"""What can go wrong in a connector, sorted by what the runtime does about it."""
+
+
+class ConnectError(Exception):
+    """Base of all. Raised by itself: the task fails at once and stays so until it is restarted.
+
+    The text is one sentence for the connector's status: what happened, to what, and what to do.
+    """
+
+
+class ConfigError(ConnectError):
+    """A setting cannot be used.
+
+    setting: its name as users write it (`table.include.list`); None when it is about several.
+    """
+
+    def __init__(self, message: str, setting: str | None = None) -> None:
+        super().__init__(message)
+        self.setting = setting
+
+
+class Retriable(ConnectError):
+    """It may work later: the other side is away, busy or in a failover.
+
+    From a source: `read` is called again, with the position after what it yielded, after a pause that grows.
+    From a sink: the same batch is written again, after a pause that grows.
+    """
+
+
+class BadRecord(ConnectError):
+    """One record cannot be used, now or later. `errors.tolerance` decides: to fail, or to skip it.
+
+    record: which one, where it is one of a batch. A sink that raises this has written nothing of the batch; it is
+    handed the batch again without the record.
+    """
+
+    def __init__(self, message: str, record: object = None) -> None:
+        super().__init__(message)
+        self.record = record
+
+
+class Fenced(ConnectError):
+    """Another instance of this task runs: this one must write no more. It ends without a word in the status."""
