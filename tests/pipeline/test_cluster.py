@@ -13,14 +13,14 @@ from tests.pipeline.conftest import TopicFactory
 from tests.support.eventually import eventually
 from tests.support.spark_cluster import SparkCluster
 
+pytestmark = pytest.mark.soak
+
 ROWS = 2_000
 JOB = """\
 from pyspark.sql import DataFrame, functions as F
 
 from ottla.pipeline import Job, topic
 from ottla.pipeline.sinks import parquet
-
-pytestmark = pytest.mark.soak
 
 job = Job("cluster")
 

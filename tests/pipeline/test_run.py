@@ -92,7 +92,7 @@ def test_a_job_runs_is_watched_survives_its_broker_and_goes_on_where_it_was(
         eventually(caught_up, timeout_s=60, interval_s=0.5)
         found = ottla.status("orders")
         assert (found["state"], found["pid"], found["error"]) == ("running", first.pid, None)
-        assert found["flows"]["counts"]["figures"]["state_rows"] == 1
+        assert found["flows"]["counts"]["figures"]["state_rows"] == 2  # 0.. and 1..
         assert found["flows"]["copies"]["output"] == "topic big-orders"
         listed = ottla("list").stdout.split("\t")
         assert (listed[0], listed[1], listed[5]) == ("orders", "running", str(first.pid))

@@ -61,7 +61,7 @@ def test_brokers_that_are_away_are_waited_for(spark: SparkSession, broker: Broke
             for stop in (own.kill, own.stop):
                 stop()
                 time.sleep(3)
-                assert query.isActive
+                assert query.isActive, query.exception()
                 own.start()
                 count = rows_read(query)
                 topic.send(map(str, range(count, count + 50)), partition=1)

@@ -57,7 +57,7 @@ def jvm_options(java: Java) -> tuple[str, ...]:
     return ()
 
 
-_making: "subprocess.Popen[bytes] | None" = None
+_making: "Final[list[subprocess.Popen[bytes]]]" = []
 """Kept, since Python warns of processes that are forgotten while they run."""
 
 
@@ -68,13 +68,14 @@ def _make_in_background(archive: Path) -> None:
             return
     archive.parent.mkdir(parents=True, exist_ok=True)
     attempt.touch()
-    global _making
-    _making = subprocess.Popen(
-        [sys.executable, "-m", __name__],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
+    _making.append(
+        subprocess.Popen(
+            [sys.executable, "-m", __name__],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
     )
 
 

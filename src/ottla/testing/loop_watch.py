@@ -3,10 +3,12 @@
 A thread asks the loop for a sign of life again and again. That the sign comes late says little where others want the
 processor (or the interpreter's lock), so the time on the wall does not count. What counts, while a sign is due, is the
 processor time that the loop's own thread has taken, and how long it has been seen in a system call in which no loop may
-wait: for a disk, a peer, a child, or nothing at all.
+wait: for a disk, a peer, a child, or nothing at all. Python's collector does not count either: which thread it runs in
+is chance, and how long it takes depends on all that lives in the process.
 """
 
 import asyncio
+import gc
 import platform
 import sys
 import threading
@@ -15,7 +17,7 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 SAMPLES_PER_LIMIT: Final = 8
 MIN_WAITING_SAMPLES: Final = 4
@@ -82,26 +84,46 @@ class LoopWatch:
         self._alive = threading.Event()
         self._stopping = threading.Event()
         self._found: list[_Blocked] = []
+        self._collected_cpu = 0.0
+        self._collecting_since: float | None = None
         self._thread = threading.Thread(target=self._watch, name="ottla loop watch", daemon=True)
 
     def start(self) -> None:
+        gc.callbacks.append(self._collector_ran)
         self._thread.start()
 
     def stop(self) -> None:
         """End the watch. Raises LoopBlocked if the loop was held up."""
         self._stopping.set()
         self._thread.join()
+        gc.callbacks.remove(self._collector_ran)
         if self._found:
             worst = sorted(self._found, key=lambda blocked: -blocked.seconds)[:STACKS_KEPT]
             raise LoopBlocked(
                 f"the event loop was held up {len(self._found)} times\n" + "\n".join(str(one) for one in worst)
             )
 
+    def _collector_ran(self, phase: str, _info: dict[str, Any]) -> None:
+        if threading.get_ident() != self._identity:
+            return
+        now = time.clock_gettime(self._cpu_clock)
+        if phase == "start":
+            self._collecting_since = now
+        elif self._collecting_since is not None:
+            began, self._collecting_since = self._collecting_since, None
+            self._collected_cpu += now - began
+
+    def _busy_cpu(self) -> float:
+        """Processor seconds of the loop's thread so far, without the collector's."""
+        began = self._collecting_since  # the loop's thread may be in the middle of it
+        now = time.clock_gettime(self._cpu_clock) if began is None else began
+        return now - self._collected_cpu
+
     def _watch(self) -> None:
         pause = self._limit_seconds / SAMPLES_PER_LIMIT
         while not self._stopping.is_set():
             self._alive.clear()
-            asked_cpu = time.clock_gettime(self._cpu_clock)
+            asked_cpu = self._busy_cpu()
             try:
                 self._loop.call_soon_threadsafe(self._alive.set)
             except RuntimeError:  # closed
@@ -116,7 +138,7 @@ class LoopWatch:
         waiting_since = 0.0
         samples = 0
         while not self._alive.wait(pause) and not self._stopping.is_set():
-            cpu_seconds = time.clock_gettime(self._cpu_clock) - asked_cpu
+            cpu_seconds = self._busy_cpu() - asked_cpu
             if cpu_seconds >= self._limit_seconds:
                 blocked = self._describe(cpu_seconds, "computing", blocked)
             call = self._waiting_call()

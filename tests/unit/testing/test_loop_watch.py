@@ -1,5 +1,6 @@
 """The watch over the event loop: it finds what holds the loop up, and leaves a loaded machine alone."""
 
+import gc
 import threading
 import time
 from collections.abc import Callable
@@ -46,6 +47,16 @@ def test_a_loop_that_waits_in_a_system_call(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_what_is_short_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     ask_a_handler_that(lambda: compute(LIMIT_S / 4), monkeypatch)
+
+
+def test_a_collector_that_happens_to_run_in_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    def collect() -> None:
+        until = time.thread_time() + 4 * LIMIT_S
+        while time.thread_time() < until:
+            gc.collect()
+
+    ask_a_handler_that(collect, monkeypatch)
+    assert not any("LoopWatch" in repr(callback) for callback in gc.callbacks)
 
 
 def test_a_machine_with_too_much_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
