@@ -13,7 +13,7 @@ from ottla.records.record import Record, encode_batch
 from tests.support.cluster_in_process import ClusterInProcess
 from tests.support.eventually import eventually
 from tests.support.raw_client import ask
-from tests.support.steady_producer import read_all
+from tests.support.whole_topic import read_all
 
 
 @pytest.fixture

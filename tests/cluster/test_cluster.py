@@ -9,7 +9,7 @@ from confluent_kafka.admin import NewTopic
 
 from ottla.errors import ErrorCode
 from ottla.protocol.messages import alter_partition_reassignments as reassign
-from ottla.protocol.messages import fetch, list_partition_reassignments
+from ottla.protocol.messages import fetch, list_offsets, list_partition_reassignments
 from ottla.protocol.messages import produce as produce_messages
 from ottla.protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -232,3 +232,25 @@ def test_settings_reach_every_broker(cluster: ClusterInProcess, topic: str) -> N
         return all(broker.metadata.log_config(topic).retention_ms == 4711 for broker in cluster.brokers.values())
 
     eventually(everywhere)
+
+
+def test_tools_learn_where_the_log_of_each_replica_ends(cluster: ClusterInProcess, topic: str) -> None:
+    """Committed or not: that is how far a follower is behind (`ottla cluster watch`)."""
+    cluster.create(topic, [[1, 2, 3]], min_insync_replicas="1")
+    cluster.produce(topic, values(5))
+    cluster.stop_copying(3, topic)
+    cluster.produce_without_waiting(topic, values(5))
+
+    def end_at(broker: int, replica: int) -> tuple[int, int]:
+        wanted = list_offsets.ListOffsetsPartition(partition_index=0, timestamp=-1)
+        topics = [list_offsets.ListOffsetsTopic(name=topic, partitions=[wanted])]
+        answer = ask(cluster.address(broker), list_offsets.ListOffsetsRequest(replica_id=replica, topics=topics), 7)
+        found = answer.topics[0].partitions[0]
+        return found.error_code, found.offset
+
+    assert end_at(1, -2) == (0, 10)
+    eventually(lambda: end_at(2, -2) == (0, 10))
+    assert end_at(3, -2) == (0, 5)
+    assert end_at(3, -1)[0] == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    cluster.resume_copying(3, topic)
+    eventually(lambda: end_at(3, -2) == (0, 10))

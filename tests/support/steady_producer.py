@@ -4,7 +4,7 @@ import threading
 import time
 from itertools import count, pairwise
 
-from confluent_kafka import Consumer, KafkaError, Message, Producer
+from confluent_kafka import KafkaError, Message, Producer
 
 from tests.support.eventually import eventually
 
@@ -68,20 +68,3 @@ class SteadyProducer:
     def longest_pause_s(self) -> float:
         times = [at for at, _ in self.acknowledged]
         return max((after - before for before, after in pairwise(times)), default=0.0)
-
-
-def read_all(bootstrap: str, topic: str, expected: int) -> list[bytes]:
-    """Everything in a topic, once there is as much as expected."""
-    consumer = Consumer(
-        {"bootstrap.servers": bootstrap, "group.id": f"all-{topic}", "auto.offset.reset": "earliest", "log_level": 0}
-    )
-    consumer.subscribe([topic])
-    values: list[bytes] = []
-    deadline = time.monotonic() + 60
-    quiet_until = 0.0
-    while time.monotonic() < deadline and (len(values) < expected or time.monotonic() < quiet_until):
-        values += [message.value() or b"" for message in consumer.consume(1000, timeout=0.2) if not message.error()]
-        if len(values) >= expected and not quiet_until:
-            quiet_until = time.monotonic() + 1.0
-    consumer.close()
-    return values

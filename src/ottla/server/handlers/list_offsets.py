@@ -2,7 +2,8 @@
 
 Special times: -1 latest (last stable offset under read_committed), -2 earliest, -3 largest timestamp (KIP-734),
 -4 earliest kept locally (KIP-405; here the same as -2), -5 latest in remote storage (KIP-1005; there is none: -1).
-A follower asks for the end of the leader's log, committed or not.
+A follower asks for the end of the leader's log, committed or not. Who names the replica -2 asks for that of this
+broker's log, whoever leads: that is how tools see how far replicas are apart.
 """
 
 import asyncio
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from ottla.log.time_lookup import FoundOffset
     from ottla.replication.partition import Partition
 
+CONSUMER: Final = -1
+ANY_REPLICA: Final = -2
 LATEST: Final = -1
 EARLIEST: Final = -2
 MAX_TIMESTAMP: Final = -3
@@ -61,15 +64,21 @@ def handle(
     for topic in request.topics:
         for wanted in topic.partitions:
             partition = context.broker.replicas.find(topic.name, wanted.partition_index)
-            if partition is None or not partition.leading or request.replica_id >= 0:
+            if partition is None or request.replica_id >= 0:
                 continue
-            if wanted.timestamp not in (EARLIEST, EARLIEST_LOCAL) and not partition.knows_its_end:
+            if request.replica_id == CONSUMER and not partition.leading:
+                continue
+            if _needs_end(request, wanted) and not partition.knows_its_end:
                 unknown.append(partition)
             if wanted.timestamp >= 0 or wanted.timestamp == MAX_TIMESTAMP:
                 searches.append((partition, wanted.timestamp))
     if unknown or searches:
         return _answer_later(unknown, searches, request, context)
     return _answer(request, context, {})
+
+
+def _needs_end(request: ListOffsetsRequest, wanted: ListOffsetsPartition) -> bool:
+    return request.replica_id == CONSUMER and wanted.timestamp not in (EARLIEST, EARLIEST_LOCAL)
 
 
 async def _answer_later(
@@ -123,7 +132,10 @@ def _answer(request: ListOffsetsRequest, context: RequestContext, searched: Sear
                     answer.error_code = ErrorCode.INVALID_REQUEST
                 else:
                     partition = context.broker.replicas.for_fetch(
-                        topic.name, wanted.partition_index, wanted.current_leader_epoch
+                        topic.name,
+                        wanted.partition_index,
+                        wanted.current_leader_epoch,
+                        from_leader=request.replica_id != ANY_REPLICA,
                     )
                     answer.timestamp, answer.offset, leader_epoch = _find(
                         request, wanted, partition, version, searched.get((topic.name, wanted.partition_index))
@@ -146,9 +158,12 @@ def _find(
 ) -> Found:
     log = partition.log
     timestamp = wanted.timestamp
-    if request.replica_id >= 0 and timestamp == LATEST:
+    if request.replica_id != CONSUMER and timestamp == LATEST:
         return -1, log.log_end_offset, partition.leader_epoch
-    bound = log.last_stable_offset if request.isolation_level == READ_COMMITTED else log.high_watermark
+    if request.replica_id == ANY_REPLICA:
+        bound = log.log_end_offset
+    else:
+        bound = log.last_stable_offset if request.isolation_level == READ_COMMITTED else log.high_watermark
     if timestamp < LATEST_TIERED or version < SERVED_SINCE.get(timestamp, 0):
         raise ApiError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {timestamp} has no meaning in version {version}")
     if timestamp == LATEST:
@@ -164,7 +179,7 @@ def _find(
     if isinstance(found, OttlaError):
         raise found
     if found is None or found.offset >= bound:
-        if found is not None and not partition.knows_its_end:
+        if found is not None and _needs_end(request, wanted) and not partition.knows_its_end:
             raise _not_yet(partition, version)
         return NOTHING
     return found.timestamp_ms, found.offset, found.leader_epoch
