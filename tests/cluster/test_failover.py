@@ -4,7 +4,8 @@ import pytest
 
 from tests.support.eventually import eventually
 from tests.support.ottla_cluster import OttlaCluster
-from tests.support.steady_producer import SteadyProducer, read_all
+from tests.support.steady_producer import SteadyProducer
+from tests.support.whole_topic import read_all
 
 pytestmark = pytest.mark.soak
 
