@@ -54,9 +54,9 @@ class TopicMetadata:
     def __init__(
         self, client: ClientSettings, *, attempts: int = 1, pause_s: float = 0.0, missing_s: float = 0.0
     ) -> None:
-        """`attempts`: how often a request is made, each for up to a minute, while no broker answers; a partition may be
-        without a leader for as many minutes. `missing_s`: how long brokers may say that a topic does not exist before
-        that is believed."""
+        """`attempts`: for how many minutes a request is made again while no broker answers, or a partition is without a
+        leader; with 1, the first answer counts. `missing_s`: how long brokers may say that a topic does not exist
+        before that is believed."""
         self._client = client
         self._attempts = attempts
         self._pause_s = pause_s
@@ -189,26 +189,22 @@ class TopicMetadata:
         return self._patiently(ask)
 
     def _patiently(self, ask: Callable[[], T]) -> T:
-        attempt = 1
-        began: dict[type[SourceError], float] = {}
+        began = time.monotonic()
+        patience_s = self._attempts * _REQUEST_TIMEOUT_S
+        first_at: dict[type[SourceError], float] = {UnreachableError: began}
+        allowed_s = {NotReadyError: patience_s, UnknownTopicError: self._missing_s}
+        # A connection that breaks is told at once, one that is not made after a minute: attempts are no measure of time.
+        allowed_s[UnreachableError] = 0.0 if self._attempts == 1 else patience_s
         while True:
             try:
                 return ask()
-            except (NotReadyError, UnknownTopicError) as error:
+            except (NotReadyError, UnknownTopicError, UnreachableError) as error:
                 now = time.monotonic()
-                patience_s = (
-                    self._missing_s if isinstance(error, UnknownTopicError) else self._attempts * _REQUEST_TIMEOUT_S
-                )
-                if now >= began.setdefault(type(error), now) + patience_s:
+                left_s = first_at.setdefault(type(error), now) + allowed_s[type(error)] - now
+                if left_s <= 0:
                     raise
-                log.warning("%s; asking again", error)
+                log.warning("%s; asking again for %.0f s at most", error, left_s)
                 time.sleep(max(_REST_S, self._pause_s))
-            except UnreachableError as error:
-                if attempt == self._attempts:
-                    raise
-                log.warning("%s; asking again, %d times at most", error, self._attempts - attempt)
-                time.sleep(self._pause_s)
-                attempt += 1
 
     @contextmanager
     def _about(self, subject: str) -> Iterator[None]:
@@ -223,10 +219,7 @@ class TopicMetadata:
         if cause.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
             return UnknownTopicError(f"{subject} does not exist on the brokers at {servers}; create it first")
         if cause.code() in (KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT):
-            return UnreachableError(
-                f"no broker at {servers} answered within {_REQUEST_TIMEOUT_S:.0f} s, asked about {subject} "
-                f"({cause.str()})"
-            )
+            return UnreachableError(f"no broker at {servers} answers, asked about {subject} ({cause.str()})")
         kind = NotReadyError if cause.code() in _NOT_READY else SourceError
         return kind(f"{subject} at {servers}: {cause.str()} ({cause.name()})")
 

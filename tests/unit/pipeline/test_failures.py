@@ -9,7 +9,7 @@ BROKER_AWAY = """\
 Traceback (most recent call last):
   File "/x/pyspark/sql/streaming/python_streaming_source_runner.py", line 197, in main
     handle(reader)
-ottla.spark.errors.SourceError: no broker at 127.0.0.1:9092 answered within 60 s (Local: Timed out)
+ottla.spark.errors.SourceError: no broker at 127.0.0.1:9092 answers, asked about topic t (Local: Timed out)
  SQLSTATE: 38000
 """
 USER_CODE = """\
@@ -30,7 +30,7 @@ Did you mean one of the following? [`carrier`, `dest`]. SQLSTATE: 42703;
 
 
 def test_our_own_errors_are_sentences_already() -> None:
-    assert explain(BROKER_AWAY) == "no broker at 127.0.0.1:9092 answered within 60 s (Local: Timed out)"
+    assert explain(BROKER_AWAY) == "no broker at 127.0.0.1:9092 answers, asked about topic t (Local: Timed out)"
 
 
 def test_the_last_python_error_counts() -> None:

@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from ottla.pipeline.failures import is_passing
 from ottla.spark import metadata
-from ottla.spark.errors import NotReadyError, UnknownTopicError
+from ottla.spark.errors import NotReadyError, UnknownTopicError, UnreachableError
 from ottla.spark.metadata import TopicMetadata
 from ottla.spark.offsets import Partition
 from ottla.spark.selection import Pattern, Topics
@@ -90,6 +90,19 @@ def test_a_partition_that_stays_without_a_leader_ends_the_question(
         brokers(KafkaError.NOT_LEADER_FOR_PARTITION).latest([T])
     assert 240 <= clock.now < 245
     assert is_passing(str(raised.value))
+
+
+def test_connections_that_break_at_once_do_not_use_up_the_patience(
+    brokers: Callable[..., TopicMetadata], clock: Clock
+) -> None:
+    broken = KafkaError._TRANSPORT
+    assert brokers(*[broken] * 20, SimpleNamespace(offset=7)).latest([T]) == {T: 7}
+    with pytest.raises(UnreachableError, match="no broker at h:1 answers"):
+        brokers(broken).latest([T])
+    assert 20 + 240 <= clock.now < 20 + 245
+    with pytest.raises(UnreachableError):
+        brokers(broken, attempts=1).latest([T])
+    assert clock.now < 20 + 245
 
 
 def test_a_running_query_asks_again_for_a_topic_that_a_broker_denies(brokers: Callable[..., TopicMetadata]) -> None:
