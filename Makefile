@@ -6,10 +6,10 @@ ARGS ?=
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check format bench compat chaos soak kills clean
+.PHONY: help install demo demo-cluster test check format bench compat chaos soak kills clean
 
 help: ## Show the targets
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
 
 install: $(VENV)/.with-ottla ## Install the package and the `ottla` command into .venv
 	@echo "Installed: $(BIN)/ottla"
@@ -17,6 +17,10 @@ install: $(VENV)/.with-ottla ## Install the package and the `ottla` command into
 demo: $(VENV)/.with-demo ## Send 336,776 flights through the log and Spark, and out again
 	@$(BIN)/python -m tests.support.requirements java
 	@$(BIN)/ottla demo $(ARGS)
+
+demo-cluster: $(VENV)/.with-ottla ## Kill brokers of a cluster under load, and count what is lost
+	@$(BIN)/python -m tests.support.requirements java
+	@$(BIN)/ottla cluster demo $(ARGS)
 
 test: $(VENV)/.with-dev ## Run every test
 	@$(BIN)/python -m tests.support.requirements java javac mvn kcat postgres

@@ -1,49 +1,111 @@
-"""One cluster of genuine Kafka 3.9 and Ottla brokers: each is controller and leader in turn, with nothing lost."""
+"""One cluster of genuine Kafka 3.9 and Ottla brokers: each is controller and leader in turn, topics move between them
+under load, and nothing is lost."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from uuid import uuid4
 
 import pytest
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from ottla.protocol.messages import alter_partition_reassignments as reassign
+from tests.compat.cli.program import OttlaProgram
+from tests.support.broker_process import BrokerProcess
 from tests.support.eventually import eventually
 from tests.support.genuine39 import GenuineKafka39
 from tests.support.ottla_cluster import SETTINGS
 from tests.support.ottla_process import OttlaProcess
-from tests.support.steady_producer import SteadyProducer, read_all
+from tests.support.raw_client import ask
+from tests.support.steady_producer import SteadyProducer
+from tests.support.whole_topic import read_all
 from tests.support.zookeeper import ZooKeeperServer
 
-pytestmark = pytest.mark.soak
-
-KAFKA, OTTLA = 1, 2
+KAFKA, OTTLA, SECOND_OTTLA = 1, 2, 3
+PATIENCE_S = 90.0
 
 
 class MixedCluster:
-    """A genuine broker, number 1, and an Ottla one, number 2."""
+    """A genuine broker, number 1, and Ottla ones, number 2 and up."""
 
-    def __init__(self, connect: str) -> None:
+    def __init__(self, connect: str, ottlas: int = 1) -> None:
         settings = {**SETTINGS, "default.replication.factor": "2", "zookeeper.session.timeout.ms": "6000"}
         settings |= {"offsets.topic.replication.factor": "2", "min.insync.replicas": "1"}
+        settings |= {"controlled.shutdown.max.retries": "1"}
         genuine = {name: value for name, value in settings.items() if not name.startswith("share.")}
-        self.kafka = GenuineKafka39(connect, properties={**genuine, "broker.id": str(KAFKA)})
-        self.ottla = OttlaProcess(properties={**settings, "node.id": str(OTTLA), "zookeeper.connect": connect})
+        kafka = GenuineKafka39(connect, properties={**genuine, "broker.id": str(KAFKA)})
+        own = {**settings, "zookeeper.connect": connect}
+        self.brokers: Mapping[int, BrokerProcess] = {
+            KAFKA: kafka,
+            **{
+                number: OttlaProcess(properties={**own, "node.id": str(number)})
+                for number in range(OTTLA, OTTLA + ottlas)
+            },
+        }
 
     @property
     def bootstrap(self) -> str:
-        return f"{self.ottla.bootstrap},{self.kafka.bootstrap}"
+        return ",".join(broker.bootstrap for broker in self.brokers.values())
+
+    def admin(self) -> AdminClient:
+        return AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
 
     def partitions(self, topic: str) -> dict[int, tuple[int, tuple[int, ...], set[int]]]:
-        found = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0}).list_topics(topic, timeout=20)
+        """Of each its leader, its replicas, and those in sync."""
+        found = self.admin().list_topics(topic, timeout=20)
         return {
             number: (part.leader, tuple(part.replicas), set(part.isrs))
             for number, part in found.topics[topic].partitions.items()
         }
 
     def create(self, topic: str, replicas: list[list[int]]) -> None:
-        admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+        admin = self.admin()
         admin.create_topics([NewTopic(topic, len(replicas), replica_assignment=replicas)])[topic].result(60)
-        eventually(lambda: all(leader > 0 for leader, _, _ in self.partitions(topic).values()), timeout_s=60)
+        eventually(lambda: all(leader > 0 for leader, _, _ in self.partitions(topic).values()), timeout_s=PATIENCE_S)
+
+    def until_in_sync(self, topic: str, *replicas: int) -> None:
+        wanted = set(replicas)
+        eventually(
+            lambda: all(in_sync == wanted for _, _, in_sync in self.partitions(topic).values()), timeout_s=PATIENCE_S
+        )
+
+    def controller(self) -> int:
+        def found() -> int:
+            """0 while it is not known."""
+            try:
+                return max(int(self.admin().list_topics(timeout=5).controller_id), 0)
+            except KafkaException:
+                return 0
+
+        return eventually(found, timeout_s=PATIENCE_S)
+
+    def have_decide(self, number: int) -> None:
+        """Restart brokers until this one is the controller."""
+        while (controller := self.controller()) != number:
+            self.brokers[controller].restart()
+            eventually(lambda before=controller: self.controller() != before, timeout_s=PATIENCE_S)
+
+    def move(self, topic: str, replicas: Mapping[int, list[int]]) -> None:
+        """Have each partition moved, by whoever is the controller; returns when all are there, and led there."""
+        parts = [
+            reassign.ReassignablePartition(partition_index=number, replicas=wanted)
+            for number, wanted in replicas.items()
+        ]
+        request = reassign.AlterPartitionReassignmentsRequest(
+            topics=[reassign.ReassignableTopic(name=topic, partitions=parts)]
+        )
+        answer = ask(self.brokers[self.controller()].bootstrap, request, 0)
+        assert [part.error_code for result in answer.responses for part in result.partitions] == [0] * len(parts)
+
+        def there() -> bool:
+            return all(
+                (held, in_sync, leader in wanted) == (tuple(wanted), set(wanted), True)
+                for wanted, (leader, held, in_sync) in (
+                    (replicas[number], part) for number, part in self.partitions(topic).items() if number in replicas
+                )
+            )
+
+        eventually(there, timeout_s=PATIENCE_S)
 
 
 @pytest.fixture(scope="module")
@@ -52,30 +114,80 @@ def zookeeper() -> Iterator[ZooKeeperServer]:
         yield server
 
 
-@pytest.mark.timeout(600)
-def test_each_replicates_to_and_from_the_other_whoever_is_the_controller(zookeeper: ZooKeeperServer) -> None:
-    cluster = MixedCluster(f"{zookeeper.connect}/{uuid4()}")
-    order = [cluster.ottla, cluster.kafka]
+@pytest.fixture(scope="module")
+def cluster(zookeeper: ZooKeeperServer) -> Iterator[MixedCluster]:
     with ExitStack() as stack:
-        for broker in order:
+        mixed = MixedCluster(f"{zookeeper.connect}/{uuid4()}")
+        for number in (OTTLA, KAFKA):
+            stack.enter_context(mixed.brokers[number])
+        yield mixed
+
+
+def check_nothing_lost(cluster: MixedCluster, topic: str, producer: SteadyProducer) -> None:
+    """What was acknowledged is there, once."""
+    assert producer.failed == []
+    values = {value for _, value in producer.acknowledged}
+    found = read_all(cluster.bootstrap, topic, len(values), patience_s=PATIENCE_S)
+    assert values <= set(found)
+    assert len(found) == len(set(found))
+
+
+@pytest.mark.timeout(300)
+def test_a_topic_moves_to_ottla_under_load_and_back_whoever_decides(cluster: MixedCluster) -> None:
+    cluster.create("moving", [[KAFKA], [KAFKA]])
+    with SteadyProducer(cluster.bootstrap, "moving", **{"enable.idempotence": True}) as producer:
+        producer.until_acknowledged(300)
+        cluster.have_decide(OTTLA)
+        cluster.move("moving", {0: [OTTLA], 1: [OTTLA]})
+        producer.until_acknowledged(100)
+        watched = OttlaProgram(cluster.bootstrap).json("cluster", "watch", "moving", "--once")
+        assert [(row["broker"], row["state"], row["leads"]) for row in watched["brokers"]] == [
+            (KAFKA, "up", 0),
+            (OTTLA, "up", 2),
+        ]
+        cluster.have_decide(KAFKA)
+        producer.until_acknowledged(100)
+        cluster.move("moving", {0: [KAFKA], 1: [KAFKA]})
+        producer.until_acknowledged(100)
+    check_nothing_lost(cluster, "moving", producer)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(600)
+def test_each_replicates_to_and_from_the_other_whoever_is_the_controller(cluster: MixedCluster) -> None:
+    cluster.create("t", [[KAFKA, OTTLA], [OTTLA, KAFKA]])
+    with SteadyProducer(cluster.bootstrap, "t", **{"enable.idempotence": True}) as producer:
+        producer.until_acknowledged(200)
+        cluster.until_in_sync("t", KAFKA, OTTLA)
+        for number in (OTTLA, KAFKA):  # the controller goes, and with it the leader of one partition
+            cluster.have_decide(number)
+            cluster.brokers[number].restart()
+            producer.until_acknowledged(200)
+            cluster.until_in_sync("t", KAFKA, OTTLA)
+            watched = OttlaProgram(cluster.bootstrap).json("cluster", "watch", "t", "--once")
+            assert watched["under_replicated"] == 0
+            assert all(row["behind"] for row in watched["by_partition"])  # of each other's logs, they tell the end
+    check_nothing_lost(cluster, "t", producer)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+def test_replicated_topics_move_off_kafka_and_back_with_much_in_them(zookeeper: ZooKeeperServer) -> None:
+    """Six partitions with two replicas: from Kafka and one Ottla to two Ottlas, and back."""
+    cluster = MixedCluster(f"{zookeeper.connect}/{uuid4()}", ottlas=2)
+    with ExitStack() as stack:
+        for broker in cluster.brokers.values():
             stack.enter_context(broker)
-        cluster.create("t", [[KAFKA, OTTLA], [OTTLA, KAFKA]])
+        cluster.create("t", [[KAFKA, OTTLA], [OTTLA, KAFKA], [KAFKA, SECOND_OTTLA]] * 2)
         with SteadyProducer(cluster.bootstrap, "t", **{"enable.idempotence": True}) as producer:
-            producer.until_acknowledged(200)
-            eventually(
-                lambda: all(in_sync == {KAFKA, OTTLA} for _, _, in_sync in cluster.partitions("t").values()),
-                timeout_s=60,
-            )
-            order[0].restart()  # the controller goes, and with it the leader of one partition
-            producer.until_acknowledged(200)
-            eventually(
-                lambda: all(in_sync == {KAFKA, OTTLA} for _, _, in_sync in cluster.partitions("t").values()),
-                timeout_s=60,
-            )
-            order[1].restart()
-            producer.until_acknowledged(200)
-        assert producer.failed == []
-        values = {value for _, value in producer.acknowledged}
-        found = read_all(cluster.bootstrap, "t", len(values))
-        assert values <= set(found)
-        assert len(found) == len(set(found))
+            producer.until_acknowledged(2000)
+            for decides, replicas in (
+                (KAFKA, [OTTLA, SECOND_OTTLA]),
+                (OTTLA, [KAFKA, SECOND_OTTLA]),
+                (SECOND_OTTLA, [SECOND_OTTLA, OTTLA]),
+                (KAFKA, [KAFKA, OTTLA]),
+            ):
+                cluster.have_decide(decides)
+                cluster.move("t", dict.fromkeys(range(6), replicas))
+                producer.until_acknowledged(500)
+        check_nothing_lost(cluster, "t", producer)

@@ -5,8 +5,10 @@ from confluent_kafka import KafkaException
 
 from ottla.cli.app import Verbs
 from ottla.cli.client import Connection, client_log, connection_options
+from ottla.cli.cluster_demo import demo
 from ottla.cli.cluster_elect import elect
 from ottla.cli.cluster_start import start
+from ottla.cli.cluster_watch import watch
 from ottla.cli.exits import CommandFailed
 from ottla.cli.failures import explain
 from ottla.cli.features import features
@@ -15,12 +17,14 @@ from ottla.cli.output import Column, Row, json_option, on_terminal, print_facts,
 
 @click.group(cls=Verbs)
 def command() -> None:
-    """Look at the cluster, change its feature levels, elect leaders, and start one on this machine."""
+    """Look at the cluster, watch it, change its feature levels, elect leaders, and start one on this machine."""
 
 
+command.add_command(demo)
 command.add_command(elect)
 command.add_command(features)
 command.add_command(start)
+command.add_command(watch)
 
 
 @command.command()

@@ -1,8 +1,5 @@
 """`ottla cluster start`: ZooKeeper and several brokers on this machine, in the foreground."""
 
-import socket
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Final
@@ -10,79 +7,13 @@ from typing import Final
 import click
 
 from ottla.cli.exits import CommandFailed
+from ottla.cli.local_cluster import HOST, LocalCluster
 from ottla.cli.output import note, plural
 from ottla.cli.serve import LOG_LEVELS
 from ottla.cli.zookeeper_jars import class_path
 from ottla.cli.zookeeper_server import ZooKeeperProcess, java_program
 
-HOST: Final = "127.0.0.1"
-READY_SECONDS: Final = 60.0
-STOP_SECONDS: Final = 30.0
 LOOK_SECONDS: Final = 0.2
-DEFAULTS: Final = {"zookeeper.session.timeout.ms": "6000"}
-"""Shorter than a broker's own: on one machine nothing but a kill takes long, and others should take over soon."""
-
-
-class BrokerProcess:
-    """One `ottla serve`, with its data and its log in a directory of its own."""
-
-    def __init__(self, number: int, port: int, directory: Path, settings: dict[str, str], log_level: str) -> None:
-        self.number = number
-        self.port = port
-        self.log_file = directory / "broker.log"
-        self._log_level = log_level
-        self._settings = {
-            **settings,
-            "node.id": str(number),
-            "listeners": f"PLAINTEXT://{HOST}:{port}",
-            "log.dirs": str(directory / "data"),
-        }
-        self._process: subprocess.Popen[bytes] | None = None
-
-    @property
-    def address(self) -> str:
-        return f"{HOST}:{self.port}"
-
-    @property
-    def pid(self) -> int:
-        assert self._process is not None
-        return self._process.pid
-
-    def start(self) -> None:
-        """Start it; it is not ready yet."""
-        self.log_file.parent.mkdir(parents=True, exist_ok=True)
-        overrides = [part for name, value in self._settings.items() for part in ("--override", f"{name}={value}")]
-        with self.log_file.open("ab") as output:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "ottla.cli.main", "serve", "--log-level", self._log_level, *overrides],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,  # a Ctrl-C on the terminal is handled here
-            )
-
-    def ended(self) -> int | None:
-        """Its exit code; None while it runs."""
-        return None if self._process is None else self._process.poll()
-
-    def stop(self) -> None:
-        """Have it hand over and end; kill it if that takes too long."""
-        if self._process is None or self._process.poll() is not None:
-            return
-        self._process.terminate()
-        try:
-            self._process.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            note(f"broker {self.number} does not stop, it is killed")
-            self._process.kill()
-            self._process.wait()
-
-    def last_lines(self) -> str:
-        """The end of its log."""
-        try:
-            return "\n".join(self.log_file.read_text(errors="replace").splitlines()[-3:])
-        except OSError:
-            return ""
 
 
 def _settings(context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
@@ -144,89 +75,28 @@ def start(
     if zookeeper is None:
         java_program()  # said before anything is fetched for it
         server = ZooKeeperProcess(class_path(home, note), directory / "zookeeper", HOST, zookeeper_port)
-    common = {
-        **DEFAULTS,
-        "default.replication.factor": str(min(3, brokers)),
-        "min.insync.replicas": str(min(2, brokers)),
-        "offsets.topic.replication.factor": str(min(3, brokers)),
-        "transaction.state.log.replication.factor": str(min(3, brokers)),
-        "share.coordinator.state.topic.replication.factor": str(min(3, brokers)),
-        **settings,
-        "zookeeper.connect": zookeeper or f"{HOST}:{zookeeper_port}",
-    }
-    members = [
-        BrokerProcess(number, port + number - 1, directory / f"broker-{number}", common, log_level)
-        for number in range(1, brokers + 1)
-    ]
-    for member in members:
-        _check_free(member.port)
-    try:
-        if server is not None:
-            server.start()
-        for member in members:
-            member.start()
-        _wait_until_ready(members)
-        bootstrap = ",".join(member.address for member in members)
-        for member in members:
-            note(f"broker {member.number} is process {member.pid}, its log {member.log_file}")
-        note(f"ready: {plural(brokers, 'broker')} at {bootstrap}, ZooKeeper at {common['zookeeper.connect']}")
-        _watch(members, server)
-    finally:
-        for member in members:  # one after the other: each hands over to those that are left
-            member.stop()
-        if server is not None:
-            server.stop()
+    connect = zookeeper or f"{HOST}:{zookeeper_port}"
+    cluster = LocalCluster(
+        range(port, port + brokers), directory, settings, server=server, connect=connect, log_level=log_level
+    )
+    with cluster:
+        for broker in cluster.brokers.values():
+            note(f"broker {broker.number} is process {broker.pid}, its log {broker.log_file}")
+        note(f"ready: {plural(brokers, 'broker')} at {cluster.bootstrap}, ZooKeeper at {connect}")
+        _watch(cluster)
 
 
-def _check_free(port: int) -> None:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((HOST, port))
-        except OSError as problem:
-            reason = (problem.strerror or str(problem)).lower()
-            raise CommandFailed(f"{HOST}:{port} cannot be had for a broker: {reason}; --port takes another") from None
-
-
-def _wait_until_ready(members: list[BrokerProcess]) -> None:
-    """Until every broker is named by the first one. Raises `CommandFailed`."""
-    from confluent_kafka import KafkaException
-    from confluent_kafka.admin import AdminClient
-
-    admin = AdminClient({"bootstrap.servers": members[0].address, "log_level": 0})
-    deadline = time.monotonic() + READY_SECONDS
-    wanted = {member.number for member in members}
-    while True:
-        for member in members:
-            code = member.ended()
-            if code is not None:
-                raise CommandFailed(
-                    f"broker {member.number} ended with exit code {code} at its start (log: {member.log_file})\n"
-                    f"{member.last_lines()}"
-                )
-        try:
-            if wanted <= admin.list_topics(timeout=1).brokers.keys():
-                return
-        except KafkaException:
-            pass
-        if time.monotonic() > deadline:
-            raise CommandFailed(
-                f"the brokers have not found each other within {READY_SECONDS:.0f} s; see {members[0].log_file}"
-            )
-        time.sleep(LOOK_SECONDS / 4)
-
-
-def _watch(members: list[BrokerProcess], server: ZooKeeperProcess | None) -> None:
-    """Say who ends. Returns when the last one has; raises `CommandFailed` when ZooKeeper has."""
-    running = {member.number: member for member in members}
+def _watch(cluster: LocalCluster) -> None:
+    """Say who ends. Raises `CommandFailed` when the last one has, or ZooKeeper."""
+    running = dict(cluster.brokers)
     while running:
-        for number, member in list(running.items()):
-            code = member.ended()
+        for number, broker in list(running.items()):
+            code = broker.ended()
             if code is not None:
                 del running[number]
                 how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
-                note(f"broker {number} {how}; {plural(len(running), 'broker')} left (log: {member.log_file})")
-        if server is not None and not server.is_alive():
+                note(f"broker {number} {how}; {plural(len(running), 'broker')} left (log: {broker.log_file})")
+        if cluster.server is not None and not cluster.server.is_alive():
             raise CommandFailed("ZooKeeper has ended; the brokers are stopped as well")
         time.sleep(LOOK_SECONDS)
     raise CommandFailed("no broker is left")

@@ -161,6 +161,10 @@ class Requests:
             self._sockets[address] = found
         return found
 
+    def _drop(self, address: Address) -> None:
+        self._sockets.pop(address).close()
+        self._versions.pop(address, None)  # another version may be started there
+
     def _exchange(self, request: Message, version: int, address: Address) -> Any:
         connected = self._connected(address)
         self._last_id += 1
@@ -173,8 +177,10 @@ class Requests:
                 raise CommandFailed(f"{address} does not answer as a Kafka broker")
             _, response = decode_response(request.API_KEY, version, _receive(connected, size))
         except TimeoutError:
+            self._drop(address)  # or its late answer would be taken for that to the next request
             raise CommandFailed(f"{address} did not answer within {self._connection.timeout_s:g} s") from None
         except OSError as failure:
+            self._drop(address)
             raise CommandFailed(f"{address} broke off: {_reason(failure)}") from None
         except UnencodableMessage as problem:
             raise CommandFailed(f"the broker at {address} is too old for this request: {problem}") from None
