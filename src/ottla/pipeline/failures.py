@@ -18,7 +18,7 @@ _OUR_ERRORS: Final = (
 )  # fmt: skip
 
 _PASSING: Final = (
-    re.compile(r"no broker at .* answered"),
+    re.compile(r"no broker at .* answers"),
     re.compile(
         r"\b_(?:TIMED_OUT|TRANSPORT|ALL_BROKERS_DOWN|TIMED_OUT_QUEUE|MSG_TIMED_OUT|RESOLVE|WAIT_COORD|PURGE_\w+)\b"
     ),

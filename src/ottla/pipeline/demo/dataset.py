@@ -20,6 +20,8 @@ from pyarrow import csv
 FLIGHTS: Final = 336_776
 SPOILT_EVERY: Final = 97
 _ROWS_AT_ONCE: Final = 20_000
+CLOSING_CARRIER: Final = "--"
+"""Of the record that closes the flights: it is none itself."""
 _AFTER_THE_YEAR: Final = "2014-03-01T00:00:00Z"
 
 Record = tuple[bytes, bytes]
@@ -89,10 +91,10 @@ def closing_records() -> dict[str, list[Record]]:
     Event time goes by records alone: a source that is to stay quiet for long sends one of these, or the joins and
     windows of its last day wait until it speaks again.
     """
-    flight = {"carrier": "--", "flight": 0, "origin": "---", "dest": "---", "dep_time": 0, "minute": 0}
+    flight = {"carrier": CLOSING_CARRIER, "flight": 0, "origin": "---", "dest": "---", "dep_time": 0, "minute": 0}
     times = {"time_hour": _AFTER_THE_YEAR}
     return {
-        "flights": [(b"--", json.dumps(flight | times).encode())],
+        "flights": [(CLOSING_CARRIER.encode(), json.dumps(flight | times).encode())],
         "weather": [(b"---", json.dumps({"origin": "----"} | times).encode())],
     }
 

@@ -19,6 +19,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everyone names it
 from ottla.pipeline import Job, table, topic
 from ottla.pipeline.context import RunContext
 from ottla.pipeline.demo import plot
+from ottla.pipeline.demo.dataset import CLOSING_CARRIER
 from ottla.pipeline.demo.plot import HourlyDelay
 from ottla.pipeline.rows import Checked, from_json
 from ottla.pipeline.sinks import each_batch, parquet
@@ -100,7 +101,8 @@ def enriched(
     flown = flights.where("dep_time IS NOT NULL").withColumn("scheduled", scheduled)
     for name, wanted in only.items():
         if wanted:
-            flown = flown.where(F.col(name) == wanted)
+            # without the closing record the watermark would stay behind, and flights wait for their weather for ever
+            flown = flown.where((F.col(name) == wanted) | (F.col("carrier") == CLOSING_CARRIER))
     named = (
         flown.join(F.broadcast(airlines.select("carrier", F.col("name").alias("airline"))), "carrier", "left")
         .join(
