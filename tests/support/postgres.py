@@ -16,19 +16,24 @@ _START_TIMEOUT_S: Final = 60
 
 
 class Postgres:
-    """Runs as long as the block; `url` is SQLAlchemy's. The server refuses to run as root: then it is `nobody`'s."""
+    """Runs as long as the block; `url` is SQLAlchemy's. The server refuses to run as root: then it is `nobody`'s.
 
-    def __init__(self) -> None:
+    settings: of its configuration, such as `wal_level="logical"`.
+    """
+
+    def __init__(self, **settings: str) -> None:
+        self._settings = settings
         self._programs = Path(require("postgres")).resolve().parent
         self._directory = Path(tempfile.mkdtemp(prefix="postgres-"))
-        self._port = free_port()
+        self.port = free_port()
         self._as_user = ["setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups"] if os.getuid() == 0 else []
-        self.url = f"postgresql+psycopg://{USER}@127.0.0.1:{self._port}/postgres"
+        self.url = f"postgresql+psycopg://{USER}@127.0.0.1:{self.port}/postgres"
 
     def __enter__(self) -> "Postgres":
         if self._as_user:
             shutil.chown(self._directory, "nobody", "nogroup")
-        options = f"-p {self._port} -c listen_addresses=127.0.0.1 -c unix_socket_directories='' -c fsync=off"
+        options = f"-p {self.port} -c listen_addresses=127.0.0.1 -c unix_socket_directories='' -c fsync=off"
+        options += "".join(f" -c {name}={value}" for name, value in self._settings.items())
         try:
             self._run("initdb", "-U", USER, "--auth=trust", "--no-sync", "--encoding=UTF8", "--locale=C")
             self._run(

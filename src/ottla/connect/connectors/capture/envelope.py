@@ -1,0 +1,212 @@
+"""PURE: changes of rows as records in Debezium's envelope.
+
+    key    {primary key}
+    value  {before, after, source{..., lsn or binlog position}, transaction, op: c|u|d|r|t, ts_ms, ts_us, ts_ns}
+
+After a delete comes a tombstone (a null under the same key). A change of the primary key is a delete of the old key and
+the creation of the new one. Source: Debezium 3.2, `io.debezium.data.Envelope`, `RelationalChangeRecordEmitter`.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from ottla.connect.api import Header, SourceRecord
+from ottla.connect.connectors.capture.types import SNAPSHOT_MARK, TRANSACTION_BLOCK
+from ottla.connect.schema import INT64, STRING, Field, Schema, Type
+
+VERSION: Final = "3.2.0.Final"
+"""Of Debezium, whose envelope this is: readers look at it to know what to expect."""
+
+Row: TypeAlias = dict[str, Any]
+SourceBlock: TypeAlias = dict[str, Any]
+
+CREATE: Final = "c"
+READ: Final = "r"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column as its table's records have it.
+
+    index: among the values that come in. convert: what turns the database's value into the schema's.
+    when_unchanged: what stands for a value that the database did not send. when_missing: for one that nobody knows, in
+    a column that has no nulls (the columns outside a deleted row's identity).
+    """
+
+    name: str
+    index: int
+    schema: Schema
+    convert: Callable[[Any], Any]
+    when_unchanged: Any = None
+    when_missing: Any = None
+
+
+def source_schema(connector: str, *own: tuple[str, Schema]) -> Schema:
+    """Schema of the block that says where a change comes from: Debezium's common fields, then the connector's own."""
+    common = (
+        ("version", STRING),
+        ("connector", STRING),
+        ("name", STRING),
+        ("ts_ms", INT64),
+        ("snapshot", SNAPSHOT_MARK),
+        ("db", STRING),
+        ("sequence", STRING.as_optional()),
+        ("ts_us", INT64.as_optional()),
+        ("ts_ns", INT64.as_optional()),
+    )
+    fields = tuple(Field(name, schema) for name, schema in (*common, *own))
+    return Schema(Type.STRUCT, name=f"io.debezium.connector.{connector}.Source", version=1, fields=fields)
+
+
+class TableEvents:
+    """Makes the records of one table, as it is at one time.
+
+    topic: where they go. key: names of the columns of the key; () for a table without one. key_in_identity: whether old
+    rows have the whole key. unchanged: the object by which values say that the database did not send them.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        columns: Sequence[Column],
+        key: Sequence[str],
+        source: Schema,
+        *,
+        unchanged: object,
+        key_in_identity: bool = True,
+        tombstones: bool = True,
+    ) -> None:
+        self.topic = topic
+        self.columns = tuple(columns)
+        self.key = tuple(each for each in columns if each.name in key)
+        self._unchanged = unchanged
+        self._key_in_identity = key_in_identity
+        self._tombstones = tombstones
+        self._converts = [(each.name, each.index, each.convert, each) for each in columns]
+        self._key_converts = [(each.name, each.index, each.convert, each) for each in self.key]
+        fields = tuple(Field(each.name, each.schema) for each in columns)
+        row = Schema(Type.STRUCT, name=f"{topic}.Value", optional=True, fields=fields)
+        of_key = tuple(Field(each.name, each.schema) for each in self.key)
+        self.key_schema = Schema(Type.STRUCT, name=f"{topic}.Key", fields=of_key) if of_key else None
+        self.value_schema = Schema(
+            Type.STRUCT,
+            name=f"{topic}.Envelope",
+            version=2,
+            fields=(
+                Field("before", row),
+                Field("after", row),
+                Field("source", source),
+                Field("transaction", TRANSACTION_BLOCK),
+                Field("op", STRING),
+                Field("ts_ms", INT64.as_optional()),
+                Field("ts_us", INT64.as_optional()),
+                Field("ts_ns", INT64.as_optional()),
+            ),
+        )
+
+    def row(self, values: Sequence[Any]) -> Row:
+        """Raises what a converter raises for a value it cannot read."""
+        return self._struct(self._converts, values)
+
+    def key_of(self, values: Sequence[Any]) -> Row | None:
+        """The key's columns, or None for a table without a key."""
+        return self._struct(self._key_converts, values) if self._key_converts else None
+
+    def created(self, values: Sequence[Any], source: SourceBlock, now_ns: int, op: str = CREATE) -> SourceRecord:
+        """A row that is new (or read by a snapshot: `op` r)."""
+        return self._record(self.key_of(values), None, self.row(values), source, op, now_ns)
+
+    def updated(
+        self, old: Sequence[Any] | None, old_is_whole: bool, new: Sequence[Any], source: SourceBlock, now_ns: int
+    ) -> Iterator[SourceRecord]:
+        """A row that changed; `old` as in the database's log: absent, the identity alone, or whole."""
+        key = self.key_of(new)
+        before = None
+        if old is not None:
+            if old_is_whole:
+                new = self._filled(new, old)
+                key, before = self.key_of(new), self.row(old)
+            before_key = self.key_of(old) if old_is_whole or self._key_in_identity else key
+            if key != before_key:
+                deleted = self.row(old)
+                yield self._record(before_key, deleted, None, source, "d", now_ns).replaced(
+                    headers=(Header("__debezium.newkey", key, self.key_schema),)
+                )
+                yield from self._tombstone(before_key)
+                yield self._record(key, None, self.row(new), source, "c", now_ns).replaced(
+                    headers=(Header("__debezium.oldkey", before_key, self.key_schema),)
+                )
+                return
+        yield self._record(key, before, self.row(new), source, "u", now_ns)
+
+    def deleted(self, old: Sequence[Any], source: SourceBlock, now_ns: int) -> Iterator[SourceRecord]:
+        """A row that is gone, and its tombstone."""
+        key = self.key_of(old) if self._key_in_identity else None
+        yield self._record(key, self.row(old), None, source, "d", now_ns)
+        yield from self._tombstone(key)
+
+    def truncated(self, source: SourceBlock, now_ns: int) -> SourceRecord:
+        """All rows are gone: an event without key, before and after."""
+        return self._record(None, None, None, source, "t", now_ns)
+
+    def _tombstone(self, key: Row | None) -> Iterator[SourceRecord]:
+        if self._tombstones and key is not None:
+            yield SourceRecord(topic=self.topic, key=key, key_schema=self.key_schema, value=None)
+
+    def _record(
+        self, key: Row | None, before: Row | None, after: Row | None, source: SourceBlock, op: str, now_ns: int
+    ) -> SourceRecord:
+        value = {
+            "before": before,
+            "after": after,
+            "source": source,
+            "transaction": None,
+            "op": op,
+            "ts_ms": now_ns // 1_000_000,
+            "ts_us": now_ns // 1_000,
+            "ts_ns": now_ns,
+        }
+        schema = self.key_schema if key is not None else None
+        return SourceRecord(topic=self.topic, key=key, key_schema=schema, value=value, value_schema=self.value_schema)
+
+    def _struct(self, converts: "list[tuple[str, int, Callable[[Any], Any], Column]]", values: Sequence[Any]) -> Row:
+        unchanged = self._unchanged
+        row: Row = {}
+        for name, index, convert, column in converts:
+            value = values[index]
+            if value is None:
+                row[name] = None if column.schema.optional else column.when_missing
+            elif value is unchanged:
+                row[name] = column.when_unchanged
+            else:
+                row[name] = convert(value)
+        return row
+
+    def _filled(self, new: Sequence[Any], old: Sequence[Any]) -> Sequence[Any]:
+        """What the database did not send because it is unchanged stands in the whole old row."""
+        unchanged = self._unchanged
+        if not any(value is unchanged for value in new):
+            return new
+        return [before if value is unchanged else value for value, before in zip(new, old, strict=True)]
+
+
+HEARTBEAT_KEY: Final = Schema(
+    Type.STRUCT, name="io.debezium.connector.common.ServerNameKey", version=1, fields=(Field("serverName", STRING),)
+)
+HEARTBEAT_VALUE: Final = Schema(
+    Type.STRUCT, name="io.debezium.connector.common.Heartbeat", version=1, fields=(Field("ts_ms", INT64),)
+)
+
+
+def heartbeat(topic: str, server: str, now_ms: int, position: Mapping[str, Any]) -> SourceRecord:
+    """A record that says the connector lives, and moves its position while no captured table changes."""
+    return SourceRecord(
+        topic=topic,
+        key={"serverName": server},
+        key_schema=HEARTBEAT_KEY,
+        value={"ts_ms": now_ms},
+        value_schema=HEARTBEAT_VALUE,
+        position=position,
+        partition=0,
+    )

@@ -1,0 +1,144 @@
+"""PURE: which tables and columns are captured, and the topics they go to, by Debezium's settings."""
+
+import re
+from collections.abc import Iterable
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import AfterValidator, model_validator
+
+from ottla.connect.api import CommaList, Settings, setting
+
+_NOT_IN_TOPICS: Final = re.compile(r"[^a-zA-Z0-9._-]")
+
+
+def _expressions(patterns: list[str]) -> list[str]:
+    for pattern in patterns:
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise ValueError(f"{pattern!r} is no regular expression: {error}") from error
+    return patterns
+
+
+Expressions = Annotated[CommaList, AfterValidator(_expressions)]
+"""Regular expressions with commas in between; each has to fit the whole name, in any case of letters."""
+
+
+class CaptureSettings(Settings):
+    """What the change captures of all databases are told, by Debezium's names."""
+
+    topic_prefix: str = setting(
+        "Name of this capture, unique in the cluster: topics are called prefix.schema.table.", importance="high"
+    )
+    table_include_list: Expressions = setting(
+        "Regular expressions for the full names (schema.table) of the tables to capture; empty: all.",
+        default_factory=list,
+        importance="high",
+    )
+    table_exclude_list: Expressions = setting(
+        "Regular expressions for the tables not to capture; not together with table.include.list.", default_factory=list
+    )
+    column_include_list: Expressions = setting(
+        "Regular expressions for the full names (schema.table.column) of the columns to capture; empty: all.",
+        default_factory=list,
+    )
+    column_exclude_list: Expressions = setting(
+        "Regular expressions for the columns to leave out; keys stay.", default_factory=list
+    )
+    message_key_columns: str = setting(
+        "Keys for tables without a primary key: schema.table:column,column;...", default=""
+    )
+    decimal_handling_mode: Literal["precise", "string", "double"] = setting(
+        "Decimals as Connect's Decimal (precise), as texts, or as doubles, which lose digits.", default="precise"
+    )
+    time_precision_mode: Literal["adaptive", "adaptive_time_microseconds", "connect"] = setting(
+        "Times by the precision of their columns (adaptive), or as Connect's own types, in milliseconds (connect).",
+        default="adaptive",
+    )
+    binary_handling_mode: Literal["bytes", "base64", "base64-url-safe", "hex"] = setting(
+        "Binary columns as bytes, or as texts.", default="bytes"
+    )
+    tombstones_on_delete: bool = setting(
+        "Whether a null follows each delete, so that compaction drops the key.", default=True
+    )
+    heartbeat_interval_ms: int = setting(
+        "Milliseconds between records in the heartbeat topic; 0: none.", default=0, ge=0
+    )
+    heartbeat_action_query: str = setting(
+        "A statement run in the database with each heartbeat, such as an update of a captured table.", default=""
+    )
+    topic_heartbeat_prefix: str = setting(
+        "The heartbeat topic is called this, a dot and the topic prefix.", default="__debezium-heartbeat"
+    )
+    unavailable_value_placeholder: str = setting(
+        "What stands for a value that the database did not send because it did not change.",
+        default="__debezium_unavailable_value",
+    )
+    max_batch_size: int = setting("Records handed on at once.", default=2048, ge=1)
+
+    @model_validator(mode="after")
+    def _one_list_of_each(self) -> "CaptureSettings":
+        for kind in ("table", "column"):
+            if getattr(self, f"{kind}_include_list") and getattr(self, f"{kind}_exclude_list"):
+                raise ValueError(f"{kind}.include.list and {kind}.exclude.list exclude each other: set one of them")
+        return self
+
+
+class Selection:
+    """The decisions that the lists of `CaptureSettings` mean."""
+
+    def __init__(self, settings: CaptureSettings) -> None:
+        self._tables = _Names(settings.table_include_list, settings.table_exclude_list)
+        self._columns = _Names(settings.column_include_list, settings.column_exclude_list)
+        self._prefix = settings.topic_prefix
+        self._keys = _key_columns(settings.message_key_columns)
+
+    def has_table(self, schema: str, table: str) -> bool:
+        return self._tables.has(f"{schema}.{table}")
+
+    def has_column(self, schema: str, table: str, column: str) -> bool:
+        return self._columns.has(f"{schema}.{table}.{column}")
+
+    def topic(self, *names: str) -> str:
+        """prefix.schema.table, with an underscore for each character that topics cannot have."""
+        return _NOT_IN_TOPICS.sub("_", ".".join((self._prefix, *names)))
+
+    def key_columns(self, schema: str, table: str) -> list[str] | None:
+        """What `message.key.columns` says about a table."""
+        full = f"{schema}.{table}"
+        return next((columns for pattern, columns in self._keys if pattern.fullmatch(full)), None)
+
+
+class _Names:
+    def __init__(self, include: Iterable[str], exclude: Iterable[str]) -> None:
+        self._include = [re.compile(each, re.IGNORECASE) for each in include]
+        self._exclude = [re.compile(each, re.IGNORECASE) for each in exclude]
+
+    def has(self, name: str) -> bool:
+        if self._include:
+            return any(each.fullmatch(name) for each in self._include)
+        return not any(each.fullmatch(name) for each in self._exclude)
+
+
+def _key_columns(text: str) -> list[tuple[re.Pattern[str], list[str]]]:
+    keys: list[tuple[re.Pattern[str], list[str]]] = []
+    for piece in filter(None, (each.strip() for each in text.split(";"))):
+        table, colon, columns = piece.rpartition(":")
+        if not colon:
+            raise ValueError(f"message.key.columns: {piece!r} is not of the form schema.table:column,column")
+        keys.append((re.compile(table, re.IGNORECASE), [each.strip() for each in columns.split(",")]))
+    return keys
+
+
+def digits(value: int) -> bytes:
+    """A whole number as Java's BigInteger writes it: two's complement, big-endian, as short as can be."""
+    return value.to_bytes((value + (value < 0)).bit_length() // 8 + 1, "big", signed=True)
+
+
+def variable_decimal(value: Any) -> dict[str, Any]:
+    """A Decimal with its own scale, as the struct VariableScaleDecimal."""
+    sign, figures, exponent = value.as_tuple()
+    unscaled = int("".join(map(str, figures)))
+    if exponent > 0:
+        unscaled, exponent = unscaled * 10**exponent, 0
+    return {"scale": -exponent, "value": digits(-unscaled if sign else unscaled)}

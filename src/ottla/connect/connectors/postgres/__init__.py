@@ -1,0 +1,1 @@
+"""Changes of a PostgreSQL database by logical replication, in Debezium's envelope."""

@@ -1,0 +1,136 @@
+"""What PostgreSQL's catalog says about tables: their types, keys and columns, and what is published."""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ottla.connect.connectors.capture.envelope import Column, TableEvents
+from ottla.connect.connectors.capture.selection import Selection
+from ottla.connect.connectors.postgres.changes import SOURCE
+from ottla.connect.connectors.postgres.pgoutput import UNCHANGED, Relation, RelationColumn
+from ottla.connect.connectors.postgres.session import PostgresConnection, rows
+from ottla.connect.connectors.postgres.settings import PostgresSettings
+from ottla.connect.connectors.postgres.types import PostgresType, map_type
+
+_TYPES: Final = """
+    SELECT t.oid, t.typname, t.typtype::text, CASE WHEN t.typcategory = 'A' THEN t.typelem ELSE 0 END,
+           t.typbasetype, t.typtypmod,
+           ARRAY(SELECT e.enumlabel::text FROM pg_enum e WHERE e.enumtypid = t.oid ORDER BY e.enumsortorder)
+    FROM pg_type t WHERE t.oid = ANY(%s)
+"""
+_COLUMNS: Final = """
+    SELECT a.attname, a.attnotnull, a.atttypid, a.atttypmod, coalesce(a.attnum = ANY(i.indkey::int2[]), false)
+    FROM pg_attribute a
+    LEFT JOIN pg_index i ON i.indrelid = a.attrelid AND (
+        i.indisprimary OR i.indisreplident AND NOT EXISTS (
+            SELECT 1 FROM pg_index p WHERE p.indrelid = a.attrelid AND p.indisprimary))
+    WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = ''
+    ORDER BY a.attnum
+"""
+_TABLES: Final = """
+    SELECT c.oid, n.nspname, c.relname, greatest(c.reltuples, 0)::bigint, c.relreplident::text
+    FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+    WHERE c.relkind IN ('r', 'p') AND n.nspname NOT IN ('pg_catalog', 'information_schema')
+      AND n.nspname !~ '^pg_(toast|temp)' ORDER BY n.nspname, c.relname
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundTable:
+    """A table of the database; `rows_about`: the planner's estimate."""
+
+    oid: int
+    schema: str
+    name: str
+    rows_about: int
+    identity: str
+
+    @property
+    def full_name(self) -> str:
+        return f"{self.schema}.{self.name}"
+
+
+class Catalog:
+    """Describes tables as records have them. Types are asked for once; columns anew each time a table has changed."""
+
+    def __init__(self, connection: PostgresConnection, settings: PostgresSettings) -> None:
+        self._connection = connection
+        self._settings = settings
+        self._selection = Selection(settings)
+        self._types: dict[int, PostgresType] = {}
+
+    def tables(self) -> list[FoundTable]:
+        """All ordinary and partitioned tables that settings select."""
+        found = (FoundTable(*row) for row in rows(self._connection, _TABLES))
+        return [each for each in found if self._selection.has_table(each.schema, each.name)]
+
+    def all_names(self) -> list[str]:
+        """schema.table of every table, selected or not."""
+        return [FoundTable(*row).full_name for row in rows(self._connection, _TABLES)]
+
+    def published(self) -> list[FoundTable]:
+        """Those of `tables` that are in the publication."""
+        names = set(
+            rows(
+                self._connection,
+                "SELECT schemaname, tablename FROM pg_publication_tables WHERE pubname = %s",
+                self._settings.publication_name,
+            )
+        )
+        return [each for each in self.tables() if (each.schema, each.name) in names]
+
+    def relation(self, table: FoundTable) -> Relation:
+        """A table as the replication stream would describe it."""
+        columns = tuple(
+            RelationColumn(name, type_oid, modifier, in_key or table.identity == "f")
+            for name, _, type_oid, modifier, in_key in rows(self._connection, _COLUMNS, table.oid)
+        )
+        return Relation(table.oid, table.schema, table.name, table.identity, columns)
+
+    def describe(self, relation: Relation) -> TableEvents | None:
+        """The table's records, or None if it is not captured.
+
+        The stream does not say which columns may be null and what the primary key is: the catalog does, as of now, for
+        columns that are still there.
+        """
+        if not self._selection.has_table(relation.schema, relation.table):
+            return None
+        self._learn({column.type_oid for column in relation.columns})
+        facts = {
+            name: (not_null, in_key) for name, not_null, _, _, in_key in rows(self._connection, _COLUMNS, relation.oid)
+        }
+        names = [column.name for column in relation.columns]
+        identity = {column.name for column in relation.columns if column.in_identity}
+        key = self._selection.key_columns(relation.schema, relation.table)
+        if key is None:
+            key = [name for name in names if facts.get(name, (False, False))[1]]
+            if not key and relation.identity != "f":
+                key = [name for name in names if name in identity]
+        columns = [
+            self._column(number, column, not_null=facts.get(column.name, (False, False))[0])
+            for number, column in enumerate(relation.columns)
+            if column.name in key or self._selection.has_column(relation.schema, relation.table, column.name)
+        ]
+        return TableEvents(
+            self._selection.topic(relation.schema, relation.table),
+            columns,
+            key,
+            SOURCE,
+            unchanged=UNCHANGED,
+            key_in_identity=set(key) <= identity,
+            tombstones=self._settings.tombstones_on_delete,
+        )
+
+    def _column(self, number: int, column: RelationColumn, *, not_null: bool) -> Column:
+        mapped = map_type(column.type_oid, column.type_modifier, self._types, self._settings)
+        schema = mapped.schema if not_null else mapped.schema.as_optional()
+        return Column(column.name, number, schema, mapped.convert, mapped.when_unchanged, mapped.when_missing)
+
+    def _learn(self, oids: set[int]) -> None:
+        """Ask for types that are not known yet, with those that they are made of."""
+        wanted = oids - self._types.keys()
+        while wanted:
+            found: list[tuple[Any, ...]] = rows(self._connection, _TYPES, list(wanted))
+            for oid, name, kind, element, base, modifier, labels in found:
+                self._types[oid] = PostgresType(oid, name, kind, element, base, modifier, tuple(labels))
+            made_of = {oid for row in found for oid in (row[3], row[4]) if oid}
+            wanted = made_of - self._types.keys()

@@ -1,0 +1,187 @@
+"""PURE: messages of the replication stream as records, each with the position to go on from after it.
+
+A position is `{"lsn": where to start the stream, "transaction": final LSN, "events": n}`: all transactions before `lsn`
+are done, and the first n changes of the one that ends at `transaction`. The server sends a transaction whole and always
+in the same order, so a count is exact, which the LSN of a change is not (the rows of one COPY share one).
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from ottla.connect.api import Position, Progress, SourceRecord
+from ottla.connect.connectors.capture.envelope import VERSION, SourceBlock, TableEvents, source_schema
+from ottla.connect.connectors.postgres.pgoutput import (
+    Begin,
+    Commit,
+    Delete,
+    Insert,
+    LogicalMessage,
+    Message,
+    Relation,
+    Truncate,
+    Update,
+)
+from ottla.connect.schema import INT64, STRING
+
+CONNECTOR: Final = "postgresql"
+SOURCE: Final = source_schema(
+    CONNECTOR,
+    ("schema", STRING),
+    ("table", STRING),
+    ("txId", INT64.as_optional()),
+    ("lsn", INT64.as_optional()),
+    ("xmin", INT64.as_optional()),
+)
+
+Describe = Callable[[Relation], TableEvents | None]
+"""What becomes of the changes of a table as it is now; None: they are not captured."""
+
+
+def source_block(server: str, database: str, at_us: int, xid: int | None, lsn: int | None) -> SourceBlock:
+    """Where a change comes from, but for the table; `at_us`: when it was committed."""
+    return {
+        "version": VERSION,
+        "connector": CONNECTOR,
+        "name": server,
+        "ts_ms": at_us // 1000,
+        "snapshot": "false",
+        "db": database,
+        "sequence": None,
+        "ts_us": at_us,
+        "ts_ns": at_us * 1000,
+        "schema": "",
+        "table": "",
+        "txId": xid,
+        "lsn": lsn,
+        "xmin": None,
+    }
+
+
+class Changes:
+    """Takes one message after the other. `lsn`: where the stream was started; `now_ns`: the clock of `ts_ms`."""
+
+    def __init__(
+        self,
+        server: str,
+        database: str,
+        position: Position,
+        describe: Describe,
+        now_ns: Callable[[], int],
+        skipped: frozenset[str] = frozenset(),
+        on_message: Callable[[LogicalMessage, int], list[SourceRecord]] | None = None,
+    ) -> None:
+        self._server = server
+        self._database = database
+        self._describe = describe
+        self._now_ns = now_ns
+        self._skipped = skipped
+        self._on_message = on_message
+        self._tables: dict[int, tuple[Relation, TableEvents] | None] = {}
+        self.lsn: int = position["lsn"]
+        """Everything before is taken: the end of the last whole transaction."""
+        self._done_of: int | None = position.get("transaction")
+        self._done: int = position.get("events", 0)
+        self._begin: Begin | None = None
+        self._events = 0
+        self._block: SourceBlock = {}
+
+    @property
+    def in_transaction(self) -> bool:
+        """Amid a transaction, of which more follows."""
+        return self._begin is not None
+
+    @property
+    def xid(self) -> int | None:
+        """Of the transaction that is being taken."""
+        return self._begin.xid if self._begin is not None else None
+
+    def take(self, message: Message, lsn: int, batch: list[SourceRecord | Progress]) -> None:
+        """Put what a message means at the end of `batch`; `lsn` is where the stream has it.
+
+        Raises ConnectError for a value that no schema can hold.
+        """
+        if isinstance(message, Insert | Update | Delete | Truncate):
+            self._change(message, lsn, batch)
+        elif isinstance(message, Begin):
+            self._begin, self._events = message, 0
+            self._block = source_block(self._server, self._database, message.committed_at_us, message.xid, None)
+        elif isinstance(message, Commit):
+            self._commit(message, batch)
+        elif isinstance(message, Relation):
+            table = self._describe(message)
+            self._tables[message.oid] = None if table is None else (message, table)
+        elif isinstance(message, LogicalMessage):
+            self._message(message, lsn, batch)
+
+    def caught_up(self, lsn: int) -> Progress | None:
+        """The server has nothing to send before `lsn`: the position moves there, unless a transaction is on its way."""
+        if self._begin is not None or lsn <= self.lsn:
+            return None
+        self.lsn = lsn
+        return Progress(position={"lsn": lsn})
+
+    def position(self) -> dict[str, Any]:
+        """Where to go on from now."""
+        if self._begin is None or not self._events:
+            return {"lsn": self.lsn}
+        return {"lsn": self.lsn, "transaction": self._begin.final_lsn, "events": self._events}
+
+    def _change(
+        self, change: Insert | Update | Delete | Truncate, lsn: int, batch: list[SourceRecord | Progress]
+    ) -> None:
+        if not self._counted():
+            return
+        records = list(self._truncated(change, lsn) if isinstance(change, Truncate) else self._row_records(change, lsn))
+        if records:
+            records[-1].position = self.position()
+            batch.extend(records)
+
+    def _row_records(self, change: Insert | Update | Delete, lsn: int) -> Iterator[SourceRecord]:
+        found = self._tables[change.relation]
+        if found is None:
+            return
+        relation, table = found
+        block = self._source(relation, lsn)
+        if isinstance(change, Insert):
+            if "c" not in self._skipped:
+                yield table.created(change.new, block, self._now_ns())
+        elif isinstance(change, Update):
+            if "u" not in self._skipped:
+                yield from table.updated(change.old, change.old_is_whole, change.new, block, self._now_ns())
+        elif "d" not in self._skipped:
+            yield from table.deleted(change.old, block, self._now_ns())
+
+    def _truncated(self, change: Truncate, lsn: int) -> Iterator[SourceRecord]:
+        for oid in change.relations:
+            found = self._tables.get(oid)
+            if found is not None and "t" not in self._skipped:
+                yield found[1].truncated(self._source(found[0], lsn), self._now_ns())
+
+    def _message(self, message: LogicalMessage, lsn: int, batch: list[SourceRecord | Progress]) -> None:
+        if message.transactional and not self._counted():
+            return
+        records = self._on_message(message, lsn) if self._on_message is not None else []
+        if records:
+            records[-1].position = self.position()
+            batch.extend(records)
+
+    def _counted(self) -> bool:
+        """Count a change; False if it was done before the stream began."""
+        self._events += 1
+        begin = self._begin
+        return not (begin is not None and begin.final_lsn == self._done_of and self._events <= self._done)
+
+    def _commit(self, commit: Commit, batch: list[SourceRecord | Progress]) -> None:
+        had_records = bool(batch) and batch[-1].position == self.position() and self._events > 0
+        self._begin, self._events = None, 0
+        self.lsn = commit.end_lsn
+        if had_records:  # not handed on yet: say at once that the whole transaction is done
+            batch[-1].position = self.position()
+        else:
+            batch.append(Progress(position=self.position()))
+
+    def _source(self, relation: Relation, lsn: int) -> SourceBlock:
+        block = self._block.copy()
+        block["schema"], block["table"], block["lsn"] = relation.schema, relation.table, lsn
+        block["sequence"] = f'["{self.lsn}","{lsn}"]'
+        return block

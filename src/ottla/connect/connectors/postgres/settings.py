@@ -1,0 +1,78 @@
+"""Settings of the change capture from PostgreSQL, by the names of Debezium's connector."""
+
+import re
+from typing import Final, Literal
+
+from pydantic import field_validator
+
+from ottla.connect.api import CommaList, SecretStr, setting
+from ottla.connect.connectors.capture.selection import CaptureSettings
+
+_SLOT_NAME: Final = re.compile(r"[a-z0-9_]{1,63}")
+
+SnapshotMode = Literal["initial", "initial_only", "always", "no_data", "never", "when_needed"]
+
+
+class PostgresSettings(CaptureSettings):
+    """Where the database is, what to capture, and how."""
+
+    database_hostname: str = setting("Host of the PostgreSQL server.", importance="high")
+    database_port: int = setting("Its port.", 5432, ge=1, le=65_535)
+    database_user: str = setting("A role with the attribute REPLICATION that may read the tables.", importance="high")
+    database_password: SecretStr | None = setting("Its password.", None, importance="high")
+    database_dbname: str = setting("The database whose changes are captured.", importance="high")
+    database_sslmode: Literal["disable", "allow", "prefer", "require", "verify-ca", "verify-full"] = setting(
+        "How the connection is encrypted, as libpq's sslmode.", "prefer"
+    )
+    database_sslrootcert: str = setting("File with the certificates that the server's is checked against.", "")
+    plugin_name: Literal["pgoutput"] = setting("The output plugin; every server has pgoutput.", "pgoutput")
+    slot_name: str = setting("The replication slot, made if it is not there; one for each connector.", "debezium")
+    slot_drop_on_stop: bool = setting(
+        "Whether the slot is dropped when the task ends: for tests, for what changes meanwhile is lost.", False
+    )
+    slot_lag_warn_bytes: int = setting(
+        "Bytes of WAL held back by the slot from which on the status says so.", 1 << 30, ge=1
+    )
+    slot_lag_drop_bytes: int = setting(
+        "Bytes of WAL held back by the slot at which it is dropped and the task fails; 0: never.", 0, ge=0
+    )
+    publication_name: str = setting("The publication, made if it is not there.", "dbz_publication")
+    publication_autocreate_mode: Literal["all_tables", "filtered", "disabled"] = setting(
+        "Whether the publication that is made has all tables, those that are captured, or has to be there.",
+        "all_tables",
+    )
+    publish_via_partition_root: bool = setting(
+        "Whether changes of partitions are those of the partitioned table, in a publication that is made.", False
+    )
+    snapshot_mode: SnapshotMode = setting(
+        "Whether tables are read before their changes: once (initial), and no more (initial_only), at each start "
+        "(always), not at all (no_data), or when there is no way to go on (when_needed).",
+        "initial",
+        importance="high",
+    )
+    snapshot_fetch_size: int = setting("Rows fetched at once by a snapshot.", 10_240, ge=1)
+    incremental_snapshot_chunk_size: int = setting("Rows read at once by a snapshot amid the changes.", 1_024, ge=1)
+    signal_data_collection: str = setting(
+        "schema.table of the table whose new rows (id, type, data) are signals, such as execute-snapshot.", ""
+    )
+    skipped_operations: CommaList = setting(
+        "Operations left out: c, u, d and t (truncates), with commas, or none.", default_factory=lambda: ["t"]
+    )
+    interval_handling_mode: Literal["numeric", "string"] = setting(
+        "Intervals as microseconds, which is near, or as texts of ISO 8601.", "numeric"
+    )
+
+    @field_validator("slot_name")
+    @classmethod
+    def _slot(cls, name: str) -> str:
+        if _SLOT_NAME.fullmatch(name) is None:
+            raise ValueError(f"{name!r} is no name of a slot: up to 63 of a-z, 0-9 and underscores")
+        return name
+
+    @field_validator("skipped_operations")
+    @classmethod
+    def _operations(cls, operations: list[str]) -> list[str]:
+        unknown = [each for each in operations if each not in ("c", "u", "d", "t", "none")]
+        if unknown:
+            raise ValueError(f"{unknown[0]!r} is none of c, u, d, t and none")
+        return operations

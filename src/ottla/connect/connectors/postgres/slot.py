@@ -1,0 +1,127 @@
+"""The replication slot and its publication: made when needed, watched, and what is wrong with them in one sentence."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from psycopg2 import sql
+
+from ottla.connect.api import ConnectError, Retriable
+from ottla.connect.connectors.postgres.catalog import Catalog
+from ottla.connect.connectors.postgres.session import PostgresConnection, explained, lsn_number, lsn_text, rows
+from ottla.connect.connectors.postgres.settings import PostgresSettings
+
+
+@dataclass(frozen=True, slots=True)
+class SlotState:
+    """held_back: bytes of WAL that the server keeps for the slot; confirmed: everything before is no longer sent."""
+
+    confirmed: int
+    held_back: int
+    status: str
+    active_pid: int | None
+
+
+def check_server(connection: PostgresConnection) -> None:
+    """Raises ConnectError if the server does not write what logical replication needs."""
+    level = rows(connection, "SHOW wal_level")[0][0]
+    if level != "logical":
+        raise ConnectError(
+            f"the server's wal_level is {level}: set wal_level = logical in its configuration and restart it"
+        )
+
+
+def state(connection: PostgresConnection, settings: PostgresSettings) -> SlotState | None:
+    """The slot as it is, or None if there is none. Raises ConnectError if it is of another kind or database."""
+    found = rows(
+        connection,
+        "SELECT plugin, database, confirmed_flush_lsn::text, "
+        "coalesce(pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn), 0)::bigint, wal_status, active_pid "
+        "FROM pg_replication_slots WHERE slot_name = %s",
+        settings.slot_name,
+    )
+    if not found:
+        return None
+    plugin, database, confirmed, held_back, status, pid = found[0]
+    if plugin != settings.plugin_name or database != settings.database_dbname:
+        raise ConnectError(
+            f"slot {settings.slot_name} is one of {plugin or 'physical replication'} for database {database}: "
+            "choose another slot.name"
+        )
+    return SlotState(lsn_number(confirmed or "0/0"), held_back, status or "", pid)
+
+
+def check_goes_on(found: SlotState | None, settings: PostgresSettings, lsn: int) -> None:
+    """Raises ConnectError if changes after `lsn` are no longer to be had."""
+    remedy = "for a new snapshot delete the connector's offsets, or set snapshot.mode to when_needed, and restart it"
+    if found is None:
+        raise ConnectError(
+            f"slot {settings.slot_name} is gone, and with it the changes after {lsn_text(lsn)}: {remedy}"
+        )
+    if found.status == "lost":
+        raise ConnectError(
+            f"slot {settings.slot_name} has lost its WAL (max_slot_wal_keep_size was passed), and with it changes: "
+            f"drop it by pg_drop_replication_slot('{settings.slot_name}'); {remedy}"
+        )
+    if found.confirmed > lsn:
+        raise ConnectError(
+            f"slot {settings.slot_name} has been moved to {lsn_text(found.confirmed)} by somebody else, beyond "
+            f"{lsn_text(lsn)}, to which this connector has come, and the changes in between are lost: {remedy}"
+        )
+
+
+def make_publication(connection: PostgresConnection, catalog: Catalog, settings: PostgresSettings) -> None:
+    """Make the publication, or fit the one that is there to what is captured. Raises ConnectError if it may not."""
+    name, mode = settings.publication_name, settings.publication_autocreate_mode
+    there = rows(connection, "SELECT puballtables FROM pg_publication WHERE pubname = %s", name)
+    if there and (mode != "filtered" or there[0][0]):
+        return
+    if not there and mode == "disabled":
+        raise ConnectError(
+            f"publication {name} is not there and publication.autocreate.mode is disabled: "
+            f"CREATE PUBLICATION {name} FOR TABLE ..."
+        )
+    tables = catalog.tables()
+    if mode == "filtered" and not tables:
+        raise ConnectError("no table of the database is captured: look at table.include.list")
+    members = sql.SQL(", ").join(sql.Identifier(each.schema, each.name) for each in tables)
+    if there:
+        if {each.oid for each in catalog.published()} == {each.oid for each in tables}:
+            return
+        statement = sql.SQL("ALTER PUBLICATION {} SET TABLE {}").format(sql.Identifier(name), members)
+    else:
+        which = sql.SQL("ALL TABLES") if mode == "all_tables" else sql.SQL("TABLE {}").format(members)
+        statement = sql.SQL("CREATE PUBLICATION {} FOR {} WITH (publish_via_partition_root = {})").format(
+            sql.Identifier(name), which, sql.Literal(settings.publish_via_partition_root)
+        )
+    doing = f"making publication {name} (or ask a superuser to, and set publication.autocreate.mode=disabled)"
+    with explained(doing), connection.cursor() as cursor:
+        cursor.execute(statement)
+
+
+def create(replication: Any, name: str, *, temporary: bool) -> tuple[int, str]:
+    """Make a slot. Returns the LSN from which it sees changes, and the name of the snapshot of all before.
+
+    The snapshot lasts until the connection does something else.
+    """
+    command = f'CREATE_REPLICATION_SLOT "{name}" {"TEMPORARY " if temporary else ""}LOGICAL pgoutput EXPORT_SNAPSHOT'
+    with explained(f"making replication slot {name}"), replication.cursor() as cursor:
+        cursor.execute(command)
+        _, point, snapshot, _ = cursor.fetchone()
+    return lsn_number(point), snapshot
+
+
+def drop(connection: PostgresConnection, name: str) -> None:
+    """Drop a slot that nobody reads. Raises Retriable while somebody does."""
+    with explained(f"dropping replication slot {name}"), connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = %s", (name,)
+        )
+
+
+def check_free(found: SlotState | None, settings: PostgresSettings) -> None:
+    """Raises Retriable if another session reads the slot: it may be the end of the one before."""
+    if found is not None and found.active_pid is not None:
+        raise Retriable(
+            f"slot {settings.slot_name} is read by the server's process {found.active_pid}: wait for it, end it by "
+            f"pg_terminate_backend({found.active_pid}), or give each connector a slot.name of its own"
+        )

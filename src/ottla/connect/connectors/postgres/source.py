@@ -1,0 +1,245 @@
+"""The connector: a snapshot, then the changes after it, without a gap and without doing one twice."""
+
+import difflib
+import select
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, suppress
+from typing import Any, ClassVar, Final
+
+import psycopg2
+from psycopg2.extras import REPLICATION_LOGICAL
+
+from ottla.connect.api import (
+    ConfigError,
+    ConnectError,
+    Context,
+    Part,
+    Position,
+    Progress,
+    Source,
+    SourceContext,
+    SourceRecord,
+    Yielded,
+)
+from ottla.connect.connectors.capture.envelope import heartbeat
+from ottla.connect.connectors.postgres import slot
+from ottla.connect.connectors.postgres.catalog import Catalog
+from ottla.connect.connectors.postgres.changes import Changes
+from ottla.connect.connectors.postgres.pgoutput import UndecodableError, decode
+from ottla.connect.connectors.postgres.session import connect, explained, rows
+from ottla.connect.connectors.postgres.settings import PostgresSettings
+from ottla.connect.connectors.postgres.snapshot import Snapshot
+
+_WAIT_S: Final = 0.5
+_LOOK_EVERY_S: Final = 10.0
+_CONFIRM_EVERY_S: Final = 1.0
+_MB: Final = 1 << 20
+
+
+class PostgresSource(Source[PostgresSettings]):
+    """Changes of tables of a PostgreSQL database, in Debezium's envelope, by logical replication (pgoutput).
+
+    Each change comes once and in the order of commits. Tables are read first (`snapshot.mode`), as of the moment from
+    which the replication slot keeps all changes. One task, for a slot has one reader.
+    """
+
+    aliases: ClassVar[tuple[str, ...]] = ("io.debezium.connector.postgresql.PostgresConnector",)
+
+    def __init__(self, settings: PostgresSettings, context: SourceContext) -> None:
+        super().__init__(settings, context)
+        self._now_ns: Callable[[], int] = time.time_ns
+        self._stream: Any = None
+        self._confirmed = 0
+        self._told = 0
+        self._told_at = 0.0
+
+    @classmethod
+    def check(cls, settings: PostgresSettings, context: Context) -> None:
+        """The server, its settings, the role's rights and the names in `table.include.list`."""
+        with closing(connect(settings, "ottla check")) as connection:
+            slot.check_server(connection)
+            catalog = Catalog(connection, settings)
+            _check_tables(settings, catalog)
+            slot.state(connection, settings)
+        connect(settings, "ottla check", replication=True).close()
+
+    def part(self) -> Part:
+        return {"server": self.settings.topic_prefix}
+
+    def read(self, position: Position | None) -> Iterator[Yielded]:
+        settings = self.settings
+        with ExitStack() as open_ones:
+            connection = open_ones.enter_context(closing(connect(settings, f"ottla {self.context.connector}")))
+            slot.check_server(connection)
+            catalog = Catalog(connection, settings)
+            _check_tables(settings, catalog)
+            slot.make_publication(connection, catalog, settings)
+            start = self._go_on_from(connection, position)
+            if start is None:
+                yield from self._snapshot(connection, catalog)
+                if settings.snapshot_mode == "initial_only":
+                    return
+                start = {"lsn": self._snapshot_lsn}
+            yield from self._changes(connection, catalog, start)
+
+    def committed(self, part: Part, position: Position) -> None:
+        """Everything before `lsn` is in the log: the server may forget it."""
+        if "snapshot" in position or position["lsn"] <= self._confirmed:
+            return
+        self._confirmed = position["lsn"]
+        self._tell()
+
+    def _go_on_from(self, connection: Any, position: Position | None) -> Position | None:
+        """Where to go on streaming, or None: after a snapshot. A slot that is of no use any more is dropped if told."""
+        settings = self.settings
+        found = slot.state(connection, settings)
+        slot.check_free(found, settings)
+        mode = settings.snapshot_mode
+        if position is not None and "snapshot" not in position and mode != "always":
+            try:
+                slot.check_goes_on(found, settings, position["lsn"])
+            except ConnectError:
+                if mode != "when_needed":
+                    raise
+                if found is not None:
+                    slot.drop(connection, settings.slot_name)
+            else:
+                return position
+        elif mode in ("no_data", "never"):
+            if found is not None:
+                return {"lsn": found.confirmed}
+            with closing(connect(settings, f"ottla {self.context.connector}", replication=True)) as replication:
+                return {"lsn": slot.create(replication, settings.slot_name, temporary=False)[0]}
+        return None
+
+    def _snapshot(self, connection: Any, catalog: Catalog) -> Iterator[Yielded]:
+        """Read the tables. Where the slot was made before, a temporary one says which moment it is."""
+        settings = self.settings
+        permanent = slot.state(connection, settings) is None and settings.snapshot_mode != "initial_only"
+        name = settings.slot_name if permanent else f"{settings.slot_name[:54]}_snapshot"
+        with closing(connect(settings, f"ottla {self.context.connector}", replication=True)) as replication:
+            lsn, exported = slot.create(replication, name, temporary=not permanent)
+            self._snapshot_lsn = lsn
+            snapshot = Snapshot(settings, self.context, catalog, exported, lsn, self._now_ns)
+            yield from snapshot.read(catalog.published())
+        yield Progress(position={"lsn": lsn})
+
+    def _changes(self, connection: Any, catalog: Catalog, start: Position) -> Iterator[Yielded]:
+        settings = self.settings
+        changes = Changes(
+            settings.topic_prefix,
+            settings.database_dbname,
+            start,
+            catalog.describe,
+            self._now_ns,
+            frozenset(settings.skipped_operations),
+        )
+        replication = connect(settings, f"ottla {self.context.connector}", replication=True)
+        try:
+            self._stream = replication.cursor()
+            with explained(f"reading replication slot {settings.slot_name}"):
+                self._stream.start_replication(
+                    slot_name=settings.slot_name,
+                    slot_type=REPLICATION_LOGICAL,
+                    start_lsn=start["lsn"],
+                    decode=False,
+                    options={"proto_version": "1", "publication_names": settings.publication_name},
+                )
+            yield from self._follow(connection, changes)
+        finally:
+            self._stream = None
+            with suppress(psycopg2.Error):
+                replication.close()
+            if settings.slot_drop_on_stop:
+                slot.drop(connection, settings.slot_name)
+
+    def _follow(self, connection: Any, changes: Changes) -> Iterator[Yielded]:
+        """Batch by batch, with what has to be done now and then in between."""
+        beat_every_s = self.settings.heartbeat_interval_ms / 1000
+        look_at = beat_at = time.monotonic()
+        while True:
+            batch = self._batch(changes)
+            now = time.monotonic()
+            if beat_every_s and now >= beat_at and not changes.in_transaction:
+                beat_at = now + beat_every_s
+                batch.append(self._beat(connection, changes))
+            if now >= look_at:
+                look_at = now + _LOOK_EVERY_S
+                self._guard(connection)
+            if not batch:
+                progress = changes.caught_up(self._stream.wal_end)
+                if progress is not None:
+                    batch.append(progress)
+            self._tell()
+            yield batch or None
+
+    def _batch(self, changes: Changes) -> list[SourceRecord | Progress]:
+        """What has arrived, up to `max.batch.size` records; waits a little for the first of it."""
+        stream, most = self._stream, self.settings.max_batch_size
+        batch: list[SourceRecord | Progress] = []
+        with explained(f"reading replication slot {self.settings.slot_name}"):
+            while len(batch) < most:
+                message = stream.read_message()
+                if message is not None:
+                    changes.take(self._decoded(message.payload), message.data_start, batch)
+                elif batch or not select.select([stream], [], [], _WAIT_S)[0]:
+                    break
+        return batch
+
+    def _decoded(self, payload: bytes) -> Any:
+        try:
+            return decode(payload)
+        except UndecodableError as error:
+            raise ConnectError(f"replication slot {self.settings.slot_name}: {error}") from error
+
+    def _beat(self, connection: Any, changes: Changes) -> SourceRecord:
+        settings = self.settings
+        if settings.heartbeat_action_query:
+            rows(connection, settings.heartbeat_action_query)
+        topic = f"{settings.topic_heartbeat_prefix}.{settings.topic_prefix}"
+        return heartbeat(topic, settings.topic_prefix, self._now_ns() // 1_000_000, changes.position())
+
+    def _tell(self) -> None:
+        """Tell the server what is safe, once a second at most: it answers each with a look at its slot."""
+        now = time.monotonic()
+        if self._stream is None or self._told == self._confirmed or now - self._told_at < _CONFIRM_EVERY_S:
+            return
+        self._told, self._told_at = self._confirmed, now
+        with explained("confirming what is safe"):
+            self._stream.send_feedback(write_lsn=self._told, flush_lsn=self._told, force=True)
+
+    def _guard(self, connection: Any) -> None:
+        """Look at the WAL that the slot holds back. Raises ConnectError after dropping one that was to be dropped."""
+        settings = self.settings
+        found = slot.state(connection, settings)
+        if found is None:
+            return
+        if settings.slot_lag_drop_bytes and found.held_back > settings.slot_lag_drop_bytes:
+            self._stream.connection.close()
+            slot.drop(connection, settings.slot_name)
+            raise ConnectError(
+                f"slot {settings.slot_name} held back {found.held_back // _MB} MB of WAL, more than "
+                f"slot.lag.drop.bytes={settings.slot_lag_drop_bytes}, and was dropped: delete the connector's offsets "
+                "and restart it for a new snapshot"
+            )
+        behind = found.held_back > settings.slot_lag_warn_bytes or found.status in ("extended", "unreserved")
+        self.context.warn(
+            f"slot {settings.slot_name} holds back {found.held_back // _MB} MB of the server's WAL ({found.status}): "
+            "its changes are not taken as fast as they come, or a transaction is open for long"
+            if behind
+            else None
+        )
+
+
+def _check_tables(settings: PostgresSettings, catalog: Catalog) -> None:
+    """Raises ConfigError if nothing is captured, or a table named in full is not there."""
+    if catalog.tables() or not settings.table_include_list:
+        return
+    wanted = settings.table_include_list[0].replace("\\", "")
+    near = difflib.get_close_matches(wanted, catalog.all_names(), 1)
+    raise ConfigError(
+        f"table.include.list fits no table of database {settings.database_dbname}"
+        + (f": is it {near[0]}?" if near else ", or none that exists yet: names are schema.table"),
+        "table.include.list",
+    )
