@@ -7,6 +7,7 @@ from ottla.cli.app import Verbs
 from ottla.cli.client import Connection, client_log, connection_options
 from ottla.cli.cluster_demo import demo
 from ottla.cli.cluster_elect import elect
+from ottla.cli.cluster_reassign import reassign
 from ottla.cli.cluster_start import start
 from ottla.cli.cluster_watch import watch
 from ottla.cli.exits import CommandFailed
@@ -17,12 +18,13 @@ from ottla.cli.output import Column, Row, json_option, on_terminal, print_facts,
 
 @click.group(cls=Verbs)
 def command() -> None:
-    """Look at the cluster, watch it, change its feature levels, elect leaders, and start one on this machine."""
+    """Look at the cluster and watch it, change features, elect leaders, move partitions, start one on this machine."""
 
 
 command.add_command(demo)
 command.add_command(elect)
 command.add_command(features)
+command.add_command(reassign)
 command.add_command(start)
 command.add_command(watch)
 

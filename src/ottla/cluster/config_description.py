@@ -77,7 +77,7 @@ class SettingsInForce:
                 if not synonyms:
                     continue
                 value = synonyms[0].value
-            elif setting.internal and names is None:
+            elif setting.internal and names is None and not _is_set(synonyms):
                 continue
             described.append(
                 ConfigDescription(
@@ -136,6 +136,10 @@ class SettingsInForce:
                 found.append(ConfigSynonym(synonym, default, ConfigSource.DEFAULT_CONFIG))
         start = next((at for at, synonym in enumerate(found) if synonym.name == name), len(found))
         return found[start:]
+
+
+def _is_set(synonyms: Iterable[ConfigSynonym]) -> bool:
+    return any(known.source is not ConfigSource.DEFAULT_CONFIG for known in synonyms)
 
 
 def _chosen(settings: Mapping[str, Setting], names: Iterable[str] | None) -> list[Setting]:

@@ -39,8 +39,8 @@ def plan_reassignment(
         original = tuple(replica for replica in partition.replicas if replica not in partition.adding)
         return _towards(image, topic_partition, partition, original, original)
     target = tuple(BrokerId(replica) for replica in wanted)
-    _check_target(image, target)
     original = tuple(replica for replica in partition.replicas if replica not in partition.adding)
+    _check_target(image, original, target)
     if not allow_replication_factor_change and len(target) != len(original):
         raise ApiError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
@@ -49,7 +49,7 @@ def plan_reassignment(
     return _towards(image, topic_partition, partition, original, target)
 
 
-def _check_target(image: MetadataImage, target: tuple[BrokerId, ...]) -> None:
+def _check_target(image: MetadataImage, original: tuple[BrokerId, ...], target: tuple[BrokerId, ...]) -> None:
     problem = None
     if not target:
         problem = "Empty replica list specified in partition reassignment."
@@ -57,8 +57,8 @@ def _check_target(image: MetadataImage, target: tuple[BrokerId, ...]) -> None:
         problem = f"Duplicate replica ids in partition reassignment replica list: {list(target)}"
     elif any(replica < 0 for replica in target):
         problem = f"Invalid broker id in replica list: {list(target)}"
-    elif any(replica not in image.brokers for replica in target):
-        problem = f"Replica assignment has brokers that are not alive. Replica list: {list(target)}"
+    elif absent := [replica for replica in target if replica not in original and replica not in image.brokers]:
+        problem = f"Replica assignment has brokers that are not alive: {absent}; these are: {sorted(image.brokers)}"
     if problem is not None:
         raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
 

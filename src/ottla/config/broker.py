@@ -56,6 +56,8 @@ class BrokerConfig:
     controlled_shutdown_max_retries: int
     controlled_shutdown_retry_backoff_ms: int
     replica_lag_time_max_ms: int
+    leader_replication_throttled_rate: int
+    follower_replication_throttled_rate: int
     replica_fetch_backoff_ms: int
     replica_fetch_max_bytes: int
     replica_fetch_min_bytes: int

@@ -5,8 +5,8 @@ Those of ZooKeeper and of its controller are Kafka 3.9's, the last that had them
 
 from typing import Final
 
-from ottla.config.setting import Kind, Setting
-from ottla.config.topic_settings import AT_LEAST_0, AT_LEAST_1
+from ottla.config.setting import Change, Kind, Setting
+from ottla.config.topic_settings import AT_LEAST_0, AT_LEAST_1, FOREVER
 
 CLUSTER: Final = (
     Setting(
@@ -100,5 +100,25 @@ CLUSTER: Final = (
         "What picks the replica a consumer reads from (KIP-392). "
         "`org.apache.kafka.common.replica.RackAwareReplicaSelector` sends it to one in its own rack; with any "
         "other, or none, it reads from the leader.",
+    ),
+    Setting(
+        "leader.replication.throttled.rate",
+        Kind.LONG,
+        FOREVER,
+        "How fast followers that are not in sync may copy from this broker, for the replicas that the topic setting "
+        "`leader.replication.throttled.replicas` names. Kafka takes it while it runs only.",
+        AT_LEAST_0,
+        Change.CLUSTER_WIDE,
+        internal=True,
+    ),
+    Setting(
+        "follower.replication.throttled.rate",
+        Kind.LONG,
+        FOREVER,
+        "How fast this broker copies what it is not in sync with, for the replicas that the topic setting "
+        "`follower.replication.throttled.replicas` names. Kafka takes it while it runs only.",
+        AT_LEAST_0,
+        Change.CLUSTER_WIDE,
+        internal=True,
     ),
 )

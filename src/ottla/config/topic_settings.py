@@ -141,7 +141,6 @@ _ALL: Final = (
         "",
         "Replicas whose fetching is throttled on the follower's side.",
         ThrottledReplicas(),
-        acted_on=False,
     ),
     _topic(
         "index.interval.bytes",
@@ -164,7 +163,6 @@ _ALL: Final = (
         "",
         "Replicas whose fetching is throttled on the leader's side.",
         ThrottledReplicas(),
-        acted_on=False,
     ),
     _topic(
         "local.retention.bytes",

@@ -33,6 +33,7 @@ from ottla.protocol.messages.list_offsets import ListOffsetsPartition, ListOffse
 if TYPE_CHECKING:
     from ottla.config.broker import BrokerConfig
     from ottla.replication.partition import Partition
+    from ottla.replication.throttles import Throttle
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +52,8 @@ SESSION_ERRORS: Final = frozenset(
     )
 )
 FIRST_PAUSE_S: Final = 0.02
+LONGEST_REST_S: Final = 0.5
+"""Of a partition that is throttled, which may be so no more at any time."""
 NO_EPOCH: Final = -1
 
 Address = Callable[[BrokerId], tuple[str, int] | None]
@@ -60,15 +63,17 @@ Address = Callable[[BrokerId], tuple[str, int] | None]
 class _Copy:
     """One partition that is copied, in one leader epoch."""
 
-    __slots__ = ("leader_epoch", "not_before", "partition", "pause_s", "topic_id")
+    __slots__ = ("has_caught_up", "leader_epoch", "not_before", "partition", "pause_s", "topic_id")
 
-    def __init__(self, partition: "Partition", topic_id: TopicId) -> None:
+    def __init__(self, partition: "Partition", topic_id: TopicId, *, is_in_sync: bool) -> None:
         self.partition = partition
         self.topic_id = topic_id
         self.leader_epoch = partition.leader_epoch
         self.not_before = 0.0
         """When it may be asked for again, after an error."""
         self.pause_s = FIRST_PAUSE_S
+        self.has_caught_up = is_in_sync
+        """Whether it had all that was committed when it was answered last: such a one is not throttled."""
 
     @property
     def is_current(self) -> bool:
@@ -125,10 +130,11 @@ class ReplicaFetchers:
         loop: asyncio.AbstractEventLoop,
         *,
         connect: Connect,
+        throttle: "Throttle",
     ) -> None:
         self._broker_id = config.node_id
         self._new_fetcher: Callable[[BrokerId], LeaderFetcher] = lambda leader: LeaderFetcher(
-            leader, config, address, broker_epoch, loop, connect=connect
+            leader, config, address, broker_epoch, loop, connect=connect, throttle=throttle
         )
         self._fetchers: dict[BrokerId, LeaderFetcher] = {}
         self._sources: dict[TopicPartition, BrokerId] = {}
@@ -180,6 +186,7 @@ class LeaderFetcher:
         loop: asyncio.AbstractEventLoop,
         *,
         connect: Connect,
+        throttle: "Throttle",
     ) -> None:
         self._leader = leader
         self._config = config
@@ -187,6 +194,7 @@ class LeaderFetcher:
         self._broker_epoch = broker_epoch
         self._loop = loop
         self._connect = connect
+        self._throttle = throttle
         self._copies: dict[TopicPartition, _Copy] = {}
         self._client: PeerClient | None = None
         self._changed = asyncio.Event()
@@ -202,7 +210,8 @@ class LeaderFetcher:
 
     def add(self, partition: "Partition", topic_id: TopicId) -> None:
         """Copy one more. A fetch that waits at the leader knows nothing of it, and is given up."""
-        self._copies[partition.topic_partition] = _Copy(partition, topic_id)
+        is_in_sync = self._config.node_id in partition.isr
+        self._copies[partition.topic_partition] = _Copy(partition, topic_id, is_in_sync=is_in_sync)
         if not self._changed.is_set():
             self._changed.set()
             self._loop.call_soon(self._interrupt)  # once for all that come in this turn
@@ -251,12 +260,12 @@ class LeaderFetcher:
 
     async def _fetch_once(self) -> None:
         now = self._loop.time()
-        due = {tp: copy for tp, copy in self._copies.items() if copy.is_current and copy.not_before <= now}
+        waits = {tp: self._wait_s(copy, now) for tp, copy in self._copies.items() if copy.is_current}
+        due = {tp: self._copies[tp] for tp, wait_s in waits.items() if wait_s <= 0}
+        rests = [wait_s for wait_s in waits.values() if wait_s > 0]
         if not due:
-            waits = [copy.not_before - now for copy in self._copies.values() if copy.is_current]
-            await self._rest(min(waits, default=self._config.replica_fetch_backoff_ms / 1000))
+            await self._rest(min(rests, default=self._config.replica_fetch_backoff_ms / 1000))
             return
-        rests = [copy.not_before - now for tp, copy in self._copies.items() if tp not in due and copy.is_current]
         max_wait_ms = min([self._config.replica_fetch_wait_max_ms, *(int(rest * 1000) for rest in rests)])
         starts = {tp: copy.partition.log.log_end_offset for tp, copy in due.items()}
         request = self._request(due, starts, max_wait_ms)
@@ -290,6 +299,14 @@ class LeaderFetcher:
                 if copy is None or self._copies.get(copy.partition.topic_partition) is not copy or not copy.is_current:
                     continue  # it has moved on meanwhile
                 await self._take_in(copy, data, starts[copy.partition.topic_partition])
+
+    def _wait_s(self, copy: _Copy, now: float) -> float:
+        """How long not to ask for a partition: after an error, or so as to copy no faster than is allowed."""
+        wait_s = copy.not_before - now
+        if not copy.has_caught_up:
+            throttled_s = self._throttle.wait_s(copy.partition.topic_partition, now)
+            wait_s = max(wait_s, min(throttled_s, LONGEST_REST_S))
+        return wait_s
 
     def _opened(self) -> PeerClient:
         address = self._address(self._leader)
@@ -343,6 +360,8 @@ class LeaderFetcher:
             elif partition.log.log_end_offset == start:
                 if data.records:
                     partition.append_fetched(data.records)
+                    self._throttle.spend(partition.topic_partition, len(data.records), self._loop.time())
+                copy.has_caught_up = partition.log.log_end_offset >= data.high_watermark
                 partition.leader_says(Offset(data.high_watermark), Offset(data.log_start_offset))
             copy.pause_s = FIRST_PAUSE_S
         except PeerUnavailable:

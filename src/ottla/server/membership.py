@@ -15,6 +15,7 @@ from ottla.cluster.charge import Charge
 from ottla.cluster.cluster_controller import ClusterController
 from ottla.cluster.cluster_metadata import ClusterMetadata, NotController
 from ottla.cluster.controller import NewTopic
+from ottla.cluster.image import MetadataImage
 from ottla.cluster.store.base import MetadataStore, SessionEvent
 from ottla.cluster.store.zookeeper import ZooKeeperStore
 from ottla.errors import ApiError, ErrorCode, OttlaError
@@ -33,6 +34,7 @@ from ottla.protocol.schema import Message
 from ottla.replication.fetcher import ReplicaFetchers
 from ottla.replication.proposals import IsrProposals
 from ottla.replication.roles import ReplicaRoles
+from ottla.replication.throttles import Throttles
 from ottla.server.remote_coordination import ClusterMarkers, ClusterTransactions
 from ottla.server.remote_share_state import ClusterShareState
 
@@ -80,7 +82,18 @@ class Membership:
         self._loop = loop
         self._connect = connect
         self._controller = ClusterController(store, metadata, config, clock, loop, connect)
-        self._fetchers = ReplicaFetchers(config, self.address_of, lambda: metadata.broker_epoch, loop, connect=connect)
+        self.throttles = Throttles(config.node_id)
+        """How fast replicas are copied that have to catch up."""
+        self._throttle(metadata.image, metadata.image)
+        metadata.subscribe(self._throttle)
+        self._fetchers = ReplicaFetchers(
+            config,
+            self.address_of,
+            lambda: metadata.broker_epoch,
+            loop,
+            connect=connect,
+            throttle=self.throttles.follower,
+        )
         self._proposals = IsrProposals(config.node_id, lambda: metadata.broker_epoch, self.ask_controller, loop)
         self._peers: dict[tuple[BrokerId, bool], PeerClient] = {}
         """By broker, and whether they are for requests that wait there for others to act."""
@@ -145,6 +158,13 @@ class Membership:
     def _session_changed(self, event: SessionEvent) -> None:
         if event is SessionEvent.BEGUN:
             self._replicas.fence()
+
+    def _throttle(self, old: MetadataImage, new: MetadataImage) -> None:
+        if old.configs is not new.configs or old is new:
+            config, now = self.metadata.config, self._loop.time()
+            self.throttles.leader.rate.change(config.leader_replication_throttled_rate, now)
+            self.throttles.follower.rate.change(config.follower_replication_throttled_rate, now)
+            self.throttles.read_topics(new)
 
     async def _drop_laggards(self) -> None:
         while True:

@@ -101,6 +101,11 @@ def test_refusals(wanted: tuple[int, ...] | None, code: ErrorCode) -> None:
     assert refused.value.code is code
 
 
+def test_a_replica_that_stays_need_not_be_alive_now() -> None:
+    part = only(moving(apply(IMAGE, [RemoveBroker(BrokerId(2))]), 3, 2))
+    assert (part.target, part.adding) == ((3, 2), (3,))
+
+
 def test_a_partition_that_is_not_there() -> None:
     with pytest.raises(UnknownTopicOrPartition):
         plan_reassignment(IMAGE, TopicPartition(T, PartitionId(1)), (1,))

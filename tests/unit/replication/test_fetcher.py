@@ -22,6 +22,7 @@ from ottla.records.record import Record, encode_batch
 from ottla.replication.fetcher import ReplicaFetchers
 from ottla.replication.partition import Partition
 from ottla.replication.surroundings import ReplicaSurroundings
+from ottla.replication.throttles import Throttle
 from ottla.testing.manual_clock import ManualClock
 
 TP = TopicPartition(TopicName("t"), PartitionId(0))
@@ -80,8 +81,14 @@ class Pair:
         self.said: list[int] = []
         """How many topics were named in each request."""
         config = BrokerConfig({"node.id": str(FOLLOWER), "log.dirs": str(directory), "replica.fetch.backoff.ms": "50"})
+        self.throttle = Throttle()
         self.fetchers = ReplicaFetchers(
-            config, lambda broker: ("h", 1), lambda: 77, asyncio.get_running_loop(), connect=Mock()
+            config,
+            lambda broker: ("h", 1),
+            lambda: 77,
+            asyncio.get_running_loop(),
+            connect=Mock(),
+            throttle=self.throttle,
         )
 
     async def ask(self, request: Any, version: int, *, timeout_s: float) -> Any:
@@ -352,5 +359,31 @@ def test_nothing_is_followed_after_the_end(tmp_path: Path, monkeypatch: pytest.M
         pair.fetchers.follow(pair.follower.partition, TOPIC_ID)
         await asyncio.sleep(0.02)
         assert pair.asked == []
+
+    run(tmp_path, monkeypatch, story)
+
+
+def test_who_has_to_catch_up_is_held_back_and_who_is_in_sync_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(pair: Pair) -> None:
+        monkeypatch.setattr("ottla.replication.fetcher.LONGEST_REST_S", 0.02)
+        pair.throttle.set_partitions({TP.topic: None})
+        pair.throttle.rate.change(1, asyncio.get_running_loop().time())
+        pair.throttle.spend(TP, 1000, asyncio.get_running_loop().time())
+        pair.leader.become(LEADER, 1)
+        pair.follower.become(LEADER, 1)
+        pair.leader.write(1, b"a")
+        pair.fetchers.follow(pair.follower.partition, TOPIC_ID)
+        await pair.until_equal()  # the in-sync set has it
+        pair.fetchers.stop(pair.follower.partition)
+        pair.follower.partition.isr = (LEADER,)
+        pair.leader.write(1, b"b")
+        asked = len(pair.asked)
+        pair.fetchers.follow(pair.follower.partition, TOPIC_ID)
+        await asyncio.sleep(0.1)
+        assert len(pair.asked) == asked
+        pair.throttle.rate.change(1 << 20, asyncio.get_running_loop().time())
+        await pair.until_equal()
 
     run(tmp_path, monkeypatch, story)

@@ -206,7 +206,9 @@ class _Attempt:
                         continue
                     if first:
                         self._note_follower(request, target, partition)
-                elif request.rack_id and partition.leading:
+                    room -= self._read_for_follower(target, partition, room)
+                    continue
+                if request.rack_id and partition.leading:
                     nearer = nearer_replica(partition, request.rack_id, context)
                     if nearer is not None:
                         self._refer(target, partition.log, nearer)
@@ -219,8 +221,8 @@ class _Attempt:
         if not self.partitions:
             self.must_answer = True
 
-    def _read(self, target: FetchTarget, source: "PartitionLog", room: int) -> int:
-        """Read one partition; returns how many bytes that took."""
+    def _read(self, target: FetchTarget, source: "PartitionLog", room: int, *, is_held_back: bool = False) -> int:
+        """Read one partition, or only say where it ends; returns how many bytes that took."""
         high_watermark = source.high_watermark
         if self.replica >= 0:
             bound = source.log_end_offset
@@ -228,7 +230,9 @@ class _Attempt:
             bound = source.last_stable_offset if self._committed_only else high_watermark
         log_start = source.log_start_offset
         offset = target.fetch_offset
-        full = room <= 0 and self._has_records  # the first batch is given however little room there is
+        full = is_held_back or (
+            room <= 0 and self._has_records
+        )  # the first batch is given however little room there is
         if offset == bound or ((full or offset > bound) and log_start <= offset <= source.log_end_offset):
             if (
                 self._incremental
@@ -249,6 +253,18 @@ class _Attempt:
             self._has_records = True
             return max_bytes
         return self._deliver(source, target, data, result.data, bound)
+
+    def _read_for_follower(self, target: FetchTarget, partition: "Partition", room: int) -> int:
+        """As `_read`; of a partition whose copying is throttled, nothing for a while (KIP-73)."""
+        cluster = self._context.broker.cluster
+        if cluster is None:
+            return self._read(target, partition.log, room)
+        throttle, now = cluster.throttles.leader, self._context.broker.loop.time()
+        at = partition.topic_partition
+        is_held_back = self.replica not in partition.isr and throttle.wait_s(at, now) > 0
+        size = self._read(target, partition.log, room, is_held_back=is_held_back)
+        throttle.spend(at, size, now)
+        return size
 
     def _parts(self, target: FetchTarget, partition: "Partition") -> bool:
         """Whether the follower's log goes another way than this one before the offset it asks for; then it is told
