@@ -9,8 +9,6 @@ from tests.support.ottla_cluster import OttlaCluster
 from tests.support.steady_producer import SteadyProducer
 from tests.support.whole_topic import read_all
 
-pytestmark = pytest.mark.soak
-
 
 def consumer(cluster: OttlaCluster, group: str, **settings: object) -> Consumer:
     return Consumer(

@@ -5,9 +5,7 @@ import pytest
 from tests.support.eventually import eventually
 from tests.support.ottla_cluster import OttlaCluster
 from tests.support.steady_producer import SteadyProducer
-from tests.support.whole_topic import read_all
-
-pytestmark = pytest.mark.soak
+from tests.support.whole_topic import read_all, read_in_group
 
 
 def check_nothing_lost(cluster: OttlaCluster, topic: str, producer: SteadyProducer) -> None:
@@ -33,6 +31,8 @@ def test_nothing_acknowledged_is_lost_when_brokers_are_killed_one_after_the_othe
             cluster.until_in_sync("t", *cluster.brokers)
             producer.until_acknowledged(50)
     check_nothing_lost(cluster, "t", producer)
+    count = len(producer.acknowledged)
+    assert len(set(read_in_group(cluster.bootstrap, "t", "late", count))) >= count
 
 
 @pytest.mark.timeout(240)

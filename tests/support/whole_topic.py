@@ -65,6 +65,36 @@ def read_all(bootstrap: str, topic: str, expected: int, *, patience_s: float = P
         consumer.close()
 
 
+def read_in_group(
+    bootstrap: str, topic: str, group: str, expected: int, *, patience_s: float = PATIENCE_S
+) -> list[bytes]:
+    """The values of all records, read by the only member of a new group; fails if they are not as many as expected."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": group,
+            "auto.offset.reset": "earliest",
+            "isolation.level": "read_committed",
+            "log_level": 0,
+        }
+    )
+    consumer.subscribe([topic])
+    values: list[bytes] = []
+    deadline = time.monotonic() + patience_s
+    try:
+        while len(values) < expected:
+            if time.monotonic() > deadline:
+                raise AssertionError(
+                    f"group {group} has read {len(values)} of {expected} records of {topic} within {patience_s:.0f} s, "
+                    f"assigned {consumer.assignment()}\n" + state_of(bootstrap, topic)
+                )
+            messages = consumer.consume(1000, timeout=LOOK_S)
+            values += [message.value() or b"" for message in messages if message.error() is None]
+    finally:
+        consumer.close()
+    return values
+
+
 def _offsets(admin: AdminClient, topic: str, which: OffsetSpec) -> dict[int, int]:
     """By partition. Raises KafkaException."""
     partitions = admin.list_topics(topic, timeout=10).topics[topic].partitions
