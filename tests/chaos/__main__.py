@@ -1,16 +1,26 @@
-"""`python -m tests.chaos --seconds 600 --seed 7`: runs of half a minute in turn, each with the next seed."""
+"""`python -m tests.chaos --seconds 600 --seed 7`: runs of half a minute in turn, each with the next seed.
+
+With `--brokers 3` they are over a cluster in network namespaces, and last a minute each.
+"""
 
 import argparse
 import shutil
+import signal
 import sys
 import time
 from collections.abc import Callable, Mapping
+from enum import Enum
 from pathlib import Path
 from typing import Final
 
 from tests.chaos.broken import CASES, Breakage, BrokenOttla
+from tests.chaos.cluster_broken import CLUSTER_CASES, ClusterBreakage
+from tests.chaos.cluster_network import NetworkUnavailable
+from tests.chaos.cluster_plan import OF_WORKERS, ClusterFault
+from tests.chaos.cluster_run import cluster_run
 from tests.chaos.plan import Fault
-from tests.chaos.run import BROKER_PROPERTIES, WORKLOADS, Run, Verdict, tell
+from tests.chaos.run import BROKER_PROPERTIES, WORKLOADS, Run, Verdict, Workload, tell
+from tests.chaos.target import OneBroker
 from tests.support.broker_process import BrokerProcess
 from tests.support.genuine import GenuineKafka
 from tests.support.ottla_process import OttlaProcess
@@ -21,69 +31,142 @@ _TARGETS: Final[Mapping[str, Callable[[Path], BrokerProcess]]] = {
     "genuine": lambda directory: GenuineKafka(directory, properties=BROKER_PROPERTIES),
 }
 _CACHE: Final = Path(__file__).resolve().parents[2] / ".cache" / "chaos"
+_FAULTS: Final[Mapping[int, tuple[Enum, ...]]] = {1: tuple(Fault), 3: (*ClusterFault, *OF_WORKERS)}
+_BREAKAGES: Final[Mapping[int, tuple[Enum, ...]]] = {1: tuple(Breakage), 3: tuple(ClusterBreakage)}
 
 
-def _arguments() -> argparse.Namespace:
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="make chaos", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=60.0, help="of trouble in all (default: %(default).0f)")
-    parser.add_argument("--round", type=float, default=30.0, help="seconds of one run (default: %(default).0f)")
-    parser.add_argument("--seed", type=int, default=None, help="of the first run (default: from the clock)")
+    length = parser.add_mutually_exclusive_group()
+    length.add_argument("--seconds", type=float, default=60.0, help="of trouble in all (default: %(default).0f)")
+    length.add_argument("--minutes", type=float, help="the same in minutes")
+    parser.add_argument("--brokers", type=int, choices=_FAULTS, default=1, help="(default: %(default)d)")
+    parser.add_argument(
+        "--loopback",
+        action="store_true",
+        help="of several brokers: without network namespaces, and so without partitions and full disks; needs no root",
+    )
+    parser.add_argument("--round", type=float, help="seconds of one run (default: 30, with several brokers 60)")
+    parser.add_argument("--seed", type=int, help="of the first run (default: from the clock)")
     parser.add_argument("--workload", choices=("all", *WORKLOADS), default="all", help="all: mixed and relay in turn")
+    parser.add_argument("--clients", choices=("python", "java"), nargs="+", default=("python", "java"))
     parser.add_argument(
         "--target",
         choices=_TARGETS,
         default="ottla",
         help="ottla-lost-cache: SIGKILL loses what was not synced, like a power failure; genuine: Apache Kafka",
     )
-    parser.add_argument(
-        "--faults",
-        nargs="+",
-        type=Fault,
-        default=tuple(Fault),
-        metavar="FAULT",
-        help="what may break: " + ", ".join(repr(fault.value) for fault in Fault) + " (default: all)",
-    )
+    parser.add_argument("--faults", nargs="+", metavar="FAULT", help=f"what may break: {_told(_FAULTS)} (default: all)")
     parser.add_argument("--group-protocol", choices=("both", "classic", "consumer"), default="both")
-    parser.add_argument(
-        "--broken", choices=[breakage.value for breakage in Breakage], help="a broker broken on purpose"
-    )
+    parser.add_argument("--broken", help=f"broken on purpose: {_told(_BREAKAGES)}")
     parser.add_argument("--directory", type=Path, default=_CACHE, help="of the histories (default: %(default)s)")
-    return parser.parse_args()
+    return parser
+
+
+def _told(names: Mapping[int, tuple[Enum, ...]]) -> str:
+    return "; ".join(f"with {count}: " + ", ".join(repr(one.value) for one in of) for count, of in names.items())
+
+
+def _named(parser: argparse.ArgumentParser, name: str, among: tuple[Enum, ...]) -> Enum:
+    found = {one.value: one for one in among}
+    if name not in found:
+        parser.error(f"there is no {name!r} here; there are " + ", ".join(repr(one.value) for one in among))
+    return found[name]
+
+
+def _arguments() -> argparse.Namespace:
+    parser = _parser()
+    arguments = parser.parse_args()
+    count: int = arguments.brokers
+    if arguments.minutes is not None:
+        arguments.seconds = arguments.minutes * 60
+    if arguments.round is None:
+        arguments.round = 30.0 if count == 1 else 60.0
+    if count > 1 and arguments.target != "ottla":
+        parser.error("--target is for one broker")
+    if count == 1 and arguments.loopback:
+        parser.error("--loopback is for several brokers; one is always there")
+    faults = arguments.faults or [fault.value for fault in _FAULTS[count]]
+    arguments.faults = tuple(_named(parser, name, _FAULTS[count]) for name in faults)
+    if arguments.broken is not None:
+        arguments.broken = _named(parser, arguments.broken, _BREAKAGES[count])
+    return arguments
 
 
 def _once(arguments: argparse.Namespace, seed: int, seconds: float) -> Verdict:
     names = ["mixed", "relay"] if arguments.workload == "all" else [arguments.workload]
     protocols = ["classic", "consumer"] if arguments.group_protocol == "both" else [arguments.group_protocol]
     workload, protocol = WORKLOADS[names[seed % len(names)]], protocols[seed // len(names) % len(protocols)]
-    faults = tuple(arguments.faults)
-    if arguments.broken is None:
-        directory = arguments.directory / f"{arguments.target}-{workload.name}-{seed}"
-        shutil.rmtree(directory, ignore_errors=True)
-        broker = _TARGETS[arguments.target](directory / "broker")
-    else:
-        breakage = Breakage(arguments.broken)
-        workload, faults = WORKLOADS[CASES[breakage].workload].of("python"), CASES[breakage].faults
-        directory = arguments.directory / f"{breakage.value}-{workload.name}-{seed}"
-        shutil.rmtree(directory, ignore_errors=True)
-        broker = BrokenOttla(breakage, directory / "broker", properties=BROKER_PROPERTIES)
-    run = Run(broker, workload, seed=seed, seconds=seconds, directory=directory, faults=faults, group_protocol=protocol)
-    try:
-        verdict = run()
-    finally:
-        broker.kill()
+    workload = workload.of(*arguments.clients)
+    over = _over_cluster if arguments.brokers > 1 else _over_one
+    directory, verdict = over(arguments, workload, protocol, seed, seconds)
     with (directory / "verdict.txt").open("w", encoding="utf-8") as file:
         tell(verdict, lambda text: print(text, file=file))
     tell(verdict, lambda text: print(text, flush=True))
     return verdict
 
 
+def _over_one(
+    arguments: argparse.Namespace, workload: Workload, protocol: str, seed: int, seconds: float
+) -> tuple[Path, Verdict]:
+    faults = arguments.faults
+    if arguments.broken is None:
+        directory = arguments.directory / f"{arguments.target}-{workload.name}-{seed}"
+        shutil.rmtree(directory, ignore_errors=True)
+        broker = _TARGETS[arguments.target](directory / "broker")
+    else:
+        breakage = arguments.broken
+        workload, faults = WORKLOADS[CASES[breakage].workload].of("python"), CASES[breakage].faults
+        directory = arguments.directory / f"{breakage.value}-{workload.name}-{seed}"
+        shutil.rmtree(directory, ignore_errors=True)
+        broker = BrokenOttla(breakage, directory / "broker", properties=BROKER_PROPERTIES)
+    run = Run(
+        OneBroker(broker),
+        workload,
+        seed=seed,
+        seconds=seconds,
+        directory=directory,
+        faults=faults,
+        group_protocol=protocol,
+    )
+    try:
+        return directory, run()
+    finally:
+        broker.kill()
+
+
+def _over_cluster(
+    arguments: argparse.Namespace, workload: Workload, protocol: str, seed: int, seconds: float
+) -> tuple[Path, Verdict]:
+    faults, breakage = arguments.faults, arguments.broken or ClusterBreakage.NONE
+    if breakage is not ClusterBreakage.NONE:
+        case = CLUSTER_CASES[breakage]
+        workload, faults = WORKLOADS[case.workload].of("python"), case.faults
+    directory = arguments.directory / f"{arguments.brokers}-{breakage.value}-{workload.name}-{seed}"
+    return directory, cluster_run(
+        directory,
+        workload,
+        seed=seed,
+        seconds=seconds,
+        faults=faults,
+        group_protocol=protocol,
+        breakage=breakage,
+        loopback=arguments.loopback,
+    )
+
+
 def main() -> int:
-    """Run until the time is over; the exit code is 1 if any run found something."""
+    """Run until the time is over; the exit code is 1 if any run found something, 2 if none can be made."""
     arguments = _arguments()
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # by way of all that cleans up
     seed = int(time.time()) if arguments.seed is None else arguments.seed
     left, failed = arguments.seconds, 0
     while left > 0:
-        failed += not _once(arguments, seed, min(left, arguments.round)).is_sound
+        try:
+            failed += not _once(arguments, seed, min(left, arguments.round)).is_sound
+        except NetworkUnavailable as reason:
+            print(f"{reason}\nWithout partitions and full disks it goes on loopback: --loopback", file=sys.stderr)
+            return 2
         left -= arguments.round
         seed += 1
     return 1 if failed else 0

@@ -52,6 +52,8 @@ class Kind(Enum):
     NOT_RELAYED = "not relayed"
     RELAYED_FROM_NOWHERE = "relayed from nowhere"
     """In the output without being in the input."""
+    REPLICAS_DIFFER = "replicas differ"
+    """Two brokers have something else at one offset; seen on their disks, not by clients."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -123,7 +123,8 @@ class Strike:
 
     gap_seconds: float
     """How long after the last one is over, for a broker that starts within three seconds; longer for slower ones."""
-    fault: Fault
+    fault: Enum
+    """A `Fault`, or a `ClusterFault`."""
     seconds: float
     """How long it lasts."""
     place: int

@@ -1,13 +1,12 @@
-"""One run: a broker, workers, faults, and then peace, an audit by both clients, and the checker's verdict."""
+"""One run: a broker or several, workers, faults, and then peace, audits by both clients, and the verdict."""
 
-import os
-import signal
 import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
+from enum import Enum
 from pathlib import Path
 from random import Random
 from typing import Any, Final
@@ -16,9 +15,10 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.chaos.checker import RELAY_INPUT, RELAY_OUTPUT, RELAYED, Anomaly, check
 from tests.chaos.history import Line, Operation, Outcome, operations
-from tests.chaos.plan import Fault, Place, Role, Strike, strikes, tasks
+from tests.chaos.plan import Fault, Place, Role, Strike, tasks
+from tests.chaos.target import Target
 from tests.chaos.workers import Post, Recorder, WorkerProcess, java_classes
-from tests.support.broker_process import BrokerFailedError, BrokerProcess
+from tests.support.broker_process import BrokerFailedError
 from tests.support.eventually import eventually
 
 TRANSACTION_TIMEOUTS_MS: Final = (4_000, 10_000)
@@ -26,6 +26,8 @@ TRANSACTION_TIMEOUTS_MS: Final = (4_000, 10_000)
 than a pause of the broker can be."""
 AUDIT_SECONDS: Final = 40.0
 RELAY_SECONDS: Final = 60.0
+FIRST_SUCCESS_SECONDS: Final = 60.0
+"""Within which each worker has to have done something, before anything breaks."""
 
 BROKER_PROPERTIES: Final = {
     "offsets.topic.num.partitions": "5",
@@ -109,7 +111,7 @@ class Verdict:
     workload: Workload
     history: Path
     operations: list[Operation]
-    struck: Counter[Fault]
+    struck: Counter[Enum]
     anomalies: list[Anomaly] = field(default_factory=list)
     troubles: list[str] = field(default_factory=list)
     """What kept the run from its end: a broker that died by itself, records that stay unreadable."""
@@ -125,24 +127,24 @@ class Verdict:
 
 
 class Run:
-    """One run; `__call__` does all of it and ends every process that it started, except the broker's owner's."""
+    """One run; `__call__` does all of it and ends every process that it started, except those of the target."""
 
     def __init__(
         self,
-        broker: BrokerProcess,
+        target: Target,
         workload: Workload,
         *,
         seed: int,
         seconds: float,
         directory: Path,
-        faults: Sequence[Fault] = tuple(Fault),
+        faults: Sequence[Enum] = tuple(Fault),
         group_protocol: str = "classic",
         least_strikes: int = 0,
     ) -> None:
         """Describe it; nothing is started.
 
         Args:
-            broker: not started yet; is started here and left running, unless it died.
+            target: what is under test; is started here, and ended when all is over.
             workload: who works on what.
             seed: decides tasks and faults.
             seconds: for how long there is trouble; what comes after it takes its own time.
@@ -151,7 +153,7 @@ class Run:
             group_protocol: of the members of groups: `classic` or `consumer` (KIP-848).
             least_strikes: go on until there were so many, however slow the machine is.
         """
-        self._broker = broker
+        self._target = target
         self._workload = workload
         self._seed = seed
         self._seconds = seconds
@@ -160,7 +162,7 @@ class Run:
         self._group_protocol = group_protocol
         self._least_strikes = least_strikes
         self._pace = 1.0
-        self._struck: Counter[Fault] = Counter()
+        self._struck: Counter[Enum] = Counter()
         self._troubles: list[str] = []
 
     def __call__(self) -> Verdict:
@@ -171,9 +173,8 @@ class Run:
         path = self._directory / "history.jsonl"
         with path.open("w", encoding="utf-8") as file:
             recorder = Recorder(file)
-            recorder.note("run", seed=self._seed, workload=self._workload.name, broker=self._broker.name)
-            self._broker.start()
-            self._pace = max(1.0, (time.perf_counter() - self._broker.spawned_at) / 3.0)
+            recorder.note("run", seed=self._seed, workload=self._workload.name, target=self._target.name)
+            self._pace = max(1.0, self._target.start() / 3.0)
             self._create_topics()
             try:
                 self._work(self._posts(recorder), recorder)
@@ -185,7 +186,7 @@ class Run:
             self._look_for_trouble(done)
             verdict = Verdict(self._seed, self._workload, path, done, self._struck, troubles=self._troubles)
             all_read = bool(audits) and all(audit.outcome is Outcome.OK for audit in audits)
-            verdict.anomalies = check(done, relays=bool(self._workload.output) and all_read)
+            verdict.anomalies = check(done, relays=bool(self._workload.output) and all_read) + self._target.anomalies()
         return verdict
 
     def _work(self, posts: list[Post], recorder: Recorder) -> None:
@@ -194,6 +195,8 @@ class Run:
             post.start()
         try:
             self._break_things(posts, recorder)
+            self._target.heal()
+            recorder.note("faults", over="all")
             for post in posts:
                 post.bury()
                 if post.place.role is not Role.RELAY:
@@ -212,20 +215,25 @@ class Run:
                 self._troubles += post.failures
 
     def _create_topics(self) -> None:
-        admin = AdminClient({"bootstrap.servers": self._broker.bootstrap})
+        admin = AdminClient({"bootstrap.servers": self._target.bootstrap})
         partitions = Counter(key.rpartition("-")[0] for key in (*self._workload.keys, *self._workload.output))
-        wanted = [NewTopic(name, count, 1, config={"segment.ms": "4000"}) for name, count in partitions.items()]
+        wanted = [
+            NewTopic(name, count, self._target.replicas, config={"segment.ms": "4000"})
+            for name, count in partitions.items()
+        ]
         for made in admin.create_topics(wanted).values():
             made.result(30)
 
         def all_led() -> bool:
             topics = admin.list_topics(timeout=10).topics
             return all(
-                name in topics and [p.leader for p in topics[name].partitions.values()] == [1] * count
+                name in topics
+                and [len(p.isrs) for p in topics[name].partitions.values() if p.leader >= 0]
+                == [self._target.replicas] * count
                 for name, count in partitions.items()
             )
 
-        eventually(all_led)
+        eventually(all_led, timeout_s=60.0)
 
     def _posts(self, recorder: Recorder) -> list[Post]:
         return [
@@ -251,7 +259,7 @@ class Run:
                 else "range",
             }
         return {
-            "bootstrap": self._broker.bootstrap,
+            "bootstrap": self._target.bootstrap,
             "transactional_id": f"chaos-{name}",
             "transaction_timeout_ms": transaction_timeout_ms,
             "group": group,
@@ -260,9 +268,14 @@ class Run:
     # -- trouble -----------------------------------------------------------------------------------------------------
 
     def _break_things(self, posts: list[Post], recorder: Recorder) -> None:
-        eventually(lambda: all(post.has_succeeded for post in posts), timeout_s=60.0)
+        try:
+            eventually(lambda: all(post.has_succeeded for post in posts), timeout_s=FIRST_SUCCESS_SECONDS)
+        except AssertionError:
+            idle = ", ".join(post.place.name for post in posts if not post.has_succeeded)
+            raise BrokerFailedError(f"nothing was done for {idle} in {FIRST_SUCCESS_SECONDS:.0f} s") from None
         until = time.monotonic() + self._seconds
-        for count, strike in enumerate(strikes(len(posts), self._faults, Random(f"{self._seed}/faults"))):
+        plan = self._target.strikes(len(posts), self._faults, Random(f"{self._seed}/faults"))
+        for count, strike in enumerate(plan):
             gap = strike.gap_seconds * self._pace
             if count >= self._least_strikes and time.monotonic() + gap >= until:
                 break
@@ -272,38 +285,24 @@ class Run:
         time.sleep(max(0.0, until - time.monotonic()))
 
     def _strike(self, strike: Strike, posts: list[Post], recorder: Recorder) -> None:
-        broker, post = self._broker, posts[strike.place]
-        if not broker.is_alive():
-            raise BrokerFailedError(f"the broker died by itself; the end of its log:\n{broker.log_tail()}")
-        recorder.note("faults", fault=strike.fault.value, seconds=strike.seconds, place=post.place.name)
-        if strike.fault is Fault.KILL_BROKER:
-            broker.kill()
-            broker.start()
-        elif strike.fault is Fault.RESTART_BROKER:
-            broker.restart()
-        elif strike.fault is Fault.PAUSE_BROKER:
-            os.kill(broker.pid, signal.SIGSTOP)
-            try:
-                time.sleep(strike.seconds)
-            finally:
-                os.kill(broker.pid, signal.SIGCONT)
-        elif strike.fault is Fault.KILL_WORKER:
+        post, struck = posts[strike.place], posts[strike.place].place.name
+        recorder.note("faults", **_described(strike, post.place))
+        if strike.fault is Fault.KILL_WORKER:
             post.strike("kill", strike.delay_seconds)
-        else:
+        elif strike.fault is Fault.FREEZE_WORKER:
             post.strike("freeze", strike.delay_seconds)
             for delay, then in ((1.0, post.thaw), (4.0, post.bury)):
                 timer = threading.Timer(strike.seconds + delay, then)
                 timer.daemon = True
                 timer.start()
-        recorder.note("faults", over=strike.fault.value)
+        else:
+            struck = self._target.strike(strike)
+        recorder.note("faults", over=strike.fault.value, struck=struck)
 
     def _look_for_trouble(self, done: list[Operation]) -> None:
         if not any(operation.outcome is Outcome.OK and any(operation.sends) for operation in done):
             self._troubles.append("nothing was ever sent with success")
-        log = self._broker.log_text()
-        start = log.find("Traceback (most recent call last)")
-        if start >= 0:
-            self._troubles.append(f"the broker logged a traceback:\n{log[max(0, start - 300) : start + 2000]}")
+        self._troubles += self._target.troubles()
 
     # -- peace -------------------------------------------------------------------------------------------------------
 
@@ -341,6 +340,12 @@ class Run:
         if operation.outcome is not Outcome.OK:
             self._troubles.append(f"the audit by the {client} client was in vain: {operation.error}")
         return operation
+
+
+def _described(strike: Strike, place: Place) -> dict[str, object]:
+    """What a fault is going to be, for the history."""
+    told = {key: value.value if isinstance(value, Enum) else value for key, value in asdict(strike).items()}
+    return {**told, "place": place.name}
 
 
 Reporter = Callable[[str], None]

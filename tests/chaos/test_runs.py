@@ -13,6 +13,7 @@ import pytest
 from tests.chaos.broken import CASES, Breakage, BrokenOttla
 from tests.chaos.history import Outcome
 from tests.chaos.run import BROKER_PROPERTIES, MIXED, RELAYS, WORKLOADS, Run, Verdict, tell
+from tests.chaos.target import OneBroker
 from tests.support.broker_process import BrokerProcess
 from tests.support.ottla_process import OttlaProcess
 
@@ -56,7 +57,13 @@ def test_the_readme_names_the_seeds_that_show_each_breakage() -> None:
 def test_clients_see_nothing_wrong_while_all_is_being_killed(tmp_path: Path, seed: int, group_protocol: str) -> None:
     with unstarted(OttlaProcess(tmp_path / "broker", properties=BROKER_PROPERTIES)) as broker:
         run = Run(
-            broker, MIXED, seed=seed, seconds=20, directory=tmp_path, group_protocol=group_protocol, least_strikes=5
+            OneBroker(broker),
+            MIXED,
+            seed=seed,
+            seconds=20,
+            directory=tmp_path,
+            group_protocol=group_protocol,
+            least_strikes=5,
         )
         verdict = run()
     assert verdict.is_sound, told(verdict)
@@ -67,7 +74,7 @@ def test_clients_see_nothing_wrong_while_all_is_being_killed(tmp_path: Path, see
 @pytest.mark.timeout(400)
 def test_every_input_is_relayed_exactly_once_while_all_is_being_killed(tmp_path: Path, seed: int) -> None:
     with unstarted(OttlaProcess(tmp_path / "broker", properties=BROKER_PROPERTIES)) as broker:
-        verdict = Run(broker, RELAYS, seed=seed, seconds=20, directory=tmp_path, least_strikes=5)()
+        verdict = Run(OneBroker(broker), RELAYS, seed=seed, seconds=20, directory=tmp_path, least_strikes=5)()
     assert verdict.is_sound, told(verdict)
     assert successes(verdict, "relay") > 50, told(verdict)
     assert successes(verdict, "send") > 50, told(verdict)
@@ -80,7 +87,7 @@ def test_a_broken_broker_is_found_out(tmp_path: Path, breakage: Breakage) -> Non
     workload = WORKLOADS[case.workload].of("python")
     with unstarted(BrokenOttla(breakage, tmp_path / "broker", properties=BROKER_PROPERTIES)) as broker:
         run = Run(
-            broker,
+            OneBroker(broker),
             workload,
             seed=case.seed,
             seconds=case.seconds,

@@ -25,7 +25,7 @@ class BrokerFailedError(RuntimeError):
 
 
 class BrokerProcess(ABC):
-    """One broker on 127.0.0.1 with its data under `directory`.
+    """One broker, on 127.0.0.1 unless told otherwise, with its data under `directory`.
 
     As a context manager it starts on entry, and on exit stops and removes a directory that it made itself.
     """
@@ -42,6 +42,8 @@ class BrokerProcess(ABC):
         port: int | None = None,
         cpus: Sequence[int] | None = None,
         environment: Mapping[str, str] | None = None,
+        host: str = "127.0.0.1",
+        prefix: Sequence[str] = (),
     ) -> None:
         """Describe the broker; nothing is started.
 
@@ -51,6 +53,8 @@ class BrokerProcess(ABC):
             port: of the client listener; a free one when None.
             cpus: pin the process to these cores (Linux only).
             environment: variables over those inherited.
+            host: the address of its listener.
+            prefix: words before its command line: a program that runs it somewhere else, in the same process.
         """
         self._owns_directory = directory is None
         self.directory = (directory or Path(tempfile.mkdtemp(prefix=f"{self.name}-"))).absolute()
@@ -59,6 +63,8 @@ class BrokerProcess(ABC):
         self.properties = dict(properties or {})
         self._cpus = tuple(cpus or ())
         self._environment = dict(environment or {})
+        self.host = host
+        self._prefix = tuple(prefix)
         self._process: subprocess.Popen[bytes] | None = None
         self.spawned_at = 0.0
         """`time.perf_counter()` at which the process was last spawned."""
@@ -66,7 +72,7 @@ class BrokerProcess(ABC):
     @property
     def bootstrap(self) -> str:
         """`host:port`, as clients want it."""
-        return f"127.0.0.1:{self.port}"
+        return f"{self.host}:{self.port}"
 
     @property
     def log_dir(self) -> Path:
@@ -108,6 +114,7 @@ class BrokerProcess(ABC):
         command = self.command()
         if self._cpus and shutil.which("taskset"):
             command = ["taskset", "-c", ",".join(map(str, self._cpus)), *command]
+        command = [*self._prefix, *command]
         with self.log_file.open("ab") as output:
             self.spawned_at = time.perf_counter()
             self._process = subprocess.Popen(
@@ -125,7 +132,7 @@ class BrokerProcess(ABC):
 
     def answers(self) -> bool:
         """Whether the process does its work by now: here, answers Metadata with a broker in it."""
-        return knows_a_broker(self.port)
+        return knows_a_broker(self.port, host=self.host)
 
     def wait_until_ready(self) -> None:
         """Wait until the process `answers`.

@@ -29,15 +29,15 @@ def free_port() -> int:
     raise OSError(f"no free TCP port between {_PORT_RANGE[0]} and {_PORT_RANGE[1]}")
 
 
-def knows_a_broker(port: int, *, timeout_s: float = 1.0) -> bool:
-    """Tell whether the broker on 127.0.0.1:`port` answers Metadata v4 with at least one live broker.
+def knows_a_broker(port: int, *, host: str = "127.0.0.1", timeout_s: float = 1.0) -> bool:
+    """Tell whether the broker on `host`:`port` answers Metadata v4 with at least one live broker.
 
     A KRaft broker lists itself only once its controller has unfenced it: later than "the port is open".
     """
     # size | api key | version | correlation id | client id "probe" | topics: empty | allow auto creation: no
     body = struct.pack(">hhih5siB", _METADATA_KEY, _METADATA_VERSION, 7, 5, b"probe", 0, 0)
     try:
-        with socket.create_connection(("127.0.0.1", port), timeout=timeout_s) as connection:
+        with socket.create_connection((host, port), timeout=timeout_s) as connection:
             connection.sendall(struct.pack(">i", len(body)) + body)
             reply = _receive(connection, 12)  # size | correlation id | throttle time
             brokers = struct.unpack(">i", _receive(connection, 4))[0]

@@ -1,7 +1,7 @@
 """A genuine ZooKeeper server as a child process: the version that Kafka 3.9 comes with."""
 
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar, Final
 
@@ -24,7 +24,7 @@ _JVM_OPTIONS: Final = (
 
 
 class ZooKeeperServer(BrokerProcess):
-    """One standalone server on 127.0.0.1; see `BrokerProcess` for its use. A restart keeps what it holds.
+    """One standalone server; see `BrokerProcess` for its use. A restart keeps what it holds.
 
     Sessions may be as short as 400 ms: a test that waits for the end of one should not wait long.
     """
@@ -40,10 +40,16 @@ class ZooKeeperServer(BrokerProcess):
     }
 
     def __init__(
-        self, directory: Path | None = None, *, properties: Mapping[str, str] | None = None, port: int | None = None
+        self,
+        directory: Path | None = None,
+        *,
+        properties: Mapping[str, str] | None = None,
+        port: int | None = None,
+        host: str = "127.0.0.1",
+        prefix: Sequence[str] = (),
     ) -> None:
         """As `BrokerProcess`; `properties` are those of `zoo.cfg`."""
-        super().__init__(directory, properties=properties, port=port)
+        super().__init__(directory, properties=properties, port=port, host=host, prefix=prefix)
 
     @property
     def connect(self) -> str:
@@ -60,7 +66,7 @@ class ZooKeeperServer(BrokerProcess):
         settings = {
             "dataDir": str(self.log_dir),
             "clientPort": str(self.port),
-            "clientPortAddress": "127.0.0.1",
+            "clientPortAddress": self.host,
             **self.defaults,
             **self.properties,
         }
@@ -77,7 +83,7 @@ class ZooKeeperServer(BrokerProcess):
     def ask(self, word: str) -> str:
         """The answer to one of its four-letter words; empty while it does not listen."""
         try:
-            with socket.create_connection(("127.0.0.1", self.port), timeout=2) as connection:
+            with socket.create_connection((self.host, self.port), timeout=2) as connection:
                 connection.sendall(word.encode())
                 pieces = []
                 while piece := connection.recv(65536):

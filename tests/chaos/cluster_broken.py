@@ -1,0 +1,160 @@
+"""Clusters that are broken on purpose, to see the checker find it: what `cluster_broker.py` does to each broker.
+
+Each is one rule of replication left out, as somebody might leave it out. They show that a run that finds nothing means
+something.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final
+
+from tests.chaos.checker import Kind
+from tests.chaos.cluster_plan import ClusterFault
+
+SLOW_TO_COPY_S: Final = 1.0
+
+
+class ClusterBreakage(Enum):
+    """What is done to all brokers."""
+
+    NONE = "none"
+    EARLY_ACKNOWLEDGEMENT = "acknowledged-before-replication"
+    """Committed is what the leader itself has."""
+    NO_EPOCH_FENCING = "no-epoch-fencing"
+    """Fetches are answered whatever epochs they name, and who may have been replaced goes on leading."""
+    TRUNCATE_TO_HIGH_WATERMARK = "truncate-to-high-watermark"
+    """A follower of a new leader drops what it does not know to be committed, as before KIP-101. For that to show soon,
+    it is told so one answer later than it could be, and takes a moment before it copies again."""
+    STALE_CONTROLLER = "stale-controller"
+    """A controller that has been replaced goes on, and nobody refuses what it decides."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterCase:
+    """A run in which a breakage shows."""
+
+    seed: int
+    seconds: float
+    workload: str
+    faults: tuple[Enum, ...]
+    finds: frozenset[Kind]
+    """Of which the checker finds one, at least."""
+
+
+_GONE: Final = frozenset({Kind.LOST_WRITE, Kind.VANISHED, Kind.TORN_TRANSACTION})
+_DIFFERENT: Final = frozenset({Kind.REPLICAS_DIFFER, Kind.TWO_VALUES, *_GONE})
+
+CLUSTER_CASES: Final[Mapping[ClusterBreakage, ClusterCase]] = {
+    ClusterBreakage.NONE: ClusterCase(1, 20.0, "mixed", (ClusterFault.CUT_FROM_CLUSTER,), frozenset()),
+    ClusterBreakage.EARLY_ACKNOWLEDGEMENT: ClusterCase(1, 20.0, "mixed", (ClusterFault.CUT_FROM_CLUSTER,), _GONE),
+    ClusterBreakage.NO_EPOCH_FENCING: ClusterCase(
+        1, 20.0, "mixed", (ClusterFault.CUT_FROM_CLUSTER, ClusterFault.PAUSE), _DIFFERENT
+    ),
+    ClusterBreakage.TRUNCATE_TO_HIGH_WATERMARK: ClusterCase(1, 20.0, "mixed", (ClusterFault.KILL_TWO,), _DIFFERENT),
+    ClusterBreakage.STALE_CONTROLLER: ClusterCase(
+        1, 40.0, "mixed", (ClusterFault.CUT_FROM_ZOOKEEPER, ClusterFault.KILL, ClusterFault.PAUSE), _DIFFERENT
+    ),
+}
+"""For each breakage a seed that shows it, without Java workers."""
+
+
+def _early_acknowledgement() -> None:
+    from ottla.replication.in_sync import InSyncReplicas
+
+    InSyncReplicas.committed = lambda self, own_end, now, alive: own_end  # type: ignore[method-assign]
+
+
+def _no_epoch_fencing() -> None:
+    from ottla.replication.manager import ReplicaManager
+    from ottla.server.handlers import fetch
+
+    sound = ReplicaManager.for_fetch
+
+    def for_fetch(self: Any, topic: Any, partition: Any, epoch: Any, **more: Any) -> Any:
+        return sound(self, topic, partition, -1, **more)
+
+    changed: Any = ReplicaManager
+    changed.for_fetch = for_fetch
+    changed.fence = lambda self: None
+    changed._check_still_leads = lambda self, partition, acks: None
+    fetch._Attempt._parts = lambda self, target, partition: False  # type: ignore[method-assign]
+
+
+def _truncate_to_high_watermark() -> None:
+    from ottla.replication.fetcher import ReplicaFetchers
+    from ottla.replication.partition import Partition
+
+    sound_follow, sound_fetch, sound_says = Partition.follow, ReplicaFetchers.follow, Partition.leader_says
+    said: dict[Partition, Any] = {}
+
+    def follow(self: Partition, state: Any) -> bool:
+        is_new_epoch = sound_follow(self, state)
+        if is_new_epoch and self.log.high_watermark < self.log.log_end_offset:
+            self.log.truncate_to(self.log.high_watermark)
+        return is_new_epoch
+
+    def leader_says(self: Partition, high_watermark: Any, log_start_offset: Any) -> None:
+        before, said[self] = said.get(self, self.log.high_watermark), high_watermark
+        sound_says(self, min(before, high_watermark), log_start_offset)
+
+    def copy(self: Any, partition: Partition, topic_id: Any) -> None:
+        self.stop(partition)
+        epoch = partition.leader_epoch
+
+        def later() -> None:
+            if not partition.leading and partition.leader_epoch == epoch:
+                sound_fetch(self, partition, topic_id)
+
+        asyncio.get_running_loop().call_later(SLOW_TO_COPY_S, later)
+
+    Partition.leader_says = leader_says  # type: ignore[method-assign]
+    Partition.follow = follow  # type: ignore[method-assign]
+    ReplicaFetchers.follow = copy  # type: ignore[method-assign]
+
+
+def _stale_controller() -> None:
+    from ottla.cluster.cluster_controller import ClusterController
+    from ottla.cluster.cluster_metadata import ClusterMetadata
+    from ottla.cluster.metadata_service import MetadataService
+    from ottla.cluster.store import layout
+    from ottla.cluster.store.base import Create, Update
+
+    async def resign(self: ClusterController) -> None:
+        """Go on."""
+
+    sound_look, sound_charge = ClusterController._look, MetadataService.take_charge
+
+    async def look(self: ClusterController) -> None:
+        await sound_look(self)
+        if self.charge is not None:
+            await self.charge.see_brokers()
+
+    async def take_charge(self: Any, controller_epoch: int, epoch_version: int) -> Any:
+        nodes = await sound_charge(self, controller_epoch, epoch_version)
+        self._guard = []
+        return nodes
+
+    def put(versions: Mapping[str, int], path: str, data: bytes) -> Any:
+        return Create(path, data) if path not in versions else Update(path, data, -1)
+
+    ClusterController._look = look  # type: ignore[method-assign]
+    ClusterController._resign = resign  # type: ignore[method-assign]
+    ClusterMetadata.check_controller = lambda self, controller_epoch, broker_epoch: None  # type: ignore[method-assign]
+    MetadataService.take_charge = take_charge  # type: ignore[method-assign]
+    layout.put = put
+
+
+_BREAK: Final[Mapping[ClusterBreakage, Callable[[], None]]] = {
+    ClusterBreakage.NONE: lambda: None,
+    ClusterBreakage.EARLY_ACKNOWLEDGEMENT: _early_acknowledgement,
+    ClusterBreakage.NO_EPOCH_FENCING: _no_epoch_fencing,
+    ClusterBreakage.TRUNCATE_TO_HIGH_WATERMARK: _truncate_to_high_watermark,
+    ClusterBreakage.STALE_CONTROLLER: _stale_controller,
+}
+
+
+def break_it(breakage: ClusterBreakage) -> None:
+    """Change this process, before it serves."""
+    _BREAK[breakage]()

@@ -1,0 +1,62 @@
+"""Whether replicas hold the same, byte by byte, as far as both go. Read from the disk when no broker runs."""
+
+import struct
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+_HEAD: Final = struct.Struct(">qii")
+"""Base offset, length of what follows it, leader epoch: how every batch begins."""
+_BEFORE_LENGTH: Final = 12
+
+
+def batches(partition: Path) -> Iterator[tuple[int, bytes]]:
+    """Base offset and bytes of every whole batch in a partition's directory, in order."""
+    for segment in sorted(partition.glob("*.log")):
+        content = segment.read_bytes()
+        position = 0
+        while position + _HEAD.size <= len(content):
+            offset, length, _ = _HEAD.unpack_from(content, position)
+            end = position + _BEFORE_LENGTH + length
+            if end > len(content):
+                break
+            yield offset, content[position:end]
+            position = end
+
+
+def differences(replicas: Mapping[int, Path]) -> list[str]:
+    """What is not the same in the log directories of these brokers, for each partition the first thing only.
+
+    A batch that one has beyond the end of another is no difference. Internal topics are left out: each replica compacts
+    them by itself.
+    """
+    found = []
+    names = {path.name for log_dir in replicas.values() for path in log_dir.iterdir() if path.is_dir()}
+    for name in sorted(name for name in names if "-" in name and not name.startswith("__") and "." not in name):
+        logs = {
+            broker: dict(batches(log_dir / name)) for broker, log_dir in replicas.items() if (log_dir / name).is_dir()
+        }
+        (first, reference), *others = logs.items()
+        for broker, log in others:
+            if problem := _difference(reference, log):
+                found.append(f"{name} is not the same on brokers {first} and {broker}: {problem}")
+                break
+    return found
+
+
+def _difference(one: Mapping[int, bytes], other: Mapping[int, bytes]) -> str | None:
+    end = min(max(one, default=-1), max(other, default=-1))
+    for offset in sorted(one.keys() | other.keys()):
+        if offset > end:
+            return None
+        left, right = one.get(offset), other.get(offset)
+        if left != right:
+            return f"at offset {offset} {_said(left)} and {_said(right)}"
+    return None
+
+
+def _said(batch: bytes | None) -> str:
+    if batch is None:
+        return "no batch begins"
+    _, length, epoch = _HEAD.unpack_from(batch)
+    return f"a batch of {_BEFORE_LENGTH + length} bytes of epoch {epoch}"

@@ -1,0 +1,68 @@
+"""One run over a cluster: its hosts are made and entered, it is judged, and nothing of it is left but its directory."""
+
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from enum import Enum
+from pathlib import Path
+from typing import Final
+
+from tests.chaos.cluster import CLIENTS, Cluster
+from tests.chaos.cluster_broken import ClusterBreakage
+from tests.chaos.cluster_network import Network
+from tests.chaos.cluster_plan import OF_WORKERS, ON_LOOPBACK, ClusterFault
+from tests.chaos.run import Run, Verdict, Workload
+from tests.chaos.workers import java_classes
+from tests.support.genuine39 import kafka39_libs
+
+ALL_FAULTS: Final[Sequence[Enum]] = (*ClusterFault, *OF_WORKERS)
+
+
+@contextmanager
+def hosts(*, loopback: bool) -> Iterator[Network | None]:
+    """The network of a cluster, with this thread on the host of the clients. None with `loopback`.
+
+    Raises `NetworkUnavailable`.
+    """
+    if loopback:
+        yield None
+        return
+    with Network(*Cluster.hosts()) as network, network.entered(CLIENTS):
+        yield network
+
+
+def cluster_run(
+    directory: Path,
+    workload: Workload,
+    *,
+    seed: int,
+    seconds: float,
+    faults: Sequence[Enum] = ALL_FAULTS,
+    group_protocol: str = "classic",
+    breakage: ClusterBreakage = ClusterBreakage.NONE,
+    loopback: bool = False,
+    least_strikes: int = 0,
+) -> Verdict:
+    """Arguments as of `Run`; with `loopback`, what needs a network or a disk of a broker's own is left out.
+
+    Raises:
+        NetworkUnavailable: there can be no network namespaces here; nothing has been started.
+        BrokerFailedError: ZooKeeper or a broker does not even start.
+    """
+    kafka39_libs()  # what has to be fetched or compiled is, before the machine's own network is out of reach
+    if "java" in workload.clients:
+        java_classes()
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir(parents=True)
+    possible = [fault for fault in faults if not loopback or fault in (*ON_LOOPBACK, *OF_WORKERS)]
+    with hosts(loopback=loopback) as network, Cluster(directory, network=network, breakage=breakage) as cluster:
+        return Run(
+            cluster,
+            workload,
+            seed=seed,
+            seconds=seconds,
+            directory=directory,
+            faults=possible,
+            group_protocol=group_protocol,
+            least_strikes=least_strikes,
+        )()
