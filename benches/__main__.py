@@ -73,9 +73,16 @@ def run(benchmark: Benchmark, contestants: list[Contestant], rounds: int, bench:
 def parse(arguments: list[str]) -> argparse.Namespace:
     """The command line; ends the process with a sentence when it makes no sense."""
     names = [benchmark.name for benchmark in BENCHMARKS]
+    families = sorted({name.partition("-")[0] for name in names} - set(names))
     parser = argparse.ArgumentParser(prog="make bench ARGS=...", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="small loads and one round: does it work, not how fast")
-    parser.add_argument("--only", action="append", choices=names, metavar="NAME", help=f"one of {', '.join(names)}")
+    parser.add_argument(
+        "--only",
+        action="append",
+        choices=[*names, *families],
+        metavar="NAME",
+        help=f"one of {', '.join(names)}; or all of a family: {', '.join(families)}",
+    )
     parser.add_argument("--brokers", default=",".join(CONTESTANTS), help="comma-separated (default: %(default)s)")
     parser.add_argument("--pairs", type=int, metavar="N", help="rounds of each benchmark (default: 3, quick: 1)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write everything to FILE")
@@ -88,6 +95,13 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     return given
 
 
+def choose(names: list[str] | None) -> list[Benchmark]:
+    """The benchmarks of these names or families, in their order; all without any."""
+    if not names:
+        return list(BENCHMARKS)
+    return [one for one in BENCHMARKS if {one.name, one.name.partition("-")[0]} & set(names)]
+
+
 def _interrupt(*_: object) -> None:
     raise KeyboardInterrupt
 
@@ -95,7 +109,7 @@ def _interrupt(*_: object) -> None:
 def main(arguments: list[str]) -> int:
     """Run; 0 when everything was measured, 1 when something failed. Goals missed are shown, not failures."""
     given = parse(arguments)
-    chosen = [benchmark for benchmark in BENCHMARKS if not given.only or benchmark.name in given.only]
+    chosen = choose(given.only)
     contestants = [CONTESTANTS[name] for name in given.brokers.split(",")]
     try:
         broker_cpus, load_cpus = machine.cores()

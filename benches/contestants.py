@@ -9,6 +9,8 @@ from tests.support.broker_process import BrokerProcess
 from tests.support.genuine import GenuineKafka
 from tests.support.ottla_process import OttlaProcess
 
+from benches.clusters import Cluster, KafkaCluster, OttlaCluster
+
 
 class MakeBroker(Protocol):
     """Makes a broker that is not started yet."""
@@ -23,6 +25,7 @@ class Contestant:
     name: str
     title: str
     make: MakeBroker
+    cluster: type[Cluster]
     properties: Mapping[str, str] = field(default_factory=dict)
 
     def broker(
@@ -40,8 +43,8 @@ BASELINE: Final = "kafka"
 CONTESTANTS: Final = {
     contestant.name: contestant
     for contestant in (
-        Contestant("ottla", "Ottla", OttlaProcess),
-        Contestant("ottla-nosync", "Ottla, not syncing", OttlaProcess, {"log.flush.before.ack": "false"}),
-        Contestant(BASELINE, "Kafka", _kafka),
+        Contestant("ottla", "Ottla", OttlaProcess, OttlaCluster),
+        Contestant("ottla-nosync", "Ottla, not syncing", OttlaProcess, OttlaCluster, {"log.flush.before.ack": "false"}),
+        Contestant(BASELINE, "Kafka", _kafka, KafkaCluster),
     )
 }

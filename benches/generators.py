@@ -8,10 +8,11 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.support.broker_process import BrokerProcess
 from tests.support.genuine import kafka_tool
@@ -27,10 +28,10 @@ class LoadFailedError(RuntimeError):
     """A load generator did not do what it was asked for; the message has its output."""
 
 
-def create_topic(bootstrap: str, topic: str, partitions: int) -> None:
+def create_topic(bootstrap: str, topic: str, partitions: int, replicas: int = 1) -> None:
     """Create a topic and wait until every partition has a leader."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(60)
+    admin.create_topics([NewTopic(topic, partitions, replicas)], operation_timeout=60)[topic].result(90)
     wait_for_leaders(bootstrap, topic, partitions)
 
 
@@ -171,16 +172,23 @@ def seconds_to_first_ack(broker: BrokerProcess, topic: str) -> float:
     Raises:
         LoadFailedError: refused, or not within two minutes.
     """
-    outcome: list[KafkaError | None] = []
-    acknowledged_at: list[float] = []
+    try:
+        acknowledged_at = first_ack(broker.bootstrap, topic, lambda: broker.start(wait=False), broker.is_alive)
+    except LoadFailedError as failure:
+        raise LoadFailedError(f"{failure}\n{broker.log_tail()}") from None
+    return acknowledged_at - broker.spawned_at
 
-    def delivered(error: KafkaError | None, _: Message) -> None:
-        acknowledged_at.append(time.perf_counter())
-        outcome.append(error)
 
+def first_ack(bootstrap: str, topic: str, start: Callable[[], object], is_alive: Callable[[], bool]) -> float:
+    """Have a client try, then `start` who is to answer it; `time.perf_counter()` at the first acknowledgement.
+
+    Raises:
+        LoadFailedError: refused, or not within two minutes, or not while `is_alive`.
+    """
+    outcome: list[tuple[float, KafkaError | None]] = []
     producer = Producer(
         {
-            "bootstrap.servers": broker.bootstrap,
+            "bootstrap.servers": bootstrap,
             "acks": "all",
             "linger.ms": 0,
             "reconnect.backoff.ms": 2,
@@ -188,18 +196,19 @@ def seconds_to_first_ack(broker: BrokerProcess, topic: str) -> float:
             "retry.backoff.ms": 2,
             "retry.backoff.max.ms": 5,
             "topic.metadata.refresh.fast.interval.ms": 2,
+            "topic.metadata.propagation.max.ms": 120_000,  # a cluster makes the topic when enough brokers are there
             "message.timeout.ms": 120_000,
             "log_level": 0,
         }
     )
-    producer.produce(topic, b"first", on_delivery=delivered)
-    broker.start(wait=False)
+    producer.produce(topic, b"first", on_delivery=lambda error, _: outcome.append((time.perf_counter(), error)))
+    start()
     deadline = time.monotonic() + 120
-    while not outcome and broker.is_alive() and time.monotonic() < deadline:
+    while not outcome and is_alive() and time.monotonic() < deadline:
         producer.poll(0.01)
-    if not outcome or outcome[0] is not None:
-        raise LoadFailedError(f"no record was acknowledged: {outcome}\n{broker.log_tail()}")
-    return acknowledged_at[0] - broker.spawned_at
+    if not outcome or outcome[0][1] is not None:
+        raise LoadFailedError(f"no record was acknowledged by {bootstrap}: {outcome}")
+    return outcome[0][0]
 
 
 def end_offsets(bootstrap: str, topic: str) -> int:

@@ -5,11 +5,15 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
 from tests.support.broker_process import BrokerProcess
 
+from benches.clusters import Cluster
 from benches.contestants import Contestant
+
+SESSION_MS: Final = 6000
+"""For how long a broker of a cluster may be silent; the same for all kinds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +58,7 @@ class Bench:
     @contextmanager
     def broker(self, contestant: Contestant, *, started: bool = True, **properties: str) -> Iterator[BrokerProcess]:
         """A broker on an empty directory, which is removed afterwards."""
-        self.data_root.mkdir(parents=True, exist_ok=True)
-        directory = self.data_root / contestant.name
-        number = 0
-        while directory.exists():
-            number += 1
-            directory = self.data_root / f"{contestant.name}-{number}"
+        directory = self._empty_directory(contestant)
         broker = contestant.broker(directory, self.broker_cpus, properties)
         try:
             if started:
@@ -68,6 +67,36 @@ class Bench:
         finally:
             broker.kill()
             shutil.rmtree(directory, ignore_errors=True)
+
+    @contextmanager
+    def cluster(
+        self,
+        contestant: Contestant,
+        brokers: int = 3,
+        *,
+        started: bool = True,
+        session_ms: int = SESSION_MS,
+        **properties: str,
+    ) -> Iterator[Cluster]:
+        """Several brokers, all on the broker's core, on empty directories, which are removed afterwards."""
+        directory = self._empty_directory(contestant)
+        settings = {name.replace(".", "_"): value for name, value in contestant.properties.items()} | properties
+        cluster = contestant.cluster(directory, brokers, self.broker_cpus, session_ms, **settings)
+        try:
+            if started:
+                cluster.start()
+            yield cluster
+        finally:
+            cluster.remove()
+
+    def _empty_directory(self, contestant: Contestant) -> Path:
+        self.data_root.mkdir(parents=True, exist_ok=True)
+        directory = self.data_root / contestant.name
+        number = 0
+        while directory.exists():
+            number += 1
+            directory = self.data_root / f"{contestant.name}-{number}"
+        return directory
 
 
 @dataclass(frozen=True, slots=True)

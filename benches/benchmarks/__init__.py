@@ -3,7 +3,9 @@
 from typing import Final
 
 from benches.benchmarks.big_log import BIG_LOG
+from benches.benchmarks.cluster import CLUSTER_CONTROLLER, CLUSTER_FAILOVER, CLUSTER_LOAD, CLUSTER_START
 from benches.benchmarks.groups import GROUP_MEMORY, GROUP_SETTLING, HEARTBEATS
+from benches.benchmarks.growth import GROWTH
 from benches.benchmarks.latency import LATENCY
 from benches.benchmarks.load import LOAD_1K, LOAD_100B
 from benches.benchmarks.restart import RESTART_CRASH, RESTART_PARTITIONS
@@ -28,5 +30,10 @@ BENCHMARKS: Final[tuple[Benchmark, ...]] = (
     SPARK_READ,
     SPARK_LATENCY,
     SPARK_WRITE,
+    CLUSTER_START,
+    CLUSTER_LOAD,
+    CLUSTER_FAILOVER,
+    CLUSTER_CONTROLLER,
+    *GROWTH,
     BIG_LOG,
 )

@@ -6,7 +6,7 @@ from benches.contestants import Contestant
 from benches.generators import create_topic, librdkafka
 from benches.model import Bench, Benchmark, Figure, Goal
 
-_RATE: Final = 500
+RATE: Final = 500
 _P50_GOALS: Final = {name: Goal("ratio", 0.5) for name in ("ottla", "ottla-nosync")}
 _P99_GOALS: Final = {name: Goal("ratio", 0.4) for name in ("ottla", "ottla-nosync")}
 
@@ -14,11 +14,11 @@ _P99_GOALS: Final = {name: Goal("ratio", 0.4) for name in ("ottla", "ottla-nosyn
 def _measure(contestant: Contestant, bench: Bench) -> dict[str, float]:
     with bench.broker(contestant) as broker:
         create_topic(broker.bootstrap, "latency", 6)
-        bench.say(f"{contestant.title}: {_RATE} records a second")
+        bench.say(f"{contestant.title}: {RATE} records a second")
         warm_up, seconds = (3, 8) if bench.quick else (15, 30)
         cpu_before = broker.cpu_seconds()
         times = librdkafka(
-            "latency", broker.bootstrap, "latency", rate=_RATE, warm_up=warm_up, seconds=seconds, size=1000
+            "latency", broker.bootstrap, "latency", rate=RATE, warm_up=warm_up, seconds=seconds, size=1000
         )
         cpu_s = broker.cpu_seconds() - cpu_before
         return {
@@ -31,7 +31,7 @@ def _measure(contestant: Contestant, bench: Bench) -> dict[str, float]:
 
 LATENCY: Final = Benchmark(
     "latency",
-    f"Produce to consume at {_RATE}/s, 1 KB, acks=all, no linger",
+    f"Produce to consume at {RATE}/s, 1 KB, acks=all, no linger",
     (
         Figure("p50_ms", "p50", "ms", "lower", _P50_GOALS),
         Figure("p99_ms", "p99", "ms", "lower", _P99_GOALS),

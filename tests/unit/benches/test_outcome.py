@@ -1,7 +1,7 @@
 """The arithmetic of the benchmarks."""
 
 import pytest
-from benches.__main__ import parse, run
+from benches.__main__ import choose, parse, run
 from benches.benchmarks import BENCHMARKS
 from benches.contestants import CONTESTANTS, Contestant
 from benches.generators import LoadFailedError, steady_rate
@@ -119,3 +119,15 @@ def test_a_wrong_command_line_ends_with_a_sentence(wrong: list[str], capsys: pyt
         parse(wrong)
     assert ended.value.code == 2
     assert "error:" in capsys.readouterr().err
+
+
+def test_benchmarks_are_chosen_by_name_or_family() -> None:
+    assert [one.name for one in choose(["cluster"])] == [
+        "cluster-start",
+        "cluster-load",
+        "cluster-failover",
+        "cluster-controller",
+    ]
+    assert [one.name for one in choose(["start"])] == ["start"]
+    assert choose(None) == list(BENCHMARKS)
+    assert parse(["--only", "growth"]).only == ["growth"]
