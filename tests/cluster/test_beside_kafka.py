@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from uuid import uuid4
 
 import pytest
-from confluent_kafka import KafkaException
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from ottla.protocol.messages import alter_partition_reassignments as reassign
@@ -31,6 +31,7 @@ class MixedCluster:
     def __init__(self, connect: str, ottlas: int = 1) -> None:
         settings = {**SETTINGS, "default.replication.factor": "2", "zookeeper.session.timeout.ms": "6000"}
         settings |= {"offsets.topic.replication.factor": "2", "min.insync.replicas": "1"}
+        settings |= {"transaction.state.log.replication.factor": "2", "transaction.state.log.min.isr": "1"}
         settings |= {"controlled.shutdown.max.retries": "1"}
         genuine = {name: value for name, value in settings.items() if not name.startswith("share.")}
         kafka = GenuineKafka39(connect, properties={**genuine, "broker.id": str(KAFKA)})
@@ -152,19 +153,89 @@ def test_a_topic_moves_to_ottla_under_load_and_back_whoever_decides(cluster: Mix
     check_nothing_lost(cluster, "moving", producer)
 
 
+@pytest.mark.timeout(300)
+def test_groups_and_transactions_go_on_when_a_coordinator_of_the_other_kind_takes_over(cluster: MixedCluster) -> None:
+    """All that coordinators know moves from one broker to the other and back."""
+    cluster.create("c", [[KAFKA, OTTLA], [OTTLA, KAFKA]])
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": "x", "log_level": 0})
+    producer.init_transactions(PATIENCE_S)
+    member = Consumer(
+        {
+            "bootstrap.servers": cluster.bootstrap,
+            "group.id": "g",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+            "isolation.level": "read_committed",
+            "session.timeout.ms": 30_000,
+            "log_level": 0,
+        }
+    )
+    member.subscribe(["c"])
+    committed: list[bytes] = []
+    aborted: list[bytes] = []
+    read: list[bytes] = []
+
+    def transact(name: str, *, commit: bool) -> None:
+        values = [f"{name}-{number}".encode() for number in range(10)]
+        producer.begin_transaction()
+        for number, value in enumerate(values):
+            producer.produce("c", value, partition=number % 2)
+        if commit:
+            producer.commit_transaction(PATIENCE_S)
+            committed.extend(values)
+        else:
+            producer.flush(PATIENCE_S)
+            producer.abort_transaction(PATIENCE_S)
+            aborted.extend(values)
+
+    def reads_all() -> bool:
+        found = member.consume(100, timeout=0.5)
+        read.extend(message.value() or b"" for message in found if not message.error())
+        return len(read) >= len(committed)
+
+    def commits() -> bool:
+        try:
+            member.commit(asynchronous=False)
+        except KafkaException:  # the coordinator has just moved
+            return False
+        return True
+
+    transact("first", commit=True)
+    eventually(reads_all, timeout_s=PATIENCE_S, interval_s=0)
+    eventually(commits, timeout_s=PATIENCE_S)
+    for turn, coordinator in enumerate((OTTLA, KAFKA, OTTLA)):
+        for topic in ("__consumer_offsets", "__transaction_state"):
+            cluster.move(topic, {number: [coordinator] for number in cluster.partitions(topic)})
+        transact(f"aborted {turn}", commit=False)
+        transact(f"{turn}", commit=True)
+        eventually(reads_all, timeout_s=PATIENCE_S, interval_s=0)
+        eventually(commits, timeout_s=PATIENCE_S)
+    member.close()
+    assert sorted(read) == sorted(committed)  # each once: commits were found again, too
+    positions = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "g", "log_level": 0})
+    known = positions.committed([TopicPartition("c", 0), TopicPartition("c", 1)], timeout=PATIENCE_S)
+    positions.close()
+    ends = [at.offset for at in known]
+    assert min(ends) > len(committed) // 2  # of both partitions, with markers and aborted records among them
+    assert sorted(read_all(cluster.bootstrap, "c", len(committed))) == sorted(committed)
+
+
 @pytest.mark.soak
 @pytest.mark.timeout(600)
 def test_each_replicates_to_and_from_the_other_whoever_is_the_controller(cluster: MixedCluster) -> None:
     cluster.create("t", [[KAFKA, OTTLA], [OTTLA, KAFKA]])
+    ottla = OttlaProgram(cluster.bootstrap)
     with SteadyProducer(cluster.bootstrap, "t", **{"enable.idempotence": True}) as producer:
         producer.until_acknowledged(200)
         cluster.until_in_sync("t", KAFKA, OTTLA)
-        for number in (OTTLA, KAFKA):  # the controller goes, and with it the leader of one partition
+        for number, kill in ((OTTLA, False), (KAFKA, False), (OTTLA, True), (KAFKA, True)):
             cluster.have_decide(number)
-            cluster.brokers[number].restart()
+            cluster.brokers[number].restart(kill=kill)  # the controller goes, and with it the leader of one partition
             producer.until_acknowledged(200)
             cluster.until_in_sync("t", KAFKA, OTTLA)
-            watched = OttlaProgram(cluster.bootstrap).json("cluster", "watch", "t", "--once")
+            ottla("cluster", "elect", "t")
+            eventually(lambda: all(leader == held[0] for leader, held, _ in cluster.partitions("t").values()))
+            watched = ottla.json("cluster", "watch", "t", "--once")
             assert watched["under_replicated"] == 0
             assert all(row["behind"] for row in watched["by_partition"])  # of each other's logs, they tell the end
     check_nothing_lost(cluster, "t", producer)
