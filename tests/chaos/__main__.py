@@ -21,7 +21,7 @@ from tests.chaos.cluster_run import cluster_run
 from tests.chaos.plan import Fault
 from tests.chaos.run import BROKER_PROPERTIES, WORKLOADS, Run, Verdict, Workload, tell
 from tests.chaos.target import OneBroker
-from tests.support.broker_process import BrokerProcess
+from tests.support.broker_process import BrokerFailedError, BrokerProcess
 from tests.support.genuine import GenuineKafka
 from tests.support.ottla_process import OttlaProcess
 
@@ -167,6 +167,9 @@ def main() -> int:
         except NetworkUnavailable as reason:
             print(f"{reason}\nWithout partitions and full disks it goes on loopback: --loopback", file=sys.stderr)
             return 2
+        except BrokerFailedError as failure:
+            print(f"seed {seed}: {failure}", flush=True)
+            failed += 1
         left -= arguments.round
         seed += 1
     return 1 if failed else 0

@@ -4,8 +4,10 @@ It reads one task a line from stdin and answers each with a line on stdout, both
 worker (`java/ChaosWorker.java`) does the same with the clients of Apache Kafka.
 """
 
+import faulthandler
 import json
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -43,7 +45,7 @@ _QUIET: Final = {
 
 
 def _debug() -> dict[str, Any]:
-    """What librdkafka shall tell of a consumer, to the file of the worker's complaints."""
+    """What librdkafka shall tell, to the file of the worker's complaints."""
     contexts = os.environ.get("CHAOS_LIBRDKAFKA_DEBUG")
     return {"debug": contexts, "log_level": 7} if contexts else {}
 
@@ -336,6 +338,7 @@ class Worker:
                     "linger.ms": 0,
                     "retry.backoff.ms": 50,
                     "message.timeout.ms": self._transaction_timeout_ms,
+                    **_debug(),
                 }
             )
             _retried(lambda: producer.init_transactions(PATIENCE_SECONDS))
@@ -373,7 +376,8 @@ def _closing(consumer: Consumer) -> Iterator[Consumer]:
 
 
 def main(settings: str, tasks: Iterable[str]) -> None:
-    """Work until there are no more tasks."""
+    """Work until there are no more tasks; on SIGUSR1, say on stderr where it is."""
+    faulthandler.register(signal.SIGUSR1)
     worker = Worker(json.loads(settings))
     for task in tasks:
         print(json.dumps(worker.do(json.loads(task))), flush=True)

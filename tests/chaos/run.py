@@ -11,6 +11,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.chaos.checker import RELAY_INPUT, RELAY_OUTPUT, RELAYED, Anomaly, check
@@ -27,7 +28,7 @@ than a pause of the broker can be."""
 AUDIT_SECONDS: Final = 40.0
 RELAY_SECONDS: Final = 60.0
 FIRST_SUCCESS_SECONDS: Final = 60.0
-"""Within which each worker has to have done something, before anything breaks."""
+"""Within which topics have to be there, and each worker to have done something, before anything breaks."""
 
 BROKER_PROPERTIES: Final = {
     "offsets.topic.num.partitions": "5",
@@ -175,8 +176,8 @@ class Run:
             recorder = Recorder(file)
             recorder.note("run", seed=self._seed, workload=self._workload.name, target=self._target.name)
             self._pace = max(1.0, self._target.start() / 3.0)
-            self._create_topics()
             try:
+                self._create_topics()
                 self._work(self._posts(recorder), recorder)
                 audits = [self._audit(client, recorder) for client in self._workload.clients]
             except BrokerFailedError as failure:
@@ -221,8 +222,11 @@ class Run:
             NewTopic(name, count, self._target.replicas, config={"segment.ms": "4000"})
             for name, count in partitions.items()
         ]
-        for made in admin.create_topics(wanted).values():
-            made.result(30)
+        try:
+            for made in admin.create_topics(wanted).values():
+                made.result(30)
+        except KafkaException as refused:
+            raise BrokerFailedError(f"the topics could not be created: {refused}") from refused
 
         def all_led() -> bool:
             topics = admin.list_topics(timeout=10).topics
@@ -233,7 +237,10 @@ class Run:
                 for name, count in partitions.items()
             )
 
-        eventually(all_led, timeout_s=60.0)
+        try:
+            eventually(all_led, timeout_s=FIRST_SUCCESS_SECONDS)
+        except (AssertionError, KafkaException):
+            raise BrokerFailedError(f"the topics were not led in {FIRST_SUCCESS_SECONDS:.0f} s") from None
 
     def _posts(self, recorder: Recorder) -> list[Post]:
         return [

@@ -53,6 +53,7 @@ class WorkerProcess:
     """One process. `ask` is for one thread, the rest for any."""
 
     def __init__(self, client: str, settings: Mapping[str, Any], errors: Path) -> None:
+        self._client = client
         text = json.dumps(settings)
         if client == "java":
             command = java_command(java_classes(), "ChaosWorker", text)
@@ -102,6 +103,12 @@ class WorkerProcess:
     def thaw(self) -> None:
         """SIGCONT."""
         self._signal(signal.SIGCONT)
+
+    def say_where(self) -> None:
+        """Have a Python worker write to its complaints which call it does not come back from."""
+        if self._client == "python":
+            self._signal(signal.SIGUSR1)
+            time.sleep(0.2)
 
     def _signal(self, number: int) -> None:
         if self._process.poll() is None:
@@ -219,6 +226,7 @@ class Post:
             end = "silent" if struck is None else {"kill": "killed", "freeze": "frozen"}[struck[0]]
             self._recorder.write({"who": who, "state": "info", "what": task["what"], "error": end})
             if struck is None and not self._giving_up:
+                process.say_where()
                 self.failures.append(f"{who} ended or fell silent by itself; see {self._errors}")
         if answer is not None and struck is None:
             return
