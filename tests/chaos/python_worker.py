@@ -9,6 +9,7 @@ import json
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -27,6 +28,8 @@ from tests.chaos.checker import RELAY_INPUT, RELAY_OUTPUT, RELAYED
 
 PATIENCE_SECONDS: Final = 12.0
 """How long one call may take in all, retries included."""
+STUCK_SECONDS: Final = PATIENCE_SECONDS + 4
+"""What a call takes that does not keep to it."""
 POLL_SECONDS: Final = 0.1
 MAX_RECORDS: Final = 200
 MAX_RELAYED: Final = 40
@@ -106,10 +109,11 @@ class Worker:
         self._positions: dict[str, int] = {}
         self._moved = False
         self._steps: list[Any] = []
+        self._what = ""
 
     def do(self, task: dict[str, Any]) -> dict[str, Any]:
         """Carry out one task and say how it went; KafkaException from where it has no effect means that it failed."""
-        self._steps = []
+        self._steps, self._what = [], task["what"]
         before = dict(self._positions)
         state, error = "ok", None
         try:
@@ -307,13 +311,35 @@ class Worker:
                 raise Failed(errors[0] if errors else "not flushed in time")
             if self._subscribed and self._read_now():
                 group = self._the_consumer().consumer_group_metadata()
-                _retried(lambda: producer.send_offsets_to_transaction(self._offsets(), group, PATIENCE_SECONDS))
+                with self._unless_stuck():
+                    _retried(lambda: producer.send_offsets_to_transaction(self._offsets(), group, PATIENCE_SECONDS))
             committing = True
             _retried(lambda: producer.commit_transaction(PATIENCE_SECONDS))
         except (Failed, KafkaException) as problem:
             if not self._aborted(producer, problem) and committing:
                 raise Unknown(f"while committing: {problem}") from problem
             raise Failed(str(problem)) from problem
+
+    @contextmanager
+    def _unless_stuck(self) -> Iterator[None]:
+        """End this process if what is done here does not end: nothing has been committed then, and never will be.
+
+        librdkafka 2.16 does not keep to the timeout of `send_offsets_to_transaction`, and does not come back from it
+        when the group's coordinator has gone from the metadata: its issues 5456 and 5511.
+        """
+
+        def leave() -> None:
+            answer = {"state": "fail", "what": self._what, "steps": self._steps, "error": "stuck in the client library"}
+            print(json.dumps({**answer, "has_ended": True}), flush=True)
+            os._exit(0)
+
+        timer = threading.Timer(STUCK_SECONDS, leave)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
 
     def _aborted(self, producer: Producer, problem: Exception) -> bool:
         """Abort what is under way; whether that has succeeded. If not, the producer is given up."""

@@ -228,7 +228,7 @@ class Post:
             if struck is None and not self._giving_up:
                 process.say_where()
                 self.failures.append(f"{who} ended or fell silent by itself; see {self._errors}")
-        if answer is not None and struck is None:
+        if answer is not None and struck is None and not answer.get("has_ended"):
             return
         if struck is not None and struck[0] == "freeze":
             self._frozen.append(process)
