@@ -23,6 +23,7 @@ NOUNS: Final = {
     "cluster": "Look at the cluster, or start one on this machine.",
     "zookeeper": "Run a ZooKeeper server for development.",
     "pipeline": "Run jobs on Spark; look after them, replay and test them.",
+    "connect": "Run connectors: databases in, databases out.",
     "log": "Look into log files and check them.",
     "perf": "Measure throughput and latency.",
     "demo": "Run real flights through a topic and Spark.",

@@ -101,6 +101,12 @@ class SourceContext(Context, Protocol):
     def position(self, part: Part) -> Position | None:
         """Where the last one came to in a part of the source, as of the start of `read`; None: never read."""
 
+    def reject(self, reason: BadRecord | str) -> None:
+        """Skip something that came in and cannot become a record, if `errors.tolerance` is `all`.
+
+        Raises ConnectError if it is `none`; let it pass.
+        """
+
 
 class SinkContext(Context, Protocol):
     """Context of a sink's task."""
@@ -108,7 +114,7 @@ class SinkContext(Context, Protocol):
     def reject(self, record: SinkRecord, reason: BadRecord | str) -> None:
         """Skip one record of the batch being written: to the dead-letter topic, if `errors.tolerance` is `all`.
 
-        Raises BadRecord if it is `none`; let it pass.
+        Raises ConnectError if it is `none`; let it pass.
         """
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
@@ -179,11 +185,11 @@ class Source(_Connector[S]):
     def read(self, position: Position | None) -> Iterator[Yielded]:
         """Yield what follows `position` in `part()`; None: from the start. To return is to be done for good.
 
-        Runs in the task's thread. Yield None at least once a second when nothing comes. The generator is closed
-        (GeneratorExit
-        at a yield: use `with` and `finally`) when the task pauses or stops. Other parts: `self.context.position(part)`.
+        Runs in the task's thread. Yield None as soon as nothing more is there (it ends the transaction), then at least
+        once a second. The generator is closed (GeneratorExit at a yield: use `with` and `finally`) when the task pauses
+        or stops. Other parts: `self.context.position(part)`.
 
-        Raises Retriable, ConnectError; BadRecord for what came in and cannot become a record.
+        Raises Retriable, ConnectError.
         """
         raise NotImplementedError(f"{type(self).__name__} has no read()")
 

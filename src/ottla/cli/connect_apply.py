@@ -1,0 +1,101 @@
+"""`ottla connect apply`: what files say becomes what runs."""
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from ottla.cli import exits
+from ottla.cli.connect_client import Rest, RestRefused, rest_option
+from ottla.cli.connect_files import named_configs
+from ottla.cli.output import Column, Row, complain, json_option, print_rows
+
+_CONFLICT: Final = 409
+_REBALANCE_S: Final = 60.0
+_FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+@click.command()
+@click.argument(
+    "files", metavar="FILE...", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path)
+)
+@click.option("--wait", "wait_s", metavar="SECONDS", type=click.FloatRange(min=0), default=30.0, show_default=True,
+              help="How long the tasks may take to run; 0: do not look.")  # fmt: skip
+@json_option
+@rest_option
+def apply(rest: Rest, files: tuple[Path, ...], wait_s: float, as_json: bool) -> int:
+    """Create the connectors that these files describe, or change those that are there; then see that their tasks run.
+
+    A file is JSON, TOML or properties: the settings of a connector, `name` and `connector.class` among them. What is
+    as the file says is
+    left alone. ${env:NAME} and ${file:PATH:KEY} are filled in by the workers, and stored as they are.
+    """
+    wanted = named_configs(files)
+    rows: list[Row] = []
+    failed = False
+    for name, config in wanted.items():
+        try:
+            done = put(rest, name, config)
+        except RestRefused as refused:
+            complain(f"{name}: {refused}")
+            rows.append({"name": name, "done": "refused", "state": None})
+            failed = True
+            continue
+        state = _settled(rest, name, wait_s) if wait_s else None
+        if state == "FAILED":
+            failed = True
+            complain(f"{name}: {_reason(rest.connector(name, '/status'))}")
+        rows.append({"name": name, "done": done, "state": state})
+    print_rows(rows, (Column("name", "NAME"), Column("done", "DONE"), Column("state", "STATE")), as_json=as_json)
+    return exits.FAILED if failed else exits.OK
+
+
+def put(rest: Rest, name: str, config: Mapping[str, str]) -> str:
+    """Make a connector what a configuration says: `created`, `changed` or `unchanged`. Raises CommandFailed."""
+    try:
+        before = rest.ask("GET", f"/connectors/{name}/config")
+    except RestRefused as refused:
+        if refused.status != 404:
+            raise
+        before = None
+    if before == dict(config):
+        return "unchanged"
+    deadline = time.monotonic() + _REBALANCE_S
+    while True:
+        try:
+            rest.connector(name, "/config", method="PUT", body=dict(config))
+        except RestRefused as refused:
+            if refused.status != _CONFLICT or time.monotonic() > deadline:
+                raise
+            time.sleep(0.2)
+        else:
+            return "created" if before is None else "changed"
+
+
+def _settled(rest: Rest, name: str, wait_s: float) -> str:
+    """The state of the connector and all its tasks, once they agree or one has failed, or when time is up."""
+    deadline = time.monotonic() + wait_s
+    while True:
+        try:
+            status = rest.connector(name, "/status")
+            states = {status["connector"]["state"], *(each["state"] for each in status["tasks"])}
+            if not status["tasks"] and "FAILED" not in states:
+                states.add("UNASSIGNED")
+        except RestRefused:
+            states = {"UNASSIGNED"}
+        if "FAILED" in states:
+            return "FAILED"
+        if states in ({"RUNNING"}, {"PAUSED"}):
+            return states.pop()
+        if time.monotonic() > deadline:
+            return "UNASSIGNED"
+        time.sleep(0.2)
+
+
+def _reason(status: Mapping[str, Any]) -> str:
+    for each in (status["connector"], *status["tasks"]):
+        if each["state"] == "FAILED":
+            return str(each.get("trace", "failed")).splitlines()[0]
+    return "failed"

@@ -1,0 +1,74 @@
+"""`ottla connect serve`: a worker of connectors, until Ctrl-C."""
+
+import logging
+import sys
+import threading
+from pathlib import Path
+from typing import Final
+
+import click
+
+from ottla.cli.client import Connection, connection_options
+from ottla.cli.connect_files import named_configs
+from ottla.cli.exits import CommandFailed
+from ottla.cli.output import note
+from ottla.cli.properties import PropertiesProblem, client_properties, read_properties
+
+_CLIENT: Final = ("sasl.", "ssl.")
+_FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+@click.command()
+@click.argument(
+    "files", metavar="[CONNECTOR]...", nargs=-1, type=click.Path(exists=True, dir_okay=False, path_type=Path)
+)
+@click.option(
+    "--config",
+    metavar="FILE",
+    type=_FILE,
+    help="The worker's properties, as of Kafka Connect.",
+)
+@click.option("--override", "-o", metavar="KEY=VALUE", multiple=True, help="One of them; wins. May be repeated.")
+@connection_options
+def serve(connection: Connection, files: tuple[Path, ...], config: Path | None, override: tuple[str, ...]) -> None:
+    """Run a worker until Ctrl-C, and with it the CONNECTORs of these files.
+
+    Workers with one group.id share connectors, and take over from one that dies. State is in three topics; with
+    offset.storage.file.filename it is in that file, and the worker is alone.
+    """
+    from ottla.connect.errors import ConnectError
+    from ottla.connect.server import Server
+
+    settings = {"bootstrap.servers": connection.bootstrap, **connection.properties}
+    try:
+        if config is not None:
+            settings.update(_worker_properties(config.read_text(encoding="utf-8")))
+        settings.update(_worker_properties("\n".join(override)))
+    except PropertiesProblem as problem:
+        raise click.UsageError(str(problem)) from None
+    wanted = named_configs(files)
+    connection.bootstrap = settings["bootstrap.servers"]
+    connection.reach()
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    try:
+        server = Server(settings)
+        server.start()
+    except ConnectError as problem:
+        raise CommandFailed(str(problem)) from None
+    try:
+        note(f"ready at {server.url}")
+        if wanted:
+            from ottla.cli.connect_apply import put
+            from ottla.cli.connect_client import Rest
+
+            for name, each in wanted.items():
+                put(Rest(server.url), name, each)
+        threading.Event().wait()
+    finally:
+        server.stop()
+
+
+def _worker_properties(text: str) -> dict[str, str]:
+    read = read_properties(text)
+    clients = {name: value for name, value in read.items() if name.startswith(_CLIENT)}
+    return {name: value for name, value in read.items() if name not in clients} | client_properties(clients)

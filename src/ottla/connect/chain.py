@@ -1,0 +1,131 @@
+"""Between a connector and a topic: converters and transforms, set up once for each task."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple, TypeVar
+
+from ottla.connect.connector_config import RuntimeSettings
+from ottla.connect.converters.base import Converter, converter
+from ottla.connect.converters.headers import header_converter
+from ottla.connect.errors import BadRecord
+from ottla.connect.handling import Tolerance
+from ottla.connect.records import Header, Record, SinkRecord, SourceRecord, TopicPartition
+from ottla.connect.transforms.base import Step, steps
+
+R = TypeVar("R", bound=Record)
+
+
+class Encoded(NamedTuple):
+    """A record as it is produced."""
+
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    headers: list[tuple[str, str | bytes | None]]
+    timestamp: int | None
+    partition: int | None
+
+
+class Consumed(NamedTuple):
+    """A record as it was consumed."""
+
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+    timestamp: int | None
+
+
+class Chain:
+    """Converters and transforms of one task; used by its thread alone."""
+
+    def __init__(self, config: Mapping[str, str], worker: Mapping[str, str], tolerance: Tolerance) -> None:
+        """`worker` has the converters of connectors that name none. Raises ConfigError."""
+        self._tolerance = tolerance
+        self._key, self._key_name = _converter("key.converter", config, worker, is_key=True)
+        self._value, self._value_name = _converter("value.converter", config, worker, is_key=False)
+        name, settings = _chosen("header.converter", config, worker)
+        self._headers, self._headers_name = header_converter(name, settings), name
+        self._steps: list[Step] = steps(config)
+
+    def encode(self, record: SourceRecord) -> Encoded | None:
+        """What goes into a topic; None: a transform dropped it, or it cannot be used and is skipped."""
+        changed = self._transformed(record)
+        if changed is None:
+            return None
+        topic = changed.topic
+        stage, where = "KEY_CONVERTER", self._key_name
+        try:
+            key = self._key.to_bytes(topic, changed.key_schema, changed.key)
+            stage, where = "VALUE_CONVERTER", self._value_name
+            value = self._value.to_bytes(topic, changed.value_schema, changed.value)
+            stage, where = "HEADER_CONVERTER", self._headers_name
+            headers: list[tuple[str, str | bytes | None]] = [
+                (each.key, self._headers.to_bytes(topic, each.schema, each.value)) for each in changed.headers
+            ]
+        except BadRecord as error:
+            self._tolerance.handle(stage, where, error, record)
+            return None
+        return Encoded(topic, key, value, headers, changed.timestamp, changed.partition)
+
+    def decode(self, consumed: Consumed) -> SinkRecord | None:
+        """What the sink is handed; None: a transform dropped it, or it cannot be used and is skipped."""
+        record = SinkRecord(
+            topic=consumed.topic,
+            value=None,
+            timestamp=consumed.timestamp,
+            partition=consumed.partition,
+            origin=TopicPartition(consumed.topic, consumed.partition),
+            offset=consumed.offset,
+            raw_key=consumed.key,
+            raw_value=consumed.value,
+            raw_headers=consumed.headers,
+        )
+        topic = consumed.topic
+        stage, where = "KEY_CONVERTER", self._key_name
+        try:
+            record.key_schema, record.key = self._key.to_value(topic, consumed.key)
+            stage, where = "VALUE_CONVERTER", self._value_name
+            record.value_schema, record.value = self._value.to_value(topic, consumed.value)
+            stage, where = "HEADER_CONVERTER", self._headers_name
+            record.headers = tuple(self._header(topic, name, value) for name, value in consumed.headers)
+        except BadRecord as error:
+            self._tolerance.handle(stage, where, error, record)
+            return None
+        return self._transformed(record)
+
+    def _header(self, topic: str, name: str, value: bytes | None) -> Header:
+        schema, parsed = self._headers.to_value(topic, value)
+        return Header(name, parsed, schema)
+
+    def _transformed(self, record: R) -> R | None:
+        changed: R | None = record
+        for step in self._steps:
+            try:
+                changed = step(changed)
+            except BadRecord as error:
+                self._tolerance.handle("TRANSFORMATION", step.class_name, error, record)
+                return None
+            if changed is None:
+                return None
+        return changed
+
+
+def _chosen(setting: str, config: Mapping[str, str], worker: Mapping[str, str]) -> tuple[str, dict[str, str]]:
+    """The converter's class and its settings: the connector's if it names one, with no mixture of the two."""
+    source = config if config.get(setting) else worker
+    prefix = f"{setting}."
+    return source[setting], {name.removeprefix(prefix): v for name, v in source.items() if name.startswith(prefix)}
+
+
+def _converter(
+    setting: str, config: Mapping[str, str], worker: Mapping[str, str], *, is_key: bool
+) -> tuple[Converter, str]:
+    name, settings = _chosen(setting, config, worker)
+    return converter(name, settings, is_key=is_key, setting=setting), name
+
+
+def check_chain(config: Mapping[str, str], worker: Mapping[str, str], settings: RuntimeSettings, log: Any) -> None:
+    """Set everything up once, and throw it away. Raises ConfigError."""
+    Chain(config, worker, Tolerance(settings, log))

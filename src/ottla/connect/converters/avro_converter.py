@@ -1,0 +1,240 @@
+"""`io.confluent.connect.avro.AvroConverter`: Avro with the schema's id before it.
+
+Connect's types in Avro, as Confluent's converter has them: int8 and int16 are int with `connect.type`, maps with other
+keys than strings are arrays of entries, logical types are Avro's own (decimal, date, time-millis, timestamp-millis),
+and
+names of Connect that Avro does not know stand as `connect.name`.
+"""
+
+import io
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+import fastavro
+from fastavro.schema import SchemaParseException
+
+from ottla.connect.converters.logical import FROM_PLAIN, TO_PLAIN, scale_of
+from ottla.connect.converters.registry import Registry
+from ottla.connect.errors import BadRecord
+from ottla.connect.schema import DATE, DECIMAL, TIME, TIMESTAMP, Field, Schema, Type
+
+_PRIMITIVES: Final = {
+    Type.INT8: {"type": "int", "connect.type": "int8"},
+    Type.INT16: {"type": "int", "connect.type": "int16"},
+    Type.INT32: "int",
+    Type.INT64: "long",
+    Type.FLOAT32: "float",
+    Type.FLOAT64: "double",
+    Type.BOOLEAN: "boolean",
+    Type.STRING: "string",
+    Type.BYTES: "bytes",
+}
+_TYPES: Final = {
+    "int": Type.INT32,
+    "long": Type.INT64,
+    "float": Type.FLOAT32,
+    "double": Type.FLOAT64,
+    "boolean": Type.BOOLEAN,
+    "string": Type.STRING,
+    "bytes": Type.BYTES,
+}
+_LOGICAL: Final = {DATE: "date", TIME: "time-millis", TIMESTAMP: "timestamp-millis"}
+_CONNECT: Final = {avro: name for name, avro in _LOGICAL.items()}
+_LOGICAL_TYPES: Final = {"date": Type.INT32, "time-millis": Type.INT32, "timestamp-millis": Type.INT64}
+_DEFAULT_NAME: Final = "ConnectDefault"
+_NAMESPACE: Final = "io.confluent.connect.avro"
+_ODD: Final = re.compile(r"[^A-Za-z0-9_.]")
+_PRECISION: Final = 64
+
+
+class AvroConverter:
+    """Settings: schema.registry.url, basic.auth.user.info, auto.register.schemas (true)."""
+
+    def __init__(self, settings: Mapping[str, str], *, is_key: bool) -> None:
+        self._registry = Registry(settings, "AVRO", is_key=is_key)
+        self._writers: dict[int, tuple[Schema, str, Any]] = {}
+        self._readers: dict[str, tuple[Schema, Any]] = {}
+
+    def to_bytes(self, topic: str, schema: Schema | None, value: Any) -> bytes | None:
+        """Avro's binary form. A value needs a schema; None without one is a tombstone."""
+        if schema is None:
+            if value is None:
+                return None
+            raise BadRecord(f"AvroConverter needs a schema, and a value for {topic} has none")
+        known = self._writers.get(id(schema))
+        if known is None:
+            written = avro_schema(schema)
+            parsed = fastavro.parse_schema(_plain_types(json.loads(json.dumps(written))))
+            known = self._writers[id(schema)] = (schema, json.dumps(written), parsed)
+        out = io.BytesIO()
+        try:
+            fastavro.schemaless_writer(out, known[2], _to_avro(schema, value))
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as wrong:
+            raise BadRecord(f"a value for {topic} does not fit its schema: {wrong}") from None
+        return self._registry.head(topic, known[1]) + out.getvalue()
+
+    def to_value(self, topic: str, payload: bytes | None) -> tuple[Schema | None, Any]:
+        """The value by the schema it was written with."""
+        if payload is None:
+            return None, None
+        text, rest = self._registry.split(topic, payload)
+        known = self._readers.get(text)
+        if known is None:
+            try:
+                document = json.loads(text)
+                parsed = fastavro.parse_schema(_plain_types(document))
+                known = self._readers[text] = (connect_schema(document, {}), parsed)
+            except (ValueError, KeyError, SchemaParseException) as wrong:
+                raise BadRecord(f"the schema of a record in {topic} cannot be used: {wrong}") from None
+        schema, parsed = known
+        try:
+            value: Any = fastavro.schemaless_reader(io.BytesIO(rest), parsed, None)
+        except (ValueError, EOFError, IndexError, StopIteration, UnicodeDecodeError) as wrong:
+            raise BadRecord(f"a record in {topic} is no Avro by its schema: {wrong}") from None
+        return schema, _from_avro(schema, value)
+
+
+def avro_schema(schema: Schema) -> Any:
+    """Avro's schema for one of Connect."""
+    inner = _without_null(schema)
+    if not schema.optional:
+        return inner
+    return ["null", inner]
+
+
+def _without_null(schema: Schema) -> Any:
+    if schema.type is Type.STRUCT:
+        name, namespace = _record_name(schema.name)
+        fields = [_avro_field(each) for each in schema.fields]
+        record = {"type": "record", "name": name, "namespace": namespace, "fields": fields}
+        return {**record, **({"connect.name": schema.name} if schema.name else {})}
+    if schema.type is Type.ARRAY:
+        assert schema.items is not None
+        return {"type": "array", "items": avro_schema(schema.items)}
+    if schema.type is Type.MAP:
+        assert schema.keys is not None
+        assert schema.items is not None
+        if schema.keys.type is Type.STRING and not schema.keys.optional:
+            return {"type": "map", "values": avro_schema(schema.items)}
+        pair = [{"name": "key", "type": avro_schema(schema.keys)}, {"name": "value", "type": avro_schema(schema.items)}]
+        entry = {"type": "record", "name": "MapEntry", "namespace": _NAMESPACE, "fields": pair}
+        return {"type": "array", "items": entry}
+    plain = _PRIMITIVES[schema.type]
+    if schema.name is None:
+        return plain
+    named: dict[str, Any] = dict(plain) if isinstance(plain, dict) else {"type": plain}
+    named["connect.name"] = schema.name
+    if schema.version is not None:
+        named["connect.version"] = schema.version
+    if schema.parameters:
+        named["connect.parameters"] = dict(schema.parameters)
+    if schema.name == DECIMAL:
+        named.update({"scale": scale_of(schema), "precision": _PRECISION, "logicalType": "decimal"})
+    elif schema.name in _LOGICAL:
+        named["logicalType"] = _LOGICAL[schema.name]
+    return named
+
+
+def _avro_field(each: Field) -> dict[str, Any]:
+    written: dict[str, Any] = {"name": _field_name(each.name), "type": avro_schema(each.schema)}
+    if each.schema.optional:
+        written["default"] = None
+    return written
+
+
+def _field_name(name: str) -> str:
+    return _ODD.sub("_", name).replace(".", "_")
+
+
+def _record_name(name: str | None) -> tuple[str, str]:
+    namespace, _, last = _ODD.sub("_", name or f"{_NAMESPACE}.{_DEFAULT_NAME}").rpartition(".")
+    return last, namespace
+
+
+def connect_schema(written: Any, named: dict[str, Schema]) -> Schema:
+    """Connect's schema for one of Avro; a union is null and one other."""
+    if isinstance(written, list):
+        others = [each for each in written if each != "null"]
+        if len(others) != 1 or len(others) == len(written):
+            raise BadRecord("of Avro's unions only those of null and one other type have a schema in Connect")
+        return connect_schema(others[0], named).as_optional()
+    if isinstance(written, str):
+        if written in named:
+            return named[written]
+        return Schema(_TYPES[written])
+    kind = written["type"]
+    if isinstance(kind, dict | list):
+        return connect_schema(kind, named)
+    if kind == "record":
+        fields = tuple(Field(each["name"], connect_schema(each["type"], named)) for each in written["fields"])
+        full = written.get("connect.name") or ".".join(filter(None, (written.get("namespace"), written["name"])))
+        schema = Schema(Type.STRUCT, name=full, fields=fields)
+        named[written["name"]] = named[full] = schema
+        return schema
+    if kind == "enum":
+        return Schema(Type.STRING)
+    if kind == "array":
+        return Schema(Type.ARRAY, items=connect_schema(written["items"], named))
+    if kind == "map":
+        return Schema(Type.MAP, keys=Schema(Type.STRING), items=connect_schema(written["values"], named))
+    if kind == "fixed":
+        return Schema(Type.BYTES, name=written.get("connect.name"))
+    return _scalar(written, kind)
+
+
+def _scalar(written: Mapping[str, Any], kind: str) -> Schema:
+    logical = written.get("logicalType")
+    if logical == "decimal":
+        return Schema(Type.BYTES, name=DECIMAL, version=1, parameters={"scale": str(written.get("scale", 0))})
+    if logical in _CONNECT:
+        return Schema(_LOGICAL_TYPES[logical], name=_CONNECT[logical], version=1)
+    plain = Type(written["connect.type"]) if "connect.type" in written else _TYPES[kind]
+    version = written.get("connect.version")
+    name, parameters = written.get("connect.name"), written.get("connect.parameters")
+    return Schema(plain, name=name, version=version, parameters=parameters)
+
+
+def _plain_types(written: Any) -> Any:
+    """The schema without logical types: they are converted here, for all converters alike."""
+    if isinstance(written, list):
+        return [_plain_types(each) for each in written]
+    if isinstance(written, dict):
+        return {name: _plain_types(each) for name, each in written.items() if name != "logicalType"}
+    return written
+
+
+def _to_avro(schema: Schema, value: Any) -> Any:
+    if value is None:
+        return None
+    if schema.name in TO_PLAIN:
+        return TO_PLAIN[schema.name](schema, value)
+    if schema.type is Type.STRUCT:
+        return {_field_name(each.name): _to_avro(each.schema, value.get(each.name)) for each in schema.fields}
+    if schema.type is Type.ARRAY:
+        assert schema.items is not None
+        return [_to_avro(schema.items, each) for each in value]
+    if schema.type is Type.MAP:
+        assert schema.keys is not None
+        assert schema.items is not None
+        if schema.keys.type is Type.STRING and not schema.keys.optional:
+            return {name: _to_avro(schema.items, each) for name, each in value.items()}
+        return [{"key": _to_avro(schema.keys, k), "value": _to_avro(schema.items, v)} for k, v in value.items()]
+    return value
+
+
+def _from_avro(schema: Schema, value: Any) -> Any:
+    if value is None:
+        return None
+    if schema.name in FROM_PLAIN:
+        return FROM_PLAIN[schema.name](schema, value)
+    if schema.type is Type.STRUCT:
+        return {each.name: _from_avro(each.schema, value.get(each.name)) for each in schema.fields}
+    if schema.type is Type.ARRAY:
+        assert schema.items is not None
+        return [_from_avro(schema.items, each) for each in value]
+    if schema.type is Type.MAP:
+        assert schema.items is not None
+        return {name: _from_avro(schema.items, each) for name, each in value.items()}
+    return value

@@ -1,0 +1,165 @@
+"""`io.confluent.connect.json.JsonSchemaConverter`: JSON with the id of its JSON Schema before it.
+
+Connect's types stand in the schema as `connect.type`, its names as `title`, as Confluent's converter has them; an
+optional
+value is `oneOf` of null and the type.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+import jsonschema
+
+from ottla.connect.converters.json_converter import JsonConverter
+from ottla.connect.converters.registry import Registry
+from ottla.connect.errors import BadRecord
+from ottla.connect.schema import DECIMAL, Field, Schema, Type
+
+_NUMBERS: Final = {
+    Type.INT8: "integer",
+    Type.INT16: "integer",
+    Type.INT32: "integer",
+    Type.INT64: "integer",
+    Type.FLOAT32: "number",
+    Type.FLOAT64: "number",
+}
+_PLAIN: Final = {"integer": Type.INT64, "number": Type.FLOAT64, "boolean": Type.BOOLEAN, "string": Type.STRING}
+
+
+class JsonSchemaConverter:
+    """Settings: schema.registry.url, basic.auth.user.info, auto.register.schemas (true), json.fail.invalid.schema
+    (false).
+    """
+
+    def __init__(self, settings: Mapping[str, str], *, is_key: bool) -> None:
+        self._registry = Registry(settings, "JSON", is_key=is_key)
+        self._check = settings.get("json.fail.invalid.schema", "false").lower() == "true"
+        decimals = settings.get("decimal.format", "BASE64")
+        self._plain = JsonConverter({"schemas.enable": "false", "decimal.format": decimals})
+        self._decoding = JsonConverter({"schemas.enable": "true", "decimal.format": decimals})
+        self._texts: dict[int, tuple[Schema, str]] = {}
+        self._schemas: dict[str, tuple[Schema, Any]] = {}
+
+    def to_bytes(self, topic: str, schema: Schema | None, value: Any) -> bytes | None:
+        """JSON by the schema, registered if it is new. A value needs a schema; None without one is a tombstone."""
+        if schema is None:
+            if value is None:
+                return None
+            raise BadRecord(f"JsonSchemaConverter needs a schema, and a value for {topic} has none")
+        known = self._texts.get(id(schema))
+        if known is None:
+            known = self._texts[id(schema)] = (schema, json.dumps(json_schema(schema)))
+        payload = self._plain.to_bytes(topic, schema, value)
+        assert payload is not None
+        return self._registry.head(topic, known[1]) + payload
+
+    def to_value(self, topic: str, payload: bytes | None) -> tuple[Schema | None, Any]:
+        """The value by the schema it was written with."""
+        if payload is None:
+            return None, None
+        text, rest = self._registry.split(topic, payload)
+        known = self._schemas.get(text)
+        if known is None:
+            document = json.loads(text)
+            known = self._schemas[text] = (connect_schema(document), jsonschema.Draft7Validator(document))
+        schema, validator = known
+        try:
+            value = json.loads(rest)
+        except ValueError as wrong:
+            raise BadRecord(f"a record in {topic} is no JSON: {wrong}") from None
+        if self._check:
+            wrong = next(iter(validator.iter_errors(value)), None)
+            if wrong is not None:
+                raise BadRecord(f"a record in {topic} does not follow its schema: {wrong.message}")
+        return schema, self._decoding.decoded(schema, value)
+
+
+def json_schema(schema: Schema) -> dict[str, Any]:
+    """JSON Schema for a schema of Connect."""
+    written = _without_null(schema)
+    if schema.name:
+        written["title"] = schema.name
+    if schema.version is not None:
+        written["connect.version"] = schema.version
+    if schema.parameters:
+        written["connect.parameters"] = dict(schema.parameters)
+    return {"oneOf": [{"type": "null"}, written]} if schema.optional else written
+
+
+def _without_null(schema: Schema) -> dict[str, Any]:
+    if schema.type is Type.STRUCT:
+        properties = {
+            each.name: {**json_schema(each.schema), "connect.index": index} for index, each in enumerate(schema.fields)
+        }
+        return {"type": "object", "properties": properties}
+    if schema.type is Type.ARRAY:
+        assert schema.items is not None
+        return {"type": "array", "items": json_schema(schema.items)}
+    if schema.type is Type.MAP:
+        assert schema.keys is not None
+        assert schema.items is not None
+        if schema.keys.type is Type.STRING and not schema.keys.optional:
+            return {"type": "object", "connect.type": "map", "additionalProperties": json_schema(schema.items)}
+        pair = {"type": "array", "items": [json_schema(schema.keys), json_schema(schema.items)]}
+        return {"type": "array", "connect.type": "map", "items": pair}
+    if schema.type is Type.BYTES:
+        kind = ["number", "string"] if schema.name == DECIMAL else "string"
+        return {"type": kind, "connect.type": "bytes"}
+    if schema.type in _NUMBERS:
+        return {"type": _NUMBERS[schema.type], "connect.type": str(schema.type)}
+    return {"type": str(schema.type)}
+
+
+def connect_schema(written: Any) -> Schema:
+    """Connect's schema for a JSON Schema. Raises BadRecord for one that has none."""
+    if not isinstance(written, Mapping):
+        raise BadRecord("a schema is an object")
+    choices = written.get("oneOf") or written.get("anyOf")
+    if isinstance(choices, list):
+        others = [each for each in choices if each != {"type": "null"}]
+        if len(others) != 1:
+            raise BadRecord("of choices in JSON Schema only those of null and one other type have a schema in Connect")
+        inner = connect_schema(others[0])
+        return inner.as_optional() if len(others) < len(choices) else inner
+    kind, connect_type = written.get("type"), written.get("connect.type")
+    optional = False
+    if isinstance(kind, list) and connect_type != "bytes":
+        optional = "null" in kind
+        kind = next((each for each in kind if each != "null"), None)
+    schema = _by_type(written, kind, connect_type)
+    facts = {"name": written.get("title"), "version": written.get("connect.version")}
+    return Schema(
+        schema.type,
+        optional=optional,
+        parameters=written.get("connect.parameters"),
+        fields=schema.fields,
+        items=schema.items,
+        keys=schema.keys,
+        **facts,
+    )
+
+
+def _by_type(written: Mapping[str, Any], kind: Any, connect_type: Any) -> Schema:
+    if connect_type == "map":
+        if kind == "array":
+            keys, items = written["items"]["items"]
+            return Schema(Type.MAP, keys=connect_schema(keys), items=connect_schema(items))
+        return Schema(Type.MAP, keys=Schema(Type.STRING), items=connect_schema(written["additionalProperties"]))
+    if kind == "object":
+        properties = written.get("properties") or {}
+        required = set(written.get("required") or ())
+        ordered = sorted(properties.items(), key=lambda item: item[1].get("connect.index", 0))
+        strict = any("connect.index" in each for each in properties.values())
+        fields = []
+        for name, each in ordered:
+            inner = connect_schema(each)
+            fields.append(Field(name, inner if strict or name in required else inner.as_optional()))
+        return Schema(Type.STRUCT, fields=tuple(fields))
+    if kind == "array":
+        return Schema(Type.ARRAY, items=connect_schema(written.get("items")))
+    if connect_type is not None:
+        return Schema(Type(connect_type))
+    if kind not in _PLAIN:
+        raise BadRecord(f"the type {kind!r} of JSON Schema has no schema in Connect")
+    return Schema(_PLAIN[kind])

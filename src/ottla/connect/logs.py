@@ -1,0 +1,283 @@
+"""Where a worker keeps its state: three compacted logs (configurations, positions, statuses), in topics or in one file.
+
+Everybody reads all of it, and follows what is added.
+"""
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+
+from ottla.connect.errors import ConnectError
+
+log = logging.getLogger(__name__)
+
+OnRecord = Callable[[str, bytes, bytes | None, int], None]
+"""Called with the log's name, key, value and offset."""
+
+_PATIENCE_S: Final = 60.0
+_LATEST: Final[OffsetSpec] = OffsetSpec.latest()  # type: ignore[no-untyped-call] # the library leaves it untyped
+
+
+class Logs(Protocol):
+    """The logs by name. All methods are safe from any thread."""
+
+    def start(self) -> None:
+        """Read everything, then go on following. Raises ConnectError."""
+
+    def put(self, name: str, key: bytes, value: bytes | None, *, wait: bool = True) -> None:
+        """Write a record; with `wait`, return when it is durable and has been read back. Raises ConnectError."""
+
+    def catch_up(self, name: str) -> None:
+        """Return when everything that is in the log now has been read. Raises ConnectError."""
+
+    def close(self) -> None:
+        """Stop following."""
+
+
+class TopicLogs:
+    """Each log a compacted topic.
+
+    topics: name of the log -> (topic, partitions, replicas); those that are not there are made.
+    client: settings of the client library.
+    """
+
+    def __init__(
+        self, topics: Mapping[str, tuple[str, int, int]], client: Mapping[str, Any], on_record: OnRecord
+    ) -> None:
+        self._topics, self._client, self._on_record = topics, dict(client), on_record
+        self._names = {topic: name for name, (topic, _, _) in topics.items()}
+        self._reached: dict[tuple[str, int], int] = {}
+        self._moved = threading.Condition()
+        self._stopping = threading.Event()
+        self._failure: str | None = None
+        self._thread: threading.Thread | None = None
+        self._consumer: Consumer | None = None
+        self._producer: Producer | None = None
+        self._admin: AdminClient | None = None
+
+    def start(self) -> None:
+        """Make topics that are missing, read all to the end, follow."""
+        self._make_topics()
+        self._producer = Producer({**self._client, "enable.idempotence": True, "linger.ms": 2})
+        settings = {
+            "group.id": "ottla-connect-reads-without-a-group",
+            "enable.auto.commit": False,
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+            "auto.offset.reset": "earliest",
+            "fetch.wait.max.ms": 100,
+        }
+        self._consumer = Consumer({**self._client, **settings})
+        partitions = self._partitions()
+        self._consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for topic, number in partitions])
+        self._thread = threading.Thread(target=self._follow, name="connect logs", daemon=True)
+        self._thread.start()
+        for name in self._topics:
+            self.catch_up(name)
+
+    def put(self, name: str, key: bytes, value: bytes | None, *, wait: bool = True) -> None:
+        """Write a record."""
+        assert self._producer is not None
+        topic, outcome = self._topics[name][0], _Outcome()
+        self._producer.produce(topic, key=key, value=value, on_delivery=outcome)
+        if not wait:
+            self._producer.poll(0)
+            return
+        self._producer.flush(_PATIENCE_S)
+        partition, offset = outcome.place(topic)
+        self._wait(lambda: self._reached.get((topic, partition), 0) > offset, topic)
+
+    def catch_up(self, name: str) -> None:
+        """Wait for the reader to come to where the log ends now."""
+        topic = self._topics[name][0]
+        wanted = {TopicPartition(topic, number): _LATEST for known, number in self._reached if known == topic}
+        assert self._admin is not None
+        asked = self._admin.list_offsets(
+            wanted, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=_PATIENCE_S
+        )
+        try:
+            answers = {place: future.result(_PATIENCE_S) for place, future in asked.items()}
+        except (KafkaException, TimeoutError) as failure:
+            raise ConnectError(f"the end of {topic} cannot be read: {failure}") from None
+        ends = {(place.topic, place.partition): answer.offset for place, answer in answers.items()}
+        self._wait(lambda: all(self._reached[place] >= end for place, end in ends.items()), topic)
+
+    def close(self) -> None:
+        """Stop the reader and send what is left."""
+        self._stopping.set()
+        if self._thread is not None:
+            self._thread.join(_PATIENCE_S)
+        if self._producer is not None:
+            self._producer.flush(5.0)
+
+    def _wait(self, reached: Callable[[], bool], topic: str) -> None:
+        deadline = time.monotonic() + _PATIENCE_S
+        with self._moved:
+            while not reached():
+                if self._failure is not None:
+                    raise ConnectError(self._failure)
+                if not self._moved.wait(deadline - time.monotonic()):
+                    raise ConnectError(f"{topic} could not be read to its end within {_PATIENCE_S:.0f} s")
+
+    def _follow(self) -> None:
+        assert self._consumer is not None
+        try:
+            while not self._stopping.is_set():
+                for message in self._consumer.consume(500, 0.2):
+                    self._take(message)
+        except Exception as failure:
+            log.exception("the worker's topics can no longer be read")
+            with self._moved:
+                self._failure = f"the worker's topics can no longer be read: {failure}"
+                self._moved.notify_all()
+        finally:
+            self._consumer.close()
+
+    def _take(self, message: Message) -> None:
+        error = message.error()
+        topic, partition, offset = message.topic(), message.partition(), message.offset()
+        if error is not None and error.code() != KafkaError._PARTITION_EOF:  # the library's name
+            if error.fatal():
+                raise KafkaException(error)
+            log.warning("reading the worker's topics: %s", error.str())
+            return
+        assert topic is not None
+        assert partition is not None
+        assert offset is not None
+        if error is None:
+            key = message.key()
+            if key is not None:
+                self._on_record(self._names[topic], _bytes(key) or b"", _bytes(message.value()), offset)
+        with self._moved:
+            self._reached[topic, partition] = offset + (error is None)
+            self._moved.notify_all()
+
+    def _make_topics(self) -> None:
+        admin = self._admin = AdminClient(self._client)
+        for topic, partitions, replicas in self._topics.values():
+            config = {"cleanup.policy": "compact"}
+            new = NewTopic(topic, num_partitions=partitions, replication_factor=replicas, config=config)
+            try:
+                admin.create_topics([new], request_timeout=_PATIENCE_S)[topic].result(_PATIENCE_S)
+            except KafkaException as failure:
+                if failure.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                    raise ConnectError(f"topic {topic} cannot be made: {failure.args[0].str()}") from None
+
+    def _partitions(self) -> list[tuple[str, int]]:
+        assert self._consumer is not None
+        deadline = time.monotonic() + _PATIENCE_S
+        while True:
+            known = self._consumer.list_topics(timeout=_PATIENCE_S).topics
+            if all(topic in known and known[topic].partitions for topic in self._names):
+                break
+            if time.monotonic() > deadline:
+                raise ConnectError(f"the topics {', '.join(self._names)} did not appear within {_PATIENCE_S:.0f} s")
+            time.sleep(0.05)
+        self._check(known)
+        found = [(topic, number) for topic in self._names for number in known[topic].partitions]
+        self._reached.update(dict.fromkeys(found, 0))
+        return found
+
+    def _check(self, known: Mapping[str, Any]) -> None:
+        topic, partitions, _ = self._topics["configs"]
+        if partitions == 1 and len(known[topic].partitions) != 1:
+            raise ConnectError(
+                f"topic {topic} (config.storage.topic) has {len(known[topic].partitions)} partitions and needs exactly "
+                "one, since the order of its records counts; name another topic"
+            )
+
+
+class _Outcome:
+    """The delivery report of one record."""
+
+    def __init__(self) -> None:
+        self._error: KafkaError | None = None
+        self._place: tuple[int, int] | None = None
+
+    def __call__(self, error: KafkaError | None, message: Message) -> None:
+        self._error = error
+        partition, offset = message.partition(), message.offset()
+        if error is None and partition is not None and offset is not None:
+            self._place = partition, offset
+
+    def place(self, topic: str) -> tuple[int, int]:
+        if self._error is not None:
+            raise ConnectError(f"{topic} cannot be written: {self._error.str()}")
+        if self._place is None:
+            raise ConnectError(f"{topic} cannot be written: no answer within {_PATIENCE_S:.0f} s")
+        return self._place
+
+
+def _bytes(value: str | bytes | None) -> bytes | None:
+    return value.encode() if isinstance(value, str) else value
+
+
+class FileLogs:
+    """All logs in one file of JSON lines, for one worker alone; rewritten with the last of each key when it starts."""
+
+    def __init__(self, path: Path, on_record: OnRecord) -> None:
+        self._path, self._on_record = path, on_record
+        self._lock = threading.RLock()
+        self._next = 0
+
+    def start(self) -> None:
+        """Read the file, if there is one, and make it small."""
+        last: dict[tuple[str, str], tuple[int, str | None]] = {}
+        for number, line in enumerate(self._lines(), 1):
+            try:
+                name, key, value, offset = json.loads(line)
+            except ValueError:
+                log.warning("line %d of %s was not written to its end, and is left out", number, self._path)
+                continue
+            last[name, key] = (offset, value)
+        kept = sorted((offset, name, key, value) for (name, key), (offset, value) in last.items() if value is not None)
+        lines = [json.dumps([name, key, value, offset]) + "\n" for offset, name, key, value in kept]
+        unfinished = self._path.with_name(self._path.name + ".new")
+        try:
+            unfinished.write_text("".join(lines), encoding="utf-8")
+            unfinished.replace(self._path)
+        except OSError as failure:
+            raise ConnectError(
+                f"the worker's file {self._path} cannot be written: {(failure.strerror or str(failure)).lower()}"
+            ) from None
+        self._next = max((offset for offset, _ in last.values()), default=-1) + 1
+        for offset, name, key, value in kept:
+            self._on_record(name, key.encode(), None if value is None else value.encode(), offset)
+
+    def put(self, name: str, key: bytes, value: bytes | None, *, wait: bool = True) -> None:
+        """Add a line, and hand it on at once."""
+        with self._lock:
+            offset, self._next = self._next, self._next + 1
+            line = json.dumps([name, key.decode(), None if value is None else value.decode(), offset])
+            try:
+                with self._path.open("a", encoding="utf-8") as file:
+                    file.write(line + "\n")
+            except OSError as failure:
+                reason = (failure.strerror or str(failure)).lower()
+                raise ConnectError(f"the worker's file {self._path} cannot be written: {reason}") from None
+            self._on_record(name, key, value, offset)
+
+    def catch_up(self, name: str) -> None:
+        """Nothing to wait for: what is written has been handed on."""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def _lines(self) -> Iterable[str]:
+        return self._path.read_text(encoding="utf-8").splitlines() if self._path.exists() else []

@@ -1,0 +1,361 @@
+"""What the REST API does: questions about the state, and changes of it, which are records.
+
+Changes are the leader's, and those of a task its worker's; `rest.py` passes on what came to another. Shapes and
+sentences are those
+of Kafka Connect 4.1, which consoles know.
+"""
+
+import contextlib
+from collections.abc import Mapping
+from typing import Any, Final
+
+from ottla.connect import sink_offsets
+from ottla.connect.errors import ConfigError, ConnectError, Retriable
+from ottla.connect.plugins import connector_class, kind_of
+from ottla.connect.positions import position_value
+from ottla.connect.state import CONNECTOR, LOGGER, RESTART, TARGET_STATE, Target, TaskId
+from ottla.connect.statuses import Statuses
+from ottla.connect.validation import all_definitions, validate
+from ottla.connect.worker import Worker
+
+Config = Mapping[str, str]
+
+_STATES: Final = {"RUNNING": Target.STARTED, "PAUSED": Target.PAUSED, "STOPPED": Target.STOPPED}
+
+
+class Refused(Exception):
+    """An answer that is an error: its HTTP status and its sentence."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class Elsewhere(Exception):
+    """Another worker has to do it: `host:port`."""
+
+    def __init__(self, worker: str) -> None:
+        super().__init__(worker)
+        self.worker = worker
+
+
+class Operations:
+    """One worker's. Every method may raise Refused; those that change something, Elsewhere too."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+
+    # -- questions ---------------------------------------------------------------------------------------------------
+
+    def names(self) -> list[str]:
+        """The connectors."""
+        with self._worker.lock:
+            return list(self._worker.state.connectors)
+
+    def info(self, name: str) -> dict[str, Any]:
+        """`GET /connectors/NAME`."""
+        config, tasks = self._connector(name)
+        ids = [{"connector": name, "task": number} for number in range(len(tasks))]
+        return {"name": name, "config": config, "tasks": ids, "type": _kind(config)}
+
+    def config(self, name: str) -> Mapping[str, str]:
+        """`GET /connectors/NAME/config`."""
+        return self._connector(name)[0]
+
+    def status(self, name: str) -> dict[str, Any]:
+        """`GET /connectors/NAME/status`."""
+        config, _ = self._connector(name, f"No status found for connector {name}")
+        own = self._worker.statuses.connector(name)
+        if own is None:
+            raise Refused(404, f"No status found for connector {name}")
+        tasks = [{"id": n, **_shown(each)} for n, each in self._worker.statuses.tasks(name).items()]
+        return {"name": name, "connector": _shown(own), "tasks": tasks, "type": _kind(config)}
+
+    def task_status(self, name: str, number: int) -> dict[str, Any]:
+        """`GET /connectors/NAME/tasks/N/status`."""
+        status = self._worker.statuses.task(TaskId(name, number))
+        if status is None:
+            raise Refused(404, f"No status found for task {name}-{number}")
+        return {"id": number, **_shown(status)}
+
+    def progress(self, name: str) -> list[dict[str, Any]]:
+        """Ottla's own `GET /connectors/NAME/progress`: what tasks told of long work, and their warnings."""
+        self._connector(name)
+        return [
+            {"id": n, "progress": dict(each.get("progress") or {}), "warning": each.get("warning")}
+            for n, each in self._worker.statuses.tasks(name).items()
+        ]
+
+    def tasks(self, name: str) -> list[dict[str, Any]]:
+        """`GET /connectors/NAME/tasks`."""
+        _, tasks = self._connector(name)
+        return [{"id": {"connector": name, "task": n}, "config": dict(each)} for n, each in enumerate(tasks)]
+
+    def topics(self, name: str) -> dict[str, Any]:
+        """`GET /connectors/NAME/topics`."""
+        self._tracking()
+        return {name: {"topics": self._worker.statuses.topics(name)}}
+
+    def forget_topics(self, name: str) -> None:
+        """`PUT /connectors/NAME/topics/reset`."""
+        self._tracking()
+        if not self._worker.settings.topic_tracking_allow_reset:
+            raise Refused(403, "Topic tracking reset is disabled.")
+        self._worker.forget_topics(name)
+
+    def definitions(self, plugin: str) -> list[dict[str, Any]]:
+        """`GET /connector-plugins/NAME/config`."""
+        try:
+            return all_definitions(connector_class(plugin))
+        except ConfigError:
+            raise Refused(404, f"Unknown plugin {plugin}.") from None
+
+    def validate(self, plugin: str, config: Mapping[str, str]) -> dict[str, Any]:
+        """`PUT /connector-plugins/NAME/config/validate`."""
+        given = config.get("connector.class")
+        if given is not None and not _bare(given).endswith(_bare(plugin)):
+            raise Refused(400, f"Included connector type {given} does not match request type {plugin}")
+        try:
+            return validate({"connector.class": plugin, **config}, self._worker.around)
+        except ConfigError as wrong:
+            raise Refused(400 if given is None else 500, str(wrong)) from None
+
+    # -- changes -----------------------------------------------------------------------------------------------------
+
+    def create(self, name: str, config: Mapping[str, str], initial_state: str | None) -> dict[str, Any]:
+        """`POST /connectors`."""
+        config = _named(name, config)
+        if initial_state is not None and initial_state.upper() not in _STATES:
+            raise Refused(400, f"No initial_state {initial_state}; it is one of {', '.join(_STATES)}")
+        self._accept(config)
+        self._lead()
+        if name in self.names():
+            raise Refused(409, f"Connector {name} already exists")
+        if initial_state is not None:
+            self._put_target(name, _STATES[initial_state.upper()])
+        self._put(CONNECTOR + name, {"properties": config})
+        return self.info(name)
+
+    def put_config(self, name: str, config: Mapping[str, str]) -> tuple[bool, dict[str, Any]]:
+        """`PUT /connectors/NAME/config`: whether it is new, and what it is now."""
+        config = _named(name, config)
+        self._accept(config)
+        self._lead()
+        created = name not in self.names()
+        self._put(CONNECTOR + name, {"properties": config})
+        return created, self.info(name)
+
+    def patch_config(self, name: str, changes: Mapping[str, str | None]) -> dict[str, Any]:
+        """`PATCH /connectors/NAME/config`: a null takes a setting away."""
+        self._lead()
+        merged: dict[str, str | None] = {**self._connector(name)[0], **changes}
+        return self.put_config(name, {key: text for key, text in merged.items() if text is not None})[1]
+
+    def delete(self, name: str) -> None:
+        """`DELETE /connectors/NAME`."""
+        self._lead()
+        _, tasks = self._connector(name)
+        known = self._worker.statuses.tasks(name)
+        self._put(CONNECTOR + name, None)
+        self._put(TARGET_STATE + name, None)
+        self._worker.forget_topics(name)
+        Statuses.put_connector(self._worker.logs, name, None)
+        for number in {*known, *range(len(tasks))}:
+            Statuses.put_task(self._worker.logs, TaskId(name, number), None)
+
+    def set_target(self, name: str, target: Target) -> None:
+        """`PUT /connectors/NAME/{pause,resume,stop}`."""
+        self._connector(name, f"Unknown connector {name}")
+        self._lead()
+        self._put_target(name, target)
+
+    def restart(self, name: str, *, include_tasks: bool, only_failed: bool) -> dict[str, Any]:
+        """`POST /connectors/NAME/restart`: the status, with what is restarted as RESTARTING."""
+        self._lead()
+        self._connector(name, f"Unknown connector: {name}")
+        status = self.status(name)
+        self._put(RESTART + name, {"include-tasks": include_tasks, "only-failed": only_failed})
+        for each in [status["connector"], *(status["tasks"] if include_tasks else ())]:
+            if not only_failed or each["state"] == "FAILED":
+                each["state"] = "RESTARTING"
+        return status
+
+    def restart_task(self, name: str, number: int) -> None:
+        """`POST /connectors/NAME/tasks/N/restart`."""
+        _, tasks = self._connector(name, f"Unknown connector: {name}")
+        if number >= len(tasks):
+            raise Refused(404, f"Unknown task: {name}-{number}")
+        task = TaskId(name, number)
+        with self._worker.lock:
+            owner = self._worker.state.assignment.owner(task)
+        if owner is None:
+            raise _rebalancing()
+        if owner != self._worker.address:
+            raise Elsewhere(owner)
+        self._worker.restart_task(task)
+
+    # -- offsets -----------------------------------------------------------------------------------------------------
+
+    def offsets(self, name: str) -> dict[str, Any]:
+        """`GET /connectors/NAME/offsets`."""
+        config, _ = self._connector(name)
+        if _kind(config) == "sink":
+            return {"offsets": sink_offsets.committed(name, config, self._worker.around)}
+        self._worker.logs.catch_up("offsets")
+        known = self._worker.around.positions.all_of(name)
+        return {"offsets": [{"partition": part, "offset": position} for part, position in known]}
+
+    def alter_offsets(self, name: str, offsets: Any) -> dict[str, str]:
+        """`PATCH /connectors/NAME/offsets`."""
+        if not isinstance(offsets, list) or not offsets:
+            raise Refused(400, "Partitions / offsets need to be provided for an alter offsets request")
+        config = self._stopped(name)
+        if _kind(config) == "sink":
+            self._tell(sink_offsets.alter, name, config, offsets)
+        else:
+            for each in offsets:
+                part = each.get("partition") if isinstance(each, Mapping) else None
+                if not isinstance(part, Mapping):
+                    raise Refused(400, "Each offset of a source has a `partition`, which is an object")
+                self._move(name, part, each.get("offset"))
+        return {"message": "The offsets for this connector have been altered successfully"}
+
+    def reset_offsets(self, name: str) -> dict[str, str]:
+        """`DELETE /connectors/NAME/offsets`."""
+        config = self._stopped(name)
+        if _kind(config) == "sink":
+            self._tell(sink_offsets.reset, name, config)
+        else:
+            self._worker.logs.catch_up("offsets")
+            for part, _ in self._worker.around.positions.all_of(name):
+                self._move(name, part, None)
+        return {"message": "The offsets for this connector have been reset successfully"}
+
+    def lag(self, name: str) -> list[dict[str, Any]]:
+        """Ottla's own `GET /connectors/NAME/lag`: for a sink, how many records of each partition it has not written."""
+        config, _ = self._connector(name)
+        return sink_offsets.lag(name, config, self._worker.around) if _kind(config) == "sink" else []
+
+    # -- loggers -----------------------------------------------------------------------------------------------------
+
+    def set_cluster_level(self, logger: str, level: str) -> None:
+        """`PUT /admin/loggers/NAME?scope=cluster`."""
+        self._put(LOGGER + logger, {"level": level})
+
+    # -- within ------------------------------------------------------------------------------------------------------
+
+    def _connector(
+        self, name: str, otherwise: str | None = None
+    ) -> tuple[Mapping[str, str], tuple[Mapping[str, str], ...]]:
+        with self._worker.lock:
+            found = self._worker.state.connectors.get(name)
+            if found is None:
+                raise Refused(404, otherwise or f"Connector {name} not found")
+            return found.config, found.tasks
+
+    def _lead(self) -> None:
+        """Go on as leader. Raises Elsewhere, or Refused while nobody leads."""
+        if not self._worker.membership.settled:
+            raise _rebalancing()
+        if self._worker.membership.leading:
+            return
+        with self._worker.lock:
+            assignment = self._worker.state.assignment
+        if assignment.leader in ("", self._worker.address):
+            raise _rebalancing()
+        raise Elsewhere(assignment.leader)
+
+    def _accept(self, config: Mapping[str, str]) -> None:
+        try:
+            infos = validate(config, self._worker.around)
+        except ConfigError as wrong:
+            raise Refused(500, str(wrong)) from None
+        errors = [text for each in infos["configs"] for text in each["value"]["errors"]]
+        if errors:
+            listed = "\n".join(errors)
+            raise Refused(
+                400,
+                f"Connector configuration is invalid and contains the following {len(errors)} error(s):\n{listed}\n"
+                "You can also find the above list of errors at the endpoint "
+                "`/connector-plugins/{connectorType}/config/validate`",
+            )
+
+    def _stopped(self, name: str) -> Mapping[str, str]:
+        self._lead()
+        config, tasks = self._connector(name)
+        with self._worker.lock:
+            target = self._worker.state.connectors[name].target
+        running = any(each.get("state") == "RUNNING" for each in self._worker.statuses.tasks(name).values())
+        if target is not Target.STOPPED or tasks or running:
+            raise Refused(
+                400,
+                "Connectors must be in the STOPPED state before their offsets can be modified. This can be done for "
+                f"the specified connector by issuing a 'PUT' request to the '/connectors/{name}/stop' endpoint",
+            )
+        return config
+
+    def _tell(self, action: Any, *arguments: Any) -> None:
+        try:
+            action(*arguments, self._worker.around)
+        except ValueError as wrong:
+            raise Refused(400, str(wrong)) from None
+        except Retriable as trouble:
+            raise Refused(500, str(trouble)) from None
+
+    def _move(self, name: str, part: Mapping[str, Any], position: Any) -> None:
+        if position is not None and not isinstance(position, Mapping):
+            raise Refused(400, "The `offset` of a source is an object, or null")
+        key = self._worker.around.positions.key(name, part)
+        self._worker.logs.put("offsets", key, position_value(position))
+
+    def _put_target(self, name: str, target: Target) -> None:
+        old = "PAUSED" if target is Target.STOPPED else target  # for readers from before there was STOPPED
+        self._put(TARGET_STATE + name, {"state": old, "state.v2": target})
+
+    def _put(self, key: str, value: Mapping[str, Any] | None) -> None:
+        try:
+            self._worker.put_config(key, value)
+        except ConnectError as failure:
+            raise Refused(500, str(failure)) from None
+
+    def _tracking(self) -> None:
+        if not self._worker.settings.topic_tracking_enable:
+            raise Refused(403, "Topic tracking is disabled.")
+
+
+def _rebalancing() -> Refused:
+    return Refused(
+        409,
+        "Cannot complete request momentarily due to stale configuration (typically caused by a concurrent config "
+        "change)",
+    )
+
+
+def _kind(config: Mapping[str, str]) -> str:
+    with contextlib.suppress(ConfigError):
+        return kind_of(connector_class(config.get("connector.class")))
+    return "unknown"
+
+
+def _shown(status: Mapping[str, Any]) -> dict[str, Any]:
+    shown = {"state": status.get("state"), "worker_id": status.get("worker_id")}
+    if status.get("version"):
+        shown["version"] = status["version"]
+    if status.get("trace"):
+        shown["trace"] = status["trace"]
+    elif status.get("warning"):
+        shown["trace"] = status["warning"]
+    return shown
+
+
+def _named(name: str, config: Mapping[str, str]) -> dict[str, str]:
+    if not name.strip():
+        raise Refused(400, "Connector name is empty")
+    given = config.get("name", name)
+    if given != name:
+        raise Refused(400, f"Connector name configuration ({given}) doesn't match connector name in the URL ({name})")
+    return {**config, "name": name}
+
+
+def _bare(plugin: str) -> str:
+    return plugin.removesuffix("Connector") or plugin

@@ -1,0 +1,105 @@
+"""Which connectors there are: those of Ottla, and those that other packages register as entry points.
+
+`connector.class` names one by its entry point (`postgres`), by its dotted name (`package.module.Class`), by the class's
+name alone, or by an alias of it, such as that of the Java connector with the same settings.
+"""
+
+import functools
+import importlib
+import logging
+from collections.abc import Iterator, Mapping
+from importlib.metadata import PackageNotFoundError, entry_points, version
+from typing import Any, Final
+
+from ottla.connect.api import Sink, Source
+from ottla.connect.errors import ConfigError
+
+GROUP: Final = "ottla.connectors"
+"""The group of entry points."""
+
+log = logging.getLogger(__name__)
+
+ConnectorClass = type[Source[Any]] | type[Sink[Any]]
+
+
+@functools.cache
+def installed() -> Mapping[str, ConnectorClass]:
+    """Connectors by the names of their entry points; one that cannot be imported is left out, with a warning."""
+    found: dict[str, ConnectorClass] = {}
+    for point in sorted(entry_points(group=GROUP), key=lambda each: each.name):
+        try:
+            loaded = point.load()
+        except Exception as failure:
+            log.warning("connector %s (%s) cannot be loaded: %s", point.name, point.value, failure)
+            continue
+        if _is_connector(loaded):
+            found[point.name] = loaded
+        else:
+            log.warning("%s (%s) is no subclass of Source or Sink", point.name, point.value)
+    return found
+
+
+def connector_class(name: str | None) -> ConnectorClass:
+    """The class that `connector.class` means. Raises ConfigError."""
+    if not name:
+        raise ConfigError("connector.class is missing: it names the connector", "connector.class")
+    for entry, known in installed().items():
+        if name in (entry, known.__name__, dotted(known), *known.aliases):
+            return known
+    module, _, attribute = name.rpartition(".")
+    if module:
+        found = _imported(name, module, attribute)
+        if found is not None:
+            return found
+    import difflib
+
+    near = difflib.get_close_matches(name, list(installed()), n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else f"; known are {', '.join(installed()) or 'none'}"
+    raise ConfigError(f"Failed to find any class that implements Connector and which name matches {name}{hint}", None)
+
+
+def _imported(name: str, module: str, attribute: str) -> ConnectorClass | None:
+    try:
+        found = getattr(importlib.import_module(module), attribute, None)
+    except ModuleNotFoundError as failure:
+        if failure.name is not None and (module == failure.name or module.startswith(f"{failure.name}.")):
+            return None
+        raise ConfigError(
+            f"{name} needs the package {failure.name}, which is not installed", "connector.class"
+        ) from None
+    if found is None or not _is_connector(found):
+        return None
+    connector: ConnectorClass = found
+    return connector
+
+
+def _is_connector(candidate: object) -> bool:
+    return isinstance(candidate, type) and issubclass(candidate, Source | Sink)
+
+
+def kind_of(connector: ConnectorClass) -> str:
+    """`source` or `sink`."""
+    return "source" if issubclass(connector, Source) else "sink"
+
+
+def dotted(connector: type) -> str:
+    """The dotted name of a class."""
+    return f"{connector.__module__}.{connector.__qualname__}"
+
+
+def version_of(connector: ConnectorClass) -> str:
+    """The connector's version, or that of the package that brings it; `undefined` if it has none."""
+    if connector.version:
+        return connector.version
+    try:
+        return version(connector.__module__.partition(".")[0])
+    except PackageNotFoundError:
+        return "undefined"
+
+
+def listed() -> Iterator[dict[str, str]]:
+    """What `GET /connector-plugins` says of each connector: sinks first, as Kafka has it."""
+    for kind in ("sink", "source"):
+        for known in installed().values():
+            if kind_of(known) == kind:
+                yield {"class": dotted(known), "type": kind, "version": version_of(known)}

@@ -1,0 +1,124 @@
+"""Offsets of sinks: those of their consumer groups, in the shapes of KIP-875."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from ottla.connect.errors import Retriable
+from ottla.connect.sink_task import group_of
+from ottla.connect.task import Surroundings
+
+_ANSWER_S: Final = 20.0
+_LATEST: Final[OffsetSpec] = OffsetSpec.latest()  # type: ignore[no-untyped-call] # the library leaves it untyped
+
+
+def committed(name: str, config: Mapping[str, str], around: Surroundings) -> list[dict[str, Any]]:
+    """`{"partition": {"kafka_topic", "kafka_partition"}, "offset": {"kafka_offset"}}` for each. Raises Retriable."""
+    places = _committed(_admin(config, around), group_of(name, config))
+    return [
+        {
+            "partition": {"kafka_topic": each.topic, "kafka_partition": each.partition},
+            "offset": {"kafka_offset": each.offset},
+        }
+        for each in places
+    ]
+
+
+def lag(name: str, config: Mapping[str, str], around: Surroundings) -> list[dict[str, Any]]:
+    """`{"topic", "partition", "offset", "end", "lag"}` for each. Raises Retriable."""
+    admin = _admin(config, around)
+    places = _committed(admin, group_of(name, config))
+    try:
+        asked = admin.list_offsets(
+            {TopicPartition(each.topic, each.partition): _LATEST for each in places}, request_timeout=_ANSWER_S
+        )
+        ends = {(place.topic, place.partition): future.result().offset for place, future in asked.items()}
+    except KafkaException as failure:
+        raise Retriable(f"the ends of the topics cannot be read: {failure.args[0].str()}") from None
+    return [
+        {
+            "topic": each.topic,
+            "partition": each.partition,
+            "offset": each.offset,
+            "end": ends[each.topic, each.partition],
+            "lag": max(0, ends[each.topic, each.partition] - each.offset),
+        }
+        for each in places
+    ]
+
+
+def alter(name: str, config: Mapping[str, str], offsets: list[Any], around: Surroundings) -> None:
+    """Commit what a request says. Raises ValueError for what is no offset, Retriable."""
+    parsed = [_parsed(each) for each in offsets]
+    admin, group = _admin(config, around), group_of(name, config)
+    places = [TopicPartition(topic, number, offset) for topic, number, offset in parsed if offset is not None]
+    forgotten = {(topic, number) for topic, number, offset in parsed if offset is None}
+    if forgotten:
+        kept = [each for each in _committed(admin, group) if (each.topic, each.partition) not in forgotten]
+        reset(name, config, around)
+        places = [*kept, *places]
+    if places:
+        _done(lambda: admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, places)]), group)
+
+
+def reset(name: str, config: Mapping[str, str], around: Surroundings) -> None:
+    """Forget all offsets. Raises Retriable."""
+    admin, group = _admin(config, around), group_of(name, config)
+    if _committed(admin, group):
+        _done(lambda: admin.delete_consumer_groups([group]), group)
+
+
+def _admin(config: Mapping[str, str], around: Surroundings) -> AdminClient:
+    return AdminClient(around.client("admin", config))
+
+
+def _committed(admin: AdminClient, group: str) -> list[TopicPartition]:
+    try:
+        asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)], request_timeout=_ANSWER_S)
+        places = asked[group].result().topic_partitions or []
+    except KafkaException as failure:
+        raise Retriable(f"the offsets of group {group} cannot be read: {failure.args[0].str()}") from None
+    return sorted((each for each in places if each.offset >= 0), key=lambda each: (each.topic, each.partition))
+
+
+def _done(ask: Any, group: str) -> None:
+    try:
+        for future in ask().values():
+            future.result(_ANSWER_S)
+    except KafkaException as failure:
+        raise Retriable(f"the offsets of group {group} cannot be changed: {failure.args[0].str()}") from None
+
+
+def _parsed(each: Any) -> tuple[str, int, int | None]:
+    part = each.get("partition") if isinstance(each, Mapping) else None
+    if not isinstance(part, Mapping):
+        raise ValueError("The partition for a sink connector offset cannot be null or missing")
+    if "kafka_topic" not in part or "kafka_partition" not in part:
+        raise ValueError(
+            "The partition for a sink connector offset must contain the keys 'kafka_topic' and 'kafka_partition'"
+        )
+    number = _integer(
+        part["kafka_partition"],
+        "Failed to parse the following Kafka partition value in the provided offsets: '{}'. "
+        "Partition values for sink connectors need to be integers.",
+    )
+    offset = each.get("offset")
+    if offset is None:
+        return str(part["kafka_topic"]), number, None
+    if not isinstance(offset, Mapping) or "kafka_offset" not in offset:
+        raise ValueError("The offset for a sink connector should either be null or contain the key 'kafka_offset'")
+    value = _integer(
+        offset["kafka_offset"],
+        "Failed to parse the following Kafka offset value in the provided offsets: '{}'. "
+        "Offset values for sink connectors need to be integers.",
+    )
+    return str(part["kafka_topic"]), number, value
+
+
+def _integer(value: Any, otherwise: str) -> int:
+    try:
+        return int(str(value))
+    except ValueError:
+        raise ValueError(otherwise.format(value)) from None

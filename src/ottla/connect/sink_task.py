@@ -1,0 +1,313 @@
+"""A task of a sink: what the group `connect-NAME` consumes is converted, transformed and written.
+
+Offsets are committed after a flush, so that nothing is lost; with offsets kept in the target too, nothing is doubled.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeVar
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message
+from confluent_kafka import TopicPartition as Place
+
+from ottla.connect.api import Sink
+from ottla.connect.chain import Chain, Consumed
+from ottla.connect.connector_config import RuntimeSettings, SinkRuntimeSettings, parsed
+from ottla.connect.errors import BadRecord, ConnectError, Retriable
+from ottla.connect.handling import DeadLetters, Tolerance
+from ottla.connect.plugins import ConnectorClass
+from ottla.connect.records import SinkRecord, TopicPartition
+from ottla.connect.state import TaskId
+from ottla.connect.task import BasicContext, Report, Surroundings, Task
+
+_WAIT_S: Final = 0.1
+_MOST_RECORDS: Final = 1000
+"""In one batch, unless `consumer.override.max.poll.records` says."""
+_FIRST_PAUSE_S: Final = 0.2
+_LOST: Final = (
+    KafkaError.ILLEGAL_GENERATION,
+    KafkaError.UNKNOWN_MEMBER_ID,
+    KafkaError.REBALANCE_IN_PROGRESS,
+    KafkaError.FENCED_INSTANCE_ID,
+    KafkaError.STALE_MEMBER_EPOCH,
+    KafkaError._NO_OFFSET,  # the library's name
+)
+"""Answers to a commit by which others have the partitions: they write again what was not committed."""
+
+T = TypeVar("T")
+OnTopic = Callable[[TaskId, str], None]
+
+
+def group_of(connector: str, config: Mapping[str, str]) -> str:
+    """The consumer group of a sink."""
+    return config.get("consumer.override.group.id") or f"connect-{connector}"
+
+
+class SinkTask(Task):
+    """Runs a `Sink`. on_topic: called when the task reads from a topic for the first time."""
+
+    def __init__(
+        self, task: TaskId, config: Mapping[str, str], around: Surroundings, report: Report, on_topic: OnTopic
+    ) -> None:
+        super().__init__(task, config, around, report)
+        self.context: _Context = _Context(task)
+        self._on_topic = on_topic
+        self._topics: set[str] = set()
+        self._sink: Sink[Any]
+        self._consumer: Consumer
+        self._dead: DeadLetters | None = None
+        self._next: dict[TopicPartition, int] = {}
+        self._committed: dict[TopicPartition, int] = {}
+        self._owned: set[TopicPartition] = set()
+        self._longest_pause_s = 60.0
+        self._flush_every_s = around.settings.offset_flush_interval_ms / 1000
+        self.written = 0
+
+    def progress_mark(self) -> object:
+        """Changes with every batch."""
+        return self.written
+
+    def _attempt(self, connector: ConnectorClass, config: Mapping[str, str], runtime: RuntimeSettings) -> None:
+        assert issubclass(connector, Sink)
+        assert isinstance(runtime, SinkRuntimeSettings)
+        self._longest_pause_s = runtime.errors_retry_delay_max_ms / 1000
+        self._dead = self._dead_letters(config, runtime)
+        skip = None if self._dead is None else self._dead.add
+        self.context.tolerance = Tolerance(runtime, self.context.log, skip)
+        chain = Chain(config, self._around.converters, self.context.tolerance)
+        self._sink = connector(parsed(connector.settings_model, config), self.context)
+        client = self._around.client("consumer", config)
+        most = int(client.pop("max.poll.records", _MOST_RECORDS))
+        self._consumer = self.context.consumer = Consumer(
+            {
+                "auto.offset.reset": "earliest",
+                "isolation.level": "read_committed",
+                "partition.assignment.strategy": "range",
+                "topic.metadata.refresh.interval.ms": 10_000,
+                **client,
+                "group.id": group_of(self.id.connector, config),
+                "enable.auto.commit": False,
+            }
+        )
+        self._next, self._committed, self._owned = {}, {}, set()
+        topics = runtime.topics or [f"^({runtime.topics_regex})$"]
+        try:
+            self._consumer.subscribe(
+                topics, on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._taken_away
+            )
+            self._pump(chain, most)
+            self._flush()
+        except KafkaException as failure:
+            raise _translated(failure.args[0]) from None
+        finally:
+            self._close()
+
+    def _close(self) -> None:
+        try:
+            self._owned.clear()  # everything that can be kept has been: the callbacks shall not flush again
+            self._consumer.close()
+        finally:
+            self._sink.close()
+
+    def _pump(self, chain: Chain, most: int) -> None:
+        flushed = time.monotonic()
+        while not self.context.stopping:
+            messages = self._consumer.consume(most, _WAIT_S)
+            batch, seen = self._decoded(messages, chain)
+            if batch:
+                self._write(batch)
+            for place, offset in seen.items():
+                if place in self._owned:
+                    self._next[place] = offset
+            self.context.apply(self._next)
+            if time.monotonic() - flushed >= self._flush_every_s:
+                self._flush()
+                flushed = time.monotonic()
+
+    def _decoded(self, messages: Sequence[Message], chain: Chain) -> tuple[list[SinkRecord], dict[TopicPartition, int]]:
+        batch, seen = [], {}
+        for message in messages:
+            error = message.error()
+            if error is not None:
+                self._trouble(error)
+                continue
+            consumed = _consumed(message)
+            if consumed.topic not in self._topics:
+                self._topics.add(consumed.topic)
+                self._on_topic(self.id, consumed.topic)
+            record = chain.decode(consumed)
+            if record is not None:
+                batch.append(record)
+            seen[TopicPartition(consumed.topic, consumed.partition)] = consumed.offset + 1
+        return batch, seen
+
+    def _trouble(self, error: KafkaError) -> None:
+        if error.code() in (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED):
+            raise ConnectError(f"the brokers do not let this sink read: {error.str()}")
+        self.context.warn(f"reading: {error.str()}")
+
+    def _write(self, batch: list[SinkRecord]) -> None:
+        def write() -> None:
+            left = [record for record in batch if record.origin in self._owned]
+            batch[:] = left
+            if left:
+                self._sink.write(left)
+
+        while True:
+            try:
+                self._persistently(write)
+                break
+            except BadRecord as error:
+                at = next((n for n, record in enumerate(batch) if record is error.record), None)
+                if at is None:
+                    raise ConnectError(
+                        f"a record was refused, and the connector does not say which: {error}"
+                    ) from error
+                self.context.tolerance.handle("TASK_PUT", type(self._sink).__qualname__, error, batch.pop(at))
+        self.written += 1
+
+    def _flush(self) -> None:
+        if not self._owned:
+            return
+        offsets = self._persistently(self._sink.flush)
+        if self._dead is not None:
+            self._dead.flush()
+        known = self._next if offsets is None else {**offsets}
+        moved = {
+            place: offset
+            for place, offset in known.items()
+            if place in self._owned and self._committed.get(place) != offset
+        }
+        if not moved:
+            return
+        places = [Place(topic, partition, offset) for (topic, partition), offset in moved.items()]
+        try:
+            self._consumer.commit(offsets=places, asynchronous=False)
+        except KafkaException as failure:
+            if failure.args[0].code() not in _LOST:
+                raise
+            self.context.log.info("the group moved on before a commit: %s", failure.args[0].str())
+            return
+        self._committed.update(moved)
+
+    def _persistently(self, action: Callable[[], T]) -> T:
+        """Call until it is not Retriable, staying in the group meanwhile. Raises Retriable when told to stop."""
+        pause_s = _FIRST_PAUSE_S
+        while True:
+            try:
+                outcome = action()
+            except Retriable as trouble:
+                self.context.warn(f"{self._around.secrets.clean(str(trouble))} (trying again)")
+                self._wait_in_group(pause_s)
+                if self.context.stopping:
+                    raise
+                pause_s = min(pause_s * 2, self._longest_pause_s)
+            else:
+                if pause_s != _FIRST_PAUSE_S:
+                    self.context.warn(None)
+                return outcome
+
+    def _wait_in_group(self, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while not self.context.stopping and time.monotonic() < deadline:
+            held = self._consumer.assignment()
+            self._consumer.pause(held)
+            message = self._consumer.poll(min(_WAIT_S, max(0.0, deadline - time.monotonic())))
+            if message is not None and message.error() is None:  # of a partition that has just come
+                self._consumer.seek(Place(message.topic() or "", message.partition() or 0, message.offset() or 0))
+            self._consumer.resume([place for place in self._consumer.assignment() if not self.context.is_held(place)])
+
+    def _assigned(self, consumer: Consumer, partitions: list[Place]) -> None:
+        places = [TopicPartition(each.topic, each.partition) for each in partitions]
+        self._owned.update(places)
+        self._sink.open(places)
+        kept = self._sink.positions(places)
+        for each in partitions:
+            offset = kept.get(TopicPartition(each.topic, each.partition))
+            if offset is not None:
+                each.offset = offset
+        consumer.assign(partitions)
+
+    def _revoked(self, consumer: Consumer, partitions: list[Place]) -> None:
+        if self._owned:
+            self._flush()
+        self._taken_away(consumer, partitions)
+
+    def _taken_away(self, _consumer: Consumer, partitions: list[Place]) -> None:
+        places = [TopicPartition(each.topic, each.partition) for each in partitions]
+        for place in places:
+            self._next.pop(place, None)
+            self._committed.pop(place, None)
+        lost = [place for place in places if place in self._owned]
+        self._owned.difference_update(places)
+        if lost:
+            self._sink.revoked(lost)
+
+    def _dead_letters(self, config: Mapping[str, str], runtime: SinkRuntimeSettings) -> DeadLetters | None:
+        topic = runtime.errors_deadletterqueue_topic_name.strip()
+        if not topic:
+            return None
+        replicas = runtime.errors_deadletterqueue_topic_replication_factor
+        headers = runtime.errors_deadletterqueue_context_headers_enable
+        client = self._around.client("producer", config)
+        return DeadLetters(topic, replicas, client, headers=headers, task=self.id)
+
+
+class _Context(BasicContext):
+    def __init__(self, task: TaskId) -> None:
+        super().__init__(task, {})
+        self.tolerance: Tolerance
+        self.consumer: Consumer
+        self._seeks: dict[TopicPartition, int] = {}
+        self._held: set[TopicPartition] = set()
+
+    def reject(self, record: SinkRecord, reason: BadRecord | str) -> None:
+        """Skip one record, or raise."""
+        error = BadRecord(reason, record) if isinstance(reason, str) else reason
+        self.tolerance.handle("TASK_PUT", self.connector, error, record)
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        """Read on from there, from the next batch on."""
+        self._seeks[partition] = offset
+
+    def pause(self, *partitions: TopicPartition) -> None:
+        """Hand out no more of these."""
+        self._held.update(partitions)
+        self.consumer.pause([Place(*each) for each in partitions])
+
+    def resume(self, *partitions: TopicPartition) -> None:
+        """Hand them out again."""
+        self._held.difference_update(partitions)
+        self.consumer.resume([Place(*each) for each in partitions])
+
+    def is_held(self, place: Place) -> bool:
+        """Whether the sink has paused a partition."""
+        return (place.topic, place.partition) in self._held
+
+    def apply(self, following: dict[TopicPartition, int]) -> None:
+        """Do what `seek` asked for."""
+        seeks, self._seeks = self._seeks, {}
+        for place, offset in seeks.items():
+            self.consumer.seek(Place(place.topic, place.partition, offset))
+            following[place] = offset
+
+
+def _consumed(message: Message) -> Consumed:
+    topic, partition, offset = message.topic(), message.partition(), message.offset()
+    assert topic is not None
+    assert partition is not None
+    assert offset is not None
+    kind, timestamp = message.timestamp()
+    headers = tuple((name, _bytes(value)) for name, value in message.headers() or ())
+    when = timestamp if kind else None
+    return Consumed(topic, partition, offset, _bytes(message.key()), _bytes(message.value()), headers, when)
+
+
+def _bytes(value: Any) -> bytes | None:
+    return value.encode() if isinstance(value, str) else value
+
+
+def _translated(error: KafkaError) -> ConnectError:
+    if error.code() in (KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError.TOPIC_AUTHORIZATION_FAILED):
+        return ConnectError(f"the brokers do not let this sink read: {error.str()}")
+    return Retriable(f"reading from the brokers failed: {error.str()}")

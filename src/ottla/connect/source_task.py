@@ -1,0 +1,401 @@
+"""A task of a source: what its generator yields goes into topics, and the positions into the topic of positions.
+
+Exactly once, both go into one transaction, and whoever runs the task next fences this one with the same
+transactional id.
+Source: KIP-618.
+"""
+
+import contextlib
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Protocol
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from ottla.connect.api import Source
+from ottla.connect.chain import Chain, Encoded
+from ottla.connect.connector_config import RuntimeSettings, SourceRuntimeSettings, parsed
+from ottla.connect.errors import BadRecord, ConfigError, ConnectError, Fenced, Retriable
+from ottla.connect.handling import Tolerance
+from ottla.connect.plugins import ConnectorClass
+from ottla.connect.positions import position_value
+from ottla.connect.records import Part, Position, Progress, SourceRecord
+from ottla.connect.state import TaskId
+from ottla.connect.task import BasicContext, Report, Surroundings, Task
+
+_PATIENCE_S: Final = 60.0
+_POLL_TRANSACTION_S: Final = 0.05
+"""How long a transaction collects records while more keep coming, unless the configuration says."""
+_MOST_RECORDS: Final = 20_000
+"""In one transaction: what has to be repeated, and what readers wait for."""
+_IDLE_COMMIT_S: Final = 0.1
+"""Without transactions: how often positions are kept at most when nothing more is there."""
+_LATER: Final = 0.2
+_FENCED: Final = (
+    KafkaError._FENCED,  # the library's names
+    KafkaError.INVALID_PRODUCER_EPOCH,
+    KafkaError.PRODUCER_FENCED,
+)
+
+OnTopic = Callable[[TaskId, str], None]
+
+
+class SourceTask(Task):
+    """Runs a `Source`. on_topic: called when the task writes to a topic for the first time."""
+
+    def __init__(
+        self, task: TaskId, config: Mapping[str, str], around: Surroundings, report: Report, on_topic: OnTopic
+    ) -> None:
+        super().__init__(task, config, around, report)
+        self.context: _Context = _Context(task, around)
+        self._on_topic = on_topic
+        self._topics: set[str] = set()
+        self.committed = 0
+        """Transactions, or flushes."""
+
+    def progress_mark(self) -> object:
+        """Changes with every commit."""
+        return self.committed
+
+    def _attempt(self, connector: ConnectorClass, config: Mapping[str, str], runtime: RuntimeSettings) -> None:
+        assert issubclass(connector, Source)
+        assert isinstance(runtime, SourceRuntimeSettings)
+        self.context.tolerance = Tolerance(runtime, self.context.log)
+        chain = Chain(config, self._around.converters, self.context.tolerance)
+        writer = self._writer(connector, config, runtime)
+        try:
+            writer.open()
+            self._around.logs.catch_up("offsets")
+            source = connector(parsed(connector.settings_model, config), self.context)
+            try:
+                self._pump(source, chain, writer, _Boundary(runtime, self._around, writer.transactional), config)
+            finally:
+                source.close()
+        except KafkaException as failure:
+            raise _translated(failure.args[0]) from None
+        finally:
+            writer.close()
+
+    def _writer(
+        self, connector: type[Source[Any]], config: Mapping[str, str], runtime: SourceRuntimeSettings
+    ) -> "Writer":
+        client = self._around.client("producer", config)
+        once = self._around.settings.exactly_once and connector.exactly_once
+        if not once and runtime.exactly_once_support.lower() == "required":
+            raise ConfigError(
+                "exactly.once.support is required, and "
+                + ("this connector cannot" if self._around.settings.exactly_once else "the worker runs without it"),
+                "exactly.once.support",
+            )
+        if once:
+            return TransactionalWriter(self.id, client, self._around)
+        return PlainWriter(self.id, client, self._around)
+
+    def _pump(
+        self, source: Source[Any], chain: Chain, writer: "Writer", boundary: "_Boundary", config: Mapping[str, str]
+    ) -> None:
+        own_part = source.part()
+        generator = source.read(self.context.position(own_part))
+        done = object()
+        try:
+            while not self.context.stopping:
+                item: Any = next(generator, done)
+                if item is done or item is None:
+                    if boundary.idle():
+                        self._commit(source, writer, boundary)
+                    if item is done:
+                        self.context.stopped.wait()
+                    continue
+                together = isinstance(item, list | tuple)
+                for each in item if together else (item,):
+                    self._take(each, own_part, chain, writer, config)
+                boundary.taken(len(item) if together else 1)
+                if boundary.over(together=together):
+                    self._commit(source, writer, boundary)
+            self._commit(source, writer, boundary)
+        except Retriable:
+            self._commit(source, writer, boundary)  # what came before is good
+            raise
+        finally:
+            generator.close()  # type: ignore[attr-defined] # read() is a generator
+
+    def _take(
+        self,
+        item: SourceRecord | Progress,
+        own_part: Part,
+        chain: Chain,
+        writer: "Writer",
+        config: Mapping[str, str],
+    ) -> None:
+        if isinstance(item, SourceRecord):
+            encoded = chain.encode(item)
+            if encoded is not None:
+                if encoded.topic not in self._topics:
+                    self._new_topic(encoded.topic, config)
+                try:
+                    writer.send(encoded)
+                except BadRecord as error:
+                    self.context.tolerance.handle("KAFKA_PRODUCE", type(writer).__qualname__, error, item)
+        if item.position is not None:
+            writer.move(own_part if item.part is None else item.part, item.position)
+
+    def _commit(self, source: Source[Any], writer: "Writer", boundary: "_Boundary") -> None:
+        boundary.committed()
+        for part, position in writer.commit():
+            source.committed(part, position)
+        self.committed += 1
+        if self.restarts and self.context.warning is not None and self.context.warning.endswith("(trying again)"):
+            self.context.warn(None)
+
+    def _new_topic(self, topic: str, config: Mapping[str, str]) -> None:
+        partitions = config.get("topic.creation.default.partitions")
+        replicas = config.get("topic.creation.default.replication.factor")
+        if self._around.settings.topic_creation_enable and partitions is not None and replicas is not None:
+            prefix = "topic.creation.default."
+            own = {n.removeprefix(prefix): value for n, value in config.items() if n.startswith(prefix)}
+            settings = {name: text for name, text in own.items() if name not in ("partitions", "replication.factor")}
+            new = NewTopic(topic, int(partitions), int(replicas), config=settings)
+            admin = AdminClient(dict(self.context.client))
+            try:
+                admin.create_topics([new], request_timeout=_PATIENCE_S)[topic].result(_PATIENCE_S)
+            except KafkaException as failure:
+                if failure.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                    raise ConnectError(f"topic {topic} cannot be made: {failure.args[0].str()}") from None
+        self._topics.add(topic)
+        self._on_topic(self.id, topic)
+
+
+class _Context(BasicContext):
+    def __init__(self, task: TaskId, around: Surroundings) -> None:
+        super().__init__(task, {})
+        self._around = around
+        self.tolerance: Tolerance
+
+    def position(self, part: Part) -> Position | None:
+        """Where the last one came to."""
+        return self._around.positions.of(self.connector, part)
+
+    def reject(self, reason: BadRecord | str) -> None:
+        """Skip what came in, or raise."""
+        error = BadRecord(reason) if isinstance(reason, str) else reason
+        self.tolerance.handle("TASK_POLL", self.connector, error, None)
+
+
+class _Boundary:
+    """When a transaction ends, or, without them, when positions are kept."""
+
+    def __init__(self, runtime: SourceRuntimeSettings, around: Surroundings, transactional: bool) -> None:
+        self._kind = runtime.transaction_boundary.lower()
+        flush_s = around.settings.offset_flush_interval_ms / 1000
+        interval_ms = runtime.transaction_boundary_interval_ms
+        if not transactional:
+            self._length_s, self._idle_s = flush_s, _IDLE_COMMIT_S
+        elif self._kind == "interval":
+            self._length_s = self._idle_s = flush_s if interval_ms is None else interval_ms / 1000
+        else:
+            self._length_s, self._idle_s = _POLL_TRANSACTION_S, 0.0
+        self._taken, self._since = 0, time.monotonic()
+
+    def taken(self, count: int) -> None:
+        """Records, or moves, have been added."""
+        if not self._taken:
+            self._since = max(self._since, time.monotonic() - self._idle_s)
+        self._taken += count
+
+    def over(self, *, together: bool) -> bool:
+        """Whether enough have been added; `together`: the last of them came as a list."""
+        if self._kind == "connector" and together:
+            return True
+        return self._taken >= _MOST_RECORDS or time.monotonic() - self._since >= self._length_s
+
+    def idle(self) -> bool:
+        """Whether to end now that nothing more is there."""
+        return self._taken > 0 and time.monotonic() - self._since >= self._idle_s
+
+    def committed(self) -> None:
+        """Begin anew."""
+        self._taken, self._since = 0, time.monotonic()
+
+
+class Writer(Protocol):
+    """Where records and positions go."""
+
+    transactional: bool
+
+    def open(self) -> None:
+        """Be the one who writes for this task."""
+
+    def send(self, record: Encoded) -> None:
+        """Add a record. Raises BadRecord for one that no broker would take."""
+
+    def move(self, part: Part, position: Position) -> None:
+        """Add a position: everything up to it has been sent."""
+
+    def commit(self) -> list[tuple[Part, Position]]:
+        """Make all of it durable. Returns the positions that now are."""
+
+    def close(self) -> None:
+        """Drop what was not committed."""
+
+
+class _Positioned:
+    """Positions that wait for a commit, the last of each part."""
+
+    def __init__(self, task: TaskId, around: Surroundings) -> None:
+        self._task, self._around = task, around
+        self._moved: dict[bytes, tuple[Part, Position]] = {}
+        self._keys: list[tuple[Part, bytes]] = []
+
+    def move(self, part: Part, position: Position) -> None:
+        """Remember a position."""
+        self._moved[self._key(part)] = (part, position)
+
+    def _key(self, part: Part) -> bytes:
+        for known, key in self._keys:
+            if known is part or known == part:
+                return key
+        key = self._around.positions.key(self._task.connector, part)
+        self._keys.append((part, key))
+        return key
+
+
+def _produce(producer: Producer, record: Encoded, on_delivery: Any = None) -> None:
+    extra: dict[str, Any] = {}
+    if record.timestamp is not None:
+        extra["timestamp"] = record.timestamp
+    if record.partition is not None:
+        extra["partition"] = record.partition
+    if record.headers:
+        extra["headers"] = record.headers
+    if on_delivery is not None:
+        extra["on_delivery"] = on_delivery
+    while True:
+        try:
+            producer.produce(record.topic, record.value, record.key, **extra)
+        except BufferError:  # the client holds as much as it may
+            producer.poll(_LATER)
+        except KafkaException as failure:
+            error = failure.args[0]
+            if error.code() in (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError._INVALID_ARG):
+                size = len(record.value or b"")
+                raise BadRecord(f"a record of {size:,} bytes for {record.topic}: {error.str()}") from None
+            raise
+        else:
+            return
+
+
+class TransactionalWriter(_Positioned):
+    """Records and positions in transactions."""
+
+    transactional = True
+
+    def __init__(self, task: TaskId, client: Mapping[str, Any], around: Surroundings) -> None:
+        super().__init__(task, around)
+        transactional_id = f"{around.settings.group_id}-{task.connector}-{task.task}"
+        self._producer = Producer({"linger.ms": 5, **client, "transactional.id": transactional_id})
+        self._open = False
+
+    def open(self) -> None:
+        """Fence whoever wrote before; what was left open is aborted."""
+        self._producer.init_transactions(_PATIENCE_S)
+
+    def send(self, record: Encoded) -> None:
+        """Add a record to the transaction."""
+        self._begin()
+        _produce(self._producer, record)
+        self._producer.poll(0)
+
+    def commit(self) -> list[tuple[Part, Position]]:
+        """End the transaction, if there is one."""
+        moved = self._moved
+        if moved:
+            self._begin()
+            topic = self._around.settings.offset_storage_topic
+            for key, (_, position) in moved.items():
+                _produce(self._producer, Encoded(topic, key, position_value(position), [], None, None))
+        if self._open:
+            self._end()
+        self._moved = {}
+        return list(moved.values())
+
+    def close(self) -> None:
+        """Abort an open transaction."""
+        if self._open:
+            self._open = False
+            with contextlib.suppress(KafkaException):  # the broker does it when the next one comes, or by its own clock
+                self._producer.abort_transaction(_LATER * 10)
+
+    def _begin(self) -> None:
+        if not self._open:
+            self._producer.begin_transaction()
+            self._open = True
+
+    def _end(self) -> None:
+        deadline = time.monotonic() + _PATIENCE_S
+        while True:
+            try:
+                self._producer.commit_transaction(_PATIENCE_S)
+                break
+            except KafkaException as failure:
+                error = failure.args[0]
+                if error.retriable() and not error.txn_requires_abort() and time.monotonic() < deadline:
+                    continue
+                raise
+        self._open = False
+
+
+class PlainWriter(_Positioned):
+    """Records first, positions when the records are acknowledged."""
+
+    transactional = False
+
+    def __init__(self, task: TaskId, client: Mapping[str, Any], around: Surroundings) -> None:
+        super().__init__(task, around)
+        self._producer = Producer({"linger.ms": 5, **client, "enable.idempotence": True})
+        self._failure: KafkaError | None = None
+
+    def open(self) -> None:
+        """Nothing tells one writer from another here."""
+
+    def send(self, record: Encoded) -> None:
+        """Send a record."""
+        _produce(self._producer, record, self._delivered)
+        self._producer.poll(0)
+
+    def commit(self) -> list[tuple[Part, Position]]:
+        """Wait for the acknowledgements, then keep the positions."""
+        left = self._producer.flush(_PATIENCE_S)
+        if self._failure is not None:
+            raise _translated(self._failure)
+        if left:
+            raise Retriable(f"{left} records were not acknowledged within {_PATIENCE_S:.0f} s")
+        moved, self._moved = self._moved, {}
+        for key, (_, position) in moved.items():
+            self._around.logs.put("offsets", key, position_value(position))
+        return list(moved.values())
+
+    def close(self) -> None:
+        """Drop what waits."""
+        self._producer.purge()
+        self._producer.flush(_LATER)
+
+    def _delivered(self, error: KafkaError | None, _message: Message) -> None:
+        if error is not None and self._failure is None:
+            self._failure = error
+
+
+def _translated(error: KafkaError) -> ConnectError:
+    if error.code() in _FENCED:
+        return Fenced(f"another worker has taken it over ({error.str()})")
+    final = (
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.TOPIC_EXCEPTION,
+        KafkaError.UNSUPPORTED_VERSION,
+        KafkaError._INVALID_ARG,
+    )
+    if error.code() in final:
+        return ConnectError(f"the brokers refuse what this task writes: {error.str()}")
+    return Retriable(f"writing to the brokers failed: {error.str()}")

@@ -1,0 +1,1 @@
+"""Transforms and predicates, by the names and settings of Kafka Connect's."""

@@ -1,0 +1,160 @@
+"""What `PUT /connector-plugins/NAME/config/validate` answers: every setting with its definition, value and errors."""
+
+import logging
+import types
+import typing
+from collections.abc import Mapping
+from typing import Any, Final
+
+from ottla.connect.chain import check_chain
+from ottla.connect.connector_config import default_text, is_secret, runtime_model, validated, with_defaults
+from ottla.connect.errors import ConfigError, ConnectError
+from ottla.connect.plugins import ConnectorClass, connector_class, kind_of
+from ottla.connect.settings import SettingFacts, Settings
+from ottla.connect.state import TaskId
+from ottla.connect.task import BasicContext, Surroundings
+
+log = logging.getLogger(__name__)
+
+_GROUPLESS: Final = "Connector"
+
+
+def definitions(model: type[Settings]) -> list[dict[str, Any]]:
+    """Kafka's ConfigKeyInfo for each setting of a model."""
+    counts: dict[str | None, int] = {}
+    found = []
+    for key, field in model.model_fields.items():
+        facts = next((each for each in field.metadata if isinstance(each, SettingFacts)), SettingFacts())
+        name = field.alias or key
+        group = facts.group or _GROUPLESS
+        counts[group] = counts.get(group, 0) + 1
+        found.append(
+            {
+                "name": name,
+                "type": _type_name(field.annotation),
+                "required": field.is_required(),
+                "default_value": default_text(field.get_default(call_default_factory=True)),
+                "importance": facts.importance.upper(),
+                "documentation": field.description or "",
+                "group": group,
+                "width": "MEDIUM",
+                "display_name": facts.display or name,
+                "dependents": [],
+                "order": counts[group],
+            }
+        )
+    return found
+
+
+def all_definitions(connector: ConnectorClass) -> list[dict[str, Any]]:
+    """Those of the runtime, then the connector's own."""
+    return [*definitions(runtime_model(connector)), *definitions(connector.settings_model)]
+
+
+def validate(config: Mapping[str, str], around: Surroundings) -> dict[str, Any]:
+    """Kafka's ConfigInfos for a configuration; the connector itself has been asked as well if its settings are right.
+
+    Raises ConfigError for a connector that is not there.
+    """
+    connector = connector_class(config.get("connector.class"))
+    problems: dict[str, list[str]] = {}
+    resolved = dict(config)
+    try:
+        resolved = around.secrets.resolve(config)
+    except ConfigError as wrong:
+        problems.setdefault(wrong.setting or "", []).append(str(wrong))
+    full = with_defaults(connector, resolved)
+    runtime, wrong_runtime = validated(runtime_model(connector), full)
+    settings, wrong_settings = validated(connector.settings_model, full)
+    for each in (wrong_runtime, wrong_settings, _topics_problems(connector, full)):
+        for name, texts in each.items():
+            problems.setdefault(name, []).extend(texts)
+    if runtime is not None and not problems:
+        _ask(problems, lambda: check_chain(full, around.converters, runtime, log))  # type: ignore[arg-type] # of RuntimeSettings
+    if settings is not None and not problems:
+        context = BasicContext(TaskId(config.get("name", ""), -1), around.client("admin", full))
+        _ask(problems, lambda: connector.check(settings, context))  # type: ignore[arg-type] # a context of all
+    clean = around.secrets.clean
+    return _infos(connector, config, {name: [clean(text) for text in texts] for name, texts in problems.items()})
+
+
+def _ask(problems: dict[str, list[str]], question: typing.Callable[[], None]) -> None:
+    try:
+        question()
+    except ConfigError as wrong:
+        problems.setdefault(wrong.setting or "", []).append(str(wrong))
+    except ConnectError as trouble:
+        problems.setdefault("", []).append(str(trouble))
+    except Exception as failure:
+        log.exception("a connector failed while its configuration was checked")
+        problems.setdefault("", []).append(f"the check failed: {type(failure).__name__}: {failure}")
+
+
+def _topics_problems(connector: ConnectorClass, config: Mapping[str, str]) -> dict[str, list[str]]:
+    if kind_of(connector) == "source":
+        return {}
+    topics, pattern = bool(config.get("topics", "").strip()), bool(config.get("topics.regex", "").strip())
+    if topics and pattern:
+        return {"topics": ["topics and topics.regex are mutually exclusive options, but both are set."]}
+    if not topics and not pattern:
+        return {"topics": ["Must configure one of topics or topics.regex"]}
+    dead = config.get("errors.deadletterqueue.topic.name", "").strip()
+    if dead and dead in [each.strip() for each in config.get("topics", "").split(",")]:
+        return {"topics": [f"The dead-letter topic {dead} cannot be one of the topics that are read"]}
+    return {}
+
+
+def _infos(connector: ConnectorClass, config: Mapping[str, str], problems: Mapping[str, list[str]]) -> dict[str, Any]:
+    defined = all_definitions(connector)
+    names = {each["name"] for each in defined}
+    left = {name: texts for name, texts in problems.items() if name not in names}
+    if left:  # about several settings, or about one of a transform or converter: shown where consoles look
+        first = "connector.class"
+        extra = [text for texts in left.values() for text in texts]
+        problems = {**problems, first: [*problems.get(first, []), *extra]}
+    configs = []
+    for each in defined:
+        name = each["name"]
+        model = connector.settings_model
+        value = config.get(name, each["default_value"])
+        hidden = is_secret(model, name) and value is not None and not value.startswith("${")
+        facts = _facts(connector, name)
+        configs.append(
+            {
+                "definition": each,
+                "value": {
+                    "name": name,
+                    "value": "[hidden]" if hidden else value,
+                    "recommended_values": facts.choices,
+                    "errors": list(problems.get(name, [])),
+                    "visible": True,
+                },
+            }
+        )
+    groups = list(dict.fromkeys(each["group"] for each in defined))
+    count = sum(bool(each["value"]["errors"]) for each in configs)
+    return {"name": config.get("connector.class"), "error_count": count, "groups": groups, "configs": configs}
+
+
+def _facts(connector: ConnectorClass, name: str) -> SettingFacts:
+    for model in (runtime_model(connector), connector.settings_model):
+        for key, field in model.model_fields.items():
+            if name in (field.alias, key):
+                return next((each for each in field.metadata if isinstance(each, SettingFacts)), SettingFacts())
+    return SettingFacts()
+
+
+def _type_name(annotation: Any) -> str:
+    """Kafka's ConfigDef.Type for a type in Python."""
+    origin = typing.get_origin(annotation)
+    if origin in (typing.Union, types.UnionType):
+        return _type_name(next(each for each in typing.get_args(annotation) if each is not types.NoneType))
+    if origin is list or annotation is list:
+        return "LIST"
+    if annotation is bool:
+        return "BOOLEAN"
+    if annotation is int:
+        return "LONG"
+    if annotation is float:
+        return "DOUBLE"
+    return "PASSWORD" if getattr(annotation, "__name__", "") == "SecretStr" else "STRING"

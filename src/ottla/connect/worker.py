@@ -1,0 +1,485 @@
+"""One worker: follows what is configured, runs its share of the tasks and, if it leads, shares them out.
+
+A thread looks at everything whenever something has changed, and once a second: as leader it plans connectors (asks
+them for their tasks) and assigns tasks; as a member it starts and stops those that are assigned to it. What is asked
+over REST
+becomes records (`operations.py`), and takes effect when they come back.
+"""
+
+import collections
+import contextlib
+import json
+import logging
+import threading
+import time
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Final
+
+from confluent_kafka import KafkaException, Producer
+from confluent_kafka.admin import AdminClient
+
+from ottla.connect.connector_config import parsed, runtime_model, with_defaults
+from ottla.connect.converters.json_converter import json_text
+from ottla.connect.errors import ConfigError, ConnectError
+from ottla.connect.logs import FileLogs, Logs, TopicLogs
+from ottla.connect.membership import Alone, Group, Membership
+from ottla.connect.plugins import connector_class, kind_of, version_of
+from ottla.connect.positions import Positions
+from ottla.connect.secrets import Secrets
+from ottla.connect.sink_task import SinkTask
+from ottla.connect.source_task import SourceTask
+from ottla.connect.state import (
+    ASSIGNMENT,
+    COMMIT,
+    TASK,
+    Assignment,
+    ClusterState,
+    ConnectorState,
+    Restart,
+    Target,
+    TaskId,
+    assignment_value,
+    share,
+)
+from ottla.connect.statuses import Statuses, status_value
+from ottla.connect.task import BasicContext, Surroundings, Task, trace_of
+from ottla.connect.worker_settings import client_settings, worker_settings
+
+log = logging.getLogger(__name__)
+
+_TICK_S: Final = 1.0
+_PLAN_AGAIN_S: Final = 10.0
+"""How long after a failure a connector is asked for its tasks again."""
+
+
+class Worker:
+    """Starts and stops with `start` and `stop`.
+
+    settings: a worker's, by Kafka Connect's names, with those of the clients. address: `host:port` of its REST API, by
+    which the others know it. Raises ConfigError.
+    """
+
+    def __init__(self, settings: Mapping[str, str], address: str) -> None:
+        self.settings = worker_settings(settings)
+        self.address = address
+        self.state, self.statuses, self.secrets = ClusterState(), Statuses(), Secrets()
+        self.lock = threading.RLock()
+        """Held by whoever reads or changes `state`."""
+        positions = Positions()
+        self.logs: Logs = self._logs(settings)
+        converters = {
+            **settings,
+            "key.converter": self.settings.key_converter,
+            "value.converter": self.settings.value_converter,
+            "header.converter": self.settings.header_converter,
+        }
+        self.around = Surroundings(self.settings, settings, converters, self.logs, positions, self.secrets)
+        self.membership: Membership = self._membership(settings)
+        self._tasks: dict[TaskId, tuple[Task, object]] = {}
+        self._failed: dict[TaskId, object] = {}
+        self._written: dict[TaskId, object] = {}
+        self._seen_topics: set[tuple[str, str]] = set()
+        self._restarts: collections.deque[Restart | TaskId] = collections.deque()
+        self._plans: dict[str, tuple[int, Future[None]]] = {}
+        self._plan_failed: dict[str, tuple[int, float]] = {}
+        self._planners = ThreadPoolExecutor(4, thread_name_prefix="connect plan")
+        self._waiting_since: dict[TaskId, float] = {}
+        self._unsettled_since: float | None = None
+        self._cluster_id: str | None = None
+        self._wake = threading.Event()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._main, name="connect worker", daemon=True)
+        self.ready = threading.Event()
+        """Set when the state has been read."""
+
+    # -- life --------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Read the state, join the others, and go on in the background. Raises ConnectError."""
+        self.logs.start()
+        self.membership.start()
+        self._thread.start()
+        self.ready.set()
+
+    def stop(self) -> None:
+        """Stop the tasks, leave the group."""
+        self._stopping.set()
+        self._wake.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+        self._stop_tasks(list(self._tasks))
+        self.membership.stop()
+        self._planners.shutdown(cancel_futures=True)
+        self.logs.close()
+
+    def changed(self) -> None:
+        """Look at everything soon."""
+        self._wake.set()
+
+    def _logs(self, raw: Mapping[str, str]) -> Logs:
+        settings = self.settings
+        if settings.offset_storage_file_filename is not None:
+            return FileLogs(Path(settings.offset_storage_file_filename), self._on_record)
+        topics = {
+            "configs": (settings.config_storage_topic, 1, settings.config_storage_replication_factor),
+            "offsets": (
+                settings.offset_storage_topic,
+                settings.offset_storage_partitions,
+                settings.offset_storage_replication_factor,
+            ),
+            "status": (
+                settings.status_storage_topic,
+                settings.status_storage_partitions,
+                settings.status_storage_replication_factor,
+            ),
+        }
+        return TopicLogs(topics, client_settings(raw), self._on_record)
+
+    def _membership(self, raw: Mapping[str, str]) -> Membership:
+        settings = self.settings
+        if settings.standalone:
+            return Alone(self.address)
+        timing = {
+            "session": settings.session_timeout_ms,
+            "heartbeat": settings.heartbeat_interval_ms,
+            "rebalance": settings.rebalance_timeout_ms,
+        }
+        topic = settings.config_storage_topic
+        return Group(self.address, settings.group_id, topic, client_settings(raw), timing, self.changed)
+
+    def _on_record(self, name: str, key: bytes, value: bytes | None, offset: int) -> None:
+        if name == "offsets":
+            self.around.positions.replay(key, value)
+            return
+        if name == "status":
+            self.statuses.replay(key, value)
+            self._wake.set()
+            return
+        try:
+            parsed_value = None if value is None else json.loads(value)
+        except ValueError:
+            log.warning("the configuration %r is no JSON, and is left alone", key)
+            return
+        with self.lock:
+            restart = self.state.replay(key.decode(errors="replace"), parsed_value, offset)
+        if restart is not None and self.ready.is_set():  # old ones were done by those who ran then
+            self._restarts.append(restart)
+        self._wake.set()
+
+    def cluster_id(self) -> str | None:
+        """The id of the brokers' cluster; None if they do not say."""
+        if self._cluster_id is None:
+            admin = AdminClient(client_settings(self.around.raw))
+            with contextlib.suppress(KafkaException, TimeoutError):
+                self._cluster_id = admin.describe_cluster(request_timeout=10.0).result(10.0).cluster_id
+        return self._cluster_id
+
+    def put_config(self, key: str, value: Mapping[str, Any] | None) -> None:
+        """Write a record of the configurations; returns when it has come back. Raises ConnectError."""
+        self.logs.put("configs", key.encode(), None if value is None else json_text(value).encode())
+
+    def restart_task(self, task: TaskId) -> None:
+        """Stop and start one task that runs here."""
+        self._restarts.append(task)
+        self._wake.set()
+
+    def running(self, task: TaskId) -> Task | None:
+        """A task, if it runs here."""
+        found = self._tasks.get(task)
+        return None if found is None else found[0]
+
+    # -- the thread --------------------------------------------------------------------------------------------------
+
+    def _main(self) -> None:
+        while not self._stopping.is_set():
+            self._wake.wait(_TICK_S)
+            self._wake.clear()
+            try:
+                self._tick()
+            except ConnectError as failure:
+                log.warning("%s", failure)
+            except Exception:
+                log.exception("the worker could not look after its tasks; it tries again")
+
+    def _tick(self) -> None:
+        self._restart_asked()
+        if self.membership.leading:
+            self._plan_connectors()
+            self._assign()
+        self._run_mine()
+        self._tell_progress()
+
+    # -- as leader ---------------------------------------------------------------------------------------------------
+
+    def _plan_connectors(self) -> None:
+        with self.lock:
+            connectors = dict(self.state.connectors)
+        for name, connector in connectors.items():
+            self._plan(name, connector)
+        for name in set(self._plan_failed) - set(connectors):
+            del self._plan_failed[name]
+
+    def _plan(self, name: str, connector: ConnectorState) -> None:
+        if connector.target is Target.STOPPED:
+            if connector.tasks or self._state_of(name) != "STOPPED":
+                self._commit_tasks(name, [], -1)
+                self._connector_status(name, "STOPPED")
+            return
+        failed = self._plan_failed.get(name)
+        if failed is not None and (failed[0] != connector.revision or time.monotonic() > failed[1]):
+            del self._plan_failed[name]
+            failed = None
+        if connector.planned != connector.revision:
+            if failed is None:
+                self._start_planning(name, connector)
+        elif failed is None:
+            state = "PAUSED" if connector.target is Target.PAUSED else "RUNNING"
+            if self._state_of(name) != state or self._worker_of(name) != self.address:
+                self._connector_status(name, state)
+
+    def _start_planning(self, name: str, connector: ConnectorState) -> None:
+        going = self._plans.get(name)
+        if going is not None and (not going[1].done() or going[0] == connector.planned):
+            return
+        self._plans[name] = (connector.revision, self._planners.submit(self._planned, name, connector))
+
+    def _planned(self, name: str, connector: ConnectorState) -> None:
+        revision, stored, before = connector.revision, connector.config, len(connector.tasks)
+        try:
+            tasks = self._tasks_of(name, stored)
+            for number in range(len(tasks), before):
+                self._fence(TaskId(name, number))
+            self._commit_tasks(name, tasks, revision)
+        except Exception as failure:
+            trace = self.secrets.clean(trace_of(failure))
+            log.error("connector %s has no tasks: %s", name, trace)
+            self._plan_failed[name] = (revision, time.monotonic() + _PLAN_AGAIN_S)
+            with contextlib.suppress(ConnectError):
+                self._connector_status(name, "FAILED", trace)
+        finally:
+            self._plans.pop(name, None)
+            self._wake.set()
+
+    def _tasks_of(self, name: str, stored: Mapping[str, str]) -> list[dict[str, str]]:
+        config = self.secrets.resolve(stored)
+        connector = connector_class(config.get("connector.class"))
+        config = with_defaults(connector, config)
+        runtime = parsed(runtime_model(connector), config)
+        settings = parsed(connector.settings_model, config)
+        context = BasicContext(TaskId(name, -1), self.around.client("admin", config))
+        given = list(connector.tasks(settings, runtime.tasks_max, context))  # type: ignore[arg-type] # a context of all
+        if len(given) > runtime.tasks_max:
+            raise ConfigError(f"the connector has {len(given)} tasks, and tasks.max allows {runtime.tasks_max}")
+        tasks = []
+        for extra in given:
+            secret = self.secrets.contained_in(extra)
+            if secret is not None:
+                raise ConnectError(
+                    f"the connector puts a secret into the setting {secret} of a task; its author must not"
+                )
+            tasks.append({**stored, **extra, "task.class": f"{connector.__module__}.{connector.__qualname__}"})
+        return tasks
+
+    def _fence(self, task: TaskId) -> None:
+        """Make sure that a task of former times, of which there are fewer now, writes no more."""
+        if not self.settings.exactly_once:
+            return
+        transactional_id = f"{self.settings.group_id}-{task.connector}-{task.task}"
+        producer = Producer({**client_settings(self.around.raw), "transactional.id": transactional_id})
+        producer.init_transactions(30.0)
+
+    def _commit_tasks(self, name: str, tasks: list[dict[str, str]], revision: int) -> None:
+        for number, task in enumerate(tasks):
+            self.put_config(f"{TASK}{name}-{number}", {"properties": task})
+        self.put_config(f"{COMMIT}{name}", {"tasks": len(tasks), "ottla.config": revision})
+        for number in self.statuses.tasks(name):
+            if number >= len(tasks):
+                Statuses.put_task(self.logs, TaskId(name, number), None)
+
+    def _assign(self) -> None:
+        members = self.membership.members()
+        if members is None:
+            return
+        with self.lock:
+            wanted = [TaskId(n, i) for n, each in self.state.connectors.items() for i in range(len(each.tasks))]
+            before = self.state.assignment
+        workers = share(wanted, members, before)
+        if before.leader == self.address and dict(before.workers) == workers:
+            return
+        new = Assignment(before.generation + 1, self.address, workers)
+        self.put_config(ASSIGNMENT, assignment_value(new))
+
+    # -- as a member -------------------------------------------------------------------------------------------------
+
+    def _run_mine(self) -> None:
+        if not self.membership.settled:
+            if self._left_alone():
+                self._stop_tasks(list(self._tasks))
+            return
+        self._unsettled_since = None
+        with self.lock:
+            mine = self.state.assignment.workers.get(self.address, frozenset())
+            members = set(self.state.assignment.workers)
+            wanted = {task: self._wanted(task) for task in mine}
+        wanted = {task: each for task, each in wanted.items() if each is not None}
+        gone = [
+            task for task, (running, version) in self._tasks.items() if task not in wanted or wanted[task][1] != version
+        ]
+        paused = [task for task, (_, _, target) in wanted.items() if target is Target.PAUSED]
+        self._stop_tasks([*gone, *(task for task in paused if task in self._tasks)])
+        for task in [each for each in self._failed if each not in wanted or self._failed[each] != wanted[each][1]]:
+            del self._failed[task]
+        for task, (config, version, target) in wanted.items():
+            if target is Target.PAUSED:
+                self._tell(task, "PAUSED", None, only_new=True)
+            elif task not in self._tasks and task not in self._failed and self._free(task, members):
+                self._start(task, config, version)
+        self._sweep()
+
+    def _left_alone(self) -> bool:
+        """Out of the group for so long that others may have the tasks."""
+        if self._unsettled_since is None:
+            self._unsettled_since = time.monotonic()
+        return time.monotonic() - self._unsettled_since > self.settings.session_timeout_ms / 1000
+
+    def _wanted(self, task: TaskId) -> tuple[Mapping[str, str], object, Target] | None:
+        connector = self.state.connectors.get(task.connector)
+        if connector is None or task.task >= len(connector.tasks) or connector.target is Target.STOPPED:
+            return None
+        return connector.tasks[task.task], connector.tasks_revision, connector.target
+
+    def _free(self, task: TaskId, members: set[str]) -> bool:
+        """Whether the worker that had the task before has let go of it, or is gone."""
+        status = self.statuses.task(task)
+        if status is None or status.get("state") not in ("RUNNING", "PAUSED"):
+            return True
+        other = status.get("worker_id")
+        if other == self.address or other not in members:
+            return True
+        since = self._waiting_since.setdefault(task, time.monotonic())
+        return time.monotonic() - since > self.settings.rebalance_timeout_ms / 1000
+
+    def _start(self, task: TaskId, config: Mapping[str, str], version: object) -> None:
+        self._waiting_since.pop(task, None)
+        try:
+            kind = kind_of(connector_class(config.get("connector.class")))
+        except ConfigError as failure:
+            self._failed[task] = version
+            self._tell(task, "FAILED", str(failure))
+            return
+        make = SourceTask if kind == "source" else SinkTask
+        running = make(task, config, self.around, self._reported, self._topic_used)
+        self._tasks[task] = (running, version)
+        running.start()
+
+    def _stop_tasks(self, tasks: list[TaskId]) -> None:
+        going = [(task, self._tasks.pop(task)[0]) for task in tasks]
+        for _, running in going:
+            running.stop()
+        deadline = time.monotonic() + self.settings.task_shutdown_graceful_timeout_ms / 1000
+        for task, running in going:
+            if not running.join(max(0.0, deadline - time.monotonic())):
+                log.warning("task %s does not stop; it is left to itself, and its transactions are fenced", task)
+            with self.lock:
+                known = task.connector in self.state.connectors
+            if not known:
+                Statuses.put_task(self.logs, task, None)
+
+    def _sweep(self) -> None:
+        """Tasks that have ended by themselves: failed ones wait for a restart, fenced ones begin again if still
+        ours.
+        """
+        for task, (running, version) in list(self._tasks.items()):
+            if not running.alive:
+                del self._tasks[task]
+                status = self.statuses.task(task)
+                if running.failed or (status is not None and status.get("state") == "FAILED"):
+                    self._failed[task] = version
+
+    def _restart_asked(self) -> None:
+        while self._restarts:
+            asked = self._restarts.popleft()
+            if isinstance(asked, TaskId):
+                self._restart(asked)
+                continue
+            if not asked.only_failed or self._state_of(asked.connector) == "FAILED":
+                self._plan_failed.pop(asked.connector, None)
+            if asked.include_tasks:
+                for task in [each for each in {*self._tasks, *self._failed} if each.connector == asked.connector]:
+                    if not asked.only_failed or task in self._failed:
+                        self._restart(task)
+
+    def _restart(self, task: TaskId) -> None:
+        if task in self._tasks:
+            self._stop_tasks([task])
+        self._failed.pop(task, None)
+
+    # -- statuses ----------------------------------------------------------------------------------------------------
+
+    def _state_of(self, name: str) -> str | None:
+        status = self.statuses.connector(name)
+        return None if status is None else str(status.get("state"))
+
+    def _worker_of(self, name: str) -> str | None:
+        status = self.statuses.connector(name)
+        return None if status is None else str(status.get("worker_id"))
+
+    def _connector_status(self, name: str, state: str, trace: str | None = None) -> None:
+        Statuses.put_connector(
+            self.logs,
+            name,
+            status_value(
+                state, self.address, self.state.assignment.generation, trace=trace, version=self._version(name)
+            ),
+        )
+
+    def _version(self, name: str) -> str | None:
+        with self.lock:
+            connector = self.state.connectors.get(name)
+            config = {} if connector is None else connector.config
+        try:
+            return version_of(connector_class(config.get("connector.class")))
+        except ConfigError:
+            return None
+
+    def _reported(self, task: TaskId, state: str, trace: str | None) -> None:
+        self._tell(task, state, trace)
+        if state == "FAILED":
+            self._wake.set()
+
+    def _tell(self, task: TaskId, state: str, trace: str | None, *, only_new: bool = False) -> None:
+        known = self.statuses.task(task)
+        if only_new and known is not None and (known.get("state"), known.get("worker_id")) == (state, self.address):
+            return
+        running = self._tasks.get(task)
+        context = None if running is None else running[0].context
+        value = status_value(
+            state,
+            self.address,
+            self.state.assignment.generation,
+            trace=trace,
+            version=self._version(task.connector),
+            progress=None if context is None else {what: list(count) for what, count in context.made.items()},
+            warning=None if context is None else context.warning,
+        )
+        Statuses.put_task(self.logs, task, value)
+
+    def _tell_progress(self) -> None:
+        for task, (running, _) in list(self._tasks.items()):
+            now = (running.context.made, running.context.warning)
+            if running.alive and self._written.get(task, ({}, None)) != now:
+                self._written[task] = now
+                self._tell(task, "RUNNING", None)
+
+    def _topic_used(self, task: TaskId, topic: str) -> None:
+        if self.settings.topic_tracking_enable and (task.connector, topic) not in self._seen_topics:
+            self._seen_topics.add((task.connector, topic))
+            Statuses.put_topic(self.logs, topic, task, time.time_ns() // 1_000_000)
+
+    def forget_topics(self, connector: str) -> None:
+        """Reset the topics of a connector."""
+        for topic in self.statuses.topics(connector):
+            self._seen_topics.discard((connector, topic))
+            Statuses.put_topic(self.logs, topic, TaskId(connector, 0), None)

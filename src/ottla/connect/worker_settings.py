@@ -1,0 +1,88 @@
+"""Settings of a worker, by Kafka Connect's names."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from ottla.connect.errors import ConfigError
+from ottla.connect.settings import Settings, setting
+
+_JSON: Final = "org.apache.kafka.connect.json.JsonConverter"
+_SIMPLE_HEADERS: Final = "org.apache.kafka.connect.storage.SimpleHeaderConverter"
+
+_CLIENT: Final = ("bootstrap.servers", "security.protocol", "sasl.", "ssl.", "enable.ssl.", "client.rack", "broker.")
+"""What all clients of the worker share; other settings of theirs come with a prefix: producer., consumer., admin."""
+
+
+class WorkerSettings(Settings):
+    """A worker. Without `offset.storage.file.filename` it is one of a group; alone in it, if it likes."""
+
+    bootstrap_servers: str = setting(
+        "The brokers: host:port, with commas between.", "127.0.0.1:9092", importance="high"
+    )
+    group_id: str = setting("Workers with the same one share connectors.", "connect-cluster", importance="high")
+    config_storage_topic: str = setting("The topic of configurations.", "connect-configs", importance="high")
+    config_storage_replication_factor: int = setting("Its replicas; -1: the brokers' default.", -1)
+    offset_storage_topic: str = setting("The topic of sources' positions.", "connect-offsets", importance="high")
+    offset_storage_partitions: int = setting("Its partitions, when it is made.", 25, ge=1)
+    offset_storage_replication_factor: int = setting("Its replicas; -1: the brokers' default.", -1)
+    status_storage_topic: str = setting("The topic of statuses.", "connect-status", importance="high")
+    status_storage_partitions: int = setting("Its partitions, when it is made.", 5, ge=1)
+    status_storage_replication_factor: int = setting("Its replicas; -1: the brokers' default.", -1)
+    offset_storage_file_filename: str | None = setting("Standalone: the file with all of a worker's state.", None)
+    key_converter: str = setting("Of connectors that name none.", _JSON, importance="high")
+    value_converter: str = setting("Of connectors that name none.", _JSON, importance="high")
+    header_converter: str = setting("Of connectors that name none.", _SIMPLE_HEADERS)
+    exactly_once_source_support: str = setting(
+        "enabled: a source's records and positions go into one transaction; disabled: at least once.",
+        "enabled",
+        pattern="^(?i:enabled|preparing|disabled)$",
+    )
+    listeners: str = setting("Where the REST API listens: http://HOST:PORT; port 0: any free one.", "http://:8083")
+    rest_advertised_host_name: str | None = setting("The host by which other workers reach this one.", None)
+    rest_advertised_port: int | None = setting("The port by which other workers reach this one.", None)
+    offset_flush_interval_ms: int = setting("How often positions and offsets are kept, in ms, at least.", 1000, ge=1)
+    session_timeout_ms: int = setting("After how many ms of silence a worker counts as dead.", 10000, ge=1)
+    heartbeat_interval_ms: int = setting("How often a worker says that it lives, in ms.", 3000, ge=1)
+    rebalance_timeout_ms: int = setting("How long a task may take to stop before another worker has it.", 60000, ge=1)
+    task_shutdown_graceful_timeout_ms: int = setting("How long tasks may take to stop, in ms.", 5000, ge=1)
+    topic_creation_enable: bool = setting("Whether topics of sources are made as `topic.creation.*` says.", True)
+    topic_tracking_enable: bool = setting("Whether the topics of each connector are kept in the status topic.", True)
+    topic_tracking_allow_reset: bool = setting("Whether they may be reset.", True)
+
+    @property
+    def standalone(self) -> bool:
+        """Whether this worker is alone, with its state in a file."""
+        return self.offset_storage_file_filename is not None
+
+    @property
+    def exactly_once(self) -> bool:
+        """Whether sources write in transactions."""
+        return self.exactly_once_source_support.lower() == "enabled" and not self.standalone
+
+
+def worker_settings(settings: Mapping[str, str]) -> WorkerSettings:
+    """The settings of a worker. Raises ConfigError with a sentence about the first that is wrong."""
+    from pydantic import ValidationError
+
+    try:
+        return WorkerSettings.model_validate(settings)
+    except ValidationError as wrong:
+        first = wrong.errors()[0]
+        name = str(first["loc"][0]) if first["loc"] else None
+        raise ConfigError(f"{name or 'the worker'}: {first['msg'].lower()}", name) from None
+
+
+def client_settings(settings: Mapping[str, str], kind: str = "") -> dict[str, Any]:
+    """The settings of a client of the worker: what all share, and what has the prefix `kind.`."""
+    shared: dict[str, Any] = {name: value for name, value in settings.items() if name.startswith(_CLIENT)}
+    shared.setdefault("bootstrap.servers", WorkerSettings.model_fields["bootstrap_servers"].default)
+    if kind:
+        prefix = f"{kind}."
+        own = {name.removeprefix(prefix): value for name, value in settings.items() if name.startswith(prefix)}
+        shared.update({name: value for name, value in own.items() if name not in _JAVA_ONLY})
+    return shared
+
+
+_JAVA_ONLY: Final = frozenset(
+    {"key.serializer", "value.serializer", "key.deserializer", "value.deserializer", "max.poll.records", "max.block.ms"}
+)

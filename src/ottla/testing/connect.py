@@ -1,0 +1,122 @@
+"""A worker of connectors inside a test's process, and a harness that crashes it.
+
+with Broker() as broker, ConnectWorker(broker.bootstrap) as worker:
+    worker.put("ticks", {"connector.class": "tests.ticks.Ticks", "topic": "t"})
+    worker.wait("ticks", "RUNNING")
+    worker.crash()      # nothing is flushed, no transaction ended, nobody told
+    worker.start()
+"""
+
+import json
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Final, Self
+
+from ottla.connect.server import Server
+
+_PATIENCE_S: Final = 60.0
+
+TEST_SETTINGS: Final[Mapping[str, str]] = {
+    "listeners": "http://127.0.0.1:0",
+    "offset.storage.partitions": "1",
+    "status.storage.partitions": "1",
+    "config.storage.replication.factor": "1",
+    "offset.storage.replication.factor": "1",
+    "status.storage.replication.factor": "1",
+    "offset.flush.interval.ms": "200",
+    "session.timeout.ms": "6000",
+    "heartbeat.interval.ms": "500",
+    "value.converter.schemas.enable": "false",
+    "key.converter.schemas.enable": "false",
+}
+"""What differs from `ottla connect serve` unless `settings` say otherwise."""
+
+
+class RestError(Exception):
+    """An answer that is an error."""
+
+    def __init__(self, status: int, body: Any) -> None:
+        super().__init__(f"{status}: {body}")
+        self.status, self.body = status, body
+
+
+class ConnectWorker:
+    """One worker, for `with`, or started and stopped by hand; it can be started again.
+
+    bootstrap: the brokers. settings: a worker's, by Kafka Connect's names, over `TEST_SETTINGS`.
+    """
+
+    def __init__(self, bootstrap: str, settings: Mapping[str, str] | None = None) -> None:
+        self.settings = {**TEST_SETTINGS, "bootstrap.servers": bootstrap, **(settings or {})}
+        self.server: Server | None = None
+
+    @property
+    def url(self) -> str:
+        """Where its REST API is."""
+        assert self.server is not None, "the worker does not run"
+        return self.server.url
+
+    def start(self) -> Self:
+        """Start, and return once it has read its state."""
+        assert self.server is None, "the worker runs already"
+        server = Server(self.settings)
+        server.start()
+        self.server = server
+        return self
+
+    def stop(self) -> None:
+        """Stop cleanly. Does nothing when not running."""
+        server, self.server = self.server, None
+        if server is not None:
+            server.stop()
+
+    def request(self, method: str, path: str, body: Any = None) -> Any:
+        """One request to the REST API; its answer from JSON. Raises RestError."""
+        data = None if body is None else json.dumps(body).encode()
+        headers = {"Content-Type": "application/json"}
+        request = urllib.request.Request(self.url + path, data=data, method=method, headers=headers)
+        try:
+            with urllib.request.urlopen(request, timeout=_PATIENCE_S) as answer:
+                text = answer.read()
+        except urllib.error.HTTPError as refused:
+            with refused:
+                text = refused.read()
+            raise RestError(refused.code, json.loads(text) if text else None) from None
+        return json.loads(text) if text else None
+
+    def put(self, name: str, config: Mapping[str, str]) -> Any:
+        """Create or change a connector, waiting while the workers are about to find together."""
+        deadline = time.monotonic() + _PATIENCE_S
+        while True:
+            try:
+                return self.request("PUT", f"/connectors/{name}/config", dict(config))
+            except RestError as refused:
+                if refused.status != 409 or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.05)
+
+    def wait(self, name: str, state: str, *, tasks: int = 1, timeout_s: float = _PATIENCE_S) -> Any:
+        """Return the status once so many tasks of a connector, and no others, are in a state. Raises AssertionError."""
+        deadline = time.monotonic() + timeout_s
+        status: Any = None
+        while time.monotonic() < deadline:
+            try:
+                status = self.request("GET", f"/connectors/{name}/status")
+            except RestError as refused:
+                status = refused.body
+            else:
+                if len(status["tasks"]) == tasks and all(each["state"] == state for each in status["tasks"]):
+                    return status
+            time.sleep(0.05)
+        raise AssertionError(f"{name} has not {tasks} tasks {state} within {timeout_s:.0f} s: {status}")
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
