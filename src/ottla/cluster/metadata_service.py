@@ -410,7 +410,7 @@ class MetadataService(MetadataView):
         ]
         try:
             cancelled = await _to_its_end(self._store.commit(operations))
-        except (StoreUnavailable, StoreConflict):
+        except (StoreUnavailable, StoreConflict, asyncio.CancelledError):
             self._in_doubt = True
             raise
         for operation in operations:
@@ -446,7 +446,8 @@ def in_parts(commands: Sequence[Command]) -> list[list[Command]]:
 async def _to_its_end(commit: Coroutine[None, None, None]) -> bool:
     """Wait for a commit even if the waiting task is cancelled: what is durable must not miss in the image.
 
-    Returns whether it was cancelled meanwhile; raises what the commit raises.
+    Returns whether it was cancelled meanwhile; raises what the commit raises, or `CancelledError` if it fails after the
+    waiting task was cancelled: that one must end, and not take the failure for something to be tried again.
     """
     task = asyncio.ensure_future(commit)
     cancelled = False
@@ -455,7 +456,11 @@ async def _to_its_end(commit: Coroutine[None, None, None]) -> bool:
             await asyncio.wait([task])
         except asyncio.CancelledError:
             cancelled = True
-    task.result()
+    problem = task.exception()
+    if problem is not None:
+        if cancelled:
+            raise asyncio.CancelledError from problem
+        raise problem
     return cancelled
 
 

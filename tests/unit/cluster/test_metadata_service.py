@@ -316,6 +316,32 @@ class FailingStore(EmbeddedStore):
             raise StoreUnavailable("the disk is gone")
 
 
+def test_who_is_cancelled_while_a_commit_fails_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A controller that resigns cancels what it has begun: a loop that tries again would never let it."""
+    begun, may_fail = asyncio.Event(), asyncio.Event()
+
+    async def fail_late(_store: EmbeddedStore, _operations: Sequence[Operation]) -> None:
+        begun.set()
+        await may_fail.wait()
+        raise StoreUnavailable("the connection is lost")
+
+    async def scenario() -> None:
+        async with running(tmp_path) as service:
+            with monkeypatch.context() as patched:
+                patched.setattr(EmbeddedStore, "commit", fail_late)
+                task = asyncio.create_task(service.create_topics([NewTopic(TopicName("t"))]))
+                await begun.wait()
+                task.cancel()
+                await asyncio.sleep(0)
+                may_fail.set()
+                with pytest.raises(asyncio.CancelledError):
+                    await task
+            (created,) = await service.create_topics([NewTopic(TopicName("t"))])  # what is in the store was read again
+            assert not isinstance(created, OttlaError)
+
+    asyncio.run(scenario())
+
+
 @pytest.mark.parametrize("failing", ["before", "after"])
 def test_a_store_that_fails_is_believed_afterwards(tmp_path: Path, failing: str) -> None:
     async def scenario() -> None:

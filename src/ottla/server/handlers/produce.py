@@ -8,7 +8,7 @@ What is transactional is verified first (`ottla.server.transactional_produce`).
 import logging
 from typing import TYPE_CHECKING, Final
 
-from ottla.errors import ErrorCode, InvalidRecord, OttlaError
+from ottla.errors import ErrorCode, InvalidRecord, NotLeader, OttlaError, OutOfOrderSequence
 from ottla.ids import Offset
 from ottla.protocol.messages.produce import (
     LeaderIdAndEpoch,
@@ -137,12 +137,19 @@ def _append(
     answer: PartitionProduceResponse,
     verification: "Verification | None",
 ) -> "tuple[Partition, Offset]":
-    partition = context.broker.replicas.for_produce(topic, data.index, request.acks, context.client_id)
+    replicas = context.broker.replicas
+    partition = replicas.for_produce(topic, data.index, request.acks, context.client_id)
     if data.records is None:
         raise InvalidRecord("no record batch was sent")
-    info = partition.append(
-        data.records, verification=verification, require_verification=context.broker.verifier.verifies
-    )
+    try:
+        info = partition.append(
+            data.records, verification=verification, require_verification=context.broker.verifier.verifies
+        )
+    except OutOfOrderSequence as gap:
+        if replicas.holds_session():
+            raise
+        # what is missing here another broker may have, which leads by now: a producer would take it for lost
+        raise NotLeader(f"broker {context.broker.config.node_id} may lead {topic}-{data.index} no more") from gap
     answer.base_offset = info.first_offset
     answer.log_append_time_ms = info.log_append_time_ms
     answer.log_start_offset = info.log_start_offset
