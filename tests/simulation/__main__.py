@@ -1,6 +1,7 @@
 """Runs of the simulated cluster: `python -m tests.simulation --seeds 0:100`; one line of JSON each.
 
-A seed that fails is run again by its number, with `--log` to see what the brokers had to say.
+A seed that fails is run again by its number, with `--log` to see what the brokers had to say. Each run has a process of
+its own, forked from this one: brokers that were killed are never collected, since their `finally` blocks must not run.
 """
 
 import argparse
@@ -10,49 +11,106 @@ import os
 import sys
 import time
 import traceback
+from collections import defaultdict
+from contextlib import nullcontext
 from dataclasses import asdict
+from typing import Any
 
+from tests.simulation.broken import BREAKAGES, Breakage
 from tests.simulation.world import Plan, World
 
 
 def main() -> int:
+    """Returns how many runs have failed, at most 1; of a broken cluster: whether none has."""
     options = _options()
-    if os.environ.get("PYTHONHASHSEED") != "0":
-        # the order of sets of text would differ from process to process, and with it what happens
-        os.execve(
-            sys.executable,
-            [sys.executable, "-m", "tests.simulation", *sys.argv[1:]],
-            {**os.environ, "PYTHONHASHSEED": "0"},
-        )
-    first, _, last = options.seeds.partition(":")
-    failed = 0
-    for seed in range(int(first), int(last) if last else int(first) + 1):
+    breakage = Breakage(options.broken) if options.broken else None
+    kinds = options.faults.split(",") if options.faults else ()
+    if breakage is not None and not kinds:
+        kinds = BREAKAGES[breakage].faults
+    began = time.monotonic()
+    totals: dict[str, int] = defaultdict(int)
+    failed: list[int] = []
+    for seed in options.seeds:
         plan = Plan(
             seed,
             brokers=options.brokers,
             replicas=min(options.replicas, options.brokers),
             seconds=options.seconds,
+            kinds=tuple(kinds),
         )
-        began = time.monotonic()
-        world = World(plan)
-        _log(world, wanted=options.log)
+        report = _in_a_fork(plan, breakage, wants_log=options.log)
+        print(json.dumps(report), flush=True)
+        totals["acknowledged"] += report.get("acknowledged", 0)
+        totals["faults"] += sum(report["faults"].values())
+        if "problem" in report:
+            failed.append(seed)
+            if options.until_caught:
+                break
+    summary = {"runs": len(options.seeds), "failed": failed, **totals, "seconds": round(time.monotonic() - began, 1)}
+    if options.summary:
+        print(json.dumps(summary), flush=True)
+    return int(not failed) if breakage is not None else int(bool(failed))
+
+
+def _in_a_fork(plan: Plan, breakage: Breakage | None, *, wants_log: bool) -> dict[str, Any]:
+    """The report of one run. A process that ends without one has failed, too."""
+    readable, writable = os.pipe()
+    child = os.fork()
+    if not child:
         try:
+            os.close(readable)
+            text = json.dumps(_report(plan, breakage, wants_log=wants_log))
+            with os.fdopen(writable, "w") as pipe:
+                pipe.write(text)
+        finally:
+            sys.stdout.flush()
+            os._exit(0)
+    os.close(writable)
+    with os.fdopen(readable) as pipe:
+        text = pipe.read()
+    os.waitpid(child, 0)
+    if not text:
+        return {"seed": plan.seed, "problem": "the run has ended without a report", "faults": {}}
+    report: dict[str, Any] = json.loads(text)
+    return report
+
+
+def _report(plan: Plan, breakage: Breakage | None, *, wants_log: bool) -> dict[str, Any]:
+    began = time.process_time()
+    world = World(plan)
+    _log(world, wanted=wants_log)
+    try:
+        with nullcontext() if breakage is None else BREAKAGES[breakage].broken():
             report = asdict(world.run())
-        except Exception as problem:
-            failed += 1
-            report = {"seed": seed, "problem": f"{type(problem).__name__}: {problem}", "faults": dict(world.faults)}
-            if options.log:
-                traceback.print_exc()
-        print(json.dumps({**report, "seconds": round(time.monotonic() - began, 2)}), flush=True)
-    return 1 if failed else 0
+    except Exception as problem:
+        if wants_log:
+            traceback.print_exc()
+        report = {
+            "seed": plan.seed,
+            "problem": f"{type(problem).__name__}: {problem}",
+            "faults": dict(world.faults.happened),
+            "virtual_seconds": round(world.loop.time(), 3),
+        }
+    return {**report, "cpu_seconds": round(time.process_time() - began, 2)}
+
+
+def _seeds(text: str) -> range:
+    first, _, last = text.partition(":")
+    return range(int(first), int(last) if last else int(first) + 1)
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
-    parser.add_argument("--seeds", default="0:10", metavar="FIRST:LAST", help="from the first to before the last")
+    parser.add_argument(
+        "--seeds", type=_seeds, default="0:10", metavar="FIRST:LAST", help="from the first to before the last"
+    )
     parser.add_argument("--brokers", type=int, default=3)
     parser.add_argument("--replicas", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=60.0, help="of trouble, in virtual time")
+    parser.add_argument("--seconds", type=float, default=10.0, help="of trouble, in virtual time")
+    parser.add_argument("--faults", help="kinds of faults, comma-separated; else the seed decides which")
+    parser.add_argument("--broken", choices=[each.value for each in Breakage], help="a cluster that is to be found out")
+    parser.add_argument("--until-caught", action="store_true", help="end with the first run that fails")
+    parser.add_argument("--summary", action="store_true", help="end with one line about all runs")
     parser.add_argument("--log", action="store_true", help="print what the brokers say, with the virtual time")
     return parser.parse_args()
 
@@ -62,12 +120,13 @@ def _log(world: World, *, wanted: bool) -> None:
         def format(self, record: logging.LogRecord) -> str:
             return f"{world.loop.time():9.3f} {record.levelname} {record.name}: {record.getMessage()}"
 
+    if not wanted:
+        logging.disable(logging.CRITICAL)
+        return
     handler = logging.StreamHandler(sys.stdout)
     handler.setFormatter(VirtualTime())
-    logging.basicConfig(handlers=[handler] if wanted else [logging.NullHandler()], level=logging.INFO, force=True)
+    logging.basicConfig(handlers=[handler], level=logging.INFO, force=True)
 
 
 if __name__ == "__main__":
-    code = main()
-    sys.stdout.flush()
-    os._exit(code)  # brokers that were killed are not to be collected: their `finally` blocks never run
+    sys.exit(main())

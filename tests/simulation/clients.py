@@ -1,4 +1,4 @@
-"""Clients of the simulated cluster, on machines of their own: a producer that wants acks=all, and a consumer."""
+"""Clients of the simulated cluster, on machines of their own: producers that want acks=all, and consumers."""
 
 import asyncio
 import itertools
@@ -9,6 +9,7 @@ from typing import Any, Final
 from ottla.errors import ErrorCode
 from ottla.peer.client import PeerClient, PeerUnavailable
 from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from ottla.protocol.messages.init_producer_id import InitProducerIdRequest
 from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.records.batch import iter_batches
@@ -21,31 +22,40 @@ METADATA: Final = 12
 PRODUCE: Final = 9
 FETCH: Final = 12
 """Versions that name topics."""
-ANSWER_WITHIN_S: Final = 8.0
-PAUSE_S: Final = 0.1
+INIT_PRODUCER_ID: Final = 4
+ANSWER_WITHIN_S: Final = 3.0
+PAUSE_S: Final = 0.2
+NEVER_FOR_IDEMPOTENT: Final = frozenset(
+    (
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        ErrorCode.UNKNOWN_PRODUCER_ID,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
+    )
+)
+"""What a producer hears that repeats each batch until it is acknowledged, if an acknowledged one was lost."""
 
 
 class SimClient:
     """Knows who leads, as far as it has been told."""
 
-    def __init__(self, network: SimNetwork, name: str, brokers: Sequence[str], topic: str) -> None:
-        self._network = network
+    def __init__(
+        self, network: SimNetwork, name: str, brokers: Sequence[str], topic: str, history: History, mean_pause_s: float
+    ) -> None:
         self._loop = network.loop
-        self._host = network.host(name)
-        self._random: Random = network.loop.random
+        self._random = Random(network.loop.random.getrandbits(32))
         self._name = name
         self._topic = topic
-        self._peers = {
-            broker: PeerClient(broker, PORT, name, connect=self._host.connect)  # type: ignore[arg-type]
-            for broker in brokers
-        }
+        self._history = history
+        self._mean_pause_s = mean_pause_s
+        connect = network.host(name).connect
+        self._peers = {broker: PeerClient(broker, PORT, name, connect=connect) for broker in brokers}  # type: ignore[arg-type]
         self._leaders: dict[int, str] = {}
 
     async def _find_leaders(self) -> None:
         request = MetadataRequest(topics=[MetadataRequestTopic(name=self._topic)], allow_auto_topic_creation=False)
-        asked = self._peers[self._random.choice(list(self._peers))]
         try:
-            answer = await asked.ask(request, METADATA, timeout_s=ANSWER_WITHIN_S)
+            answer = await self._anybody().ask(request, METADATA, timeout_s=ANSWER_WITHIN_S)
         except PeerUnavailable:
             return
         hosts = {broker.node_id: broker.host for broker in answer.brokers}
@@ -56,100 +66,175 @@ class SimClient:
             if part.leader_id in hosts
         }
 
-    async def _leader(self) -> tuple[int, PeerClient]:
-        """A partition, and who is said to lead it."""
+    def _anybody(self) -> PeerClient:
+        return self._peers[self._random.choice(list(self._peers))]
+
+    async def _some_partition(self) -> int:
         while not self._leaders:
             await self._find_leaders()
             if not self._leaders:
                 await asyncio.sleep(PAUSE_S)
-        partition = self._random.choice(sorted(self._leaders))
-        return partition, self._peers[self._leaders[partition]]
+        return self._random.choice(sorted(self._leaders))
+
+    async def _leader_of(self, partition: int) -> PeerClient:
+        while partition not in self._leaders:
+            await self._find_leaders()
+            if partition not in self._leaders:
+                await asyncio.sleep(PAUSE_S)
+        return self._peers[self._leaders[partition]]
 
     async def _start_over(self) -> None:
         self._leaders = {}
         await asyncio.sleep(self._random.uniform(0, PAUSE_S))
 
+    async def _rest(self) -> None:
+        await asyncio.sleep(self._random.expovariate(1 / self._mean_pause_s))
+
 
 class SimProducer(SimClient):
-    """Produces one small batch after the other, each value once."""
+    """Produces one small batch after the other, each value once; what is not acknowledged may be there or not."""
 
-    def __init__(
-        self, network: SimNetwork, name: str, brokers: Sequence[str], topic: str, history: History, *, acks: int = -1
-    ) -> None:
-        super().__init__(network, name, brokers, topic)
-        self._history = history
-        self._acks = acks
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
         self._numbers = itertools.count()
 
     async def run(self) -> None:
-        """Until cancelled. Raises Violation."""
+        """Until cancelled."""
         while True:
-            partition, leader = await self._leader()
-            values = [f"{self._name}:{next(self._numbers)}".encode() for _ in range(self._random.randrange(1, 4))]
-            batch = encode_batch([Record(number, 0, None, value) for number, value in enumerate(values)])
-            data = TopicProduceData(
-                name=self._topic, partition_data=[PartitionProduceData(index=partition, records=batch)]
-            )
-            request = ProduceRequest(acks=self._acks, timeout_ms=5_000, topic_data=[data])
+            partition = await self._some_partition()
+            values = self._new_values()
+            offset = await self._produce(partition, encode_batch(_records(values)))
+            if offset is None:
+                self._history.refused += len(values)
+                await self._start_over()
+                continue
+            self._acknowledged(partition, offset, values, once=False)
+            await self._rest()
+
+    def _new_values(self) -> list[bytes]:
+        return [f"{self._name}:{next(self._numbers)}".encode() for _ in range(self._random.randrange(1, 4))]
+
+    def _acknowledged(self, partition: int, first: int, values: Sequence[bytes], *, once: bool) -> None:
+        place = Place(self._topic, partition)
+        for offset, value in enumerate(values, first):
+            self._history.acknowledge(place, offset, value, self._loop.time(), once=once)
+
+    async def _produce(self, partition: int, batch: bytearray) -> int | None:
+        """The offset it was acknowledged at; None if it was not, for whatever reason."""
+        data = PartitionProduceData(index=partition, records=batch)
+        request = ProduceRequest(
+            acks=-1,
+            timeout_ms=int(ANSWER_WITHIN_S * 800),
+            topic_data=[TopicProduceData(name=self._topic, partition_data=[data])],
+        )
+        leader = await self._leader_of(partition)
+        try:
+            answer = await leader.ask(request, PRODUCE, timeout_s=ANSWER_WITHIN_S)
+        except PeerUnavailable:
+            return None
+        (result,) = answer.responses[0].partition_responses
+        if result.error_code:
+            self._refused(partition, ErrorCode(result.error_code))
+            return None
+        return int(result.base_offset)
+
+    def _refused(self, partition: int, code: ErrorCode) -> None:
+        """A produce that is not repeated may be refused for any reason."""
+
+
+class SimIdempotentProducer(SimProducer):
+    """Repeats each batch, with its sequence numbers, until it is acknowledged: each record is there once."""
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        producer_id, epoch = await self._identify()
+        sequences: dict[int, int] = {}
+        while True:
+            partition = await self._some_partition()
+            values = self._new_values()
+            sequence = sequences.get(partition, 0)
+            while True:
+                batch = encode_batch(
+                    _records(values), producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence
+                )
+                offset = await self._produce(partition, batch)
+                if offset is not None:
+                    break
+                await self._start_over()
+            sequences[partition] = sequence + len(values)
+            self._acknowledged(partition, offset, values, once=True)
+            await self._rest()
+
+    async def _identify(self) -> tuple[int, int]:
+        request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
+        while True:
             try:
-                answer = await leader.ask(request, PRODUCE, timeout_s=ANSWER_WITHIN_S)
+                answer = await self._anybody().ask(request, INIT_PRODUCER_ID, timeout_s=ANSWER_WITHIN_S)
             except PeerUnavailable:
-                self._history.refused += len(values)
-                await self._start_over()
                 continue
-            (result,) = answer.responses[0].partition_responses
-            if result.error_code != ErrorCode.NONE:
-                self._history.refused += len(values)
-                await self._start_over()
-                continue
-            place = Place(self._topic, partition)
-            for offset, value in enumerate(values, result.base_offset):
-                self._history.acknowledge(place, offset, value, self._loop.time())
-            await asyncio.sleep(self._random.expovariate(20))
+            if not answer.error_code:
+                return answer.producer_id, answer.producer_epoch
+            await asyncio.sleep(PAUSE_S)
+
+    def _refused(self, partition: int, code: ErrorCode) -> None:
+        if code in NEVER_FOR_IDEMPOTENT:
+            self._history.fail(
+                f"{self._loop.time():.3f} s: {self._name} is told {code.name} for {self._topic}-{partition}, though it "
+                "has left nothing out"
+            )
 
 
 class SimConsumer(SimClient):
-    """Reads partitions from their beginning, over and over, and remembers what stood where."""
+    """Reads partitions from anybody who holds them, back and forth, as far as it is let."""
 
-    def __init__(self, network: SimNetwork, name: str, brokers: Sequence[str], topic: str, history: History) -> None:
-        super().__init__(network, name, brokers, topic)
-        self._history = history
+    def __init__(self, *args: Any, read_committed: bool) -> None:
+        super().__init__(*args)
+        self._isolation = int(read_committed)
         self._positions: dict[int, int] = {}
 
     async def run(self) -> None:
-        """Until cancelled. Raises Violation."""
+        """Until cancelled."""
         while True:
-            partition, leader = await self._leader()
+            partition = await self._some_partition()
             position = self._positions.get(partition, 0)
+            place = Place(self._topic, partition)
+            # followers serve consumers, too (KIP-392)
+            asked = self._anybody() if self._random.random() < 0.4 else await self._leader_of(partition)
             try:
-                end, found = await fetch(leader, Place(self._topic, partition), position)
+                end, found = await fetch(asked, place, position, self._isolation)
             except (PeerUnavailable, FetchRefused):
                 await self._start_over()
                 continue
             for offset, value in found.items():
-                self._history.see(Place(self._topic, partition), offset, value, self._loop.time())
+                self._history.see(place, offset, value, self._loop.time())
             position = max([offset + 1 for offset in found] or [min(position, end)])
             # going back now and then shows what has been truncated under somebody who had read it
             self._positions[partition] = 0 if self._random.random() < 0.02 else position
-            await asyncio.sleep(self._random.expovariate(20))
+            await self._rest()
 
 
 class FetchRefused(Exception):
-    """The broker does not lead the partition, or cannot read it."""
+    """The broker does not hold the partition, or cannot read it."""
 
 
-async def fetch(leader: PeerClient, place: Place, position: int) -> tuple[int, dict[int, bytes]]:
+async def fetch(asked: PeerClient, place: Place, position: int, isolation: int) -> tuple[int, dict[int, bytes]]:
     """The high watermark, and what stands from an offset on. Raises FetchRefused, PeerUnavailable."""
     part = FetchPartition(partition=place.partition, fetch_offset=position, partition_max_bytes=1 << 20)
     topics = [FetchTopic(topic=place.topic, partitions=[part])]
-    request = FetchRequest(max_wait_ms=100, min_bytes=1, topics=topics, forgotten_topics_data=[])
-    answer = await leader.ask(request, FETCH, timeout_s=ANSWER_WITHIN_S)
+    request = FetchRequest(
+        max_wait_ms=100, min_bytes=1, isolation_level=isolation, topics=topics, forgotten_topics_data=[]
+    )
+    answer = await asked.ask(request, FETCH, timeout_s=ANSWER_WITHIN_S)
     if answer.error_code or not answer.responses:
         raise FetchRefused(answer.error_code)
     (data,) = answer.responses[0].partitions
     if data.error_code:
         raise FetchRefused(data.error_code)
     return data.high_watermark, dict(_values(data.records, position))
+
+
+def _records(values: Sequence[bytes]) -> list[Record]:
+    return [Record(number, 0, None, value) for number, value in enumerate(values)]
 
 
 def _values(records: Any, position: int) -> Iterator[tuple[int, bytes]]:

@@ -1,8 +1,10 @@
-"""What clients of the simulated cluster were told, and whether it was true."""
+"""What the simulated cluster has promised: what was committed, what clients were told, and whether they agree."""
 
+import asyncio
 from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import NamedTuple
+from zlib import crc32
 
 
 class Place(NamedTuple):
@@ -17,46 +19,81 @@ class Violation(AssertionError):
     """A promise was broken; the message says which, where and when."""
 
 
+class Committed:
+    """One partition as it was committed: what any replica has once shown below its high watermark."""
+
+    def __init__(self) -> None:
+        self.end = 0
+        self.batches: dict[int, tuple[int, int, int]] = {}
+        """Base offset to last offset, leader epoch and CRC."""
+        self.values: dict[int, bytes] = {}
+
+
 @dataclass(slots=True)
 class History:
     """All values are unique, so that a value says which produce it came from."""
 
+    committed: dict[Place, Committed] = field(default_factory=lambda: defaultdict(Committed))
     acknowledged: dict[Place, dict[int, bytes]] = field(default_factory=lambda: defaultdict(dict))
     """Offset to value, as the broker has said with acks=all."""
-    read: dict[Place, dict[int, bytes]] = field(default_factory=lambda: defaultdict(dict))
-    """Offset to value, as consumers have seen it."""
+    exactly_once: set[bytes] = field(default_factory=set)
+    """Values of idempotent producers that were acknowledged."""
+    reads: int = 0
     refused: int = 0
-    """Produces that got an error or no answer: the record may be there or not."""
+    """Records of produces that got an error or no answer, and were not repeated: they may be there or not."""
+    fingerprint: int = 0
+    """Of everything that clients were told, and when."""
+    broken: "asyncio.Future[None] | None" = None
+    """Fails with the first `Violation`, wherever that was found: brokers survive what is raised in them."""
 
-    def acknowledge(self, place: Place, offset: int, value: bytes, now: float) -> None:
-        """Raises Violation if another value was acknowledged, or read, at this offset."""
-        for kind, known in (("acknowledged", self.acknowledged), ("read", self.read)):
-            before = known[place].get(offset, value)
-            if before != value:
-                raise Violation(f"{now:.3f} s: {place}@{offset} is {value!r} now, and {before!r} was {kind} there")
+    def fail(self, problem: str) -> None:
+        """A promise was broken."""
+        if self.broken is not None and not self.broken.done():
+            self.broken.set_exception(Violation(problem))
+
+    def acknowledge(self, place: Place, offset: int, value: bytes, now: float, *, once: bool) -> None:
+        """A producer was told that the record is safe."""
+        self._note(f"{now:.6f} ack {place}@{offset} {value!r}")
+        found = self.committed[place].values.get(offset)
+        if found != value:
+            self.fail(f"{now:.3f} s: {place}@{offset} was acknowledged as {value!r}; committed there is {found!r}")
         self.acknowledged[place][offset] = value
+        if once:
+            self.exactly_once.add(value)
 
     def see(self, place: Place, offset: int, value: bytes, now: float) -> None:
-        """A consumer got this value. Raises Violation if it should have been another."""
-        for kind, known in (("acknowledged", self.acknowledged), ("read", self.read)):
-            before = known[place].get(offset, value)
-            if before != value:
-                raise Violation(f"{now:.3f} s: {place}@{offset} reads {value!r}, and {before!r} was {kind} there")
-        self.read[place][offset] = value
+        """A consumer got this value."""
+        self._note(f"{now:.6f} see {place}@{offset} {value!r}")
+        self.reads += 1
+        found = self.committed[place].values.get(offset)
+        if found != value:
+            self.fail(f"{now:.3f} s: a consumer reads {value!r} at {place}@{offset}; committed there is {found!r}")
 
-    def judge(self, final: dict[Place, dict[int, bytes]]) -> None:
-        """Hold everything against what the partitions hold at the end. Raises Violation."""
-        for what, known in (("acknowledged", self.acknowledged), ("read by a consumer", self.read)):
-            for place, values in known.items():
-                for offset, value in sorted(values.items()):
-                    found = final[place].get(offset)
-                    if found != value:
-                        raise Violation(f"{place}@{offset}: {value!r} was {what}, at the end there is {found!r}")
-        for place, values in final.items():
-            copies = len(values) - len(set(values.values()))
-            if copies > self.refused:
-                raise Violation(f"{place} holds {copies} values twice, and only {self.refused} produces were in doubt")
+    def _note(self, line: str) -> None:
+        self.fingerprint = crc32(line.encode(), self.fingerprint)
+
+    def judge(self) -> None:
+        """Whether what was committed has everything that was acknowledged, and as often as it may. Raises Violation.
+
+        That the replicas hold what was committed the observer has seen to.
+        """
+        for place, acknowledged in self.acknowledged.items():
+            values = self.committed[place].values
+            for offset, value in sorted(acknowledged.items()):
+                if values.get(offset) != value:
+                    raise Violation(f"{place}@{offset}: {value!r} was acknowledged, and is {values.get(offset)!r} now")
+        everywhere = [value for each in self.committed.values() for value in each.values.values()]
+        seen: dict[bytes, int] = defaultdict(int)
+        for value in everywhere:
+            seen[value] += 1
+        for value in sorted(self.exactly_once):
+            if seen[value] != 1:
+                raise Violation(f"{value!r} of an idempotent producer is there {seen[value]} times")
+        twice = sorted(value for value, count in seen.items() if count > 1)
+        if twice:  # nothing is sent twice by these producers, but by idempotent ones
+            raise Violation(f"{twice[:5]} were produced once, and are there several times")
 
     @property
     def count(self) -> int:
+        """Acknowledged records."""
         return sum(len(values) for values in self.acknowledged.values())

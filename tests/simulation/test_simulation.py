@@ -1,13 +1,21 @@
-"""Some runs of the simulated cluster, each in a process of its own; `python -m tests.simulation` does more."""
+"""Runs of the simulated cluster, each in a process of its own; `make simulate` does thousands."""
 
 import json
 import os
+import re
 import subprocess
 import sys
 from typing import Any
 
+import pytest
 
-def runs(seeds: str, *options: str, hash_seed: str = "0") -> list[dict[str, Any]]:
+from tests.simulation.broken import BREAKAGES, Breakage
+
+RUNS_PER_TEST = 30
+
+
+def runs(seeds: str, *options: str, hash_seed: str = "0") -> tuple[int, list[dict[str, Any]]]:
+    """The exit status, and the reports."""
     done = subprocess.run(
         [sys.executable, "-m", "tests.simulation", "--seeds", seeds, *options],
         capture_output=True,
@@ -15,23 +23,46 @@ def runs(seeds: str, *options: str, hash_seed: str = "0") -> list[dict[str, Any]
         check=False,
         env={**os.environ, "PYTHONHASHSEED": hash_seed},
     )
-    reports = [json.loads(line) for line in done.stdout.splitlines()]
-    assert done.returncode == 0, [report for report in reports if "problem" in report] or done.stderr
+    assert not done.stderr, done.stderr
+    return done.returncode, [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def sound_runs(seeds: str, *options: str) -> list[dict[str, Any]]:
+    status, reports = runs(seeds, *options)
+    assert status == 0, [report for report in reports if "problem" in report]
     return reports
 
 
-def test_one_broker_loses_nothing_to_kills_and_power_failures() -> None:
-    reports = runs("0:5", "--brokers", "1", "--seconds", "20")
-    assert len(reports) == 5
-    assert min(report["acknowledged"] for report in reports) > 100
+@pytest.mark.parametrize("first", range(0, 4 * RUNS_PER_TEST, RUNS_PER_TEST))
+def test_three_brokers_keep_what_they_acknowledge(first: int) -> None:
+    reports = sound_runs(f"{first}:{first + RUNS_PER_TEST}")
+    assert len(reports) == RUNS_PER_TEST
+    assert sum(report["acknowledged"] for report in reports) > RUNS_PER_TEST * 50
     happened = {kind for report in reports for kind in report["faults"]}
-    assert {"kill", "power", "cut", "storm"} <= happened
+    assert len(happened) > 10
+
+
+def test_one_broker_loses_nothing_to_kills_and_power_failures() -> None:
+    reports = sound_runs("0:5", "--brokers", "1", "--faults", "kill,power,cut,storm")
+    assert len(reports) == 5
+    assert min(report["acknowledged"] for report in reports) > 30
+    assert {kind for report in reports for kind in report["faults"]} == {"kill", "power", "cut", "storm"}
 
 
 def test_a_seed_says_everything() -> None:
-    def story(hash_seed: str) -> dict[str, Any]:
-        (report,) = runs("3", "--brokers", "1", "--seconds", "10", hash_seed=hash_seed)
-        del report["seconds"]
-        return report
+    def stories(hash_seed: str) -> list[dict[str, Any]]:
+        _, reports = runs("3:6", hash_seed=hash_seed)
+        for report in reports:
+            del report["cpu_seconds"]
+        return reports
 
-    assert story("0") == story("random")
+    first = stories("0")
+    assert first == stories("random")
+    assert len({report["fingerprint"] for report in first}) == 3
+
+
+@pytest.mark.parametrize("breakage", Breakage)
+def test_a_broken_cluster_is_found_out(breakage: Breakage) -> None:
+    status, reports = runs("0:40", "--broken", breakage.value, "--until-caught")
+    assert status == 0, f"{len(reports)} runs have found nothing"
+    assert re.search(BREAKAGES[breakage].finds, reports[-1]["problem"]), reports[-1]

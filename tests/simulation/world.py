@@ -1,25 +1,32 @@
-"""The simulated cluster, and what happens to it: faults, an end in peace, and the judgement."""
+"""The simulated cluster: clients at work, faults, an end in peace, and the judgement."""
 
 import asyncio
+import gc
 import os
 import random
-from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from random import Random
 
+from ottla.cluster.store import layout
 from ottla.peer.client import PeerClient, PeerUnavailable
-from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from ottla.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from ottla.testing.simulation.loop import Life, SimLoop
 from ottla.testing.simulation.machine import PORT, SimMachine
 from ottla.testing.simulation.network import SimNetwork
 from ottla.testing.simulation.store import SimZooKeeper
-from tests.simulation.clients import FetchRefused, SimConsumer, SimProducer, fetch
+from tests.simulation.clients import SimClient, SimConsumer, SimIdempotentProducer, SimProducer
+from tests.simulation.faults import Faults
 from tests.simulation.history import History, Place, Violation
+from tests.simulation.observer import Observer, held_by
 
 TOPIC = "t"
 CREATE_TOPICS = 5
+SESSION_S = 2.0
+LOOK_EVERY_S = 0.05
+PIECES = 0.02
+"""How likely it is that what is sent arrives in two pieces."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +37,16 @@ class Plan:
     brokers: int = 3
     partitions: int = 2
     replicas: int = 3
-    producers: int = 2
-    consumers: int = 1
-    seconds: float = 60.0
-    acks: int = -1
+    producers: int = 1
+    idempotent: int = 1
+    consumers: int = 2
+    mean_pause_s: float = 0.12
+    """Between two requests of a client."""
+    seconds: float = 10.0
+    """Of trouble."""
+    heals_within_s: float = 60.0
+    kinds: Sequence[str] = ()
+    """Of faults; none: the seed decides."""
     settings: dict[str, str] = field(default_factory=dict)
 
 
@@ -47,6 +60,8 @@ class Report:
     refused: int
     faults: dict[str, int]
     virtual_seconds: float
+    fingerprint: str
+    """Of every byte that was sent and all that clients were told: the same for the same seed."""
 
 
 class World:
@@ -57,22 +72,17 @@ class World:
         self.loop = SimLoop(plan.seed)
         self.random = Random(plan.seed ^ 0x5EED)
         self.network = SimNetwork(self.loop)
-        self.zookeeper = SimZooKeeper(self.network)
-        settings = {
-            "default.replication.factor": str(plan.replicas),
-            "min.insync.replicas": str(max(1, plan.replicas - 1)),
-            "num.partitions": str(plan.partitions),
-            "replica.lag.time.max.ms": "3000",
-            "log.retention.ms": "-1",
-            **({"zookeeper.connect": "zk:2181"} if plan.brokers > 1 else {}),
-            **plan.settings,
-        }
+        self.network.weather.cut = PIECES
+        self.zookeeper = SimZooKeeper(self.network, session_timeout_seconds=SESSION_S)
+        settings = _settings(plan)
         self.machines = [
             SimMachine(self.network, self.zookeeper, f"b{number}", {"broker.id": str(number), **settings})
             for number in range(1, plan.brokers + 1)
         ]
+        self.places = [Place(TOPIC, number) for number in range(plan.partitions)]
         self.history = History()
-        self.faults: dict[str, int] = defaultdict(int)
+        self.observer = Observer(self.history, self.machines, self.zookeeper.tree)
+        self.faults = Faults(self.random, self.network, self.machines, self.zookeeper, self.places, self.observer)
         self._clients: list[asyncio.Task[None]] = []
 
     # -- the run -------------------------------------------------------------------------------------------------------
@@ -80,27 +90,62 @@ class World:
     def run(self) -> Report:
         """Raises Violation, or whatever a client has failed with."""
         asyncio.set_event_loop(self.loop)
-        with _chance_by_seed(self.plan.seed):
-            return self.loop.run_until_complete(self._run())
+        collects = gc.isenabled()
+        gc.disable()  # it would end what is waiting in lives that are over, whenever it comes by
+        try:
+            with _chance_by_seed(self.plan.seed), self.observer.installed():
+                return self.loop.run_until_complete(self._run())
+        finally:
+            if collects:
+                gc.enable()
 
     async def _run(self) -> Report:
-        background = [self.loop.create_task(self.zookeeper.run())]
+        self.history.broken = self.loop.create_future()
+        background = [self.loop.create_task(self.zookeeper.run()), self.loop.create_task(self._look())]
         for machine in self.machines:
             machine.start()
         await self._create_topic()
         self._start_clients()
-        trouble = self.loop.create_task(self._make_trouble())
-        await self._watch([trouble])
-        await self._make_peace()
-        await self._watch([self.loop.create_task(asyncio.sleep(20))])
-        await self._stop_clients()
-        self.history.judge(await self._final())
+        await self._watch(self.faults.run(self.plan.seconds, self.plan.kinds))
+        self.faults.end()
+        await self._watch(self._until_healed())
+        await self._watch(asyncio.sleep(0.3))
+        clients, self._clients = self._clients, []
+        for task in clients:
+            task.cancel()
+        await asyncio.gather(*clients, return_exceptions=True)
+        await self._watch(self._until_healed(at_rest=True))
+        self.observer.finish()
+        await self._watch(asyncio.sleep(0))
+        self.history.judge()
         for task in background:
             task.cancel()
-        read = sum(len(values) for values in self.history.read.values())
         return Report(
-            self.plan.seed, self.history.count, read, self.history.refused, dict(self.faults), self.loop.time()
+            self.plan.seed,
+            self.history.count,
+            self.history.reads,
+            self.history.refused,
+            dict(self.faults.happened),
+            round(self.loop.time(), 3),
+            f"{self.network.fingerprint:08x}{self.history.fingerprint:08x}",
         )
+
+    async def _look(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_EVERY_S)
+            self.observer.look()
+
+    async def _watch(self, work: "asyncio.Future[None] | object") -> None:
+        """Wait for the work; a client that ends has found something, and so may have the observer."""
+        assert self.history.broken is not None
+        task = self.loop.create_task(work)  # type: ignore[arg-type]
+        waiting: list[asyncio.Future[None]] = [task, self.history.broken, *self._clients]
+        while not task.done():
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            for each in waiting:
+                if each.done():
+                    each.result()
+            waiting = [each for each in waiting if not each.done()]
 
     async def _create_topic(self) -> None:
         topic = CreatableTopic(
@@ -108,13 +153,13 @@ class World:
             num_partitions=self.plan.partitions,
             replication_factor=self.plan.replicas,
             assignments=[],
-            configs=[],
+            configs=[CreatableTopicConfig(name="internal.segment.bytes", value="16000")],
         )
         while True:
-            await asyncio.sleep(0.5)
+            await asyncio.sleep(0.1)
             for peer in self._peers():
                 try:
-                    answer = await peer.ask(CreateTopicsRequest(topics=[topic]), CREATE_TOPICS, timeout_s=10)
+                    answer = await peer.ask(CreateTopicsRequest(topics=[topic]), CREATE_TOPICS, timeout_s=5)
                 except PeerUnavailable:
                     continue
                 finally:
@@ -122,131 +167,101 @@ class World:
                 if answer.topics[0].error_code in (0, 36):  # made, or there already
                     return
             if self.loop.time() > 60:
-                problems = {machine.name: machine.problem for machine in self.machines}
-                raise Violation(f"no topic after a minute: {problems}")
+                raise Violation(f"no topic after a minute: {self._problems()}")
 
     def _start_clients(self) -> None:
+        plan = self.plan
         names = [machine.name for machine in self.machines]
-        plan, history, network = self.plan, self.history, self.network
-        clients: list[SimProducer | SimConsumer] = [
-            SimProducer(network, f"p{number}", names, TOPIC, history, acks=plan.acks)
-            for number in range(plan.producers)
+
+        def arguments(name: str) -> tuple[object, ...]:
+            return self.network, name, names, TOPIC, self.history, plan.mean_pause_s
+
+        clients: list[SimClient] = [SimProducer(*arguments(f"p{number}")) for number in range(plan.producers)]
+        clients += [SimIdempotentProducer(*arguments(f"i{number}")) for number in range(plan.idempotent)]
+        clients += [
+            SimConsumer(*arguments(f"c{number}"), read_committed=bool(number % 2)) for number in range(plan.consumers)
         ]
-        clients += [SimConsumer(network, f"c{number}", names, TOPIC, history) for number in range(plan.consumers)]
-        self._clients = [self.loop.start(Life(f"client {number}"), each.run()) for number, each in enumerate(clients)]
+        self._clients = [
+            self.loop.start(Life(f"client {number}"), client.run())  # type: ignore[attr-defined]
+            for number, client in enumerate(clients)
+        ]
 
-    async def _watch(self, work: "list[asyncio.Task[None]]") -> None:
-        """Wait for the work; a client that ends has found something."""
-        waiting = {*self._clients, *work}
-        while not all(task.done() for task in work):
-            done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                task.result()
-
-    async def _stop_clients(self) -> None:
-        for task in self._clients:
-            task.cancel()
-        await asyncio.gather(*self._clients, return_exceptions=True)
-
-    # -- trouble -------------------------------------------------------------------------------------------------------
-
-    async def _make_trouble(self) -> None:
-        until = self.loop.time() + self.plan.seconds
-        kinds = (
-            self._kill,
-            self._lose_power,
-            self._start,
-            self._start,
-            self._cut,
-            self._heal,
-            self._storm,
-            self._clear,
-        )
-        while self.loop.time() < until:
-            await asyncio.sleep(self.random.expovariate(1 / 3))
-            self.random.choice(kinds)()
-
-    def _kill(self) -> None:
-        self._end("kill", lambda machine: machine.kill())
-
-    def _lose_power(self) -> None:
-        self._end("power", lambda machine: machine.lose_power())
-
-    def _end(self, name: str, end: "object") -> None:
-        running = [machine for machine in self.machines if machine.is_running]
-        if running:
-            self.faults[name] += 1
-            end(self.random.choice(running))  # type: ignore[operator]
-
-    def _start(self) -> None:
-        stopped = [machine for machine in self.machines if not machine.is_running]
-        if stopped:
-            self.random.choice(stopped).start()
-
-    def _cut(self) -> None:
-        """One machine from some of the others, ZooKeeper among them."""
-        names = [machine.name for machine in self.machines]
-        one = self.random.choice(names)
-        others = [name for name in [*names, self.zookeeper.host] if name != one and self.random.random() < 0.6]
-        if others:
-            self.faults["cut"] += 1
-            self.network.cut([one], others)
-
-    def _heal(self) -> None:
-        self.network.heal()
-
-    def _storm(self) -> None:
-        self.faults["storm"] += 1
-        self.network.weather.loss = self.random.uniform(0.02, 0.3)
-        self.network.weather.mean_delay_seconds = self.random.uniform(0.001, 0.05)
-
-    def _clear(self) -> None:
-        self.network.weather.loss = 0.0
-        self.network.weather.mean_delay_seconds = 0.0005
-
-    async def _make_peace(self) -> None:
-        self._heal()
-        self._clear()
-        for machine in self.machines:
-            machine.fs.heal()
-            if not machine.is_running:
-                machine.start()
-        await asyncio.sleep(30)
+    def _peers(self) -> list[PeerClient]:
+        connect = self.network.host("admin").connect
+        return [PeerClient(machine.name, PORT, "admin", connect=connect) for machine in self.machines]  # type: ignore[arg-type]
 
     # -- the end -------------------------------------------------------------------------------------------------------
 
-    async def _final(self) -> dict[Place, dict[int, bytes]]:
-        """What all partitions hold, as their leaders say. Raises Violation if one cannot be read."""
-        final: dict[Place, dict[int, bytes]] = {}
-        for partition in range(self.plan.partitions):
-            place = Place(TOPIC, partition)
-            final[place] = await self._whole(place)
-        return final
+    async def _until_healed(self, *, at_rest: bool = False) -> None:
+        """Raises Violation if the cluster does not get well by itself; `at_rest`: nobody writes any more."""
+        deadline = self.loop.time() + self.plan.heals_within_s
+        while (ailment := self._ailment(at_rest=at_rest)) is not None:
+            if self.loop.time() > deadline:
+                raise Violation(f"{self.loop.time():.3f} s: does not heal: {ailment}; {self._problems()}")
+            for machine in self.machines:
+                self.faults.revive(machine)
+            await asyncio.sleep(0.1)
 
-    async def _whole(self, place: Place) -> dict[int, bytes]:
-        refusals: list[str] = []
-        for _ in range(30):
-            for peer in self._peers():
-                found: dict[int, bytes] = {}
-                position = 0
-                try:
-                    while True:
-                        end, more = await fetch(peer, place, position)
-                        found |= more
-                        if not more and position >= end:
-                            return found
-                        position = max([offset + 1 for offset in more] or [position])
-                except (FetchRefused, PeerUnavailable) as problem:
-                    refusals.append(f"{peer}: {problem!r}")
-                finally:
-                    peer.close()
-            await asyncio.sleep(1)
-        problems = {machine.name: machine.problem for machine in self.machines if machine.problem}
-        raise Violation(f"{place} cannot be read from anybody: {refusals[-self.plan.brokers :]} {problems}")
+    def _ailment(self, *, at_rest: bool) -> str | None:
+        """What is not yet as it has to be: all replicas in sync and alike, and every broker knowing it."""
+        alone = self.plan.brokers == 1
+        told = layout.read_image(self.zookeeper.tree.nodes)
+        for machine in self.machines:
+            broker = machine.broker
+            if broker is None:
+                return f"{machine.name} does not serve"
+            image = broker.metadata.image
+            for place in self.places:
+                topic = image.topics.get(place.topic)  # type: ignore[call-overload]
+                if topic is None or len(topic.partitions) <= place.partition:
+                    return f"{machine.name} does not know {place}"
+                known = topic.partitions[place.partition]
+                part = known if alone else told.topics[topic.name].partitions[place.partition]
+                if part.leader < 0 or set(part.isr) != set(part.replicas) or part.is_reassigned:
+                    return f"{place} has leader {part.leader}, replicas {part.replicas}, in sync {part.isr}"
+                if known[1:4] != part[1:4] or set(known.isr) != set(part.isr):
+                    return f"{machine.name} takes {place} for {known}, which is {part}"
+                number = int(machine.name[1:])
+                if number not in part.replicas:
+                    continue
+                replica = held_by(machine, place)
+                if replica is None or replica.leader_epoch != part.leader_epoch:
+                    return f"{machine.name} has not heard of epoch {part.leader_epoch} of {place}"
+                if replica.leading != (part.leader == number):
+                    return f"{machine.name} does not know whether it leads {place}"
+                end = self.history.committed[place].end
+                if at_rest and not replica.log.log_end_offset == replica.log.high_watermark == end:
+                    return (
+                        f"{machine.name} ends {place} at {replica.log.log_end_offset}, and knows of "
+                        f"{replica.log.high_watermark} to be committed: {end} are"
+                    )
+            if not alone and image.controller_id != told.controller_id:
+                return f"{machine.name} takes {image.controller_id} for the controller, which is {told.controller_id}"
+        return None
 
-    def _peers(self) -> list[PeerClient]:
-        connect = self.network.host("judge").connect
-        return [PeerClient(machine.name, PORT, "judge", connect=connect) for machine in self.machines]  # type: ignore[arg-type]
+    def _problems(self) -> str:
+        return ", ".join(f"{machine.name}: {machine.problem!r}" for machine in self.machines if machine.problem)
+
+
+def _settings(plan: Plan) -> dict[str, str]:
+    """Everything short, so that much happens in a virtual second, and no more often than it has to."""
+    return {
+        "default.replication.factor": str(plan.replicas),
+        "min.insync.replicas": str(max(1, plan.replicas - 1)),
+        "num.partitions": str(plan.partitions),
+        "log.retention.ms": "-1",
+        "log.cleaner.enable": "false",
+        "zookeeper.session.timeout.ms": str(int(SESSION_S * 1000)),
+        "replica.lag.time.max.ms": "1500",
+        "replica.fetch.wait.max.ms": "400",
+        "replica.socket.timeout.ms": "1500",
+        "controller.socket.timeout.ms": "1500",
+        "request.timeout.ms": "2000",
+        "controlled.shutdown.retry.backoff.ms": "300",
+        "leader.imbalance.check.interval.seconds": "3",
+        **({"zookeeper.connect": "zk:2181"} if plan.brokers > 1 else {}),
+        **plan.settings,
+    }
 
 
 @contextmanager

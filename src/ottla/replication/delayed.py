@@ -87,21 +87,21 @@ class DelayedFetch:
 
     def __init__(
         self,
-        parked_on: "list[set[DelayedFetch]]",
+        parked_on: "list[Waiting]",
         timeout_seconds: float,
         loop: asyncio.AbstractEventLoop,
         retry: Callable[[bool], bool],
     ) -> None:
         """`retry(last)` answers the request if it can, and must when `last` is true; it returns whether it did.
 
-        `parked_on` are the sets of waiting fetches of the partitions it reads.
+        `parked_on` is where the partitions it reads keep those who wait.
         """
         self._retry = retry
         self._parked_on = parked_on
         self.done = False
         self.woken = False
         for waiting in parked_on:
-            waiting.add(self)
+            waiting[self] = None
         self._timer = loop.call_later(timeout_seconds, self._expire)
 
     def wake(self) -> None:
@@ -124,4 +124,8 @@ class DelayedFetch:
         self.done = True
         self._timer.cancel()
         for waiting in self._parked_on:
-            waiting.discard(self)
+            waiting.pop(self, None)
+
+
+Waiting = dict[DelayedFetch, None]
+"""Fetches that wait, in the order in which they came, which is that of being woken."""

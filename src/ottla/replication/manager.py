@@ -28,7 +28,7 @@ from ottla.errors import (
 from ottla.ids import LeaderEpoch, Offset, PartitionId, TopicId, TopicName, TopicPartition
 from ottla.log.producer_state import Origin
 from ottla.records.batch import iter_batches
-from ottla.replication.delayed import DelayedFetch, FutureCommit
+from ottla.replication.delayed import DelayedFetch, FutureCommit, Waiting
 from ottla.replication.group_commit import GroupCommit, NewFlusher
 from ottla.replication.partition import Partition
 from ottla.replication.surroundings import ReplicaSurroundings
@@ -414,7 +414,7 @@ class ReplicaManager:
 
     # -- flushing and waking -----------------------------------------------------------------------------------------
 
-    def _wake(self, waiting: set[DelayedFetch]) -> None:
+    def _wake(self, waiting: Waiting) -> None:
         """Wake each waiting fetch once, after everything that this turn commits."""
         if not self._woken:
             self._loop.call_soon(self._wake_fetches)

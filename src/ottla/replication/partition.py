@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ottla.log.partition_log import AppendInfo, PartitionLog
     from ottla.log.producer_state import Verification
     from ottla.records.batch import Buffer
-    from ottla.replication.delayed import CommitWaiter, DelayedFetch
+    from ottla.replication.delayed import CommitWaiter, Waiting
     from ottla.replication.group_commit import GroupCommit
     from ottla.replication.surroundings import ReplicaSurroundings
 
@@ -69,7 +69,7 @@ class Partition:
         topic_partition: TopicPartition,
         log: "PartitionLog",
         flusher: "GroupCommit",
-        wake: "Callable[[set[DelayedFetch]], None]",
+        wake: "Callable[[Waiting], None]",
         surroundings: "ReplicaSurroundings",
     ) -> None:
         """It is nobody's yet: `lead` or `follow` says whose."""
@@ -86,9 +86,9 @@ class Partition:
         """Of a partition that is led here and has followers."""
         self.refusing = False
         self.appended_bytes = 0
-        self.fetch_waiters: set[DelayedFetch] = set()
+        self.fetch_waiters: Waiting = {}
         """Of consumers, who want to know when the high watermark moves."""
-        self.follower_waiters: set[DelayedFetch] = set()
+        self.follower_waiters: Waiting = {}
         """Of followers, who want to know when the log grows."""
         self._commit_waiters: deque[tuple[Offset, int, CommitWaiter]] = deque()
         self._flusher = flusher

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from ottla.clock import Clock
     from ottla.config.group_settings import GroupSettings
-    from ottla.replication.delayed import DelayedFetch
+    from ottla.replication.delayed import Waiting
     from ottla.replication.partition import Partition
 
 log = logging.getLogger(__name__)
@@ -94,7 +94,7 @@ class LedSharePartition:
         """`lost` is called when it fails, `idle` when there is nothing to be written for now."""
         self.key = key
         self.replica = replica
-        self.waiters: set[DelayedFetch] = set()
+        self.waiters: Waiting = {}
         self.failure: OttlaError | None = None
         self._persister = persister
         self._settings = settings

@@ -150,7 +150,7 @@ def test_a_coordinator_that_is_loading_is_asked_again_while_somebody_waits(tmp_p
     async def story(world: World) -> None:
         world.persister.refusals = [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
         led = world.lead()
-        led.waiters.add(Mock())
+        led.waiters[Mock()] = None
         while take(led) is None:
             await asyncio.sleep(0.01)
         world.persister.refusals = [ErrorCode.NOT_COORDINATOR]
@@ -277,7 +277,7 @@ def test_a_lock_that_expires_wakes_who_waits(tmp_path: Path) -> None:
         woken = asyncio.Event()
         waiter = Mock()
         waiter.wake.side_effect = woken.set
-        led.waiters.add(waiter)
+        led.waiters[waiter] = None
         world.clock.advance(ms=20)
         await asyncio.wait_for(woken.wait(), 5)
         taken = take(led, "other")

@@ -15,9 +15,10 @@ A future that nothing can complete any more is an error (`Deadlock`), not a test
 import asyncio
 import itertools
 from asyncio import base_events
+from collections import deque
 from collections.abc import Callable, Coroutine
 from contextvars import Context, ContextVar, copy_context
-from functools import partial
+from heapq import heappop, heappush
 from random import Random
 from typing import Any, Final, Protocol, TypeVar
 
@@ -39,15 +40,25 @@ class Life:
     def __init__(self, name: str) -> None:
         self.name = name
         self.is_over = False
+        self.is_paused = False
         self.tasks: list[asyncio.Task[Any]] = []
         """Kept: a task that is collected while it waits would run its `finally` blocks."""
+        self.held: list[_Handle] = []
+        """What it would have done while it was paused."""
 
     def end(self) -> None:
         """Nothing of it happens any more."""
         self.is_over = True
+        self.held.clear()
+
+    def pause(self) -> None:
+        """SIGSTOP: nothing of it happens until it is resumed, and then all of it at once."""
+        self.is_paused = True
 
 
 _LIFE: Final[ContextVar[Life | None]] = ContextVar("life", default=None)
+NOBODY: Final = Context()
+"""The context of what is no part of any life: bytes on their way arrive, whatever becomes of who has sent them."""
 
 
 class Pollable(Protocol):
@@ -58,21 +69,21 @@ class Pollable(Protocol):
     def is_writable(self) -> bool: ...
 
 
-class _NoSelector:
-    """What asyncio's loop asks for events: passes the time instead."""
+class _Handle(asyncio.TimerHandle):
+    """A call that is to be made, now or at a time, as part of the life it was asked for in."""
 
-    def __init__(self, loop: "SimLoop") -> None:
-        self._loop = loop
+    __slots__ = ("life",)
 
-    def select(self, timeout: float | None) -> list[Any]:
-        if timeout is None:
-            raise Deadlock(f"at {self._loop.time():.3f} s nothing is left to do")
-        if timeout:
-            self._loop.jump()
-        return []
-
-    def close(self) -> None:
-        """There is nothing to close."""
+    def __init__(
+        self,
+        when: float,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        loop: asyncio.AbstractEventLoop,
+        context: Context,
+    ) -> None:
+        super().__init__(when, callback, args, loop, context)
+        self.life = context.get(_LIFE)
 
 
 class SimLoop(base_events.BaseEventLoop):
@@ -85,21 +96,42 @@ class SimLoop(base_events.BaseEventLoop):
         self.set_task_factory(self._remember)
         self.lives: list[Life] = []
         self._now = 0.0
-        self._selector = _NoSelector(self)
-        self._clock_resolution = 1e-6  # asyncio adds it to the time, where less would be lost after some months
+        self._timers: list[tuple[float, int, _Handle]] = []
+        """A heap; asyncio's compares its handles in Python, which is slow."""
+        self._timer_numbers = itertools.count()
         self._numbers = itertools.count(1_000_000)  # no descriptor of the system's is mistaken for one of them
         self._sockets: dict[int, Pollable] = {}
-        self._readers: dict[int, Callable[[], object]] = {}
-        self._writers: dict[int, Callable[[], object]] = {}
+        self._readers: dict[int, _Handle] = {}
+        self._writers: dict[int, _Handle] = {}
 
     def time(self) -> float:
         """Virtual seconds since the loop was made."""
         return self._now
 
-    def jump(self) -> None:
-        """To the next timer; exactly, since adding up what is missing would come to just before it."""
-        timers: list[asyncio.TimerHandle] = self._scheduled  # type: ignore[attr-defined]  # asyncio's heap
-        self._now = max(self._now, timers[0].when())
+    def _run_once(self) -> None:
+        """One turn: what is ready by now; time passes only if nothing is. asyncio's would ask a selector."""
+        ready: deque[_Handle] = self._ready  # type: ignore[attr-defined]  # asyncio's queue
+        timers = self._timers
+        if not ready and not self._stopping:  # type: ignore[attr-defined]
+            while timers and timers[0][2].cancelled():
+                heappop(timers)
+            if not timers:
+                raise Deadlock(f"at {self._now:.3f} s nothing is left to do")
+            self._now = max(self._now, timers[0][0])
+        while timers and timers[0][0] <= self._now:
+            ready.append(heappop(timers)[2])
+        for _ in range(len(ready)):
+            handle = ready.popleft()
+            if handle.cancelled():
+                continue
+            life = handle.life
+            if life is not None:
+                if life.is_over:
+                    continue
+                if life.is_paused:
+                    life.held.append(handle)
+                    continue
+            handle._run()
 
     # -- lives ---------------------------------------------------------------------------------------------------------
 
@@ -111,18 +143,36 @@ class SimLoop(base_events.BaseEventLoop):
         context.run(_LIFE.set, life)
         return self.create_task(work, context=context)
 
+    def resume(self, life: Life) -> None:
+        """SIGCONT: what has been held up happens in its order, and only then the rest."""
+        life.is_paused = False
+        held, life.held = life.held, []
+        self._ready.extendleft(reversed(held))  # type: ignore[attr-defined]
+
     def call_soon(self, callback: Callable[..., object], *args: Any, context: Context | None = None) -> asyncio.Handle:  # type: ignore[override]
-        return super().call_soon(_while_alive(callback, context), *args, context=context)
+        handle = _Handle(self._now, callback, args, self, copy_context() if context is None else context)
+        self._ready.append(handle)  # type: ignore[attr-defined]
+        return handle
 
     def call_soon_threadsafe(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.Handle:
         return self.call_soon(callback, *args, context=context)  # there is one thread
 
+    def call_later(  # type: ignore[override]
+        self, delay: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        return self.call_at(self._now + delay, callback, *args, context=context)
+
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
-        return super().call_at(when, _while_alive(callback, context), *args, context=context)
+        handle = _Handle(when, callback, args, self, copy_context() if context is None else context)
+        heappush(self._timers, (when, next(self._timer_numbers), handle))
+        return handle
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        """It is dropped when its time comes."""
 
     def _remember(self, _loop: asyncio.AbstractEventLoop, work: Any, **options: Any) -> "asyncio.Task[Any]":
         task = asyncio.Task(work, loop=self, **options)
@@ -171,24 +221,28 @@ class SimLoop(base_events.BaseEventLoop):
         sock = self._sockets.get(number)
         if sock is None:
             return
-        if sock.is_readable() and number in self._readers:
-            self.call_soon(self._serve, number, self._readers, sock.is_readable)
-        if sock.is_writable() and number in self._writers:
-            self.call_soon(self._serve, number, self._writers, sock.is_writable)
+        if number in self._readers and sock.is_readable():
+            self._serve_soon(number, self._readers, sock.is_readable)
+        if number in self._writers and sock.is_writable():
+            self._serve_soon(number, self._writers, sock.is_writable)
 
-    def _serve(self, number: int, callbacks: "dict[int, Callable[[], object]]", is_ready: Callable[[], bool]) -> None:
-        callback = callbacks.get(number)
-        if callback is not None and is_ready():
-            callback()
-            if number in self._sockets and callbacks.get(number) is not None and is_ready():
-                self.call_soon(self._serve, number, callbacks, is_ready)  # as epoll does, until all has been taken
+    def _serve_soon(self, number: int, callbacks: "dict[int, _Handle]", is_ready: Callable[[], bool]) -> None:
+        waiting = callbacks[number]
+        self.call_soon(self._serve, number, callbacks, is_ready, context=waiting._context)
+
+    def _serve(self, number: int, callbacks: "dict[int, _Handle]", is_ready: Callable[[], bool]) -> None:
+        waiting = callbacks.get(number)
+        if waiting is not None and is_ready():
+            waiting._callback(*waiting._args)
+            if number in self._sockets and number in callbacks and is_ready():
+                self._serve_soon(number, callbacks, is_ready)  # as epoll does, until all has been taken
 
     def add_reader(self, fd: Any, callback: Callable[..., object], *args: Any) -> None:  # type: ignore[override]
-        self._readers[_number(fd)] = _while_alive(partial(callback, *args), None)
+        self._readers[_number(fd)] = _Handle(0.0, callback, args, self, copy_context())
         self.poll(_number(fd))
 
     def add_writer(self, fd: Any, callback: Callable[..., object], *args: Any) -> None:  # type: ignore[override]
-        self._writers[_number(fd)] = _while_alive(partial(callback, *args), None)
+        self._writers[_number(fd)] = _Handle(0.0, callback, args, self, copy_context())
         self.poll(_number(fd))
 
     def remove_reader(self, fd: Any) -> bool:
@@ -196,14 +250,6 @@ class SimLoop(base_events.BaseEventLoop):
 
     def remove_writer(self, fd: Any) -> bool:
         return self._writers.pop(_number(fd), None) is not None
-
-    # -- what asyncio's loop wants from its implementations ------------------------------------------------------------
-
-    def _process_events(self, event_list: list[Any]) -> None:
-        assert not event_list
-
-    def _write_to_self(self) -> None:
-        """Nothing sleeps that would have to be woken."""
 
 
 class SimClock(Clock):
@@ -218,18 +264,6 @@ class SimClock(Clock):
 
     def monotonic(self) -> float:
         return self._loop.time()
-
-
-def _while_alive(callback: Callable[..., object], context: Context | None) -> Callable[..., object]:
-    life = _LIFE.get() if context is None else context.get(_LIFE)
-    if life is None:
-        return callback
-
-    def guarded(*args: Any) -> None:
-        if not life.is_over:
-            callback(*args)
-
-    return guarded
 
 
 def _complete(complete: Callable[[Any], None], future: "asyncio.Future[Any]", outcome: Any) -> None:

@@ -1,5 +1,6 @@
 """One simulated machine: its disk, its clock, its place on the network, and the process of the broker on it."""
 
+import asyncio
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -20,7 +21,7 @@ PORT: int = 9092
 
 
 class SimMachine:
-    """A machine named `name`, on which one broker can be started, killed, and started again."""
+    """A machine named `name`, on which one broker can be started, stopped, killed, and started again."""
 
     def __init__(self, network: SimNetwork, zookeeper: SimZooKeeper, name: str, settings: dict[str, str]) -> None:
         self.name = name
@@ -37,31 +38,54 @@ class SimMachine:
         self._zookeeper = zookeeper
         self._settings = {"log.dirs": DATA, "listeners": f"PLAINTEXT://{name}:{PORT}", **settings}
         self._life: Life | None = None
+        self._is_to_stop: asyncio.Future[None] | None = None
         self._store: SimStore | None = None
 
     @property
     def is_running(self) -> bool:
         return self._life is not None
 
+    @property
+    def is_paused(self) -> bool:
+        return self._life is not None and self._life.is_paused
+
     def start(self) -> None:
         """Start the broker's process; it serves when it is ready."""
         assert self._life is None, f"{self.name} runs already"
         life = self._life = Life(self.name)
         self.problem = None
+        self._is_to_stop = self.loop.create_future()
         self.loop.start(life, self._run(life))
 
     async def _run(self, life: Life) -> None:
+        is_to_stop = self._is_to_stop
+        assert is_to_stop is not None
         config, _ = load(None, self._settings)
         broker = Broker(config, machine=self._as_machine())
         try:
             async with broker:
                 self.broker = broker
-                await self.loop.create_future()  # until the end of its life
+                await is_to_stop
         except Exception as problem:
             self.problem = problem
         finally:
             if self._life is life:
                 self.broker, self._life = None, None
+
+    def stop(self) -> None:
+        """SIGTERM: the broker hands over and ends by itself, after a while."""
+        if self._is_to_stop is not None and not self._is_to_stop.done():
+            self._is_to_stop.set_result(None)
+
+    def pause(self) -> None:
+        """SIGSTOP: nothing of the process happens until `resume`; what is sent to it waits."""
+        assert self._life is not None
+        self._life.pause()
+
+    def resume(self) -> None:
+        """SIGCONT."""
+        if self._life is not None:
+            self.loop.resume(self._life)
 
     def kill(self) -> None:
         """SIGKILL: nothing of the process happens any more; what it has written stays."""

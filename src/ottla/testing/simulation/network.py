@@ -14,12 +14,14 @@ connection, which resets make happen often enough.
 import asyncio
 import errno
 import socket
+import struct
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
+from zlib import crc32
 
-from ottla.testing.simulation.loop import SimLoop
+from ottla.testing.simulation.loop import NOBODY, SimLoop
 
 WINDOW_BYTES: Final = 1 << 20
 """Sent and not yet taken by the other side, at most."""
@@ -99,6 +101,10 @@ class SimSocket:
         """The host of this end has stopped: nothing is sent any more, not even the end."""
         self._is_closed = True
         self._network.loop.drop(self._number)
+
+    @property
+    def is_open(self) -> bool:
+        return not (self._is_closed or self._is_reset)
 
     @property
     def incoming(self) -> _Direction:
@@ -256,7 +262,7 @@ class SimHost:
         loop = network.loop
         deadline = loop.time() + CONNECT_TIMEOUT_SECONDS
         await asyncio.sleep(2 * network.delay())
-        while not network.reaches(self.name, name):
+        while not (network.reaches(self.name, name) and network.reaches(name, self.name)):
             if loop.time() > deadline:
                 raise TimeoutError(errno.ETIMEDOUT, f"{name}:{port} cannot be reached from {self.name}")
             await asyncio.sleep(RETRANSMIT_SECONDS)
@@ -267,8 +273,9 @@ class SimHost:
         here, there = (self.name, self._next_port), (name, port)
         mine, theirs = SimSocket(network, here, there), SimSocket(network, there, here)
         mine.other, theirs.other = theirs, mine
-        self.sockets.append(mine)
-        network.host(name).sockets.append(theirs)
+        for host, sock in ((self, mine), (network.host(name), theirs)):
+            host.sockets = [one for one in host.sockets if one.is_open]
+            host.sockets.append(sock)
         listening.offer(theirs)
         return mine
 
@@ -277,9 +284,9 @@ class SimHost:
         for listening in list(self.listening.values()):
             listening.close()
         for sock in self.sockets:
-            sock.vanish()
-            if sock.other is not None:
+            if sock.is_open and sock.other is not None:
                 self.network.reset_later(sock.other)
+            sock.vanish()
         self.sockets.clear()
 
 
@@ -290,24 +297,50 @@ class SimNetwork:
         self.loop = loop
         self.weather = Weather()
         self._hosts: dict[str, SimHost] = {}
+        self.fingerprint = 0
+        """Of everything that was sent, and when: runs that differ in it have gone different ways."""
         self._cut_off: set[tuple[str, str]] = set()
+        """Sender and receiver."""
+        self._late_resets: list[SimSocket] = []
 
     def host(self, name: str) -> SimHost:
         if name not in self._hosts:
             self._hosts[name] = SimHost(self, name)
         return self._hosts[name]
 
-    def reaches(self, sender: str, receiver: str) -> bool:
-        return (sender, receiver) not in self._cut_off and (receiver, sender) not in self._cut_off
+    @property
+    def is_whole(self) -> bool:
+        """Whether everything reaches everything."""
+        return not self._cut_off
 
-    def cut(self, one: Iterable[str], other: Iterable[str]) -> None:
-        """Nothing passes between the two sides until `heal`."""
-        others = list(other)
-        self._cut_off |= {(a, b) for a in one for b in others}
+    def reaches(self, sender: str, receiver: str) -> bool:
+        """Whether what one host sends comes to another; the other direction is another question."""
+        return (sender, receiver) not in self._cut_off
+
+    def cut(self, one: Iterable[str], other: Iterable[str], *, one_way: bool = False) -> None:
+        """Nothing passes between the two sides until `heal`; or, `one_way`, nothing from the first to the second."""
+        ones, others = list(one), list(other)
+        self._cut_off |= {(a, b) for a in ones for b in others}
+        if not one_way:
+            self._cut_off |= {(b, a) for a in ones for b in others}
+
+    def break_connections(self, share: float) -> int:
+        """Break so many of the open connections (0 to 1), at both ends; how many that were."""
+        broken = 0
+        for host in self._hosts.values():
+            for sock in host.sockets:
+                if sock.is_open and sock.other is not None and sock.other.is_open and self.loop.random.random() < share:
+                    sock.reset()
+                    sock.other.reset()
+                    broken += 1
+        return broken
 
     def heal(self) -> None:
         """Everything reaches everything; what was held back is delivered."""
         self._cut_off.clear()
+        late, self._late_resets = self._late_resets, []
+        for sock in late:
+            self.reset_later(sock)
         for host in list(self._hosts.values()):
             for sock in host.sockets:
                 held, sock.incoming.held = sock.incoming.held, deque()
@@ -334,6 +367,7 @@ class SimNetwork:
         if data is None:
             self._carry(sender, receiver, None)
             return
+        self.fingerprint = crc32(data, crc32(struct.pack("<d", self.loop.time()), self.fingerprint))
         receiver.incoming.bytes_under_way += len(data)
         random = self.loop.random
         while len(data) > 1 and random.random() < self.weather.cut:
@@ -344,7 +378,10 @@ class SimNetwork:
 
     def reset_later(self, sock: SimSocket) -> None:
         """The end of a connection learns that the other does not know it any more."""
-        self.loop.call_later(self.delay(), sock.reset)
+        if self.reaches(sock.getpeername()[0], sock.getsockname()[0]):
+            self.loop.call_later(self.delay(), sock.reset, context=NOBODY)
+        else:
+            self._late_resets.append(sock)
 
     def _carry(self, sender: SimSocket, receiver: SimSocket, data: bytes | None) -> None:
         if receiver.incoming.held or not self.reaches(sender.getsockname()[0], receiver.getsockname()[0]):
@@ -356,4 +393,4 @@ class SimNetwork:
         incoming = receiver.incoming
         incoming.under_way.append(data)
         incoming.last_arrival = max(incoming.last_arrival, self.loop.time() + self.delay())
-        self.loop.call_at(incoming.last_arrival, receiver.arrive)
+        self.loop.call_at(incoming.last_arrival, receiver.arrive, context=NOBODY)

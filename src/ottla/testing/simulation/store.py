@@ -1,21 +1,25 @@
 """ZooKeeper on the simulated network: a tree on one host, sessions that live by being heard of, answers that get lost.
 
 What `ZooKeeperStore` promises of the real one holds here, too: a broker that is cut off learns by its own clock that
-its session may be over, before the server gives its nodes away.
+its session may be over, before the server gives its nodes away; requests of one broker are carried out in their order.
 """
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Final, TypeVar
+from contextvars import Context, copy_context
+from functools import partial
+from typing import Any, Final, TypeVar
 
 from ottla.cluster.store.base import Node, Operation, SessionEvent, SessionListener, StoreUnavailable
 from ottla.testing.memory_store import MemoryStore, MemoryTree
+from ottla.testing.simulation.loop import NOBODY
 from ottla.testing.simulation.network import SimNetwork
 
 ResultT = TypeVar("ResultT")
 
 LEASE: Final = 2 / 3
 """Of the session timeout: how long after its last answered ping a broker may take its session for granted."""
+PINGS_PER_TIMEOUT: Final = 6
 
 
 class SimZooKeeper:
@@ -69,6 +73,7 @@ class SimStore:
     def __init__(self, server: SimZooKeeper, host: str) -> None:
         self._server = server
         self._network = server.network
+        self._loop = server.network.loop
         self._host = host
         self._session: _Session | None = None
         self._lease_until = -1.0
@@ -77,23 +82,28 @@ class SimStore:
         self.watches: list[tuple[str, Callable[[], None]]] = []
         self._has_missed = False
         self._pinging: asyncio.Task[None] | None = None
+        self._last_there = 0.0
+        """When the last request gets to the server: none overtakes another."""
+        self._last_back = 0.0
 
     # -- MetadataStore -------------------------------------------------------------------------------------------------
 
     async def open(self) -> None:
-        asked_at = self._network.loop.time()
+        asked_at = self._loop.time()
         self._session = await self._ask(lambda: self._server.begin(self._host))
         self._extend(asked_at)
         self._server.tree.watchers.append(self)
-        self._pinging = asyncio.get_running_loop().create_task(self._ping())
+        self._pinging = self._loop.create_task(self._ping())
 
     async def read(self, prefix: str) -> dict[str, Node]:
         self._check_session()
+        session = self._session
 
         def nodes() -> dict[str, Node]:
+            tree = self._server.tree
             return {
-                path: node
-                for path, node in self._server.tree.nodes.items()
+                path: node._replace(is_own=session is not None and tree.owners.get(path) is session.owner)
+                for path, node in tree.nodes.items()
                 if prefix == "/" or path == prefix or path.startswith(prefix + "/")
             }
 
@@ -111,7 +121,7 @@ class SimStore:
         await self._ask(carry_out)
 
     def watch(self, prefix: str, changed: Callable[[], None]) -> Callable[[], None]:
-        entry = (prefix, lambda: self._tell(changed))
+        entry = (prefix, partial(self._tell, changed, copy_context()))
         self.watches.append(entry)
 
         def cancel() -> None:
@@ -124,7 +134,7 @@ class SimStore:
         self._listeners.append(listener)
 
     def holds_session(self) -> bool:
-        return self._network.loop.time() < self._lease_until
+        return self._loop.time() < self._lease_until
 
     async def close(self) -> None:
         if self._pinging is not None:
@@ -143,50 +153,71 @@ class SimStore:
     # -- the connection ------------------------------------------------------------------------------------------------
 
     async def _ask(self, work: Callable[[], ResultT]) -> ResultT:
-        """What the server answers. Raises StoreUnavailable; the work may have been done all the same."""
-        await self._cross()
-        result = work()
-        await self._cross()
-        return result
+        """What the server answers. Raises StoreUnavailable; the work may have been done all the same.
 
-    async def _cross(self) -> None:
-        await asyncio.sleep(self._network.delay())
+        What is on its way is no part of the broker's process any more, and gets there even if that is killed.
+        """
+        answer: asyncio.Future[ResultT] = self._loop.create_future()
+        self._last_there = max(self._last_there, self._loop.time() + self._network.delay())
+        self._loop.call_at(self._last_there, self._serve, work, answer, context=NOBODY)
+        return await answer
+
+    def _serve(self, work: Callable[[], ResultT], answer: "asyncio.Future[ResultT]") -> None:
+        """The server's side of a request."""
         if not self._network.reaches(self._host, self._server.host):
-            await asyncio.sleep(self._server.session_timeout_seconds / 3)
-            raise StoreUnavailable(f"{self._server.host} cannot be reached from {self._host}")
+            self._lose_answer(answer)
+            return
+        try:
+            settle = partial(_settle, answer, answer.set_result, work())
+        except Exception as problem:  # whatever it is, the broker gets it
+            settle = partial(_settle, answer, answer.set_exception, problem)
+        if self._network.reaches(self._server.host, self._host):
+            self._last_back = max(self._last_back, self._loop.time() + self._network.delay())
+            self._loop.call_at(self._last_back, settle, context=NOBODY)
+        else:
+            self._lose_answer(answer)
+
+    def _lose_answer(self, answer: "asyncio.Future[Any]") -> None:
+        problem = StoreUnavailable(f"{self._server.host} cannot be reached from {self._host}")
+        waits = self._server.session_timeout_seconds / 3
+        self._loop.call_later(waits, _settle, answer, answer.set_exception, problem, context=NOBODY)
 
     async def _ping(self) -> None:
         while True:
-            await asyncio.sleep(self._server.session_timeout_seconds / 6)
-            asked_at = self._network.loop.time()
+            await asyncio.sleep(self._server.session_timeout_seconds / PINGS_PER_TIMEOUT)
+            asked_at = self._loop.time()
             try:
                 is_over = await self._ask(self._touch)
             except StoreUnavailable:
-                if not self.holds_session():
-                    self._lose()
                 continue
             if is_over:
                 self._lose()
+                asked_at = self._loop.time()
                 try:
                     self._session = await self._ask(lambda: self._server.begin(self._host))
                 except StoreUnavailable:
                     continue
             self._extend(asked_at)
-            if self._is_lost:
+            if self._is_lost and self.holds_session():
                 self._is_lost = False
                 self._say(SessionEvent.BEGUN if is_over else SessionEvent.RESUMED)
             if is_over or self._has_missed:
                 self._has_missed = False
-                for _, changed in list(self.watches):
-                    changed()
+                for _, tell in list(self.watches):
+                    tell()
 
     def _touch(self) -> bool:
         assert self._session is not None
-        self._session.heard_at = self._network.loop.time()
+        self._session.heard_at = self._loop.time()
         return self._session.is_over
 
     def _extend(self, asked_at: float) -> None:
         self._lease_until = asked_at + self._server.session_timeout_seconds * LEASE
+        self._loop.call_at(self._lease_until, self._lease_may_have_ended)
+
+    def _lease_may_have_ended(self) -> None:
+        if not self.holds_session() and self._session is not None:
+            self._lose()
 
     def _lose(self) -> None:
         if not self._is_lost:
@@ -198,13 +229,18 @@ class SimStore:
         for listener in self._listeners:
             listener(event)
 
-    def _tell(self, changed: Callable[[], None]) -> None:
+    def _tell(self, changed: Callable[[], None], context: Context) -> None:
         """Something that is watched has changed: the broker hears of it when it can be reached."""
         if self._network.reaches(self._server.host, self._host):
-            self._network.loop.call_later(self._network.delay(), changed)
+            self._loop.call_later(self._network.delay(), changed, context=context)
         else:
             self._has_missed = True
 
     def _check_session(self) -> None:
         if self._session is None or self._is_lost:
             raise StoreUnavailable("there is no session with the metadata store")
+
+
+def _settle(answer: "asyncio.Future[Any]", settle: Callable[[Any], None], outcome: Any) -> None:
+    if not answer.done():
+        settle(outcome)

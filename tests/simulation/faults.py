@@ -1,0 +1,281 @@
+"""What happens to the simulated cluster: each fault undoes itself after a while, and the seed decides which and when.
+
+A run has some kinds of faults, not all: what one kind shows would else be hidden by another that comes more often.
+
+The promise under test: nothing acknowledged is lost whatever brokers are killed, paused or cut off, in any number; and
+if one machine after the other loses power, each being in sync again before anything else happens to the others (a
+follower that is in sync has what is committed in its page cache, only the leader has it on its disk).
+"""
+
+import asyncio
+import errno
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Final
+
+from ottla.cluster.store import layout
+from ottla.peer.client import PeerClient, PeerUnavailable
+from ottla.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from ottla.protocol.messages.elect_leaders import ElectLeadersRequest
+from ottla.testing.faulty_fs import Operation
+from ottla.testing.simulation.machine import PORT, SimMachine
+from ottla.testing.simulation.network import SimNetwork
+from ottla.testing.simulation.store import SimZooKeeper
+from tests.simulation.history import Place
+from tests.simulation.observer import Observer
+
+ALTER_PARTITION_REASSIGNMENTS: Final = 0
+ELECT_LEADERS: Final = 2
+KINDS_AT_ONCE: Final = 5
+MEAN_PAUSE_S: Final = 0.6
+CALM_DELAY_S: Final = 0.0005
+LOG_FILES: Final = "*/*.log"
+
+
+class Faults:
+    """Of one run."""
+
+    def __init__(
+        self,
+        random: Random,
+        network: SimNetwork,
+        machines: Sequence[SimMachine],
+        zookeeper: SimZooKeeper,
+        places: Sequence[Place],
+        observer: Observer,
+    ) -> None:
+        """`places` are the partitions there will be."""
+        self._random = random
+        self._network = network
+        self._loop = network.loop
+        self._machines = machines
+        self._store = zookeeper.host
+        self._tree = zookeeper.tree
+        self._places = places
+        self._observer = observer
+        self._requests: set[asyncio.Task[None]] = set()
+        self._failing: set[str] = set()
+        """Machines with a disk that has failed, or will."""
+        self.happened: dict[str, int] = defaultdict(int)
+        self.kinds: dict[str, Callable[[], bool]] = {
+            "kill": self._kill,
+            "kill all": self._kill_all,
+            "power": self._lose_power,
+            "stop": self._stop,
+            "pause": self._pause,
+            "cut": self._cut,
+            "one way": self._cut_one_way,
+            "from store": self._cut_from_store,
+            "depose": self._depose,
+            "reset": self._reset,
+            "storm": self._storm,
+            "disk": self._break_disk,
+            "elect": self._elect,
+            "reassign": self._reassign,
+        }
+        if len(machines) == 1:
+            for kind in ("elect", "reassign", "one way", "depose"):
+                del self.kinds[kind]
+
+    async def run(self, seconds: float, kinds: Sequence[str] = ()) -> None:
+        """Make trouble for so long, of these kinds; without any, of some that the seed decides."""
+        chosen = list(kinds) or self._random.sample(sorted(self.kinds), KINDS_AT_ONCE)
+        until = self._loop.time() + seconds
+        while self._loop.time() < until:
+            await asyncio.sleep(self._random.expovariate(1 / MEAN_PAUSE_S))
+            kind = self._random.choice(chosen)
+            if self.kinds[kind]():
+                self.happened[kind] += 1
+
+    def end(self) -> None:
+        """Everything works again; whoever is down is started."""
+        for task in self._requests:
+            task.cancel()
+        self._network.heal()
+        self._calm()
+        for machine in self._machines:
+            self._mend(machine)
+            if machine.is_paused:
+                machine.resume()
+            self.revive(machine)
+
+    def revive(self, machine: SimMachine) -> None:
+        """Start the broker if it does not run."""
+        if not machine.is_running:
+            machine.start()
+
+    # -- processes and machines ----------------------------------------------------------------------------------------
+
+    def _running(self) -> list[SimMachine]:
+        return [machine for machine in self._machines if machine.is_running]
+
+    def _victim(self) -> SimMachine | None:
+        """Some running machine; only one whose power was lost as long as that one is not in sync again."""
+        hurt = {name for name, _ in self._observer.lost_power}
+        found = [machine for machine in self._running() if not hurt or machine.name in hurt]
+        return self._random.choice(found) if found else None
+
+    def _later(self, longest_s: float, undo: Callable[[], object]) -> None:
+        self._loop.call_later(self._random.uniform(0.02, longest_s), undo)
+
+    def _kill(self) -> bool:
+        machine = self._victim()
+        if machine is None:
+            return False
+        machine.kill()
+        self._later(4.0, lambda: self.revive(machine))
+        return True
+
+    def _kill_all(self) -> bool:
+        if self._observer.lost_power:
+            return False
+        for machine in self._running():
+            machine.kill()
+            self._later(3.0, lambda machine=machine: self.revive(machine))  # type: ignore[misc]
+        return True
+
+    def _lose_power(self) -> bool:
+        others_are_well = len(self._running()) == len(self._machines) and self._network.is_whole
+        if (
+            self._observer.lost_power
+            or self._failing
+            or not others_are_well
+            or any(machine.is_paused for machine in self._machines)
+        ):
+            return False
+        machine = self._random.choice(self._machines)
+        machine.lose_power()
+        self._observer.lost_power |= {(machine.name, place) for place in self._places}
+        self._later(4.0, lambda: self.revive(machine))
+        return True
+
+    def _stop(self) -> bool:
+        machine = self._victim()
+        if machine is None:
+            return False
+        machine.stop()
+        self._later(4.0, lambda: self.revive(machine))
+        return True
+
+    def _pause(self) -> bool:
+        machine = self._victim()
+        if machine is None or machine.is_paused:
+            return False
+        machine.pause()
+        self._later(5.0, machine.resume)
+        return True
+
+    # -- network -------------------------------------------------------------------------------------------------------
+
+    def _cut_off(self, victims: Sequence[str], others: Sequence[str], *, one_way: bool = False) -> bool:
+        if self._observer.lost_power or not others:
+            return False
+        self._network.cut(victims, others, one_way=one_way)
+        self._later(5.0, self._network.heal)
+        return True
+
+    def _some_of(self, victim: str) -> list[str]:
+        names = [*(machine.name for machine in self._machines), self._store]
+        return [name for name in names if name != victim and self._random.random() < 0.6]
+
+    def _cut(self) -> bool:
+        victim = self._random.choice(self._machines).name
+        return self._cut_off([victim], self._some_of(victim))
+
+    def _cut_one_way(self) -> bool:
+        victim = self._random.choice(self._machines).name
+        others = self._some_of(victim)
+        if self._random.random() < 0.5:
+            return self._cut_off([victim], others, one_way=True)
+        return self._cut_off(others, [victim], one_way=True)
+
+    def _cut_from_store(self) -> bool:
+        return self._cut_off([self._random.choice(self._machines).name], [self._store])
+
+    def _depose(self) -> bool:
+        """What the controller says does not get to some for a while, in which it ceases to be the controller."""
+        holder = layout.read_image(self._tree.nodes).controller_id
+        controller = next((machine.name for machine in self._running() if machine.name == f"b{holder}"), None)
+        if controller is None or self._observer.lost_power:
+            return False
+        others = [machine.name for machine in self._machines if machine.name != controller]
+        self._network.cut([controller], self._random.sample(others, self._random.randint(1, len(others))), one_way=True)
+        until_deposed = self._random.uniform(0.1, 4.0)
+        self._loop.call_later(until_deposed, self._network.cut, [controller], [self._store])
+        self._loop.call_later(until_deposed + self._random.uniform(1.5, 4.0), self._network.heal)
+        return True
+
+    def _reset(self) -> bool:
+        return self._network.break_connections(self._random.choice((0.1, 0.5, 1.0))) > 0
+
+    def _storm(self) -> bool:
+        self._network.weather.loss = self._random.uniform(0.01, 0.2)
+        self._network.weather.mean_delay_seconds = self._random.uniform(0.001, 0.04)
+        self._later(4.0, self._calm)
+        return True
+
+    def _calm(self) -> None:
+        self._network.weather.loss = 0.0
+        self._network.weather.mean_delay_seconds = CALM_DELAY_S
+
+    # -- disks ---------------------------------------------------------------------------------------------------------
+
+    def _break_disk(self) -> bool:
+        if self._observer.lost_power:
+            return False
+        machine = self._random.choice(self._machines)
+        operation = self._random.choice((Operation.SYNC, Operation.WRITE))
+        number = self._random.choice((errno.EIO, errno.ENOSPC))
+        machine.fs.fail(operation, LOG_FILES, error=number, skip=self._random.randrange(3), times=1)
+        self._failing.add(machine.name)
+        self._later(3.0, lambda: self._mend(machine))
+        return True
+
+    def _mend(self, machine: SimMachine) -> None:
+        """The disk works again, and the broker is started anew: until then it may leave a failed directory alone."""
+        machine.fs.heal()
+        if machine.name in self._failing:
+            self._failing.discard(machine.name)
+            if machine.is_running:
+                machine.kill()
+            self.revive(machine)
+
+    # -- what an operator does -----------------------------------------------------------------------------------------
+
+    def _ask(self, request: object, version: int) -> bool:
+        machine = self._random.choice(self._machines)
+        connect = self._network.host("admin").connect
+        peer = PeerClient(machine.name, PORT, "admin", connect=connect)  # type: ignore[arg-type]
+
+        async def ask() -> None:
+            try:
+                await peer.ask(request, version, timeout_s=2)  # type: ignore[arg-type]
+            except PeerUnavailable:
+                return
+            finally:
+                peer.close()
+
+        task = self._loop.create_task(ask())
+        self._requests.add(task)
+        task.add_done_callback(self._requests.discard)
+        return True
+
+    def _elect(self) -> bool:
+        return self._ask(ElectLeadersRequest(election_type=0, topic_partitions=None, timeout_ms=2_000), ELECT_LEADERS)
+
+    def _reassign(self) -> bool:
+        if self._observer.lost_power:
+            return False
+        place = self._random.choice(self._places)
+        numbers = [int(machine.name[1:]) for machine in self._machines]
+        replicas = self._random.sample(numbers, self._random.choice((len(numbers), max(1, len(numbers) - 1))))
+        partition = ReassignablePartition(partition_index=place.partition, replicas=replicas)
+        topic = ReassignableTopic(name=place.topic, partitions=[partition])
+        return self._ask(
+            AlterPartitionReassignmentsRequest(timeout_ms=2_000, topics=[topic]), ALTER_PARTITION_REASSIGNMENTS
+        )

@@ -1,0 +1,193 @@
+"""Looks into the brokers of the simulated cluster while they run, and holds the logs of all replicas together.
+
+    an append           one epoch of a partition has one leader, and one batch at an offset, whoever holds it
+    a high watermark    what it passes is committed: the same on every replica, for ever, and on all that are in sync
+    a replica           starts, catches up, is elected: what it shows is compared again from its beginning
+
+It hooks into the log, below everything that decides about replication, and reads the in-sync replicas from ZooKeeper.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+from unittest.mock import patch
+
+from ottla.log.log_files import LogFiles
+from ottla.log.partition_log import AppendInfo, PartitionLog
+from ottla.records.batch import BatchHeader, iter_batches
+from ottla.records.record import decode_records
+from ottla.replication.partition import Partition
+from ottla.testing.memory_store import MemoryTree
+from ottla.testing.simulation.machine import SimMachine
+from tests.simulation.history import Committed, History, Place
+
+READ_BYTES: Final = 1 << 22
+CONTROL: Final = 1 << 5
+
+
+class Observer:
+    """Of one run. What it finds goes to `History.fail`."""
+
+    def __init__(self, history: History, machines: Sequence[SimMachine], tree: MemoryTree) -> None:
+        self._history = history
+        self._machines = machines
+        self._tree = tree
+        self._names = {id(machine.fs): machine.name for machine in machines}
+        self._writers: dict[tuple[Place, int], str] = {}
+        """Who has accepted writes as leader, by partition and leader epoch."""
+        self._batches: dict[tuple[Place, int, int], tuple[int, int]] = {}
+        """Last offset and CRC, by partition, leader epoch and base offset."""
+        self._checked: dict[PartitionLog, int] = {}
+        """Up to where a log was found to be what was committed."""
+        self.lost_power: set[tuple[str, Place]] = set()
+        """Replicas that may lack what they had not synced, until they have caught up or are in sync no more."""
+
+    @contextmanager
+    def installed(self) -> Iterator[None]:
+        """Sees everything inside."""
+        append, as_leader = PartitionLog._append, PartitionLog.append_as_leader
+        known = LogFiles.high_watermark
+        set_known = known.fset
+        assert set_known is not None
+
+        def _append(log: PartitionLog, view: memoryview, headers: list[BatchHeader], *more: Any) -> AppendInfo:
+            info = append(log, view, headers, *more)
+            self._appended(log, headers)
+            return info
+
+        def append_as_leader(log: PartitionLog, records: Any, leader_epoch: Any, **more: Any) -> AppendInfo:
+            info = as_leader(log, records, leader_epoch, **more)
+            if not info.duplicate:
+                self._accepted(log, leader_epoch)
+            return info
+
+        def high_watermark(log: PartitionLog, offset: Any) -> None:
+            before = log.high_watermark
+            set_known(log, offset)
+            if log.high_watermark > before:
+                self._committed(log, before)
+
+        with (
+            patch.object(PartitionLog, "_append", _append),
+            patch.object(PartitionLog, "append_as_leader", append_as_leader),
+            patch.object(LogFiles, "high_watermark", property(known.fget, high_watermark)),
+        ):
+            yield
+
+    # -- appends -------------------------------------------------------------------------------------------------------
+
+    def _accepted(self, log: PartitionLog, leader_epoch: int) -> None:
+        place, name = self._of(log)
+        writer = self._writers.setdefault((place, leader_epoch), name)
+        if writer != name:
+            self._history.fail(f"{place}: {writer} and {name} both accept writes as leader of epoch {leader_epoch}")
+
+    def _appended(self, log: PartitionLog, headers: Sequence[BatchHeader]) -> None:
+        place, name = self._of(log)
+        for header in headers:
+            key = (place, header.leader_epoch, header.base_offset)
+            found = (header.last_offset, header.crc)
+            known = self._batches.setdefault(key, found)
+            if known != found:
+                self._history.fail(
+                    f"{place}: {name} appends another batch at {header.base_offset} in epoch {header.leader_epoch} "
+                    "than was written there before"
+                )
+
+    # -- what is committed ---------------------------------------------------------------------------------------------
+
+    def _committed(self, log: PartitionLog, before: int) -> None:
+        """Everything below the log's high watermark is committed, if it was not known to be."""
+        place, name = self._of(log)
+        committed = self._history.committed[place]
+        old_end = committed.end
+        self._compare(log, committed, min(before, self._checked.get(log, 0)), log.high_watermark)
+        self._checked[log] = log.high_watermark
+        if committed.end > old_end:
+            self._check_in_sync(place, name, committed, old_end)
+
+    def _compare(self, log: PartitionLog, committed: Committed, start: int, end: int, *, extend: bool = True) -> None:
+        place, name = self._of(log)
+        if start >= end:
+            return
+        data = log.read_blocking(start, READ_BYTES, upper_bound=log.log_end_offset, min_one_message=True).data
+        for header in iter_batches(data):
+            base = header.base_offset
+            if base >= end:
+                return
+            found = (header.last_offset, header.leader_epoch, header.crc)
+            known = committed.batches.get(base)
+            if known is None and base == committed.end and extend:
+                committed.batches[base] = found
+                committed.end = header.next_offset
+                if not header.attributes & CONTROL:
+                    committed.values |= {record.offset: record.value or b"" for record in decode_records(data, header)}
+            elif known != found:
+                self._history.fail(
+                    f"{place}: {name} has {found} (last offset, epoch, CRC) at {base}, below its high watermark of "
+                    f"{end}; committed there is {known}"
+                )
+
+    def _check_in_sync(self, place: Place, name: str, committed: Committed, old_end: int) -> None:
+        """Whoever is in sync has what has just been committed."""
+        for machine in self._machines:
+            if machine.name == name or int(machine.name[1:]) not in self.in_sync(place):
+                continue
+            replica = held_by(machine, place)
+            if replica is None or (machine.name, place) in self.lost_power:
+                continue
+            if replica.log.log_end_offset < committed.end:
+                self._history.fail(
+                    f"{place}: {name} has committed up to {committed.end}, and {machine.name}, which is in sync, ends "
+                    f"at {replica.log.log_end_offset}"
+                )
+            else:
+                self._compare(replica.log, committed, old_end, committed.end, extend=False)
+
+    def look(self) -> None:
+        """Now and then: whether what was committed is still there, wherever it has to be."""
+        for place, committed in self._history.committed.items():
+            in_sync = self.in_sync(place)
+            for machine in self._machines:
+                replica = held_by(machine, place)
+                if replica is None:
+                    continue
+                unsure = (machine.name, place)
+                if int(machine.name[1:]) not in in_sync or replica.log.log_end_offset >= committed.end:
+                    self.lost_power.discard(unsure)
+                elif unsure not in self.lost_power:
+                    self._history.fail(
+                        f"{place}: {committed.end} records are committed, and {machine.name}, which is in sync, ends "
+                        f"at {replica.log.log_end_offset}"
+                    )
+
+    def finish(self) -> None:
+        """In the end all replicas hold what was committed, from the first record to the last."""
+        for place, committed in self._history.committed.items():
+            for machine in self._machines:
+                replica = held_by(machine, place)
+                if replica is None:
+                    continue
+                if replica.log.log_end_offset != committed.end:
+                    self._history.fail(
+                        f"{place}: {committed.end} records were committed, and in the end {machine.name} has "
+                        f"{replica.log.log_end_offset}"
+                    )
+                self._compare(replica.log, committed, 0, committed.end, extend=False)
+
+    # -- where to look -------------------------------------------------------------------------------------------------
+
+    def in_sync(self, place: Place) -> list[int]:
+        """The replicas in sync, as ZooKeeper has them."""
+        node = self._tree.nodes.get(f"/brokers/topics/{place.topic}/partitions/{place.partition}/state")
+        return [] if node is None else list(json.loads(node.data)["isr"])
+
+    def _of(self, log: PartitionLog) -> tuple[Place, str]:
+        return Place(*log.topic_partition), self._names[id(log._fs)]
+
+
+def held_by(machine: SimMachine, place: Place) -> Partition | None:
+    """The replica on a machine, once the controller has spoken of it."""
+    broker = machine.broker
+    return None if broker is None else broker.replicas.find(place.topic, place.partition)
