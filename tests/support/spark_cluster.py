@@ -45,7 +45,7 @@ class SparkCluster:
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.executor.memory": "512m",
-            "spark.executor.extraJavaOptions": _jvm_options(),
+            "spark.executor.extraJavaOptions": jvm_options(),
             "spark.network.timeout": "60s",
         }
 
@@ -75,7 +75,7 @@ class SparkCluster:
 
     def kill_worker(self, number: int) -> None:
         """As if its machine lost power: the worker and its executor, at once."""
-        killed = _kill_with_children(self._processes[1 + number])
+        killed = kill_with_children(self._processes[1 + number])
         assert killed > 1, "the worker had no executor"
 
     def _start(self, name: str, program: str, *arguments: str) -> None:
@@ -85,8 +85,8 @@ class SparkCluster:
             "SPARK_HOME": str(Path(pyspark.__file__).parent),
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_DAEMON_MEMORY": "256m",
-            "SPARK_DAEMON_JAVA_OPTS": _jvm_options(),
-            "SPARK_LAUNCHER_OPTS": _jvm_options(),
+            "SPARK_DAEMON_JAVA_OPTS": jvm_options(),
+            "SPARK_LAUNCHER_OPTS": jvm_options(),
             "JAVA_HOME": str(find_java().home),
         }
         host = ["--host", "127.0.0.1", "--webui-port", "0"]
@@ -110,17 +110,17 @@ class SparkCluster:
 
     def _kill_all(self) -> None:
         for process in reversed(self._processes):
-            _kill_with_children(process)
+            kill_with_children(process)
 
 
-def _jvm_options() -> str:
+def jvm_options() -> str:
     """Whatever makes a JVM start at less cost; there are five of them besides the driver's."""
     quick = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
     return " ".join((*quick, *class_archive.jvm_options(find_java())))
 
 
-def _kill_with_children(process: "subprocess.Popen[bytes]") -> int:
-    """How many there were."""
+def kill_with_children(process: "subprocess.Popen[bytes]") -> int:
+    """Kill a process and all that it has started; gives how many there were."""
     if process.poll() is not None:
         return 0
     children = psutil.Process(process.pid).children(recursive=True)
