@@ -1,10 +1,12 @@
 """Reading topics in tests of connectors."""
 
+from typing import Any
+
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 
-def values_of(bootstrap: str, topic: str, at_least: int) -> list[bytes]:
-    """Values of partition 0, committed ones only; [] if there are fewer than `at_least`."""
+def messages_of(bootstrap: str, topic: str, at_least: int) -> list[Any]:
+    """Committed messages of partition 0; [] if there are fewer than `at_least`, or no such topic yet."""
     settings = {
         "bootstrap.servers": bootstrap,
         "group.id": "reads-without-a-group",
@@ -13,7 +15,7 @@ def values_of(bootstrap: str, topic: str, at_least: int) -> list[bytes]:
         "enable.auto.commit": False,
     }
     consumer = Consumer(settings)
-    found: list[bytes] = []
+    found: list[Any] = []
     try:
         consumer.assign([TopicPartition(topic, 0, 0)])
         while True:
@@ -25,9 +27,12 @@ def values_of(bootstrap: str, topic: str, at_least: int) -> list[bytes]:
                 if error.code() == KafkaError._PARTITION_EOF:
                     break
                 return []
-            value = message.value()
-            assert isinstance(value, bytes)
-            found.append(value)
+            found.append(message)
     finally:
         consumer.close()
     return found if len(found) >= at_least else []
+
+
+def values_of(bootstrap: str, topic: str, at_least: int) -> list[bytes]:
+    """The values of `messages_of`."""
+    return [message.value() for message in messages_of(bootstrap, topic, at_least)]

@@ -87,6 +87,7 @@ class SinkTask(Task):
                 **client,
                 "group.id": group_of(self.id.connector, config),
                 "enable.auto.commit": False,
+                "enable.partition.eof": True,
             }
         )
         self._next, self._committed, self._owned = {}, {}, set()
@@ -125,11 +126,15 @@ class SinkTask(Task):
                 flushed = time.monotonic()
 
     def _decoded(self, messages: Sequence[Message], chain: Chain) -> tuple[list[SinkRecord], dict[TopicPartition, int]]:
-        batch, seen = [], {}
+        batch: list[SinkRecord] = []
+        seen: dict[TopicPartition, int] = {}
         for message in messages:
             error = message.error()
             if error is not None:
-                self._trouble(error)
+                if error.code() == KafkaError._PARTITION_EOF:  # beyond control records, which are no lag
+                    seen[TopicPartition(message.topic() or "", message.partition() or 0)] = message.offset() or 0
+                else:
+                    self._trouble(error)
                 continue
             consumed = _consumed(message)
             if consumed.topic not in self._topics:

@@ -1,5 +1,6 @@
 """Settings of a worker, by Kafka Connect's names."""
 
+import logging
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -76,6 +77,7 @@ def client_settings(settings: Mapping[str, str], kind: str = "") -> dict[str, An
     """The settings of a client of the worker: what all share, and what has the prefix `kind.`."""
     shared: dict[str, Any] = {name: value for name, value in settings.items() if name.startswith(_CLIENT)}
     shared.setdefault("bootstrap.servers", WorkerSettings.model_fields["bootstrap_servers"].default)
+    shared["logger"] = _CLIENT_LOG
     if kind:
         prefix = f"{kind}."
         own = {name.removeprefix(prefix): value for name, value in settings.items() if name.startswith(prefix)}
@@ -83,6 +85,7 @@ def client_settings(settings: Mapping[str, str], kind: str = "") -> dict[str, An
     return shared
 
 
+_CLIENT_LOG: Final = logging.getLogger("ottla.connect.client")
 _JAVA_ONLY: Final = frozenset(
     {"key.serializer", "value.serializer", "key.deserializer", "value.deserializer", "max.poll.records", "max.block.ms"}
 )

@@ -6,7 +6,7 @@
         producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap})
 
 `FaultyFS` is a disk that loses, tears and reorders what was not synced; `ManualClock` a clock that waits for you.
-`ConnectWorker` runs connectors, and crashes.
+`ConnectWorker` runs connectors in this process, `ConnectProcess` in one of its own, which can be killed.
 In pytest, the fixture `ottla_broker` of the installed plugin is one such broker per test, and with the option
 `ottla_loop_limit_ms` a test fails with `LoopBlocked` if its broker's event loop was held up for longer.
 """
@@ -16,15 +16,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ottla.testing.broker import Broker
-    from ottla.testing.connect import ConnectWorker
+    from ottla.testing.connect import ConnectProcess, ConnectWorker
     from ottla.testing.faulty_fs import FaultyFS
     from ottla.testing.loop_watch import LoopBlocked
     from ottla.testing.manual_clock import ManualClock
 
-__all__ = ["Broker", "ConnectWorker", "FaultyFS", "LoopBlocked", "ManualClock"]
+__all__ = ["Broker", "ConnectProcess", "ConnectWorker", "FaultyFS", "LoopBlocked", "ManualClock"]
 
 _MODULES = {
     "Broker": "broker",
+    "ConnectProcess": "connect",
     "ConnectWorker": "connect",
     "FaultyFS": "faulty_fs",
     "LoopBlocked": "loop_watch",

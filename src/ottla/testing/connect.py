@@ -1,13 +1,19 @@
-"""A worker of connectors inside a test's process, and a harness that crashes it.
+"""Workers of connectors for tests: inside the test's process, or processes of their own, which can be killed anywhere.
 
-with Broker() as broker, ConnectWorker(broker.bootstrap) as worker:
+with Broker() as broker, ConnectProcess(broker.bootstrap) as worker:
     worker.put("ticks", {"connector.class": "tests.ticks.Ticks", "topic": "t"})
     worker.wait("ticks", "RUNNING")
-    worker.crash()      # nothing is flushed, no transaction ended, nobody told
-    worker.start()
+    worker.kill()       # nothing is flushed, no transaction ended, nobody told
+    worker.start()      # then compare what is in the topic, or in the target, with what should be
 """
 
 import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -43,35 +49,24 @@ class RestError(Exception):
         self.status, self.body = status, body
 
 
-class ConnectWorker:
-    """One worker, for `with`, or started and stopped by hand; it can be started again.
-
-    bootstrap: the brokers. settings: a worker's, by Kafka Connect's names, over `TEST_SETTINGS`.
-    """
+class _Worker:
+    """A worker at some address, with the settings of a test."""
 
     def __init__(self, bootstrap: str, settings: Mapping[str, str] | None = None) -> None:
         self.settings = {**TEST_SETTINGS, "bootstrap.servers": bootstrap, **(settings or {})}
-        self.server: Server | None = None
 
     @property
     def url(self) -> str:
         """Where its REST API is."""
-        assert self.server is not None, "the worker does not run"
-        return self.server.url
+        raise NotImplementedError
 
     def start(self) -> Self:
         """Start, and return once it has read its state."""
-        assert self.server is None, "the worker runs already"
-        server = Server(self.settings)
-        server.start()
-        self.server = server
-        return self
+        raise NotImplementedError
 
     def stop(self) -> None:
         """Stop cleanly. Does nothing when not running."""
-        server, self.server = self.server, None
-        if server is not None:
-            server.stop()
+        raise NotImplementedError
 
     def request(self, method: str, path: str, body: Any = None) -> Any:
         """One request to the REST API; its answer from JSON. Raises RestError."""
@@ -120,3 +115,99 @@ class ConnectWorker:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
+
+
+class ConnectWorker(_Worker):
+    """One worker inside this process, for `with`, or started and stopped by hand; it can be started again.
+
+    bootstrap: the brokers. settings: a worker's, by Kafka Connect's names, over `TEST_SETTINGS`.
+    """
+
+    server: Server | None = None
+
+    @property
+    def url(self) -> str:
+        """Where its REST API is."""
+        assert self.server is not None, "the worker does not run"
+        return self.server.url
+
+    def start(self) -> Self:
+        """Start, and return once it has read its state."""
+        assert self.server is None, "the worker runs already"
+        server = Server(self.settings)
+        server.start()
+        self.server = server
+        return self
+
+    def stop(self) -> None:
+        """Stop cleanly. Does nothing when not running."""
+        server, self.server = self.server, None
+        if server is not None:
+            server.stop()
+
+
+class ConnectProcess(_Worker):
+    """One worker in a process of its own: `ottla connect serve`. Keeps its port when it is started again.
+
+    bootstrap: the brokers. settings: a worker's, by Kafka Connect's names, over `TEST_SETTINGS`. path: directories
+    from which
+    connectors are imported.
+    """
+
+    def __init__(self, bootstrap: str, settings: Mapping[str, str] | None = None, *, path: str = "") -> None:
+        super().__init__(bootstrap, settings)
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self._port = free.getsockname()[1]
+        self.settings["listeners"] = f"http://127.0.0.1:{self._port}"
+        self._path = path
+        self._process: subprocess.Popen[bytes] | None = None
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 # for all of its lives
+
+    @property
+    def url(self) -> str:
+        """Where its REST API is."""
+        return f"http://127.0.0.1:{self._port}"
+
+    @property
+    def output(self) -> str:
+        """All that it has logged, in all its lives."""
+        self._log.seek(0)
+        return self._log.read().decode(errors="replace")
+
+    def start(self) -> Self:
+        """Start, and return once it answers."""
+        overrides = [part for name, value in self.settings.items() for part in ("-o", f"{name}={value}")]
+        command = [sys.executable, "-m", "ottla.cli.main", "connect", "serve", *overrides]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [self._path, *sys.path]))}
+        self._process = subprocess.Popen(command, stdout=self._log, stderr=self._log, env=environment)
+        deadline = time.monotonic() + _PATIENCE_S
+        while True:
+            try:
+                self.request("GET", "/health")
+            except (OSError, RestError):
+                if self._process.poll() is not None or time.monotonic() > deadline:
+                    raise AssertionError(f"the worker does not start:\n{self.output}") from None
+                time.sleep(0.05)
+            else:
+                return self
+
+    def kill(self) -> None:
+        """End it at once, by SIGKILL."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> None:
+        """Stop it cleanly, by SIGTERM. Does nothing when not running."""
+        if self._process is not None:
+            self._end(signal.SIGTERM)
+
+    def _end(self, signal_number: int) -> None:
+        process, self._process = self._process, None
+        assert process is not None, "the worker does not run"
+        process.send_signal(signal_number)
+        try:
+            process.wait(_PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            raise AssertionError(f"the worker does not stop:\n{self.output}") from None

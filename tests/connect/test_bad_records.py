@@ -1,0 +1,117 @@
+"""What cannot be used: dead letters, tolerance, retries, failures, and secrets that stay secret."""
+
+import uuid
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import Producer
+
+from ottla.cli.app import run
+from ottla.testing import Broker, ConnectWorker
+from ottla.testing.connect import RestError
+from tests.connect.connectors import COLLECTED, Fragile
+from tests.support.connect import messages_of
+from tests.support.eventually import eventually
+
+SINK = {"connector.class": "tests.connect.connectors.Fragile", "topics": "in"}
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with Broker() as broker:
+        yield broker
+
+
+@pytest.fixture
+def worker(broker: Broker) -> Iterator[ConnectWorker]:
+    COLLECTED.clear()
+    names = ("group.id", "config.storage.topic", "offset.storage.topic", "status.storage.topic")
+    own = uuid.uuid4().hex
+    with ConnectWorker(broker.bootstrap, {name: f"{name}-{own}" for name in names}) as worker:
+        yield worker
+
+
+def produce(broker: Broker, topic: str, *values: bytes) -> None:
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    for value in values:
+        producer.produce(topic, value, headers=[("own", b"1")])
+    assert producer.flush(20) == 0
+
+
+def test_dead_letters_say_why_and_go_back(
+    broker: Broker, worker: ConnectWorker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    produce(broker, "letters", b"{", b'{"bad": 1}', b'{"good": 1}')
+    config = {
+        **SINK,
+        "topics": "letters",
+        "errors.tolerance": "all",
+        "errors.deadletterqueue.topic.name": "dead",
+        "errors.deadletterqueue.context.headers.enable": "true",
+    }
+    worker.put("tolerant", config)
+    eventually(lambda: [record.value for record in COLLECTED] == [{"good": 1}])
+    dead = eventually(lambda: messages_of(broker.bootstrap, "dead", 2))
+    facts = [{name: value.decode() for name, value in message.headers()} for message in dead]
+    assert [each["__connect.errors.stage"] for each in facts] == ["VALUE_CONVERTER", "TASK_PUT"]
+    assert [each["__connect.errors.offset"] for each in facts] == ["0", "1"]
+    assert facts[1]["__connect.errors.topic"] == "letters"
+    assert facts[1]["__connect.errors.connector.name"] == "tolerant"
+    assert facts[1]["__connect.errors.exception.message"] == "it is bad"
+    assert facts[1]["own"] == "1"
+    arguments = ["connect", "redrive", "tolerant", "--yes", "--url", worker.url, "-b", broker.bootstrap]
+    assert run(arguments) == 0
+    assert "sent 2 records" in capsys.readouterr().err
+    assert run(arguments) == 0  # they fail again, and are dead letters again
+    again = eventually(lambda: messages_of(broker.bootstrap, "letters", 5))
+    assert [message.headers() for message in again[3:5]] == [[("own", b"1")]] * 2
+
+
+def test_without_tolerance_the_task_fails_and_keeps_its_place(broker: Broker, worker: ConnectWorker) -> None:
+    produce(broker, "strict", b'{"n": 1}')
+    worker.put("strict", {**SINK, "topics": "strict"})
+    eventually(lambda: len(COLLECTED) == 1)
+    eventually(lambda: worker.request("GET", "/connectors/strict/offsets")["offsets"])
+    produce(broker, "strict", b"{")
+    (task,) = worker.wait("strict", "FAILED")["tasks"]
+    assert "strict-0 at offset 1 was refused (value converter)" in task["trace"]
+    assert "errors.tolerance=all" in task["trace"]
+    place = {"kafka_topic": "strict", "kafka_partition": 0}
+    assert worker.request("GET", "/connectors/strict/offsets")["offsets"] == [
+        {"partition": place, "offset": {"kafka_offset": 1}}
+    ]
+    worker.put("strict", {**SINK, "topics": "strict", "errors.tolerance": "all"})
+    worker.wait("strict", "RUNNING")
+    produce(broker, "strict", b'{"n": 2}')
+    eventually(lambda: [record.value["n"] for record in COLLECTED] == [1, 2])
+
+
+def test_what_may_work_later_is_tried_again(broker: Broker, worker: ConnectWorker) -> None:
+    Fragile.attempts = 0
+    produce(broker, "later", b'{"n": 1}', b'{"n": 2}')
+    worker.put("later", {**SINK, "topics": "later", "fail": "later"})
+    eventually(lambda: [record.value["n"] for record in COLLECTED] == [1, 2])
+    assert Fragile.attempts == 3
+
+
+def test_secrets_are_neither_stored_nor_shown(
+    broker: Broker, worker: ConnectWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TEST_PASSWORD", "sesame-open")
+    config = {**SINK, "topics": "bugs", "password": "${env:TEST_PASSWORD}"}
+    with pytest.raises(RestError) as refused:
+        worker.put("bugs", {**config, "fail": "config"})
+    assert refused.value.status == 400
+    assert "the password [hidden] is wrong" in refused.value.body["message"]
+    produce(broker, "bugs", b"{}")
+    worker.put("bugs", {**config, "fail": "bug"})
+    (task,) = worker.wait("bugs", "FAILED")["tasks"]
+    assert task["trace"].startswith("RuntimeError: no idea what [hidden] is for")
+    assert worker.request("GET", "/connectors/bugs/config")["password"] == "${env:TEST_PASSWORD}"
+    assert worker.request("GET", "/connectors/bugs/tasks")[0]["config"]["password"] == "${env:TEST_PASSWORD}"
+    assert "sesame" not in str(worker.request("GET", "/connectors/bugs/logs"))
+    assert worker.server is not None
+    for topic in ("config.storage.topic", "status.storage.topic"):
+        stored = messages_of(broker.bootstrap, worker.settings[topic], 1)
+        assert stored
+        assert all(b"sesame" not in (message.value() or b"") for message in stored)
