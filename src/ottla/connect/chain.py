@@ -49,6 +49,11 @@ class Chain:
         self._headers, self._headers_name = header_converter(name, settings), name
         self._steps: list[Step] = steps(config)
 
+    def close(self) -> None:
+        """Let go of what the converters hold."""
+        for each in (self._key, self._value, self._headers):
+            each.close()
+
     def encode(self, record: SourceRecord) -> Encoded | None:
         """What goes into a topic; None: a transform dropped it, or it cannot be used and is skipped."""
         changed = self._transformed(record)
@@ -128,4 +133,4 @@ def _converter(
 
 def check_chain(config: Mapping[str, str], worker: Mapping[str, str], settings: RuntimeSettings, log: Any) -> None:
     """Set everything up once, and throw it away. Raises ConfigError."""
-    Chain(config, worker, Tolerance(settings, log))
+    Chain(config, worker, Tolerance(settings, log)).close()

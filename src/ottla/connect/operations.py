@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from ottla.connect import sink_offsets
 from ottla.connect.errors import ConfigError, ConnectError, Retriable
-from ottla.connect.plugins import connector_class, kind_of
+from ottla.connect.plugins import UNDEFINED, connector_class, kind_of
 from ottla.connect.positions import position_value
 from ottla.connect.state import CONNECTOR, LOGGER, RESTART, TARGET_STATE, Target, TaskId
 from ottla.connect.statuses import Statuses
@@ -64,11 +64,13 @@ class Operations:
 
     def status(self, name: str) -> dict[str, Any]:
         """`GET /connectors/NAME/status`."""
-        config, _ = self._connector(name, f"No status found for connector {name}")
+        config, known = self._connector(name, f"No status found for connector {name}")
         own = self._worker.statuses.connector(name)
         if own is None:
             raise Refused(404, f"No status found for connector {name}")
-        tasks = [{"id": n, **_shown(each)} for n, each in self._worker.statuses.tasks(name).items()]
+        # one that has just been given up may still write its last word
+        told = {n: each for n, each in self._worker.statuses.tasks(name).items() if n < len(known)}
+        tasks = [{"id": n, **_shown(each)} for n, each in told.items()]
         return {"name": name, "connector": _shown(own), "tasks": tasks, "type": _kind(config)}
 
     def task_status(self, name: str, number: int) -> dict[str, Any]:
@@ -339,7 +341,7 @@ def _kind(config: Mapping[str, str]) -> str:
 
 def _shown(status: Mapping[str, Any]) -> dict[str, Any]:
     shown = {"state": status.get("state"), "worker_id": status.get("worker_id")}
-    if status.get("version"):
+    if status.get("version") not in (None, UNDEFINED):
         shown["version"] = status["version"]
     if status.get("trace"):
         shown["trace"] = status["trace"]

@@ -17,6 +17,9 @@ from ottla.connect.errors import ConfigError
 GROUP: Final = "ottla.connectors"
 """The group of entry points."""
 
+UNDEFINED: Final = "undefined"
+"""The version of what has none; Kafka Connect leaves it out of its answers."""
+
 log = logging.getLogger(__name__)
 
 ConnectorClass = type[Source[Any]] | type[Sink[Any]]
@@ -94,7 +97,7 @@ def version_of(connector: ConnectorClass) -> str:
     try:
         return version(connector.__module__.partition(".")[0])
     except PackageNotFoundError:
-        return "undefined"
+        return UNDEFINED
 
 
 def listed() -> Iterator[dict[str, str]]:
@@ -102,4 +105,6 @@ def listed() -> Iterator[dict[str, str]]:
     for kind in ("sink", "source"):
         for known in installed().values():
             if kind_of(known) == kind:
-                yield {"class": dotted(known), "type": kind, "version": version_of(known)}
+                version_text = version_of(known)
+                versioned = {} if version_text == UNDEFINED else {"version": version_text}
+                yield {"class": dotted(known), "type": kind, **versioned}

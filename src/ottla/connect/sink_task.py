@@ -102,6 +102,7 @@ class SinkTask(Task):
             raise _translated(failure.args[0]) from None
         finally:
             self._close()
+            chain.close()
 
     def _close(self) -> None:
         try:

@@ -76,6 +76,7 @@ class SourceTask(Task):
             raise _translated(failure.args[0]) from None
         finally:
             writer.close()
+            chain.close()
 
     def _writer(
         self, connector: type[Source[Any]], config: Mapping[str, str], runtime: SourceRuntimeSettings

@@ -383,8 +383,8 @@ class Worker:
             if not running.join(max(0.0, deadline - time.monotonic())):
                 log.warning("task %s does not stop; it is left to itself, and its transactions are fenced", task)
             with self.lock:
-                known = task.connector in self.state.connectors
-            if not known:
+                connector = self.state.connectors.get(task.connector)
+            if connector is None or task.task >= len(connector.tasks):
                 Statuses.put_task(self.logs, task, None)
 
     def _sweep(self) -> None:

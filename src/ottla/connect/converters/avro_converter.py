@@ -15,6 +15,7 @@ from typing import Any, Final
 import fastavro
 from fastavro.schema import SchemaParseException
 
+from ottla.connect.converters.base import Converter
 from ottla.connect.converters.logical import FROM_PLAIN, TO_PLAIN, scale_of
 from ottla.connect.converters.registry import Registry
 from ottla.connect.errors import BadRecord
@@ -49,13 +50,17 @@ _ODD: Final = re.compile(r"[^A-Za-z0-9_.]")
 _PRECISION: Final = 64
 
 
-class AvroConverter:
+class AvroConverter(Converter):
     """Settings: schema.registry.url, basic.auth.user.info, auto.register.schemas (true)."""
 
     def __init__(self, settings: Mapping[str, str], *, is_key: bool) -> None:
         self._registry = Registry(settings, "AVRO", is_key=is_key)
         self._writers: dict[int, tuple[Schema, str, Any]] = {}
         self._readers: dict[str, tuple[Schema, Any]] = {}
+
+    def close(self) -> None:
+        """Let go of the registry."""
+        self._registry.close()
 
     def to_bytes(self, topic: str, schema: Schema | None, value: Any) -> bytes | None:
         """Avro's binary form. A value needs a schema; None without one is a tombstone."""

@@ -1,24 +1,30 @@
 """What a converter is, and the three that hardly convert."""
 
+import abc
 import struct as binary
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from ottla.connect.errors import BadRecord, ConfigError
 from ottla.connect.schema import BYTES, FLOAT32, FLOAT64, INT16, INT32, INT64, STRING, Schema
 
 
-class Converter(Protocol):
+class Converter(abc.ABC):
     """Bytes in a topic, and a schema with a value in Connect. Raises BadRecord for what does not fit."""
 
+    @abc.abstractmethod
     def to_bytes(self, topic: str, schema: Schema | None, value: Any) -> bytes | None:
         """What goes into the topic."""
 
+    @abc.abstractmethod
     def to_value(self, topic: str, payload: bytes | None) -> tuple[Schema | None, Any]:
         """What came out of it."""
 
+    def close(self) -> None:  # noqa: B027 # most hold nothing
+        """Let go of connections."""
 
-class StringConverter:
+
+class StringConverter(Converter):
     """`org.apache.kafka.connect.storage.StringConverter`: text in UTF-8; other values as Java prints them."""
 
     def __init__(self, settings: Mapping[str, str], *, is_key: bool) -> None:
@@ -49,7 +55,7 @@ def _as_java_prints(value: Any) -> str:
     return str(value)
 
 
-class ByteArrayConverter:
+class ByteArrayConverter(Converter):
     """`org.apache.kafka.connect.converters.ByteArrayConverter`: bytes as they are."""
 
     def __init__(self, settings: Mapping[str, str], *, is_key: bool) -> None:
@@ -66,7 +72,7 @@ class ByteArrayConverter:
         return _OPTIONAL_BYTES, payload
 
 
-class NumberConverter:
+class NumberConverter(Converter):
     """`org.apache.kafka.connect.converters.{Short,Integer,Long,Float,Double}Converter`: one number, big-endian."""
 
     def __init__(self, schema: Schema, layout: str) -> None:

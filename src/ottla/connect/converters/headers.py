@@ -16,7 +16,7 @@ _INTEGER: Final = re.compile(r"[+-]?\d{1,19}")
 _NUMBER: Final = re.compile(r"[+-]?(\d+\.\d*|\.\d+|\d+(?=[eE]))([eE][+-]?\d+)?")
 
 
-class SimpleHeaderConverter:
+class SimpleHeaderConverter(Converter):
     """Text for every value; `true`, numbers, lists and objects in JSON are read as such, all else as a string."""
 
     def to_bytes(self, topic: str, schema: Schema | None, value: Any) -> bytes | None:

@@ -49,6 +49,9 @@ def _java(text: str, number: float) -> str:
     magnitude = abs(number)
     if magnitude == 0:
         return "-0.0" if text.startswith("-") else "0.0"
+    if Decimal(text).as_tuple().digits[1:] in ((), (0,)):  # of two digits Java takes the nearest
+        nearest = f"{number:.1e}"
+        text = nearest if float(nearest) == number or abs(number) < 1e-40 else text
     sign, digits, exponent = Decimal(text).as_tuple()
     assert isinstance(exponent, int)
     written = "".join(map(str, digits)).rstrip("0") or "0"

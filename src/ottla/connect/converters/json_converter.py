@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Any, Final
 
+from ottla.connect.converters.base import Converter
 from ottla.connect.converters.java_text import Raw, double, quoted, single
 from ottla.connect.converters.json_schema_text import from_json, to_json
 from ottla.connect.converters.logical import FROM_PLAIN, TO_PLAIN
@@ -23,7 +24,7 @@ Encode = Callable[[Any], str]
 Decode = Callable[[Any], Any]
 
 
-class JsonConverter:
+class JsonConverter(Converter):
     """JSON, with the schema beside each value unless `schemas.enable` is false.
 
     Settings: schemas.enable (true), decimal.format (BASE64 or NUMERIC), replace.null.with.default (true),
@@ -192,7 +193,7 @@ class JsonConverter:
         if schema.type is Type.BYTES:
             return lambda value: _from_base64(value, schema)
         if schema.type in (Type.FLOAT32, Type.FLOAT64):
-            return lambda value: float(_expect(value, int | Decimal | str, schema))
+            return lambda value: float(_expect(value, int | float | Decimal | str, schema))
         if schema.type is Type.BOOLEAN:
             return lambda value: _expect(value, bool, schema)
         if schema.type is Type.STRING:

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import jsonschema
 
+from ottla.connect.converters.base import Converter
 from ottla.connect.converters.json_converter import JsonConverter
 from ottla.connect.converters.registry import Registry
 from ottla.connect.errors import BadRecord
@@ -27,7 +28,7 @@ _NUMBERS: Final = {
 _PLAIN: Final = {"integer": Type.INT64, "number": Type.FLOAT64, "boolean": Type.BOOLEAN, "string": Type.STRING}
 
 
-class JsonSchemaConverter:
+class JsonSchemaConverter(Converter):
     """Settings: schema.registry.url, basic.auth.user.info, auto.register.schemas (true), json.fail.invalid.schema
     (false).
     """
@@ -40,6 +41,10 @@ class JsonSchemaConverter:
         self._decoding = JsonConverter({"schemas.enable": "true", "decimal.format": decimals})
         self._texts: dict[int, tuple[Schema, str]] = {}
         self._schemas: dict[str, tuple[Schema, Any]] = {}
+
+    def close(self) -> None:
+        """Let go of the registry."""
+        self._registry.close()
 
     def to_bytes(self, topic: str, schema: Schema | None, value: Any) -> bytes | None:
         """JSON by the schema, registered if it is new. A value needs a schema; None without one is a tombstone."""

@@ -36,6 +36,10 @@ class Registry:
         self._ids: dict[tuple[str, str], int] = {}
         self._texts: dict[int, str] = {}
 
+    def close(self) -> None:
+        """Close the connection."""
+        self._client.close()
+
     def head(self, topic: str, text: str) -> bytes:
         """The first five bytes of a value with a schema, which is registered if it is new."""
         subject = topic + self._suffix

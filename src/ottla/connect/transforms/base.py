@@ -43,9 +43,9 @@ class Options:
         return [part for part in (piece.strip() for piece in self.settings.get(name, "").split(",")) if part]
 
     def pattern(self, name: str) -> re.Pattern[str]:
-        """A regular expression."""
+        """A regular expression, in Java's spelling of named groups."""
         try:
-            return re.compile(self.text(name))
+            return re.compile(re.sub(r"\(\?<(?=[A-Za-z])", "(?P<", self.text(name)))
         except re.error as wrong:
             raise self.wrong(name, f"is no regular expression: {wrong}") from None
 

@@ -1,0 +1,97 @@
+"""Workers that are killed: what is in topics and targets afterwards is what should be, once each."""
+
+import itertools
+import sqlite3
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ottla.testing import Broker, ConnectProcess
+from tests.support.connect import values_of
+from tests.support.eventually import eventually
+
+COUNT = 3000
+NUMBERS = {"connector.class": "tests.connect.connectors.Numbers", "topic": "n", "count": str(COUNT), "pause.ms": "1"}
+QUICK = {"consumer.session.timeout.ms": "6000", "consumer.heartbeat.interval.ms": "500"}
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    with Broker() as broker:
+        yield broker
+
+
+def test_a_killed_worker_loses_and_doubles_nothing(broker: Broker, tmp_path: Path) -> None:
+    database = tmp_path / "table.db"
+    worker = ConnectProcess(broker.bootstrap, QUICK)
+    worker.start()
+    worker.put("numbers", NUMBERS)
+    worker.put("table", {"connector.class": "tests.connect.connectors.Table", "topics": "n", "database": str(database)})
+    for at in (300, 1200):
+        eventually(lambda at=at: values_of(broker.bootstrap, "n", at), timeout_s=40)
+        worker.kill()
+        worker.start()
+    found = eventually(lambda: values_of(broker.bootstrap, "n", COUNT), timeout_s=60)
+    assert [int(value) for value in found] == list(range(COUNT))
+    taken = eventually(lambda: taken_by(database, COUNT), timeout_s=60)
+    assert taken == list(range(COUNT))
+    worker.stop()
+
+
+def taken_by(database: Path, at_least: int) -> list[int]:
+    if not database.exists():
+        return []
+    connection = sqlite3.connect(database)
+    try:
+        rows = [value for (value,) in connection.execute("select value from taken order by rowid")]
+    except sqlite3.OperationalError:  # not made yet
+        rows = []
+    finally:
+        connection.close()
+    return rows if len(rows) >= at_least else []
+
+
+def test_workers_share_connectors_and_take_over(broker: Broker) -> None:
+    first, second = ConnectProcess(broker.bootstrap), ConnectProcess(broker.bootstrap)
+    first.start()
+    for number in range(2):
+        first.put(f"numbers-{number}", {**NUMBERS, "topic": f"n-{number}", "count": "1000000"})
+    second.start()
+    by_name = {name: workers_of(second, name) for name in ("numbers-0", "numbers-1")}
+    eventually(lambda: owners(second) == 2, timeout_s=40)
+    first.kill()
+    began = time.monotonic()
+    eventually(lambda: owners(second) == 1 and owned_by(second) == 2, timeout_s=60)
+    assert time.monotonic() - began < 60
+    for topic in by_name:
+        before = len(values_of(broker.bootstrap, f"n-{topic[-1]}", 1))
+        eventually(lambda topic=topic, before=before: values_of(broker.bootstrap, f"n-{topic[-1]}", before + 50))
+        numbers = [int(value) for value in values_of(broker.bootstrap, f"n-{topic[-1]}", 1)]
+        assert all(after == number + 1 for number, after in itertools.pairwise(numbers))
+    second.put("numbers-0", {**NUMBERS, "topic": "n-0", "count": "0"})  # it leads now
+    second.stop()
+
+
+def workers_of(worker: ConnectProcess, name: str) -> set[str]:
+    status = worker.wait(name, "RUNNING")
+    return {each["worker_id"] for each in status["tasks"]}
+
+
+def owners(worker: ConnectProcess) -> int:
+    return len(set(_workers(worker)))
+
+
+def owned_by(worker: ConnectProcess) -> int:
+    return _workers(worker).count(worker.url.removeprefix("http://"))
+
+
+def _workers(worker: ConnectProcess) -> list[str]:
+    listed = worker.request("GET", "/connectors?expand=status")
+    return [
+        each["worker_id"]
+        for status in listed.values()
+        for each in status["status"]["tasks"]
+        if each["state"] == "RUNNING"
+    ]
