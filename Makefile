@@ -23,7 +23,7 @@ demo-cluster: $(VENV)/.with-ottla ## Kill brokers of a cluster under load, and c
 	@$(BIN)/ottla cluster demo $(ARGS)
 
 test: $(VENV)/.with-dev ## Run every test
-	@$(BIN)/python -m tests.support.requirements java javac mvn kcat postgres
+	@$(BIN)/python -m tests.support.requirements java javac mvn kcat postgres mariadbd
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
 soak: $(VENV)/.with-dev ## Run the tests that take minutes: clusters of processes, kills under Spark

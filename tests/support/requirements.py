@@ -1,7 +1,7 @@
 """Programs of the system that tests, demo and benchmarks need: found, or asked for in one sentence.
 
-`python -m tests.support.requirements java javac mvn kcat postgres` checks before a make target starts its work; it
-needs nothing but the standard library.
+`python -m tests.support.requirements java javac mvn kcat postgres mariadbd` checks before a make target starts its
+work; it needs nothing but the standard library.
 """
 
 import os
@@ -18,6 +18,8 @@ _PACKAGES: Final = {
     "mvn": ("Maven, which fetches Apache Kafka,", "maven"),
     "kcat": ("kcat, one of the clients under test,", "kcat"),
     "postgres": ("PostgreSQL, one of the databases under test,", "postgresql"),
+    "mariadbd": ("MariaDB, one of the databases under test,", "mariadb-server"),
+    "mariadb-install-db": ("mariadb-install-db, which comes with MariaDB,", "mariadb-server"),
 }
 
 
@@ -51,7 +53,7 @@ def java_program() -> str:
 
 
 def require(program: str) -> str:
-    """Path of `program` (java, javac, mvn, kcat, postgres).
+    """Path of `program` (java, javac, mvn, kcat, postgres, mariadbd, mariadb-install-db).
 
     Raises:
         MissingProgramError: absent, or too old.
@@ -62,6 +64,8 @@ def require(program: str) -> str:
     found = (shutil.which(str(Path(home) / "bin" / program)) if home else None) or shutil.which(program)
     if found is None and program == "postgres":  # Debian keeps servers of several versions off PATH
         found = next((str(path) for path in sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"))), None)
+    if found is None and program == "mariadbd":  # Debian keeps it where root alone looks
+        found = shutil.which(program, path="/usr/sbin")
     if found is None:
         what, package = _PACKAGES[program]
         raise MissingProgramError(f"{what} is needed and not installed (Debian: apt-get install {package}).")

@@ -175,7 +175,7 @@ class Changes:
         had_records = bool(batch) and batch[-1].position == self.position() and self._events > 0
         self._begin, self._events = None, 0
         self.lsn = commit.end_lsn
-        if had_records:  # not handed on yet: say at once that the whole transaction is done
+        if had_records or (batch and isinstance(batch[-1], Progress)):  # not handed on yet: it says that all is done
             batch[-1].position = self.position()
         else:
             batch.append(Progress(position=self.position()))

@@ -8,12 +8,12 @@ from typing import Any
 
 import psycopg2
 import pytest
-from tests.support.connect_tasks import RunningSource, TaskContext, running
-from tests.support.eventually import eventually
-from tests.support.postgres import USER, Postgres
 
 from ottla.connect.api import ConfigError, ConnectError, Retriable, SourceRecord
 from ottla.connect.connectors.postgres.source import PostgresSource
+from tests.support.connect_tasks import RunningSource, TaskContext, running
+from tests.support.eventually import eventually
+from tests.support.postgres import USER, Postgres
 
 
 @pytest.fixture(scope="module")

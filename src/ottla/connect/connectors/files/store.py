@@ -1,0 +1,62 @@
+"""Where files are: any file system that fsspec knows, with failures said in one sentence."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from pydantic import field_validator
+
+from ottla.connect.api import ConfigError, ConnectError, Retriable, SecretStr, Settings, setting
+
+if TYPE_CHECKING:
+    from fsspec import AbstractFileSystem
+
+_PERMANENT: Final = (PermissionError, FileNotFoundError, IsADirectoryError, NotADirectoryError)
+
+
+class StoreSettings(Settings):
+    """Where files are, and how the place is reached."""
+
+    path: str = setting(
+        "Directory, file or pattern (/data/in/*.csv, s3://bucket/in/*.csv); any URL that fsspec knows.",
+        importance="high",
+    )
+    storage_options: SecretStr = setting(
+        "Options of the file system as an object of JSON, such as key, secret and endpoint_url for S3.",
+        default_factory=lambda: SecretStr("{}"),
+    )
+
+    @field_validator("storage_options")
+    @classmethod
+    def _object(cls, options: SecretStr) -> SecretStr:
+        try:
+            parsed = json.loads(options.get_secret_value())
+        except ValueError as error:
+            raise ValueError("this is no JSON") from error
+        if not isinstance(parsed, dict):
+            raise ValueError("this is no object of JSON")
+        return options
+
+
+def store(settings: StoreSettings) -> "tuple[AbstractFileSystem, str]":
+    """The file system, and the path in it. Raises ConfigError for a URL of an unknown kind or a package that lacks."""
+    from fsspec.core import url_to_fs
+
+    options: dict[str, Any] = json.loads(settings.storage_options.get_secret_value())
+    try:
+        found, path = url_to_fs(settings.path, use_listings_cache=False, skip_instance_cache=True, **options)
+    except (ImportError, ValueError, TypeError) as error:
+        raise ConfigError(f"path {settings.path} cannot be used: {error}", "path") from error
+    return found, path
+
+
+@contextmanager
+def explained(doing: str) -> Iterator[None]:
+    """Raise what file systems raise: ConnectError for what is not there or not allowed, Retriable for the rest."""
+    try:
+        yield
+    except _PERMANENT as error:
+        raise ConnectError(f"{doing} failed: {error or type(error).__name__}") from error
+    except OSError as error:
+        raise Retriable(f"{doing} failed: {error}") from error

@@ -1,0 +1,271 @@
+"""HTTP in and out: a resource that is asked again and again, and records sent to a webhook."""
+
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
+from urllib.parse import urljoin, urlsplit
+
+from pydantic import field_validator
+
+from ottla.connect.api import (
+    BadRecord,
+    ConfigError,
+    ConnectError,
+    Part,
+    Position,
+    Retriable,
+    SecretStr,
+    Settings,
+    Sink,
+    SinkContext,
+    SinkRecord,
+    Source,
+    SourceContext,
+    SourceRecord,
+    Yielded,
+    setting,
+)
+from ottla.connect.connectors.json_text import plain
+
+if TYPE_CHECKING:
+    import httpx
+
+_SLEEP_S: Final = 0.5
+_BUSY: Final = (408, 425, 429)
+_REFUSED: Final = (401, 403, 404, 405, 407)
+
+
+class HttpSettings(Settings):
+    """Where requests go, and what they say about who sends them."""
+
+    http_url: str = setting("The URL.", importance="high")
+    http_headers: str = setting("Headers, one a line: Name: value.", "")
+    http_authorization: SecretStr | None = setting("Value of the header Authorization.", None)
+    http_timeout_ms: int = setting("Milliseconds to wait for an answer.", 30_000, ge=1)
+
+    @field_validator("http_url")
+    @classmethod
+    def _url(cls, url: str) -> str:
+        if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).netloc:
+            raise ValueError(f"{url!r} is no URL of http or https")
+        return url
+
+    @field_validator("http_headers")
+    @classmethod
+    def _lines(cls, headers: str) -> str:
+        for line in filter(None, headers.splitlines()):
+            if ":" not in line:
+                raise ValueError(f"{line!r} is not of the form Name: value")
+        return headers
+
+
+class HttpSourceSettings(HttpSettings):
+    """What is asked, and what the answers mean."""
+
+    topic: str = setting("Where the records go.", importance="high")
+    http_method: Literal["GET", "POST"] = setting("Method of the request.", "GET")
+    http_body: str = setting("Body of the request.", "")
+    poll_interval_ms: int = setting("Milliseconds between two requests when there is nothing more.", 60_000, ge=1)
+    response_records_pointer: str = setting("JSON pointer to the list of records, such as /data; empty: all.", "")
+    response_next_pointer: str = setting("JSON pointer to the URL of the next page, such as /links/next.", "")
+    offset_field: str = setting("Field of a record by which the next request goes on, such as id or updated_at.", "")
+    offset_parameter: str = setting("Parameter of the URL that has the last value of offset.field, such as since.", "")
+    offset_initial: str = setting("The value of the first request.", "")
+    key_field: str = setting("Field of a record that is its key; empty: none.", "")
+
+
+class HttpSource(Source[HttpSourceSettings]):
+    """Records of a resource in JSON, page by page, from where the last request came to.
+
+    With `offset.field` and `offset.parameter` each record comes once, as far as the server answers the same question
+    the same way; without them everything comes each time.
+    """
+
+    def __init__(self, settings: HttpSourceSettings, context: SourceContext) -> None:
+        super().__init__(settings, context)
+        self._client: httpx.Client | None = None
+
+    def part(self) -> Part:
+        return {"url": self.settings.http_url}
+
+    def read(self, position: Position | None) -> Iterator[Yielded]:
+        settings = self.settings
+        last = position["offset"] if position else settings.offset_initial or None
+        self._client = _client(settings)
+        while True:
+            asked_at = time.monotonic()
+            url: str | None = settings.http_url
+            parameters = (
+                {settings.offset_parameter: str(last)} if settings.offset_parameter and last is not None else None
+            )
+            while url is not None:
+                page = self._page(url, parameters)
+                batch = [self._record(each) for each in self._records(page)]
+                moved = [each.position["offset"] for each in batch if each.position is not None]
+                last = moved[-1] if moved else last
+                yield batch
+                url, parameters = self._next(page, url), None
+            wakes_at = asked_at + settings.poll_interval_ms / 1000
+            yield None
+            while time.monotonic() < wakes_at:
+                self.context.sleep(min(_SLEEP_S, max(0.0, wakes_at - time.monotonic())))
+                yield None
+
+    def close(self) -> None:
+        if self._client is not None:
+            self._client.close()
+
+    def _page(self, url: str, parameters: Mapping[str, str] | None) -> Any:
+        if self._client is None:
+            raise ConnectError("the source was closed")
+        content = self.settings.http_body or None
+        answer = _send(self._client, self.settings.http_method, url, content, parameters)
+        _check(answer, url)
+        try:
+            return answer.json()
+        except ValueError as error:
+            raise ConnectError(f"{url} answered what is no JSON: {error}") from error
+
+    def _records(self, page: Any) -> list[Any]:
+        found = _at(page, self.settings.response_records_pointer)
+        if found is None:
+            return []
+        return found if isinstance(found, list) else [found]
+
+    def _next(self, page: Any, url: str) -> str | None:
+        if not self.settings.response_next_pointer:
+            return None
+        following = _at(page, self.settings.response_next_pointer)
+        return urljoin(url, following) if isinstance(following, str) and following else None
+
+    def _record(self, value: Any) -> SourceRecord:
+        settings = self.settings
+        position = None
+        if settings.offset_field:
+            offset = value.get(settings.offset_field) if isinstance(value, dict) else None
+            if offset is None:
+                raise ConnectError(
+                    f"a record of {settings.http_url} has no field {settings.offset_field} (offset.field)"
+                )
+            position = {"offset": offset}
+        key = value.get(settings.key_field) if settings.key_field and isinstance(value, dict) else None
+        return SourceRecord(topic=settings.topic, key=key, value=value, position=position)
+
+
+class HttpSinkSettings(HttpSettings):
+    """How records are sent."""
+
+    http_method: Literal["POST", "PUT", "PATCH"] = setting("Method of the request.", "POST")
+    http_content_type: str = setting("What the body is said to be.", "application/json")
+    batching_enabled: bool = setting("Whether several records are sent at once, as an array of JSON.", False)
+    batch_max_size: int = setting("Most records of one request.", 500, ge=1)
+
+
+class HttpSink(Sink[HttpSinkSettings]):
+    """Each record, or several as an array, sent to a webhook.
+
+    At least once: every request has a header Idempotency-Key, topic-partition-offset of its first record, by which a
+    receiver knows what it has already. Answers 5xx, 408, 425 and 429 are tried again; other 4xx mean that the record is
+    bad, but for 401, 403, 404, 405 and 407, which no record can help.
+    """
+
+    aliases: ClassVar[tuple[str, ...]] = ("io.aiven.kafka.connect.http.HttpSinkConnector",)
+
+    def __init__(self, settings: HttpSinkSettings, context: SinkContext) -> None:
+        super().__init__(settings, context)
+        self._client: httpx.Client | None = None
+        self._sent: dict[Any, int] = {}
+
+    def open(self, partitions: Sequence[Any]) -> None:
+        self._sent = {}
+        if self._client is None:
+            self._client = _client(self.settings, {"Content-Type": self.settings.http_content_type})
+
+    def write(self, batch: Sequence[SinkRecord]) -> None:
+        size = self.settings.batch_max_size if self.settings.batching_enabled else 1
+        fresh = [each for each in batch if each.offset >= self._sent.get(each.origin, 0)]
+        for first in range(0, len(fresh), size):
+            some = fresh[first : first + size]
+            self._send(some)
+            self._sent |= {each.origin: each.offset + 1 for each in some}  # a batch that comes again goes on here
+
+    def close(self) -> None:
+        if self._client is not None:
+            self._client.close()
+
+    def _send(self, records: Sequence[SinkRecord]) -> None:
+        if self._client is None:
+            raise ConnectError("the sink was not opened")
+        settings, first = self.settings, records[0]
+        value = [each.value for each in records] if settings.batching_enabled else first.value
+        key = f"{first.origin.topic}-{first.origin.partition}-{first.offset}"
+        answer = _send(
+            self._client, settings.http_method, settings.http_url, _content(value), None, {"Idempotency-Key": key}
+        )
+        if 400 <= answer.status_code < 500 and answer.status_code not in (*_BUSY, *_REFUSED):
+            reason = f"{settings.http_url} answered {answer.status_code} to {key}: {answer.text[:200]}"
+            for record in records:
+                self.context.reject(record, BadRecord(reason, record))
+            return
+        _check(answer, settings.http_url)
+
+
+def _client(settings: HttpSettings, more: Mapping[str, str] | None = None) -> "httpx.Client":
+    import httpx
+
+    headers = dict(more or {})
+    for line in filter(None, settings.http_headers.splitlines()):
+        name, _, value = line.partition(":")
+        headers[name.strip()] = value.strip()
+    if settings.http_authorization is not None:
+        headers["Authorization"] = settings.http_authorization.get_secret_value()
+    return httpx.Client(headers=headers, timeout=settings.http_timeout_ms / 1000, follow_redirects=True)
+
+
+def _send(
+    client: "httpx.Client",
+    method: str,
+    url: str,
+    content: "str | bytes | None",
+    parameters: Mapping[str, str] | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> "httpx.Response":
+    """Raises Retriable if no answer comes."""
+    import httpx
+
+    try:
+        return client.request(method, url, content=content, params=parameters, headers=headers)
+    except httpx.InvalidURL as error:
+        raise ConfigError(f"{url} is no URL: {error}", "http.url") from error
+    except httpx.TransportError as error:
+        raise Retriable(f"{url} does not answer: {error or type(error).__name__}") from error
+
+
+def _check(answer: "httpx.Response", url: str) -> None:
+    """Raises Retriable for an answer that another time may be better, ConnectError for other refusals."""
+    status = answer.status_code
+    if status < 300:
+        return
+    said = f"{url} answered {status} {answer.reason_phrase}"
+    if status >= 500 or status in _BUSY:
+        raise Retriable(f"{said}: it is tried again")
+    advice = "check http.authorization" if status in (401, 403, 407) else "check http.url and http.method"
+    raise ConnectError(f"{said}: {advice}")
+
+
+def _content(value: Any) -> str | bytes:
+    return value if isinstance(value, bytes) else json.dumps(value, default=plain, ensure_ascii=False)
+
+
+def _at(document: Any, pointer: str) -> Any:
+    """What an RFC 6901 pointer points at, or None."""
+    for step in filter(None, pointer.split("/")):
+        name = step.replace("~1", "/").replace("~0", "~")
+        if isinstance(document, dict):
+            document = document.get(name)
+        elif isinstance(document, list) and name.isdigit() and int(name) < len(document):
+            document = document[int(name)]
+        else:
+            return None
+    return document

@@ -1,0 +1,1 @@
+"""Tables of any database that SQLAlchemy reaches: rows from topics, rows into topics."""

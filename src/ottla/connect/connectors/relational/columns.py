@@ -1,0 +1,195 @@
+"""PURE: Connect's schemas as columns of a table, and their values as a database takes them.
+
+Debezium's types are understood too, so that captured changes become rows again.
+"""
+
+import datetime as dt
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, Final
+
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Boolean,
+    Date,
+    DateTime,
+    Double,
+    Float,
+    Integer,
+    LargeBinary,
+    Numeric,
+    SmallInteger,
+    String,
+    Text,
+    Time,
+)
+from sqlalchemy.dialects import mysql, postgresql
+from sqlalchemy.types import TypeEngine
+
+from ottla.connect import schema as connect
+from ottla.connect.schema import Schema, Type
+
+KEY_CHARACTERS: Final = 255
+"""Of a text in a key: MySQL cannot have keys of any length."""
+
+_EPOCH: Final = dt.datetime(1970, 1, 1)  # noqa: DTZ001 (columns without a zone)
+_EPOCH_DAY: Final = _EPOCH.toordinal()
+
+Convert = Callable[[Any], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a field becomes: the column's type, and the value in it (of what is not null)."""
+
+    type: TypeEngine[Any]
+    convert: Convert | None = None
+
+
+_DATETIME: Final = DateTime().with_variant(mysql.DATETIME(fsp=6), "mysql", "mariadb")
+_ZONED: Final = DateTime(timezone=True).with_variant(mysql.DATETIME(fsp=6), "mysql", "mariadb")
+_TIME: Final = Time().with_variant(mysql.TIME(fsp=6), "mysql", "mariadb")
+_JSON: Final = Text().with_variant(postgresql.JSONB(), "postgresql").with_variant(mysql.JSON(), "mysql", "mariadb")
+_UUID: Final = String(36).with_variant(postgresql.UUID(as_uuid=False), "postgresql")
+
+
+def _numeric(scale: int) -> TypeEngine[Any]:
+    """SQLite has no decimals: a text keeps every digit."""
+    return (
+        Numeric(None, None)
+        .with_variant(Text(), "sqlite")
+        .with_variant(mysql.DECIMAL(65, min(scale, 30)), "mysql", "mariadb")
+    )
+
+
+def as_json(value: Any) -> str:
+    """Lists, maps and structs; what JSON does not know becomes text."""
+    return json.dumps(
+        value, ensure_ascii=False, default=lambda each: each.hex() if isinstance(each, bytes) else str(each)
+    )
+
+
+def _us(value: int) -> dt.datetime:
+    return _EPOCH + dt.timedelta(microseconds=value)
+
+
+def _ms(value: int) -> dt.datetime:
+    return _EPOCH + dt.timedelta(milliseconds=value)
+
+
+def _day(value: int) -> dt.date:
+    return dt.date.fromordinal(value + _EPOCH_DAY)
+
+
+def _zoned(value: str) -> dt.datetime:
+    return dt.datetime.fromisoformat(value)
+
+
+def _naive(value: dt.datetime) -> dt.datetime:
+    return value.astimezone(dt.UTC).replace(tzinfo=None) if value.tzinfo is not None else value
+
+
+def _variable_decimal(value: Mapping[str, Any]) -> Decimal:
+    return Decimal(int.from_bytes(value["value"], "big", signed=True)).scaleb(-value["scale"])
+
+
+_NAMED: Final[Mapping[str, Target]] = {
+    connect.DATE: Target(Date()),
+    connect.TIME: Target(_TIME),
+    connect.TIMESTAMP: Target(_DATETIME, _naive),
+    "io.debezium.time.Date": Target(Date(), _day),
+    "io.debezium.time.Time": Target(_TIME, lambda value: _ms(value).time()),
+    "io.debezium.time.MicroTime": Target(_TIME, lambda value: _us(value).time()),
+    "io.debezium.time.Timestamp": Target(_DATETIME, _ms),
+    "io.debezium.time.MicroTimestamp": Target(_DATETIME, _us),
+    "io.debezium.time.ZonedTimestamp": Target(_ZONED, _zoned),
+    "io.debezium.data.Json": Target(_JSON),
+    "io.debezium.data.Uuid": Target(_UUID),
+    "io.debezium.data.VariableScaleDecimal": Target(_numeric(9), _variable_decimal),
+}
+_PLAIN: Final[Mapping[Type, Target]] = {
+    Type.INT8: Target(SmallInteger()),
+    Type.INT16: Target(SmallInteger()),
+    Type.INT32: Target(Integer()),
+    Type.INT64: Target(BigInteger()),
+    Type.FLOAT32: Target(Float(24)),
+    Type.FLOAT64: Target(Double()),
+    Type.BOOLEAN: Target(Boolean()),
+    Type.STRING: Target(Text().with_variant(mysql.LONGTEXT(), "mysql", "mariadb")),
+    Type.BYTES: Target(LargeBinary().with_variant(mysql.LONGBLOB(), "mysql", "mariadb")),
+    Type.ARRAY: Target(_JSON, as_json),
+    Type.MAP: Target(_JSON, as_json),
+    Type.STRUCT: Target(_JSON, as_json),
+}
+
+
+def target(schema: Schema) -> Target:
+    """Of a field with this schema."""
+    if schema.name == connect.DECIMAL:
+        return Target(_numeric(int((schema.parameters or {}).get("scale", 0))))
+    return _NAMED.get(schema.name or "") or _PLAIN[schema.type]
+
+
+def target_of_value(value: Any) -> Target:
+    """Of a field without a schema, by the value that came first."""
+    for kind, type_ in (
+        (bool, Type.BOOLEAN),
+        (int, Type.INT64),
+        (float, Type.FLOAT64),
+        (str, Type.STRING),
+        (bytes, Type.BYTES),
+        (dict, Type.MAP),
+        (list, Type.ARRAY),
+    ):
+        if isinstance(value, kind):
+            return _PLAIN[type_]
+    return _PLAIN[Type.STRING]
+
+
+def key_type(type_: TypeEngine[Any]) -> TypeEngine[Any]:
+    """The type in a primary key."""
+    return String(KEY_CHARACTERS) if isinstance(type_, Text) else type_
+
+
+def source_schema(type_: TypeEngine[Any], *, nullable: bool) -> tuple[Schema, Convert | None]:
+    """The way back: the schema of a column's values as SQLAlchemy returns them, and what turns them into it."""
+    made, convert = _schema_of(type_)
+    return (made.as_optional() if nullable else made), convert
+
+
+def _schema_of(type_: TypeEngine[Any]) -> tuple[Schema, Convert | None]:
+    if isinstance(type_, Numeric) and not isinstance(type_, Float):
+        if type_.scale is not None:
+            return connect.decimal(type_.scale), _decimal_of(type_.scale)
+        return connect.STRING, str
+    kinds: tuple[tuple[Any, Schema, Convert | None], ...] = (
+        (SmallInteger, connect.INT16, None),
+        (BigInteger, connect.INT64, None),
+        (Integer, connect.INT64, None),  # SQLite's are as long as they need to be
+        (Float, connect.FLOAT64, float),
+        (Boolean, connect.BOOLEAN, bool),
+        (DateTime, connect.timestamp(), _aware),
+        (Date, connect.date(), None),
+        (Time, connect.time(), None),
+        (LargeBinary, connect.BYTES, bytes),
+        (JSON, connect.STRING, as_json),
+    )
+    return next(
+        ((schema, convert) for kind, schema, convert in kinds if isinstance(type_, kind)), (connect.STRING, _text)
+    )
+
+
+def _decimal_of(scale: int) -> Convert:
+    quantum = Decimal(1).scaleb(-scale)
+    return lambda value: Decimal(value).quantize(quantum)
+
+
+def _aware(value: dt.datetime) -> dt.datetime:
+    return value if value.tzinfo is not None else value.replace(tzinfo=dt.UTC)
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else str(value)

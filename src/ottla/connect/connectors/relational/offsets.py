@@ -1,0 +1,74 @@
+"""Offsets kept in the target, in the transactions of the rows: what makes a sink exactly once.
+
+Each transaction begins by moving the offset to where it ends. If it was beyond the batch's first record, another task
+has written since, and what it wrote is not written again.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from ottla.connect.api import TopicPartition
+from ottla.connect.connectors.relational.tables import split_name
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection, Table
+
+
+class Offsets:
+    """The offset of the next record, for each partition that a connector reads."""
+
+    def __init__(self, table: str, connector: str) -> None:
+        self._connector = connector
+        self._table = _table(table)
+
+    def prepare(self, connection: "Connection", partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        """Those that are kept, after making the table if it is not there."""
+        from sqlalchemy import select
+
+        self._table.create(connection, checkfirst=True)
+        columns = self._table.c
+        query = select(columns.topic, columns.partition, columns.next_offset).where(
+            columns.connector == self._connector
+        )
+        found = {TopicPartition(row.topic, row.partition): row.next_offset for row in connection.execute(query)}
+        return {each: found[each] for each in partitions if each in found}
+
+    def move(self, connection: "Connection", ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Note where partitions are after this transaction.
+
+        Returns where they were before it: records below that are written already. Whoever else writes them waits for
+        the end of this transaction.
+        """
+        from sqlalchemy import insert, select, update
+
+        columns = self._table.c
+        before = {}
+        for partition, end in sorted(ends.items()):
+            of_this = (
+                columns.connector == self._connector,
+                columns.topic == partition.topic,
+                columns.partition == partition.partition,
+            )
+            row = connection.execute(select(columns.next_offset).where(*of_this).with_for_update()).first()
+            before[partition] = row.next_offset if row is not None else 0
+            if row is None:
+                key = {"connector": self._connector, "topic": partition.topic, "partition": partition.partition}
+                connection.execute(insert(self._table).values(next_offset=end, **key))
+            elif row.next_offset < end:
+                connection.execute(update(self._table).where(*of_this).values(next_offset=end))
+        return before
+
+
+def _table(name: str) -> "Table":
+    from sqlalchemy import BigInteger, Column, Integer, MetaData, String, Table
+
+    schema, table = split_name(name)
+    return Table(
+        table,
+        MetaData(),
+        Column("connector", String(190), primary_key=True),
+        Column("topic", String(249), primary_key=True),
+        Column("partition", Integer, primary_key=True, autoincrement=False),
+        Column("next_offset", BigInteger, nullable=False),
+        schema=schema,
+    )

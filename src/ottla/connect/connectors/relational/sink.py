@@ -1,0 +1,147 @@
+"""The sink: records into tables, each once."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import islice
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from ottla.connect.api import BadRecord, ConnectError, Context, Sink, SinkContext, SinkRecord, TopicPartition
+from ottla.connect.connectors.relational import statements
+from ottla.connect.connectors.relational.database import describe, engine, explained
+from ottla.connect.connectors.relational.offsets import Offsets
+from ottla.connect.connectors.relational.rows import Put, Remove, Rows, Step, steps
+from ottla.connect.connectors.relational.settings import SinkSettings
+from ottla.connect.connectors.relational.tables import Tables
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection, Engine
+
+
+class RelationalSink(Sink[SinkSettings]):
+    """Rows of tables of any database that SQLAlchemy reaches, from records that are structs or objects.
+
+    Exactly once: offsets are kept in a table of the target (`offset.table`), in the transactions of the rows. Change
+    events in Debezium's envelope become the rows that they speak of.
+    """
+
+    aliases: ClassVar[tuple[str, ...]] = (
+        "io.confluent.connect.jdbc.JdbcSinkConnector",
+        "io.aiven.connect.jdbc.JdbcSinkConnector",
+    )
+
+    def __init__(self, settings: SinkSettings, context: SinkContext) -> None:
+        super().__init__(settings, context)
+        self._engine: Engine | None = None
+        self._rows = Rows(settings)
+        self._tables = Tables(settings)
+        self._offsets = Offsets(settings.offset_table, context.connector) if settings.offset_table else None
+
+    @classmethod
+    def check(cls, settings: SinkSettings, context: Context) -> None:
+        """The database, its user and password."""
+        with explained(f"reaching {describe(settings)}"), engine(settings).connect():
+            pass
+
+    def open(self, partitions: Sequence[TopicPartition]) -> None:
+        if self._engine is None:
+            self._engine = engine(self.settings)
+
+    def positions(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+        if self._offsets is None:
+            return {}
+        with explained(f"looking at table {self.settings.offset_table}"), self._transaction() as connection:
+            return self._offsets.prepare(connection, partitions)
+
+    def write(self, batch: Sequence[SinkRecord]) -> None:
+        remaining = iter(batch)
+        while some := list(islice(remaining, self.settings.batch_size)):
+            self._write(some)
+
+    def close(self) -> None:
+        if self._engine is not None:
+            self._engine.dispose()
+
+    def _write(self, batch: list[SinkRecord]) -> None:
+        from sqlalchemy.exc import DataError, IntegrityError
+
+        try:
+            with explained(f"writing to {describe(self.settings)}"):
+                work = self._work(batch)
+                self._fit(work)
+                try:
+                    with self._transaction() as connection:
+                        left = self._left(connection, batch)
+                        self._put(connection, work if len(left) == len(batch) else self._work(left))
+                except (DataError, IntegrityError) as error:
+                    raise self._bad(batch, error) from error
+        except ConnectError:
+            self._tables.forget()
+            raise
+
+    def _work(self, batch: Sequence[SinkRecord]) -> list[tuple[str, Step]]:
+        """What is to be done to which table."""
+        by_table: dict[str, list[Put | Remove]] = {}
+        for record in batch:
+            operation = self._operation(record)
+            if operation is not None:
+                by_table.setdefault(self._rows.table(record.topic), []).append(operation)
+        by_key = self.settings.insert_mode != "insert"
+        return [(name, step) for name, operations in by_table.items() for step in steps(operations, by_key=by_key)]
+
+    def _fit(self, work: Sequence[tuple[str, Step]]) -> None:
+        """Make and widen tables before the transaction of the rows: MySQL ends a transaction when a table changes."""
+        if all(self._tables.fits(name, step.shape) for name, step in work):
+            return
+        with self._transaction() as connection:
+            for name, step in work:
+                self._tables.fitting(connection, name, step.shape)
+
+    def _left(self, connection: "Connection", batch: list[SinkRecord]) -> list[SinkRecord]:
+        """The records that nobody has written, whose offsets this transaction moves past."""
+        if self._offsets is None:
+            return batch
+        ends: dict[TopicPartition, int] = {}
+        for record in batch:
+            ends[record.origin] = record.offset + 1
+        before = self._offsets.move(connection, ends)
+        return [record for record in batch if record.offset >= before[record.origin]]
+
+    def _put(self, connection: "Connection", work: Sequence[tuple[str, Step]]) -> None:
+        for name, step in work:
+            table = self._tables.fitting(connection, name, step.shape)
+            statements.run(connection, table, step, self.settings.insert_mode)
+
+    def _operation(self, record: SinkRecord) -> Put | Remove | None:
+        try:
+            return self._rows.operation(record)
+        except BadRecord as reason:
+            self.context.reject(record, reason)
+            return None
+
+    def _bad(self, batch: list[SinkRecord], error: Any) -> BadRecord | ConnectError:
+        """Which record the database does not take: the last of the shortest run of them that fails."""
+        from sqlalchemy.exc import DataError, IntegrityError
+
+        good, failing = 0, len(batch)
+        while failing - good > 1:
+            middle = (good + failing) // 2
+            try:
+                with self._engine_now().connect() as connection:  # never committed
+                    self._put(connection, self._work(batch[:middle]))
+                good = middle
+            except (DataError, IntegrityError) as found:
+                failing, error = middle, found
+        record = batch[failing - 1]
+        text = " ".join(str(error.orig).split())
+        where = f"{record.origin.topic}-{record.origin.partition}, offset {record.offset}"
+        return BadRecord(f"table {self._rows.table(record.topic)} does not take the record at {where}: {text}", record)
+
+    @contextmanager
+    def _transaction(self) -> "Iterator[Connection]":
+        with self._engine_now().begin() as connection:
+            yield connection
+
+    def _engine_now(self) -> "Engine":
+        if self._engine is None:
+            raise ConnectError("the sink was not opened")
+        return self._engine

@@ -1,0 +1,94 @@
+"""Tables as records need them: made, widened, or refused in one sentence."""
+
+from typing import TYPE_CHECKING, Any
+
+from ottla.connect.api import ConnectError
+from ottla.connect.connectors.relational.columns import key_type
+from ottla.connect.connectors.relational.database import explained
+from ottla.connect.connectors.relational.rows import Shape
+from ottla.connect.connectors.relational.settings import SinkSettings
+
+if TYPE_CHECKING:
+    from sqlalchemy import Column, Connection, Table
+
+
+def split_name(name: str) -> tuple[str | None, str]:
+    """`schema.table` as its two names."""
+    schema, _, table = name.rpartition(".")
+    return schema or None, table
+
+
+class Tables:
+    """The tables of the target, as they were when looked at last."""
+
+    def __init__(self, settings: SinkSettings) -> None:
+        self._settings = settings
+        self._known: dict[str, Table] = {}
+
+    def forget(self) -> None:
+        """Somebody may have changed them: look again."""
+        self._known.clear()
+
+    def fits(self, name: str, shape: Shape) -> bool:
+        """Whether a table is known to have all of the shape's columns."""
+        table = self._known.get(name)
+        return table is not None and all(each in table.columns for each in shape.names)
+
+    def fitting(self, connection: "Connection", name: str, shape: Shape) -> "Table":
+        """A table with all of the shape's columns. Raises ConnectError if it has not and may not be changed."""
+        table = self._known.get(name)
+        if table is None:
+            table = self._known[name] = self._found(connection, name, shape)
+        missing = [each for each in shape.names if each not in table.columns]
+        if missing:
+            self._widen(connection, name, table, shape, missing)
+            table = self._known[name] = self._reflected(connection, name)
+        return table
+
+    def _found(self, connection: "Connection", name: str, shape: Shape) -> "Table":
+        from sqlalchemy import MetaData, Table, inspect
+
+        schema, table = split_name(name)
+        if inspect(connection).has_table(table, schema=schema):
+            return self._reflected(connection, name)
+        if not self._settings.auto_create:
+            raise ConnectError(f"table {name} is not there: make it, or set auto.create=true")
+        with explained(f"making table {name}"):
+            Table(table, MetaData(), *_columns(shape, shape.names), schema=schema).create(connection)
+        return self._reflected(connection, name)
+
+    def _reflected(self, connection: "Connection", name: str) -> "Table":
+        from sqlalchemy import MetaData, Table
+
+        schema, table = split_name(name)
+        with explained(f"looking at table {name}"):
+            return Table(table, MetaData(), schema=schema, autoload_with=connection)
+
+    def _widen(self, connection: "Connection", name: str, table: "Table", shape: Shape, missing: list[str]) -> None:
+        from sqlalchemy.schema import CreateColumn
+
+        if not self._settings.auto_evolve:
+            raise ConnectError(f"table {name} has no column {missing[0]}: add it, or set auto.evolve=true")
+        required = [each for each in missing if not shape.nullable[shape.names.index(each)]]
+        if required:
+            raise ConnectError(
+                f"table {name} has no column {required[0]}, and one that may not be null cannot be added to the rows "
+                "that are there: add it by hand, with a default, or make the field optional"
+            )
+        quoted = connection.dialect.identifier_preparer.format_table(table)
+        for column in _columns(shape, missing):
+            what = str(CreateColumn(column).compile(dialect=connection.dialect))
+            with explained(f"adding column {column.name} to table {name}"):
+                connection.exec_driver_sql(f"ALTER TABLE {quoted} ADD COLUMN {what}")
+
+
+def _columns(shape: Shape, names: "tuple[str, ...] | list[str]") -> "list[Column[Any]]":
+    from sqlalchemy import Column
+
+    columns: list[Column[Any]] = []
+    for name, target, nullable in zip(shape.names, shape.targets, shape.nullable, strict=True):
+        in_key = name in shape.key
+        kind = key_type(target.type) if in_key else target.type
+        if name in names:
+            columns.append(Column(name, kind, primary_key=in_key, nullable=nullable, autoincrement=False))
+    return columns

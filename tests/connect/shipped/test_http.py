@@ -1,0 +1,148 @@
+"""HTTP in and out against a server of the test's own."""
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from ottla.connect.api import ConnectError, Retriable, TopicPartition
+from ottla.connect.connectors.http import HttpSink, HttpSource
+from tests.support.connect_tasks import TaskContext, opened, running, sink_record
+
+ITEMS = TopicPartition("items", 0)
+
+
+class Server:
+    """Answers as it is told to; `seen` has each request's path, headers and body."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, dict[str, str], str]] = []
+        self.answer: Callable[[str, str], tuple[int, Any]] = lambda _path, _body: (200, {})
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def _any(self) -> None:
+                body = self.rfile.read(int(self.headers.get("Content-Length") or 0)).decode()
+                outer.seen.append((self.path, dict(self.headers), body))
+                status, answer = outer.answer(self.path, body)
+                content = (answer if isinstance(answer, str) else json.dumps(answer)).encode()
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(content)))
+                self.end_headers()
+                self.wfile.write(content)
+
+            do_GET = do_POST = _any  # noqa: N815
+
+            def log_message(self, *_: Any) -> None:
+                return
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_port}/things"
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    made = Server()
+    yield made
+    made.stop()
+
+
+def test_pages_are_followed_and_the_next_request_goes_on(server: Server) -> None:
+    def answer(path: str, _: str) -> tuple[int, Any]:
+        query = parse_qs(urlsplit(path).query)
+        if "page" in query:
+            return 200, {"data": [{"id": 3}], "next": None}
+        first = int(query.get("since", ["0"])[0]) + 1
+        ids = range(first, 3) if first < 3 else range(first, first + 1)
+        return 200, {"data": [{"id": each} for each in ids], "next": "/things?page=2" if first == 1 else ""}
+
+    server.answer = answer
+    settings = {
+        "http.url": server.url,
+        "http.headers": "X-Who: me",
+        "http.authorization": "Bearer secret",
+        "topic": "things",
+        "poll.interval.ms": "1",
+        "response.records.pointer": "/data",
+        "response.next.pointer": "/next",
+        "offset.field": "id",
+        "offset.parameter": "since",
+        "key.field": "id",
+    }
+    with running(HttpSource, settings) as source:
+        records = source.take(3)
+        assert [(each.key, each.value) for each in records] == [(n, {"id": n}) for n in (1, 2, 3)]
+        assert source.take(1)[0].value == {"id": 4}
+        position = source.position
+    assert server.seen[0][1]["X-Who"] == "me"
+    assert server.seen[0][1]["Authorization"] == "Bearer secret"
+    with running(HttpSource, settings, position) as source:
+        assert source.take(1)[0].value == {"id": 5}
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "kind", "sentence"),
+    [
+        (503, "", Retriable, "answered 503 Service Unavailable"),
+        (429, "", Retriable, "answered 429"),
+        (401, "", ConnectError, r"check http\.authorization"),
+        (404, "", ConnectError, r"check http\.url"),
+        (200, "<html>", ConnectError, "what is no JSON"),
+    ],
+)
+def test_one_sentence_says_what_is_wrong(
+    server: Server, status: int, body: str, kind: type[Exception], sentence: str
+) -> None:
+    server.answer = lambda _path, _body: (status, body)
+    with running(HttpSource, {"http.url": server.url, "topic": "t"}) as source, pytest.raises(kind, match=sentence):
+        source.step()
+
+
+def sink(server: Server, context: Any = None, **more: str) -> Any:
+    given = {name.replace("_", "."): value for name, value in more.items()}
+    return opened(HttpSink, {"http.url": server.url} | given, ITEMS, context=context)
+
+
+def test_records_are_sent_one_by_one_or_together(server: Server) -> None:
+    records = [sink_record("items", offset, {"n": offset}) for offset in range(3)]
+    sink(server).write(records)
+    assert [json.loads(body) for _, _, body in server.seen] == [{"n": n} for n in range(3)]
+    assert [headers["Idempotency-Key"] for _, headers, _ in server.seen] == [f"items-0-{n}" for n in range(3)]
+    server.seen.clear()
+    sink(server, batching_enabled="true", batch_max_size="2").write(records)
+    assert [json.loads(body) for _, _, body in server.seen] == [[{"n": 0}, {"n": 1}], [{"n": 2}]]
+
+
+def test_a_batch_that_comes_again_goes_on_where_it_broke_off(server: Server) -> None:
+    down = [True]
+    server.answer = lambda _path, body: (503 if down[0] and '"n": 1' in body else 200, {})
+    into = sink(server)
+    records = [sink_record("items", offset, {"n": offset}) for offset in range(3)]
+    with pytest.raises(Retriable):
+        into.write(records)
+    down[0] = False
+    into.write(records)
+    assert [json.loads(body)["n"] for _, _, body in server.seen] == [0, 1, 1, 2]
+
+
+def test_bad_records_are_rejected_by_themselves(server: Server) -> None:
+    server.answer = lambda _path, body: (422 if '"n": 1' in body else 200, "no such thing")
+    context = TaskContext()
+    sink(server, context).write([sink_record("items", offset, {"n": offset}) for offset in range(3)])
+    assert [(record.offset, "answered 422" in reason) for record, reason in context.rejected] == [(1, True)]
+    server.answer = lambda _path, _body: (401, "")
+    with pytest.raises(ConnectError, match=r"check http\.authorization"):
+        sink(server).write([sink_record("items", 0, {})])
+    with pytest.raises(ValueError, match="is no URL of http or https"):
+        HttpSink.settings_model(**{"http.url": "ftp://x"})

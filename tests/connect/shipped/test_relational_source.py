@@ -1,0 +1,128 @@
+"""The relational source against SQLite, PostgreSQL and MariaDB: which rows come, and from where it goes on."""
+
+import datetime as dt
+from collections.abc import Iterator
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, text
+
+from ottla.connect.api import ConfigError, SourceRecord
+from ottla.connect.connectors.relational.source import RelationalSource
+from tests.connect.shipped.databases import KINDS, emptied, server
+from tests.support.connect_tasks import TaskContext, running
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with server(request.param, tmp_path_factory.mktemp("databases")) as found:
+        yield found
+
+
+@pytest.fixture
+def engine(url: str) -> Iterator[Engine]:
+    found = emptied(url)
+    run(found, "CREATE TABLE items (id INT PRIMARY KEY, name VARCHAR(20), price NUMERIC(9,2), changed TIMESTAMP NULL)")
+    yield found
+    found.dispose()
+
+
+def run(engine: Engine, *statements: str) -> None:
+    with engine.begin() as connection:
+        for statement in statements:
+            connection.execute(text(statement))
+
+
+def add(engine: Engine, *rows: tuple[int, str, str | None]) -> None:
+    for key, name, changed in rows:
+        at = f"'{changed}'" if changed else "NULL"
+        run(engine, f"INSERT INTO items VALUES ({key}, '{name}', 1.5, {at})")
+
+
+def config(engine: Engine, **more: str) -> dict[str, str]:
+    url = engine.url.render_as_string(hide_password=False)
+    given = {"connection_url": url, "topic_prefix": "db-", "poll_interval_ms": "10", "table_whitelist": "items"} | more
+    return {name.replace("_", "."): value for name, value in given.items()}
+
+
+def names(records: list[SourceRecord]) -> list[str]:
+    return [each.value["name"] for each in records]
+
+
+def at(record: SourceRecord) -> Any:
+    assert record.part is not None
+    return TaskContext({str(dict(record.part)): record.position or {}})
+
+
+def test_rows_with_higher_numbers_are_new(engine: Engine) -> None:
+    settings = config(engine, mode="incrementing", incrementing_column_name="id")
+    add(engine, (1, "a", "2024-02-29 12:00:00"), (2, "b", None))
+    with running(RelationalSource, settings) as source:
+        first, second = source.take(2)
+        assert (first.topic, first.key, first.value_schema is not None) == ("db-items", {"id": 1}, True)
+        stamp = dt.datetime(2024, 2, 29, 12, tzinfo=dt.UTC)
+        assert first.value == {"id": 1, "name": "a", "price": Decimal("1.50"), "changed": stamp}
+        assert second.value["changed"] is None
+        add(engine, (5, "c", None))
+        assert names(source.take(1)) == ["c"]
+    add(engine, (6, "d", None))
+    with running(RelationalSource, settings, context=at(first)) as source:
+        assert names(source.take(3)) == ["b", "c", "d"]
+
+
+def test_rows_changed_later_come_again(engine: Engine) -> None:
+    settings = config(engine, mode="timestamp", timestamp_column_name="changed", batch_max_rows="1")
+    add(engine, (1, "a", "2024-01-01 00:00:00"), (2, "b", "2024-01-01 00:00:00"), (3, "c", "2024-01-02 00:00:00"))
+    with running(RelationalSource, settings) as source:
+        records = source.take(3)
+        positions = {each.value["name"]: each.position for each in records}
+        assert sorted(positions) == ["a", "b", "c"]
+        assert None in (positions["a"], positions["b"]), "a moment is done when all of its rows are"
+        run(engine, "UPDATE items SET name = 'a2', changed = '2024-01-03 00:00:00' WHERE id = 1")
+        assert names(source.take(1)) == ["a2"]
+
+
+def test_both_tell_rows_of_one_moment_apart(engine: Engine) -> None:
+    settings = config(
+        engine, mode="timestamp+incrementing", timestamp_column_name="changed", incrementing_column_name="id"
+    )
+    add(engine, *((number, f"n{number}", "2024-01-01 00:00:00") for number in range(1, 5)))
+    add(engine, (9, "future", "2037-01-01 00:00:00"))
+    with running(RelationalSource, settings) as source:
+        records = source.take(4)
+    with running(RelationalSource, settings, context=at(records[1])) as source:
+        assert names(source.take(2)) == ["n3", "n4"]
+
+
+def test_whole_tables_and_queries(engine: Engine) -> None:
+    add(engine, (1, "a", None), (2, "b", None))
+    with running(RelationalSource, config(engine, mode="bulk", poll_interval_ms="60000")) as source:
+        assert names(source.take(2)) == ["a", "b"]
+    query = config(
+        engine,
+        mode="incrementing",
+        incrementing_column_name="id",
+        query="SELECT id, name FROM items",
+        table_whitelist="",
+    )
+    with running(RelationalSource, query) as source:
+        first, _ = source.take(2)
+        assert (first.topic, first.value) == ("db-", {"id": 1, "name": "a"})
+
+
+def test_tables_are_shared_among_tasks_and_names_checked(engine: Engine) -> None:
+    run(engine, "CREATE TABLE other (id INT PRIMARY KEY)")
+    context: Any = TaskContext()
+
+    def settings(**more: str) -> Any:
+        return RelationalSource.settings_model(**config(engine, **more))
+
+    shared = RelationalSource.tasks(settings(mode="bulk", table_whitelist=""), 5, context)
+    assert sorted(each["table.whitelist"] for each in shared) == ["items", "other"]
+    with pytest.raises(ConfigError, match="there is no table nothere"):
+        RelationalSource.check(settings(mode="bulk", table_whitelist="nothere"), context)
+    with pytest.raises(ConfigError, match="table items has no column key; it has id, name"):
+        RelationalSource.check(settings(mode="incrementing", incrementing_column_name="key"), context)
+    with pytest.raises(ValueError, match=r"mode=timestamp needs timestamp\.column\.name"):
+        settings(mode="timestamp")
