@@ -11,7 +11,7 @@ import itertools
 import logging
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
@@ -32,9 +32,10 @@ from ottla.coordination.share_groups import ShareGroupCoordinator
 from ottla.coordination.transaction_coordinator import TransactionCoordinator
 from ottla.coordination.verification import TransactionVerifier
 from ottla.errors import OttlaError, sentence
-from ottla.log.directory import LogDirectories
+from ottla.log.directories import LogDirectories
 from ottla.machine import Machine
 from ottla.replication.compaction import Compaction
+from ottla.replication.directory_moves import DirectoryMoves
 from ottla.replication.maintenance import Maintenance
 from ottla.replication.manager import ReplicaManager
 from ottla.server.context import Services
@@ -76,6 +77,10 @@ class Broker:
         self._replicas: ReplicaManager | None = None
         self.ports: dict[str, int] = {}
         """Listener name to the port it is bound to."""
+        self.failure: str | None = None
+        """Why it cannot go on."""
+        self.on_failure: Callable[[], None] = _nothing
+        """Called when it cannot go on: it is to be stopped."""
 
     @classmethod
     def configured(
@@ -117,6 +122,10 @@ class Broker:
     ) -> None:
         await self._stack.aclose()
 
+    def _give_up(self, reason: str) -> None:
+        self.failure = reason
+        self.on_failure()
+
     def addresses(self) -> list[str]:
         """Where clients reach it, as `PLAINTEXT://host:port`."""
         return [f"{name}://{host}:{port}" for name, (host, port) in self._endpoints.items()]
@@ -126,12 +135,17 @@ class Broker:
         config, machine, clock = self.config, self._machine, self._machine.clock
         loop = asyncio.get_running_loop()
 
-        directories = LogDirectories(config.log_dirs, fs=machine.fs, clock=clock)
+        in_cluster = config.zookeeper_connect is not None
+        directories = LogDirectories(config.log_dirs, fs=machine.fs, clock=clock, goes_on=in_cluster)
         stack.callback(directories.close)
         metadata, join = await self._open_metadata(directories, stack)
         self._metadata = metadata
         replicas = self._replicas = ReplicaManager(metadata, directories, loop, new_flusher=machine.new_flusher)
         stack.push_async_callback(replicas.close)
+        moves = DirectoryMoves(
+            replicas, directories, loop, lambda: metadata.config.replica_alter_log_dirs_io_max_bytes_per_second
+        )
+        stack.push_async_callback(moves.close)
         loaded = await loop.run_in_executor(replicas.cold_readers, directories.load_all, metadata.log_config)
         membership = None if join is None else join(replicas)
         replicas.start(loaded, in_cluster=membership is not None)
@@ -165,6 +179,7 @@ class Broker:
             loop=loop,
             metadata=metadata,
             replicas=replicas,
+            directory_moves=moves,
             groups=groups,
             markers=markers,
             verifier=TransactionVerifier(
@@ -200,7 +215,7 @@ class Broker:
             from ottla.server.membership import open_cluster  # only a broker in a cluster pays for its code
 
             metadata, join = await open_cluster(
-                config, machine.clock, machine.connect, machine.open_store, directories, stack
+                config, machine.clock, machine.connect, machine.open_store, directories, stack, self._give_up
             )
             self._bind_all(stack)
             return metadata, join
@@ -239,6 +254,10 @@ class Broker:
         advertised = next((a for a in config.advertised_listeners if a.name == wanted.name), wanted)
         self._endpoints[wanted.name] = (advertised.host, advertised.port or port)
         return listener
+
+
+def _nothing() -> None:
+    """Whoever runs the broker looks at it in another way."""
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
@@ -297,6 +316,7 @@ async def _serve(properties_file: Path | None, overrides: Mapping[str, str]) -> 
         loop.add_signal_handler(name, stopping.set)
     try:
         broker = Broker.configured(properties_file, overrides)
+        broker.on_failure = stopping.set
         async with broker:
             # Everything built so far lives as long as the broker: the collector need never look at it again.
             gc.collect()
@@ -305,6 +325,9 @@ async def _serve(properties_file: Path | None, overrides: Mapping[str, str]) -> 
             log.info("ready: node %d at %s", broker.config.node_id, ", ".join(broker.addresses()))
             await stopping.wait()
             log.info("stopping")
+        if broker.failure is not None:
+            log.error("%s", broker.failure)
+            return FAILED
     except (OttlaError, OSError) as error:
         log.error("%s", sentence(error))
         return FAILED

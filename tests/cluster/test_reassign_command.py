@@ -17,7 +17,7 @@ from tests.support.eventually import eventually
 def cluster() -> Iterator[ClusterInProcess]:
     racks = {1: "a", 2: "a", 3: "b", 4: "b"}
     limits = {"replica_fetch_max_bytes": "2000", "replica_fetch_response_max_bytes": "2000"}
-    with ClusterInProcess(4, racks=racks, **limits) as started:
+    with ClusterInProcess(4, racks=racks, log_directories=("a", "b"), **limits) as started:
         yield started
 
 
@@ -64,7 +64,7 @@ def test_a_broker_is_drained_by_the_plan_that_was_shown_and_given_its_share_agai
     moved = said(cluster, "-", text=json.dumps(plan))
     assert [(row["partition"], row["state"]) for row in moved] == [(0, "moved"), (1, "moved")]
     assert replicas(cluster, "t", 4) == [{1, 3}, {3, 2}, {2, 3}, {3, 1}]
-    eventually(lambda: not list(cluster.directory.glob("4/t-*")))
+    eventually(lambda: not list(cluster.directory.glob("4/*/t-*")))
     assert said(cluster, "--drain", "4", "--topic", "t") == []
     said(cluster, "--add-broker", "4", "--topic", "t", "--throttle", "100000000")
     now = replicas(cluster, "t", 4)
@@ -94,6 +94,28 @@ def test_a_throttled_move_can_be_looked_at_and_called_off(cluster: ClusterInProc
     assert throttles(cluster, "slow") == {}
     assert said(cluster, "--status") == []
     assert replicas(cluster, "slow", 1) == [{1, 2}]
+
+
+def test_a_plan_says_in_which_directories_replicas_lie(cluster: ClusterInProcess) -> None:
+    cluster.create("placed", [[1, 2]])
+    cluster.produce("placed", [b"%0100d" % number for number in range(50)])
+    (there,) = cluster.directory.glob("1/*/placed-0")
+    other = there.parent.with_name({"a": "b", "b": "a"}[there.parent.name])
+
+    def plan(*directories: object) -> str:
+        entry = {"topic": "placed", "partition": 0, "replicas": [1, 3], "log_dirs": [str(each) for each in directories]}
+        return json.dumps({"version": 1, "partitions": [entry]})
+
+    done = reassign(cluster, "-", text=plan("any", "/nowhere"))
+    assert done.returncode == 1
+    (row,) = json.loads(done.stdout)
+    assert (row["state"], "broker 3" in row["reason"]) == ("refused", True)
+    assert replicas(cluster, "placed", 1) == [{1, 2}]
+    moved = said(cluster, "-", text=plan(other, cluster.directory / "3" / "b"))
+    assert [row["state"] for row in moved] == ["moved"]
+    assert replicas(cluster, "placed", 1) == [{1, 3}]
+    assert (other / "placed-0").exists()
+    assert (cluster.directory / "3" / "b" / "placed-0").exists()
 
 
 @pytest.mark.parametrize(

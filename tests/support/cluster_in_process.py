@@ -7,7 +7,7 @@ import asyncio
 import shutil
 import tempfile
 import threading
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
@@ -18,6 +18,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from ottla.broker import Broker, new_event_loop
 from ottla.cluster.image import MetadataImage, PartitionImage
 from ottla.ids import TopicName
+from ottla.log.fs import FileSystem, RealFileSystem
 from ottla.machine import Machine
 from ottla.testing.memory_store import MemoryStore, MemoryTree
 from tests.support.eventually import eventually
@@ -42,8 +43,20 @@ SETTINGS: Final[Mapping[str, str]] = {
 class ClusterInProcess:
     """Brokers numbered from 1."""
 
-    def __init__(self, brokers: int = 3, *, racks: Mapping[int, str] | None = None, **properties: str) -> None:
+    def __init__(
+        self,
+        brokers: int = 3,
+        *,
+        racks: Mapping[int, str] | None = None,
+        log_directories: Sequence[str] = ("",),
+        files: Mapping[int, FileSystem] | None = None,
+        **properties: str,
+    ) -> None:
+        """`log_directories` are names below the directory of each broker; `files` are other file systems than the
+        machine's, by broker."""
         self._count = brokers
+        self._log_directories = log_directories
+        self._files = files or {}
         self._racks = racks or {}
         self._properties = {**SETTINGS, **{name.replace("_", "."): value for name, value in properties.items()}}
         self._loop = new_event_loop()
@@ -84,10 +97,12 @@ class ClusterInProcess:
 
     def start(self, number: int) -> Broker:
         store = self.stores[number] = MemoryStore(self.tree)
-        settings = {**self._properties, "node.id": str(number), "log.dirs": str(self.directory / str(number))}
+        directories = ",".join(str(self.directory / str(number) / name) for name in self._log_directories)
+        settings = {**self._properties, "node.id": str(number), "log.dirs": directories}
         if number in self._racks:
             settings["broker.rack"] = self._racks[number]
-        broker = Broker.configured(None, settings, machine=Machine(open_store=lambda path: store))
+        machine = Machine(open_store=lambda path: store, fs=self._files.get(number) or RealFileSystem())
+        broker = Broker.configured(None, settings, machine=machine)
         self.run(broker.__aenter__())
         self.brokers[number] = broker
         return broker

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.support.raw_client import ask
 
-from ottla.log.directory import LogDirectories
+from ottla.log.directories import LogDirectories
 from ottla.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from ottla.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic

@@ -23,7 +23,7 @@ from ottla.cli.output import (
 from ottla.cli.partition import Partition
 from ottla.cli.progress import Progress
 from ottla.cli.reassignment_plan import Move, parse_plan, plan_adding, plan_document, plan_draining
-from ottla.cli.reassignments import LOOK_AGAIN_S, Cluster, Reassignments, wait_until_moved
+from ottla.cli.reassignments import LOOK_AGAIN_S, Cluster, Held, Reassignments, wait_until_moved
 from ottla.cli.requests import Requests
 from ottla.cli.suggest import did_you_mean
 
@@ -104,26 +104,20 @@ def _check_topics(cluster: Cluster, topics: Collection[str]) -> None:
 def _from_file(plan: str, cluster: Cluster, topics: Collection[str]) -> list[Move]:
     try:
         with click.open_file(plan, encoding="utf-8") as file:
-            planned = parse_plan(file.read())
+            planned = parse_plan(file.read(), cluster.assignments)
     except OSError as problem:
         raise CommandFailed(f"{_named(plan)} cannot be read: {(problem.strerror or str(problem)).lower()}") from None
     except ValueError as problem:
         raise CommandFailed(f"{_named(plan)} cannot be used as a plan: {problem}") from None
-    known = {partition.topic for partition in cluster.assignments}
-    moves: list[Move] = []
-    for partition, replicas, log_dirs in ((each.partition, each.replicas, each.log_dirs) for each in planned):
-        if topics and partition.topic not in topics:
-            continue
-        before = cluster.assignments.get(partition)
-        if before is None:
-            hint = "" if partition.topic in known else did_you_mean(partition.topic, known)
-            raise CommandFailed(f"{_named(plan)} moves {partition}, which does not exist{hint}")
-        if set(log_dirs) - {"any"}:
-            raise CommandFailed(f"{_named(plan)} names log directories for {partition}; only `any` is taken")
-        _check_alive(cluster, [broker for broker in replicas if broker not in before], f"{_named(plan)} ({partition})")
-        if replicas != before:
-            moves.append(Move(partition, before, replicas))
-    return moves
+    except KeyError as missing:
+        (partition,) = missing.args
+        known = {known.topic for known in cluster.assignments}
+        hint = "" if partition.topic in known else did_you_mean(partition.topic, known)
+        raise CommandFailed(f"{_named(plan)} moves {partition}, which does not exist{hint}") from None
+    moves = [move for move in planned if not topics or move.partition.topic in topics]
+    for move in moves:
+        _check_alive(cluster, move.added, f"{_named(plan)} ({move.partition})")
+    return [move for move in moves if move.replicas != move.before or move.places]
 
 
 def _named(plan: str) -> str:
@@ -211,8 +205,8 @@ def _show_status(moving: Reassignments, cluster: Cluster, topics: Collection[str
         leaders.setdefault(cluster.leaders.get(at, -1), []).append(at)
         for broker in found.adding:
             copying.setdefault(broker, []).append(at)
-    there = moving.sizes(cluster, leaders)
-    copied = moving.sizes(cluster, copying)
+    there = moving.held(cluster, leaders)
+    copied = moving.held(cluster, copying)
     rows: list[Row] = [
         {
             "topic": at.topic,
@@ -220,8 +214,8 @@ def _show_status(moving: Reassignments, cluster: Cluster, topics: Collection[str
             "replicas": list(found.replicas),
             "adding": list(found.adding),
             "removing": list(found.removing),
-            "bytes": there.get((cluster.leaders.get(at, -1), at)),
-            "copied": min((copied.get((broker, at), 0) for broker in found.adding), default=None),
+            "bytes": _size(there.get((cluster.leaders.get(at, -1), at))),
+            "copied": min((_size(copied.get((broker, at))) or 0 for broker in found.adding), default=None),
         }
         for at, found in sorted(going.items())
     ]
@@ -235,6 +229,10 @@ def _show_status(moving: Reassignments, cluster: Cluster, topics: Collection[str
         Column("copied", "COPIED", figures=True),
     )
     print_rows(rows, columns, as_json=as_json, empty="nothing is being moved")
+
+
+def _size(held: Held | None) -> int | None:
+    return None if held is None else held.size_bytes
 
 
 # --- doing ---
@@ -272,7 +270,14 @@ def _move(
         moving.throttle(moves, cluster, throttle)
     topics = {move.partition.topic for move in moves}
     try:
-        refused = moving.begin({move.partition: move.replicas for move in moves})
+        refused = moving.place(moves, cluster)
+        refused |= moving.begin(
+            {
+                move.partition: move.replicas
+                for move in moves
+                if move.partition not in refused and move.replicas != move.before
+            }
+        )
     except CommandFailed:
         if throttle is not None:
             moving.unthrottle(topics, cluster)
@@ -321,7 +326,7 @@ def _wait(moving: Reassignments, cluster: Cluster, moves: Sequence[Move]) -> Non
     leaders: dict[int, list[Partition]] = {}
     for move in moves:
         leaders.setdefault(cluster.leaders[move.partition], []).append(move.partition)
-    sizes = {at: size for (_, at), size in moving.sizes(cluster, leaders).items()}
+    sizes = {at: held.size_bytes for (_, at), held in moving.held(cluster, leaders).items()}
     total = sum(sizes.get(move.partition, 0) * len(move.added) for move in moves)
     try:
         with Progress(

@@ -11,13 +11,13 @@ A plan is what Kafka's tools read and write:
 import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from ottla.cli.exits import CommandFailed
 from ottla.cli.partition import Partition
 
 PLAN_VERSION: Final = 1
+ANYWHERE: Final = "any"
 ROUNDING: Final = 1e-9
 
 Replicas = tuple[int, ...]
@@ -33,6 +33,14 @@ class Move(NamedTuple):
     partition: Partition
     before: Replicas
     replicas: Replicas
+    log_dirs: tuple[str, ...] = ()
+    """Of each replica the directory it shall lie in, or `any`; empty for wherever brokers put them."""
+
+    @property
+    def places(self) -> dict[int, str]:
+        """The brokers that shall have it in a certain directory."""
+        named = zip(self.replicas, self.log_dirs, strict=True) if self.log_dirs else ()
+        return {broker: directory for broker, directory in named if directory != ANYWHERE}
 
     @property
     def added(self) -> Replicas:
@@ -194,18 +202,11 @@ class _Load:
 # -- files -----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedPartition:
-    """One entry of a plan."""
+def parse_plan(text: str, assignments: Assignments) -> list[Move]:
+    """Read a plan for partitions that are held as these are now.
 
-    partition: Partition
-    replicas: Replicas
-    log_dirs: tuple[str, ...] = ()
-    """Of each replica the directory it shall lie in, or `any`; empty for wherever the broker puts it."""
-
-
-def parse_plan(text: str) -> list[PlannedPartition]:
-    """Read a plan. Raises ValueError with a sentence about what is wrong."""
+    Raises ValueError with a sentence about what is wrong, KeyError with a partition that is not there.
+    """
     try:
         plan = json.loads(text)
     except ValueError as problem:
@@ -214,16 +215,16 @@ def parse_plan(text: str) -> list[PlannedPartition]:
         raise ValueError('it is no plan: that is {"version": 1, "partitions": [...]}')
     if plan.get("version", PLAN_VERSION) != PLAN_VERSION:
         raise ValueError(f"it is of version {plan['version']}, and only version {PLAN_VERSION} is known")
-    found: dict[Partition, PlannedPartition] = {}
+    found: dict[Partition, Move] = {}
     for number, entry in enumerate(plan["partitions"], start=1):
         planned = _planned(number, entry)
         if planned.partition in found:
             raise ValueError(f"it names {planned.partition} twice")
-        found[planned.partition] = planned
+        found[planned.partition] = planned._replace(before=assignments[planned.partition])
     return list(found.values())
 
 
-def _planned(number: int, entry: object) -> PlannedPartition:
+def _planned(number: int, entry: object) -> Move:
     if not isinstance(entry, dict):
         raise ValueError(f"entry {number} is no object")
     topic, partition, replicas = entry.get("topic"), entry.get("partition"), entry.get("replicas")
@@ -236,7 +237,7 @@ def _planned(number: int, entry: object) -> PlannedPartition:
     log_dirs = entry.get("log_dirs", [])
     if not isinstance(log_dirs, list) or len(log_dirs) not in (0, len(replicas)):
         raise ValueError(f"entry {number} ({topic}-{partition}) does not have one log directory for each replica")
-    return PlannedPartition(Partition(topic, partition), tuple(replicas), tuple(map(str, log_dirs)))
+    return Move(Partition(topic, partition), (), tuple(replicas), tuple(map(str, log_dirs)))
 
 
 def plan_document(moves: Iterable[Move]) -> dict[str, object]:
@@ -248,6 +249,7 @@ def plan_document(moves: Iterable[Move]) -> dict[str, object]:
                 "topic": move.partition.topic,
                 "partition": move.partition.partition,
                 "replicas": list(move.replicas),
+                **({"log_dirs": list(move.log_dirs)} if move.log_dirs else {}),
                 "before": list(move.before),
             }
             for move in moves

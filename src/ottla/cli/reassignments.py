@@ -23,6 +23,11 @@ from ottla.protocol.messages.alter_partition_reassignments import (
     ReassignablePartition,
     ReassignableTopic,
 )
+from ottla.protocol.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
+)
 from ottla.protocol.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 from ottla.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 from ottla.protocol.messages.metadata import MetadataRequest
@@ -41,6 +46,13 @@ class Ongoing(NamedTuple):
     replicas: Replicas
     adding: Replicas
     removing: Replicas
+
+
+class Held(NamedTuple):
+    """A replica as its broker has it."""
+
+    size_bytes: int
+    directory: str
 
 
 class Cluster(NamedTuple):
@@ -91,9 +103,9 @@ class Reassignments:
             for part in topic.partitions
         }
 
-    def sizes(self, cluster: Cluster, wanted: Mapping[int, Iterable[Partition]]) -> dict[tuple[int, Partition], int]:
-        """The bytes that brokers hold of these partitions; of brokers that do not say, nothing."""
-        found: dict[tuple[int, Partition], int] = {}
+    def held(self, cluster: Cluster, wanted: Mapping[int, Iterable[Partition]]) -> dict[tuple[int, Partition], Held]:
+        """What brokers hold of these partitions; of brokers that do not say, nothing."""
+        found: dict[tuple[int, Partition], Held] = {}
         for broker, partitions in wanted.items():
             topics: dict[str, list[int]] = {}
             for topic, number in partitions:
@@ -109,10 +121,39 @@ class Reassignments:
                 for topic in directory.topics:
                     for part in topic.partitions:
                         if not part.is_future_key:
-                            found[broker, Partition(topic.name, part.partition_index)] = part.partition_size
+                            at = Partition(topic.name, part.partition_index)
+                            found[broker, at] = Held(part.partition_size, directory.log_dir)
         return found
 
     # --- moving ---
+
+    def place(self, moves: Iterable[Move], cluster: Cluster) -> dict[Partition, str]:
+        """Have replicas, those to come as well, lie in the directories that the moves name; what was refused."""
+        dirs: dict[int, dict[str, list[Partition]]] = {}
+        for move in moves:
+            for broker, directory in move.places.items():
+                dirs.setdefault(broker, {}).setdefault(directory, []).append(move.partition)
+        refused: dict[Partition, str] = {}
+        for broker, by_directory in dirs.items():
+            if broker not in cluster.brokers:
+                raise CommandFailed(f"broker {broker}, which a directory is named of, is not running")
+            request = AlterReplicaLogDirsRequest(
+                dirs=[
+                    AlterReplicaLogDir(
+                        path=directory,
+                        topics=[
+                            AlterReplicaLogDirTopic(name=topic, partitions=[number]) for topic, number in partitions
+                        ],
+                    )
+                    for directory, partitions in by_directory.items()
+                ]
+            )
+            for topic in self._requests.ask(request, to=cluster.brokers[broker]).results:
+                for part in topic.partitions:
+                    if part.error_code not in (ErrorCode.NONE, ErrorCode.REPLICA_NOT_AVAILABLE):
+                        at = Partition(topic.topic_name, part.partition_index)
+                        refused[at] = f"broker {broker}: {refusal(part.error_code)}"
+        return refused
 
     def begin(self, targets: Mapping[Partition, Replicas | None]) -> dict[Partition, str]:
         """Have partitions moved, or with None call their moves off; what was refused, and why."""
@@ -217,16 +258,27 @@ def wait_until_moved(
     `sizes` is what there is to copy of each partition, for every broker that copies it. Raises CommandFailed.
     """
     while True:
-        going = moving.under_way().keys() & {move.partition for move in moves}
+        going = set(moving.under_way())
+        wanted: dict[int, list[Partition]] = {}
+        for move in moves:
+            for broker in {*move.places, *(move.added if move.partition in going else ())}:
+                wanted.setdefault(broker, []).append(move.partition)
+        held = moving.held(moving.cluster(with_topics=False), wanted) if wanted else {}
+        for move in moves:
+            if any(_is_elsewhere(held.get((broker, move.partition)), path) for broker, path in move.places.items()):
+                going.add(move.partition)
         through = [move for move in moves if move.partition not in going]
-        if not going:
-            shown(len(moves), sum(sizes.get(move.partition, 0) * len(move.added) for move in moves))
-            return
-        copying: dict[int, list[Partition]] = {}
+        copied = sum(sizes.get(move.partition, 0) * len(move.added) for move in through)
         for move in moves:
             if move.partition in going:
-                for broker in move.added:
-                    copying.setdefault(broker, []).append(move.partition)
-        copied = sum(moving.sizes(moving.cluster(with_topics=False), copying).values())
-        shown(len(through), copied + sum(sizes.get(move.partition, 0) * len(move.added) for move in through))
+                copied += sum(
+                    held[broker, move.partition].size_bytes for broker in move.added if (broker, move.partition) in held
+                )
+        shown(len(through), copied)
+        if len(through) == len(moves):
+            return
         time.sleep(LOOK_AGAIN_S)
+
+
+def _is_elsewhere(held: Held | None, directory: str) -> bool:
+    return held is None or held.directory != directory

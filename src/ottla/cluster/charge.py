@@ -17,7 +17,7 @@ from typing import Any, Final
 from ottla.clock import Clock
 from ottla.cluster.commands import Command, apply
 from ottla.cluster.controller_channels import ControllerChannels
-from ottla.cluster.controller_requests import Sender, release_requests, requests_after
+from ottla.cluster.controller_requests import Sender, probe_requests, release_requests, requests_after
 from ottla.cluster.elections import Outages, elect_where_needed, led_by, renew_after_restarts, return_to_preferred
 from ottla.cluster.image import BrokerImage, MetadataImage, empty_image
 from ottla.cluster.isr_changes import IsrChange
@@ -111,7 +111,12 @@ class Charge:
     # -- what follows ------------------------------------------------------------------------------------------------
 
     async def settle(self) -> None:
-        """Elect where a leader is needed, end reassignments that are through. Raises as `MetadataService.decide`."""
+        """Elect where a leader is needed, end reassignments that are through, and deletions that were begun.
+
+        Raises as `MetadataService.decide`.
+        """
+        if self.service.deletions_begun:
+            await self.service.end_deletions()
         await self.service.decide(self._plan)
 
     def _plan(self, image: MetadataImage) -> Sequence[Command]:
@@ -172,6 +177,16 @@ class Charge:
         if set(found) - set(known) or restarted:
             log.info("brokers %s have come", sorted((set(found) - set(known)) | restarted))
         await self._see(found)
+
+    async def see_failed_directories(self) -> None:
+        """Ask the brokers that have lost a log directory which replicas that were. Raises as `settle`."""
+        nodes = await self._store.read(layout.LOG_DIRECTORY_EVENTS_PATH)
+        brokers, operations = layout.read_log_directory_failures(nodes)
+        for broker_id in sorted(brokers):
+            log.info("broker %d has lost a log directory", broker_id)
+            self._channels.send(probe_requests(self._sender, self.image, broker_id), self.image.brokers)
+        if operations:
+            await self._store.commit(operations)
 
     async def _see(self, brokers: Mapping[BrokerId, BrokerImage]) -> None:
         if brokers == self.image.brokers:

@@ -56,7 +56,8 @@ class ClusterController:
         """Take part in the race; the broker is registered already."""
         self._store.on_session(self._session_changed)
         self._cancel_watches = [
-            self._store.watch(path, self._woken.set) for path in (layout.CONTROLLER_PATH, layout.BROKERS_PATH)
+            self._store.watch(path, self._woken.set)
+            for path in (layout.CONTROLLER_PATH, layout.BROKERS_PATH, layout.LOG_DIRECTORY_EVENTS_PATH)
         ]
         self._woken.set()
         self._task = self._loop.create_task(self._run(), name="controller")
@@ -129,6 +130,7 @@ class ClusterController:
                 return
         if self.charge is not None:
             await self.charge.see_brokers()
+            await self.charge.see_failed_directories()
 
     async def _win(self, nodes: Mapping[str, Node]) -> bool:
         """Try to be the first."""

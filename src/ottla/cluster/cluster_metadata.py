@@ -163,6 +163,20 @@ class ClusterMetadata(MetadataView):
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._store.close()
 
+    def report_failed_directory(self) -> None:
+        """Have the controller ask which replicas this broker has lost, however long the store is away."""
+        self._spawn(self._report_failed_directory())
+
+    async def _report_failed_directory(self) -> None:
+        while True:
+            try:
+                await self._store.commit([layout.log_directory_failure(self.broker_id)])
+            except OttlaError as problem:
+                log.warning("the controller cannot be told yet that a log directory has failed: %s", problem)
+                await asyncio.sleep(LEARN_RETRY_S)
+            else:
+                return
+
     # -- what the controller says ------------------------------------------------------------------------------------
 
     def check_controller(self, controller_epoch: int, broker_epoch: int) -> None:

@@ -30,6 +30,12 @@ class DeleteTopic(NamedTuple):
     name: TopicName
 
 
+class BeginDeletion(NamedTuple):
+    """A topic that is too large to go at once is going; nothing is to be seen of that yet."""
+
+    name: TopicName
+
+
 class SetPartitions(NamedTuple):
     """Partitions that are new (numbered from the end on) or have changed."""
 
@@ -70,7 +76,15 @@ class SetFeatures(NamedTuple):
 
 
 Command = (
-    CreateTopic | DeleteTopic | SetPartitions | SetConfigs | SetFeatures | RegisterBroker | RemoveBroker | SetController
+    CreateTopic
+    | BeginDeletion
+    | DeleteTopic
+    | SetPartitions
+    | SetConfigs
+    | SetFeatures
+    | RegisterBroker
+    | RemoveBroker
+    | SetController
 )
 
 
@@ -94,6 +108,8 @@ def apply(image: MetadataImage, commands: Sequence[Command]) -> MetadataImage:
             case DeleteTopic(name):
                 del by_id[topics.pop(name).topic_id]
                 configs.pop((ResourceType.TOPIC, name), None)
+            case BeginDeletion():
+                pass
             case SetPartitions(name, changed):
                 topic = with_partitions(topics[name], changed)
                 topics[name] = by_id[topic.topic_id] = topic

@@ -11,7 +11,7 @@ Source: Kafka 3.9, `ControllerChannelManager.AbstractControllerBrokerRequestBatc
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
-from ottla.cluster.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
+from ottla.cluster.image import NOT_YET_LED, BrokerImage, MetadataImage, PartitionImage, TopicImage
 from ottla.ids import BrokerId, TopicPartition
 from ottla.protocol.messages.leader_and_isr import (
     LeaderAndIsrLiveLeader,
@@ -84,6 +84,15 @@ def requests_after(sender: Sender, old: MetadataImage, new: MetadataImage) -> di
     return planned
 
 
+def probe_requests(sender: Sender, image: MetadataImage, broker_id: BrokerId) -> dict[BrokerId, list[Request]]:
+    """What has a broker say which of its replicas it cannot hold: all of them once more, as they are known."""
+    broker = image.brokers.get(broker_id)
+    if broker is None:
+        return {}
+    held = _held_by(broker_id, _everything(image))
+    return {broker_id: [_leader_and_isr(sender, broker, image, held, SOME_STATES, image)]} if held else {}
+
+
 def release_requests(sender: Sender, image: MetadataImage, broker_id: BrokerId) -> dict[BrokerId, list[Request]]:
     """What has a broker that wants to stop follow nobody any more: it keeps its files."""
     broker = image.brokers.get(broker_id)
@@ -123,7 +132,10 @@ def _changes(old: MetadataImage, new: MetadataImage) -> tuple[_Parts, list[Topic
 
 
 def _has_moved(old: MetadataImage, topic: TopicImage, part: PartitionImage) -> bool:
-    """Whether more than the in-sync set has changed, of which its leader knows already."""
+    """Whether more than the in-sync set has changed, of which its leader knows already. One that has no state yet, or
+    not any more, is nobody's."""
+    if part.partition_epoch == NOT_YET_LED:
+        return False
     before = _before(old, topic, part)
     return before is None or before._replace(isr=part.isr, partition_epoch=part.partition_epoch) != part
 
@@ -163,7 +175,7 @@ def _leader_and_isr(
                         replicas=list(part.replicas),
                         adding_replicas=list(part.adding),
                         removing_replicas=list(part.removing),
-                        is_new=_is_new(broker.broker_id, _before(old, topic, part)),
+                        is_new=_is_new(broker.broker_id, part, _before(old, topic, part), kind),
                     )
                     for part in some
                 ],
@@ -179,8 +191,12 @@ def _leader_and_isr(
     )
 
 
-def _is_new(broker_id: BrokerId, before: PartitionImage | None) -> bool:
-    return before is None or broker_id not in before.replicas
+def _is_new(broker_id: BrokerId, part: PartitionImage, before: PartitionImage | None, kind: int) -> bool:
+    """Whether it is sure that the broker has never held the replica: it makes no other one while a log directory of its
+    has failed."""
+    if kind == ALL_STATES:
+        return broker_id in part.adding
+    return before is None or before.partition_epoch == NOT_YET_LED or broker_id not in before.replicas
 
 
 def _address(image: MetadataImage, broker_id: BrokerId, listener: str) -> tuple[str, int] | None:

@@ -10,7 +10,9 @@ and each of its commits fails once another has been.
 import asyncio
 import logging
 import random
+from collections import deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from itertools import count
 from pathlib import Path
 from typing import Final, TypeVar
 from uuid import UUID, uuid4
@@ -29,6 +31,7 @@ from ottla.cluster.commands import (
     SetPartitions,
     apply,
 )
+from ottla.cluster.commit_parts import PARTITIONS_PER_COMMIT, Piece, in_parts
 from ottla.cluster.config_changes import FoundSettings
 from ottla.cluster.configs import ConfigChange
 from ottla.cluster.controller import ElectionType, NewTopic
@@ -53,6 +56,7 @@ from ottla.cluster.store.base import (
     Operation,
     StoreConflict,
     StoreUnavailable,
+    TransactionTooLarge,
 )
 from ottla.cluster.store.layout import ProducerIdBlock
 from ottla.config.broker import BrokerConfig
@@ -66,7 +70,6 @@ CommandT = TypeVar("CommandT", bound=Command)
 
 RESERVED_IDS: Final = frozenset((UUID(int=0), UUID(int=1)))
 """Kafka's own: the id of no topic, and that of its metadata log."""
-PARTITIONS_PER_COMMIT: Final = 500
 
 
 class WrongCluster(OttlaError):
@@ -97,6 +100,8 @@ class MetadataService(MetadataView):
         self._producer_ids = range(0)
         self._started = False
         self._in_doubt = False
+        self.deletions_begun: list[TopicName] = []
+        """Topics that another controller, or a commit that failed, has not deleted to the end."""
         self._guard: list[Operation] = []
         """What has to hold for any commit to be made."""
 
@@ -193,8 +198,30 @@ class MetadataService(MetadataView):
                 await self._commit_in_parts(plan(self._image))
 
     async def _commit_in_parts(self, commands: Sequence[Command]) -> None:
-        for part in in_parts(commands):
-            await self._commit(part)
+        for part in in_parts(commands, self._image):
+            await self._commit([piece.command for piece in part])
+
+    async def _commit_each(self, commands: Sequence[Command]) -> dict[int, OttlaError]:
+        """As much as can be of what several wishes ask for; which of the commands failed, and why.
+
+        A broker of its own makes them all at once: nobody would end what a crash leaves between two parts.
+        """
+        failed: dict[int, OttlaError] = {}
+        parts = in_parts(commands, self._image) if self._guard else [[*map(Piece, count(), commands)]]
+        queue = deque(parts)
+        while queue:
+            part = [piece for piece in queue.popleft() if piece.number not in failed]
+            try:
+                await self._commit([piece.command for piece in part])
+            except TransactionTooLarge as refused:  # nothing has changed: one by one, most may be small enough
+                if len(part) == 1:
+                    failed[part[0].number] = refused
+                else:
+                    queue.extendleft([piece] for piece in reversed(part))
+            except (StoreUnavailable, StoreConflict) as problem:
+                log.error("%s", problem)
+                return failed | {piece.number: problem for later in (part, *queue) for piece in later}
+        return failed
 
     async def see_brokers(self, brokers: Mapping[BrokerId, BrokerImage]) -> None:
         """These are alive: what their own nodes say, which this broker does not write."""
@@ -283,6 +310,16 @@ class MetadataService(MetadataView):
         answers = await self._change(names, plan)
         return [answer if isinstance(answer, OttlaError) else were[answer.name] for answer in answers]
 
+    async def end_deletions(self) -> None:
+        """Delete the topics whose deletion has begun. Raises `StoreUnavailable`, `StoreConflict`."""
+        async with self._changing:
+            await self._catch_up()
+            names, self.deletions_begun = self.deletions_begun, []
+            for name in names:
+                if name in self._image.topics:
+                    log.info("topic %s, whose deletion was begun, is deleted to the end", name)
+                    await self._commit_in_parts([DeleteTopic(name)])
+
     async def create_partitions(
         self,
         growths: Sequence[tuple[TopicName, int, Sequence[Sequence[int]] | None]],
@@ -370,11 +407,10 @@ class MetadataService(MetadataView):
                     image = apply(image, [command])
                     answers.append(command)
             if not validate_only:
-                try:
-                    await self._commit([answer for answer in answers if not isinstance(answer, OttlaError)])
-                except (StoreUnavailable, StoreConflict) as failed:
-                    log.error("%s", failed)
-                    return [answer if isinstance(answer, OttlaError) else failed for answer in answers]
+                agreed = [at for at, answer in enumerate(answers) if not isinstance(answer, OttlaError)]
+                failed = await self._commit_each([answers[at] for at in agreed])
+                for number, problem in failed.items():
+                    answers[agreed[number]] = problem
             return answers
 
     async def _catch_up(self) -> None:
@@ -387,6 +423,7 @@ class MetadataService(MetadataView):
         self._versions = {path: node.version for path, node in nodes.items()}
         self._in_doubt = False
         found = layout.read_image(nodes)
+        self.deletions_begun = [name for name in layout.deletions_begun(nodes) if name in found.topics]
         if self._guard and self._image.brokers:
             found = found._replace(brokers=self._image.brokers)  # `see_brokers` says who is alive
         self._show(found)
@@ -421,26 +458,6 @@ class MetadataService(MetadataView):
         self._show(apply(old, commands))
         if cancelled:
             raise asyncio.CancelledError
-
-
-def in_parts(commands: Sequence[Command]) -> list[list[Command]]:
-    """The commands, few enough at a time for a store with a limit; partitions of one topic may be parted."""
-    parts: list[list[Command]] = [[]]
-    room = PARTITIONS_PER_COMMIT
-    for command in commands:
-        pieces: list[Command] = [command]
-        if isinstance(command, SetPartitions):
-            name, partitions = command
-            starts = range(0, len(partitions), PARTITIONS_PER_COMMIT)
-            pieces = [SetPartitions(name, partitions[start : start + PARTITIONS_PER_COMMIT]) for start in starts]
-        for piece in pieces:
-            size = len(piece.partitions) if isinstance(piece, SetPartitions) else 1
-            if size > room:
-                parts.append([])
-                room = PARTITIONS_PER_COMMIT
-            parts[-1].append(piece)
-            room -= size
-    return parts
 
 
 async def _to_its_end(commit: Coroutine[None, None, None]) -> bool:

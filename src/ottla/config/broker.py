@@ -58,6 +58,7 @@ class BrokerConfig:
     replica_lag_time_max_ms: int
     leader_replication_throttled_rate: int
     follower_replication_throttled_rate: int
+    replica_alter_log_dirs_io_max_bytes_per_second: int
     replica_fetch_backoff_ms: int
     replica_fetch_max_bytes: int
     replica_fetch_min_bytes: int

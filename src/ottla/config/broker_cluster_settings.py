@@ -121,4 +121,14 @@ CLUSTER: Final = (
         Change.CLUSTER_WIDE,
         internal=True,
     ),
+    Setting(
+        "replica.alter.log.dirs.io.max.bytes.per.second",
+        Kind.LONG,
+        FOREVER,
+        "How fast replicas are copied from one log directory of this broker to another. Kafka takes it while it runs "
+        "only.",
+        AT_LEAST_0,
+        Change.CLUSTER_WIDE,
+        internal=True,
+    ),
 )

@@ -9,7 +9,8 @@ import json
 import logging
 import os
 from base64 import urlsafe_b64encode
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from pathlib import Path
 from threading import Lock
 from typing import Final
@@ -52,7 +53,9 @@ class LogDirectory:
         self.was_clean = False
         """Whether the last process that had the directory shut it down cleanly."""
         self.offline_reason: str | None = None
-        """Why nothing is written here any more; None while all is well."""
+        """Why nothing is read or written here any more; None while all is well."""
+        self.on_error: Callable[[LogDirectory, OSError], None] = _nobody
+        """Told, in any thread, of every error of the disk; it may find that the directory has failed."""
         self._fs = fs
         self._clock = clock
         self._path = os.fspath(path)
@@ -63,6 +66,8 @@ class LogDirectory:
         """Partitions that are there but could not be opened: what the checkpoints say of them is kept."""
         self._checkpointed: set[TopicPartition] = set()
         """Partitions that the checkpoint files may speak of."""
+        self.futures: dict[TopicPartition, str] = {}
+        """Copies that were under way to this directory when the last process ended, with the names they have."""
         self._recovery_points: dict[TopicPartition, Offset] = {}
         self._log_starts: dict[TopicPartition, Offset] = {}
         self._high_watermarks: dict[TopicPartition, Offset] = {}
@@ -70,10 +75,25 @@ class LogDirectory:
     def __repr__(self) -> str:
         return f"LogDirectory({self._path}, {len(self.logs)} logs)"
 
+    def has_unopened(self, partition: TopicPartition) -> bool:
+        """Is it there, though it could not be opened?"""
+        return partition in self._unopened
+
     @property
     def fs(self) -> FileSystem:
         """Where its files are."""
         return self._fs
+
+    def report(self, problem: OSError) -> None:
+        """Something could not be done with a file here; in any thread."""
+        self.on_error(self, problem)
+
+    def fail(self, reason: str) -> None:
+        """Reads and writes nothing any more. Whoever has its logs lets them go first."""
+        self.offline_reason = reason
+        for log in self.logs.values():
+            log.release()
+        self.logs.clear()
 
     def read_cleaner_offsets(self) -> dict[TopicPartition, Offset]:
         """Up to where compaction has come, by partition. Raises KafkaStorageError, OSError."""
@@ -171,6 +191,9 @@ class LogDirectory:
             raise KafkaStorageError(f"cannot read the log directory {self._path}: {problem}") from problem
         configs: dict[TopicName, LogConfig] = {}
         for name in entries:
+            future = names.future_partition_of(name)
+            if future is not None:
+                self.futures[future] = name
             partition = names.partition_of(name)
             if partition is None or partition.topic == _KRAFT_METADATA_TOPIC or names.is_deletion_name(name):
                 continue
@@ -218,14 +241,103 @@ class LogDirectory:
                 topic_id=topic_id,
             )
         except OSError as problem:
-            if fresh and self._fs.exists(path):
-                self._fs.remove_tree(path)
+            self.report(problem)
+            with suppress(OSError):
+                if fresh and self._fs.exists(path):
+                    self._fs.remove_tree(path)
             raise KafkaStorageError(f"cannot create {partition} in {self._path}: {problem}") from problem
         self._adopt(log)
         return log
 
+    # -- moves from one directory to another ---------------------------------------------------------------------
+
+    def begin_future(self, partition: TopicPartition, topic_id: TopicId | None, config: LogConfig) -> PartitionLog:
+        """An empty log for a copy that shall become the partition's; `load` finds its name after a restart.
+        Raises KafkaStorageError."""
+        return self._open_future(names.future_name(partition), partition, topic_id, config, Offset(0))
+
+    def promote(self, future: PartitionLog, config: LogConfig) -> PartitionLog:
+        """Gives a copy that has been closed the partition's name, and opens it: not yet to be served.
+
+        Raises KafkaStorageError.
+        """
+        name = str(future.topic_partition)
+        try:
+            self._fs.rename(os.fspath(future.directory), self._file(name))
+        except OSError as problem:
+            self.report(problem)
+            raise KafkaStorageError(f"cannot take {name} into {self._path}: {problem}") from problem
+        try:
+            return self._open_future(name, future.topic_partition, future.topic_id, config, future.recovery_point)
+        except KafkaStorageError:
+            with suppress(OSError):
+                self._fs.remove_tree(self._file(name))  # or the next start would find the partition twice
+            raise
+
+    def _open_future(
+        self,
+        name: str,
+        partition: TopicPartition,
+        topic_id: TopicId | None,
+        config: LogConfig,
+        recovery_point: Offset,
+    ) -> PartitionLog:
+        if self.offline_reason is not None:
+            raise KafkaStorageError(f"{self._path} is offline: {self.offline_reason}")
+        try:
+            log = PartitionLog.open(
+                Path(self._path, name),
+                partition,
+                config,
+                fs=self._fs,
+                clock=self._clock,
+                recovery_point=recovery_point,
+                clean_shutdown=True,
+                topic_id=topic_id,
+            )
+        except OSError as problem:
+            self.report(problem)
+            raise KafkaStorageError(f"cannot copy {partition} to {self._path}: {problem}") from problem
+        log.on_error = self.report
+        return log
+
+    def take_in(self, log: PartitionLog) -> None:
+        """A copy that has been promoted is the partition's log from now on."""
+        self._adopt(log)
+
+    def give_away(self, partition: TopicPartition) -> None:
+        """The partition's log is in another directory from now on; the files here stay until `discard`."""
+        del self.logs[partition]
+
+    def discard(self, log: PartitionLog) -> None:
+        """Closes a log that is none of this directory's any more, and has its files removed with the deleted ones.
+
+        Raises KafkaStorageError.
+        """
+        log.release()
+        try:
+            self._fs.rename(os.fspath(log.directory), self._file(names.deletion_name(log.topic_partition)))
+        except OSError as problem:
+            self.report(problem)
+            raise KafkaStorageError(f"cannot remove {log.directory}: {problem}") from problem
+
+    def remove_futures_without(self, logs: Collection[TopicPartition]) -> None:
+        """Removes copies of what is not here any more."""
+        for partition in self.futures.keys() - set(logs):
+            try:
+                self.remove_future(self.futures.pop(partition))
+            except OSError as problem:
+                logger.error("cannot remove a copy of %s from %s: %s", partition, self._path, problem)
+
+    def remove_future(self, name: str) -> None:
+        """Removes what is left of a copy. Slow, for any thread. Raises OSError."""
+        self._fs.remove_tree(self._file(name))
+
+    # -- checkpoints, end --------------------------------------------------------------------------------------------
+
     def _adopt(self, log: PartitionLog) -> None:
         log.on_moving_back = lambda: self.prepare_checkpoints().write()
+        log.on_error = self.report
         self.logs[log.topic_partition] = log
 
     def delete(self, partition: TopicPartition) -> None:
@@ -235,6 +347,7 @@ class LogDirectory:
         try:
             self._fs.rename(self._file(str(partition)), self._file(names.deletion_name(partition)))
         except OSError as problem:
+            self.report(problem)
             raise KafkaStorageError(f"cannot delete {partition} in {self._path}: {problem}") from problem
 
     def set_aside(self, partition: TopicPartition) -> Path:
@@ -246,6 +359,7 @@ class LogDirectory:
         try:
             self._fs.rename(self._file(str(partition)), kept)
         except OSError as problem:
+            self.report(problem)
             raise KafkaStorageError(f"cannot set {partition} in {self._path} aside: {problem}") from problem
         return Path(kept)
 
@@ -287,14 +401,14 @@ class LogDirectory:
 
         A directory that was not loaded is left as it was found. Does nothing when there is nothing (more) to close.
         """
-        if not self._loaded:
+        if not self._loaded or self.offline_reason is not None:
             for log in self.logs.values():
                 log.release()
             self.logs.clear()
             self._lock = None
             return
         self._loaded = False
-        clean = self._close_logs() and self.offline_reason is None and not self._unopened
+        clean = self._close_logs() and not self._unopened
         try:
             self.prepare_checkpoints().write()
             if clean:
@@ -345,6 +459,10 @@ class LogDirectory:
         return f"{self._path}/{name}"
 
 
+def _nobody(directory: LogDirectory, problem: OSError) -> None:
+    """Errors are told to those who asked for what failed, and that is all."""
+
+
 class CheckpointOrder:
     """Sees that checkpoints taken later are not overwritten by those taken before them, whoever writes them."""
 
@@ -376,79 +494,3 @@ class Checkpoints:
             for path, data in self._files.items():
                 checkpoints.write(self._fs, path, data)
             self._order.written = self._number
-
-
-class LogDirectories:
-    """All of `log.dirs`, as one place to find a partition's log."""
-
-    def __init__(self, paths: Iterable[Path], *, fs: FileSystem, clock: Clock) -> None:
-        self.directories = [LogDirectory(path, fs=fs, clock=clock) for path in paths]
-
-    def find_cluster_id(self) -> str | None:
-        """The cluster that meta.properties of the first directory with one names; None for new directories."""
-        for directory in self.directories:
-            cluster_id = directory.owner().get("cluster.id")
-            if cluster_id:
-                return cluster_id
-        return None
-
-    def lock(self) -> None:
-        """Locks all. Raises KafkaStorageError."""
-        for directory in self.directories:
-            directory.lock()
-
-    def acquire(self, *, cluster_id: str, node_id: BrokerId, zookeeper: bool = False) -> None:
-        """As `LogDirectory.acquire`, of all."""
-        for directory in self.directories:
-            directory.acquire(cluster_id=cluster_id, node_id=node_id, zookeeper=zookeeper)
-
-    def load_all(self, config_for: ConfigFor) -> dict[TopicPartition, PartitionLog]:
-        """Opens all partitions. Of one that is in two directories the longer is served, the other left alone.
-
-        Raises KafkaStorageError.
-        """
-        found: dict[TopicPartition, PartitionLog] = {}
-        for directory in self.directories:
-            for partition, log in list(directory.load(config_for).items()):
-                twin = found.get(partition)
-                if twin is None:
-                    found[partition] = log
-                    continue
-                shorter = log if log.log_end_offset <= twin.log_end_offset else twin
-                logger.error("%s is there twice; %s is left alone", partition, shorter.directory)
-                shorter.release()
-                owner = next(d for d in self.directories if d.logs.get(partition) is shorter)
-                del owner.logs[partition]
-                found[partition] = twin if shorter is log else log
-        return found
-
-    def get(self, partition: TopicPartition) -> PartitionLog | None:
-        for directory in self.directories:
-            log = directory.logs.get(partition)
-            if log is not None:
-                return log
-        return None
-
-    def directory_of(self, partition: TopicPartition) -> LogDirectory | None:
-        return next((directory for directory in self.directories if partition in directory.logs), None)
-
-    def create_log(self, partition: TopicPartition, topic_id: TopicId | None, config: LogConfig) -> PartitionLog:
-        """A new log in the directory with the fewest. Raises KafkaStorageError."""
-        online = [directory for directory in self.directories if directory.offline_reason is None]
-        if not online:
-            raise KafkaStorageError(f"no log directory is left to create {partition} in; see the errors above")
-        return min(online, key=lambda directory: len(directory.logs)).create(partition, topic_id, config)
-
-    def set_aside(self, partition: TopicPartition) -> Path:
-        """As `LogDirectory.set_aside`, in whichever directory has the log."""
-        return next(d for d in self.directories if partition in d.logs).set_aside(partition)
-
-    def delete_log(self, partition: TopicPartition) -> None:
-        """Raises KafkaStorageError; nothing happens if there is no such log."""
-        directory = self.directory_of(partition)
-        if directory is not None:
-            directory.delete(partition)
-
-    def close(self) -> None:
-        for directory in self.directories:
-            directory.close()

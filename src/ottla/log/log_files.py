@@ -42,6 +42,10 @@ def _nothing() -> None:
     """For a log that nobody keeps checkpoints for."""
 
 
+def _nobody(problem: OSError) -> None:
+    """For a log whose errors nobody wants to hear of but those who asked."""
+
+
 def _jitter_ms(config: LogConfig) -> int:
     """Drawn anew for each segment, so that those which began together do not all end together."""
     limit_ms = min(config.segment_jitter_ms, config.segment_ms)
@@ -92,6 +96,8 @@ class LogFiles:
         self.on_moving_back: Callable[[], None] = _nothing
         """Called before a truncation below the recovery point, when that has been lowered: to write it down, lest a
         crash takes what is appended later for synced. May raise OSError."""
+        self.on_error: Callable[[OSError], None] = _nobody
+        """Told, in any thread, of every error of the disk."""
         self._rewrites: list[Rewrite] = []
         self._closed = False
         self._jitter_ms = _jitter_ms(config)
@@ -172,6 +178,7 @@ class LogFiles:
         self.config = config
 
     def _storage_error(self, what: str, problem: OSError) -> KafkaStorageError:
+        self.on_error(problem)
         return KafkaStorageError(f"cannot {what} {self.topic_partition} in {self._directory}: {problem}")
 
     # --- segments ----------------------------------------------------------------------------------------------
@@ -261,8 +268,10 @@ class LogFiles:
     # --- flush -------------------------------------------------------------------------------------------------
 
     def prepare_flush(self) -> FlushTicket | None:
-        """What brings everything appended so far to the disk; None if it is there. Call `ticket.sync()` in any
-        thread, then `flushed(ticket)` in this one."""
+        """What brings everything appended so far to the disk; None if it is there, or if the log is closed. Call
+        `ticket.sync()` in any thread, then `flushed(ticket)` in this one."""
+        if self._closed:
+            return None
         dirty = self.recovery_point < self.log_end_offset or self._unsynced.active_cut
         if not (dirty or self._unsynced or self.leader_epochs.dirty):
             return None
@@ -559,6 +568,16 @@ class LogFiles:
         if ticket is not None:
             self._sync(ticket)
         self.release()
+
+    def succeed(self, before: "LogFiles") -> None:
+        """Takes the place of the log that this one is a copy of, up to the end of both. That one is not to be written
+        any more, and what its tickets bring to the disk says nothing about this one."""
+        self.leader_epochs = before.leader_epochs
+        self.leader_epochs.dirty = True
+        self.producer_state = before.producer_state
+        self.log_start_offset = before.log_start_offset
+        self._high_watermark = before.high_watermark
+        self._generation = before._generation + 1
 
     def release(self) -> None:
         """Lets go of all descriptors without writing anything."""

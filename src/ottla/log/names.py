@@ -18,6 +18,7 @@ LEADER_EPOCHS: Final = "leader-epoch-checkpoint"
 PARTITION_METADATA: Final = "partition.metadata"
 
 SEGMENT_SUFFIXES: Final = (LOG, OFFSET_INDEX, TIME_INDEX, TRANSACTION_INDEX)
+_FUTURE_DIRECTORY: Final = re.compile(r"^(\S+)-(\d+)\.[0-9a-f]{32}-future$")
 _DELETE_DIRECTORY: Final = re.compile(r"^\S+-\d+\.[0-9a-f]{32}-delete$")
 _MAX_DIRECTORY_NAME: Final = 255
 
@@ -51,6 +52,18 @@ def stray_name(partition: TopicPartition) -> str:
     """A fresh name for a partition's directory that belongs to no topic of the metadata."""
     suffix = f"-{partition.partition}.{uuid4().hex}-stray"
     return partition.topic[: _MAX_DIRECTORY_NAME - len(suffix)] + suffix
+
+
+def future_name(partition: TopicPartition) -> str:
+    """A fresh name for the directory of a copy that shall take the place of a partition's log (KIP-113)."""
+    suffix = f"-{partition.partition}.{uuid4().hex}-future"
+    return partition.topic[: _MAX_DIRECTORY_NAME - len(suffix)] + suffix
+
+
+def future_partition_of(name: str) -> TopicPartition | None:
+    """The partition that a directory of this name was to hold one day; None if it was not."""
+    found = _FUTURE_DIRECTORY.match(name)
+    return None if found is None else TopicPartition(TopicName(found[1]), PartitionId(int(found[2])))
 
 
 def is_deletion_name(name: str) -> bool:

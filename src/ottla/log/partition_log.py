@@ -176,6 +176,9 @@ class PartitionLog(LogFiles):
     def append_as_follower(self, records: Buffer) -> AppendInfo:
         """Appends batches as the leader wrote them; an incomplete last one is left out.
 
+        Where records were deleted up to the midst of a batch, the whole of it comes first: an empty log that begins
+        there begins with that batch.
+
         Raises CorruptMessage, UnsupportedForMessageFormat, KafkaStorageError; OffsetOutOfRange when they do not
         begin at or after the end of the log, or do not ascend.
         """
@@ -184,7 +187,8 @@ class PartitionLog(LogFiles):
         next_offset: int = self.log_end_offset
         size = 0
         for header in iter_batches(view, allow_partial_end=True):
-            if header.base_offset < next_offset:
+            is_first = not headers and self.log_start_offset == self.log_end_offset < header.next_offset
+            if header.base_offset < next_offset and not is_first:
                 raise OffsetOutOfRange(
                     f"{self.topic_partition}: a batch at offset {header.base_offset} was to follow {next_offset}"
                 )
@@ -199,7 +203,12 @@ class PartitionLog(LogFiles):
             return AppendInfo(
                 self.log_end_offset, Offset(self.log_end_offset - 1), NO_TIMESTAMP, self.log_start_offset, 0, 0
             )
-        return self._append(view[:size], headers, self._clock.now_ms(), NO_TIMESTAMP)
+        start = self.log_start_offset
+        if headers[0].base_offset < start:
+            self.truncate_fully_and_start_at(Offset(headers[0].base_offset))
+        info = self._append(view[:size], headers, self._clock.now_ms(), NO_TIMESTAMP)
+        self.log_start_offset = start
+        return info
 
     def _duplicate(self, batch: ProducedBatch, size: int) -> AppendInfo:
         stamped = self.config.message_timestamp_type is TimestampType.LOG_APPEND_TIME

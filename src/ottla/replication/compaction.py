@@ -35,7 +35,8 @@ from ottla.log.replacement import Replacement, is_unfinished
 if TYPE_CHECKING:
     from ottla.config.broker import BrokerConfig
     from ottla.ids import TopicPartition
-    from ottla.log.directory import LogDirectories, LogDirectory
+    from ottla.log.directories import LogDirectories
+    from ottla.log.directory import LogDirectory
     from ottla.log.partition_log import PartitionLog
     from ottla.log.segment import Segment
     from ottla.replication.manager import ReplicaManager
@@ -98,7 +99,7 @@ class Compaction:
         self._thread.shutdown()
 
     async def _run(self) -> None:
-        for directory in self._directories.directories:
+        for directory in self._directories.online:
             try:
                 self._checkpoints |= await self._in_thread(directory.read_cleaner_offsets)
             except (OSError, KafkaStorageError) as error:

@@ -16,7 +16,7 @@ from ottla.ids import Offset
 if TYPE_CHECKING:
     from ottla.config.broker import BrokerConfig
     from ottla.ids import TopicPartition
-    from ottla.log.directory import LogDirectories
+    from ottla.log.directories import LogDirectories
     from ottla.log.retention import Deletion
     from ottla.replication.manager import ReplicaManager
     from ottla.replication.partition import Partition
@@ -147,7 +147,7 @@ class Maintenance:
             await self.write_checkpoints()
 
     async def _write_checkpoints(self) -> None:
-        for directory in self._directories.directories:
+        for directory in self._directories.online:
             points = {tp: partition_log.recovery_point for tp, partition_log in directory.logs.items()}
             checkpoints = directory.prepare_checkpoints()
             try:
@@ -156,12 +156,13 @@ class Maintenance:
                 log.error(
                     "cannot write the checkpoints in %s, the older ones stay: %s", directory.path, sentence(error)
                 )
+                directory.report(error)
             else:
                 self._written |= points
 
     async def remove_deleted(self) -> None:
         """Remove the files of deleted topics; in a thread, since that takes long."""
-        for directory in self._directories.directories:
+        for directory in self._directories.online:
             await self._loop.run_in_executor(self._replicas.cold_readers, directory.remove_deleted)
 
     async def expire_producers(self) -> None:

@@ -36,7 +36,8 @@ from ottla.replication.surroundings import ReplicaSurroundings
 if TYPE_CHECKING:
     from ottla.cluster.image import MetadataImage, PartitionImage, TopicImage
     from ottla.cluster.metadata_view import MetadataView
-    from ottla.log.directory import LogDirectories
+    from ottla.log.directories import LogDirectories
+    from ottla.log.directory import LogDirectory
     from ottla.log.partition_log import AppendInfo, PartitionLog
     from ottla.records.batch import Buffer
     from ottla.replication.in_sync import Proposal
@@ -93,11 +94,14 @@ class ReplicaManager:
         self._metadata = metadata
         self._new_flusher = new_flusher
         self._broker_id = metadata.broker_id
-        self._directories = directories
+        self.directories = directories
+        """Where its logs are."""
         self._loop = loop
         self._held: dict[tuple[str | UUID, int], Partition] = {}
         self._loaded: dict[TopicPartition, PartitionLog] = {}
         """Logs found on disk of which nobody has said yet whose they are."""
+        self._offline: set[TopicPartition] = set()
+        """Replicas in log directories that have failed."""
         self._flushers: dict[Path, GroupCommit] = {}
         self._woken: list[DelayedFetch] = []
         config = metadata.static_config
@@ -115,6 +119,8 @@ class ReplicaManager:
         """Whether others still see this broker, so that nobody has been elected in its stead."""
         self.proposals: Callable[[Partition, Proposal], None] = _to_nobody
         """Where changes of in-sync replicas are proposed."""
+        self.on_held: Callable[[Partition], None] = _to_itself
+        """Told of each replica that has come to be held."""
         self._listeners: dict[str, LeadershipListener] = {}
         self.cold_readers: Executor = ThreadPoolExecutor(4, thread_name_prefix="ottla read")
         """Threads that may wait for a disk."""
@@ -126,7 +132,7 @@ class ReplicaManager:
 
         A broker of its own leads all that the metadata has, at once; in a cluster the controller says what it holds.
         """
-        for directory in self._directories.directories:
+        for directory in self.directories.online:
             flusher = self._new_flusher(str(directory.path), self._loop, self._wake_fetches)
             self._flushers[directory.path] = flusher
             flusher.start()
@@ -148,7 +154,7 @@ class ReplicaManager:
 
     def _set_aside(self, stray: "PartitionLog") -> None:
         try:
-            kept = self._directories.set_aside(stray.topic_partition)
+            kept = self.directories.set_aside(stray.topic_partition)
         except KafkaStorageError as error:
             log.error("%s", error)
         else:
@@ -187,9 +193,11 @@ class ReplicaManager:
             except (OSError, OttlaError) as error:
                 log.error("%s-%d cannot be created: %s", topic.name, part.partition, error)
 
-    def become(self, name: TopicName, topic_id: TopicId, part: "PartitionImage") -> None:
-        """Hold a replica as `part` says: lead it, or follow whoever does. Raises OSError, an `OttlaError`."""
-        partition = self._hold(name, topic_id, part.partition)
+    def become(self, name: TopicName, topic_id: TopicId, part: "PartitionImage", *, is_new: bool = True) -> None:
+        """Hold a replica as `part` says: lead it, or follow whoever does. One that was here before (not `is_new`) is
+        not made anew while a log directory is offline: it may be in that. Raises OSError, an `OttlaError`.
+        """
+        partition = self._hold(name, topic_id, part.partition, is_new=is_new)
         listener = self._listeners.get(name)
         if part.leader == self._broker_id:
             partition.lead(part)
@@ -205,7 +213,7 @@ class ReplicaManager:
             listener(part.partition, None)
         self.fetchers.follow(partition, topic_id)
 
-    def _hold(self, name: TopicName, topic_id: TopicId, number: PartitionId) -> Partition:
+    def _hold(self, name: TopicName, topic_id: TopicId, number: PartitionId, *, is_new: bool) -> Partition:
         """The replica: held already, found on disk, or new."""
         tp = TopicPartition(name, number)
         known = self._held.get(tp)
@@ -219,14 +227,22 @@ class ReplicaManager:
             self._set_aside(found)  # left by a crash between the end of a topic and that of its files
             found = None
         if found is None:
-            found = self._directories.create_log(tp, topic_id, settings)
+            if not is_new and (tp in self._offline or not self.directories.all_online):
+                raise KafkaStorageError(f"{tp} is in a log directory that has failed, or may be")
+            self._offline.discard(tp)
+            found = self.directories.create_log(tp, topic_id, settings)
         else:
             found.assign_topic_id(topic_id)
             found.update_config(settings)
         flusher = self._flushers[found.directory.parent]
         partition = Partition(tp, found, flusher, self._wake, self._surroundings)
         self._held[tp] = self._held[topic_id, number] = partition
+        self.on_held(partition)
         return partition
+
+    def change_log(self, partition: Partition, copy: "PartitionLog") -> None:
+        """Serve the replica from another log directory, in which there is a copy of its log."""
+        partition.change_log(copy, self._flushers[copy.directory.parent])
 
     def fence(self) -> None:
         """Others may have been elected: lead nothing that somebody else holds, too, until the controller says more."""
@@ -245,32 +261,54 @@ class ReplicaManager:
 
     def drop(self, topic: TopicName, number: PartitionId, *, keep_files: bool = False) -> None:
         """This broker holds the replica no more: its files go, or are set aside."""
-        partition = self._held.pop((topic, number), None)
+        self._offline.discard(TopicPartition(topic, number))
+        partition = self._held.get((topic, number))
         if partition is None:
             return
-        topic_id = partition.log.topic_id
-        assert topic_id is not None
-        del self._held[topic_id, number]
-        self.fetchers.stop(partition)
-        partition.resign()
-        partition.stop_flushing()
+        self._let_go(partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if keep_files:
             self._set_aside(partition.log)
         else:
             try:
-                self._directories.delete_log(partition.topic_partition)
+                self.directories.delete_log(partition.topic_partition)
             except KafkaStorageError as error:
                 log.error("%s", error)
         listener = self._listeners.get(topic)
         if listener is not None:
             listener(number, None)
 
+    def _let_go(self, partition: Partition, code: ErrorCode) -> None:
+        """Hold it no more; who waits for it is answered with `code`."""
+        topic, number = partition.topic_partition
+        topic_id = partition.log.topic_id
+        assert topic_id is not None
+        del self._held[topic, number], self._held[topic_id, number]
+        self.fetchers.stop(partition)
+        partition.resign(code)
+        partition.stop_flushing()
+
+    def take_offline(self, directory: "LogDirectory", reason: str) -> int:
+        """The log directory has failed: hold nothing of what is in it any more; how many partitions that were."""
+        gone = [partition for partition in self.partitions() if partition.log.directory.parent == directory.path]
+        for partition in gone:
+            self._let_go(partition, ErrorCode.KAFKA_STORAGE_ERROR)
+        unclaimed = {tp for tp, found in self._loaded.items() if found.directory.parent == directory.path}
+        for tp in unclaimed:
+            del self._loaded[tp]
+        self._offline |= {partition.topic_partition for partition in gone} | unclaimed
+        directory.fail(reason)
+        for partition in gone:
+            listener = self._listeners.get(partition.topic_partition.topic)
+            if listener is not None:
+                listener(partition.topic_partition.partition, None)
+        return len(gone)
+
     async def close(self) -> None:
         """Let the flushers finish, then make everything durable and mark the directories as cleanly shut down."""
         for flusher in self._flushers.values():
             flusher.close()
         self.cold_readers.shutdown()
-        self._directories.close()
+        self.directories.close()
 
     def on_leadership(self, topic: str, listener: LeadershipListener) -> None:
         """Tell `listener` about each partition of `topic` this broker leads, now and later, or leads no more."""
@@ -284,6 +322,10 @@ class ReplicaManager:
     def partitions(self) -> list[Partition]:
         """Every partition this broker holds, as leader or follower."""
         return [partition for key, partition in self._held.items() if isinstance(key, TopicPartition)]
+
+    def is_offline(self, topic_partition: TopicPartition) -> bool:
+        """Is its replica in a log directory that has failed?"""
+        return topic_partition in self._offline
 
     def topic_name(self, topic_id: UUID) -> TopicName | None:
         found = self._metadata.image.topics_by_id.get(TopicId(topic_id))
@@ -305,6 +347,8 @@ class ReplicaManager:
         known = (
             image.topics_by_id.get(TopicId(topic)) if isinstance(topic, UUID) else image.topics.get(TopicName(topic))
         )
+        if known is not None and (known.name, partition) in self._offline:
+            raise KafkaStorageError(f"{known.name}-{partition} is in a log directory that has failed")
         if known is None and isinstance(topic, UUID):
             raise UnknownTopicId(f"no topic has the id {topic}")
         if known is None or not 0 <= partition < len(known.partitions):
@@ -431,6 +475,10 @@ class ReplicaManager:
 
 def _to_nobody(partition: Partition, proposal: "Proposal") -> None:
     raise AssertionError(f"{partition.topic_partition} has followers, but there is no cluster")
+
+
+def _to_itself(partition: Partition) -> None:
+    """Nobody else wants to know."""
 
 
 def _always() -> bool:

@@ -101,12 +101,13 @@ class Partition:
     # -- roles -------------------------------------------------------------------------------------------------------
 
     def lead(self, state: PartitionImage) -> None:
-        """This broker leads from now on, or goes on leading, among other replicas. An older state changes nothing.
+        """This broker leads from now on, or goes on leading, among other replicas. A state that is older changes
+        nothing, nor does one that is known: what has been proposed since then stands.
 
         A new epoch begins at the end of the log, even if nothing is written in it: a follower may have records of an
         epoch that this log never had (KIP-279).
         """
-        if state.partition_epoch < self.partition_epoch:
+        if state.partition_epoch < self.partition_epoch or (self.leading and self._knows(state)):
             return
         is_new_epoch = state.leader_epoch > self.leader_epoch or not self.leading
         self._remember(state)
@@ -149,6 +150,13 @@ class Partition:
         self.in_sync = None
         self.resign()
         return is_new_epoch
+
+    def _knows(self, state: PartitionImage) -> bool:
+        return (state.leader_epoch, state.partition_epoch, state.replicas) == (
+            self.leader_epoch,
+            self.partition_epoch,
+            self.replicas,
+        )
 
     def _remember(self, state: PartitionImage) -> None:
         self.leader, self.leader_epoch = state.leader, state.leader_epoch
@@ -308,6 +316,12 @@ class Partition:
         if log.high_watermark != before and self.fetch_waiters:
             self._wake(self.fetch_waiters)
 
+    def change_log(self, log: "PartitionLog", flusher: "GroupCommit") -> None:
+        """`log` has taken the place of the one before, in another log directory, whose flusher this is."""
+        self._flusher.forget(self)
+        self.log, self._flusher = log, flusher
+        flusher.mark(self)
+
     def update_config(self, config: "LogConfig") -> None:
         """The topic's settings have changed."""
         if config is not self.log.config:
@@ -331,6 +345,8 @@ class Partition:
         if ticket is not None:
             self.log.flush_failed(ticket)
         self._release_waiters(ErrorCode.KAFKA_STORAGE_ERROR)
+        if isinstance(error, OSError):
+            self.log.on_error(error)
 
     def mark_dirty(self) -> None:
         """Have what was appended synced in the next round."""
@@ -351,11 +367,11 @@ class Partition:
         else:
             self._unsynced_since_ms = None
 
-    def resign(self) -> None:
-        """This broker leads the partition no more (or the topic is gone): answer everybody who waits."""
+    def resign(self, code: ErrorCode = ErrorCode.NOT_LEADER_OR_FOLLOWER) -> None:
+        """This broker leads the partition no more (or the topic or the disk is gone): answer everybody who waits."""
         self.leading = False
         self.in_sync = None
-        self._release_waiters(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self._release_waiters(code)
         self._wake(self.follower_waiters)
 
     def _release_waiters(self, code: ErrorCode) -> None:

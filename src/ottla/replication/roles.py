@@ -78,7 +78,7 @@ class ReplicaRoles:
         if known is not None and known.leader_epoch > part.leader_epoch:
             return ErrorCode.FENCED_LEADER_EPOCH
         try:
-            self._replicas.become(name, topic_id, part)
+            self._replicas.become(name, topic_id, part, is_new=state.is_new)
         except (OSError, OttlaError) as error:
             log.error("%s-%d cannot be held here: %s", name, state.partition_index, error)
             return ErrorCode.KAFKA_STORAGE_ERROR
@@ -92,7 +92,9 @@ class ReplicaRoles:
                 key = (topic.topic_name, state.partition_index)
                 outcomes[key] = ErrorCode.NONE
                 known = self._replicas.find(*key)
-                if known is None:
+                if known is None:  # it may be in a log directory that has failed
+                    if state.delete_partition:
+                        self._replicas.drop(TopicName(topic.topic_name), PartitionId(state.partition_index))
                     continue
                 if EPOCH_WHEN_DELETED != state.leader_epoch < known.leader_epoch:
                     outcomes[key] = ErrorCode.FENCED_LEADER_EPOCH

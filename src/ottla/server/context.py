@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ottla.coordination.transaction_coordinator import TransactionCoordinator
     from ottla.coordination.verification import TransactionVerifier
     from ottla.protocol.api import ApiKey
+    from ottla.replication.directory_moves import DirectoryMoves
     from ottla.replication.manager import ReplicaManager
     from ottla.server.fetch_sessions import FetchSessionCache
     from ottla.server.membership import Membership
@@ -67,6 +68,7 @@ class Services:
     loop: "asyncio.AbstractEventLoop"
     metadata: "MetadataView"
     replicas: "ReplicaManager"
+    directory_moves: "DirectoryMoves"
     groups: "GroupCoordinator"
     markers: "LocalMarkers"
     verifier: "TransactionVerifier"

@@ -31,6 +31,7 @@ from ottla.protocol.messages.create_topics import (
 )
 from ottla.protocol.messages.write_txn_markers import WriteTxnMarkersRequest
 from ottla.protocol.schema import Message
+from ottla.replication.directory_failures import DirectoryFailures
 from ottla.replication.fetcher import ReplicaFetchers
 from ottla.replication.proposals import IsrProposals
 from ottla.replication.roles import ReplicaRoles
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     from ottla.coordination.markers import LocalMarkers
     from ottla.coordination.share_coordinator import ShareCoordinator
     from ottla.coordination.transaction_coordinator import TransactionCoordinator
-    from ottla.log.directory import LogDirectories
+    from ottla.log.directories import LogDirectories
     from ottla.replication.manager import ReplicaManager
 
 log = logging.getLogger(__name__)
@@ -72,7 +73,10 @@ class Membership:
         clock: "Clock",
         loop: asyncio.AbstractEventLoop,
         connect: Connect,
+        directories: "LogDirectories",
+        stop_broker: Callable[[str], None],
     ) -> None:
+        """`stop_broker` is called with the reason when this broker cannot go on."""
         self.metadata = metadata
         self.roles = ReplicaRoles(replicas, metadata.knows_settings_of)
         self.being_told = asyncio.Lock()
@@ -98,6 +102,13 @@ class Membership:
         self._peers: dict[tuple[BrokerId, bool], PeerClient] = {}
         """By broker, and whether they are for requests that wait there for others to act."""
         self._laggards: asyncio.Task[None] | None = None
+        DirectoryFailures(
+            replicas,
+            directories,
+            loop,
+            tell_controller=metadata.report_failed_directory,
+            stop_broker=stop_broker,
+        )
         replicas.fetchers = self._fetchers
         replicas.proposals = self._proposals.propose
         replicas.holds_session = store.holds_session
@@ -269,15 +280,17 @@ async def open_cluster(
     open_store: Callable[[Path], MetadataStore] | None,
     directories: "LogDirectories",
     stack: AsyncExitStack,
+    stop_broker: Callable[[str], None],
 ) -> tuple[ClusterMetadata, Join]:
     """Reach the store, and take the log directories for this cluster; `stack` ends the session.
 
-    `open_store` gives another store than the one the settings name.
+    `open_store` gives another store than the one the settings name; `stop_broker` is as for `Membership`.
 
     Raises `StoreUnavailable`, and what `LogDirectories.acquire` does.
     """
     assert config.zookeeper_connect is not None
-    session_file = config.log_dirs[0] / SESSION_FILE
+    directories.lock()  # or the session that a process with the same directories has at this moment would be ended
+    session_file = directories.online[0].path / SESSION_FILE
     store: MetadataStore
     if open_store is not None:
         store = open_store(session_file)
@@ -288,13 +301,16 @@ async def open_cluster(
             connection_timeout_ms=config.zookeeper_connection_timeout_ms,
             session_file=session_file,
         )
-    directories.lock()  # or the session that a process with the same directories has at this moment would be ended
     metadata = ClusterMetadata(store, config, clock)
     stack.push_async_callback(metadata.close)
     cluster_id = await metadata.open(directories.find_cluster_id())
     directories.acquire(cluster_id=cluster_id, node_id=config.node_id, zookeeper=True)
     loop = asyncio.get_running_loop()
-    return metadata, lambda replicas: Membership(store, metadata, replicas, config, clock, loop, connect)
+
+    def join(replicas: "ReplicaManager") -> Membership:
+        return Membership(store, metadata, replicas, config, clock, loop, connect, directories, stop_broker)
+
+    return metadata, join
 
 
 def _refusal(code: int, message: str | None) -> OttlaError | None:

@@ -1,5 +1,6 @@
 """Plans for adding and draining brokers: what they move, and what they leave alone."""
 
+import json
 from collections import Counter
 
 import pytest
@@ -113,8 +114,15 @@ def test_whatever_is_drained_or_added(
 
 def test_a_plan_can_be_written_and_read() -> None:
     moves = [Move(Partition("t", 3), (1, 2), (2, 3))]
-    (planned,) = parse_plan(str(plan_document(moves)).replace("'", '"'))
-    assert (planned.partition, planned.replicas, planned.log_dirs) == (Partition("t", 3), (2, 3), ())
+    assert parse_plan(json.dumps(plan_document(moves)), {Partition("t", 3): (1, 2)}) == moves
+
+
+def test_directories_in_a_plan() -> None:
+    move = Move(Partition("t", 3), (1, 2), (2, 3), ("any", "/disk/2"))
+    assert move.places == {3: "/disk/2"}
+    assert parse_plan(json.dumps(plan_document([move])), {Partition("t", 3): (1, 2)}) == [move]
+    with pytest.raises(KeyError):
+        parse_plan(json.dumps(plan_document([move])), {})
 
 
 @pytest.mark.parametrize(
@@ -137,4 +145,4 @@ def test_a_plan_can_be_written_and_read() -> None:
 )
 def test_plans_that_cannot_be_read(text: str, problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
-        parse_plan(text)
+        parse_plan(text, {Partition("t", 0): (1,)})

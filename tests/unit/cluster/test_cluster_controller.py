@@ -37,6 +37,9 @@ class HeldCharge:
     async def see_brokers(self) -> None:
         pass
 
+    async def see_failed_directories(self) -> None:
+        pass
+
     async def end(self) -> None:
         pass
 

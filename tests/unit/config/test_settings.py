@@ -35,7 +35,7 @@ TYPES = {
 def test_no_setting_is_declared_twice() -> None:
     assert not set(BROKER_SETTINGS) & set(OTHER_SETTINGS)
     # Kafka 4.1's, log.flush.before.ack, Kafka 3.9's, and the rates that Kafka declares apart from the others
-    assert len(BROKER_SETTINGS) + len(OTHER_SETTINGS) == 336 + 1 + 6 + 2
+    assert len(BROKER_SETTINGS) + len(OTHER_SETTINGS) == 336 + 1 + 6 + 3
     assert len(TOPIC_SETTINGS) == 34 + 1  # those of Kafka 4.1, and flush.before.ack
 
 
@@ -101,11 +101,15 @@ def test_acted_on_means_that_something_reads_it() -> None:
 
 
 def test_what_can_be_changed_while_the_broker_runs_is_read_again_then() -> None:
-    """Those behind the settings of topics: `MetadataService.log_config` resolves them anew; and rates of replication,
-    which `Membership` takes over."""
+    """Those behind the settings of topics: `MetadataService.log_config` resolves them anew; and rates of copying,
+    which those who copy ask for."""
     behind = {synonym.name for topic in TOPIC_SETTINGS.values() for synonym in topic.synonyms}
     changeable = {name for name, setting in BROKER_SETTINGS.items() if setting.change is not Change.READ_ONLY}
-    rates = {"leader.replication.throttled.rate", "follower.replication.throttled.rate"}
+    rates = {
+        "leader.replication.throttled.rate",
+        "follower.replication.throttled.rate",
+        "replica.alter.log.dirs.io.max.bytes.per.second",
+    }
     assert changeable - behind == rates
 
 

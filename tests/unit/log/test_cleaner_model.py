@@ -10,7 +10,7 @@ from tests.unit.log.cleaning import Cleaner, batches, contents, put
 from ottla.config.log import LogConfig
 from ottla.ids import BrokerId, PartitionId, TopicName, TopicPartition
 from ottla.log.cleaner import CleanerLimits
-from ottla.log.directory import LogDirectories
+from ottla.log.directories import LogDirectories
 from ottla.log.partition_log import PartitionLog
 from ottla.testing.faulty_fs import Crashed, FaultyFS, Survival
 from ottla.testing.manual_clock import ManualClock

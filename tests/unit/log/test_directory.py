@@ -12,7 +12,8 @@ from ottla.config.log import LogConfig
 from ottla.errors import InconsistentTopicId, InvalidConfig, KafkaStorageError
 from ottla.ids import BrokerId, LeaderEpoch, Offset, PartitionId, TopicId, TopicName, TopicPartition
 from ottla.log import checkpoints
-from ottla.log.directory import LogDirectories, LogDirectory
+from ottla.log.directories import LogDirectories
+from ottla.log.directory import LogDirectory
 from ottla.log.fs import RealFileSystem
 from ottla.records.record import Record, encode_batch
 

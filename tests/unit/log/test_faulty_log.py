@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from ottla.config.log import LogConfig
 from ottla.errors import KafkaStorageError
 from ottla.ids import BrokerId, LeaderEpoch, Offset, PartitionId, TopicName, TopicPartition
-from ottla.log.directory import LogDirectories
+from ottla.log.directories import LogDirectories
 from ottla.log.flush import FlushTicket
 from ottla.log.partition_log import ColdRead, PartitionLog
 from ottla.records.batch import BatchHeader, is_intact, iter_batches

@@ -15,7 +15,7 @@ import pytest
 from ottla.config.log import LogConfig
 from ottla.ids import BrokerId, LeaderEpoch, PartitionId, TopicName, TopicPartition
 from ottla.log.cleaner import CleaningAborted
-from ottla.log.directory import LogDirectories
+from ottla.log.directories import LogDirectories
 from ottla.log.partition_log import PartitionLog
 from ottla.records.record import Record, encode_batch
 from ottla.replication.compaction import Compaction, Throttle

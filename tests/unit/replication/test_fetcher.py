@@ -305,6 +305,25 @@ def test_a_follower_behind_the_leaders_start_begins_there(tmp_path: Path, monkey
     run(tmp_path, monkeypatch, story)
 
 
+def test_a_follower_begins_with_the_batch_in_the_midst_of_which_the_leader_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DeleteRecords knows no batches."""
+
+    async def story(pair: Pair) -> None:
+        pair.leader.become(LEADER, 1)
+        pair.follower.become(LEADER, 1)
+        for _ in range(2):
+            pair.leader.log.append_as_leader(batch(count=3), LeaderEpoch(1))
+        pair.leader.log.high_watermark = Offset(6)
+        pair.leader.log.delete_records_before(Offset(1))
+        pair.fetchers.follow(pair.follower.partition, TOPIC_ID)
+        await pair.until_equal()
+        assert (pair.follower.log.log_start_offset, pair.follower.log.log_end_offset) == (1, 6)
+
+    run(tmp_path, monkeypatch, story)
+
+
 def test_the_start_of_the_leaders_log_is_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def story(pair: Pair) -> None:
         pair.leader.become(LEADER, 1)

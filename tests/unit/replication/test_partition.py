@@ -147,6 +147,20 @@ def test_an_older_state_changes_nothing(world: World) -> None:
     assert (world.partition.leader_epoch, world.partition.isr) == (3, THREE)
 
 
+def test_a_state_that_is_known_forgets_no_proposal(world: World) -> None:
+    """The controller says once more what it has said, while a follower that has caught up is proposed to it."""
+    state = world.state(1, 4, isr=(1, 2))
+    world.partition.lead(state)
+    world.append()
+    world.sync()
+    for follower in (2, 3):
+        world.partition.fetched_by(BrokerId(follower), Offset(1), Offset(0), 100)
+    assert [proposal.isr for proposal in world.proposals] == [(1, 2, 3)]
+    world.partition.lead(state)
+    assert world.partition.in_sync is not None
+    assert world.partition.in_sync.pending == world.proposals[0]
+
+
 def test_what_followers_have_is_remembered_within_an_epoch_only(world: World) -> None:
     world.partition.lead(world.state(1, 0))
     world.append()

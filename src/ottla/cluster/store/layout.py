@@ -9,8 +9,10 @@
     /config/changes/config_change_0000000007   {"version":2,"entity_path":"topics/orders"}: those have changed
     /ottla/config_changes/config_change_...    likewise, of settings that are Ottla's own
     /feature                                   {"version":2,"status":1,"features":{"x":{"max_version_level":2}}}
+    /admin/delete_topics/orders                the topic is being deleted
     /controller, /controller_epoch             who decides (bound to its session), and for the how-manieth time
     /latest_producer_id_block                  the producer ids given out last
+    /log_dir_event_notification/log_dir_event_0000000003   {"version":1,"broker":2,"event":1}: it has lost a directory
 
 Source: Kafka 3.9, `ZkData`.
 """
@@ -23,6 +25,7 @@ from urllib.parse import quote, unquote
 from uuid import UUID
 
 from ottla.cluster.commands import (
+    BeginDeletion,
     Command,
     CreateTopic,
     DeleteTopic,
@@ -60,6 +63,9 @@ CONTROLLER_PATH: Final = "/controller"
 CONTROLLER_EPOCH_PATH: Final = "/controller_epoch"
 FEATURE_PATH: Final = "/feature"
 PRODUCER_IDS_PATH: Final = "/latest_producer_id_block"
+DELETIONS_PATH: Final = "/admin/delete_topics"
+LOG_DIRECTORY_EVENTS_PATH: Final = "/log_dir_event_notification"
+LOG_DIRECTORY_FAILURE: Final = 1
 
 PRODUCER_ID_BLOCK_SIZE: Final = 1000
 
@@ -211,17 +217,22 @@ def operations_for(
                 operations += [
                     Create(state_path(topic.name, partition.partition), _state_node(partition, controller_epoch))
                     for partition in topic.partitions
+                    if partition.partition_epoch != NOT_YET_LED
                 ]
                 path = config_path(ResourceType.TOPIC, topic.name)
                 operations.append(put(versions, path, _config_node(configs)))
+            case BeginDeletion(name):
+                operations.append(put(versions, f"{DELETIONS_PATH}/{name}", b""))
             case DeleteTopic(name):
                 operations += _deletion(image.topics[name], versions)
             case SetPartitions(name, partitions):
                 topics[name] = with_partitions(topics.get(name) or image.topics[name], partitions)
-                operations += [
-                    put(versions, state_path(name, partition.partition), _state_node(partition, controller_epoch))
-                    for partition in partitions
-                ]
+                for partition in partitions:
+                    path = state_path(name, partition.partition)
+                    if partition.partition_epoch != NOT_YET_LED:
+                        operations.append(put(versions, path, _state_node(partition, controller_epoch)))
+                    elif path in versions:
+                        operations.append(Delete(path, versions[path]))
             case SetConfigs(resource_type, name, configs):
                 path = config_path(resource_type, name)
                 if configs or path in versions:
@@ -265,7 +276,34 @@ def put(versions: Mapping[str, int], path: str, data: bytes) -> Operation:
 def _deletion(topic: TopicImage, versions: Mapping[str, int]) -> list[Operation]:
     paths = [state_path(topic.name, partition.partition) for partition in topic.partitions]
     paths += [f"{TOPICS_PATH}/{topic.name}", config_path(ResourceType.TOPIC, topic.name)]
+    paths.append(f"{DELETIONS_PATH}/{topic.name}")
     return [Delete(path, versions[path]) for path in paths if path in versions]
+
+
+def deletions_begun(nodes: Iterable[str]) -> list[TopicName]:
+    """The topics that are being deleted, as these paths say."""
+    return [TopicName(path.rpartition("/")[2]) for path in nodes if path.rpartition("/")[0] == DELETIONS_PATH]
+
+
+def log_directory_failure(broker_id: BrokerId) -> Operation:
+    """What tells the controller that a broker has lost a log directory."""
+    data = _json({"version": 1, "broker": broker_id, "event": LOG_DIRECTORY_FAILURE})
+    return Create(f"{LOG_DIRECTORY_EVENTS_PATH}/log_dir_event_", data, sequential=True)
+
+
+def read_log_directory_failures(nodes: Mapping[str, Node]) -> tuple[frozenset[BrokerId], list[Operation]]:
+    """The brokers that such nodes name, and what takes the nodes away; what cannot be read is taken away, too."""
+    brokers: set[BrokerId] = set()
+    operations: list[Operation] = []
+    for path, node in nodes.items():
+        if path == LOG_DIRECTORY_EVENTS_PATH:
+            continue
+        operations.append(Delete(path, node.version))
+        try:
+            brokers.add(BrokerId(int(json.loads(node.data)["broker"])))
+        except (ValueError, KeyError, TypeError):
+            continue
+    return frozenset(brokers), operations
 
 
 def cluster_id_node(cluster_id: str) -> bytes:

@@ -211,6 +211,8 @@ class ZooKeeperStore:
             requests = await self._requests_for(operations, deadline)
             size = transactions.size_bytes(requests)
             if size > transactions.MAX_REQUEST_BYTES:
+                if await self._prune(operations, deadline):
+                    continue
                 raise TransactionTooLarge(
                     f"ZooKeeper takes {transactions.MAX_REQUEST_BYTES} bytes at once, and this change needs {size}"
                 )
@@ -252,6 +254,26 @@ class ZooKeeperStore:
         return transactions.requests_for(
             operations, self._root, missing=[path for path in wanted if path not in found], empty=empty, mere=mere
         )
+
+    async def _prune(self, operations: Sequence[Operation], deadline: float) -> bool:
+        """Delete mere parents that have nothing below them any more and would go with these operations anyway; whether
+        there were any. Nobody sees them, and whoever needs one makes it again."""
+        named = {self._root + operation.path for operation in operations if isinstance(operation, Delete)}
+        below = await self._tree(sorted(named), deadline)
+        leaves = [
+            path
+            for path, node in below.items()
+            if path not in named and self._is_empty(path, node) and node.stat.numChildren == 0
+        ]
+        for start in range(0, len(leaves), READ_AT_ONCE):
+            gone = [wire.Delete(path, -1) for path in leaves[start : start + READ_AT_ONCE]]
+            try:
+                await self._session.send(wire.Transaction(gone))
+            except LOST_CONNECTION:
+                await self._session.until_connected(deadline)
+            except ZookeeperError as refused:
+                raise self._refused(refused) from refused
+        return bool(leaves)
 
     def _is_empty(self, path: str, node: Found) -> bool:
         return node.data is None and path.rpartition("/")[0] != f"{self._root}{MARKS}"

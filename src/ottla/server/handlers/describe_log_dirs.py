@@ -18,7 +18,7 @@ UNKNOWN_SIZE: Final = -1
 
 
 async def handle(request: DescribeLogDirsRequest, context: RequestContext) -> DescribeLogDirsResponse:
-    """Null asks for all partitions. A directory whose volume cannot be asked is answered with KAFKA_STORAGE_ERROR."""
+    """Null asks for all partitions. A directory that has failed is answered with KAFKA_STORAGE_ERROR."""
     wanted = (
         None
         if request.topics is None
@@ -38,8 +38,22 @@ async def handle(request: DescribeLogDirsRequest, context: RequestContext) -> De
                     is_future_key=False,
                 )
             )
+    for (name, number), future in broker.directory_moves.futures().items():
+        if wanted is None or (name, number) in wanted:
+            topics = held.setdefault(future.directory.path.absolute(), {})
+            topics.setdefault(name, []).append(
+                DescribeLogDirsPartition(
+                    partition_index=number,
+                    partition_size=future.size_bytes,
+                    offset_lag=future.lag,
+                    is_future_key=True,
+                )
+            )
     directories = [path.absolute() for path in broker.config.log_dirs]
-    sizes = await broker.loop.run_in_executor(None, lambda: [_volume(path) for path in directories])
+    online = {directory.path.absolute() for directory in broker.replicas.directories.online}
+    sizes = await broker.loop.run_in_executor(
+        None, lambda: [_volume(path) if path in online else None for path in directories]
+    )
     results: list[DescribeLogDirsResult] = []
     for path, size in zip(directories, sizes, strict=True):
         result = DescribeLogDirsResult(log_dir=str(path), topics=[])

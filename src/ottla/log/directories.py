@@ -1,0 +1,124 @@
+"""All of `log.dirs`, as one place to find a partition's log."""
+
+import logging
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Final
+
+from ottla.clock import Clock
+from ottla.config.log import LogConfig
+from ottla.errors import KafkaStorageError
+from ottla.ids import BrokerId, TopicId, TopicPartition
+from ottla.log.directory import ConfigFor, LogDirectory
+from ottla.log.fs import FileSystem
+from ottla.log.partition_log import PartitionLog
+
+logger: Final = logging.getLogger(__name__)
+
+
+class LogDirectories:
+    """The directories of one broker. Belongs to the thread that owns their logs."""
+
+    def __init__(self, paths: Iterable[Path], *, fs: FileSystem, clock: Clock, goes_on: bool = False) -> None:
+        """With `goes_on`, one that fails is left out, as long as there is another: others hold what is in it, too."""
+        self.directories = [LogDirectory(path, fs=fs, clock=clock) for path in paths]
+        self.preferred: dict[TopicPartition, LogDirectory] = {}
+        """Where partitions that are not here yet shall be, if they come."""
+        self._goes_on = goes_on
+
+    @property
+    def online(self) -> list[LogDirectory]:
+        """Those that have not failed."""
+        return [directory for directory in self.directories if directory.offline_reason is None]
+
+    @property
+    def all_online(self) -> bool:
+        """Has none failed?"""
+        return len(self.online) == len(self.directories)
+
+    def find_cluster_id(self) -> str | None:
+        """The cluster that meta.properties of the first directory with one names; None for new directories."""
+        for directory in self.online:
+            cluster_id = directory.owner().get("cluster.id")
+            if cluster_id:
+                return cluster_id
+        return None
+
+    def lock(self) -> None:
+        """Locks all. Raises KafkaStorageError."""
+        self._do(LogDirectory.lock)
+
+    def _do(self, work: Callable[[LogDirectory], object]) -> None:
+        for directory in self.online:
+            try:
+                work(directory)
+            except KafkaStorageError as problem:
+                if not self._goes_on or len(self.online) == 1 or not isinstance(problem.__cause__, OSError):
+                    raise
+                logger.error("%s; the broker goes on without this directory", problem)
+                directory.fail(str(problem))
+
+    def acquire(self, *, cluster_id: str, node_id: BrokerId, zookeeper: bool = False) -> None:
+        """As `LogDirectory.acquire`, of all."""
+        self._do(lambda directory: directory.acquire(cluster_id=cluster_id, node_id=node_id, zookeeper=zookeeper))
+
+    def load_all(self, config_for: ConfigFor) -> dict[TopicPartition, PartitionLog]:
+        """Opens all partitions. Of one that is in two directories the longer is served, the other left alone.
+
+        Raises KafkaStorageError.
+        """
+        found: dict[TopicPartition, PartitionLog] = {}
+        self._do(lambda directory: directory.load(config_for))
+        for directory in self.online:
+            for partition, log in list(directory.logs.items()):
+                twin = found.get(partition)
+                if twin is None:
+                    found[partition] = log
+                    continue
+                shorter = log if log.log_end_offset <= twin.log_end_offset else twin
+                logger.error("%s is there twice; %s is left alone", partition, shorter.directory)
+                shorter.release()
+                owner = next(d for d in self.directories if d.logs.get(partition) is shorter)
+                del owner.logs[partition]
+                found[partition] = twin if shorter is log else log
+        for directory in self.online:
+            directory.remove_futures_without(found)
+        return found
+
+    def get(self, partition: TopicPartition) -> PartitionLog | None:
+        for directory in self.directories:
+            log = directory.logs.get(partition)
+            if log is not None:
+                return log
+        return None
+
+    def directory_of(self, partition: TopicPartition) -> LogDirectory | None:
+        return next((directory for directory in self.directories if partition in directory.logs), None)
+
+    def create_log(self, partition: TopicPartition, topic_id: TopicId | None, config: LogConfig) -> PartitionLog:
+        """A new log in the directory with the fewest. Raises KafkaStorageError."""
+        if not self.online:
+            raise KafkaStorageError(f"no log directory is left to create {partition} in; see the errors above")
+        holder = next((directory for directory in self.directories if directory.has_unopened(partition)), None)
+        chosen = holder or self.preferred.pop(partition, None)
+        if chosen is None or chosen.offline_reason is not None:
+            chosen = min(self.online, key=lambda directory: len(directory.logs))
+        return chosen.create(partition, topic_id, config)
+
+    def at(self, path: str) -> LogDirectory | None:
+        """The directory with this absolute path, as `log.dirs` names it."""
+        return next((directory for directory in self.directories if str(directory.path.absolute()) == path), None)
+
+    def set_aside(self, partition: TopicPartition) -> Path:
+        """As `LogDirectory.set_aside`, in whichever directory has the log."""
+        return next(d for d in self.directories if partition in d.logs).set_aside(partition)
+
+    def delete_log(self, partition: TopicPartition) -> None:
+        """Raises KafkaStorageError; nothing happens if there is no such log."""
+        directory = self.directory_of(partition)
+        if directory is not None:
+            directory.delete(partition)
+
+    def close(self) -> None:
+        for directory in self.directories:
+            directory.close()

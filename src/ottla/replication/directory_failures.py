@@ -1,0 +1,75 @@
+"""A log directory that fails takes its own partitions offline; other brokers lead them, and this one goes on.
+
+    an error of the disk -- a passing one (full, out of memory) --> refused, and tried again
+                         `- any other --> partitions offline -> the controller is told -> it elects others
+                                          no directory left  -> the broker stops
+
+A directory that has failed is used again when the broker is started anew.
+Source: Kafka 3.9, `ReplicaManager.handleLogDirFailure`, `LogDirFailureChannel`; there a full disk is a failure, too.
+"""
+
+import asyncio
+import errno
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from ottla.errors import sentence
+from ottla.log.directories import LogDirectories
+from ottla.log.directory import LogDirectory
+
+if TYPE_CHECKING:
+    from ottla.replication.manager import ReplicaManager
+
+log = logging.getLogger(__name__)
+
+PASSING: Final = frozenset(
+    (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR, errno.EAGAIN)
+)
+"""What comes and goes without a defect of the disk."""
+
+
+class DirectoryFailures:
+    """Of one broker in a cluster. On the loop's thread, but for the errors, which come from any."""
+
+    def __init__(
+        self,
+        replicas: "ReplicaManager",
+        directories: LogDirectories,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        tell_controller: Callable[[], None],
+        stop_broker: Callable[[str], None],
+    ) -> None:
+        """`stop_broker` is called with a sentence that says why, when no directory is left."""
+        self._replicas = replicas
+        self._directories = directories
+        self._loop = loop
+        self._tell_controller = tell_controller
+        self._stop_broker = stop_broker
+        for directory in directories.online:
+            directory.on_error = self._judge
+
+    def _judge(self, directory: LogDirectory, problem: OSError) -> None:
+        if problem.errno not in PASSING and directory.offline_reason is None:
+            with suppress(RuntimeError):  # the loop is closed: the broker has stopped
+                self._loop.call_soon_threadsafe(self._fail, directory, problem)
+
+    def _fail(self, directory: LogDirectory, problem: OSError) -> None:
+        if directory.offline_reason is not None:
+            return  # another thread was quicker
+        if problem.errno == errno.ENOENT and directory.fs.exists(str(directory.path)):
+            return  # a single file, which somebody has removed
+        reason = sentence(problem)
+        count = self._replicas.take_offline(directory, reason)
+        log.error(
+            "log directory %s has failed: %s; its %d partitions are offline until it is mended and the broker is "
+            "started again",
+            directory.path,
+            reason,
+            count,
+        )
+        self._tell_controller()
+        if not self._directories.online:
+            self._stop_broker(f"no log directory is left: {directory.path} has failed as the last one ({reason})")

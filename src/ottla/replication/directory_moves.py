@@ -1,0 +1,295 @@
+"""Moves replicas from one log directory of this broker to another, while they are led or followed (KIP-113).
+
+    copy     into t-0.<id>-future, through the page cache and no faster than
+             replica.alter.log.dirs.io.max.bytes.per.second allows
+    close    all of it is synced, in a thread
+    swap     in one turn of the loop: renamed, opened, the tail that came meanwhile copied, served instead
+    remove   the files in the old directory, once that tail is synced as well
+
+A move that is cut short by the end of the process begins anew with the next one; what it had copied is removed.
+Source: Kafka 3.9, `ReplicaManager.alterReplicaLogDirs`, `ReplicaAlterLogDirsThread`.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ottla.errors import ApiError, ErrorCode, KafkaStorageError, OffsetOutOfRange, OttlaError, sentence
+from ottla.ids import LeaderEpoch, Offset, TopicPartition
+from ottla.log.directories import LogDirectories
+from ottla.log.directory import LogDirectory
+from ottla.replication.throttles import ByteRate
+
+if TYPE_CHECKING:
+    from ottla.log.flush import FlushTicket
+    from ottla.log.partition_log import PartitionLog
+    from ottla.replication.manager import ReplicaManager
+    from ottla.replication.partition import Partition
+
+log = logging.getLogger(__name__)
+
+CHUNK_BYTES: Final = 1 << 20
+LAST_BYTES: Final = CHUNK_BYTES // 4
+"""Who copies no more than that at once, while records come, has caught up."""
+UNSYNCED_BYTES: Final = 64 << 20
+"""What is copied before it is synced, so that the last sync is a short one."""
+LOOK_AGAIN_S: Final = 0.05
+NO_EPOCH: Final = -1
+
+
+class _Gone(Exception):
+    """The partition is not here any more, or in another directory already."""
+
+
+class _Move:
+    __slots__ = ("directory", "future", "partition", "task")
+
+    def __init__(self, partition: "Partition", directory: LogDirectory) -> None:
+        self.partition = partition
+        self.directory = directory
+        self.future: PartitionLog | None = None
+        self.task: asyncio.Task[None] | None = None
+
+
+class Future(NamedTuple):
+    """A copy that is under way."""
+
+    directory: LogDirectory
+    size_bytes: int
+    lag: int
+    """How many offsets it is behind the log it is copied from."""
+
+
+class DirectoryMoves:
+    """Of one broker. On the loop's thread."""
+
+    def __init__(
+        self,
+        replicas: "ReplicaManager",
+        directories: LogDirectories,
+        loop: asyncio.AbstractEventLoop,
+        bytes_per_s: Callable[[], int],
+    ) -> None:
+        """`bytes_per_s` is how fast all of them may copy now."""
+        self._replicas = replicas
+        self._directories = directories
+        self._loop = loop
+        self._bytes_per_s = bytes_per_s
+        self._rate = ByteRate(bytes_per_s())
+        self._moves: dict[TopicPartition, _Move] = {}
+        self._is_closed = False
+        replicas.on_held = self._go_on
+
+    def move(self, topic_partition: TopicPartition, path: str) -> None:
+        """Begin to move a replica to the log directory `path`, in place of wherever it is being moved.
+
+        Raises `ApiError`: LOG_DIR_NOT_FOUND, REPLICA_NOT_AVAILABLE for one that is not here, which will be in that
+        directory if it comes; `KafkaStorageError`.
+        """
+        directory = self._directories.at(path)
+        if directory is None:
+            raise ApiError(ErrorCode.LOG_DIR_NOT_FOUND, f"{path} is not in log.dirs")
+        if directory.offline_reason is not None:
+            raise KafkaStorageError(f"{path} is offline: {directory.offline_reason}")
+        partition = self._replicas.find(*topic_partition)
+        if partition is None:
+            if self._replicas.is_offline(topic_partition):
+                raise KafkaStorageError(f"{topic_partition} is in a log directory that has failed")
+            self._directories.preferred[topic_partition] = directory
+            raise ApiError(ErrorCode.REPLICA_NOT_AVAILABLE, f"{topic_partition} is not on this broker")
+        going = self._moves.get(topic_partition)
+        if going is not None and going.directory is directory:
+            return
+        self._cancel(topic_partition)
+        if partition.log.directory.parent != directory.path:
+            self._begin(partition, directory)
+
+    def futures(self) -> dict[TopicPartition, Future]:
+        """The copies that are under way."""
+        return {
+            at: Future(
+                move.directory,
+                move.future.size_bytes,
+                max(0, move.partition.log.log_end_offset - move.future.log_end_offset),
+            )
+            for at, move in self._moves.items()
+            if move.future is not None
+        }
+
+    async def close(self) -> None:
+        """Copy nothing any more; the next process goes on."""
+        self._is_closed = True
+        tasks = [move.task for move in self._moves.values() if move.task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _go_on(self, partition: "Partition") -> None:
+        """The replica has just come to be held: a process before this one may have been moving it."""
+        at = partition.topic_partition
+        for directory in self._directories.online:
+            name = directory.futures.pop(at, None)
+            if name is not None:
+                self._in_thread(partial(directory.remove_future, name))
+                if partition.log.directory.parent != directory.path and at not in self._moves:
+                    self._begin(partition, directory)
+
+    def _in_thread(self, work: Callable[[], None]) -> None:
+        def done(result: "asyncio.Future[None]") -> None:
+            if not result.cancelled() and result.exception() is not None:
+                log.error("%s; what is left of a move stays", result.exception())
+
+        self._loop.run_in_executor(self._replicas.cold_readers, work).add_done_callback(done)
+
+    def _begin(self, partition: "Partition", directory: LogDirectory) -> None:
+        move = self._moves[partition.topic_partition] = _Move(partition, directory)
+        log.info("%s is moved to %s", partition.topic_partition, directory.path)
+        move.task = self._loop.create_task(self._run(move), name=f"move of {partition.topic_partition}")
+
+    def _cancel(self, topic_partition: TopicPartition) -> None:
+        move = self._moves.pop(topic_partition, None)
+        if move is not None and move.task is not None:
+            move.task.cancel()
+
+    async def _run(self, move: _Move) -> None:
+        at = move.partition.topic_partition
+        try:
+            await self._copy(move)
+            await self._swap(move)
+        except _Gone:
+            log.info("%s is not moved to %s any more: it is not here", at, move.directory.path)
+        except (OSError, OttlaError) as error:
+            log.error("%s cannot be moved to %s: %s", at, move.directory.path, sentence(error))
+        except Exception:  # a defect; the replica stays where it is
+            log.exception("the move of %s failed", at)
+        finally:
+            if self._moves.get(at) is move:
+                del self._moves[at]
+            self._give_up(move)
+
+    def _give_up(self, move: _Move) -> None:
+        """Remove what has been copied, unless it is in use or the next process is to go on."""
+        future, move.future = move.future, None
+        if future is None:
+            return
+        future.release()
+        if not self._is_closed and move.directory.offline_reason is None:
+            self._in_thread(partial(move.directory.remove_future, future.directory.name))
+
+    # -- copying -----------------------------------------------------------------------------------------------------
+
+    def _source(self, move: _Move) -> "PartitionLog":
+        """What is copied. Raises _Gone."""
+        if self._replicas.find(*move.partition.topic_partition) is not move.partition:
+            raise _Gone
+        return move.partition.log
+
+    async def _copy(self, move: _Move) -> None:
+        """Return when everything is copied, and but for the last of it synced."""
+        source = self._source(move)
+        future = move.future = move.directory.begin_future(source.topic_partition, source.topic_id, source.config)
+        unsynced, has_caught_up = 0, False
+        while not has_caught_up or unsynced:
+            if unsynced >= UNSYNCED_BYTES or (has_caught_up and unsynced):
+                unsynced = 0
+                await self._sync(future, future.prepare_flush())
+            end, size = await self._copy_some(move, future)
+            unsynced += size
+            has_caught_up = future.log_end_offset >= end
+            await self._keep_to_the_rate(move, size)
+            if has_caught_up and size <= LAST_BYTES:
+                return
+
+    async def _copy_some(self, move: _Move, future: "PartitionLog") -> tuple[Offset, int]:
+        """Where the log ended that was copied, and how many bytes were."""
+        source = self._source(move)
+        self._align(source, future)
+        start, end = future.log_end_offset, source.log_end_offset
+        if start == end:
+            return end, 0
+        read = partial(source.read_blocking, start, CHUNK_BYTES, upper_bound=end, min_one_message=True)
+        try:
+            found = await self._loop.run_in_executor(self._replicas.cold_readers, read)
+            if self._source(move) is source:
+                self._align(source, future)
+                if future.log_end_offset == start:
+                    return end, future.append_as_follower(found.data).size_bytes
+        except OffsetOutOfRange:  # what is copied has been deleted or truncated meanwhile: from its start once more
+            future.truncate_fully_and_start_at(source.log_start_offset)
+            await asyncio.sleep(LOOK_AGAIN_S)
+        return end, 0
+
+    async def _keep_to_the_rate(self, move: _Move, size: int) -> None:
+        self._rate.change(self._bytes_per_s(), self._loop.time())
+        self._rate.spend(size, self._loop.time())
+        while (wait_s := self._rate.wait_s(self._loop.time())) > 0:
+            await asyncio.sleep(min(wait_s, LOOK_AGAIN_S))
+            self._rate.change(self._bytes_per_s(), self._loop.time())
+            self._source(move)
+
+    @staticmethod
+    def _align(source: "PartitionLog", future: "PartitionLog") -> None:
+        """Drop from the copy what the log that is copied has not, or not any more."""
+        if future.log_end_offset < source.log_start_offset:
+            future.truncate_fully_and_start_at(source.log_start_offset)
+        epoch = future.latest_epoch
+        if epoch == NO_EPOCH:
+            if future.log_end_offset > source.log_end_offset:
+                future.truncate_to(source.log_end_offset)
+            return
+        found = source.end_offset_for_epoch(LeaderEpoch(epoch))
+        if found.epoch < epoch or found.end_offset < future.log_end_offset:
+            future.truncate_to(Offset(max(min(found.end_offset, source.log_end_offset), source.log_start_offset)))
+
+    async def _sync(self, future: "PartitionLog", ticket: "FlushTicket | None") -> None:
+        if ticket is not None:
+            await self._loop.run_in_executor(self._replicas.cold_readers, ticket.sync)
+            future.flushed(ticket)
+
+    # -- the swap ----------------------------------------------------------------------------------------------------
+
+    async def _swap(self, move: _Move) -> None:
+        """The copy has all but the last: let it be the log. What comes while it is closed is copied in the end."""
+        future = move.future
+        assert future is not None
+        await self._sync(future, future.prepare_close())
+        source = self._source(move)
+        self._align(source, future)
+        future.release()
+        directory, partition = move.directory, move.partition
+        copy = move.future = directory.promote(future, source.config)
+        while copy.log_end_offset < source.log_end_offset:
+            found = source.read_blocking(
+                copy.log_end_offset, CHUNK_BYTES, upper_bound=source.log_end_offset, min_one_message=True
+            )
+            copy.append_as_follower(found.data)
+        copy.succeed(source)
+        old = self._directories.directory_of(partition.topic_partition)
+        assert old is not None
+        old.give_away(partition.topic_partition)
+        directory.take_in(copy)
+        move.future = None
+        self._replicas.change_log(partition, copy)
+        log.info("%s is in %s now", partition.topic_partition, directory.path)
+        await self._discard(move, old, source, copy)
+
+    async def _until_synced(self, partition: "Partition", copy: "PartitionLog", end: Offset) -> None:
+        """By the flusher, which tells nobody but the partition: looked at now and then."""
+        while partition.log is copy and copy.recovery_point < min(end, copy.log_end_offset):  # noqa: ASYNC110
+            await asyncio.sleep(LOOK_AGAIN_S)
+
+    async def _discard(self, move: _Move, old: LogDirectory, source: "PartitionLog", copy: "PartitionLog") -> None:
+        """Remove the old files as soon as the new ones are known to be on the disk."""
+        end = copy.log_end_offset
+        try:
+            await self._until_synced(move.partition, copy, end)
+            for directory in (move.directory, old):
+                if directory.offline_reason is None:
+                    await self._loop.run_in_executor(self._replicas.cold_readers, directory.prepare_checkpoints().write)
+        except asyncio.CancelledError:
+            copy.flush()  # the broker stops
+            raise
+        finally:
+            old.discard(source)

@@ -1,0 +1,34 @@
+"""AlterReplicaLogDirs (v1-v2): move replicas to other log directories of this broker (KIP-113)."""
+
+from ottla.errors import ErrorCode, OttlaError
+from ottla.ids import PartitionId, TopicName, TopicPartition
+from ottla.protocol.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDirPartitionResult,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopicResult,
+)
+from ottla.server.context import RequestContext
+
+
+def handle(request: AlterReplicaLogDirsRequest, context: RequestContext) -> AlterReplicaLogDirsResponse:
+    """Answered when the moves have begun; DescribeLogDirs tells how far they are."""
+    results: dict[str, list[AlterReplicaLogDirPartitionResult]] = {}
+    for directory in request.dirs:
+        for topic in directory.topics:
+            for number in topic.partitions:
+                code = ErrorCode.NONE
+                try:
+                    context.broker.directory_moves.move(
+                        TopicPartition(TopicName(topic.name), PartitionId(number)), directory.path
+                    )
+                except OttlaError as refused:
+                    code = refused.code
+                result = AlterReplicaLogDirPartitionResult(partition_index=number, error_code=code)
+                results.setdefault(topic.name, []).append(result)
+    return AlterReplicaLogDirsResponse(
+        results=[
+            AlterReplicaLogDirTopicResult(topic_name=name, partitions=partitions)
+            for name, partitions in results.items()
+        ]
+    )

@@ -1,0 +1,63 @@
+"""What brokers are told about replicas that are new, and about those that may be lost."""
+
+from typing import Any
+
+from tests.unit.cluster.images import cluster, partition, with_topic
+
+from ottla.cluster.commands import SetPartitions, apply
+from ottla.cluster.commit_parts import without_state
+from ottla.cluster.controller_requests import ALL_STATES, SOME_STATES, Sender, probe_requests, requests_after
+from ottla.cluster.image import MetadataImage, empty_image
+from ottla.cluster.reassignments import plan_reassignment
+from ottla.ids import BrokerId, PartitionId, TopicName, TopicPartition
+from ottla.protocol.messages.leader_and_isr import LeaderAndIsrRequest
+
+SENDER = Sender(BrokerId(1), 3, "PLAINTEXT")
+BEFORE = cluster(1, 2, 3)
+AFTER = with_topic(BEFORE, "t", partition(0, 1, (1, 2)), partition(1, 2, (2, 1)))
+
+
+def told(requests: list[Any]) -> list[tuple[int, bool]]:
+    """Partitions and whether they are new."""
+    return [
+        (state.partition_index, state.is_new)
+        for request in requests
+        if isinstance(request, LeaderAndIsrRequest)
+        for topic in request.topic_states
+        for state in topic.partition_states
+    ]
+
+
+def after(old: MetadataImage, new: MetadataImage, broker: int) -> list[tuple[int, bool]]:
+    return told(requests_after(SENDER, old, new).get(BrokerId(broker), []))
+
+
+def test_replicas_are_new_when_their_topic_is_or_when_they_are_added() -> None:
+    assert after(BEFORE, AFTER, 2) == [(0, True), (1, True)]
+    moving = apply(AFTER, [plan_reassignment(AFTER, TopicPartition(TopicName("t"), PartitionId(0)), [1, 3])])
+    assert after(AFTER, moving, 3) == [(0, True)]
+    assert after(AFTER, moving, 2) == [(0, False)]
+    assert after(empty_image(""), moving, 3) == [(0, True)]  # another controller takes the move over
+
+
+def test_a_broker_that_was_started_anew_is_not_told_that_what_it_held_is_new() -> None:
+    """With a log directory missing it would make empty replicas."""
+    assert after(empty_image(""), AFTER, 2) == [(0, False), (1, False)]
+
+
+def test_what_has_no_state_yet_is_told_when_it_has_one() -> None:
+    parts = AFTER.topics[TopicName("t")].partitions
+    unled = with_topic(BEFORE, "t", *map(without_state, parts))
+    assert after(BEFORE, unled, 2) == []
+    led = apply(unled, [SetPartitions(TopicName("t"), parts)])
+    assert after(unled, led, 2) == [(0, True), (1, True)]
+
+
+def test_a_broker_that_has_lost_a_directory_is_asked_about_all_it_holds() -> None:
+    ((broker, requests),) = probe_requests(SENDER, AFTER, BrokerId(2)).items()
+    assert (broker, told(list(requests))) == (2, [(0, False), (1, False)])
+    (request,) = requests
+    assert isinstance(request, LeaderAndIsrRequest)
+    assert request.type == SOME_STATES != ALL_STATES
+    assert probe_requests(SENDER, AFTER, BrokerId(3)) == {}
+    assert probe_requests(SENDER, AFTER, BrokerId(9)) == {}
