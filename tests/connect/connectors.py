@@ -32,6 +32,8 @@ class NumbersSettings(Settings):
 class Numbers(Source[NumbersSettings]):
     """Counts from 0."""
 
+    version = "1.0"
+
     def read(self, position: Position | None) -> Iterator[SourceRecord | None]:
         for number in range(position["number"] if position else 0, self.settings.count):
             yield SourceRecord(topic=self.settings.topic, value=number, position={"number": number + 1})

@@ -1,5 +1,6 @@
 """A connector's configuration: the settings of the runtime, by Kafka Connect's names, and those of its own model."""
 
+import difflib
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -30,12 +31,6 @@ class RuntimeSettings(Settings):
     )
     transforms: CommaList = setting("Names of transforms, in their order.", [], importance="low", group="Transforms")
     predicates: CommaList = setting("Names of predicates for transforms.", [], importance="low", group="Predicates")
-    errors_retry_timeout: int = setting(
-        "How long a failed conversion or transform is tried again, in ms; -1: for ever.",
-        0,
-        group=_ERRORS,
-        ge=-1,
-    )
     errors_retry_delay_max_ms: int = setting("The longest pause between two tries, in ms.", 60000, group=_ERRORS, ge=1)
     errors_tolerance: str = setting(
         "none: the first bad record fails the task; all: bad records are skipped.",
@@ -152,6 +147,26 @@ def is_secret(model: type[Settings], name: str) -> bool:
     """Whether a setting is a password."""
     field = next((each for key, each in model.model_fields.items() if name in (each.alias, key)), None)
     return field is not None and "SecretStr" in str(field.annotation)
+
+
+_OPEN: Final = (
+    *("transforms.", "predicates.", "key.converter.", "value.converter.", "header.converter.", "topic.creation."),
+    *("producer.override.", "consumer.override.", "admin.override.", "errors.", "config.action.reload", "task."),
+    *("tasks.max.enforce", "offsets.storage.topic", "connector.plugin.version"),
+)
+
+
+def unknown_settings(connector: ConnectorClass, config: Mapping[str, str]) -> list[str]:
+    """A sentence for each setting that neither the runtime nor the connector has, with the nearest that there is."""
+    models = (runtime_model(connector), connector.settings_model)
+    known = [field.alias or key for model in models for key, field in model.model_fields.items()]
+    sentences = []
+    for name in config:
+        if name not in known and not name.startswith(_OPEN):
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            sentences.append(f"the setting {name} is unknown, and left alone{hint}")
+    return sentences
 
 
 def default_text(default: Any) -> str | None:

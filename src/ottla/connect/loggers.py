@@ -45,6 +45,8 @@ def set_level(name: str, text: str) -> list[str]:
         each for each in logging.root.manager.loggerDict if name == _ROOT or each == name or each.startswith(below)
     ]
     names = sorted({name, *found})
+    if not known_level(text):
+        return []
     now = time.time_ns() // 1_000_000
     for each in names:
         _logger(each).setLevel(_LEVELS[text.upper()])

@@ -3,6 +3,7 @@
 Everybody reads all of it, and follows what is added.
 """
 
+import contextlib
 import json
 import logging
 import threading
@@ -46,6 +47,13 @@ class Logs(Protocol):
     def catch_up(self, name: str) -> None:
         """Return when everything that is in the log now has been read. Raises ConnectError."""
 
+    @property
+    def leads(self) -> bool:
+        """Whether configurations are written by this worker alone."""
+
+    def lead(self) -> None:
+        """From now on only this worker writes configurations; whoever did before is fenced. Raises ConnectError."""
+
     def close(self) -> None:
         """Stop following."""
 
@@ -54,12 +62,19 @@ class TopicLogs:
     """Each log a compacted topic.
 
     topics: name of the log -> (topic, partitions, replicas); those that are not there are made.
-    client: settings of the client library.
+    client: settings of the client library. leader_id: the transactional id of the worker that leads.
     """
 
     def __init__(
-        self, topics: Mapping[str, tuple[str, int, int]], client: Mapping[str, Any], on_record: OnRecord
+        self,
+        topics: Mapping[str, tuple[str, int, int]],
+        client: Mapping[str, Any],
+        leader_id: str,
+        on_record: OnRecord,
     ) -> None:
+        self._leader_id = leader_id
+        self._leader: Producer | None = None
+        self._writing = threading.Lock()
         self._topics, self._client, self._on_record = topics, dict(client), on_record
         self._names = {topic: name for name, (topic, _, _) in topics.items()}
         self._reached: dict[tuple[str, int], int] = {}
@@ -95,13 +110,48 @@ class TopicLogs:
         """Write a record."""
         assert self._producer is not None
         topic, outcome = self._topics[name][0], _Outcome()
-        self._producer.produce(topic, key=key, value=value, on_delivery=outcome)
-        if not wait:
-            self._producer.poll(0)
-            return
-        self._producer.flush(_PATIENCE_S)
+        if name == "configs" and self._leader is not None:
+            self._put_as_leader(self._leader, topic, key, value, outcome)
+        else:
+            self._producer.produce(topic, key=key, value=value, on_delivery=outcome)
+            if not wait:
+                self._producer.poll(0)
+                return
+            self._producer.flush(_PATIENCE_S)
         partition, offset = outcome.place(topic)
         self._wait(lambda: self._reached.get((topic, partition), 0) > offset, topic)
+
+    def lead(self) -> None:
+        """Fence the leader before, and write configurations in transactions from now on."""
+        producer = Producer({**self._client, "transactional.id": self._leader_id})
+        try:
+            producer.init_transactions(_PATIENCE_S)
+        except KafkaException as failure:
+            raise ConnectError(f"this worker cannot lead: {failure.args[0].str()}") from None
+        self._leader = producer
+        self.catch_up("configs")
+
+    def _put_as_leader(
+        self, leader: Producer, topic: str, key: bytes, value: bytes | None, outcome: "_Outcome"
+    ) -> None:
+        with self._writing:
+            try:
+                leader.begin_transaction()
+                leader.produce(topic, key=key, value=value, on_delivery=outcome)
+                leader.commit_transaction(_PATIENCE_S)
+            except KafkaException as failure:
+                error = failure.args[0]
+                if error.txn_requires_abort():
+                    with contextlib.suppress(KafkaException):
+                        leader.abort_transaction(_PATIENCE_S)
+                elif self._leader is leader:
+                    self._leader = None  # fenced, or broken: the worker claims it again if it still leads
+                raise ConnectError(f"{topic} cannot be written: {error.str()}") from None
+
+    @property
+    def leads(self) -> bool:
+        """Whether configurations are written by this worker alone."""
+        return self._leader is not None
 
     def catch_up(self, name: str) -> None:
         """Wait for the reader to come to where the log ends now."""
@@ -275,6 +325,11 @@ class FileLogs:
 
     def catch_up(self, name: str) -> None:
         """Nothing to wait for: what is written has been handed on."""
+
+    def lead(self) -> None:
+        """Nobody else has the file."""
+
+    leads = True
 
     def close(self) -> None:
         """Nothing is open."""

@@ -113,7 +113,10 @@ class Group:
             self._thread.join()
 
     def members(self) -> list[str] | None:
-        """The members of the group as its coordinator knows them, asked about once a second."""
+        """The members of the group as its coordinator knows them, asked about once a second.
+
+        None too if the coordinator says that another worker leads: this one was away, and has not heard of it yet.
+        """
         now = time.monotonic()
         if now - self._asked_at < _ASK_EVERY_S:
             return self._members
@@ -124,8 +127,9 @@ class Group:
         except (KafkaException, TimeoutError) as failure:
             log.warning("the workers' group cannot be described: %s", failure)
             return self._members
+        holders = {each.client_id for each in described.members if each.assignment.topic_partitions}
         members = sorted({member.client_id for member in described.members})
-        self._members = members if self._worker in members else None
+        self._members = members if holders == {self._worker} else None
         return self._members
 
     def _follow(self) -> None:

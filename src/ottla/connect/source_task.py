@@ -99,25 +99,31 @@ class SourceTask(Task):
         own_part = source.part()
         generator = source.read(self.context.position(own_part))
         done = object()
+        between = True  # whether `read` could go on after what was taken last
         try:
             while not self.context.stopping:
-                item: Any = next(generator, done)
+                try:
+                    item: Any = next(generator, done)
+                except Retriable:
+                    if between:  # what came before is good
+                        self._commit(source, writer, boundary)
+                    raise
                 if item is done or item is None:
                     if boundary.idle():
                         self._commit(source, writer, boundary)
                     if item is done:
                         self.context.stopped.wait()
                     continue
+                between = False
                 together = isinstance(item, list | tuple)
                 for each in item if together else (item,):
                     self._take(each, own_part, chain, writer, config)
+                last = item[-1] if together and item else item
+                between = isinstance(last, Progress | SourceRecord) and last.position is not None
                 boundary.taken(len(item) if together else 1)
                 if boundary.over(together=together):
                     self._commit(source, writer, boundary)
             self._commit(source, writer, boundary)
-        except Retriable:
-            self._commit(source, writer, boundary)  # what came before is good
-            raise
         finally:
             generator.close()  # type: ignore[attr-defined] # read() is a generator
 

@@ -86,7 +86,6 @@ class ClusterState:
     def __init__(self) -> None:
         self.connectors: dict[str, ConnectorState] = {}
         self.assignment = Assignment()
-        self.loggers: dict[str, str] = {}
         self.revision = -1
         self._written: dict[str, dict[int, Mapping[str, str]]] = {}
         self._targets: dict[str, Target] = {}
@@ -103,9 +102,6 @@ class ClusterState:
             if value is not None:
                 name = key.removeprefix(RESTART)
                 return Restart(name, bool(value.get("include-tasks")), bool(value.get("only-failed")))
-        elif key.startswith(LOGGER):
-            if value is not None:
-                self.loggers[key.removeprefix(LOGGER)] = str(value.get("level"))
         elif key.startswith(CONNECTOR):
             self._connector(key.removeprefix(CONNECTOR), value)
         elif key.startswith(TASK):

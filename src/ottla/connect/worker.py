@@ -20,7 +20,8 @@ from typing import Any, Final
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
-from ottla.connect.connector_config import parsed, runtime_model, with_defaults
+from ottla.connect import loggers
+from ottla.connect.connector_config import parsed, runtime_model, unknown_settings, with_defaults
 from ottla.connect.converters.json_converter import json_text
 from ottla.connect.errors import ConfigError, ConnectError
 from ottla.connect.logs import FileLogs, Logs, TopicLogs
@@ -33,6 +34,7 @@ from ottla.connect.source_task import SourceTask
 from ottla.connect.state import (
     ASSIGNMENT,
     COMMIT,
+    LOGGER,
     TASK,
     Assignment,
     ClusterState,
@@ -44,7 +46,7 @@ from ottla.connect.state import (
     share,
 )
 from ottla.connect.statuses import Statuses, status_value
-from ottla.connect.task import BasicContext, Surroundings, Task, trace_of
+from ottla.connect.task import CONNECTOR_LOG, BasicContext, Surroundings, Task, trace_of
 from ottla.connect.worker_settings import client_settings, worker_settings
 
 log = logging.getLogger(__name__)
@@ -88,6 +90,7 @@ class Worker:
         self._waiting_since: dict[TaskId, float] = {}
         self._unsettled_since: float | None = None
         self._cluster_id: str | None = None
+        self._leading = False
         self._wake = threading.Event()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._main, name="connect worker", daemon=True)
@@ -135,7 +138,7 @@ class Worker:
                 settings.status_storage_replication_factor,
             ),
         }
-        return TopicLogs(topics, client_settings(raw), self._on_record)
+        return TopicLogs(topics, client_settings(raw), f"connect-cluster-{settings.group_id}", self._on_record)
 
     def _membership(self, raw: Mapping[str, str]) -> Membership:
         settings = self.settings
@@ -162,8 +165,13 @@ class Worker:
         except ValueError:
             log.warning("the configuration %r is no JSON, and is left alone", key)
             return
+        text = key.decode(errors="replace")
+        if text.startswith(LOGGER):
+            if self.ready.is_set() and parsed_value is not None:
+                loggers.set_level(text.removeprefix(LOGGER), str(parsed_value.get("level")))
+            return
         with self.lock:
-            restart = self.state.replay(key.decode(errors="replace"), parsed_value, offset)
+            restart = self.state.replay(text, parsed_value, offset)
         if restart is not None and self.ready.is_set():  # old ones were done by those who ran then
             self._restarts.append(restart)
         self._wake.set()
@@ -205,9 +213,14 @@ class Worker:
 
     def _tick(self) -> None:
         self._restart_asked()
-        if self.membership.leading:
+        if self.membership.leading and self.membership.members() is not None:
+            if not self._leading or not self.logs.leads:
+                self.logs.lead()
+            self._leading = True
             self._plan_connectors()
             self._assign()
+        else:
+            self._leading = False
         self._run_mine()
         self._tell_progress()
 
@@ -268,6 +281,8 @@ class Worker:
         config = with_defaults(connector, config)
         runtime = parsed(runtime_model(connector), config)
         settings = parsed(connector.settings_model, config)
+        for sentence in unknown_settings(connector, stored):
+            logging.getLogger(f"{CONNECTOR_LOG}.{name}").warning("%s", sentence)
         context = BasicContext(TaskId(name, -1), self.around.client("admin", config))
         given = list(connector.tasks(settings, runtime.tasks_max, context))  # type: ignore[arg-type] # a context of all
         if len(given) > runtime.tasks_max:
