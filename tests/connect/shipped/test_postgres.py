@@ -344,6 +344,49 @@ def test_a_slot_that_is_gone_is_an_error_unless_a_new_snapshot_is_allowed(databa
         assert ops(source.take(2)) == [("r", 1), ("r", 2)]
 
 
+def test_a_table_is_read_again_amid_its_changes(database: Database) -> None:
+    database.run(
+        "CREATE TABLE items (id int PRIMARY KEY, n int)",
+        "CREATE TABLE signals (id text PRIMARY KEY, type text NOT NULL, data text)",
+        "INSERT INTO items SELECT number, 0 FROM generate_series(1, 100) number",
+    )
+    config = database.config(
+        snapshot_mode="no_data",
+        table_include_list="public.items",
+        signal_data_collection="public.signals",
+        incremental_snapshot_chunk_size="7",
+    )
+    latest: dict[int, tuple[str, int]] = {}
+
+    def apply(records: list[SourceRecord]) -> None:
+        for each in records:
+            if each.value and each.value["after"]:
+                latest[each.key["id"]] = (each.value["op"], each.value["after"]["n"])
+            else:
+                latest.pop(each.key["id"], None)
+
+    asked = """INSERT INTO signals VALUES ('1', 'execute-snapshot', '{"data-collections": ["public.items"]}')"""
+    with running(PostgresSource, config) as source:
+        database_ready(source, database)
+        database.run(asked)
+        for number in range(1, 9):  # changes of rows that are read, will be read, and were read
+            apply(source.step())
+            database.run(
+                f"UPDATE items SET n = {number} WHERE id % 9 = {number}", f"DELETE FROM items WHERE id = {number}"
+            )
+        position = source.position
+        assert position is not None
+        assert position["incremental"]["tables"] == ["public.items"]
+    with running(PostgresSource, config, position) as source:
+        apply(source.until(lambda _: "incremental" not in (source.position or {})))
+        database.run("INSERT INTO items VALUES (1000, 0)")
+        apply(source.until(lambda found: any(each.key == {"id": 1000} for each in found)))
+    with database.connection.cursor() as cursor:
+        cursor.execute("SELECT id, n FROM items")
+        assert {key: n for key, (_, n) in latest.items()} == dict(cursor.fetchall())
+    assert {op for op, _ in latest.values()} == {"c", "u", "r"}
+
+
 def test_one_sentence_says_what_is_wrong(database: Database, server: Postgres) -> None:
     database.run("CREATE TABLE orders (id int PRIMARY KEY)", f"CREATE ROLE reader_{database.name} LOGIN")
 

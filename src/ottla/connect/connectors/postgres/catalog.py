@@ -58,16 +58,19 @@ class Catalog:
         self._selection = Selection(settings)
         self._types: dict[int, PostgresType] = {}
 
-    def tables(self) -> list[FoundTable]:
-        """All ordinary and partitioned tables that settings select."""
+    def tables(self, *, and_signals: bool = False) -> list[FoundTable]:
+        """All ordinary and partitioned tables that settings select; the signal table too, if asked for."""
         found = (FoundTable(*row) for row in rows(self._connection, _TABLES))
-        return [each for each in found if self._selection.has_table(each.schema, each.name)]
+        signals = self._settings.signal_data_collection if and_signals else ""
+        return [
+            each for each in found if each.full_name == signals or self._selection.has_table(each.schema, each.name)
+        ]
 
     def all_names(self) -> list[str]:
         """schema.table of every table, selected or not."""
         return [FoundTable(*row).full_name for row in rows(self._connection, _TABLES)]
 
-    def published(self) -> list[FoundTable]:
+    def published(self, *, and_signals: bool = False) -> list[FoundTable]:
         """Those of `tables` that are in the publication."""
         names = set(
             rows(
@@ -76,7 +79,7 @@ class Catalog:
                 self._settings.publication_name,
             )
         )
-        return [each for each in self.tables() if (each.schema, each.name) in names]
+        return [each for each in self.tables(and_signals=and_signals) if (each.schema, each.name) in names]
 
     def relation(self, table: FoundTable) -> Relation:
         """A table as the replication stream would describe it."""
@@ -92,7 +95,8 @@ class Catalog:
         The stream does not say which columns may be null and what the primary key is: the catalog does, as of now, for
         columns that are still there.
         """
-        if not self._selection.has_table(relation.schema, relation.table):
+        is_signals = f"{relation.schema}.{relation.table}" == self._settings.signal_data_collection
+        if not is_signals and not self._selection.has_table(relation.schema, relation.table):
             return None
         self._learn({column.type_oid for column in relation.columns})
         facts = {

@@ -5,7 +5,7 @@ are done, and the first n changes of the one that ends at `transaction`. The ser
 in the same order, so a count is exact, which the LSN of a change is not (the rows of one COPY share one).
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from ottla.connect.api import Position, Progress, SourceRecord
@@ -33,6 +33,9 @@ SOURCE: Final = source_schema(
     ("xmin", INT64.as_optional()),
 )
 
+RowChange = Insert | Update | Delete
+OnChange = Callable[[Relation, TableEvents, RowChange | Truncate, int | None], bool]
+"""Told of each change of a row, or of all, with its transaction; True: no record is to be made of it."""
 Describe = Callable[[Relation], TableEvents | None]
 """What becomes of the changes of a table as it is now; None: they are not captured."""
 
@@ -68,14 +71,18 @@ class Changes:
         describe: Describe,
         now_ns: Callable[[], int],
         skipped: frozenset[str] = frozenset(),
-        on_message: Callable[[LogicalMessage, int], list[SourceRecord]] | None = None,
+        on_change: OnChange | None = None,
+        on_message: Callable[[LogicalMessage], list[SourceRecord]] | None = None,
+        more_position: Callable[[], Mapping[str, Any]] = dict,
     ) -> None:
         self._server = server
         self._database = database
         self._describe = describe
         self._now_ns = now_ns
         self._skipped = skipped
+        self._on_change = on_change
         self._on_message = on_message
+        self._more_position = more_position
         self._tables: dict[int, tuple[Relation, TableEvents] | None] = {}
         self.lsn: int = position["lsn"]
         """Everything before is taken: the end of the last whole transaction."""
@@ -111,20 +118,21 @@ class Changes:
             table = self._describe(message)
             self._tables[message.oid] = None if table is None else (message, table)
         elif isinstance(message, LogicalMessage):
-            self._message(message, lsn, batch)
+            self._message(message, batch)
 
     def caught_up(self, lsn: int) -> Progress | None:
         """The server has nothing to send before `lsn`: the position moves there, unless a transaction is on its way."""
         if self._begin is not None or lsn <= self.lsn:
             return None
         self.lsn = lsn
-        return Progress(position={"lsn": lsn})
+        return Progress(position=self.position())
 
     def position(self) -> dict[str, Any]:
         """Where to go on from now."""
-        if self._begin is None or not self._events:
-            return {"lsn": self.lsn}
-        return {"lsn": self.lsn, "transaction": self._begin.final_lsn, "events": self._events}
+        position: dict[str, Any] = {"lsn": self.lsn, **self._more_position()}
+        if self._begin is not None and self._events:
+            position |= {"transaction": self._begin.final_lsn, "events": self._events}
+        return position
 
     def _change(
         self, change: Insert | Update | Delete | Truncate, lsn: int, batch: list[SourceRecord | Progress]
@@ -136,11 +144,13 @@ class Changes:
             records[-1].position = self.position()
             batch.extend(records)
 
-    def _row_records(self, change: Insert | Update | Delete, lsn: int) -> Iterator[SourceRecord]:
+    def _row_records(self, change: RowChange, lsn: int) -> Iterator[SourceRecord]:
         found = self._tables[change.relation]
         if found is None:
             return
         relation, table = found
+        if self._on_change is not None and self._on_change(relation, table, change, self.xid):
+            return
         block = self._source(relation, lsn)
         if isinstance(change, Insert):
             if "c" not in self._skipped:
@@ -154,13 +164,15 @@ class Changes:
     def _truncated(self, change: Truncate, lsn: int) -> Iterator[SourceRecord]:
         for oid in change.relations:
             found = self._tables.get(oid)
-            if found is not None and "t" not in self._skipped:
+            if found is None or (self._on_change is not None and self._on_change(*found, change, self.xid)):
+                continue
+            if "t" not in self._skipped:
                 yield found[1].truncated(self._source(found[0], lsn), self._now_ns())
 
-    def _message(self, message: LogicalMessage, lsn: int, batch: list[SourceRecord | Progress]) -> None:
+    def _message(self, message: LogicalMessage, batch: list[SourceRecord | Progress]) -> None:
         if message.transactional and not self._counted():
             return
-        records = self._on_message(message, lsn) if self._on_message is not None else []
+        records = self._on_message(message) if self._on_message is not None else []
         if records:
             records[-1].position = self.position()
             batch.extend(records)

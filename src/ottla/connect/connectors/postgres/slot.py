@@ -80,12 +80,12 @@ def make_publication(connection: PostgresConnection, catalog: Catalog, settings:
             f"publication {name} is not there and publication.autocreate.mode is disabled: "
             f"CREATE PUBLICATION {name} FOR TABLE ..."
         )
-    tables = catalog.tables()
+    tables = catalog.tables(and_signals=True)
     if mode == "filtered" and not tables:
         raise ConnectError("no table of the database is captured: look at table.include.list")
     members = sql.SQL(", ").join(sql.Identifier(each.schema, each.name) for each in tables)
     if there:
-        if {each.oid for each in catalog.published()} == {each.oid for each in tables}:
+        if {each.oid for each in catalog.published(and_signals=True)} == {each.oid for each in tables}:
             return
         statement = sql.SQL("ALTER PUBLICATION {} SET TABLE {}").format(sql.Identifier(name), members)
     else:

@@ -29,6 +29,7 @@ from ottla.connect.connectors.postgres.changes import Changes
 from ottla.connect.connectors.postgres.pgoutput import UndecodableError, decode
 from ottla.connect.connectors.postgres.session import connect, explained, rows
 from ottla.connect.connectors.postgres.settings import PostgresSettings
+from ottla.connect.connectors.postgres.signals import Signals
 from ottla.connect.connectors.postgres.snapshot import Snapshot
 
 _WAIT_S: Final = 0.5
@@ -127,6 +128,9 @@ class PostgresSource(Source[PostgresSettings]):
 
     def _changes(self, connection: Any, catalog: Catalog, start: Position) -> Iterator[Yielded]:
         settings = self.settings
+        signals = (
+            Signals(settings, self.context, catalog, start, self._now_ns) if settings.signal_data_collection else None
+        )
         changes = Changes(
             settings.topic_prefix,
             settings.database_dbname,
@@ -134,7 +138,14 @@ class PostgresSource(Source[PostgresSettings]):
             catalog.describe,
             self._now_ns,
             frozenset(settings.skipped_operations),
+            on_change=signals.changed if signals is not None else None,
+            on_message=signals.marked if signals is not None else None,
+            more_position=signals.position if signals is not None else dict,
         )
+        options = {"proto_version": "1", "publication_names": settings.publication_name}
+        if signals is not None:
+            signals.check()
+            options["messages"] = "true"
         replication = connect(settings, f"ottla {self.context.connector}", replication=True)
         try:
             self._stream = replication.cursor()
@@ -144,9 +155,9 @@ class PostgresSource(Source[PostgresSettings]):
                     slot_type=REPLICATION_LOGICAL,
                     start_lsn=start["lsn"],
                     decode=False,
-                    options={"proto_version": "1", "publication_names": settings.publication_name},
+                    options=options,
                 )
-            yield from self._follow(connection, changes)
+            yield from self._follow(connection, changes, signals)
         finally:
             self._stream = None
             with suppress(psycopg2.Error):
@@ -154,7 +165,7 @@ class PostgresSource(Source[PostgresSettings]):
             if settings.slot_drop_on_stop:
                 slot.drop(connection, settings.slot_name)
 
-    def _follow(self, connection: Any, changes: Changes) -> Iterator[Yielded]:
+    def _follow(self, connection: Any, changes: Changes, signals: Signals | None) -> Iterator[Yielded]:
         """Batch by batch, with what has to be done now and then in between."""
         beat_every_s = self.settings.heartbeat_interval_ms / 1000
         look_at = beat_at = time.monotonic()
@@ -173,6 +184,8 @@ class PostgresSource(Source[PostgresSettings]):
                     batch.append(progress)
             self._tell()
             yield batch or None
+            if signals is not None and not changes.in_transaction:
+                signals.go_on()
 
     def _batch(self, changes: Changes) -> list[SourceRecord | Progress]:
         """What has arrived, up to `max.batch.size` records; waits a little for the first of it."""
