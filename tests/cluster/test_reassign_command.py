@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import ConfigResource
 
+from ottla.testing import Broker
 from tests.support.cluster_in_process import ClusterInProcess
 from tests.support.eventually import eventually
 
@@ -116,6 +117,14 @@ def test_a_plan_says_in_which_directories_replicas_lie(cluster: ClusterInProcess
     assert replicas(cluster, "placed", 1) == [{1, 3}]
     assert (other / "placed-0").exists()
     assert (cluster.directory / "3" / "b" / "placed-0").exists()
+
+
+def test_a_broker_that_is_alone_moves_nothing() -> None:
+    with Broker() as alone:
+        command = [sys.executable, "-m", "ottla.cli.main", "cluster", "reassign", "--status", "-b", alone.bootstrap]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert "a broker that is alone moves no partitions" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -77,6 +77,7 @@ def reassign(
     with Requests(connection) as requests:
         moving = Reassignments(connection, requests)
         cluster = moving.cluster()
+        moving.check_served(cluster)
         _check_topics(cluster, topics)
         if status:
             _show_status(moving, cluster, topics, as_json=as_json)

@@ -18,6 +18,7 @@ from ottla.cli.partition import Partition
 from ottla.cli.reassignment_plan import Move, Racks, Replicas
 from ottla.cli.requests import Address, Requests, refusal
 from ottla.errors import ErrorCode
+from ottla.protocol.api import ApiKey
 from ottla.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
@@ -87,6 +88,13 @@ class Reassignments:
             {partition: tuple(part.replica_nodes) for partition, part in sorted(parts.items())},
             {partition: part.leader_id for partition, part in parts.items()},
         )
+
+    def check_served(self, cluster: Cluster) -> None:
+        """Fail at once where nobody moves partitions: a controller that is being elected is waited for."""
+        try:
+            self._requests.version(ApiKey.ALTER_PARTITION_REASSIGNMENTS, min(cluster.brokers.items())[1])
+        except CommandFailed as problem:
+            raise CommandFailed(f"{problem} (a broker that is alone moves no partitions)") from None
 
     def under_way(self) -> dict[Partition, Ongoing]:
         """What is being moved at this moment."""

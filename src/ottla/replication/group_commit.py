@@ -104,6 +104,8 @@ class GroupCommit:
         monotonic: Callable[[], float] = monotonic,
     ) -> None:
         """`kernel` opens what syncs without a thread, or gives None; `runner` does what the kernel does not."""
+        self.on_error: Callable[[OSError], None] = _nobody
+        """Told, on the loop, of what the disk has refused."""
         self._name = name
         self._runner = runner or RoundThread(f"flush {name}")
         self._open_kernel = kernel
@@ -257,6 +259,8 @@ class GroupCommit:
         details = None if isinstance(error, OSError) else error
         log.error("log directory %s: a sync failed: %s", self._name, error, exc_info=details)
         partition.flush_failed(ticket, error)
+        if isinstance(error, OSError):
+            self.on_error(error)
         self._failed[partition] = None
         if self._retry is None:
             self._retry = self._loop.call_later(RETRY_SECONDS, self._mark_failed)
@@ -277,6 +281,10 @@ class GroupCommit:
             self._kernel.close()
             self._kernel = None
         self._runner.close()
+
+
+def _nobody(problem: OSError) -> None:
+    """Those who wait for the sync are told, and nobody else."""
 
 
 NewFlusher = Callable[[str, asyncio.AbstractEventLoop, Callable[[], None]], GroupCommit]

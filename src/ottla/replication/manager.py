@@ -134,6 +134,7 @@ class ReplicaManager:
         """
         for directory in self.directories.online:
             flusher = self._new_flusher(str(directory.path), self._loop, self._wake_fetches)
+            flusher.on_error = directory.report
             self._flushers[directory.path] = flusher
             flusher.start()
         self._loaded = loaded

@@ -345,8 +345,6 @@ class Partition:
         if ticket is not None:
             self.log.flush_failed(ticket)
         self._release_waiters(ErrorCode.KAFKA_STORAGE_ERROR)
-        if isinstance(error, OSError):
-            self.log.on_error(error)
 
     def mark_dirty(self) -> None:
         """Have what was appended synced in the next round."""

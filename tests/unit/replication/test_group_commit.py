@@ -127,8 +127,10 @@ def test_nothing_is_called_synced_that_was_appended_after_the_round_began() -> N
 def test_a_failed_sync_reaches_its_partition_and_no_other() -> None:
     broken, sound = FakePartition(), FakePartition()
     broken.error = OSError(5, "Input/output error")
+    told: list[OSError] = []
 
     async def scenario(flusher: GroupCommit, rounds: list[int]) -> None:
+        flusher.on_error = told.append
         broken.end = sound.end = 1
         flusher.mark(broken)
         flusher.mark(sound)
@@ -136,6 +138,7 @@ def test_a_failed_sync_reaches_its_partition_and_no_other() -> None:
 
     run(scenario)
     assert broken.failed is broken.error
+    assert told == [broken.error]
     assert (broken.synced, sound.synced) == (0, 1)
 
 
