@@ -17,6 +17,9 @@ from ottla.ids import Offset, PartitionId, TopicId, TopicName, TopicPartition
 from ottla.log.fs import FileSystem, replace_atomically
 
 _VERSION: Final = 0
+_BEFORE_TOPIC_ID: Final = f"version: {_VERSION}\ntopic_id: "
+_TOPIC_ID_CHARACTERS: Final = 22
+"""16 bytes in base 64."""
 
 
 def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
@@ -56,16 +59,19 @@ def read_epochs(fs: FileSystem, path: str) -> list[tuple[int, int]]:
 
 def encode_partition_metadata(topic_id: TopicId) -> bytes:
     encoded = urlsafe_b64encode(topic_id.bytes).rstrip(b"=").decode()
-    return f"version: {_VERSION}\ntopic_id: {encoded}".encode()
+    return f"{_BEFORE_TOPIC_ID}{encoded}".encode()
 
 
 def read_partition_metadata(fs: FileSystem, path: str) -> TopicId | None:
-    """The topic's id; None if the file is empty or not there. Raises as `read_offsets`."""
+    """The topic's id; None if the file is not there, or is what a crash before its first sync leaves of it: nothing,
+    zeros, or its beginning. Raises as `read_offsets`."""
     try:
         text = fs.read_bytes(path).decode()
     except FileNotFoundError:
         return None
-    if not text:  # a crash before the new file's first sync
+    text = text.rstrip("\0")
+    is_torn = len(text) < len(_BEFORE_TOPIC_ID) + _TOPIC_ID_CHARACTERS
+    if is_torn and (_BEFORE_TOPIC_ID.startswith(text) or text.startswith(_BEFORE_TOPIC_ID)):
         return None
     fields = dict(line.split(": ", 1) for line in text.splitlines() if ": " in line)
     try:

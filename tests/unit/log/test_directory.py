@@ -301,6 +301,23 @@ def test_malformed_checkpoints_are_named(tmp_path: Path) -> None:
             checkpoints.read_offsets(RealFileSystem(), str(tmp_path / "recovery-point-offset-checkpoint"))
 
 
+def test_a_topic_id_that_a_crash_has_torn_is_written_again(tmp_path: Path) -> None:
+    """It is synced with the partition's first flush: before that, a power failure leaves any beginning of the file."""
+    path = tmp_path / "partition.metadata"
+    topic_id = TopicId(uuid4())
+    whole = checkpoints.encode_partition_metadata(topic_id)
+    for size in range(len(whole)):
+        for torn in (whole[:size], whole[:size] + bytes(len(whole) - size)):
+            path.write_bytes(torn)
+            assert checkpoints.read_partition_metadata(RealFileSystem(), str(path)) is None, torn
+    for kept in (whole, whole + b"\n"):
+        path.write_bytes(kept)
+        assert checkpoints.read_partition_metadata(RealFileSystem(), str(path)) == topic_id
+    path.write_bytes(b"topic: " + whole)
+    with pytest.raises(KafkaStorageError, match=r"partition\.metadata is malformed"):
+        checkpoints.read_partition_metadata(RealFileSystem(), str(path))
+
+
 def test_a_partition_that_cannot_be_opened_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     directories = _open(tmp_path)
     for number in range(2):
