@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -41,3 +42,19 @@ def test_a_sink_writes_what_a_source_wrote(broker: Broker) -> None:
         eventually(lambda: len(COLLECTED) == 50)
         assert [record.value for record in COLLECTED] == list(range(50))
         eventually(lambda: [each["lag"] for each in worker.request("GET", "/connectors/out/lag")] == [0])
+
+
+def test_one_worker_may_keep_its_state_in_a_file(broker: Broker, tmp_path: Path) -> None:
+    config = {"connector.class": "tests.connect.connectors.Numbers", "topic": "filed", "count": "20"}
+    worker = ConnectWorker(broker.bootstrap, {"offset.storage.file.filename": str(tmp_path / "state")})
+    with worker:
+        worker.put("numbers", config)
+        eventually(lambda: values_of(broker.bootstrap, "filed", 20))
+        eventually(lambda: worker.request("GET", "/connectors/numbers/offsets")["offsets"])
+    with (tmp_path / "state").open("a") as file:
+        file.write('["offs')  # as a crash leaves it
+    with worker:
+        assert worker.request("GET", "/connectors/numbers/config") == {**config, "name": "numbers"}
+        worker.put("numbers", {**config, "count": "30"})
+        found = eventually(lambda: values_of(broker.bootstrap, "filed", 30))
+    assert [int(value) for value in found] == list(range(30))

@@ -36,6 +36,7 @@ def serve(connection: Connection, files: tuple[Path, ...], config: Path | None, 
     Workers with one group.id share connectors, and take over from one that dies. State is in three topics; with
     offset.storage.file.filename it is in that file, and the worker is alone.
     """
+    from ottla.connect.connector_log import CleanFormatter
     from ottla.connect.errors import ConnectError
     from ottla.connect.server import Server
 
@@ -49,9 +50,11 @@ def serve(connection: Connection, files: tuple[Path, ...], config: Path | None, 
     wanted = named_configs(files)
     connection.bootstrap = settings["bootstrap.servers"]
     connection.reach()
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     try:
         server = Server(settings)
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(CleanFormatter("%(asctime)s %(levelname)s %(message)s", server.worker.secrets))
+        logging.basicConfig(level=logging.INFO, handlers=[handler])
         server.start()
     except ConnectError as problem:
         raise CommandFailed(str(problem)) from None

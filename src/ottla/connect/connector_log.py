@@ -11,13 +11,24 @@ from ottla.connect.task import CONNECTOR_LOG
 _KEPT: Final = 1000
 
 
+class CleanFormatter(logging.Formatter):
+    """Lines without secrets."""
+
+    def __init__(self, form: str, secrets: Secrets) -> None:
+        super().__init__(form)
+        self._secrets = secrets
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line."""
+        return self._secrets.clean(super().format(record))
+
+
 class ConnectorLog(logging.Handler):
     """Keeps lines by connector, cleaned of secrets."""
 
     def __init__(self, secrets: Secrets) -> None:
         super().__init__()
-        self.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-        self._secrets = secrets
+        self.setFormatter(CleanFormatter("%(asctime)s %(levelname)s %(message)s", secrets))
         self._lines: dict[str, collections.deque[str]] = {}
         self._guard = threading.Lock()
 
@@ -35,7 +46,7 @@ class ConnectorLog(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Keep a line."""
         name = record.name.removeprefix(f"{CONNECTOR_LOG}.")
-        line = self._secrets.clean(self.format(record))
+        line = self.format(record)
         with self._guard:
             self._lines.setdefault(name, collections.deque(maxlen=_KEPT)).append(line)
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from ottla.connect.errors import ConfigError
+from ottla.connect.settings import SecretStr, Settings
 
 _PLACEHOLDER: Final = re.compile(r"\$\{(env|file):([^:}]*)(?::([^}]*))?\}")
 _HIDDEN: Final = "[hidden]"
@@ -29,6 +30,13 @@ class Secrets:
     def resolve(self, settings: Mapping[str, str]) -> dict[str, str]:
         """The settings with their placeholders replaced. Raises ConfigError, naming the setting, not the value."""
         return {name: self._resolved(name, text) for name, text in settings.items()}
+
+    def remember_passwords(self, settings: Settings) -> None:
+        """Hide every password of a model, also those that were written as they are."""
+        for name in type(settings).model_fields:
+            value = getattr(settings, name)
+            if isinstance(value, SecretStr):
+                self.remember(value.get_secret_value())
 
     def remember(self, value: str) -> None:
         """Hide this from now on."""

@@ -16,6 +16,7 @@ from ottla.connect.worker import Worker
 from ottla.connect.worker_settings import worker_settings
 
 _START_S: Final = 30.0
+_EVERYWHERE: Final = ("", "0.0.0.0", "::")
 
 
 class Server:
@@ -29,7 +30,7 @@ class Server:
         host, port = _address(known.listeners)
         self._socket = _listening(host, port)
         bound = self._socket.getsockname()[1]
-        self.host = known.rest_advertised_host_name or (host if host not in ("", "0.0.0.0", "::") else "127.0.0.1")
+        self.host: str = known.rest_advertised_host_name or (_own_name() if host in _EVERYWHERE else host)
         self.port: int = known.rest_advertised_port or bound
         self.worker = Worker(settings, f"{self.host}:{self.port}")
         self._lines = ConnectorLog(self.worker.secrets)
@@ -73,6 +74,16 @@ class Server:
         self._thread.join(_START_S)
         self._socket.close()
         self._lines.remove()
+
+
+def _own_name() -> str:
+    """The name by which others reach this machine; one that leads nowhere is of no use."""
+    name = socket.gethostname()
+    try:
+        socket.getaddrinfo(name, None)
+    except OSError:
+        return "127.0.0.1"
+    return name
 
 
 def _address(listeners: str) -> tuple[str, int]:

@@ -114,6 +114,7 @@ class Task(abc.ABC):
             connector = connector_class(config.get("connector.class"))
             config = with_defaults(connector, config)
             context.client = self._around.client("admin", config)
+            self._around.secrets.remember_passwords(parsed(connector.settings_model, config))
             runtime: RuntimeSettings = parsed(runtime_model(connector), config)
             self._report(self.id, "RUNNING", None)
             self._keep_running(connector, config, runtime)

@@ -71,6 +71,8 @@ def validate(config: Mapping[str, str], around: Surroundings) -> dict[str, Any]:
             problems.setdefault(name, []).extend(texts)
     if runtime is not None and not problems:
         _ask(problems, lambda: check_chain(full, around.converters, runtime, log))  # type: ignore[arg-type] # of RuntimeSettings
+    if settings is not None:
+        around.secrets.remember_passwords(settings)
     if settings is not None and not problems:
         context = BasicContext(TaskId(config.get("name", ""), -1), around.client("admin", full))
         _ask(problems, lambda: connector.check(settings, context))  # type: ignore[arg-type] # a context of all

@@ -281,6 +281,7 @@ class Worker:
         config = with_defaults(connector, config)
         runtime = parsed(runtime_model(connector), config)
         settings = parsed(connector.settings_model, config)
+        self.secrets.remember_passwords(settings)
         for sentence in unknown_settings(connector, stored):
             logging.getLogger(f"{CONNECTOR_LOG}.{name}").warning("%s", sentence)
         context = BasicContext(TaskId(name, -1), self.around.client("admin", config))

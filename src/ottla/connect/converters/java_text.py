@@ -34,7 +34,10 @@ def single(number: float) -> str:
     """`Float.toString` of the nearest number with 32 bits."""
     if number != number or number in (float("inf"), float("-inf")):
         return double(number)
-    packed = struct.pack(">f", number)
+    try:
+        packed = struct.pack(">f", number)
+    except OverflowError:
+        return double(float("inf") if number > 0 else float("-inf"))
     rounded = struct.unpack(">f", packed)[0]
     if rounded == 0 or rounded in (float("inf"), float("-inf")):
         return double(rounded)
