@@ -6,7 +6,7 @@ ARGS ?=
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo demo-cluster test check format bench compat chaos soak kills clean
+.PHONY: help install demo demo-cluster test check format bench compat simulate chaos soak kills clean
 
 help: ## Show the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -47,6 +47,9 @@ bench: $(VENV)/.with-dev ## Measure Ottla beside Apache Kafka on this machine
 compat: $(VENV)/.with-dev ## Run the client suites of other projects against `ottla serve`
 	@$(BIN)/python -m tests.support.requirements java javac mvn kcat
 	$(BIN)/python -m pytest tests/compat $(ARGS)
+
+simulate: $(VENV)/.with-dev ## Run two thousand simulated clusters, each from its seed
+	$(BIN)/python -m tests.simulation --seeds 0:2000 --only-failures --summary $(ARGS)
 
 chaos: $(VENV)/.with-dev ## Kill brokers and clients under load, and judge what the clients saw
 	@$(BIN)/python -m tests.support.requirements java javac mvn

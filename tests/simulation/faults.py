@@ -21,15 +21,19 @@ from ottla.protocol.messages.alter_partition_reassignments import (
     ReassignablePartition,
     ReassignableTopic,
 )
+from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from ottla.protocol.messages.delete_topics import DeleteTopicsRequest
 from ottla.protocol.messages.elect_leaders import ElectLeadersRequest
 from ottla.testing.faulty_fs import Operation
-from ottla.testing.simulation.machine import PORT, SimMachine
+from ottla.testing.simulation.machine import DATA, PORT, SimMachine
 from ottla.testing.simulation.network import SimNetwork
 from ottla.testing.simulation.store import SimZooKeeper
 from tests.simulation.history import Place
 from tests.simulation.observer import Observer
 
 ALTER_PARTITION_REASSIGNMENTS: Final = 0
+CREATE_TOPICS: Final = 5
+DELETE_TOPICS: Final = 5
 ELECT_LEADERS: Final = 2
 KINDS_AT_ONCE: Final = 5
 MEAN_PAUSE_S: Final = 0.6
@@ -77,6 +81,7 @@ class Faults:
             "disk": self._break_disk,
             "elect": self._elect,
             "reassign": self._reassign,
+            "topics": self._change_topics,
         }
         if len(machines) == 1:
             for kind in ("elect", "reassign", "one way", "depose"):
@@ -149,10 +154,20 @@ class Faults:
         ):
             return False
         machine = self._random.choice(self._machines)
+        synced = {path: len(machine.fs.durable_bytes(path) or b"") for path in _log_files(machine)}
         machine.lose_power()
+        for path, size in synced.items():
+            self._flip_bit(machine, path, size)
         self._observer.lost_power |= {(machine.name, place) for place in self._places}
         self._later(4.0, lambda: self.revive(machine))
         return True
+
+    def _flip_bit(self, machine: SimMachine, path: str, synced: int) -> None:
+        """Perhaps one of what has survived though it was not synced: half-written sectors read as they like."""
+        size = len(machine.fs.read_bytes(path)) if machine.fs.exists(path) else 0
+        if size > synced and self._random.random() < 0.5:
+            machine.fs.flip_bit(path, self._random.randrange(8 * synced, 8 * size))
+            self.happened["bit"] += 1
 
     def _stop(self) -> bool:
         machine = self._victim()
@@ -268,6 +283,15 @@ class Faults:
     def _elect(self) -> bool:
         return self._ask(ElectLeadersRequest(election_type=0, topic_partitions=None, timeout_ms=2_000), ELECT_LEADERS)
 
+    def _change_topics(self) -> bool:
+        """Create a topic that nobody uses, or delete one of them."""
+        name = f"side{self._random.randrange(3)}"
+        if self._random.random() < 0.5:
+            return self._ask(DeleteTopicsRequest(topic_names=[name], timeout_ms=2_000), DELETE_TOPICS)
+        factor = self._random.randint(1, len(self._machines))
+        topic = CreatableTopic(name=name, num_partitions=2, replication_factor=factor, assignments=[], configs=[])
+        return self._ask(CreateTopicsRequest(topics=[topic], timeout_ms=2_000), CREATE_TOPICS)
+
     def _reassign(self) -> bool:
         if self._observer.lost_power:
             return False
@@ -279,3 +303,10 @@ class Faults:
         return self._ask(
             AlterPartitionReassignmentsRequest(timeout_ms=2_000, topics=[topic]), ALTER_PARTITION_REASSIGNMENTS
         )
+
+
+def _log_files(machine: SimMachine) -> list[str]:
+    """The segments of all partitions on a machine."""
+    fs = machine.fs
+    directories = [f"{DATA}/{name}" for name, is_directory, _ in fs.names(DATA) if is_directory]
+    return [f"{path}/{name}" for path in directories for name, _, _ in fs.names(path) if name.endswith(".log")]

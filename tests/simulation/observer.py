@@ -3,8 +3,10 @@
     an append           one epoch of a partition has one leader, and one batch at an offset, whoever holds it
     a high watermark    what it passes is committed: the same on every replica, for ever, and on all that are in sync
     a replica           starts, catches up, is elected: what it shows is compared again from its beginning
+    a controller        is not obeyed any more by a broker that has obeyed its successor
 
-It hooks into the log, below everything that decides about replication, and reads the in-sync replicas from ZooKeeper.
+It hooks into the log, below everything that decides about replication, and into what carries out a controller's
+requests; the in-sync replicas it reads from ZooKeeper.
 """
 
 import json
@@ -13,11 +15,17 @@ from contextlib import contextmanager
 from typing import Any, Final
 from unittest.mock import patch
 
+from ottla.cluster.cluster_metadata import ClusterMetadata
+from ottla.cluster.metadata_view import MetadataView
 from ottla.log.log_files import LogFiles
 from ottla.log.partition_log import AppendInfo, PartitionLog
+from ottla.protocol.messages.leader_and_isr import LeaderAndIsrRequest
+from ottla.protocol.messages.stop_replica import StopReplicaRequest
+from ottla.protocol.messages.update_metadata import UpdateMetadataRequest
 from ottla.records.batch import BatchHeader, iter_batches
 from ottla.records.record import decode_records
 from ottla.replication.partition import Partition
+from ottla.replication.roles import ReplicaRoles
 from ottla.testing.memory_store import MemoryTree
 from ottla.testing.simulation.machine import SimMachine
 from tests.simulation.history import Committed, History, Place
@@ -40,6 +48,8 @@ class Observer:
         """Last offset and CRC, by partition, leader epoch and base offset."""
         self._checked: dict[PartitionLog, int] = {}
         """Up to where a log was found to be what was committed."""
+        self._obeyed: dict[ClusterMetadata, int] = {}
+        """The latest controller epoch that each process of a broker has acted on."""
         self.lost_power: set[tuple[str, Place]] = set()
         """Replicas that may lack what they had not synced, until they have caught up or are in sync no more."""
 
@@ -50,6 +60,7 @@ class Observer:
         known = LogFiles.high_watermark
         set_known = known.fset
         assert set_known is not None
+        take, stop, update = ReplicaRoles.take, ReplicaRoles.stop, ClusterMetadata.update
 
         def _append(log: PartitionLog, view: memoryview, headers: list[BatchHeader], *more: Any) -> AppendInfo:
             info = append(log, view, headers, *more)
@@ -68,12 +79,41 @@ class Observer:
             if log.high_watermark > before:
                 self._committed(log, before)
 
+        def taken(roles: ReplicaRoles, request: LeaderAndIsrRequest) -> Any:
+            self._obeys(roles._replicas._metadata, request)
+            return take(roles, request)
+
+        def stopped(roles: ReplicaRoles, request: StopReplicaRequest) -> Any:
+            self._obeys(roles._replicas._metadata, request)
+            return stop(roles, request)
+
+        def updated(metadata: ClusterMetadata, request: UpdateMetadataRequest) -> None:
+            self._obeys(metadata, request)
+            update(metadata, request)
+
         with (
+            patch.object(ReplicaRoles, "take", taken),
+            patch.object(ReplicaRoles, "stop", stopped),
+            patch.object(ClusterMetadata, "update", updated),
             patch.object(PartitionLog, "_append", _append),
             patch.object(PartitionLog, "append_as_leader", append_as_leader),
             patch.object(LogFiles, "high_watermark", property(known.fget, high_watermark)),
         ):
             yield
+
+    # -- controllers ---------------------------------------------------------------------------------------------------
+
+    def _obeys(
+        self, metadata: MetadataView, request: LeaderAndIsrRequest | StopReplicaRequest | UpdateMetadataRequest
+    ) -> None:
+        assert isinstance(metadata, ClusterMetadata)
+        latest = self._obeyed.get(metadata, -1)
+        if request.controller_epoch < latest:
+            self._history.fail(
+                f"broker {metadata.broker_id} does what broker {request.controller_id} says as the controller of epoch "
+                f"{request.controller_epoch}, after what that of epoch {latest} has said"
+            )
+        self._obeyed[metadata] = request.controller_epoch
 
     # -- appends -------------------------------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from ottla.cluster.store import layout
+from ottla.ids import TopicName
 from ottla.peer.client import PeerClient, PeerUnavailable
 from ottla.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from ottla.testing.simulation.loop import Life, SimLoop
@@ -211,12 +212,12 @@ class World:
             if broker is None:
                 return f"{machine.name} does not serve"
             image = broker.metadata.image
-            for place in self.places:
-                topic = image.topics.get(place.topic)  # type: ignore[call-overload]
-                if topic is None or len(topic.partitions) <= place.partition:
-                    return f"{machine.name} does not know {place}"
-                known = topic.partitions[place.partition]
-                part = known if alone else told.topics[topic.name].partitions[place.partition]
+            topics = image.topics if alone else told.topics
+            if image.topics.keys() != topics.keys():
+                return f"{machine.name} knows of topics {sorted(image.topics)}, there are {sorted(topics)}"
+            for place in [Place(name, part.partition) for name in topics for part in topics[name].partitions]:
+                known = image.topics[TopicName(place.topic)].partitions[place.partition]
+                part = topics[TopicName(place.topic)].partitions[place.partition]
                 if part.leader < 0 or set(part.isr) != set(part.replicas) or part.is_reassigned:
                     return f"{place} has leader {part.leader}, replicas {part.replicas}, in sync {part.isr}"
                 if known[1:4] != part[1:4] or set(known.isr) != set(part.isr):

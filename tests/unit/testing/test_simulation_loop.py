@@ -102,3 +102,33 @@ def test_what_belongs_to_a_life_ends_with_it(loop: SimLoop) -> None:
         task.cancel()
     first.is_over = False  # let them end, so that nothing is left behind
     loop.run_until_complete(asyncio.sleep(0))
+
+
+def test_who_is_paused_does_everything_afterwards_and_in_its_order(loop: SimLoop) -> None:
+    seen: list[str] = []
+
+    async def process() -> None:
+        running = asyncio.get_running_loop()
+        running.call_later(1, seen.append, "one")
+        running.call_later(2, seen.append, "two")
+        await asyncio.sleep(3)
+        seen.append(f"slept until {running.time()}")
+
+    life = Life("p")
+    task = loop.start(life, process())
+    loop.run_until_complete(asyncio.sleep(0.5))
+    life.pause()
+    loop.run_until_complete(asyncio.sleep(9.5))
+    assert seen == []
+    loop.call_soon(seen.append, "later")
+    loop.resume(life)
+    loop.run_until_complete(task)
+    assert seen == ["one", "two", "later", "slept until 10.0"]
+
+
+def test_what_is_cancelled_never_happens(loop: SimLoop) -> None:
+    seen: list[str] = []
+    loop.call_later(1, seen.append, "cancelled").cancel()
+    loop.call_later(2, seen.append, "kept")
+    loop.run_until_complete(asyncio.sleep(3))
+    assert seen == ["kept"]

@@ -3,7 +3,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ottla.testing.simulation.loop import SimLoop
+from ottla.testing.simulation.loop import Life, SimLoop
 from ottla.testing.simulation.network import CONNECT_TIMEOUT_SECONDS, SimNetwork, SimSocket
 
 
@@ -71,6 +71,54 @@ def test_a_partition_holds_everything_back_until_it_heals(network: SimNetwork) -
         server.recv(10)
     network.heal()
     assert network.loop.run_until_complete(receive(server, 5)) == b"hello"
+
+
+def test_a_cut_may_be_of_one_direction(network: SimNetwork) -> None:
+    client, server = pair(network)
+    network.cut(["a"], ["b"], one_way=True)
+    assert not network.is_whole
+    client.send(b"lost on the way")
+    server.send(b"arrives")
+    assert network.loop.run_until_complete(receive(client, 7)) == b"arrives"
+    network.loop.run_until_complete(asyncio.sleep(5))
+    assert not server.is_readable()
+    with pytest.raises(TimeoutError):  # an answer is needed for that
+        network.loop.run_until_complete(network.host("b").connect("a", 9092))
+    network.heal()
+    assert network.loop.run_until_complete(receive(server, 15)) == b"lost on the way"
+
+
+def test_connections_break_at_both_ends(network: SimNetwork) -> None:
+    client, server = pair(network)
+    assert network.break_connections(0.0) == 0
+    assert network.break_connections(1.0) == 1
+    for end in (client, server):
+        with pytest.raises(ConnectionResetError):
+            end.recv(1)
+    assert network.break_connections(1.0) == 0  # there is none left
+
+
+def test_what_was_sent_arrives_though_its_sender_has_ended(network: SimNetwork) -> None:
+    client, server = pair(network)
+
+    async def send() -> None:
+        client.send(b"last words")
+
+    life = Life("sender")
+    network.loop.run_until_complete(network.loop.start(life, send()))
+    life.end()
+    assert network.loop.run_until_complete(receive(server, 10)) == b"last words"
+
+
+def test_a_host_behind_a_cut_hears_of_a_stopped_peer_when_that_is_over(network: SimNetwork) -> None:
+    client, _ = pair(network)
+    network.cut(["a"], ["b"])
+    network.host("b").stop()
+    network.loop.run_until_complete(asyncio.sleep(60))
+    assert client.is_open
+    network.heal()
+    network.loop.run_until_complete(asyncio.sleep(1))
+    assert not client.is_open
 
 
 def test_who_cannot_be_reached_is_waited_for_and_given_up(network: SimNetwork) -> None:

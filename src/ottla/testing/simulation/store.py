@@ -20,6 +20,8 @@ ResultT = TypeVar("ResultT")
 LEASE: Final = 2 / 3
 """Of the session timeout: how long after its last answered ping a broker may take its session for granted."""
 PINGS_PER_TIMEOUT: Final = 6
+NOTICED_AFTER: Final = 0.1
+"""Of the session timeout: how long a request waits for an answer that does not come."""
 
 
 class SimZooKeeper:
@@ -179,7 +181,7 @@ class SimStore:
 
     def _lose_answer(self, answer: "asyncio.Future[Any]") -> None:
         problem = StoreUnavailable(f"{self._server.host} cannot be reached from {self._host}")
-        waits = self._server.session_timeout_seconds / 3
+        waits = self._server.session_timeout_seconds * NOTICED_AFTER
         self._loop.call_later(waits, _settle, answer, answer.set_exception, problem, context=NOBODY)
 
     async def _ping(self) -> None:
