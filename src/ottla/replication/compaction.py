@@ -201,6 +201,8 @@ class Compaction:
             else:
                 self.uncleanable[tp] = (partition_log, str(error))
                 log.error("%s cannot be compacted, and will be left as it is until the broker restarts: %s", tp, error)
+                if isinstance(error, OSError):
+                    directory.report(error)
             return False
 
     async def _round(self, dirty: DirtyLog, partition_log: "PartitionLog", directory: "LogDirectory") -> bool:

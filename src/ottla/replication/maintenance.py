@@ -163,7 +163,11 @@ class Maintenance:
     async def remove_deleted(self) -> None:
         """Remove the files of deleted topics; in a thread, since that takes long."""
         for directory in self._directories.online:
-            await self._loop.run_in_executor(self._replicas.cold_readers, directory.remove_deleted)
+            try:
+                await self._loop.run_in_executor(self._replicas.cold_readers, directory.remove_deleted)
+            except OSError as error:
+                directory.report(error)
+                raise
 
     async def expire_producers(self) -> None:
         """Forget idempotent producers that have been silent for `producer.id.expiration.ms`."""

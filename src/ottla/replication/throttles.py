@@ -64,9 +64,14 @@ class Throttle:
         self._partitions: dict[TopicName, frozenset[int] | None] = {}
         """By topic, None for all."""
 
+    @property
+    def is_idle(self) -> bool:
+        """Is it for no replica at all?"""
+        return not self._partitions
+
     def is_for(self, topic_partition: TopicPartition) -> bool:
         """Is this broker's replica of the partition to be throttled?"""
-        if not self._partitions:
+        if self.is_idle:
             return False
         topic, number = topic_partition
         some = self._partitions.get(topic, frozenset())

@@ -257,7 +257,7 @@ class _Attempt:
     def _read_for_follower(self, target: FetchTarget, partition: "Partition", room: int) -> int:
         """As `_read`; of a partition whose copying is throttled, nothing for a while (KIP-73)."""
         cluster = self._context.broker.cluster
-        if cluster is None:
+        if cluster is None or cluster.throttles.leader.is_idle:
             return self._read(target, partition.log, room)
         throttle, now = cluster.throttles.leader, self._context.broker.loop.time()
         at = partition.topic_partition
