@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from ottla.connect.api import Header, SourceRecord
+from ottla.connect.api import ConnectError, Header, SourceRecord
 from ottla.connect.connectors.capture.types import SNAPSHOT_MARK, TRANSACTION_BLOCK
 from ottla.connect.schema import INT64, STRING, Field, Schema, Type
 
@@ -106,7 +106,7 @@ class TableEvents:
         )
 
     def row(self, values: Sequence[Any]) -> Row:
-        """Raises what a converter raises for a value it cannot read."""
+        """The columns that are captured. Raises ConnectError for a value that cannot be read."""
         return self._struct(self._converts, values)
 
     def key_of(self, values: Sequence[Any]) -> Row | None:
@@ -173,14 +173,21 @@ class TableEvents:
     def _struct(self, converts: "list[tuple[str, int, Callable[[Any], Any], Column]]", values: Sequence[Any]) -> Row:
         unchanged = self._unchanged
         row: Row = {}
-        for name, index, convert, column in converts:
-            value = values[index]
-            if value is None:
-                row[name] = None if column.schema.optional else column.when_missing
-            elif value is unchanged:
-                row[name] = column.when_unchanged
-            else:
-                row[name] = convert(value)
+        name = ""
+        try:
+            for name, index, convert, column in converts:
+                value = values[index]
+                if value is None:
+                    row[name] = None if column.schema.optional else column.when_missing
+                elif value is unchanged:
+                    row[name] = column.when_unchanged
+                else:
+                    row[name] = convert(value)
+        except (ValueError, TypeError, ArithmeticError) as error:
+            raise ConnectError(
+                f"column {name} of the rows for {self.topic} has a value that cannot be read ({error}): "
+                "leave the column out by column.exclude.list"
+            ) from error
         return row
 
     def _filled(self, new: Sequence[Any], old: Sequence[Any]) -> Sequence[Any]:

@@ -1,0 +1,68 @@
+"""Records of one table: keys, tombstones, and what is not known."""
+
+from typing import Any
+
+import pytest
+
+from ottla.connect.api import ConnectError
+from ottla.connect.connectors.capture.envelope import Column, TableEvents, source_schema
+from ottla.connect.schema import INT32, STRING
+
+SOURCE = source_schema("tested")
+UNCHANGED = object()
+COLUMNS = [
+    Column("id", 0, INT32, int, None, 0),
+    Column("name", 1, STRING, str, "unavailable", ""),
+    Column("note", 2, STRING.as_optional(), str, "unavailable", ""),
+]
+
+
+def table(**more: Any) -> TableEvents:
+    return TableEvents("t", COLUMNS, ["id"], SOURCE, unchanged=UNCHANGED, **more)
+
+
+def shown(records: Any) -> list[tuple[Any, ...]]:
+    return [
+        (each.key, each.value and (each.value["op"], each.value["before"], each.value["after"])) for each in records
+    ]
+
+
+def test_a_key_that_did_not_change_is_an_update_even_if_the_identity_is_told() -> None:
+    records = table().updated(["1", None, None], False, ["1", "b", UNCHANGED], {}, 0)
+    assert shown(records) == [({"id": 1}, ("u", None, {"id": 1, "name": "b", "note": "unavailable"}))]
+
+
+def test_what_is_unchanged_is_taken_from_a_whole_old_row() -> None:
+    records = table().updated(["1", "a", "long"], True, ["1", "b", UNCHANGED], {}, 0)
+    before, after = {"id": 1, "name": "a", "note": "long"}, {"id": 1, "name": "b", "note": "long"}
+    assert shown(records) == [({"id": 1}, ("u", before, after))]
+
+
+def test_an_identity_without_the_key_says_nothing_of_it() -> None:
+    keyed = table(key_in_identity=False)
+    assert shown(keyed.deleted(["1", "a", None], {}, 0)) == [(None, ("d", {"id": 1, "name": "a", "note": None}, None))]
+    assert shown(keyed.updated([None, "a", None], False, ["1", "b", None], {}, 0))[0][0] == {"id": 1}
+
+
+def test_without_tombstones_a_delete_is_one_record() -> None:
+    assert len(list(table(tombstones=False).deleted(["1", None, None], {}, 0))) == 1
+
+
+def test_a_table_without_a_key_has_records_without_one() -> None:
+    keyless = TableEvents("t", COLUMNS, [], SOURCE, unchanged=UNCHANGED)
+    assert shown(keyless.deleted(["1", "a", "n"], {}, 0)) == [(None, ("d", {"id": 1, "name": "a", "note": "n"}, None))]
+    assert keyless.key_schema is None
+
+
+def test_times_are_those_of_the_clock_in_three_units() -> None:
+    value = table().created(["1", "a", None], {}, 1_700_000_000_123_456_789).value
+    assert (value["ts_ms"], value["ts_us"], value["ts_ns"]) == (
+        1_700_000_000_123,
+        1_700_000_000_123_456,
+        1_700_000_000_123_456_789,
+    )
+
+
+def test_a_value_that_cannot_be_read_is_named() -> None:
+    with pytest.raises(ConnectError, match="column id of the rows for t has a value that cannot be read"):
+        table().created(["x", "a", None], {}, 0)
