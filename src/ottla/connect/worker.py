@@ -84,13 +84,14 @@ class Worker:
         self._written: dict[TaskId, object] = {}
         self._seen_topics: set[tuple[str, str]] = set()
         self._restarts: collections.deque[Restart | TaskId] = collections.deque()
-        self._plans: dict[str, tuple[int, Future[None]]] = {}
+        self._plans: dict[str, Future[None]] = {}
         self._plan_failed: dict[str, tuple[int, float]] = {}
         self._planners = ThreadPoolExecutor(4, thread_name_prefix="connect plan")
         self._waiting_since: dict[TaskId, float] = {}
         self._unsettled_since: float | None = None
         self._cluster_id: str | None = None
         self._leading = False
+        self._told_at = 0.0
         self._wake = threading.Event()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._main, name="connect worker", daemon=True)
@@ -193,11 +194,6 @@ class Worker:
         self._restarts.append(task)
         self._wake.set()
 
-    def running(self, task: TaskId) -> Task | None:
-        """A task, if it runs here."""
-        found = self._tasks.get(task)
-        return None if found is None else found[0]
-
     # -- the thread --------------------------------------------------------------------------------------------------
 
     def _main(self) -> None:
@@ -219,7 +215,7 @@ class Worker:
             self._leading = True
             self._plan_connectors()
             self._assign()
-        else:
+        elif not self.membership.leading:
             self._leading = False
         self._run_mine()
         self._tell_progress()
@@ -254,12 +250,12 @@ class Worker:
 
     def _start_planning(self, name: str, connector: ConnectorState) -> None:
         going = self._plans.get(name)
-        if going is not None and (not going[1].done() or going[0] == connector.planned):
-            return
-        self._plans[name] = (connector.revision, self._planners.submit(self._planned, name, connector))
+        if going is None or going.done():
+            self._plans[name] = self._planners.submit(self._planned, name, connector)
 
     def _planned(self, name: str, connector: ConnectorState) -> None:
-        revision, stored, before = connector.revision, connector.config, len(connector.tasks)
+        with self.lock:
+            revision, stored, before = connector.revision, connector.config, len(connector.tasks)
         try:
             tasks = self._tasks_of(name, stored)
             for number in range(len(tasks), before):
@@ -272,7 +268,6 @@ class Worker:
             with contextlib.suppress(ConnectError):
                 self._connector_status(name, "FAILED", trace)
         finally:
-            self._plans.pop(name, None)
             self._wake.set()
 
     def _tasks_of(self, name: str, stored: Mapping[str, str]) -> list[dict[str, str]]:
@@ -483,6 +478,9 @@ class Worker:
         Statuses.put_task(self.logs, task, value)
 
     def _tell_progress(self) -> None:
+        if time.monotonic() - self._told_at < _TICK_S:  # what is told wakes this thread when it has been read
+            return
+        self._told_at = time.monotonic()
         for task, (running, _) in list(self._tasks.items()):
             now = (running.context.made, running.context.warning)
             if running.alive and self._written.get(task, ({}, None)) != now:

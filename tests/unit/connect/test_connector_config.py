@@ -1,0 +1,93 @@
+"""From a connector's model: definitions, defaults, errors."""
+
+from pathlib import Path
+
+import pytest
+
+from ottla.connect.api import CommaList, SecretStr, Settings, Sink, Source, setting
+from ottla.connect.connector_config import parsed, unknown_settings, validated
+from ottla.connect.errors import ConfigError
+from ottla.connect.plugins import connector_class, kind_of, version_of
+from ottla.connect.validation import all_definitions, definitions
+from ottla.connect.worker_settings import client_settings, worker_settings
+
+
+class LampSettings(Settings):
+    topic: str = setting("Where to.", importance="high")
+    watts: int = setting("How bright.", 40, ge=1, group="Light")
+    rooms: CommaList = setting("Which.", ["hall", "attic"])
+    key: SecretStr = setting("Of the door.", SecretStr("none"))
+    manual: Path | None = setting("Read it.", None, name="the.manual")
+
+
+class Lamp(Source[LampSettings]):
+    """Light."""
+
+
+class BrightLamp(Lamp):
+    """More of it."""
+
+    version = "2"
+
+
+class Dark(Sink[Settings]):
+    """None."""
+
+
+def test_the_model_is_found_through_bases() -> None:
+    assert BrightLamp.settings_model is LampSettings
+    assert Dark.settings_model is Settings
+    assert (kind_of(BrightLamp), kind_of(Dark)) == ("source", "sink")
+    assert (version_of(BrightLamp), version_of(Lamp)) == ("2", "undefined")
+
+
+def test_definitions_come_from_the_model() -> None:
+    by_name = {each["name"]: each for each in definitions(LampSettings)}
+    assert list(by_name) == ["topic", "watts", "rooms", "key", "the.manual"]
+    assert by_name["topic"]["required"]
+    assert by_name["topic"]["importance"] == "HIGH"
+    assert (by_name["watts"]["type"], by_name["watts"]["default_value"]) == ("LONG", "40")
+    assert (by_name["rooms"]["type"], by_name["rooms"]["default_value"]) == ("LIST", "hall,attic")
+    assert (by_name["key"]["type"], by_name["the.manual"]["type"]) == ("PASSWORD", "STRING")
+    assert by_name["watts"]["group"] == "Light"
+    names = [each["name"] for each in all_definitions(Lamp)]
+    assert names[:3] == ["name", "connector.class", "tasks.max"]
+    assert len(names) == len(set(names))
+
+
+def test_errors_name_settings_and_hide_passwords() -> None:
+    _, problems = validated(LampSettings, {"watts": "0", "key": "sesame"})
+    assert problems["topic"] == ['Missing required configuration "topic" which has no default value.']
+    (sentence,) = problems["watts"]
+    assert sentence.startswith("Invalid value 0 for configuration watts: ")
+    with pytest.raises(ConfigError, match=r"topic: Missing.*; watts: Invalid"):
+        parsed(LampSettings, {"watts": "0"})
+
+
+def test_unknown_settings_are_named_with_the_nearest() -> None:
+    config = {"name": "x", "connector.class": "y", "topik": "t", "transforms.a.type": "b", "value.converter.x": "c"}
+    assert unknown_settings(Lamp, config) == ["the setting topik is unknown, and left alone; did you mean topic?"]
+
+
+def test_classes_are_found_by_name() -> None:
+    assert connector_class("tests.connect.connectors.Numbers").__name__ == "Numbers"
+    assert connector_class("file-source") is connector_class("FileSource")
+    with pytest.raises(ConfigError, match=r"matches file-sorce; did you mean 'file-source'"):
+        connector_class("file-sorce")
+    with pytest.raises(ConfigError, match=r"connector\.class is missing"):
+        connector_class(None)
+
+
+def test_settings_of_clients_have_prefixes() -> None:
+    settings = {
+        "bootstrap.servers": "b:1",
+        "sasl.username": "me",
+        "producer.linger.ms": "7",
+        "consumer.fetch.min.bytes": "9",
+        "producer.key.serializer": "Java",
+    }
+    producer = {name: value for name, value in client_settings(settings, "producer").items() if name != "logger"}
+    assert producer == {"bootstrap.servers": "b:1", "sasl.username": "me", "linger.ms": "7"}
+    with pytest.raises(ConfigError, match=r"offset\.storage\.partitions"):
+        worker_settings({"offset.storage.partitions": "0"})
+    assert not worker_settings({"offset.storage.file.filename": "x"}).exactly_once
