@@ -254,7 +254,7 @@ class LogDirectory:
     def begin_future(self, partition: TopicPartition, topic_id: TopicId | None, config: LogConfig) -> PartitionLog:
         """An empty log for a copy that shall become the partition's; `load` finds its name after a restart.
         Raises KafkaStorageError."""
-        return self._open_future(names.future_name(partition), partition, topic_id, config, Offset(0))
+        return self._open_or_remove(names.future_name(partition), partition, topic_id, config, Offset(0))
 
     def promote(self, future: PartitionLog, config: LogConfig) -> PartitionLog:
         """Gives a copy that has been closed the partition's name, and opens it: not yet to be served.
@@ -267,14 +267,9 @@ class LogDirectory:
         except OSError as problem:
             self.report(problem)
             raise KafkaStorageError(f"cannot take {name} into {self._path}: {problem}") from problem
-        try:
-            return self._open_future(name, future.topic_partition, future.topic_id, config, future.recovery_point)
-        except KafkaStorageError:
-            with suppress(OSError):
-                self._fs.remove_tree(self._file(name))  # or the next start would find the partition twice
-            raise
+        return self._open_or_remove(name, future.topic_partition, future.topic_id, config, future.recovery_point)
 
-    def _open_future(
+    def _open_or_remove(
         self,
         name: str,
         partition: TopicPartition,
@@ -297,6 +292,8 @@ class LogDirectory:
             )
         except OSError as problem:
             self.report(problem)
+            with suppress(OSError):
+                self._fs.remove_tree(self._file(name))  # or the next start would find it
             raise KafkaStorageError(f"cannot copy {partition} to {self._path}: {problem}") from problem
         log.on_error = self.report
         return log
@@ -308,6 +305,10 @@ class LogDirectory:
     def give_away(self, partition: TopicPartition) -> None:
         """The partition's log is in another directory from now on; the files here stay until `discard`."""
         del self.logs[partition]
+
+    def sync_names(self) -> None:
+        """Brings the names of the partitions to the disk; in any thread. Raises OSError."""
+        self._fs.sync_directory(self._path)
 
     def discard(self, log: PartitionLog) -> None:
         """Closes a log that is none of this directory's any more, and has its files removed with the deleted ones.

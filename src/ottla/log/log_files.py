@@ -578,6 +578,7 @@ class LogFiles:
         self.log_start_offset = before.log_start_offset
         self._high_watermark = before.high_watermark
         self._generation = before._generation + 1
+        self._unsynced.directories.append(os.path.dirname(self._directory))  # its name is as new as its last records
 
     def release(self) -> None:
         """Lets go of all descriptors without writing anything."""

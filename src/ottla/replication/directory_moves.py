@@ -285,11 +285,13 @@ class DirectoryMoves:
         end = copy.log_end_offset
         try:
             await self._until_synced(move.partition, copy, end)
+            await self._loop.run_in_executor(self._replicas.cold_readers, move.directory.sync_names)
             for directory in (move.directory, old):
                 if directory.offline_reason is None:
                     await self._loop.run_in_executor(self._replicas.cold_readers, directory.prepare_checkpoints().write)
-        except asyncio.CancelledError:
-            copy.flush()  # the broker stops
-            raise
-        finally:
+        except asyncio.CancelledError:  # the broker stops
+            copy.flush()
+            move.directory.sync_names()
             old.discard(source)
+            raise
+        old.discard(source)
