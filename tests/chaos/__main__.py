@@ -138,10 +138,10 @@ def _over_one(
 def _over_cluster(
     arguments: argparse.Namespace, workload: Workload, protocol: str, seed: int, seconds: float
 ) -> tuple[Path, Verdict]:
-    faults, breakage = arguments.faults, arguments.broken or ClusterBreakage.NONE
+    faults, breakage, properties = arguments.faults, arguments.broken or ClusterBreakage.NONE, None
     if breakage is not ClusterBreakage.NONE:
         case = CLUSTER_CASES[breakage]
-        workload, faults = WORKLOADS[case.workload].of("python"), case.faults
+        workload, faults, properties = WORKLOADS[case.workload].of("python"), case.faults, case.properties
     directory = arguments.directory / f"{arguments.brokers}-{breakage.value}-{workload.name}-{seed}"
     return directory, cluster_run(
         directory,
@@ -152,6 +152,7 @@ def _over_cluster(
         group_protocol=protocol,
         breakage=breakage,
         loopback=arguments.loopback,
+        properties=properties,
     )
 
 

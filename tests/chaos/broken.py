@@ -83,7 +83,8 @@ class BrokenOttla(OttlaProcess):
         return [sys.executable, "-m", "tests.chaos.broken", self._breakage.value, *serve]
 
 
-def _lose_cache() -> None:
+def lose_cache() -> None:
+    """Have SIGKILL take with it what was not synced."""
     from ottla import broker
     from ottla.machine import Machine
     from tests.chaos.lost_cache import LostCacheFileSystem
@@ -95,7 +96,7 @@ def _lose_cache() -> None:
 def _no_sync() -> None:
     from ottla.log.flush import FlushTicket
 
-    _lose_cache()
+    lose_cache()
     FlushTicket.sync = lambda self: None  # type: ignore[method-assign]
 
 
@@ -171,7 +172,7 @@ def _forgotten_offsets() -> None:
 
 
 _BREAK: Final[Mapping[Breakage, Callable[[], None]]] = {
-    Breakage.NONE: _lose_cache,
+    Breakage.NONE: lose_cache,
     Breakage.NO_SYNC: _no_sync,
     Breakage.EARLY_ACKNOWLEDGEMENT: _early_acknowledgement,
     Breakage.NO_DEDUPLICATION: _no_deduplication,

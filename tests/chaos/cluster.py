@@ -70,11 +70,12 @@ class ClusterBroker(OttlaProcess):
         *,
         network: Network | None,
         breakage: ClusterBreakage,
+        properties: Mapping[str, str],
     ) -> None:
         host = f"broker-{number}"
         super().__init__(
             directory / host,
-            properties={**PROPERTIES, "node.id": str(number), "zookeeper.connect": connect},
+            properties={**PROPERTIES, **properties, "node.id": str(number), "zookeeper.connect": connect},
             environment={"PYTHONPATH": f"{_REPOSITORY / 'src'}{os.pathsep}{_REPOSITORY}"},
             port=None if network is None else 9092,
             host="127.0.0.1" if network is None else network.address(host),
@@ -102,10 +103,17 @@ class Cluster:
     replicas = 3
 
     def __init__(
-        self, directory: Path, *, network: Network | None, breakage: ClusterBreakage = ClusterBreakage.NONE
+        self,
+        directory: Path,
+        *,
+        network: Network | None,
+        breakage: ClusterBreakage = ClusterBreakage.NONE,
+        properties: Mapping[str, str],
     ) -> None:
-        """`network` is one of `hosts`, or None for the loopback interface. Whoever uses this has to be on CLIENTS."""
+        """`network` is one of `hosts`, or None for the loopback interface. Whoever uses this has to be on CLIENTS.
+        `properties` of the brokers are over `PROPERTIES`."""
         self.name = f"{self.replicas} brokers" + ("" if breakage is ClusterBreakage.NONE else f" with {breakage.value}")
+        self._loses_nothing = breakage is not ClusterBreakage.LOST_CACHE  # when its brokers are killed at the end
         self._network = network
         self._zookeeper = ZooKeeperServer(
             directory / ZOOKEEPER,
@@ -114,7 +122,14 @@ class Cluster:
             prefix=() if network is None else network.prefix(ZOOKEEPER),
         )
         self._brokers = {
-            number: ClusterBroker(number, directory, self._zookeeper.connect, network=network, breakage=breakage)
+            number: ClusterBroker(
+                number,
+                directory,
+                self._zookeeper.connect,
+                network=network,
+                breakage=breakage,
+                properties=properties,
+            )
             for number in range(1, self.replicas + 1)
         }
         self._stack = ExitStack()
@@ -183,7 +198,8 @@ class Cluster:
     def heal(self) -> None:
         self._end_all()
         if not self._in_sync_within(IN_SYNC_SECONDS):
-            lagging = ", ".join(self._lagging(self._known)) if self._known is not None else "no broker answers"
+            now = self._asked()
+            lagging = "no broker answers" if now is None else ", ".join(self._lagging(now))
             self._complaints.append(f"not in sync {IN_SYNC_SECONDS:.0f} s after the last fault: {lagging}")
 
     def troubles(self) -> list[str]:
@@ -195,9 +211,11 @@ class Cluster:
         return complaints
 
     def anomalies(self) -> list[Anomaly]:
+        same_end = self._loses_nothing and self._in_sync_within(IN_SYNC_BEFORE_SECONDS)
         for broker in self._brokers.values():
             broker.kill()
-        found = differences({number: broker.log_dir for number, broker in self._brokers.items()})
+        log_dirs = {number: broker.log_dir for number, broker in self._brokers.items()}
+        found = differences(log_dirs, same_end=same_end)
         return [Anomaly(Kind.REPLICAS_DIFFER, text) for text in found]
 
     def _end_all(self) -> None:
@@ -327,18 +345,23 @@ class Cluster:
 
     def _metadata(self) -> ClusterMetadata | None:
         """What some broker says, or what was said last."""
+        self._known = self._asked() or self._known
+        return self._known
+
+    def _asked(self) -> ClusterMetadata | None:
+        """What some broker says; None if none answers."""
         if self._admin is None:
             self._admin = AdminClient({"bootstrap.servers": self.bootstrap, "socket.timeout.ms": 2000, "log_level": 0})
         with suppress(KafkaException):
-            self._known = self._admin.list_topics(timeout=4)
-        return self._known
+            return self._admin.list_topics(timeout=4)
+        return None
 
     def _in_sync_within(self, seconds: float) -> bool:
         """Whether all replicas of all partitions are in sync before so much time is over."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
-            known = self._metadata()
-            if known is not None and not self._lagging(known):
+            now = self._asked()
+            if now is not None and not self._lagging(now):
                 return True
             time.sleep(0.2)
         return False

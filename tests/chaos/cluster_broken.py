@@ -6,10 +6,11 @@ something.
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final
 
+from tests.chaos.broken import lose_cache
 from tests.chaos.checker import Kind
 from tests.chaos.cluster_plan import ClusterFault
 
@@ -20,6 +21,8 @@ class ClusterBreakage(Enum):
     """What is done to all brokers."""
 
     NONE = "none"
+    LOST_CACHE = "lost-cache"
+    """Nothing, but a broker's page cache is lost when it is killed: a sound cluster stands that."""
     EARLY_ACKNOWLEDGEMENT = "acknowledged-before-replication"
     """Committed is what the leader itself has."""
     NO_EPOCH_FENCING = "no-epoch-fencing"
@@ -28,7 +31,7 @@ class ClusterBreakage(Enum):
     """A follower of a new leader drops what it does not know to be committed, as before KIP-101. For that to show soon,
     it is told so one answer later than it could be, and takes a moment before it copies again."""
     STALE_CONTROLLER = "stale-controller"
-    """A controller that has been replaced goes on, and nobody refuses what it decides."""
+    """A controller that has lost its session goes on, commits or not, and nobody refuses what it decides."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,8 @@ class ClusterCase:
     faults: tuple[Enum, ...]
     finds: frozenset[Kind]
     """Of which the checker finds one, at least."""
+    properties: Mapping[str, str] = field(default_factory=dict)
+    """Of the brokers, over those they always have."""
 
 
 _GONE: Final = frozenset({Kind.LOST_WRITE, Kind.VANISHED, Kind.TORN_TRANSACTION})
@@ -48,13 +53,14 @@ _DIFFERENT: Final = frozenset({Kind.REPLICAS_DIFFER, Kind.TWO_VALUES, *_GONE})
 
 CLUSTER_CASES: Final[Mapping[ClusterBreakage, ClusterCase]] = {
     ClusterBreakage.NONE: ClusterCase(1, 20.0, "mixed", (ClusterFault.CUT_FROM_CLUSTER,), frozenset()),
+    ClusterBreakage.LOST_CACHE: ClusterCase(1, 20.0, "mixed", (ClusterFault.KILL, ClusterFault.KILL_TWO), frozenset()),
     ClusterBreakage.EARLY_ACKNOWLEDGEMENT: ClusterCase(1, 20.0, "mixed", (ClusterFault.CUT_FROM_CLUSTER,), _GONE),
     ClusterBreakage.NO_EPOCH_FENCING: ClusterCase(
         1, 20.0, "mixed", (ClusterFault.CUT_FROM_CLUSTER, ClusterFault.PAUSE), _DIFFERENT
     ),
     ClusterBreakage.TRUNCATE_TO_HIGH_WATERMARK: ClusterCase(1, 20.0, "mixed", (ClusterFault.KILL_TWO,), _DIFFERENT),
     ClusterBreakage.STALE_CONTROLLER: ClusterCase(
-        1, 40.0, "mixed", (ClusterFault.CUT_FROM_ZOOKEEPER, ClusterFault.KILL, ClusterFault.PAUSE), _DIFFERENT
+        1, 30.0, "mixed", (ClusterFault.CUT_FROM_CLUSTER,), _DIFFERENT, {"min.insync.replicas": "1"}
     ),
 }
 """For each breakage a seed that shows it, without Java workers."""
@@ -117,37 +123,39 @@ def _truncate_to_high_watermark() -> None:
 def _stale_controller() -> None:
     from ottla.cluster.cluster_controller import ClusterController
     from ottla.cluster.cluster_metadata import ClusterMetadata
+    from ottla.cluster.commands import apply
     from ottla.cluster.metadata_service import MetadataService
-    from ottla.cluster.store import layout
-    from ottla.cluster.store.base import Create, Update
+    from ottla.cluster.store.base import SessionEvent
 
-    async def resign(self: ClusterController) -> None:
-        """Go on."""
+    sound_changed, sound_commit, sound_catch_up = (
+        ClusterController._session_changed,
+        MetadataService._commit,
+        MetadataService._catch_up,
+    )
 
-    sound_look, sound_charge = ClusterController._look, MetadataService.take_charge
+    def session_changed(self: ClusterController, event: SessionEvent) -> None:
+        if event is not SessionEvent.LOST:
+            sound_changed(self, event)
 
-    async def look(self: ClusterController) -> None:
-        await sound_look(self)
-        if self.charge is not None:
-            await self.charge.see_brokers()
+    async def commit(self: Any, commands: Any, *, first: Any = ()) -> None:
+        if self._store.holds_session():
+            await sound_commit(self, commands, first=first)
+        else:
+            self._show(apply(self._image, commands))
 
-    async def take_charge(self: Any, controller_epoch: int, epoch_version: int) -> Any:
-        nodes = await sound_charge(self, controller_epoch, epoch_version)
-        self._guard = []
-        return nodes
+    async def catch_up(self: Any) -> None:
+        if self._store.holds_session():
+            await sound_catch_up(self)
 
-    def put(versions: Mapping[str, int], path: str, data: bytes) -> Any:
-        return Create(path, data) if path not in versions else Update(path, data, -1)
-
-    ClusterController._look = look  # type: ignore[method-assign]
-    ClusterController._resign = resign  # type: ignore[method-assign]
+    changed: Any = MetadataService
+    changed._commit, changed._catch_up = commit, catch_up
+    ClusterController._session_changed = session_changed  # type: ignore[method-assign]
     ClusterMetadata.check_controller = lambda self, controller_epoch, broker_epoch: None  # type: ignore[method-assign]
-    MetadataService.take_charge = take_charge  # type: ignore[method-assign]
-    layout.put = put
 
 
 _BREAK: Final[Mapping[ClusterBreakage, Callable[[], None]]] = {
     ClusterBreakage.NONE: lambda: None,
+    ClusterBreakage.LOST_CACHE: lose_cache,
     ClusterBreakage.EARLY_ACKNOWLEDGEMENT: _early_acknowledgement,
     ClusterBreakage.NO_EPOCH_FENCING: _no_epoch_fencing,
     ClusterBreakage.TRUNCATE_TO_HIGH_WATERMARK: _truncate_to_high_watermark,

@@ -44,10 +44,7 @@ class Network:
         self._cuts: dict[tuple[str, str], int] = {}
 
     def __enter__(self) -> Self:
-        if os.geteuid() != 0:
-            raise NetworkUnavailable("network namespaces need root; run it as root (sudo)")
-        if shutil.which("ip") is None or shutil.which("nsenter") is None:
-            raise NetworkUnavailable("`ip` and `nsenter` are needed (Debian: apt-get install iproute2 util-linux)")
+        check_available()
         remove_leftovers()
         try:
             self._make()
@@ -119,6 +116,14 @@ class Network:
     def _remove(self) -> None:
         for host in (*self._numbers, _ROUTER):
             _delete(self._namespace(host))
+
+
+def check_available() -> None:
+    """Raise `NetworkUnavailable` if it is plain that there can be no network here."""
+    if os.geteuid() != 0:
+        raise NetworkUnavailable("network namespaces need root: run it as root (sudo)")
+    if shutil.which("ip") is None or shutil.which("nsenter") is None:
+        raise NetworkUnavailable("`ip` and `nsenter` are needed (Debian: apt-get install iproute2 util-linux)")
 
 
 def remove_leftovers() -> Iterable[str]:

@@ -1,4 +1,4 @@
-"""Whether replicas hold the same, byte by byte, as far as both go. Read from the disk when no broker runs."""
+"""Whether replicas hold the same, byte by byte. Read from the disk when no broker runs."""
 
 import struct
 from collections.abc import Iterator, Mapping
@@ -24,30 +24,32 @@ def batches(partition: Path) -> Iterator[tuple[int, bytes]]:
             position = end
 
 
-def differences(replicas: Mapping[int, Path]) -> list[str]:
+def differences(replicas: Mapping[int, Path], *, same_end: bool) -> list[str]:
     """What is not the same in the log directories of these brokers, for each partition the first thing only.
 
-    A batch that one has beyond the end of another is no difference. Internal topics are left out: each replica compacts
-    them by itself.
+    With `same_end`, none may lack what another has at its end: for replicas that were all in sync when nobody wrote any
+    more. Internal topics are left out: each replica compacts them by itself.
     """
     found = []
     names = {path.name for log_dir in replicas.values() for path in log_dir.iterdir() if path.is_dir()}
     for name in sorted(name for name in names if "-" in name and not name.startswith("__") and "." not in name):
         logs = {
-            broker: dict(batches(log_dir / name)) for broker, log_dir in replicas.items() if (log_dir / name).is_dir()
+            broker: dict(batches(log_dir / name))
+            for broker, log_dir in replicas.items()
+            if same_end or (log_dir / name).is_dir()
         }
         (first, reference), *others = logs.items()
         for broker, log in others:
-            if problem := _difference(reference, log):
+            if problem := _difference(reference, log, same_end=same_end):
                 found.append(f"{name} is not the same on brokers {first} and {broker}: {problem}")
                 break
     return found
 
 
-def _difference(one: Mapping[int, bytes], other: Mapping[int, bytes]) -> str | None:
+def _difference(one: Mapping[int, bytes], other: Mapping[int, bytes], *, same_end: bool) -> str | None:
     end = min(max(one, default=-1), max(other, default=-1))
     for offset in sorted(one.keys() | other.keys()):
-        if offset > end:
+        if offset > end and not same_end:
             return None
         left, right = one.get(offset), other.get(offset)
         if left != right:

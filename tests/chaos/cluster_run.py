@@ -1,7 +1,7 @@
 """One run over a cluster: its hosts are made and entered, it is judged, and nothing of it is left but its directory."""
 
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import Enum
 from pathlib import Path
@@ -9,7 +9,7 @@ from typing import Final
 
 from tests.chaos.cluster import CLIENTS, Cluster
 from tests.chaos.cluster_broken import ClusterBreakage
-from tests.chaos.cluster_network import Network
+from tests.chaos.cluster_network import Network, check_available
 from tests.chaos.cluster_plan import OF_WORKERS, ON_LOOPBACK, ClusterFault
 from tests.chaos.run import Run, Verdict, Workload
 from tests.chaos.workers import java_classes
@@ -42,20 +42,28 @@ def cluster_run(
     breakage: ClusterBreakage = ClusterBreakage.NONE,
     loopback: bool = False,
     least_strikes: int = 0,
+    properties: Mapping[str, str] | None = None,
 ) -> Verdict:
-    """Arguments as of `Run`; with `loopback`, what needs a network or a disk of a broker's own is left out.
+    """Arguments as of `Run`, and `properties` of the brokers, over those they always have.
+
+    With `loopback`, what needs a network or a disk of a broker's own is left out.
 
     Raises:
         NetworkUnavailable: there can be no network namespaces here; nothing has been started.
         BrokerFailedError: ZooKeeper or a broker does not even start.
     """
+    if not loopback:
+        check_available()
     kafka39_libs()  # what has to be fetched or compiled is, before the machine's own network is out of reach
     if "java" in workload.clients:
         java_classes()
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir(parents=True)
     possible = [fault for fault in faults if not loopback or fault in (*ON_LOOPBACK, *OF_WORKERS)]
-    with hosts(loopback=loopback) as network, Cluster(directory, network=network, breakage=breakage) as cluster:
+    with (
+        hosts(loopback=loopback) as network,
+        Cluster(directory, network=network, breakage=breakage, properties=properties or {}) as cluster,
+    ):
         return Run(
             cluster,
             workload,

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import signal
 import socket
 import struct
 import subprocess
@@ -15,9 +16,10 @@ from textwrap import dedent
 import psutil
 import pytest
 
+from tests.chaos.__main__ import main
 from tests.chaos.cluster_broker import MovableClock
 from tests.chaos.cluster_disk import SmallDisk, remove_leftover_disks
-from tests.chaos.cluster_network import NAMESPACES, Network, NetworkUnavailable, remove_leftovers
+from tests.chaos.cluster_network import NAMESPACES, Network, remove_leftovers
 from tests.chaos.cluster_plan import OF_WORKERS, ClusterFault, Victim, cluster_strikes
 from tests.chaos.cluster_replicas import differences
 from tests.support.eventually import eventually
@@ -43,7 +45,7 @@ TOLD_THE_TIME = """
 """A process that says for each line of input by how much its two times of day are wrong, in tenths of seconds."""
 
 is_root = os.geteuid() == 0
-needs_root = pytest.mark.skipif(not is_root, reason="that there can be none without root is another test's")
+needs_root = pytest.mark.skipif(not is_root, reason="what happens without root is another test's")
 
 
 # -- hosts -------------------------------------------------------------------------------------------------------------
@@ -124,10 +126,19 @@ def test_hosts_of_a_process_that_was_killed_are_removed_with_what_runs_there() -
     eventually(lambda: not psutil.pid_exists(left) or psutil.Process(left).status() == psutil.STATUS_ZOMBIE)
 
 
-@pytest.mark.skipif(is_root, reason="root may have namespaces")
-def test_without_root_it_says_so() -> None:
-    with pytest.raises(NetworkUnavailable, match="root"), Network("one"):
-        pass
+def test_without_root_the_command_says_so_and_what_goes_all_the_same(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(sys, "argv", ["chaos", "--brokers", "3", "--seconds", "1"])
+    handler = signal.getsignal(signal.SIGTERM)
+    try:
+        assert main() == 2
+    finally:
+        signal.signal(signal.SIGTERM, handler)
+    said = capsys.readouterr().err
+    assert "root" in said
+    assert "--loopback" in said
 
 
 # -- disks and clocks --------------------------------------------------------------------------------------------------
@@ -187,14 +198,26 @@ def write(log_dir: Path, partition: str, *segments: bytes) -> None:
         (directory / f"{number:020d}.log").write_bytes(segment)
 
 
-def test_replicas_may_end_elsewhere_and_be_cut_into_other_segments(tmp_path: Path) -> None:
+def test_replicas_may_be_cut_into_other_segments_and_end_elsewhere_when_they_lag(tmp_path: Path) -> None:
     one, two, three = batch(0, 0, b"one"), batch(1, 0, b"two"), batch(2, 1, b"three")
     write(tmp_path / "1", "a-0", one + two, three)
     write(tmp_path / "2", "a-0", one, two)
     write(tmp_path / "3", "a-0", one + two + three + b"torn")
     write(tmp_path / "3", "__consumer_offsets-0", one)
     write(tmp_path / "2", "__consumer_offsets-0", two)
-    assert differences({number: tmp_path / str(number) for number in (1, 2, 3)}) == []
+    assert differences({number: tmp_path / str(number) for number in (1, 2, 3)}, same_end=False) == []
+
+
+@pytest.mark.parametrize("shorter", [b"", None])
+def test_replicas_that_were_in_sync_lack_nothing_at_their_ends(tmp_path: Path, shorter: bytes | None) -> None:
+    write(tmp_path / "1", "a-0", batch(0, 0, b"one"))
+    write(tmp_path / "2", "b-0" if shorter is None else "a-0", b"")
+    (tmp_path / "2").mkdir(exist_ok=True)
+    (found,) = differences({number: tmp_path / str(number) for number in (1, 2)}, same_end=True)
+    assert (
+        found
+        == "a-0 is not the same on brokers 1 and 2: at offset 0 a batch of 19 bytes of epoch 0 and no batch begins"
+    )
 
 
 @pytest.mark.parametrize(
@@ -209,7 +232,7 @@ def test_replicas_may_end_elsewhere_and_be_cut_into_other_segments(tmp_path: Pat
 def test_replicas_that_are_not_the_same_are_told_apart(tmp_path: Path, other: bytes, problem: str) -> None:
     write(tmp_path / "1", "a-0", batch(0, 0, b"one") + batch(1, 0, b"two") + batch(2, 0, b"three"))
     write(tmp_path / "2", "a-0", other)
-    (found,) = differences({number: tmp_path / str(number) for number in (1, 2)})
+    (found,) = differences({number: tmp_path / str(number) for number in (1, 2)}, same_end=False)
     assert found.startswith("a-0 is not the same on brokers 1 and 2")
     assert problem in found
 

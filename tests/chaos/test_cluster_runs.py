@@ -93,6 +93,7 @@ def test_a_broken_cluster_is_found_out(tmp_path: Path, breakage: ClusterBreakage
         faults=case.faults,
         breakage=breakage,
         least_strikes=3,
+        properties=case.properties,
     )
     found = {anomaly.kind for anomaly in verdict.anomalies}
     if case.finds:
