@@ -15,7 +15,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final
 
 from ottla.clock import Clock
-from ottla.cluster.commands import Command, apply
+from ottla.cluster.commands import Command
 from ottla.cluster.controller_channels import ControllerChannels
 from ottla.cluster.controller_requests import Sender, probe_requests, release_requests, requests_after
 from ottla.cluster.elections import Outages, elect_where_needed, led_by, renew_after_restarts, return_to_preferred
@@ -117,9 +117,11 @@ class Charge:
         """
         if self.service.deletions_begun:
             await self.service.end_deletions()
-        await self.service.decide(self._plan)
+        await self.service.decide(self._plan_elections)
+        # Not in one plan: a partition may have both, and what is planned changes a node but once.
+        await self.service.decide(self._plan_ends)
 
-    def _plan(self, image: MetadataImage) -> Sequence[Command]:
+    def _plan_elections(self, image: MetadataImage) -> Sequence[Command]:
         elected = elect_where_needed(
             image, self._outages, lambda topic: self.service.log_config(topic).unclean_leader_election_enable
         )
@@ -130,8 +132,10 @@ class Charge:
                 leader,
                 list(in_sync),
             )
-        after = apply(image, elected.changes)
-        return [*elected.changes, *finish_reassignments(after, self._outages, after.topics.values())]
+        return elected.changes
+
+    def _plan_ends(self, image: MetadataImage) -> Sequence[Command]:
+        return finish_reassignments(image, self._outages, image.topics.values())
 
     async def _settle_unless_failing(self) -> None:
         """Settle now, or, if that fails for a reason that passes, as soon as it can be done."""

@@ -195,7 +195,7 @@ def _is_new(broker_id: BrokerId, part: PartitionImage, before: PartitionImage | 
     """Whether it is sure that the broker has never held the replica: it makes no other one while a log directory of its
     has failed."""
     if kind == ALL_STATES:
-        return broker_id in part.adding
+        return broker_id in part.adding and broker_id not in part.isr
     return before is None or before.partition_epoch == NOT_YET_LED or broker_id not in before.replicas
 
 

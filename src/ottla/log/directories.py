@@ -63,7 +63,8 @@ class LogDirectories:
         self._do(lambda directory: directory.acquire(cluster_id=cluster_id, node_id=node_id, zookeeper=zookeeper))
 
     def load_all(self, config_for: ConfigFor) -> dict[TopicPartition, PartitionLog]:
-        """Opens all partitions. Of one that is in two directories the longer is served, the other left alone.
+        """Opens all partitions. Of one that is in two directories, since a move was cut short, that with the later
+        leader epoch is served or, within one epoch, the longer one; the other is set aside.
 
         Raises KafkaStorageError.
         """
@@ -75,12 +76,15 @@ class LogDirectories:
                 if twin is None:
                     found[partition] = log
                     continue
-                shorter = log if log.log_end_offset <= twin.log_end_offset else twin
-                logger.error("%s is there twice; %s is left alone", partition, shorter.directory)
-                shorter.release()
-                owner = next(d for d in self.directories if d.logs.get(partition) is shorter)
-                del owner.logs[partition]
-                found[partition] = twin if shorter is log else log
+                older = log if _age(log) <= _age(twin) else twin
+                owner = next(d for d in self.directories if d.logs.get(partition) is older)
+                found[partition] = twin if older is log else log
+                try:
+                    kept = owner.set_aside(partition)
+                except KafkaStorageError as problem:
+                    logger.error("%s is there twice, and %s", partition, problem)
+                else:
+                    logger.error("%s is there twice; the files of the older one are kept in %s", partition, kept)
         for directory in self.online:
             directory.remove_futures_without(found)
         return found
@@ -122,3 +126,8 @@ class LogDirectories:
     def close(self) -> None:
         for directory in self.directories:
             directory.close()
+
+
+def _age(log: PartitionLog) -> tuple[int, int]:
+    """Grows with what a log has been given."""
+    return log.latest_epoch, log.log_end_offset

@@ -24,10 +24,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-PASSING: Final = frozenset(
-    (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR, errno.EAGAIN)
-)
-"""What comes and goes without a defect of the disk."""
+LACKING: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM))
+PASSING: Final = LACKING | {errno.EINTR, errno.EAGAIN, errno.EEXIST, errno.ENOTEMPTY}
+"""What comes and goes, or stands in the way, without a defect of the disk."""
 
 
 class DirectoryFailures:

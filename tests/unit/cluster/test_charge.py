@@ -3,18 +3,22 @@
 import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, cast
+from unittest.mock import Mock
+from uuid import UUID
 
 import pytest
+from tests.unit.cluster.images import cluster, partition
 
 from ottla.clock import SystemClock
 from ottla.cluster import charge as charges
 from ottla.cluster.charge import Charge
-from ottla.cluster.commands import Command
-from ottla.cluster.image import MetadataImage
+from ottla.cluster.commands import Command, CreateTopic, RegisterBroker
+from ottla.cluster.image import MetadataImage, PartitionImage, TopicImage
 from ottla.cluster.store import layout
-from ottla.cluster.store.base import StoreConflict, StoreUnavailable
+from ottla.cluster.store.base import Create, StoreConflict, StoreUnavailable
 from ottla.config.broker import BrokerConfig
 from ottla.errors import OttlaError
+from ottla.ids import BrokerId, TopicId, TopicName
 from ottla.testing.memory_store import MemoryStore, MemoryTree
 
 
@@ -57,9 +61,33 @@ def decide_after(problems: list[OttlaError], monkeypatch: pytest.MonkeyPatch) ->
 
 def test_what_could_not_be_decided_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     problems: list[OttlaError] = [StoreUnavailable("away"), StoreConflict("/brokers/topics/t", "is there already")]
-    assert decide_after(problems, monkeypatch) == ["failed", "failed", "decided"]
+    assert decide_after(problems, monkeypatch) == ["failed", "failed", "decided", "decided"]
 
 
 def test_a_controller_of_the_past_gives_up(monkeypatch: pytest.MonkeyPatch) -> None:
     later: list[OttlaError] = [StoreConflict(layout.CONTROLLER_EPOCH_PATH, "is not there in version 1")]
     assert decide_after(later, monkeypatch) == ["failed", "deposed"]
+
+
+def test_a_partition_gets_a_leader_and_the_end_of_its_move_at_once() -> None:
+    """Its leader dies when the new replica has just caught up."""
+    image = cluster(2)
+    moving = partition(0, 1, (2, 1))._replace(adding=(BrokerId(2),), removing=(BrokerId(1),))
+    commands = [
+        RegisterBroker(image.brokers[BrokerId(2)]._replace(endpoints={})),
+        CreateTopic(TopicImage(TopicName("t"), TopicId(UUID(int=7)), (moving._replace(partition_epoch=0),)), {}),
+    ]
+    operations = layout.operations_for(commands, image, {}, controller_epoch=1, now_ms=0)
+
+    async def main() -> PartitionImage:
+        store = MemoryStore(MemoryTree())
+        await store.open()
+        await store.commit([Create(layout.CONTROLLER_EPOCH_PATH, b"1"), *operations])
+        config = BrokerConfig({"node.id": "2", "zookeeper.connect": "in-memory"})
+        charge = Charge(store, config, SystemClock(), asyncio.get_running_loop(), cast(Any, None), 1, Mock())
+        await charge.begin(0)
+        await charge.end()
+        return charge.image.topics[TopicName("t")].partitions[0]
+
+    found = asyncio.run(main())
+    assert (found.replicas, found.isr, found.leader, found.is_reassigned) == ((2,), (2,), 2, False)

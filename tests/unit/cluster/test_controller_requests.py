@@ -45,6 +45,14 @@ def test_a_broker_that_was_started_anew_is_not_told_that_what_it_held_is_new() -
     assert after(empty_image(""), AFTER, 2) == [(0, False), (1, False)]
 
 
+def test_a_replica_that_is_added_and_in_sync_is_not_new_any_more() -> None:
+    """An empty one in its stead would be in sync, or lead."""
+    part = partition(0, 1, (1, 3, 2), (1, 3, 2))._replace(adding=(BrokerId(3),), removing=(BrokerId(2),))
+    assert after(empty_image(""), with_topic(BEFORE, "t", part), 3) == [(0, False)]
+    behind = part._replace(isr=(BrokerId(1), BrokerId(2)))
+    assert after(empty_image(""), with_topic(BEFORE, "t", behind), 3) == [(0, True)]
+
+
 def test_what_has_no_state_yet_is_told_when_it_has_one() -> None:
     parts = AFTER.topics[TopicName("t")].partitions
     unled = with_topic(BEFORE, "t", *map(without_state, parts))

@@ -282,6 +282,22 @@ def test_a_partition_that_is_there_twice_is_served_once(tmp_path: Path, caplog: 
     assert found is not None
     assert found.log_end_offset == 4
     assert "is there twice" in caplog.text
+    assert [path.name.endswith("-stray") for path in (tmp_path / "a").glob("some-topic-*")] == [True]
+    both.close()
+
+
+def test_of_two_logs_of_a_partition_that_of_the_later_epoch_is_served(tmp_path: Path) -> None:
+    """The longer one may be what was truncated since."""
+    for name, epochs in (("a", (0, 0, 0)), ("b", (0, 4))):
+        directories = _open(tmp_path / name)
+        log = directories.create_log(_tp(0), TopicId(UUID(int=1)), CONFIG)
+        for epoch in epochs:
+            log.append_as_leader(_batch(), LeaderEpoch(epoch))
+        directories.close()
+    both = _open(tmp_path / "a", tmp_path / "b")
+    found = both.get(_tp(0))
+    assert found is not None
+    assert (found.directory.parent.name, found.latest_epoch) == ("b", 4)
     both.close()
 
 

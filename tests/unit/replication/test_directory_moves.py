@@ -225,3 +225,4 @@ def test_a_crash_at_any_moment_loses_nothing_that_was_synced(seed: int, monkeypa
     assert len(found) >= bench.synced
     assert found[: bench.synced] == bench.written[: bench.synced]
     assert found == bench.written[: len(found)]
+    assert not [path for path in leftovers(bench) if path.endswith(f"/{T0}")]  # another move must not find it there
