@@ -7,7 +7,8 @@
     somebody asks           the preferred replica leads, or any that is alive
 
 Without a replica that is in sync a partition has no leader, unless `unclean.leader.election.enable` lets one that may
-lack records lead. The in-sync set of a partition whose last replicas are gone stays: any of them has everything.
+lack records lead. When the last replicas in sync go at once, the in-sync set comes down to the one that led: it alone
+is sure to have everything on its disk, and the power may have failed (as KIP-966 has the last known leader waited for).
 Source: Kafka 3.9, `PartitionLeaderElectionAlgorithms`, `KafkaController`.
 """
 
@@ -120,7 +121,9 @@ def _repaired(
         return with_leader(partition, stopping, going_on)
     if able and allows_unclean(topic.name):
         return with_leader(partition, able[0], (able[0],))
-    return partition if leader == NO_LEADER else with_leader(partition, NO_LEADER, isr)
+    if leader == NO_LEADER:
+        return partition
+    return with_leader(partition, NO_LEADER, (leader,) if leader in isr else isr)
 
 
 def _first_leader(partition: PartitionImage, alive: tuple[BrokerId, ...]) -> PartitionImage:
@@ -201,7 +204,8 @@ def renew_after_restarts(image: MetadataImage, modified: Callable[[TopicName, in
     that `modified` a partition last.
 
     Such a broker may have lost what it had not synced. If it leads, it does so in a new leader epoch, or followers
-    could hold other records of the same one; if it does not, it is in sync no more while another one that lives is.
+    could hold other records of the same one; if it does not, it is in sync no more: another one that lives has all that
+    is committed, or the leader has it on its disk, and is waited for.
     """
     changes: list[SetPartitions] = []
     for topic in image.topics.values():
@@ -212,9 +216,8 @@ def renew_after_restarts(image: MetadataImage, modified: Callable[[TopicName, in
             since = modified(topic.name, partition.partition)
             restarted = {broker for broker in partition.isr if _epoch(image, broker) > since} - {partition.leader}
             in_sync = tuple(replica for replica in partition.isr if replica not in restarted)
-            if _epoch(image, partition.leader) > since or (
-                restarted and any(replica in image.brokers for replica in in_sync)
-            ):
+            others_are_sure = partition.leader in in_sync or any(replica in image.brokers for replica in in_sync)
+            if _epoch(image, partition.leader) > since or (restarted and others_are_sure):
                 renewed.append(with_leader(partition, partition.leader, in_sync))
         if renewed:
             changes.append(SetPartitions(topic.name, tuple(renewed)))

@@ -67,6 +67,19 @@ def test_without_a_replica_in_sync_nobody_leads_and_the_in_sync_set_stays() -> N
     assert elect_where_needed(again, NO_OUTAGES, lambda topic: False).changes == []
 
 
+def test_who_led_is_waited_for_when_all_in_sync_go_at_once() -> None:
+    """The power may have failed, and the leader alone has synced what was committed: a follower that is back first
+    would have it truncate that away."""
+    gone = without(three(partition(0, 2, (1, 2, 3), isr=(1, 2))), 1, 2)
+    after = elected(gone)
+    assert (after.leader, after.isr) == (NO_LEADER, (2,))
+    changes = elect_where_needed(gone, NO_OUTAGES, lambda topic: False).changes
+    first_back = apply(without(three(partition(0, 2, (1, 2, 3), isr=(1, 2))), 2), changes)
+    assert elected(first_back).leader == NO_LEADER
+    all_back = apply(three(partition(0, 2, (1, 2, 3), isr=(1, 2))), changes)
+    assert (elected(all_back).leader, elected(all_back).isr) == (2, (2,))
+
+
 def test_an_unclean_election_says_so() -> None:
     image = without(three(partition(0, 1, (1, 2), isr=(1,))), 1)
     found = elect_where_needed(image, NO_OUTAGES, lambda topic: topic == T)
@@ -230,5 +243,7 @@ def test_a_follower_that_was_started_anew_is_not_in_sync_unless_it_is_the_last()
     before = three(partition(0, 2, (1, 2, 3)))
     after = renewed(restarted(before, 3, 2))
     assert (after.leader, after.leader_epoch, after.isr) == (2, 6, (1, 2))
+    alone = renewed(restarted(without(before, 1, 2), 3))  # the power has failed everywhere, and who led is not back yet
+    assert (alone.leader, alone.isr) == (2, (1, 2))
     last = three(partition(0, NO_LEADER, (1, 2, 3), isr=(1, 3)))
     assert renewed(restarted(without(last, 1), 3)) == partition(0, NO_LEADER, (1, 2, 3), isr=(1, 3))
