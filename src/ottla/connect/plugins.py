@@ -4,11 +4,12 @@
 name alone, or by an alias of it, such as that of the Java connector with the same settings.
 """
 
+import difflib
 import functools
 import importlib
 import logging
 from collections.abc import Iterator, Mapping
-from importlib.metadata import PackageNotFoundError, entry_points, version
+from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, version
 from typing import Any, Final
 
 from ottla.connect.api import Sink, Source
@@ -26,38 +27,48 @@ ConnectorClass = type[Source[Any]] | type[Sink[Any]]
 
 
 @functools.cache
+def _points() -> Mapping[str, EntryPoint]:
+    return {point.name: point for point in sorted(entry_points(group=GROUP), key=lambda each: each.name)}
+
+
+@functools.cache
+def _loaded(name: str) -> ConnectorClass | None:
+    point = _points()[name]
+    try:
+        loaded = point.load()
+    except Exception as failure:
+        log.warning("connector %s (%s) cannot be loaded: %s", name, point.value, failure)
+        return None
+    if not _is_connector(loaded):
+        log.warning("%s (%s) is no subclass of Source or Sink", name, point.value)
+        return None
+    connector: ConnectorClass = loaded
+    return connector
+
+
 def installed() -> Mapping[str, ConnectorClass]:
-    """Connectors by the names of their entry points; one that cannot be imported is left out, with a warning."""
-    found: dict[str, ConnectorClass] = {}
-    for point in sorted(entry_points(group=GROUP), key=lambda each: each.name):
-        try:
-            loaded = point.load()
-        except Exception as failure:
-            log.warning("connector %s (%s) cannot be loaded: %s", point.name, point.value, failure)
-            continue
-        if _is_connector(loaded):
-            found[point.name] = loaded
-        else:
-            log.warning("%s (%s) is no subclass of Source or Sink", point.name, point.value)
-    return found
+    """Connectors by the names of their entry points; one that cannot be imported is left out, with a warning.
+
+    Imports all of them, and the libraries of their databases: to find one, `connector_class` is quicker.
+    """
+    loaded = {name: _loaded(name) for name in _points()}
+    return {name: connector for name, connector in loaded.items() if connector is not None}
 
 
 def connector_class(name: str | None) -> ConnectorClass:
     """The class that `connector.class` means. Raises ConfigError."""
     if not name:
         raise ConfigError("connector.class is missing: it names the connector", "connector.class")
-    for entry, known in installed().items():
-        if name in (entry, known.__name__, dotted(known), *known.aliases):
-            return known
+    found = _loaded(name) if name in _points() else None
     module, _, attribute = name.rpartition(".")
-    if module:
+    if found is None and module:
         found = _imported(name, module, attribute)
-        if found is not None:
-            return found
-    import difflib
-
-    near = difflib.get_close_matches(name, list(installed()), n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else f"; known are {', '.join(installed()) or 'none'}"
+    if found is None:
+        found = next((each for each in installed().values() if name in (each.__name__, *each.aliases)), None)
+    if found is not None:
+        return found
+    near = difflib.get_close_matches(name, list(_points()), n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else f"; known are {', '.join(_points()) or 'none'}"
     raise ConfigError(f"Failed to find any class that implements Connector and which name matches {name}{hint}", None)
 
 
