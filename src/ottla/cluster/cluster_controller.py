@@ -14,7 +14,15 @@ from ottla.cluster.charge import Charge
 from ottla.cluster.cluster_metadata import ClusterMetadata
 from ottla.cluster.commands import SetController
 from ottla.cluster.store import layout
-from ottla.cluster.store.base import MetadataStore, Node, SessionEvent, StoreConflict, StoreUnavailable
+from ottla.cluster.store.base import (
+    Check,
+    MetadataStore,
+    Node,
+    SessionEvent,
+    StoreConflict,
+    StoreUnavailable,
+    Update,
+)
 from ottla.config.broker import BrokerConfig
 from ottla.errors import OttlaError
 from ottla.peer.sockets import Connect
@@ -119,8 +127,7 @@ class ClusterController:
         holder = layout.read_image(nodes).controller_id
         if holder == self._config.node_id:
             if self.charge is None:  # the session was in doubt, and is not: this broker has been it all the time
-                epoch = nodes[layout.CONTROLLER_EPOCH_PATH]
-                await self._take_charge(int(epoch.data), epoch.version)
+                await self._take_charge_again(nodes)
         elif layout.CONTROLLER_PATH in nodes:
             await self._resign()
             return
@@ -151,6 +158,19 @@ class ClusterController:
             return False
         await self._take_charge(epoch, 0 if known is None else known.version + 1)
         return True
+
+    async def _take_charge_again(self, nodes: Mapping[str, Node]) -> None:
+        """In an epoch of its own: a broker may still be busy with what the charge before has told it, and must not do
+        that after what this one says."""
+        holder, known = nodes[layout.CONTROLLER_PATH], nodes[layout.CONTROLLER_EPOCH_PATH]
+        epoch = int(known.data) + 1
+        await self._store.commit(
+            [
+                Check(layout.CONTROLLER_PATH, holder.version),
+                Update(layout.CONTROLLER_EPOCH_PATH, str(epoch).encode(), known.version),
+            ]
+        )
+        await self._take_charge(epoch, known.version + 1)
 
     async def _take_charge(self, epoch: int, epoch_version: int) -> None:
         log.info("broker %d is the controller, in epoch %d", self._config.node_id, epoch)

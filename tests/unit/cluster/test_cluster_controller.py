@@ -10,6 +10,7 @@ from ottla.clock import SystemClock
 from ottla.cluster import cluster_controller
 from ottla.cluster.cluster_controller import ClusterController
 from ottla.cluster.image import empty_image
+from ottla.cluster.store import layout
 from ottla.cluster.store.base import SessionEvent
 from ottla.testing.memory_store import MemoryStore, MemoryTree
 
@@ -27,8 +28,11 @@ class HeldCharge:
     may_begin: asyncio.Event
     begun = 0
 
+    epochs: list[int]
+
     def __init__(self, *parts: object) -> None:
         self.service = object()
+        HeldCharge.epochs.append(cast(int, parts[5]))
 
     async def begin(self, epoch_version: int) -> None:
         HeldCharge.begun += 1
@@ -48,7 +52,7 @@ def test_a_controller_whose_session_was_in_doubt_while_it_began_is_it_afterwards
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def main() -> None:
-        HeldCharge.may_begin = asyncio.Event()
+        HeldCharge.may_begin, HeldCharge.epochs = asyncio.Event(), []
         store = Resumable(MemoryTree())
         await store.open()
         metadata = SimpleNamespace(controller=None, image=empty_image("cluster"))
@@ -65,6 +69,8 @@ def test_a_controller_whose_session_was_in_doubt_while_it_began_is_it_afterwards
             while metadata.controller is None:
                 await asyncio.sleep(0.001)
         assert HeldCharge.begun == 2  # what was decided in doubt is not relied on
+        assert HeldCharge.epochs == [1, 2]  # and whoever still does what was said then is told by the epoch
+        assert (await store.read(layout.CONTROLLER_EPOCH_PATH))[layout.CONTROLLER_EPOCH_PATH].data == b"2"
         store.tell(SessionEvent.LOST)
         assert metadata.controller is None
         await controller.close()
