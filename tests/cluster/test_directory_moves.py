@@ -100,7 +100,8 @@ def test_a_copy_that_is_held_back_can_be_seen_and_given_up(cluster: ClusterInPro
     there, other = place(cluster, 1, topic)
     set_rate(cluster, 1, "1000")
     assert move(cluster, 1, topic, other) is ErrorCode.NONE
-    found = eventually(lambda: (both := places(cluster, 1, topic)) and len(both) == 2 and both)
+    eventually(lambda: len(places(cluster, 1, topic)) == 2)
+    found = places(cluster, 1, topic)
     assert found[there.name] == (False, 0)
     assert found[other.name][0]
     assert found[other.name][1] > 0

@@ -23,7 +23,7 @@ def throttled_replicas(cluster: ClusterInProcess, topic: str) -> list[str]:
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
     admin = cluster.admin()  # its requests end with it
     entries = admin.describe_configs([resource])[resource].result(20)
-    return [entries[f"{side}.replication.throttled.replicas"].value for side in ("leader", "follower")]
+    return [str(entries[f"{side}.replication.throttled.replicas"].value) for side in ("leader", "follower")]
 
 
 @pytest.mark.timeout(300)
@@ -45,7 +45,7 @@ def test_a_plan_is_made_carried_out_called_off_and_verified(tmp_path: Path) -> N
         assert throttled_replicas(cluster, "t") == ["0:1,0:2", "0:3"]
         assert "t-0: replicas: 3,2,1. adding: 3. removing: 1." in tool(cluster, "--list")
         assert "Successfully cancelled" in tool(cluster, "--cancel", *told)
-        eventually(lambda: cluster.partition("t").replicas == (1, 2))
+        eventually(lambda: cluster.partition("t").replicas == (2, 1))  # their order is lost, as with Kafka
         assert throttled_replicas(cluster, "t") == ["", ""]
         chosen = cluster.directory / "3" / "b"
         proposed["partitions"][0]["log_dirs"] = [str(chosen), "any"]

@@ -393,6 +393,7 @@ class MetadataService(MetadataView):
         """Decide on each of several wishes, on the image that the ones before it leave, and commit all that pass."""
         async with self._changing:
             answers: list[CommandT | OttlaError] = []
+            agreed: list[tuple[int, CommandT]] = []
             try:
                 await self._catch_up()
             except StoreUnavailable as failed:
@@ -405,12 +406,12 @@ class MetadataService(MetadataView):
                     answers.append(refused)
                 else:
                     image = apply(image, [command])
+                    agreed.append((len(answers), command))
                     answers.append(command)
             if not validate_only:
-                agreed = [at for at, answer in enumerate(answers) if not isinstance(answer, OttlaError)]
-                failed = await self._commit_each([answers[at] for at in agreed])
-                for number, problem in failed.items():
-                    answers[agreed[number]] = problem
+                refusals = await self._commit_each([command for _, command in agreed])
+                for number, problem in refusals.items():
+                    answers[agreed[number][0]] = problem
             return answers
 
     async def _catch_up(self) -> None:

@@ -93,7 +93,8 @@ class Bench:
 
     def values(self) -> list[bytes]:
         """From the start of the log on."""
-        log, found = self.log, []
+        log = self.log
+        found: list[bytes] = []
         offset = log.log_start_offset
         while offset < log.log_end_offset:
             data = log.read_blocking(offset, 1 << 20, upper_bound=log.log_end_offset, min_one_message=True).data
