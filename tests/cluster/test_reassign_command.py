@@ -91,6 +91,8 @@ def test_a_throttled_move_can_be_looked_at_and_called_off(cluster: ClusterInProc
     (row,) = said(cluster, "--status")
     assert (row["topic"], row["adding"], row["removing"]) == ("slow", [3], [2])
     assert row["copied"] < row["bytes"]
+    hasty = reassign(cluster, "--drain", "2", "--topic", "slow")
+    assert (hasty.returncode, "slow-0 is being moved already" in hasty.stderr) == (1, True)
     assert [row["cancelled"] for row in said(cluster, "--cancel")] == [True]
     assert throttles(cluster, "slow") == {}
     assert said(cluster, "--status") == []

@@ -85,7 +85,11 @@ def reassign(
         if cancel:
             _cancel(moving, cluster, topics, as_json=as_json)
             return
-        moves = _from_file(plan, cluster, topics) if plan is not None else _planned(cluster, topics, added, drained)
+        if plan is not None:
+            moves = _from_file(plan, cluster, topics)
+        else:
+            moves = _planned(cluster, topics, added, drained)
+            _check_at_rest(moving, moves)
         if dry_run:
             _show_plan(moves, as_json=as_json)
             return
@@ -148,6 +152,12 @@ def _planned(cluster: Cluster, topics: Collection[str], added: Collection[int], 
     for move in plan_adding(now, racks, added):
         moves[move.partition] = Move(move.partition, assignments[move.partition], move.replicas)
     return sorted(moves.values())
+
+
+def _check_at_rest(moving: Reassignments, moves: Sequence[Move]) -> None:
+    """A plan is made of who holds what, and says so of nobody in the midst of a move."""
+    for partition in moving.under_way().keys() & {move.partition for move in moves}:
+        raise CommandFailed(f"{partition} is being moved already; {STATUS_HINT}")
 
 
 def _check_alive(cluster: Cluster, brokers: Collection[int], where: str) -> None:
