@@ -38,8 +38,9 @@ IN_SYNC_SECONDS: Final = 60.0
 """Within which all replicas have to be in sync again, after the last fault."""
 IN_SYNC_BEFORE_SECONDS: Final = 10.0
 """How long faults that hurt several brokers wait for that: else there would be no successor to hurt."""
+BETWEEN_STARTS_SECONDS: Final = 1.5
 ELECTION_SECONDS: Final = 15.0
-_NEED_PEACE: Final = (ClusterFault.KILL_TWO, ClusterFault.ROLLING_RESTART)
+_NEED_PEACE: Final = (ClusterFault.KILL_TWO, ClusterFault.KILL_ALL, ClusterFault.ROLLING_RESTART)
 """Faults that begin when nothing else lasts, and do not run on: two brokers, or all, have to be fit for them."""
 _REPOSITORY: Final = Path(__file__).resolve().parents[2]
 
@@ -236,6 +237,8 @@ class Cluster:
         if fault is ClusterFault.ROLLING_RESTART:
             self._roll()
             return set(), lambda: None
+        if fault is ClusterFault.KILL_ALL:
+            return set(self._brokers), self._kill_all(strike.choice)
         if fault is ClusterFault.SPLIT:
             return set(), self._cut(permutations((broker.at for broker in self._brokers.values()), 2))
         number = self._victim(strike)
@@ -291,6 +294,20 @@ class Cluster:
                 broker.start(wait=False)
 
         return {number for number, broker in self._brokers.items() if broker in killed}, start
+
+    def _kill_all(self, first: int) -> Callable[[], None]:
+        """They come back in turn, beginning anywhere: whoever is first must not lead if another knows more."""
+        brokers = list(self._brokers.values())
+        for broker in brokers:
+            broker.kill()
+        turn = first % len(brokers)
+
+        def start() -> None:
+            for broker in (*brokers[turn:], *brokers[:turn]):
+                broker.start(wait=False)
+                time.sleep(BETWEEN_STARTS_SECONDS)
+
+        return start
 
     def _fill(self, broker: ClusterBroker) -> Callable[[], None]:
         disk = broker.disk

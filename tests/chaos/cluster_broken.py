@@ -53,7 +53,9 @@ _DIFFERENT: Final = frozenset({Kind.REPLICAS_DIFFER, Kind.TWO_VALUES, *_GONE})
 
 CLUSTER_CASES: Final[Mapping[ClusterBreakage, ClusterCase]] = {
     ClusterBreakage.NONE: ClusterCase(1, 20.0, "mixed", (ClusterFault.CUT_FROM_CLUSTER,), frozenset()),
-    ClusterBreakage.LOST_CACHE: ClusterCase(1, 20.0, "mixed", (ClusterFault.KILL, ClusterFault.KILL_TWO), frozenset()),
+    ClusterBreakage.LOST_CACHE: ClusterCase(
+        1, 20.0, "mixed", (ClusterFault.KILL, ClusterFault.KILL_TWO, ClusterFault.KILL_ALL), frozenset()
+    ),
     ClusterBreakage.EARLY_ACKNOWLEDGEMENT: ClusterCase(1, 20.0, "mixed", (ClusterFault.CUT_FROM_CLUSTER,), _GONE),
     ClusterBreakage.NO_EPOCH_FENCING: ClusterCase(
         1, 20.0, "mixed", (ClusterFault.CUT_FROM_CLUSTER, ClusterFault.PAUSE), _DIFFERENT

@@ -16,6 +16,8 @@ class ClusterFault(Enum):
     """SIGKILL, and a start after a while."""
     KILL_TWO = "kill two"
     """The same, and its successor as soon as there is one."""
+    KILL_ALL = "kill all"
+    """All brokers at once, as when the power fails; they come back one after the other."""
     PAUSE = "pause"
     """SIGSTOP, SIGCONT after a while: it still believes that it leads."""
     CUT_FROM_BROKERS = "cut from brokers"
@@ -41,6 +43,7 @@ class ClusterFault(Enum):
 ON_LOOPBACK: Final = (
     ClusterFault.KILL,
     ClusterFault.KILL_TWO,
+    ClusterFault.KILL_ALL,
     ClusterFault.PAUSE,
     ClusterFault.KILL_ZOOKEEPER,
     ClusterFault.JUMP_CLOCK,
@@ -74,6 +77,7 @@ class ClusterStrike(Strike):
 WEIGHTS: Final[Mapping[Enum, int]] = {
     ClusterFault.KILL: 5,
     ClusterFault.KILL_TWO: 2,
+    ClusterFault.KILL_ALL: 1,
     ClusterFault.PAUSE: 4,
     ClusterFault.CUT_FROM_BROKERS: 2,
     ClusterFault.CUT_FROM_ZOOKEEPER: 2,
