@@ -188,8 +188,8 @@ def _rows(moves: Sequence[Move]) -> list[Row]:
 COLUMNS: Final = (
     Column("topic", "TOPIC"),
     Column("partition", "PARTITION", figures=True),
-    Column("before", "NOW ON"),
-    Column("replicas", "TO BE ON"),
+    Column("before", "FROM"),
+    Column("replicas", "TO"),
 )
 
 
