@@ -5,7 +5,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -101,34 +101,23 @@ def demo(directory: Path | None, home: Path | None, rate: int, seconds: float, a
             shutil.rmtree(kept, ignore_errors=True)
         raise
     if as_json:
-        print_json({"steps": [step.row() for step in steps], **_counts(verdict)})
+        print_json({"steps": [step.row() for step in steps], **asdict(verdict)})
     else:
         print_rows([step.row() for step in steps], COLUMNS)
-        note(_sentence(verdict))
+        note(sentence(verdict))
     if not verdict.is_good:
         raise CommandFailed(f"something was lost or came out of order; the logs of the brokers are in {kept}")
     if directory is None:
         shutil.rmtree(kept, ignore_errors=True)
 
 
-def _counts(verdict: "Verdict") -> dict[str, int]:
-    return {
-        "acknowledged": verdict.acknowledged,
-        "refused": verdict.refused,
-        "missing_in_log": verdict.missing_in_log,
-        "missing_at_group": verdict.missing_at_group,
-        "doubled_in_log": verdict.doubled_in_log,
-        "disordered": verdict.disordered,
-    }
-
-
-def _sentence(verdict: "Verdict") -> str:
+def sentence(verdict: "Verdict") -> str:
+    """What became of the records."""
     said = f"{plural(verdict.acknowledged, 'record')} acknowledged"
     if verdict.is_good:
         return f"{said}: each is in the log once and in order, and the group has read it"
-    return "; ".join(
-        [said, *(f"{count:,} {name.replace('_', ' ')}" for name, count in _counts(verdict).items() if count)]
-    )
+    wrong = {name: count for name, count in asdict(verdict).items() if count and name != "acknowledged"}
+    return "; ".join([said, *(f"{count:,} {name.replace('_', ' ')}" for name, count in wrong.items())])
 
 
 def _run(jars: str, directory: Path, rate: int, quiet_s: float) -> tuple[list[Step], "Verdict"]:

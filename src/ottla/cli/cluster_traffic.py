@@ -3,7 +3,7 @@
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import cycle, pairwise
 from types import TracebackType
@@ -71,6 +71,22 @@ class Verdict:
         )
 
 
+def judge(acknowledged: Set[Record], refused: int, read: Sequence[Record], log: Sequence[Record]) -> Verdict:
+    """Hold what was acknowledged against what the group has read, and against the whole log in its order."""
+    kept = Counter(log)
+    numbers: dict[Partition, list[int]] = {}
+    for partition, number in log:
+        numbers.setdefault(partition, []).append(number)
+    return Verdict(
+        acknowledged=len(acknowledged),
+        refused=refused,
+        missing_in_log=len(acknowledged - kept.keys()),
+        missing_at_group=len(acknowledged - set(read)),
+        doubled_in_log=sum(count - 1 for count in kept.values()),
+        disordered=sum(after < before for found in numbers.values() for before, after in pairwise(found)),
+    )
+
+
 class Traffic:
     """Inside `with`, records come and go; `finish` ends it with a verdict."""
 
@@ -114,18 +130,7 @@ class Traffic:
         for thread in self._threads:
             thread.join()
         log = self._read_log(len(acknowledged))
-        kept = Counter(log)
-        numbers: dict[Partition, list[int]] = {}
-        for partition, number in log:
-            numbers.setdefault(partition, []).append(number)
-        return Verdict(
-            acknowledged=len(acknowledged),
-            refused=len(self.refused),
-            missing_in_log=len(acknowledged - kept.keys()),
-            missing_at_group=len(acknowledged - set(self.read.records)),
-            doubled_in_log=sum(count - 1 for count in kept.values()),
-            disordered=sum(after < before for found in numbers.values() for before, after in pairwise(found)),
-        )
+        return judge(acknowledged, len(self.refused), self.read.records, log)
 
     def _client(self, **settings: object) -> dict[str, Any]:
         return {

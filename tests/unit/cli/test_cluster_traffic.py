@@ -1,10 +1,11 @@
 """What the traffic of `ottla cluster demo` remembers, and when it is content."""
 
-import dataclasses
+from dataclasses import asdict
 
 import pytest
 
-from ottla.cli.cluster_traffic import Seen, Verdict
+from ottla.cli.cluster_demo import sentence
+from ottla.cli.cluster_traffic import Record, Seen, Verdict, judge
 from ottla.cli.partition import Partition
 
 P0, P1 = Partition("t", 0), Partition("t", 1)
@@ -29,8 +30,27 @@ def test_the_first_record_of_a_partition_after_a_kill() -> None:
     assert found.first_after(3.5, [P0]) is None
 
 
-def test_only_what_is_complete_once_and_in_order_is_good() -> None:
-    good = Verdict(10, 0, 0, 0, 0, 0)
-    assert good.is_good
-    for name in ("refused", "missing_in_log", "missing_at_group", "doubled_in_log", "disordered"):
-        assert not dataclasses.replace(good, **{name: 1}).is_good
+A, B, C = ((P0, 0), (P0, 1), (P1, 0))
+
+
+def test_everything_once_in_order_and_read_is_good() -> None:
+    verdict = judge({A, B, C}, 0, read=[C, A, B, B], log=[A, C, B])  # a group may read twice
+    assert verdict == Verdict(3, 0, 0, 0, 0, 0)
+    assert verdict.is_good
+
+
+@pytest.mark.parametrize(
+    ("what", "refused", "read", "log"),
+    [
+        ("refused", 1, [A, B, C], [A, B, C]),
+        ("missing_in_log", 0, [A, B, C], [A, C]),
+        ("missing_at_group", 0, [A, B], [A, B, C]),
+        ("doubled_in_log", 0, [A, B, C], [A, A, B, C]),
+        ("disordered", 0, [A, B, C], [B, A, C]),
+    ],
+)
+def test_each_kind_of_loss_is_found(what: str, refused: int, read: list[Record], log: list[Record]) -> None:
+    verdict = judge({A, B, C}, refused, read, log)
+    assert not verdict.is_good
+    assert {name for name, count in asdict(verdict).items() if count} == {"acknowledged", what}
+    assert f"1 {what.replace('_', ' ')}" in sentence(verdict)
