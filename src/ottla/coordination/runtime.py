@@ -403,7 +403,11 @@ class CoordinatorRuntime(Generic[EventT, RecordT]):
             # of it again if it goes on.
             self._start_over(at, ErrorCode.NOT_COORDINATOR, "who leads is not certain", pause_s=LOAD_RETRY_S)
         else:
-            self._start_over(at, ErrorCode.COORDINATOR_NOT_AVAILABLE, "the coordinator is starting over")
+            is_short = isinstance(error, OttlaError) and error.code is ErrorCode.NOT_ENOUGH_REPLICAS
+            pause_s = LOAD_RETRY_S if is_short else 0.0  # it lasts, and each attempt has the whole log read
+            self._start_over(
+                at, ErrorCode.COORDINATOR_NOT_AVAILABLE, "the coordinator is starting over", pause_s=pause_s
+            )
 
     def _is_late(self, at: _Partition[EventT, RecordT], batch: QueuedBatch) -> None:
         """The write may still commit, so the state stands; but nobody is kept waiting for it."""

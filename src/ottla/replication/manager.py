@@ -51,6 +51,7 @@ ADMIN_CLIENT_ID: Final = "__admin_client"
 
 READ_CHUNK_BYTES: Final = 1 << 20
 CREATED_PER_TURN: Final = 20
+LOOK_AGAIN_SECONDS: Final = 0.1
 FOLLOWED_SLACK_SECONDS: Final = 0.5
 """A follower still follows if it fetched within two of the longest waits of a fetch, and this."""
 
@@ -438,16 +439,30 @@ class ReplicaManager:
             partition.when_committed(end, 0, waiter)
             await waiter.future
 
-    async def read_all(self, topic: str, partition: int) -> "AsyncIterator[Buffer]":
-        """The committed batches from the log's start on, in chunks of whole batches.
+    async def _until_kept(self, partition: Partition, end: Offset) -> None:
+        if partition.high_watermark >= end:
+            return
+        waiter = FutureCommit(self._loop)
+        partition.when_committed(end, 0, waiter)
+        while not (await asyncio.wait([waiter.future], timeout=LOOK_AGAIN_SECONDS))[0]:
+            if len(partition.isr) < partition.min_in_sync and partition.replicated >= end:
+                waiter.future.cancel()
+                return
+        waiter.future.result()
 
-        Waits for what is in the log to be committed: the tail that a crash has left is still to be synced.
+    async def read_all(self, topic: str, partition: int) -> "AsyncIterator[Buffer]":
+        """The batches from the log's start on, in chunks of whole batches.
+
+        Waits for what is in the log now to be committed: the tail that a crash has left is still to be synced. With too
+        few replicas in sync for that, it is enough that all of those have it, since nothing can take it away again.
+        Raises as `append_committed`.
         """
         found = self.leader(topic, partition)
         source = found.log
-        await self._until_committed(found, source.log_end_offset)
+        end = source.log_end_offset
+        await self._until_kept(found, end)
         offset = source.log_start_offset
-        bound = source.high_watermark
+        bound = max(end, source.high_watermark)
         while offset < bound:
             read = partial(source.read_blocking, offset, READ_CHUNK_BYTES, upper_bound=bound, min_one_message=True)
             result = await self._loop.run_in_executor(self.cold_readers, read)

@@ -182,6 +182,19 @@ class Partition:
         """The offset below which everything is committed."""
         return self.log.high_watermark
 
+    @property
+    def replicated(self) -> Offset:
+        """The offset below which everything is synced here and on every replica that is in sync.
+
+        Nothing below it can be lost, even while too few are in sync for it to count as committed: whoever leads next,
+        or comes into sync, has it.
+        """
+        log = self.log
+        end = log.recovery_point if log.config.flush_before_ack else log.log_end_offset
+        if self.in_sync is not None:
+            end = self.in_sync.committed(end, self._surroundings.now(), self._surroundings.alive())
+        return max(end, log.high_watermark)
+
     def append(
         self,
         records: "Buffer",

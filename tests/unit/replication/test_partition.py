@@ -1,7 +1,9 @@
 """A partition that a broker holds: what is committed, for whom, and what it says when its log cannot be written."""
 
+import asyncio
 import logging
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 from unittest.mock import Mock
@@ -14,8 +16,10 @@ from ottla.errors import ErrorCode, KafkaStorageError, UnknownLeaderEpoch
 from ottla.ids import BrokerId, LeaderEpoch, Offset, PartitionId, TopicName, TopicPartition
 from ottla.log.fs import RealFileSystem
 from ottla.log.partition_log import PartitionLog
-from ottla.records.record import Record, encode_batch
+from ottla.records.batch import iter_batches
+from ottla.records.record import Record, decode_records, encode_batch
 from ottla.replication.in_sync import Proposal
+from ottla.replication.manager import ReplicaManager
 from ottla.replication.partition import Partition
 from ottla.replication.surroundings import ReplicaSurroundings
 from ottla.testing.manual_clock import ManualClock
@@ -120,6 +124,44 @@ def test_nothing_is_committed_with_too_few_in_sync(world: World) -> None:
     world.partition.in_sync_replicas_are((BrokerId(1), BrokerId(2)), 1)
     assert world.log.high_watermark == 1
     assert world.partition.isr == (1, 2)
+
+
+def test_what_all_in_sync_have_is_kept_though_they_are_too_few(world: World) -> None:
+    world.partition.lead(world.state(1, 0, isr=(1,)))
+    world.append()
+    assert world.partition.replicated == 0  # not synced
+    world.sync()
+    assert world.partition.replicated == 1
+    assert world.log.high_watermark == 0
+    world.partition.lead(world.state(1, 1))
+    world.fetch(2, 1)
+    assert world.partition.replicated == 0  # the third may be elected, and has not been heard of
+    world.fetch(3, 1)
+    assert world.partition.replicated == world.log.high_watermark == 1
+
+
+def test_a_coordinator_reads_what_is_kept_and_waits_for_the_rest(world: World) -> None:
+    """One that moves to the last replica in sync has all that was committed, and could else serve nobody."""
+    world.partition.lead(world.state(1, 0, isr=(1,)))
+    world.append()
+
+    async def read() -> list[bytes]:
+        manager = object.__new__(ReplicaManager)
+        manager._loop = asyncio.get_running_loop()
+        manager._held = {(TP.topic, int(TP.partition)): world.partition}
+        with ThreadPoolExecutor(1) as manager.cold_readers:
+            reading = asyncio.ensure_future(anext(manager.read_all(TP.topic, TP.partition)))
+            await asyncio.wait([reading], timeout=0.3)
+            assert not reading.done()  # the disk may still lose it
+            world.sync()
+            return [record.value or b"" for record in _records(bytes(await reading))]
+
+    assert asyncio.run(read()) == [b"v"]
+    assert world.log.high_watermark == 0
+
+
+def _records(batches: bytes) -> list[Record]:
+    return [record for header in iter_batches(batches) for record in decode_records(batches, header)]
 
 
 def test_a_new_leader_syncs_what_it_has_copied_and_waits_for_its_followers(world: World) -> None:
