@@ -9,6 +9,7 @@ import gc
 import json
 import logging
 import os
+import re
 import sys
 import time
 import traceback
@@ -52,7 +53,11 @@ def main() -> int:
         totals["faults"] += sum(report["faults"].values())
         if "problem" in report:
             failed.append(seed)
-            if options.until_caught:
+            if (
+                breakage is not None
+                and options.until_caught
+                and re.search(BREAKAGES[breakage].finds, report["problem"])
+            ):
                 break
     summary = {"runs": done, "failed": failed, **totals, "seconds": round(time.monotonic() - began, 1)}
     if options.summary:
@@ -128,7 +133,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=10.0, help="of trouble, in virtual time")
     parser.add_argument("--faults", help="kinds of faults, comma-separated; else the seed decides which")
     parser.add_argument("--broken", choices=[each.value for each in Breakage], help="a cluster that is to be found out")
-    parser.add_argument("--until-caught", action="store_true", help="end with the first run that fails")
+    parser.add_argument("--until-caught", action="store_true", help="end with the run that finds a broken cluster out")
     parser.add_argument("--only-failures", action="store_true", help="say nothing of runs that find nothing")
     parser.add_argument("--summary", action="store_true", help="end with one line about all runs")
     parser.add_argument("--log", action="store_true", help="print what the brokers say, with the virtual time")

@@ -8,11 +8,12 @@ from typing import Any, Final
 
 from ottla.errors import ErrorCode
 from ottla.peer.client import PeerClient, PeerUnavailable
-from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from ottla.protocol.messages.fetch import AbortedTransaction, FetchPartition, FetchRequest, FetchTopic
 from ottla.protocol.messages.init_producer_id import InitProducerIdRequest
 from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from ottla.records.batch import iter_batches
+from ottla.records.batch import BatchHeader, iter_batches
+from ottla.records.control import decode_end_transaction
 from ottla.records.record import Record, decode_records, encode_batch
 from ottla.testing.simulation.machine import PORT
 from ottla.testing.simulation.network import SimNetwork
@@ -103,7 +104,7 @@ class SimProducer(SimClient):
         while True:
             partition = await self._some_partition()
             values = self._new_values()
-            offset = await self._produce(partition, encode_batch(_records(values)))
+            offset = await self._produce(partition, encode_batch(as_records(values)))
             if offset is None:
                 self._history.refused += len(values)
                 await self._start_over()
@@ -119,10 +120,11 @@ class SimProducer(SimClient):
         for offset, value in enumerate(values, first):
             self._history.acknowledge(place, offset, value, self._loop.time(), once=once)
 
-    async def _produce(self, partition: int, batch: bytearray) -> int | None:
+    async def _produce(self, partition: int, batch: bytearray, *, transactional_id: str | None = None) -> int | None:
         """The offset it was acknowledged at; None if it was not, for whatever reason."""
         data = PartitionProduceData(index=partition, records=batch)
         request = ProduceRequest(
+            transactional_id=transactional_id,
             acks=-1,
             timeout_ms=int(ANSWER_WITHIN_S * 800),
             topic_data=[TopicProduceData(name=self._topic, partition_data=[data])],
@@ -155,7 +157,7 @@ class SimIdempotentProducer(SimProducer):
             sequence = sequences.get(partition, 0)
             while True:
                 batch = encode_batch(
-                    _records(values), producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence
+                    as_records(values), producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence
                 )
                 offset = await self._produce(partition, batch)
                 if offset is not None:
@@ -201,15 +203,14 @@ class SimConsumer(SimClient):
             # followers serve consumers, too (KIP-392)
             asked = self._anybody() if self._random.random() < 0.4 else await self._leader_of(partition)
             try:
-                end, found = await fetch(asked, place, position, self._isolation)
+                next_position, found = await fetch(asked, place, position, self._isolation)
             except (PeerUnavailable, FetchRefused):
                 await self._start_over()
                 continue
             for offset, value in found.items():
-                self._history.see(place, offset, value, self._loop.time())
-            position = max([offset + 1 for offset in found] or [min(position, end)])
+                self._history.see(place, offset, value, self._loop.time(), committed_only=bool(self._isolation))
             # going back now and then shows what has been truncated under somebody who had read it
-            self._positions[partition] = 0 if self._random.random() < 0.02 else position
+            self._positions[partition] = 0 if self._random.random() < 0.02 else next_position
             await self._rest()
 
 
@@ -218,7 +219,7 @@ class FetchRefused(Exception):
 
 
 async def fetch(asked: PeerClient, place: Place, position: int, isolation: int) -> tuple[int, dict[int, bytes]]:
-    """The high watermark, and what stands from an offset on. Raises FetchRefused, PeerUnavailable."""
+    """What stands from an offset on, and where to go on. Raises FetchRefused, PeerUnavailable."""
     part = FetchPartition(partition=place.partition, fetch_offset=position, partition_max_bytes=1 << 20)
     topics = [FetchTopic(topic=place.topic, partitions=[part])]
     request = FetchRequest(
@@ -230,16 +231,35 @@ async def fetch(asked: PeerClient, place: Place, position: int, isolation: int) 
     (data,) = answer.responses[0].partitions
     if data.error_code:
         raise FetchRefused(data.error_code)
-    return data.high_watermark, dict(_values(data.records, position))
+    aborted = [] if data.aborted_transactions is None else data.aborted_transactions
+    buffer = b"" if data.records is None else bytes(data.records)
+    headers = list(iter_batches(buffer, allow_partial_end=True))
+    end = headers[-1].next_offset if headers else min(position, data.high_watermark)
+    found = {
+        record.offset: record.value or b""
+        for header in _visible(buffer, headers, aborted)
+        for record in decode_records(buffer, header)
+        if record.offset >= position
+    }
+    return end, found
 
 
-def _records(values: Sequence[bytes]) -> list[Record]:
+def as_records(values: Sequence[bytes]) -> list[Record]:
     return [Record(number, 0, None, value) for number, value in enumerate(values)]
 
 
-def _values(records: Any, position: int) -> Iterator[tuple[int, bytes]]:
-    buffer = b"" if records is None else bytes(records)
-    for header in iter_batches(buffer, allow_partial_end=True):
-        for record in decode_records(buffer, header):
-            if record.offset >= position:
-                yield record.offset, record.value or b""
+def _visible(
+    buffer: bytes, headers: Sequence[BatchHeader], aborted: Sequence[AbortedTransaction]
+) -> Iterator[BatchHeader]:
+    """The batches with records for a consumer: no markers, and nothing of the transactions said to be aborted."""
+    waiting = sorted(aborted, key=lambda each: each.first_offset, reverse=True)
+    hidden: set[int] = set()
+    for header in headers:
+        while waiting and waiting[-1].first_offset <= header.last_offset:
+            hidden.add(waiting.pop().producer_id)
+        if header.is_control:
+            marker = decode_end_transaction(buffer, header)
+            if marker is not None and marker.is_abort:
+                hidden.discard(header.producer_id)
+        elif not (header.is_transactional and header.producer_id in hidden):
+            yield header

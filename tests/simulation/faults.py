@@ -25,6 +25,7 @@ from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRe
 from ottla.protocol.messages.delete_topics import DeleteTopicsRequest
 from ottla.protocol.messages.elect_leaders import ElectLeadersRequest
 from ottla.testing.faulty_fs import Operation
+from ottla.testing.simulation.loop import EXECUTOR_SECONDS
 from ottla.testing.simulation.machine import DATA, PORT, SimMachine
 from ottla.testing.simulation.network import SimNetwork
 from ottla.testing.simulation.store import SimZooKeeper
@@ -63,6 +64,7 @@ class Faults:
         self._places = places
         self._observer = observer
         self._requests: set[asyncio.Task[None]] = set()
+        self._epoch_ms = machines[0].clock.offset_ms
         self._failing: set[str] = set()
         """Machines with a disk that has failed, or will."""
         self.happened: dict[str, int] = defaultdict(int)
@@ -75,10 +77,13 @@ class Faults:
             "cut": self._cut,
             "one way": self._cut_one_way,
             "from store": self._cut_from_store,
+            "store": self._lose_store,
             "depose": self._depose,
             "reset": self._reset,
             "storm": self._storm,
             "disk": self._break_disk,
+            "slow disks": self._slow_disks_down,
+            "clock": self._jump_in_time,
             "elect": self._elect,
             "reassign": self._reassign,
             "topics": self._change_topics,
@@ -103,6 +108,7 @@ class Faults:
             task.cancel()
         self._network.heal()
         self._calm()
+        self._speed_disks_up()
         for machine in self._machines:
             self._mend(machine)
             if machine.is_paused:
@@ -212,6 +218,10 @@ class Faults:
     def _cut_from_store(self) -> bool:
         return self._cut_off([self._random.choice(self._machines).name], [self._store])
 
+    def _lose_store(self) -> bool:
+        """Nobody reaches ZooKeeper: all sessions may be over afterwards."""
+        return self._cut_off([machine.name for machine in self._machines], [self._store])
+
     def _depose(self) -> bool:
         """What the controller says does not get to some for a while, in which it ceases to be the controller."""
         holder = layout.read_image(self._tree.nodes).controller_id
@@ -234,6 +244,12 @@ class Faults:
         self._later(4.0, self._calm)
         return True
 
+    def _jump_in_time(self) -> bool:
+        """The wall clock of one machine goes wrong, or right again."""
+        hours = self._random.choice((-24 * 400, -1, 0, 1, 24 * 400))
+        self._random.choice(self._machines).clock.offset_ms = self._epoch_ms + hours * 3_600_000
+        return True
+
     def _calm(self) -> None:
         self._network.weather.loss = 0.0
         self._network.weather.mean_delay_seconds = CALM_DELAY_S
@@ -250,6 +266,15 @@ class Faults:
         self._failing.add(machine.name)
         self._later(3.0, lambda: self._mend(machine))
         return True
+
+    def _slow_disks_down(self) -> bool:
+        mean_s = self._random.choice((0.02, 0.1, 0.5))
+        self._loop.executor_seconds = lambda: self._loop.random.expovariate(1 / mean_s)
+        self._later(3.0, self._speed_disks_up)
+        return True
+
+    def _speed_disks_up(self) -> None:
+        self._loop.executor_seconds = lambda: self._loop.random.expovariate(1 / EXECUTOR_SECONDS)
 
     def _mend(self, machine: SimMachine) -> None:
         """The disk works again, and the broker is started anew: until then it may leave a failed directory alone."""

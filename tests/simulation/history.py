@@ -3,6 +3,7 @@
 import asyncio
 from collections import defaultdict
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import NamedTuple
 from zlib import crc32
 
@@ -19,6 +20,24 @@ class Violation(AssertionError):
     """A promise was broken; the message says which, where and when."""
 
 
+class Outcome(Enum):
+    """What became of a transaction, as far as its producer knows."""
+
+    OPEN = "open"
+    IN_DOUBT = "in doubt"
+    """Its commit was sent."""
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+
+
+@dataclass(slots=True, eq=False)
+class Transaction:
+    """Of one producer, over some partitions."""
+
+    outcome: Outcome = Outcome.OPEN
+    values: list[bytes] = field(default_factory=list)
+
+
 class Committed:
     """One partition as it was committed: what any replica has once shown below its high watermark."""
 
@@ -27,6 +46,10 @@ class Committed:
         self.batches: dict[int, tuple[int, int, int]] = {}
         """Base offset to last offset, leader epoch and CRC."""
         self.values: dict[int, bytes] = {}
+        self.open: dict[int, list[bytes]] = defaultdict(list)
+        """Values of transactions without a marker, by producer id."""
+        self.visible: dict[bytes, bool] = {}
+        """Values of transactions that have ended here: whether they are committed."""
 
 
 @dataclass(slots=True)
@@ -38,6 +61,8 @@ class History:
     """Offset to value, as the broker has said with acks=all."""
     exactly_once: set[bytes] = field(default_factory=set)
     """Values of idempotent producers that were acknowledged."""
+    transactions: list[Transaction] = field(default_factory=list)
+    transaction_of: dict[bytes, Transaction] = field(default_factory=dict)
     reads: int = 0
     refused: int = 0
     """Records of produces that got an error or no answer, and were not repeated: they may be there or not."""
@@ -61,13 +86,24 @@ class History:
         if once:
             self.exactly_once.add(value)
 
-    def see(self, place: Place, offset: int, value: bytes, now: float) -> None:
-        """A consumer got this value."""
+    def begin(self) -> Transaction:
+        """A new transaction."""
+        self.transactions.append(Transaction())
+        return self.transactions[-1]
+
+    def see(self, place: Place, offset: int, value: bytes, now: float, *, committed_only: bool) -> None:
+        """A consumer got this value; `committed_only`: it asked for read_committed."""
         self._note(f"{now:.6f} see {place}@{offset} {value!r}")
         self.reads += 1
         found = self.committed[place].values.get(offset)
         if found != value:
             self.fail(f"{now:.3f} s: a consumer reads {value!r} at {place}@{offset}; committed there is {found!r}")
+        transaction = self.transaction_of.get(value)
+        if committed_only and transaction is not None and transaction.outcome in (Outcome.OPEN, Outcome.ABORTED):
+            self.fail(
+                f"{now:.3f} s: a consumer of committed records reads {value!r} at {place}@{offset}, of a transaction "
+                f"that is {transaction.outcome.value}"
+            )
 
     def _note(self, line: str) -> None:
         self.fingerprint = crc32(line.encode(), self.fingerprint)
@@ -92,6 +128,21 @@ class History:
         twice = sorted(value for value, count in seen.items() if count > 1)
         if twice:  # nothing is sent twice by these producers, but by idempotent ones
             raise Violation(f"{twice[:5]} were produced once, and are there several times")
+
+        for transaction in self.transactions:
+            self._judge(transaction)
+
+    def _judge(self, transaction: Transaction) -> None:
+        """All of it is to be seen, or nothing."""
+        visible = {value for each in self.committed.values() for value, seen in each.visible.items() if seen}
+        shown = [value for value in transaction.values if value in visible]
+        outcome = transaction.outcome
+        if outcome is Outcome.COMMITTED and len(shown) < len(transaction.values):
+            raise Violation(f"of {transaction.values}, which was committed, only {shown} can be read")
+        if outcome in (Outcome.OPEN, Outcome.ABORTED) and shown:
+            raise Violation(f"{shown} can be read, of a transaction that is {outcome.value}")
+        if outcome is Outcome.IN_DOUBT and shown and len(shown) < len(transaction.values):
+            raise Violation(f"of {transaction.values} only {shown} can be read: half a transaction")
 
     @property
     def count(self) -> int:

@@ -22,7 +22,8 @@ from ottla.log.partition_log import AppendInfo, PartitionLog
 from ottla.protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from ottla.protocol.messages.stop_replica import StopReplicaRequest
 from ottla.protocol.messages.update_metadata import UpdateMetadataRequest
-from ottla.records.batch import BatchHeader, iter_batches
+from ottla.records.batch import BatchHeader, Buffer, iter_batches
+from ottla.records.control import decode_end_transaction
 from ottla.records.record import decode_records
 from ottla.replication.partition import Partition
 from ottla.replication.roles import ReplicaRoles
@@ -31,7 +32,6 @@ from ottla.testing.simulation.machine import SimMachine
 from tests.simulation.history import Committed, History, Place
 
 READ_BYTES: Final = 1 << 22
-CONTROL: Final = 1 << 5
 
 
 class Observer:
@@ -144,29 +144,24 @@ class Observer:
         old_end = committed.end
         self._compare(log, committed, min(before, self._checked.get(log, 0)), log.high_watermark)
         self._checked[log] = log.high_watermark
+        if committed.end < log.high_watermark:
+            self._history.fail(f"{place}: {name} cannot read from {committed.end} to its high watermark")
         if committed.end > old_end:
             self._check_in_sync(place, name, committed, old_end)
 
     def _compare(self, log: PartitionLog, committed: Committed, start: int, end: int, *, extend: bool = True) -> None:
         place, name = self._of(log)
-        if start >= end:
-            return
-        data = log.read_blocking(start, READ_BYTES, upper_bound=log.log_end_offset, min_one_message=True).data
-        for header in iter_batches(data):
-            base = header.base_offset
-            if base >= end:
-                return
+        for data, header in _batches(log, start, end):
             found = (header.last_offset, header.leader_epoch, header.crc)
-            known = committed.batches.get(base)
-            if known is None and base == committed.end and extend:
-                committed.batches[base] = found
+            known = committed.batches.get(header.base_offset)
+            if known is None and header.base_offset == committed.end and extend:
+                committed.batches[header.base_offset] = found
                 committed.end = header.next_offset
-                if not header.attributes & CONTROL:
-                    committed.values |= {record.offset: record.value or b"" for record in decode_records(data, header)}
+                _take_in(committed, data, header)
             elif known != found:
                 self._history.fail(
-                    f"{place}: {name} has {found} (last offset, epoch, CRC) at {base}, below its high watermark of "
-                    f"{end}; committed there is {known}"
+                    f"{place}: {name} has {found} (last offset, epoch, CRC) at {header.base_offset}, below its high "
+                    f"watermark of {end}; committed there is {known}"
                 )
 
     def _check_in_sync(self, place: Place, name: str, committed: Committed, old_end: int) -> None:
@@ -225,6 +220,32 @@ class Observer:
 
     def _of(self, log: PartitionLog) -> tuple[Place, str]:
         return Place(*log.topic_partition), self._names[id(log._fs)]
+
+
+def _batches(log: PartitionLog, start: int, end: int) -> Iterator[tuple[Buffer, BatchHeader]]:
+    """All batches between two offsets; a read gives those of one segment."""
+    while start < end:
+        data = log.read_blocking(start, READ_BYTES, upper_bound=log.log_end_offset, min_one_message=True).data
+        headers = list(iter_batches(data))
+        if not headers:
+            return
+        for header in headers:
+            if header.base_offset < end:
+                yield data, header
+        start = headers[-1].next_offset
+
+
+def _take_in(committed: Committed, data: Buffer, header: BatchHeader) -> None:
+    """The records of a batch that has just been committed, or the end of a transaction."""
+    if header.is_control:
+        marker = decode_end_transaction(data, header)
+        if marker is not None:
+            committed.visible |= dict.fromkeys(committed.open.pop(header.producer_id, ()), not marker.is_abort)
+        return
+    values = {record.offset: record.value or b"" for record in decode_records(data, header)}
+    committed.values |= values
+    if header.is_transactional:
+        committed.open[header.producer_id] += values.values()
 
 
 def held_by(machine: SimMachine, place: Place) -> Partition | None:

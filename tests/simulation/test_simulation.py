@@ -12,7 +12,7 @@ import pytest
 
 from tests.simulation.broken import BREAKAGES, Breakage
 
-RUNS_PER_TEST = 40
+RUNS_PER_TEST = 30
 
 
 def runs(seeds: str, *options: str, hash_seed: str = "0") -> tuple[int, list[dict[str, Any]]]:
@@ -34,7 +34,7 @@ def sound_runs(seeds: str, *options: str) -> list[dict[str, Any]]:
     return reports
 
 
-@pytest.mark.parametrize("first", range(0, 6 * RUNS_PER_TEST, RUNS_PER_TEST))
+@pytest.mark.parametrize("first", range(0, 5 * RUNS_PER_TEST, RUNS_PER_TEST))
 def test_three_brokers_keep_what_they_acknowledge(first: int) -> None:
     reports = sound_runs(f"{first}:{first + RUNS_PER_TEST}")
     assert len(reports) == RUNS_PER_TEST
@@ -70,7 +70,7 @@ def test_a_broken_cluster_is_found_out(breakage: Breakage) -> None:
     for seeds in (str(case.seed), "0:40"):
         _, reports = runs(seeds, "--broken", breakage.value, "--until-caught")
         problems += [report["problem"] for report in reports if "problem" in report]
-        if any(problem.startswith("Violation: ") for problem in problems):
+        if any(re.search(case.finds, problem) for problem in problems):
             return
     pytest.fail(f"not found out: {problems}")
 

@@ -21,6 +21,7 @@ from tests.simulation.clients import SimClient, SimConsumer, SimIdempotentProduc
 from tests.simulation.faults import Faults
 from tests.simulation.history import History, Place, Violation
 from tests.simulation.observer import Observer, held_by
+from tests.simulation.transactions import SimTransactor
 
 TOPIC = "t"
 CREATE_TOPICS = 5
@@ -40,6 +41,7 @@ class Plan:
     replicas: int = 3
     producers: int = 1
     idempotent: int = 1
+    transactional: int = 1
     consumers: int = 2
     mean_pause_s: float = 0.12
     """Between two requests of a client."""
@@ -179,6 +181,7 @@ class World:
 
         clients: list[SimClient] = [SimProducer(*arguments(f"p{number}")) for number in range(plan.producers)]
         clients += [SimIdempotentProducer(*arguments(f"i{number}")) for number in range(plan.idempotent)]
+        clients += [SimTransactor(*arguments(f"t{number}")) for number in range(plan.transactional)]
         clients += [
             SimConsumer(*arguments(f"c{number}"), read_committed=bool(number % 2)) for number in range(plan.consumers)
         ]
@@ -252,6 +255,9 @@ def _settings(plan: Plan) -> dict[str, str]:
         "num.partitions": str(plan.partitions),
         "log.retention.ms": "-1",
         "log.cleaner.enable": "false",
+        "transaction.state.log.num.partitions": "1",
+        "transaction.state.log.replication.factor": str(plan.replicas),
+        "transaction.state.log.min.isr": str(max(1, plan.replicas - 1)),
         "zookeeper.session.timeout.ms": str(int(SESSION_S * 1000)),
         "replica.lag.time.max.ms": "1500",
         "replica.fetch.wait.max.ms": "400",
