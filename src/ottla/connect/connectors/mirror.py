@@ -1,0 +1,408 @@
+"""Topics of another cluster, genuine Kafka included: their records, settings and the offsets of their groups.
+
+Names and topics are those of MirrorMaker 2: `source.orders` is the topic `orders` of the cluster called `source`.
+"""
+
+import bisect
+import difflib
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from pydantic import field_validator
+
+from ottla.connect.api import (
+    CommaList,
+    ConfigError,
+    ConnectError,
+    Context,
+    Header,
+    Part,
+    Position,
+    Retriable,
+    SecretStr,
+    Settings,
+    Source,
+    SourceContext,
+    SourceRecord,
+    Yielded,
+    setting,
+)
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer, KafkaError, Message
+    from confluent_kafka.admin import AdminClient
+
+_WAIT_S: Final = 0.5
+_TIMEOUT_S: Final = 10
+_PAIRS_KEPT: Final = 1_000
+_NOT_COPIED: Final = frozenset(
+    {"follower.replication.throttled.replicas", "leader.replication.throttled.replicas", "message.timestamp.type"}
+)
+
+
+class MirrorSettings(Settings):
+    """Which topics of which cluster."""
+
+    source_cluster_alias: str = setting("Name of the other cluster, with which names of topics begin here.", "source")
+    source_cluster_bootstrap_servers: str = setting("Brokers of the other cluster.", importance="high")
+    source_cluster_security_protocol: str = setting("How it is reached, as clients say it.", "PLAINTEXT")
+    source_cluster_sasl_mechanism: str = setting("How this client logs in there.", "")
+    source_cluster_sasl_username: str = setting("Its user there.", "")
+    source_cluster_sasl_password: SecretStr | None = setting("Its password there.", None)
+    topics: CommaList = setting("Topics, or regular expressions for their names.", importance="high")
+    topics_exclude: CommaList = setting(
+        "Regular expressions for topics to leave out.",
+        default_factory=lambda: [r"__.*", r".*[\-.]internal", r".*\.replica"],
+    )
+    replication_policy_class: str = setting(
+        "DefaultReplicationPolicy: topics are called alias.topic here; IdentityReplicationPolicy: as they are there.",
+        "org.apache.kafka.connect.mirror.DefaultReplicationPolicy",
+        pattern=r"(.*\.)?(Default|Identity)ReplicationPolicy",
+    )
+    replication_policy_separator: str = setting("What stands between alias and topic.", ".")
+    sync_topic_configs_enabled: bool = setting("Whether settings of topics are copied too.", True)
+    replication_factor: int = setting("Replicas of topics made here; -1: the cluster's default.", -1, ge=-1)
+    refresh_topics_interval_seconds: int = setting(
+        "Seconds between looks for new topics, partitions and settings.", 60, ge=1
+    )
+    sync_group_offsets_enabled: bool = setting("Whether the committed offsets of groups are copied, translated.", False)
+    sync_group_offsets_interval_seconds: int = setting("Seconds between two copies of them.", 60, ge=1)
+    groups: CommaList = setting("Regular expressions for the groups.", default_factory=lambda: [".*"])
+    consumer_max_poll_records: int = setting("Most records handed on at once.", 2_000, ge=1)
+
+    @field_validator("topics", "topics_exclude", "groups")
+    @classmethod
+    def _expressions(cls, patterns: list[str]) -> list[str]:
+        for pattern in patterns:
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                raise ValueError(f"{pattern!r} is no regular expression: {error}") from error
+        return patterns
+
+    def client(self) -> dict[str, Any]:
+        """For the client library."""
+        settings: dict[str, Any] = {
+            "bootstrap.servers": self.source_cluster_bootstrap_servers,
+            "security.protocol": self.source_cluster_security_protocol,
+        }
+        if self.source_cluster_sasl_mechanism:
+            settings["sasl.mechanism"] = self.source_cluster_sasl_mechanism
+            settings["sasl.username"] = self.source_cluster_sasl_username
+            password = self.source_cluster_sasl_password
+            settings["sasl.password"] = password.get_secret_value() if password is not None else ""
+        return settings
+
+    def mirrored(self, topic: str) -> bool:
+        return any(re.fullmatch(each, topic) for each in self.topics) and not any(
+            re.fullmatch(each, topic) for each in self.topics_exclude
+        )
+
+    def name_here(self, topic: str) -> str:
+        """What a topic of the other cluster is called here."""
+        if self.replication_policy_class.endswith("IdentityReplicationPolicy"):
+            return topic
+        return f"{self.source_cluster_alias}{self.replication_policy_separator}{topic}"
+
+
+class Translation:
+    """PURE: where a group that has read a partition there up to an offset has to go on here.
+
+    It knows some pairs of offsets that mean the same place. In between it goes back to the last of them: records may
+    come again to a group that moves here, none is missed.
+    """
+
+    def __init__(self) -> None:
+        self._there: list[int] = []
+        self._here: list[int] = []
+
+    def add(self, there: int, here: int) -> None:
+        """Everything before `there` is before `here`; both only grow."""
+        if self._there and self._there[-1] == there:
+            self._here[-1] = min(self._here[-1], here)
+            return
+        self._there.append(there)
+        self._here.append(here)
+        if len(self._there) > _PAIRS_KEPT:  # every other one of the older half
+            half = _PAIRS_KEPT // 2
+            self._there[:half] = self._there[:half:2]
+            self._here[:half] = self._here[:half:2]
+
+    def here(self, there: int) -> int | None:
+        """None: from before the first pair."""
+        number = bisect.bisect_right(self._there, there)
+        return self._here[number - 1] if number else None
+
+
+class MirrorSource(Source[MirrorSettings]):
+    """Copies topics of another Kafka cluster here: records as they are, by partition, settings, offsets of groups.
+
+    Each record comes once, from committed transactions alone. Offsets differ between clusters: groups are moved to
+    where they have read nothing that they had not read there, and maybe a little less.
+    """
+
+    aliases: ClassVar[tuple[str, ...]] = ("org.apache.kafka.connect.mirror.MirrorSourceConnector",)
+    defaults: ClassVar[Mapping[str, str]] = {
+        "key.converter": "org.apache.kafka.connect.converters.ByteArrayConverter",
+        "value.converter": "org.apache.kafka.connect.converters.ByteArrayConverter",
+        "header.converter": "org.apache.kafka.connect.converters.ByteArrayConverter",
+    }
+
+    def __init__(self, settings: MirrorSettings, context: SourceContext) -> None:
+        super().__init__(settings, context)
+        self._translations: dict[tuple[str, int], Translation] = {}
+        self._probe: Consumer | None = None
+
+    @classmethod
+    def check(cls, settings: MirrorSettings, context: Context) -> None:
+        """That the cluster answers, and has such topics."""
+        names = _topics(_admin(settings.client()), settings)
+        found = {each for each in names if settings.mirrored(each)}
+        if not found:
+            near = difflib.get_close_matches(settings.topics[0] if settings.topics else "", names, 1)
+            raise ConfigError(
+                f"{settings.source_cluster_bootstrap_servers} has no topic that fits topics"
+                + (f": is it {near[0]}?" if near else ""),
+                "topics",
+            )
+
+    def read(self, position: Position | None) -> Iterator[Yielded]:
+        from confluent_kafka import Consumer
+
+        settings = self.settings
+        there, here = _admin(settings.client()), _admin(dict(self.context.client))
+        consumer = Consumer(
+            settings.client()
+            | {
+                "group.id": f"mirror-{self.context.connector}",  # never committed: positions are kept here
+                "enable.auto.commit": False,
+                "auto.offset.reset": "error",  # nothing is passed over in silence
+                "isolation.level": "read_committed",
+                "enable.partition.eof": False,
+            }
+        )
+        probe = {"group.id": f"mirror-{self.context.connector}", "isolation.level": "read_committed"}
+        self._probe = Consumer({**self.context.client, **probe})
+        try:
+            assigned: set[tuple[str, int]] = set()
+            refresh_at = sync_at = time.monotonic()
+            while True:
+                now = time.monotonic()
+                if now >= refresh_at:
+                    refresh_at = now + settings.refresh_topics_interval_seconds
+                    self._refresh(there, here, consumer, assigned)
+                if settings.sync_group_offsets_enabled and now >= sync_at:
+                    sync_at = now + settings.sync_group_offsets_interval_seconds
+                    self._sync_groups(there, here)
+                yield self._batch(consumer) or None
+        finally:
+            consumer.close()
+            self._probe.close()
+            self._probe = None
+
+    def committed(self, part: Part, position: Position) -> None:
+        """A pair of offsets: what is committed here at this moment is what was read there up to the position."""
+        if not self.settings.sync_group_offsets_enabled or self._probe is None:
+            return
+        from confluent_kafka import KafkaException, TopicPartition
+
+        topic, partition = part["topic"], part["partition"]
+        try:
+            here = TopicPartition(self.settings.name_here(topic), partition)
+            _, end = self._probe.get_watermark_offsets(here, timeout=_TIMEOUT_S)
+        except KafkaException as error:
+            self.context.log.warning("no end of %s-%s, so that groups stay where they are: %s", topic, partition, error)
+            return
+        self._translations.setdefault((topic, partition), Translation()).add(position["offset"], end)
+
+    def _refresh(
+        self, there: "AdminClient", here: "AdminClient", consumer: "Consumer", assigned: set[tuple[str, int]]
+    ) -> None:
+        """Take on new topics and partitions, which are made here first."""
+        from confluent_kafka import OFFSET_BEGINNING, TopicPartition
+
+        counts = {name: count for name, count in _topics(there, self.settings).items() if self.settings.mirrored(name)}
+        self._make(there, here, counts)
+        fresh = []
+        for topic, count in counts.items():
+            for partition in range(count):
+                if (topic, partition) not in assigned:
+                    assigned.add((topic, partition))
+                    position = self.context.position(self._part(topic, partition))
+                    fresh.append(TopicPartition(topic, partition, position["offset"] if position else OFFSET_BEGINNING))
+        if fresh:
+            consumer.incremental_assign(fresh)
+
+    def _make(self, there: "AdminClient", here: "AdminClient", counts: Mapping[str, int]) -> None:
+        from confluent_kafka.admin import NewPartitions, NewTopic
+
+        settings = self.settings
+        have = _topics(here, settings)
+        configs = _configs(there, list(counts)) if settings.sync_topic_configs_enabled else {}
+        missing = {name: count for name, count in counts.items() if settings.name_here(name) not in have}
+        topics = [
+            NewTopic(
+                settings.name_here(name),
+                num_partitions=count,
+                replication_factor=settings.replication_factor,
+                config=configs.get(name, {}),
+            )
+            for name, count in missing.items()
+        ]
+        if topics:
+            _wait(here.create_topics(topics), "making topics here")
+        wider = [
+            NewPartitions(settings.name_here(name), count)
+            for name, count in counts.items()
+            if name not in missing and have[settings.name_here(name)] < count
+        ]
+        if wider:
+            _wait(here.create_partitions(wider), "adding partitions here")
+        self._copy_configs(here, {name: each for name, each in configs.items() if name not in missing})
+
+    def _copy_configs(self, here: "AdminClient", configs: Mapping[str, Mapping[str, str]]) -> None:
+        """Settings that differ; those that were set here alone stay."""
+        from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+
+        mine = _configs(here, [self.settings.name_here(name) for name in configs])
+        resources = []
+        for name, wanted in configs.items():
+            name_here = self.settings.name_here(name)
+            changed = {key: value for key, value in wanted.items() if mine.get(name_here, {}).get(key) != value}
+            if changed:
+                entries = [
+                    ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
+                    for key, value in changed.items()
+                ]
+                resources.append(ConfigResource(ResourceType.TOPIC, name_here, incremental_configs=entries))
+        if resources:
+            _wait(here.incremental_alter_configs(resources), "setting topics' settings here")
+
+    def _batch(self, consumer: "Consumer") -> list[SourceRecord]:
+        records = []
+        for message in consumer.consume(self.settings.consumer_max_poll_records, timeout=_WAIT_S):
+            error = message.error()
+            if error is None:
+                records.append(self._record(message))
+            else:
+                self._fail(message, error)
+        return records
+
+    def _fail(self, message: "Message", error: "KafkaError") -> None:
+        from confluent_kafka import KafkaError
+
+        if error.code() == KafkaError._AUTO_OFFSET_RESET or error.code() == KafkaError.OFFSET_OUT_OF_RANGE:
+            raise ConnectError(
+                f"{message.topic()}-{message.partition()} of the other cluster has no offset {message.offset()}: "
+                "what was there is deleted and was not copied; change the connector's offsets to go on"
+            )
+        if error.code() not in (KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT, KafkaError._PARTITION_EOF):
+            raise Retriable(f"reading from {self.settings.source_cluster_bootstrap_servers}: {error.str()}")
+
+    def _record(self, message: "Message") -> SourceRecord:
+        topic, partition, offset = str(message.topic()), int(message.partition() or 0), int(message.offset() or 0)
+        kind, timestamp = message.timestamp()
+        return SourceRecord(
+            topic=self.settings.name_here(topic),
+            partition=partition,
+            key=message.key(),
+            value=message.value(),
+            headers=tuple(Header(name, value) for name, value in message.headers() or ()),
+            timestamp=timestamp if kind else None,
+            part=self._part(topic, partition),
+            position={"offset": offset + 1},
+        )
+
+    def _part(self, topic: str, partition: int) -> Part:
+        return {"cluster": self.settings.source_cluster_alias, "topic": topic, "partition": partition}
+
+    def _sync_groups(self, there: "AdminClient", here: "AdminClient") -> None:
+        """Move groups that have nobody in them here to where they are there; never back."""
+        from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
+
+        try:
+            listed = there.list_consumer_groups(request_timeout=_TIMEOUT_S).result()
+            for group in (each.group_id for each in listed.valid):
+                if not any(re.fullmatch(pattern, group) for pattern in self.settings.groups):
+                    continue
+                moved = []
+                for each in _committed(there, group):
+                    translation = self._translations.get((each.topic, each.partition))
+                    offset = translation.here(each.offset) if translation is not None else None
+                    if offset is not None:
+                        moved.append(TopicPartition(self.settings.name_here(each.topic), each.partition, offset))
+                behind = (
+                    {(each.topic, each.partition): each.offset for each in _committed(here, group)} if moved else {}
+                )
+                forward = [each for each in moved if behind.get((each.topic, each.partition), -1) < each.offset]
+                if forward:
+                    request = [ConsumerGroupTopicPartitions(group, forward)]
+                    for answer in here.alter_consumer_group_offsets(request).values():
+                        answer.result()
+        except KafkaException as error:  # a group with members here: it is where it wants to be
+            self.context.log.info("groups are copied next time: %s", error)
+
+
+def _admin(client: Mapping[str, Any]) -> "AdminClient":
+    from confluent_kafka.admin import AdminClient
+
+    return AdminClient(dict(client))
+
+
+def _topics(admin: "AdminClient", settings: MirrorSettings) -> dict[str, int]:
+    """Numbers of partitions by topic. Raises Retriable if nobody answers."""
+    from confluent_kafka import KafkaException
+
+    try:
+        found = admin.list_topics(timeout=_TIMEOUT_S).topics
+    except KafkaException as error:
+        raise Retriable(
+            f"no answer from {settings.source_cluster_bootstrap_servers} or this cluster: {error}"
+        ) from error
+    return {name: len(each.partitions) for name, each in found.items()}
+
+
+def _configs(admin: "AdminClient", topics: Sequence[str]) -> dict[str, dict[str, str]]:
+    """What was set for each topic itself."""
+    from confluent_kafka.admin import ConfigResource, ConfigSource, ResourceType
+
+    if not topics:
+        return {}
+    resources = [ConfigResource(ResourceType.TOPIC, name) for name in topics]
+    found = {}
+    for resource, answer in admin.describe_configs(resources, request_timeout=_TIMEOUT_S).items():
+        entries = _result(answer, f"asking for the settings of topic {resource.name}")
+        own = ConfigSource.DYNAMIC_TOPIC_CONFIG.value
+        found[str(resource.name)] = {
+            name: entry.value
+            for name, entry in entries.items()
+            if entry.source == own and entry.value is not None and name not in _NOT_COPIED
+        }
+    return found
+
+
+def _committed(admin: "AdminClient", group: str) -> list[Any]:
+    from confluent_kafka import ConsumerGroupTopicPartitions
+
+    (answer,) = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)]).values()
+    return [each for each in answer.result().topic_partitions or [] if each.offset >= 0]
+
+
+def _wait(answers: Mapping[Any, Any], doing: str) -> None:
+    for answer in answers.values():
+        _result(answer, doing)
+
+
+def _result(answer: Any, doing: str) -> Any:
+    from confluent_kafka import KafkaException
+
+    try:
+        return answer.result(_TIMEOUT_S)
+    except KafkaException as error:
+        found = error.args[0]
+        text = found.str() if hasattr(found, "str") else str(error)
+        if getattr(found, "retriable", bool)():
+            raise Retriable(f"{doing}: {text}") from error
+        raise ConnectError(f"{doing} failed: {text}") from error

@@ -1,0 +1,145 @@
+"""Topics, settings and groups of a genuine Kafka copied to Ottla; how offsets are translated."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from ottla.connect.api import ConfigError, SourceRecord
+from ottla.connect.connectors.mirror import MirrorSource, Translation
+from tests.support.broker_process import BrokerProcess
+from tests.support.connect_tasks import RunningSource, TaskContext, running
+from tests.support.eventually import eventually
+from tests.support.genuine import GenuineKafka
+from tests.support.ottla_process import OttlaProcess
+
+
+@pytest.fixture(scope="module")
+def there() -> Iterator[BrokerProcess]:
+    with GenuineKafka() as kafka:
+        admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+        topic = NewTopic("orders", num_partitions=2, config={"retention.ms": "12345678"})
+        for answer in admin.create_topics([topic]).values():
+            answer.result()
+        yield kafka
+
+
+@pytest.fixture(scope="module")
+def here() -> Iterator[BrokerProcess]:
+    with OttlaProcess() as ottla:
+        yield ottla
+
+
+def produce(broker: BrokerProcess, topic: str, records: list[SourceRecord]) -> None:
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    for each in records:
+        headers: Any = [(name, value) for name, value, _ in each.headers]
+        partition = each.partition if each.partition is not None else 0
+        producer.produce(topic, each.value, each.key, partition, timestamp=each.timestamp or 0, headers=headers)
+    producer.flush()
+
+
+def record(number: int, partition: int) -> SourceRecord:
+    return SourceRecord(topic="", key=b"k%d" % number, value=b"v%d" % number, partition=partition, timestamp=number + 1)
+
+
+def context(here: BrokerProcess, *records: SourceRecord) -> Any:
+    made: Any = TaskContext({str(dict(each.part or {})): each.position or {} for each in records})
+    made.client = {"bootstrap.servers": here.bootstrap}
+    return made
+
+
+def config(there: BrokerProcess, **more: str) -> dict[str, str]:
+    given = {"source_cluster_bootstrap_servers": there.bootstrap, "source_cluster_alias": "far", "topics": "ord.*"}
+    return {name.replace("_", "."): value for name, value in (given | more).items()}
+
+
+class CopyingSource(RunningSource):
+    """What the runtime does: records are produced here before their positions are safe."""
+
+    def __init__(self, source: MirrorSource, here: BrokerProcess) -> None:
+        committed = source.committed
+
+        def produced_first(part: Any, position: Any) -> None:
+            fresh, self._left = self._left, []
+            for each in fresh:
+                produce(here, each.topic, [each])
+            for each in fresh:
+                assert each.part is not None
+                assert each.position is not None
+                committed(each.part, each.position)
+
+        self._left: list[SourceRecord] = []
+        source.committed = produced_first  # type: ignore[method-assign]
+        super().__init__(source, None)
+        steps = self._steps
+
+        def kept() -> Iterator[Any]:
+            for yielded in steps:
+                self._left = list(yielded or [])
+                yield yielded
+
+        self._steps = kept()
+
+
+def test_records_come_as_they_are_with_topics_and_settings(there: BrokerProcess, here: BrokerProcess) -> None:
+    produce(there, "orders", [record(n, n % 2) for n in range(10)])
+    with running(MirrorSource, config(there), context=context(here)) as source:
+        records = source.take(10)
+        assert {each.topic for each in records} == {"far.orders"}
+        for partition in range(2):
+            found = [(each.key, each.value, each.timestamp) for each in records if each.partition == partition]
+            assert found == [(b"k%d" % n, b"v%d" % n, n + 1) for n in range(10) if n % 2 == partition]
+    described = AdminClient({"bootstrap.servers": here.bootstrap}).list_topics("far.orders").topics["far.orders"]
+    assert len(described.partitions) == 2
+    last = [each for each in records if each.partition == 1][2]
+    first = [each for each in records if each.partition == 0][-1]
+    with running(MirrorSource, config(there), context=context(here, last, first)) as source:
+        assert [each.value for each in source.take(2)] == [b"v7", b"v9"]
+
+
+def test_groups_move_to_where_they_were(there: BrokerProcess, here: BrokerProcess) -> None:
+    far, near = (AdminClient({"bootstrap.servers": each.bootstrap}) for each in (there, here))
+    for answer in far.create_topics([NewTopic("payments", num_partitions=1)]).values():
+        answer.result()
+    produce(there, "payments", [record(n, 0) for n in range(5)])
+    committed = [ConsumerGroupTopicPartitions("billing", [TopicPartition("payments", 0, 5)])]
+    for done in far.alter_consumer_group_offsets(committed).values():
+        done.result()
+    settings = config(
+        there, topics="payments", sync_group_offsets_enabled="true", sync_group_offsets_interval_seconds="1"
+    )
+    made = MirrorSource(MirrorSource.settings_model(**settings), context(here))
+    copying = CopyingSource(made, here)
+
+    def moved() -> bool:
+        copying.step()
+        (answer,) = near.list_consumer_group_offsets([ConsumerGroupTopicPartitions("billing")]).values()
+        offsets = [(each.topic, each.offset) for each in answer.result().topic_partitions or []]
+        return offsets == [("far.payments", 5)]
+
+    try:
+        eventually(moved, timeout_s=60)
+    finally:
+        copying.stop()
+
+
+def test_a_group_goes_back_to_the_last_place_that_is_known() -> None:
+    translation = Translation()
+    assert translation.here(5) is None
+    translation.add(10, 110)
+    translation.add(20, 121)
+    translation.add(20, 125)
+    assert [translation.here(each) for each in (9, 10, 19, 20, 1000)] == [None, 110, 110, 121, 121]
+    for number in range(100, 5000):
+        translation.add(number, number + 1000)
+    assert translation.here(4999) == 5999
+    assert translation.here(150) in range(110, 1151), "not beyond what was read there"
+
+
+def test_a_topic_that_is_not_there_is_named(there: BrokerProcess, here: BrokerProcess) -> None:
+    settings = MirrorSource.settings_model(**config(there, topics="ordres"))
+    with pytest.raises(ConfigError, match=r"has no topic that fits topics: is it orders\?"):
+        MirrorSource.check(settings, context(here))
