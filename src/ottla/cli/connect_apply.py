@@ -88,7 +88,7 @@ def _settled(rest: Rest, name: str, wait_s: float) -> str:
         if "FAILED" in states:
             return "FAILED"
         if states in ({"RUNNING"}, {"PAUSED"}):
-            return states.pop()
+            return str(states.pop())
         if time.monotonic() > deadline:
             return "UNASSIGNED"
         time.sleep(0.2)

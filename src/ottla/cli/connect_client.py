@@ -5,7 +5,7 @@ import json
 import urllib.error
 import urllib.request
 from collections.abc import Callable
-from typing import Any, Concatenate, Final, ParamSpec, TypeVar
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar, cast
 from urllib.parse import quote
 
 import click
@@ -86,5 +86,4 @@ def rest_option(command: Callable[Concatenate[Rest, P], R]) -> Callable[P, R]:
     def with_rest(url: str, *args: P.args, **kwargs: P.kwargs) -> R:
         return command(Rest(url), *args, **kwargs)
 
-    decorated: Callable[P, R] = with_rest
-    return decorated
+    return cast("Callable[P, R]", with_rest)  # click gives it the url

@@ -78,7 +78,7 @@ class DeadLetters:
         headers: list[tuple[str, str | bytes | None]] = list(record.raw_headers)
         if self._headers:
             headers.extend((PREFIX + name, value) for name, value in self._context(stage, where, error, record))
-        timestamp = {} if record.timestamp is None else {"timestamp": record.timestamp}
+        timestamp: dict[str, Any] = {} if record.timestamp is None else {"timestamp": record.timestamp}
         self._producer.produce(
             self._topic,
             key=record.raw_key,

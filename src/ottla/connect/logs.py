@@ -308,7 +308,7 @@ class FileLogs:
             ) from None
         self._next = max((offset for offset, _ in last.values()), default=-1) + 1
         for offset, name, key, value in kept:
-            self._on_record(name, key.encode(), None if value is None else value.encode(), offset)
+            self._on_record(name, key.encode(), value.encode(), offset)
 
     def put(self, name: str, key: bytes, value: bytes | None, *, wait: bool = True) -> None:
         """Add a line, and hand it on at once."""

@@ -304,7 +304,8 @@ def _consumed(message: Message) -> Consumed:
     assert partition is not None
     assert offset is not None
     kind, timestamp = message.timestamp()
-    headers = tuple((name, _bytes(value)) for name, value in message.headers() or ())
+    given: Any = message.headers() or ()
+    headers = tuple((name, _bytes(value)) for name, value in given)
     when = timestamp if kind else None
     return Consumed(topic, partition, offset, _bytes(message.key()), _bytes(message.value()), headers, when)
 

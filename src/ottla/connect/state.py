@@ -145,7 +145,7 @@ class ClusterState:
         if value is None:
             self._targets.pop(name, None)
             return
-        text = value.get("state.v2") or value.get("state")
+        text = str(value.get("state.v2") or value.get("state"))
         target = Target(text) if text in Target.__members__ else Target.STARTED
         self._targets[name] = target
         if name in self.connectors:

@@ -75,7 +75,7 @@ def validate(config: Mapping[str, str], around: Surroundings) -> dict[str, Any]:
         around.secrets.remember_passwords(settings)
     if settings is not None and not problems:
         context = BasicContext(TaskId(config.get("name", ""), -1), around.client("admin", full))
-        _ask(problems, lambda: connector.check(settings, context))  # type: ignore[arg-type] # a context of all
+        _ask(problems, lambda: connector.check(settings, context))
     clean = around.secrets.clean
     return _infos(connector, config, {name: [clean(text) for text in texts] for name, texts in problems.items()})
 

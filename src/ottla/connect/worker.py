@@ -280,7 +280,7 @@ class Worker:
         for sentence in unknown_settings(connector, stored):
             logging.getLogger(f"{CONNECTOR_LOG}.{name}").warning("%s", sentence)
         context = BasicContext(TaskId(name, -1), self.around.client("admin", config))
-        given = list(connector.tasks(settings, runtime.tasks_max, context))  # type: ignore[arg-type] # a context of all
+        given = list(connector.tasks(settings, runtime.tasks_max, context))
         if len(given) > runtime.tasks_max:
             raise ConfigError(f"the connector has {len(given)} tasks, and tasks.max allows {runtime.tasks_max}")
         tasks = []
@@ -333,8 +333,8 @@ class Worker:
         with self.lock:
             mine = self.state.assignment.workers.get(self.address, frozenset())
             members = set(self.state.assignment.workers)
-            wanted = {task: self._wanted(task) for task in mine}
-        wanted = {task: each for task, each in wanted.items() if each is not None}
+            known = {task: self._wanted(task) for task in mine}
+        wanted = {task: each for task, each in known.items() if each is not None}
         gone = [
             task for task, (running, version) in self._tasks.items() if task not in wanted or wanted[task][1] != version
         ]

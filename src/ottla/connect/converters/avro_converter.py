@@ -181,6 +181,10 @@ def connect_schema(written: Any, named: dict[str, Schema]) -> Schema:
     if kind == "enum":
         return Schema(Type.STRING)
     if kind == "array":
+        items = written["items"]
+        if isinstance(items, dict) and items.get("name") == "MapEntry" and items.get("namespace") == _NAMESPACE:
+            key, value = (connect_schema(each["type"], named) for each in items["fields"])
+            return Schema(Type.MAP, keys=key, items=value)
         return Schema(Type.ARRAY, items=connect_schema(written["items"], named))
     if kind == "map":
         return Schema(Type.MAP, keys=Schema(Type.STRING), items=connect_schema(written["values"], named))
@@ -213,7 +217,7 @@ def _plain_types(written: Any) -> Any:
 def _to_avro(schema: Schema, value: Any) -> Any:
     if value is None:
         return None
-    if schema.name in TO_PLAIN:
+    if schema.name is not None and schema.name in TO_PLAIN:
         return TO_PLAIN[schema.name](schema, value)
     if schema.type is Type.STRUCT:
         return {_field_name(each.name): _to_avro(each.schema, value.get(each.name)) for each in schema.fields}
@@ -232,7 +236,7 @@ def _to_avro(schema: Schema, value: Any) -> Any:
 def _from_avro(schema: Schema, value: Any) -> Any:
     if value is None:
         return None
-    if schema.name in FROM_PLAIN:
+    if schema.name is not None and schema.name in FROM_PLAIN:
         return FROM_PLAIN[schema.name](schema, value)
     if schema.type is Type.STRUCT:
         return {each.name: _from_avro(each.schema, value.get(each.name)) for each in schema.fields}
@@ -240,6 +244,9 @@ def _from_avro(schema: Schema, value: Any) -> Any:
         assert schema.items is not None
         return [_from_avro(schema.items, each) for each in value]
     if schema.type is Type.MAP:
+        assert schema.keys is not None
         assert schema.items is not None
+        if isinstance(value, list):
+            return {_from_avro(schema.keys, e["key"]): _from_avro(schema.items, e["value"]) for e in value}
         return {name: _from_avro(schema.items, each) for name, each in value.items()}
     return value

@@ -124,6 +124,10 @@ def _json_schema(settings: Mapping[str, str], is_key: bool) -> Converter:
     return JsonSchemaConverter(settings, is_key=is_key)
 
 
+def _number(schema: Schema, layout: str) -> Callable[[Mapping[str, str], bool], Converter]:
+    return lambda settings, is_key: NumberConverter(schema, layout)
+
+
 CONVERTERS: Final[Mapping[str, Callable[[Mapping[str, str], bool], Converter]]] = {
     "org.apache.kafka.connect.json.JsonConverter": _json,
     "org.apache.kafka.connect.storage.StringConverter": lambda settings, is_key: StringConverter(
@@ -134,12 +138,7 @@ CONVERTERS: Final[Mapping[str, Callable[[Mapping[str, str], bool], Converter]]] 
     ),
     "io.confluent.connect.avro.AvroConverter": _avro,
     "io.confluent.connect.json.JsonSchemaConverter": _json_schema,
-    **{
-        f"org.apache.kafka.connect.converters.{name}": (
-            lambda settings, is_key, schema=schema, layout=layout: NumberConverter(schema, layout)
-        )
-        for name, (schema, layout) in _NUMBERS.items()
-    },
+    **{f"org.apache.kafka.connect.converters.{name}": _number(*each) for name, each in _NUMBERS.items()},
 }
 """By the class names of Kafka Connect and of the registry's converters; the last part of the name will do."""
 

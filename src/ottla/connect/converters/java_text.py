@@ -3,9 +3,10 @@
 import re
 import struct
 from decimal import Decimal
-from json.encoder import encode_basestring  # type: ignore[attr-defined]  # the C version of what json itself uses
+from json.encoder import encode_basestring  # in C, where there is one
 from typing import Final
 
+_ASTRAL: Final = re.compile("[\U00010000-\U0010ffff]")
 _LOWER_HEX: Final = re.compile(r"\\u00([01][a-f])")
 
 
@@ -16,11 +17,18 @@ class Raw(str):
 
 
 def quoted(text: str) -> str:
-    """A JSON string; characters beyond ASCII stand as they are."""
-    plain: str = encode_basestring(text)
+    """A JSON string; characters beyond ASCII stand as they are, those beyond U+FFFF as two escapes."""
+    plain = encode_basestring(text)
     if "\\u00" in plain:  # Python writes \u001f, Jackson \u001F
         plain = _LOWER_HEX.sub(lambda match: f"\\u00{match[1].upper()}", plain)
+    if not plain.isascii() and _ASTRAL.search(plain) is not None:
+        plain = _ASTRAL.sub(_as_surrogates, plain)
     return plain
+
+
+def _as_surrogates(match: re.Match[str]) -> str:
+    units = match[0].encode("utf-16-be").hex().upper()
+    return f"\\u{units[:4]}\\u{units[4:]}"
 
 
 def double(number: float) -> str:

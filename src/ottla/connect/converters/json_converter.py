@@ -175,7 +175,7 @@ class JsonConverter(Converter):
         return decode
 
     def _decoder_of_type(self, schema: Schema) -> Decode:
-        if schema.name in FROM_PLAIN:
+        if schema.name is not None and schema.name in FROM_PLAIN:
             convert = FROM_PLAIN[schema.name]
             if schema.name != DECIMAL:
                 return lambda value: convert(schema, _expect(value, int, schema))

@@ -74,9 +74,9 @@ class JsonSchemaConverter(Converter):
         except ValueError as wrong:
             raise BadRecord(f"a record in {topic} is no JSON: {wrong}") from None
         if self._check:
-            wrong = next(iter(validator.iter_errors(value)), None)
-            if wrong is not None:
-                raise BadRecord(f"a record in {topic} does not follow its schema: {wrong.message}")
+            problem = next(iter(validator.iter_errors(value)), None)
+            if problem is not None:
+                raise BadRecord(f"a record in {topic} does not follow its schema: {problem.message}")
         return schema, self._decoding.decoded(schema, value)
 
 
@@ -133,7 +133,6 @@ def connect_schema(written: Any) -> Schema:
         optional = "null" in kind
         kind = next((each for each in kind if each != "null"), None)
     schema = _by_type(written, kind, connect_type)
-    facts = {"name": written.get("title"), "version": written.get("connect.version")}
     return Schema(
         schema.type,
         optional=optional,
@@ -141,7 +140,8 @@ def connect_schema(written: Any) -> Schema:
         fields=schema.fields,
         items=schema.items,
         keys=schema.keys,
-        **facts,
+        name=written.get("title"),
+        version=written.get("connect.version"),
     )
 
 
