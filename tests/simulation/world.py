@@ -43,7 +43,7 @@ class Plan:
     idempotent: int = 1
     transactional: int = 1
     consumers: int = 2
-    mean_pause_s: float = 0.12
+    mean_pause_s: float = 0.16
     """Between two requests of a client."""
     seconds: float = 10.0
     """Of trouble."""
