@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
-from ottla.errors import ErrorCode, OttlaError, sentence
+from ottla.errors import ApiError, ErrorCode, OttlaError, sentence
 from ottla.ids import BrokerId, LeaderEpoch, Offset, TopicId, TopicPartition
 from ottla.peer.client import PeerClient, PeerUnavailable
 from ottla.peer.sockets import Connect
@@ -109,14 +109,19 @@ class _Session:
     def answered(self, session_id: int) -> None:
         """The leader keeps the session, or has no room for one."""
         if session_id == NO_SESSION:
-            self.reset()
+            self.forget()
         else:
             self.session_id = session_id
             self.epoch = 1 if self.epoch == LAST_EPOCH else self.epoch + 1
 
     def reset(self) -> None:
-        """Say everything with the next fetch."""
-        self.session_id, self.epoch, self._told = NO_SESSION, FIRST_EPOCH, {}
+        """Say everything with the next fetch. It names the session that it replaces, or the leader would keep both."""
+        self.epoch, self._told = FIRST_EPOCH, {}
+
+    def forget(self) -> None:
+        """The leader knows nothing of it: say everything, too."""
+        self.session_id = NO_SESSION
+        self.reset()
 
 
 class ReplicaFetchers:
@@ -288,17 +293,25 @@ class LeaderFetcher:
             if not is_answered:
                 self._session.reset()
         if response.error_code in SESSION_ERRORS:
-            return  # the leader was started anew, or has given the place to another
+            self._session.forget()  # the leader was started anew, or has given the place to another
+            return
         if response.error_code:
             raise PeerUnavailable(f"broker {self._leader} says {ErrorCode(response.error_code).name}")
         self._session.answered(response.session_id)
         by_id: dict[tuple[UUID, int], _Copy] = {(copy.topic_id, tp.partition): copy for tp, copy in due.items()}
-        for topic in response.responses:
-            for data in topic.partitions:
-                copy = by_id.get((topic.topic_id, data.partition_index))
-                if copy is None or self._copies.get(copy.partition.topic_partition) is not copy or not copy.is_current:
-                    continue  # it has moved on meanwhile
-                await self._take_in(copy, data, starts[copy.partition.topic_partition])
+        try:
+            for topic in response.responses:
+                for data in topic.partitions:
+                    copy = by_id.get((topic.topic_id, data.partition_index))
+                    if copy is not None and self._is_wanted(copy):
+                        await self._take_in(copy, data, starts[copy.partition.topic_partition])
+        except BaseException:
+            self._session.reset()  # what was not taken in would not be said again before it changes
+            raise
+
+    def _is_wanted(self, copy: _Copy) -> bool:
+        """Whether it is still to be copied from this leader, in this epoch."""
+        return self._copies.get(copy.partition.topic_partition) is copy and copy.is_current
 
     def _wait_s(self, copy: _Copy, now: float) -> float:
         """How long not to ask for a partition: after an error, or so as to copy no faster than is allowed."""
@@ -421,11 +434,13 @@ class LeaderFetcher:
         partition = copy.partition
         own = partition.log
         leader_end = await self._leader_offset(copy, LATEST)
+        if not self._is_wanted(copy):
+            return  # it may be led here by now
         if leader_end < own.log_end_offset:
             self._cut(partition, leader_end, f"the leader's log ends at {leader_end}")
             return
         leader_start = await self._leader_offset(copy, EARLIEST)
-        if leader_start > own.log_end_offset and copy.is_current:
+        if leader_start > own.log_end_offset and self._is_wanted(copy):
             log.warning(
                 "%s: the leader's log begins at %d, and this one ends at %d; copies it from there",
                 partition.topic_partition,
@@ -435,6 +450,7 @@ class LeaderFetcher:
             own.truncate_fully_and_start_at(leader_start)
 
     async def _leader_offset(self, copy: _Copy, which: int) -> Offset:
+        """Where the leader's log ends or begins. Raises `ApiError` if it does not say, `PeerUnavailable`."""
         tp = copy.partition.topic_partition
         request = ListOffsetsRequest(
             replica_id=self._config.node_id,
@@ -454,7 +470,6 @@ class LeaderFetcher:
         response = await self._opened().ask(request, LIST_OFFSETS_VERSION, timeout_s=timeout_s)
         found = response.topics[0].partitions[0]
         if found.error_code:
-            raise PeerUnavailable(
-                f"broker {self._leader} does not say where {tp} is: {ErrorCode(found.error_code).name}"
-            )
+            code = ErrorCode(found.error_code)
+            raise ApiError(code, f"broker {self._leader} does not say where its log ends and begins: {code.name}")
         return Offset(found.offset)

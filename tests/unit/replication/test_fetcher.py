@@ -75,9 +75,17 @@ class Pair:
         self.follower = Side(directory, FOLLOWER)
         self.asked: list[fetch.FetchPartition] = []
         self.refusals: list[ErrorCode] = []
+        self.open = asyncio.Event()
+        """While it is not set, the leader answers nothing."""
+        self.open.set()
+        self.waits = False
         self.session_id = 11
         self.epoch = 0
         self.told: fetch.FetchPartition
+        self.replaced: list[int] = []
+        """The session that each full request says it replaces; 0 for none."""
+        self.offset_refusals: list[ErrorCode] = []
+        self.when_asked_for_offsets: Callable[[], object] = bool
         self.said: list[int] = []
         """How many topics were named in each request."""
         config = BrokerConfig({"node.id": str(FOLLOWER), "log.dirs": str(directory), "replica.fetch.backoff.ms": "50"})
@@ -93,9 +101,12 @@ class Pair:
 
     async def ask(self, request: Any, version: int, *, timeout_s: float) -> Any:
         await asyncio.sleep(0.002)
+        self.waits = not self.open.is_set()
+        await self.open.wait()
         if isinstance(request, ListOffsetsRequest):
             wanted = request.topics[0].partitions[0].timestamp
-            found = Mock(error_code=0)
+            self.when_asked_for_offsets()
+            found = Mock(error_code=self.offset_refusals.pop(0) if self.offset_refusals else 0)
             found.offset = self.leader.log.log_end_offset if wanted == -1 else self.leader.log.log_start_offset
             return Mock(topics=[Mock(partitions=[found])])
         assert request.replica_state.replica_id == FOLLOWER
@@ -119,7 +130,7 @@ class Pair:
         """What the session is about; it says only what has changed."""
         self.said.append(len(request.topics))
         if request.session_epoch == 0:
-            assert request.session_id == 0
+            self.replaced.append(request.session_id)
             self.epoch = 1
         elif request.session_id != self.session_id:
             return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
@@ -213,6 +224,32 @@ def test_a_fetch_says_only_what_is_new_until_the_leader_has_forgotten_the_sessio
         assert pair.said[requests:].count(1) == 1
         pair.leader.write(3, b"b")
         await pair.until_equal()
+        assert pair.replaced == [0, 0]
+
+    run(tmp_path, monkeypatch, story)
+
+
+def test_a_fetch_that_is_given_up_names_the_session_that_the_next_one_replaces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The leader would else keep one more of its few places with every partition that comes."""
+
+    async def story(pair: Pair) -> None:
+        pair.leader.become(LEADER, 3)
+        pair.follower.become(LEADER, 3)
+        pair.leader.write(3, b"a")
+        pair.fetchers.follow(pair.follower.partition, TOPIC_ID)
+        await pair.until_equal()
+        (fetcher,) = pair.fetchers._fetchers.values()
+        pair.open.clear()  # a fetch waits at the leader now
+        while not pair.waits:
+            await asyncio.sleep(0.002)
+        fetcher.add(pair.follower.partition, TOPIC_ID)
+        await asyncio.sleep(0.01)
+        pair.open.set()
+        pair.leader.write(3, b"b")
+        await pair.until_equal()
+        assert pair.replaced == [0, 11]
 
     run(tmp_path, monkeypatch, story)
 
@@ -338,6 +375,41 @@ def test_the_start_of_the_leaders_log_is_followed(tmp_path: Path, monkeypatch: p
                 return
             await asyncio.sleep(0.005)
         raise AssertionError(pair.follower.log)
+
+    run(tmp_path, monkeypatch, story)
+
+
+def parted(pair: Pair) -> None:
+    """A follower of a leader that has nothing, and knows of no epoch."""
+    pair.follower.become(LEADER, 1)
+    pair.follower.write(1, b"a", b"b", b"c")
+    pair.follower.become(LEADER, 3)
+
+
+def test_a_leader_that_does_not_say_where_its_log_ends_is_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And holds up no other partition."""
+
+    async def story(pair: Pair) -> None:
+        parted(pair)
+        pair.offset_refusals = [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH]
+        pair.fetchers.follow(pair.follower.partition, TOPIC_ID)
+        await pair.until_equal()
+
+    run(tmp_path, monkeypatch, story)
+    assert "broker 1 does not say where its log ends and begins: NOT_LEADER_OR_FOLLOWER" in caplog.text
+    assert "nothing can be copied" not in caplog.text
+
+
+def test_who_leads_before_the_answer_comes_keeps_its_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(pair: Pair) -> None:
+        parted(pair)
+        pair.when_asked_for_offsets = lambda: pair.follower.become(FOLLOWER, 4)
+        pair.fetchers.follow(pair.follower.partition, TOPIC_ID)
+        await asyncio.sleep(0.05)
+        assert pair.follower.partition.leading
+        assert pair.follower.log.log_end_offset == 3
 
     run(tmp_path, monkeypatch, story)
 
