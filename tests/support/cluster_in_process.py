@@ -91,6 +91,11 @@ class ClusterInProcess:
         self._loop.close()
         shutil.rmtree(self.directory, ignore_errors=True)
 
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The brokers' loop, which runs in a thread."""
+        return self._loop
+
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """On the brokers' loop."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(60)

@@ -229,12 +229,12 @@ class Membership:
 
     async def ask_controller(self, request: Message, version: int, *, patience_s: float | None = None) -> Any:
         """The controller's answer, whoever that is. Raises `PeerUnavailable` if nobody is for so long (None: for
-        request.timeout.ms)."""
+        request.timeout.ms). Should another become it meanwhile, that one is asked."""
         deadline = self._loop.time() + (patience_s or self._config.request_timeout_ms / 1000)
         while True:
             problem: OttlaError | None = None
             try:
-                answer = await self.ask(self.metadata.image.controller_id, request, version)
+                answer = await self._ask_while_controller(request, version, max(deadline - self._loop.time(), 0.1))
             except PeerUnavailable as error:
                 problem = error
             else:
@@ -243,6 +243,21 @@ class Membership:
             if self._loop.time() >= deadline:
                 raise PeerUnavailable(f"no controller answers: {problem or 'it is being elected'}")
             await asyncio.sleep(LOOK_FOR_CONTROLLER_S)
+
+    async def _ask_while_controller(self, request: Message, version: int, timeout_s: float) -> Any:
+        """The answer of the controller of this moment, unless another is the controller before it answers."""
+        image = self.metadata
+        controller = image.image.controller_id
+        asking = self._loop.create_task(self.ask(controller, request, version, timeout_s=timeout_s))
+        changing = self._loop.create_task(image.until(lambda: image.image.controller_id != controller, timeout_s))
+        try:
+            await asyncio.wait((asking, changing), return_when=asyncio.FIRST_COMPLETED)
+            if not asking.done() and changing.done() and changing.result():
+                raise PeerUnavailable(f"broker {controller} is not the controller any more")
+            return await asking
+        finally:
+            asking.cancel()
+            changing.cancel()
 
     async def _create_at_controller(self, topics: Sequence[NewTopic]) -> list[OttlaError | None]:
         request = CreateTopicsRequest(
