@@ -99,7 +99,7 @@ def genuine(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterato
             try:
                 if asked("GET", "/connectors")[0] == 200:
                     break
-            except OSError:
+            except (OSError, ValueError):  # nobody listens, or nobody speaks JSON yet
                 pass
             time.sleep(0.1)
         yield asked

@@ -14,6 +14,8 @@ from ottla.cli.output import Column, Row, complain, json_option, print_rows
 
 _CONFLICT: Final = 409
 _REBALANCE_S: Final = 60.0
+_STEADY_S: Final = 1.0
+"""What fails at its first step runs for a moment."""
 _FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
@@ -77,6 +79,7 @@ def put(rest: Rest, name: str, config: Mapping[str, str]) -> str:
 def _settled(rest: Rest, name: str, wait_s: float) -> str:
     """The state of the connector and all its tasks, once they agree or one has failed, or when time is up."""
     deadline = time.monotonic() + wait_s
+    since: float | None = None
     while True:
         try:
             status = rest.connector(name, "/status")
@@ -87,10 +90,14 @@ def _settled(rest: Rest, name: str, wait_s: float) -> str:
             states = {"UNASSIGNED"}
         if "FAILED" in states:
             return "FAILED"
-        if states in ({"RUNNING"}, {"PAUSED"}):
+        if states not in ({"RUNNING"}, {"PAUSED"}):
+            since = None
+        elif since is None:
+            since = time.monotonic()
+        elif time.monotonic() - since > _STEADY_S:
             return str(states.pop())
         if time.monotonic() > deadline:
-            return "UNASSIGNED"
+            return "UNASSIGNED" if since is None else str(states.pop())
         time.sleep(0.2)
 
 

@@ -24,7 +24,7 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
-from ottla.connect.errors import ConnectError
+from ottla.connect.errors import ConnectError, Fenced
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +42,10 @@ class Logs(Protocol):
         """Read everything, then go on following. Raises ConnectError."""
 
     def put(self, name: str, key: bytes, value: bytes | None, *, wait: bool = True) -> None:
-        """Write a record; with `wait`, return when it is durable and has been read back. Raises ConnectError."""
+        """Write a record; with `wait`, return when it is durable and has been read back.
+
+        Raises ConnectError; Fenced for a configuration, when another worker leads.
+        """
 
     def catch_up(self, name: str) -> None:
         """Return when everything that is in the log now has been read. Raises ConnectError."""
@@ -144,9 +147,10 @@ class TopicLogs:
                 if error.txn_requires_abort():
                     with contextlib.suppress(KafkaException):
                         leader.abort_transaction(_PATIENCE_S)
-                elif self._leader is leader:
-                    self._leader = None  # fenced, or broken: the worker claims it again if it still leads
-                raise ConnectError(f"{topic} cannot be written: {error.str()}") from None
+                    raise ConnectError(f"{topic} cannot be written: {error.str()}") from None
+                if self._leader is leader:
+                    self._leader = None  # the worker claims it again if it still leads
+                raise Fenced(f"another worker leads now: {error.str()}") from None
 
     @property
     def leads(self) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from ottla.connect import sink_offsets
-from ottla.connect.errors import ConfigError, ConnectError, Retriable
+from ottla.connect.errors import ConfigError, ConnectError, Fenced, Retriable
 from ottla.connect.plugins import UNDEFINED, connector_class, kind_of
 from ottla.connect.positions import position_value
 from ottla.connect.state import CONNECTOR, LOGGER, RESTART, TARGET_STATE, Target, TaskId
@@ -317,6 +317,8 @@ class Operations:
     def _put(self, key: str, value: Mapping[str, Any] | None) -> None:
         try:
             self._worker.put_config(key, value)
+        except Fenced:
+            raise _rebalancing() from None
         except ConnectError as failure:
             raise Refused(500, str(failure)) from None
 

@@ -109,7 +109,7 @@ class SourceTask(Task):
                         self._commit(source, writer, boundary)
                     raise
                 if item is done or item is None:
-                    if boundary.idle():
+                    if boundary.idle(done=item is done):
                         self._commit(source, writer, boundary)
                     if item is done:
                         self.context.stopped.wait()
@@ -216,9 +216,9 @@ class _Boundary:
             return True
         return self._taken >= _MOST_RECORDS or time.monotonic() - self._since >= self._length_s
 
-    def idle(self) -> bool:
-        """Whether to end now that nothing more is there."""
-        return self._taken > 0 and time.monotonic() - self._since >= self._idle_s
+    def idle(self, *, done: bool) -> bool:
+        """Whether to end now that nothing more is there; `done`: nor will be."""
+        return self._taken > 0 and (done or time.monotonic() - self._since >= self._idle_s)
 
     def committed(self) -> None:
         """Begin anew."""

@@ -17,7 +17,9 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
+import weakref
 from collections.abc import Mapping
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -162,7 +164,10 @@ class ConnectProcess(_Worker):
         self.settings["listeners"] = f"http://127.0.0.1:{self._port}"
         self._path = path
         self._process: subprocess.Popen[bytes] | None = None
-        self._log = tempfile.TemporaryFile()  # noqa: SIM115 # for all of its lives
+        descriptor, name = tempfile.mkstemp(prefix="ottla-connect-", suffix=".log")
+        os.close(descriptor)
+        self._log = Path(name)
+        weakref.finalize(self, self._log.unlink, missing_ok=True)
 
     @property
     def url(self) -> str:
@@ -172,15 +177,15 @@ class ConnectProcess(_Worker):
     @property
     def output(self) -> str:
         """All that it has logged, in all its lives."""
-        self._log.seek(0)
-        return self._log.read().decode(errors="replace")
+        return self._log.read_text(encoding="utf-8", errors="replace")
 
     def start(self) -> Self:
         """Start, and return once it answers."""
         overrides = [part for name, value in self.settings.items() for part in ("-o", f"{name}={value}")]
         command = [sys.executable, "-m", "ottla.cli.main", "connect", "serve", *overrides]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [self._path, *sys.path]))}
-        self._process = subprocess.Popen(command, stdout=self._log, stderr=self._log, env=environment)
+        with self._log.open("ab") as output:
+            self._process = subprocess.Popen(command, stdout=output, stderr=output, env=environment)
         deadline = time.monotonic() + _PATIENCE_S
         while True:
             try:
