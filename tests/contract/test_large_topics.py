@@ -48,14 +48,14 @@ def test_a_topic_of_thousands_of_partitions_is_made_grows_moves_and_goes(zookeep
             service = MetadataService(store, config, SystemClock())
             await service.take_charge(1, 0)
             await service.see_brokers(BROKERS)
-            (made,) = await service.create_topics([NewTopic(NAME, 4000, 3)])
+            (made,) = await service.create_topics([NewTopic(NAME, 1600, 3)])
             assert isinstance(made, CreateTopic)
-            assert await service.create_partitions([(NAME, 5000, None)]) == [None]
-            moves = [(TopicPartition(NAME, PartitionId(number)), [4, 3, 2]) for number in range(5000)]
+            assert await service.create_partitions([(NAME, 2200, None)]) == [None]
+            moves = [(TopicPartition(NAME, PartitionId(number)), [4, 3, 2]) for number in range(2200)]
             assert set(await service.reassign(moves, allow_factor_change=False)) == {None}
             found = layout.read_image(await other.read("/")).topics[NAME]
             assert found == service.image.topics[NAME]
-            assert len(found.partitions) == 5000
+            assert len(found.partitions) == 2200
             assert {part.target for part in found.partitions} == {(4, 3, 2)}
             (gone,) = await service.delete_topics([NAME])
             assert gone == found
