@@ -156,7 +156,7 @@ def s3() -> Iterator[dict[str, Any]]:
     server.start()
     endpoint = f"http://127.0.0.1:{port}"
     credentials = {"aws_access_key_id": "k", "aws_secret_access_key": "s", "region_name": "us-east-1"}
-    boto3.client("s3", endpoint_url=endpoint, **credentials).create_bucket(Bucket="bucket")  # type: ignore[call-overload]
+    boto3.client("s3", endpoint_url=endpoint, **credentials).create_bucket(Bucket="bucket")
     yield {"key": "k", "secret": "s", "endpoint_url": endpoint}
     server.stop()
 

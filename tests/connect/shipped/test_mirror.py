@@ -8,7 +8,7 @@ from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartiti
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from ottla.connect.api import ConfigError, SourceRecord
-from ottla.connect.connectors.mirror import MirrorSource, Translation
+from ottla.connect.connectors.mirror import MirrorSettings, MirrorSource, Translation
 from tests.support.broker_process import BrokerProcess
 from tests.support.connect_tasks import RunningSource, TaskContext, running
 from tests.support.eventually import eventually
@@ -61,6 +61,7 @@ class CopyingSource(RunningSource):
 
     def __init__(self, source: MirrorSource, here: BrokerProcess) -> None:
         committed = source.committed
+        self._left: list[SourceRecord] = []
 
         def produced_first(part: Any, position: Any) -> None:
             fresh, self._left = self._left, []
@@ -71,14 +72,13 @@ class CopyingSource(RunningSource):
                 assert each.position is not None
                 committed(each.part, each.position)
 
-        self._left: list[SourceRecord] = []
         source.committed = produced_first  # type: ignore[method-assign]
         super().__init__(source, None)
-        steps = self._steps
+        steps: Iterator[Any] = self._steps
 
         def kept() -> Iterator[Any]:
             for yielded in steps:
-                self._left = list(yielded or [])
+                self._left = [each for each in yielded or [] if isinstance(each, SourceRecord)]
                 yield yielded
 
         self._steps = kept()
@@ -111,7 +111,7 @@ def test_groups_move_to_where_they_were(there: BrokerProcess, here: BrokerProces
     settings = config(
         there, topics="payments", sync_group_offsets_enabled="true", sync_group_offsets_interval_seconds="1"
     )
-    made = MirrorSource(MirrorSource.settings_model(**settings), context(here))
+    made = MirrorSource(MirrorSettings.model_validate(settings), context(here))
     copying = CopyingSource(made, here)
 
     def moved() -> bool:
@@ -140,6 +140,6 @@ def test_a_group_goes_back_to_the_last_place_that_is_known() -> None:
 
 
 def test_a_topic_that_is_not_there_is_named(there: BrokerProcess, here: BrokerProcess) -> None:
-    settings = MirrorSource.settings_model(**config(there, topics="ordres"))
+    settings = MirrorSettings.model_validate(config(there, topics="ordres"))
     with pytest.raises(ConfigError, match=r"has no topic that fits topics: is it orders\?"):
         MirrorSource.check(settings, context(here))

@@ -239,7 +239,7 @@ def _send(
     except httpx.InvalidURL as error:
         raise ConfigError(f"{url} is no URL: {error}", "http.url") from error
     except httpx.TransportError as error:
-        raise Retriable(f"{url} does not answer: {error or type(error).__name__}") from error
+        raise Retriable(f"{url} does not answer: {str(error) or type(error).__name__}") from error
 
 
 def _check(answer: "httpx.Response", url: str) -> None:

@@ -8,7 +8,7 @@ import difflib
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 
 from pydantic import field_validator
 
@@ -304,12 +304,13 @@ class MirrorSource(Source[MirrorSettings]):
     def _record(self, message: "Message") -> SourceRecord:
         topic, partition, offset = str(message.topic()), int(message.partition() or 0), int(message.offset() or 0)
         kind, timestamp = message.timestamp()
+        headers = cast("list[tuple[str, bytes | None]]", message.headers() or [])
         return SourceRecord(
             topic=self.settings.name_here(topic),
             partition=partition,
             key=message.key(),
             value=message.value(),
-            headers=tuple(Header(name, value) for name, value in message.headers() or ()),
+            headers=tuple([Header(name, value) for name, value in headers]),
             timestamp=timestamp if kind else None,
             part=self._part(topic, partition),
             position={"offset": offset + 1},

@@ -129,7 +129,7 @@ def parquet_rows(file: Any, name: str, position: dict[str, Any], batch_rows: int
     converts = {each.name: connect_schema(each.type)[1] for each in parquet.schema_arrow}
     done = position.get("rows", 0)
     number = 0
-    groups = []
+    groups: list[int] = []
     for group in range(parquet.num_row_groups):  # row groups that are done need not be read
         rows = parquet.metadata.row_group(group).num_rows
         if number + rows <= done and not groups:

@@ -57,6 +57,6 @@ def explained(doing: str) -> Iterator[None]:
     try:
         yield
     except _PERMANENT as error:
-        raise ConnectError(f"{doing} failed: {error or type(error).__name__}") from error
+        raise ConnectError(f"{doing} failed: {str(error) or type(error).__name__}") from error
     except OSError as error:
         raise Retriable(f"{doing} failed: {error}") from error

@@ -1,6 +1,6 @@
 """What PostgreSQL's catalog says about tables: their types, keys and columns, and what is published."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from ottla.connect.connectors.capture.envelope import Column, TableEvents
@@ -9,7 +9,7 @@ from ottla.connect.connectors.postgres.changes import SOURCE
 from ottla.connect.connectors.postgres.pgoutput import UNCHANGED, Relation, RelationColumn
 from ottla.connect.connectors.postgres.session import PostgresConnection, rows
 from ottla.connect.connectors.postgres.settings import PostgresSettings
-from ottla.connect.connectors.postgres.types import PostgresType, map_type
+from ottla.connect.connectors.postgres.types import PostgresType, default_value, map_type
 
 _TYPES: Final = """
     SELECT t.oid, t.typname, t.typtype::text, CASE WHEN t.typcategory = 'A' THEN t.typelem ELSE 0 END,
@@ -18,8 +18,10 @@ _TYPES: Final = """
     FROM pg_type t WHERE t.oid = ANY(%s)
 """
 _COLUMNS: Final = """
-    SELECT a.attname, a.attnotnull, a.atttypid, a.atttypmod, coalesce(a.attnum = ANY(i.indkey::int2[]), false)
+    SELECT a.attname, a.attnotnull, a.atttypid, a.atttypmod, coalesce(a.attnum = ANY(i.indkey::int2[]), false),
+           pg_get_expr(d.adbin, d.adrelid)
     FROM pg_attribute a
+    LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
     LEFT JOIN pg_index i ON i.indrelid = a.attrelid AND (
         i.indisprimary OR i.indisreplident AND NOT EXISTS (
             SELECT 1 FROM pg_index p WHERE p.indrelid = a.attrelid AND p.indisprimary))
@@ -32,6 +34,8 @@ _TABLES: Final = """
     WHERE c.relkind IN ('r', 'p') AND n.nspname NOT IN ('pg_catalog', 'information_schema')
       AND n.nspname !~ '^pg_(toast|temp)' ORDER BY n.nspname, c.relname
 """
+_UNKNOWN: Final = (False, False, None)
+"""Whether not null, whether in the key, and the default, of a column that is no longer there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +89,7 @@ class Catalog:
         """A table as the replication stream would describe it."""
         columns = tuple(
             RelationColumn(name, type_oid, modifier, in_key or table.identity == "f")
-            for name, _, type_oid, modifier, in_key in rows(self._connection, _COLUMNS, table.oid)
+            for name, _, type_oid, modifier, in_key, _ in rows(self._connection, _COLUMNS, table.oid)
         )
         return Relation(table.oid, table.schema, table.name, table.identity, columns)
 
@@ -99,18 +103,19 @@ class Catalog:
         if not is_signals and not self._selection.has_table(relation.schema, relation.table):
             return None
         self._learn({column.type_oid for column in relation.columns})
-        facts = {
-            name: (not_null, in_key) for name, not_null, _, _, in_key in rows(self._connection, _COLUMNS, relation.oid)
+        facts: dict[str, tuple[bool, bool, str | None]] = {
+            name: (not_null, in_key, default)
+            for name, not_null, _, _, in_key, default in rows(self._connection, _COLUMNS, relation.oid)
         }
         names = [column.name for column in relation.columns]
         identity = {column.name for column in relation.columns if column.in_identity}
         key = self._selection.key_columns(relation.schema, relation.table)
         if key is None:
-            key = [name for name in names if facts.get(name, (False, False))[1]]
+            key = [name for name in names if facts.get(name, _UNKNOWN)[1]]
             if not key and relation.identity != "f":
                 key = [name for name in names if name in identity]
         columns = [
-            self._column(number, column, not_null=facts.get(column.name, (False, False))[0])
+            self._column(number, column, facts.get(column.name, _UNKNOWN))
             for number, column in enumerate(relation.columns)
             if column.name in key or self._selection.has_column(relation.schema, relation.table, column.name)
         ]
@@ -124,9 +129,13 @@ class Catalog:
             tombstones=self._settings.tombstones_on_delete,
         )
 
-    def _column(self, number: int, column: RelationColumn, *, not_null: bool) -> Column:
+    def _column(self, number: int, column: RelationColumn, fact: tuple[bool, bool, str | None]) -> Column:
+        not_null, _, expression = fact
         mapped = map_type(column.type_oid, column.type_modifier, self._types, self._settings)
         schema = mapped.schema if not_null else mapped.schema.as_optional()
+        default = default_value(expression, mapped) if expression is not None else None
+        if default is not None:
+            schema = replace(schema, default=default, has_default=True)
         return Column(column.name, number, schema, mapped.convert, mapped.when_unchanged, mapped.when_missing)
 
     def _learn(self, oids: set[int]) -> None:

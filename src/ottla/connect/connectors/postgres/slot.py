@@ -1,7 +1,7 @@
 """The replication slot and its publication: made when needed, watched, and what is wrong with them in one sentence."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from psycopg2 import sql
 
@@ -9,6 +9,8 @@ from ottla.connect.api import ConnectError, Retriable
 from ottla.connect.connectors.postgres.catalog import Catalog
 from ottla.connect.connectors.postgres.session import PostgresConnection, explained, lsn_number, lsn_text, rows
 from ottla.connect.connectors.postgres.settings import PostgresSettings
+
+_TRIES: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +113,13 @@ def create(replication: Any, name: str, *, temporary: bool) -> tuple[int, str]:
 
 
 def drop(connection: PostgresConnection, name: str) -> None:
-    """Drop a slot that nobody reads. Raises Retriable while somebody does."""
+    """Drop a slot. Waits for whoever has just ceased to read it; raises Retriable if somebody goes on."""
     with explained(f"dropping replication slot {name}"), connection.cursor() as cursor:
+        for _ in range(_TRIES):
+            cursor.execute("SELECT active FROM pg_replication_slots WHERE slot_name = %s", (name,))
+            if cursor.fetchone() != (True,):
+                break
+            cursor.execute("SELECT pg_sleep(0.1)")
         cursor.execute(
             "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = %s", (name,)
         )

@@ -6,6 +6,7 @@ out (composite ones, say) come as their text here.
 """
 
 import base64
+import re
 import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -38,6 +39,9 @@ SESSION: Final = (
     "-c lc_monetary=C -c statement_timeout=0 -c lock_timeout=0 -c idle_in_transaction_session_timeout=0"
 )
 """Options of every session that reads values, for the texts to be the ones that converters expect."""
+
+_FUNCTION: Final = re.compile(r"\(?[A-Za-z_][\w.]*\(|CURRENT_|LOCALTIME", re.IGNORECASE)
+_LITERAL: Final = re.compile(r"'((?:[^']|'')*)'")
 
 Convert = Callable[[str], Any]
 
@@ -91,6 +95,29 @@ def map_type(oid: int, modifier: int, known: Mapping[int, PostgresType], modes: 
         return _text(types.enumeration(list(kind.labels)), modes)
     make = _BY_NAME.get(kind.name) if kind is not None else None
     return make(modifier, modes) if make is not None else _text(STRING, modes)
+
+
+def default_value(expression: str, mapped: Mapped) -> Any:
+    """What a column's default, as an expression of SQL, is in its schema: what a function makes is not known, and is
+    there what stands for a null. None: no default that a schema can have.
+    """
+    if expression.startswith("NULL"):
+        return None
+    literal = _LITERAL.search(expression)
+    if _FUNCTION.match(expression):
+        return None if isinstance(mapped.when_missing, dict | list) else mapped.when_missing
+    if literal is not None:
+        text = literal[1].replace("''", "'")
+    else:
+        text = {"true": "t", "false": "f"}.get(expression, expression)
+    try:
+        value = mapped.convert(text)
+    except (ValueError, ArithmeticError, ConnectError):
+        return None
+    if isinstance(value, Decimal):
+        scale = int((mapped.schema.parameters or {}).get("scale", 0))
+        return value.quantize(Decimal(1).scaleb(-scale))
+    return None if isinstance(value, dict | list) else value
 
 
 def _array(element: Mapped, modes: Modes) -> Mapped:
