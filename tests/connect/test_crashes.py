@@ -2,7 +2,6 @@
 
 import itertools
 import sqlite3
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,19 +24,18 @@ def broker() -> Iterator[Broker]:
 
 def test_a_killed_worker_loses_and_doubles_nothing(broker: Broker, tmp_path: Path) -> None:
     database = tmp_path / "table.db"
-    worker = ConnectProcess(broker.bootstrap, QUICK)
-    worker.start()
-    worker.put("numbers", NUMBERS)
-    worker.put("table", {"connector.class": "tests.connect.connectors.Table", "topics": "n", "database": str(database)})
-    for at in (300, 1200):
-        eventually(lambda at=at: values_of(broker.bootstrap, "n", at), timeout_s=40)
-        worker.kill()
-        worker.start()
-    found = eventually(lambda: values_of(broker.bootstrap, "n", COUNT), timeout_s=60)
-    assert [int(value) for value in found] == list(range(COUNT))
-    taken = eventually(lambda: taken_by(database, COUNT), timeout_s=60)
-    assert taken == list(range(COUNT))
-    worker.stop()
+    table = {"connector.class": "tests.connect.connectors.Table", "topics": "n", "database": str(database)}
+    with ConnectProcess(broker.bootstrap, QUICK) as worker:
+        worker.put("numbers", NUMBERS)
+        worker.put("table", table)
+        for at in (300, 1200):
+            eventually(lambda at=at: values_of(broker.bootstrap, "n", at), timeout_s=40)
+            worker.kill()
+            worker.start()
+        found = eventually(lambda: values_of(broker.bootstrap, "n", COUNT), timeout_s=60)
+        assert [int(value) for value in found] == list(range(COUNT))
+        taken = eventually(lambda: taken_by(database, COUNT), timeout_s=60)
+        assert taken == list(range(COUNT))
 
 
 def taken_by(database: Path, at_least: int) -> list[int]:
@@ -54,29 +52,18 @@ def taken_by(database: Path, at_least: int) -> list[int]:
 
 
 def test_workers_share_connectors_and_take_over(broker: Broker) -> None:
-    first, second = ConnectProcess(broker.bootstrap), ConnectProcess(broker.bootstrap)
-    first.start()
-    first.put("numbers-0", {**NUMBERS, "topic": "n-0", "count": "1000000"})
-    second.start()
-    second.put("numbers-1", {**NUMBERS, "topic": "n-1", "count": "1000000"})  # passed on to the leader
-    by_name = {name: workers_of(second, name) for name in ("numbers-0", "numbers-1")}
-    eventually(lambda: owners(second) == 2, timeout_s=40)
-    first.kill()
-    began = time.monotonic()
-    eventually(lambda: owners(second) == 1 and owned_by(second) == 2, timeout_s=60)
-    assert time.monotonic() - began < 60
-    for topic in by_name:
-        before = len(values_of(broker.bootstrap, f"n-{topic[-1]}", 1))
-        eventually(lambda topic=topic, before=before: values_of(broker.bootstrap, f"n-{topic[-1]}", before + 50))
-        numbers = [int(value) for value in values_of(broker.bootstrap, f"n-{topic[-1]}", 1)]
-        assert all(after == number + 1 for number, after in itertools.pairwise(numbers))
-    second.put("numbers-0", {**NUMBERS, "topic": "n-0", "count": "0"})  # it leads now
-    second.stop()
-
-
-def workers_of(worker: ConnectProcess, name: str) -> set[str]:
-    status = worker.wait(name, "RUNNING")
-    return {each["worker_id"] for each in status["tasks"]}
+    with ConnectProcess(broker.bootstrap) as first, ConnectProcess(broker.bootstrap) as second:
+        first.put("numbers-0", {**NUMBERS, "topic": "n-0", "count": "1000000"})
+        second.put("numbers-1", {**NUMBERS, "topic": "n-1", "count": "1000000"})  # passed on if the other leads
+        eventually(lambda: owners(second) == 2, timeout_s=40)
+        first.kill()
+        eventually(lambda: owned_by(second) == 2, timeout_s=60)
+        for topic in ("n-0", "n-1"):
+            before = len(values_of(broker.bootstrap, topic, 1))
+            eventually(lambda topic=topic, before=before: values_of(broker.bootstrap, topic, before + 50))
+            numbers = [int(value) for value in values_of(broker.bootstrap, topic, 1)]
+            assert all(after == number + 1 for number, after in itertools.pairwise(numbers))
+        second.put("numbers-0", {**NUMBERS, "topic": "n-0", "count": "0"})  # it leads now
 
 
 def owners(worker: ConnectProcess) -> int:
