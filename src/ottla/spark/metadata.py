@@ -193,7 +193,7 @@ class TopicMetadata:
         patience_s = self._attempts * _REQUEST_TIMEOUT_S
         first_at: dict[type[SourceError], float] = {UnreachableError: began}
         allowed_s = {NotReadyError: patience_s, UnknownTopicError: self._missing_s}
-        # A connection that breaks is told at once, one that is not made after a minute: attempts are no measure of time.
+        # A connection that breaks is told at once, one that is not made after a minute: attempts measure no time.
         allowed_s[UnreachableError] = 0.0 if self._attempts == 1 else patience_s
         while True:
             try:
