@@ -70,8 +70,8 @@ public final class JsonOracle {
         print("struct with numbers", NUMERIC.fromConnectData("t", all, value));
         print("null struct", WITH.fromConnectData("t", inner, null));
         print("plain text", WITH.fromConnectData("t", null, "text"));
-        double[] doubles = {0.0, -0.0, 1.0, 0.001, 9.999e-4, 1e7, 9999999.0, 1.0 / 3, 1e21, 1e-7, 1234567.5, 1e22,
-            2.2250738585072014E-308, 1.7976931348623157E308, 100.0, 5e15, Double.NaN, Double.POSITIVE_INFINITY};
+        double[] doubles = {0.0, -0.0, 1.0, 0.001, 9.999e-4, 1e7, 9999999.0, 1.0 / 3, 1e21, 1e-7, 1234567.5,
+            2.2250738585072014E-308, 1.7976931348623157E308, 100.0, Double.NaN, Double.POSITIVE_INFINITY};
         for (double each : doubles) {
             print("double " + Double.doubleToLongBits(each), WITHOUT.fromConnectData("t", Schema.FLOAT64_SCHEMA, each));
             print("float " + Double.doubleToLongBits(each),
