@@ -16,7 +16,7 @@ from ottla.cluster.cluster_metadata import ClusterMetadata
 from ottla.cluster.commands import SetPartitions
 from ottla.cluster.elections import Outages
 from ottla.cluster.image import MetadataImage
-from ottla.cluster.isr_changes import IsrChange
+from ottla.cluster.isr_changes import IsrChange, plan_isr_change
 from ottla.replication.fetcher import LeaderFetcher, ReplicaFetchers
 from ottla.replication.in_sync import InSyncReplicas
 from ottla.replication.manager import ReplicaManager
@@ -38,15 +38,15 @@ def acknowledge_early() -> Iterator[None]:
 def no_epoch_fencing() -> Iterator[None]:
     """Nobody looks at leader epochs: not the leader at those that a fetch names (KIP-320, KIP-595), whatever the log of
     the follower holds, and not the controller at that of a leader that changes in-sync replicas."""
-    for_fetch, plan = ReplicaManager.for_fetch, metadata_service.plan_isr_change
+    for_fetch = ReplicaManager.for_fetch
 
     def unfenced(replicas: ReplicaManager, topic: Any, partition: int, _epoch: int, **more: Any) -> Any:
         return for_fetch(replicas, topic, partition, -1, **more)
 
     def believe(image: MetadataImage, outages: Outages, change: IsrChange) -> SetPartitions:
         partition = image.topics_by_id[change.topic_id].partitions[change.partition]
-        epochs = {"leader_epoch": partition.leader_epoch, "partition_epoch": partition.partition_epoch}
-        return plan(image, outages, change._replace(**epochs))
+        change = change._replace(leader_epoch=partition.leader_epoch, partition_epoch=partition.partition_epoch)
+        return plan_isr_change(image, outages, change)
 
     with (
         patch.object(ReplicaManager, "for_fetch", unfenced),

@@ -57,7 +57,7 @@ class Observer:
     def installed(self) -> Iterator[None]:
         """Sees everything inside."""
         append, as_leader = PartitionLog._append, PartitionLog.append_as_leader
-        known = LogFiles.high_watermark
+        known: property = LogFiles.__dict__["high_watermark"]
         set_known = known.fset
         assert set_known is not None
         take, stop, update = ReplicaRoles.take, ReplicaRoles.stop, ClusterMetadata.update

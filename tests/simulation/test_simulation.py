@@ -12,7 +12,10 @@ import pytest
 
 from tests.simulation.broken import BREAKAGES, Breakage
 
-RUNS_PER_TEST = 30
+RUNS_PER_TEST = 15
+
+pytestmark = pytest.mark.timeout(400)
+"""Half a second of processor time a run may be ten on a machine that is busy."""
 
 
 def runs(seeds: str, *options: str, hash_seed: str = "0") -> tuple[int, list[dict[str, Any]]]:
@@ -34,11 +37,11 @@ def sound_runs(seeds: str, *options: str) -> list[dict[str, Any]]:
     return reports
 
 
-@pytest.mark.parametrize("first", range(0, 5 * RUNS_PER_TEST, RUNS_PER_TEST))
+@pytest.mark.parametrize("first", range(0, 10 * RUNS_PER_TEST, RUNS_PER_TEST))
 def test_three_brokers_keep_what_they_acknowledge(first: int) -> None:
     reports = sound_runs(f"{first}:{first + RUNS_PER_TEST}")
     assert len(reports) == RUNS_PER_TEST
-    assert sum(report["acknowledged"] for report in reports) > RUNS_PER_TEST * 50
+    assert sum(report["acknowledged"] for report in reports) > RUNS_PER_TEST * 40
     happened = {kind for report in reports for kind in report["faults"]}
     assert len(happened) > 10
 

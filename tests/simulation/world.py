@@ -4,10 +4,11 @@ import asyncio
 import gc
 import os
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from random import Random
+from typing import Any
 
 from ottla.cluster.store import layout
 from ottla.ids import TopicName
@@ -138,10 +139,10 @@ class World:
             await asyncio.sleep(LOOK_EVERY_S)
             self.observer.look()
 
-    async def _watch(self, work: "asyncio.Future[None] | object") -> None:
+    async def _watch(self, work: Coroutine[Any, Any, None]) -> None:
         """Wait for the work; a client that ends has found something, and so may have the observer."""
         assert self.history.broken is not None
-        task = self.loop.create_task(work)  # type: ignore[arg-type]
+        task = self.loop.create_task(work)
         waiting: list[asyncio.Future[None]] = [task, self.history.broken, *self._clients]
         while not task.done():
             await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
@@ -276,7 +277,7 @@ def _chance_by_seed(seed: int) -> Iterator[None]:
     """What brokers leave to chance follows from the seed: module `random`, and os.urandom, which uuid4 asks."""
     source = Random(seed)
     before, state = os.urandom, random.getstate()
-    os.urandom = source.randbytes  # type: ignore[assignment]
+    os.urandom = source.randbytes
     random.seed(seed)
     try:
         yield

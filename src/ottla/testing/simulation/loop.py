@@ -20,7 +20,7 @@ from collections.abc import Callable, Coroutine
 from contextvars import Context, ContextVar, copy_context
 from heapq import heappop, heappush
 from random import Random
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from ottla.clock import Clock
 
@@ -86,6 +86,14 @@ class _Handle(asyncio.TimerHandle):
         self.life = context.get(_LIFE)
 
 
+class _Watch(NamedTuple):
+    """Whom to call when a socket is ready, and as part of which life."""
+
+    callback: Callable[..., object]
+    args: tuple[Any, ...]
+    context: Context
+
+
 class SimLoop(base_events.BaseEventLoop):
     """asyncio's own loop over virtual time. `random` decides what real machines leave to chance."""
 
@@ -101,8 +109,8 @@ class SimLoop(base_events.BaseEventLoop):
         self._timer_numbers = itertools.count()
         self._numbers = itertools.count(1_000_000)  # no descriptor of the system's is mistaken for one of them
         self._sockets: dict[int, Pollable] = {}
-        self._readers: dict[int, _Handle] = {}
-        self._writers: dict[int, _Handle] = {}
+        self._readers: dict[int, _Watch] = {}
+        self._writers: dict[int, _Watch] = {}
 
     def time(self) -> float:
         """Virtual seconds since the loop was made."""
@@ -226,23 +234,22 @@ class SimLoop(base_events.BaseEventLoop):
         if number in self._writers and sock.is_writable():
             self._serve_soon(number, self._writers, sock.is_writable)
 
-    def _serve_soon(self, number: int, callbacks: "dict[int, _Handle]", is_ready: Callable[[], bool]) -> None:
-        waiting = callbacks[number]
-        self.call_soon(self._serve, number, callbacks, is_ready, context=waiting._context)
+    def _serve_soon(self, number: int, callbacks: "dict[int, _Watch]", is_ready: Callable[[], bool]) -> None:
+        self.call_soon(self._serve, number, callbacks, is_ready, context=callbacks[number].context)
 
-    def _serve(self, number: int, callbacks: "dict[int, _Handle]", is_ready: Callable[[], bool]) -> None:
+    def _serve(self, number: int, callbacks: "dict[int, _Watch]", is_ready: Callable[[], bool]) -> None:
         waiting = callbacks.get(number)
         if waiting is not None and is_ready():
-            waiting._callback(*waiting._args)
+            waiting.callback(*waiting.args)
             if number in self._sockets and number in callbacks and is_ready():
                 self._serve_soon(number, callbacks, is_ready)  # as epoll does, until all has been taken
 
     def add_reader(self, fd: Any, callback: Callable[..., object], *args: Any) -> None:  # type: ignore[override]
-        self._readers[_number(fd)] = _Handle(0.0, callback, args, self, copy_context())
+        self._readers[_number(fd)] = _Watch(callback, args, copy_context())
         self.poll(_number(fd))
 
     def add_writer(self, fd: Any, callback: Callable[..., object], *args: Any) -> None:  # type: ignore[override]
-        self._writers[_number(fd)] = _Handle(0.0, callback, args, self, copy_context())
+        self._writers[_number(fd)] = _Watch(callback, args, copy_context())
         self.poll(_number(fd))
 
     def remove_reader(self, fd: Any) -> bool:
