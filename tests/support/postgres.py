@@ -32,17 +32,24 @@ class Postgres:
     def __enter__(self) -> "Postgres":
         if self._as_user:
             shutil.chown(self._directory, "nobody", "nogroup")
-        options = f"-p {self.port} -c listen_addresses=127.0.0.1 -c unix_socket_directories='' -c fsync=off"
-        options += "".join(f" -c {name}={value}" for name, value in self._settings.items())
         try:
             self._run("initdb", "-U", USER, "--auth=trust", "--no-sync", "--encoding=UTF8", "--locale=C")
-            self._run(
-                "pg_ctl", "-w", "-t", str(_START_TIMEOUT_S), "-l", f"{self._directory}/log", "-o", options, "start"
-            )
+            self._start()
         except BaseException:
             shutil.rmtree(self._directory, ignore_errors=True)
             raise
         return self
+
+    def crash(self) -> None:
+        """End every process of the server at once, and start it again: it recovers from its WAL."""
+        self._run("pg_ctl", "-w", "-m", "immediate", "stop")
+        self._start()
+
+    def _start(self) -> None:
+        options = f"-p {self.port} -c listen_addresses=127.0.0.1 -c unix_socket_directories='' -c fsync=off"
+        options += "".join(f" -c {name}={value}" for name, value in self._settings.items())
+        log = f"{self._directory}/log"
+        self._run("pg_ctl", "-w", "-t", str(_START_TIMEOUT_S), "-l", log, "-o", options, "start")
 
     def __exit__(
         self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None

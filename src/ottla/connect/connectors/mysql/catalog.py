@@ -1,0 +1,78 @@
+"""What information_schema says about tables, and their records."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from ottla.connect.api import Schema
+from ottla.connect.connectors.capture.envelope import Column, TableEvents
+from ottla.connect.connectors.capture.selection import Selection
+from ottla.connect.connectors.mysql.session import rows
+from ottla.connect.connectors.mysql.settings import MysqlSettings
+from ottla.connect.connectors.mysql.types import MysqlColumn, map_column
+
+_SYSTEM: Final = ("mysql", "information_schema", "performance_schema", "sys")
+_TABLES: Final = """
+    SELECT table_schema, table_name, coalesce(table_rows, 0) FROM information_schema.tables
+    WHERE table_type = 'BASE TABLE' AND table_schema NOT IN %s ORDER BY table_schema, table_name
+"""
+_COLUMNS: Final = """
+    SELECT column_name, data_type, column_type, is_nullable = 'YES', column_key = 'PRI',
+           coalesce(numeric_precision, 0), coalesce(numeric_scale, 0), coalesce(datetime_precision, 0)
+    FROM information_schema.columns WHERE table_schema = %s AND table_name = %s ORDER BY ordinal_position
+"""
+
+
+class Catalog:
+    """Describes tables as records have them. Columns are asked for anew each time a table has changed."""
+
+    def __init__(self, connection: Any, settings: MysqlSettings, source: Schema) -> None:
+        self._connection = connection
+        self._settings = settings
+        self._selection = Selection(settings)
+        self._source = source
+
+    def has(self, database: str, table: str) -> bool:
+        """Whether a table is captured."""
+        chosen = self._settings.database_include_list
+        if database in _SYSTEM or (chosen and database not in chosen):
+            return False
+        return self._selection.has_table(database, table)
+
+    def tables(self) -> list[tuple[str, str, int]]:
+        """Database, name and about how many rows of every table that is captured."""
+        return [
+            (db, name, int(about)) for db, name, about in rows(self._connection, _TABLES, _SYSTEM) if self.has(db, name)
+        ]
+
+    def all_names(self) -> list[str]:
+        """database.table of every table."""
+        return [f"{database}.{name}" for database, name, _ in rows(self._connection, _TABLES, _SYSTEM)]
+
+    def names(self, database: str, table: str) -> list[str]:
+        """Names of a table's columns, in order."""
+        return [row[0] for row in rows(self._connection, _COLUMNS, database, table)]
+
+    def describe(self, database: str, table: str, names: Sequence[str], key: Sequence[str] = ()) -> TableEvents:
+        """Records of rows with columns of these names; `key`: what the binlog says it is.
+
+        A column that is no longer there is read as a text.
+        """
+        known = {row[0]: MysqlColumn(*row) for row in rows(self._connection, _COLUMNS, database, table)}
+        chosen = self._selection.key_columns(database, table)
+        keys = chosen or list(key) or [name for name in names if name in known and known[name].in_key]
+        columns = [
+            self._column(number, known.get(name) or MysqlColumn(name, "text", "text", True, False, 0, 0, 0))
+            for number, name in enumerate(names)
+            if name in keys or self._selection.has_column(database, table, name)
+        ]
+        topic = self._selection.topic(database, table)
+        tombstones = self._settings.tombstones_on_delete
+        return TableEvents(topic, columns, keys, self._source, unchanged=_NEVER, tombstones=tombstones)
+
+    def _column(self, number: int, column: MysqlColumn) -> Column:
+        schema, convert, missing = map_column(column, self._settings)
+        return Column(column.name, number, schema.as_optional() if column.nullable else schema, convert, None, missing)
+
+
+_NEVER: Final = object()
+"""The binlog has every value (binlog_row_image=FULL)."""

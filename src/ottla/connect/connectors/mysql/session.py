@@ -1,0 +1,115 @@
+"""Connections to MySQL and MariaDB, and what their failures mean for the people who read a connector's status."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import pymysql
+from pymysql.cursors import SSCursor
+
+from ottla.connect.api import ConnectError, Retriable
+from ottla.connect.connectors.mysql.settings import MysqlSettings
+
+_NO_RIGHTS: Final = (1044, 1142, 1143, 1227)
+_LOST: Final = (1236, 1373)
+_AWAY: Final = (
+    1040,
+    1053,
+    1129,
+    1152,
+    1158,
+    1159,
+    1160,
+    1161,
+    1203,
+    1205,
+    1213,
+    1226,
+    1927,
+    2002,
+    2003,
+    2006,
+    2013,
+    2014,
+)
+_RIGHTS: Final = "GRANT SELECT, RELOAD, REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO the user of database.user"
+
+
+def connection_settings(settings: MysqlSettings) -> dict[str, Any]:
+    """For the driver."""
+    given: dict[str, Any] = {
+        "host": settings.database_hostname,
+        "port": settings.database_port,
+        "user": settings.database_user,
+        "password": settings.database_password.get_secret_value() if settings.database_password is not None else "",
+        "charset": "utf8mb4",
+        "connect_timeout": 10,
+    }
+    if settings.database_ssl_mode == "required":
+        given["ssl"] = {"check_hostname": False}  # encrypted, as `required` says; not checked
+    return given
+
+
+def connect(settings: MysqlSettings, *, streaming: bool = False) -> "pymysql.connections.Connection[Any]":
+    """A connection in autocommit whose times are UTC's; `streaming`: rows come as they are fetched.
+
+    Raises ConnectError if the server refuses, Retriable if it cannot be reached.
+    """
+    more: dict[str, Any] = {"cursorclass": SSCursor} if streaming else {}
+    where = f"{settings.database_hostname}:{settings.database_port}"
+    with explained(f"connecting to {where}"):
+        init = "SET time_zone = '+00:00', SESSION net_write_timeout = 3600"
+        return pymysql.connect(autocommit=True, init_command=init, **connection_settings(settings), **more)
+
+
+@contextmanager
+def explained(doing: str) -> Iterator[None]:
+    """Raise what the driver raises as ConnectError or Retriable, saying what was being done and what to do."""
+    try:
+        yield
+    except pymysql.err.MySQLError as error:
+        code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
+        text = str(error.args[1]) if len(error.args) > 1 else str(error)
+        if code == 1045:
+            raise ConnectError(f"{doing}: {text}; check database.user and database.password") from error
+        if code in _NO_RIGHTS:
+            raise ConnectError(f"{doing}: {text}; {_RIGHTS}") from error
+        if code in _LOST:
+            raise ConnectError(
+                f"{doing}: the server no longer has the binlog from there on ({text}), and changes are lost: for a new "
+                "snapshot delete the connector's offsets, or set snapshot.mode to when_needed, and restart it"
+            ) from error
+        if code in _AWAY or not code or isinstance(error, pymysql.err.InterfaceError):
+            raise Retriable(f"{doing}: {text}") from error
+        raise ConnectError(f"{doing}: {text}") from error
+    except OSError as error:
+        raise Retriable(f"{doing}: {error}") from error
+
+
+def rows(connection: "pymysql.connections.Connection[Any]", statement: str, *parameters: Any) -> list[tuple[Any, ...]]:
+    """All rows of a query. Raises what `explained` does."""
+    with explained("a query of the server's catalog"), connection.cursor() as cursor:
+        cursor.execute(statement, parameters or None)
+        return list(cursor.fetchall())
+
+
+def check_server(connection: "pymysql.connections.Connection[Any]") -> None:
+    """Raises ConnectError if the binlog does not have what is needed.
+
+    With binlog_row_metadata=FULL it says the columns' names itself, so that changes from before a change of a table are
+    read right without keeping a history of all tables.
+    """
+    wanted = {
+        "log_bin": ("ON", "set log_bin and restart the server"),
+        "binlog_format": ("ROW", "SET GLOBAL binlog_format = 'ROW'"),
+        "binlog_row_image": ("FULL", "SET GLOBAL binlog_row_image = 'FULL'"),
+        "binlog_row_metadata": (
+            "FULL",
+            "SET GLOBAL binlog_row_metadata = 'FULL' (MySQL 8.0.14, MariaDB 10.5 or newer)",
+        ),
+    }
+    names = ", ".join(f"'{name}'" for name in wanted)
+    found = dict(rows(connection, f"SHOW GLOBAL VARIABLES WHERE variable_name IN ({names})"))
+    for name, (value, advice) in wanted.items():
+        if str(found.get(name, "unknown")).upper() != value:
+            raise ConnectError(f"the server's {name} is {found.get(name, 'unknown')} and has to be {value}: {advice}")

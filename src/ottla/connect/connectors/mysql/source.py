@@ -1,0 +1,322 @@
+"""The connector: a snapshot, then the changes after it, without a gap and without doing one twice."""
+
+import difflib
+import time
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
+from typing import Any, ClassVar, Final
+
+import pymysql
+from pymysqlreplication import BinLogStreamReader
+from pymysqlreplication.event import GtidEvent, HeartbeatLogEvent, MariadbGtidEvent, QueryEvent, RotateEvent, XidEvent
+from pymysqlreplication.gtid import Gtid, GtidSet
+from pymysqlreplication.row_event import DeleteRowsEvent, UpdateRowsEvent, WriteRowsEvent
+
+from ottla.connect.api import (
+    ConfigError,
+    ConnectError,
+    Context,
+    Part,
+    Position,
+    Progress,
+    Retriable,
+    Source,
+    SourceContext,
+    SourceRecord,
+    Yielded,
+)
+from ottla.connect.connectors.capture.envelope import READ, TableEvents, heartbeat
+from ottla.connect.connectors.mysql.catalog import Catalog
+from ottla.connect.connectors.mysql.changes import Changes, RowChange, source_block, source_of
+from ottla.connect.connectors.mysql.session import check_server, connect, connection_settings, explained, rows
+from ottla.connect.connectors.mysql.settings import MysqlSettings
+
+_BEAT_S: Final = 0.5
+_BATCH_S: Final = 0.05
+_TELL_EVERY: Final = 10_000
+_STANDALONE: Final = 1
+"""Flag of a GTID whose statement is a transaction by itself (a DDL)."""
+
+
+class MysqlSource(Source[MysqlSettings]):
+    """Changes of tables of a MySQL or MariaDB server, in Debezium's envelope, by its binlog.
+
+    Each change comes once and in the order of commits. Tables are read first (`snapshot.mode`), as of one moment of the
+    binlog. The server has to write names of columns to it: binlog_row_metadata=FULL (MySQL 8.0.14, MariaDB 10.5).
+    """
+
+    aliases: ClassVar[tuple[str, ...]] = (
+        "io.debezium.connector.mysql.MySqlConnector",
+        "io.debezium.connector.mariadb.MariaDbConnector",
+    )
+
+    def __init__(self, settings: MysqlSettings, context: SourceContext) -> None:
+        super().__init__(settings, context)
+        self._now_ns: Callable[[], int] = time.time_ns
+        self._connections = 0
+
+    @classmethod
+    def check(cls, settings: MysqlSettings, context: Context) -> None:
+        """The server, its settings, the user's rights and the names in `table.include.list`."""
+        with closing(connect(settings)) as connection:
+            check_server(connection)
+            _master(connection)
+            _check_tables(settings, Catalog(connection, settings, source_of("mysql")))
+
+    def part(self) -> Part:
+        return {"server": self.settings.topic_prefix}
+
+    def read(self, position: Position | None) -> Iterator[Yielded]:
+        settings = self.settings
+        with closing(connect(settings)) as connection:
+            check_server(connection)
+            kind = "mariadb" if "mariadb" in str(rows(connection, "SELECT VERSION()")[0][0]).lower() else "mysql"
+            catalog = Catalog(connection, settings, source_of(kind))
+            _check_tables(settings, catalog)
+            start = position if position is not None and "snapshot" not in position else None
+            if start is not None and settings.snapshot_mode == "when_needed" and not self._is_there(connection, start):
+                start = None
+            if start is None or settings.snapshot_mode == "always":
+                if settings.snapshot_mode in ("no_data", "never"):
+                    start = self._now(connection, kind)
+                else:
+                    start = yield from self._snapshot(catalog, kind)
+                    if settings.snapshot_mode == "initial_only":
+                        return
+            yield from self._follow(connection, catalog, kind, start)
+
+    @staticmethod
+    def _is_there(connection: Any, position: Position) -> bool:
+        """Whether the server still has the binlog of a position."""
+        return any(row[0] == position["file"] for row in rows(connection, "SHOW BINARY LOGS"))
+
+    @staticmethod
+    def _now(connection: Any, kind: str) -> dict[str, Any]:
+        """The end of the binlog."""
+        file, pos, gtids = _master(connection)
+        if kind == "mariadb":
+            gtids = str(rows(connection, "SELECT BINLOG_GTID_POS(%s, %s)", file, pos)[0][0] or "")
+        position = {"file": file, "pos": pos}
+        return position | {"gtids": gtids.replace("\n", "")} if gtids else position
+
+    def _snapshot(self, catalog: Catalog, kind: str) -> Generator[Yielded, None, Position]:
+        """Rows of all tables as of one place in the binlog, which is returned; writers wait while it is noted."""
+        with closing(connect(self.settings, streaming=True)) as reading, closing(connect(self.settings)) as other:
+            with explained("taking the snapshot"), reading.cursor() as cursor:
+                cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+            rows(other, "FLUSH TABLES WITH READ LOCK")
+            try:
+                start = self._now(other, kind)
+                rows(reading, "START TRANSACTION WITH CONSISTENT SNAPSHOT")
+            finally:
+                rows(other, "UNLOCK TABLES")
+            last: SourceRecord | None = None
+            for database, table, about in catalog.tables():
+                for batch in self._table(reading, catalog, kind, start, (database, table, about), first=last is None):
+                    if last is not None:
+                        batch.insert(0, last)
+                    last = batch.pop()
+                    if batch:
+                        yield batch
+        if last is not None:
+            _mark(last, "last")
+            last.position = start
+            yield [last]
+        else:
+            yield Progress(position=start)
+        return start
+
+    def _table(
+        self, reading: Any, catalog: Catalog, kind: str, start: Position, which: tuple[str, str, int], *, first: bool
+    ) -> Iterator[list[SourceRecord]]:
+        database, table, about = which
+        names = catalog.names(database, table)
+        events = catalog.describe(database, table, names)
+        what = f"snapshot of {database}.{table}"
+        block = source_block(kind, self.settings.topic_prefix, self._now_ns() // 1_000_000, start["file"], start["pos"])
+        block |= {"db": database, "table": table, "snapshot": "true"}
+        done = 0
+        batch: list[SourceRecord] = []
+        columns = ", ".join(map(_quoted, names))
+        with explained(f"reading table {database}.{table}"), reading.cursor() as cursor:
+            cursor.execute(f"SELECT {columns} FROM {_quoted(database)}.{_quoted(table)}")
+            while found := cursor.fetchmany(self.settings.snapshot_fetch_size):
+                for values in found:
+                    done += 1
+                    record = events.created(values, block, self._now_ns(), READ)
+                    record.position = {"snapshot": True}
+                    if done == 1:
+                        _mark(record, "first" if first else "first_in_data_collection")
+                    batch.append(record)
+                    if len(batch) > self.settings.max_batch_size:
+                        yield batch[:-1]
+                        batch = batch[-1:]
+                self.context.progress(what, done, max(done, about))
+        if batch:
+            _mark(batch[-1], "last_in_data_collection")
+            yield batch
+        self.context.progress(what, done, done)
+
+    def _follow(self, connection: Any, catalog: Catalog, kind: str, start: Position) -> Iterator[Yielded]:
+        settings = self.settings
+
+        def describe(database: str, table: str, names: Any, key: Any) -> TableEvents | None:
+            return catalog.describe(database, table, names, key) if catalog.has(database, table) else None
+
+        add_gtid = _add_mariadb_gtid if kind == "mariadb" else _add_mysql_gtid
+        skipped = frozenset(settings.skipped_operations)
+        changes = Changes(kind, settings.topic_prefix, start, describe, add_gtid, self._now_ns, skipped)
+        stream = self._stream(kind, start)
+        beat_at = time.monotonic()
+        try:
+            while True:
+                batch = self._batch(stream, changes)
+                now = time.monotonic()
+                if settings.heartbeat_interval_ms and now >= beat_at and not changes.in_transaction:
+                    beat_at = now + settings.heartbeat_interval_ms / 1000
+                    if settings.heartbeat_action_query:
+                        rows(connection, settings.heartbeat_action_query)
+                    topic = f"{settings.topic_heartbeat_prefix}.{settings.topic_prefix}"
+                    now_ms = self._now_ns() // 1_000_000
+                    batch.append(heartbeat(topic, settings.topic_prefix, now_ms, changes.position()))
+                yield batch or None
+        finally:
+            stream.close()
+
+    def _stream(self, kind: str, start: Position) -> Any:
+        self._connections = 0
+        by_gtid: dict[str, Any] = {"auto_position": start["gtids"]} if start.get("gtids") else {}
+        by_place = {"log_file": start["file"], "log_pos": start["pos"], "resume_stream": True}
+        return BinLogStreamReader(
+            connection_settings=connection_settings(self.settings),
+            server_id=self.settings.database_server_id,
+            blocking=True,
+            slave_heartbeat=_BEAT_S,
+            is_mariadb=kind == "mariadb",
+            enable_logging=False,
+            pymysql_wrapper=self._connected,
+            only_events=[
+                DeleteRowsEvent,
+                GtidEvent,
+                HeartbeatLogEvent,
+                MariadbGtidEvent,
+                QueryEvent,
+                RotateEvent,
+                UpdateRowsEvent,
+                WriteRowsEvent,
+                XidEvent,
+            ],
+            **(by_gtid or by_place),
+        )
+
+    def _connected(self, **options: Any) -> Any:
+        """Two connections for each stream: a third would be the library's own try, from the start, after one broke."""
+        self._connections += 1
+        if self._connections > 2:
+            raise Retriable("the server closed the connection on which its binlog was read")
+        if "db" in options:  # the library's name for it, which the driver is about to forget
+            options["database"] = options.pop("db")
+        return pymysql.connect(**options)
+
+    def _batch(self, stream: Any, changes: Changes) -> list[SourceRecord | Progress]:
+        """What has arrived, up to `max.batch.size` records; waits a little for the first of it."""
+        batch: list[SourceRecord | Progress] = []
+        until = time.monotonic() + _BATCH_S
+        with explained("reading the binlog"):
+            while len(batch) < self.settings.max_batch_size and (not batch or time.monotonic() < until):
+                event = stream.fetchone()
+                if event is None:
+                    raise Retriable("the server ended the stream of its binlog")
+                if isinstance(event, HeartbeatLogEvent):
+                    break
+                _take(event, stream, changes, batch)
+                if batch and not changes.in_transaction:
+                    break  # whoever waits for it need not wait for the next event
+        return batch
+
+
+def _take(event: Any, stream: Any, changes: Changes, batch: list[SourceRecord | Progress]) -> None:
+    if isinstance(event, RotateEvent):
+        changes.rotated(event.next_binlog, event.position)
+    elif isinstance(event, MariadbGtidEvent):
+        changes.began(event.gtid)
+        if event.flags & _STANDALONE:
+            changes.table_changed()
+    elif isinstance(event, GtidEvent):
+        changes.began(event.gtid)
+    elif isinstance(event, XidEvent):
+        changes.committed(event.packet.log_pos, batch)
+    elif isinstance(event, QueryEvent):
+        statement = event.query.strip().upper()
+        if statement == "BEGIN":
+            changes.began(None)
+        elif not statement.startswith("SAVEPOINT"):
+            changes.table_changed()
+            changes.committed(event.packet.log_pos, batch)
+    else:
+        changes.change(_row_change(event, stream), event.packet.log_pos, batch)
+
+
+def _row_change(event: Any, stream: Any) -> RowChange:
+    columns = stream.table_map[event.table_id].columns
+    found: list[tuple[list[Any] | None, list[Any] | None]] = []
+    for row in event.rows:
+        if isinstance(event, WriteRowsEvent):
+            found.append((None, list(row["values"].values())))
+        elif isinstance(event, DeleteRowsEvent):
+            found.append((list(row["values"].values()), None))
+        else:
+            found.append((list(row["before_values"].values()), list(row["after_values"].values())))
+    names = tuple(column.name for column in columns)
+    key = tuple(column.name for column in columns if column.is_primary)
+    return RowChange(event.schema, event.table, names, key, found, event.timestamp, event.packet.server_id)
+
+
+def _master(connection: Any) -> tuple[str, int, str]:
+    """File, position and GTIDs (MySQL's) of the end of the binlog. MySQL 8.4 has another name for the question."""
+    try:
+        found = rows(connection, "SHOW MASTER STATUS")
+    except ConnectError as error:
+        if not isinstance(error.__cause__, pymysql.err.ProgrammingError):
+            raise
+        found = rows(connection, "SHOW BINARY LOG STATUS")
+    if not found:
+        raise ConnectError("the server writes no binlog: set log_bin and restart it")
+    row = found[0]
+    return str(row[0]), int(row[1]), str(row[4]) if len(row) > 4 else ""
+
+
+def _add_mariadb_gtid(gtids: str, gtid: str) -> str:
+    """The last one of each domain counts."""
+    domains = {each.split("-", 1)[0]: each for each in filter(None, gtids.split(","))}
+    return ",".join((domains | {gtid.split("-", 1)[0]: gtid}).values())
+
+
+def _add_mysql_gtid(gtids: str, gtid: str) -> str:
+    if not gtids:
+        return gtid
+    merged = GtidSet(gtids)
+    merged.merge_gtid(Gtid(gtid))
+    return str(merged)
+
+
+def _mark(record: SourceRecord, mark: str) -> None:
+    """Say which of the snapshot's records this is; the block is shared until then."""
+    record.value["source"] = {**record.value["source"], "snapshot": mark}
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _check_tables(settings: MysqlSettings, catalog: Catalog) -> None:
+    """Raises ConfigError if nothing is captured."""
+    if catalog.tables() or not settings.table_include_list:
+        return
+    wanted = settings.table_include_list[0].replace("\\", "")
+    near = difflib.get_close_matches(wanted, catalog.all_names(), 1)
+    raise ConfigError(
+        "table.include.list fits no table of the server"
+        + (f": is it {near[0]}?" if near else ", or none that exists yet: names are database.table"),
+        "table.include.list",
+    )

@@ -1,0 +1,179 @@
+"""PURE: columns of MySQL and MariaDB as schemas, and their values, from a query or from the binlog, in them.
+
+Both come as Python's types from the drivers, and not always the same ones (a SET is a text here and a set there):
+converters take either. Source of the mapping: Debezium 3.2, MySqlValueConverters.
+"""
+
+import base64
+import datetime as dt
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, Final
+
+from ottla.connect.connectors.capture import types
+from ottla.connect.connectors.mysql.settings import MysqlSettings
+from ottla.connect.schema import (
+    BOOLEAN,
+    BYTES,
+    FLOAT32,
+    FLOAT64,
+    INT16,
+    INT32,
+    INT64,
+    STRING,
+    Schema,
+    date,
+    time,
+    timestamp,
+)
+
+_EPOCH: Final = dt.datetime(1970, 1, 1)  # noqa: DTZ001 (columns without a zone)
+_EPOCH_DAY: Final = _EPOCH.toordinal()
+_US: Final = dt.timedelta(microseconds=1)
+_LABELS: Final = re.compile(r"'((?:[^']|'')*)'")
+
+Convert = Callable[[Any], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class MysqlColumn:
+    """A row of information_schema.columns. `kind`: data_type; `full`: column_type, such as `int(10) unsigned`."""
+
+    name: str
+    kind: str
+    full: str
+    nullable: bool
+    in_key: bool
+    precision: int
+    scale: int
+    fraction: int
+
+
+def map_column(column: MysqlColumn, settings: MysqlSettings) -> tuple[Schema, Convert, Any]:
+    """Schema, converter of a value that is not null, and what stands for a null where none is allowed."""
+    unsigned = "unsigned" in column.full
+    kind = column.kind
+    if kind in _INTEGERS:
+        signed, wider = _INTEGERS[kind]
+        return (wider if unsigned else signed), int, 0
+    if kind == "bigint":
+        if unsigned and settings.bigint_unsigned_handling_mode == "precise":
+            return types.decimal(20, 0), Decimal, Decimal(0)
+        return INT64, _int64, 0
+    if kind in ("decimal", "numeric"):
+        return _decimal(column, settings)
+    if kind in _TEMPORAL:
+        return _temporal(column, settings.time_precision_mode)
+    if kind == "bit":
+        if column.full == "bit(1)":
+            return BOOLEAN, lambda value: _bits(value) == 1, False
+        length = int(column.full[4:-1])
+        return types.bits(length), lambda value: _bits(value).to_bytes((length + 7) // 8, "little"), b""
+    if kind in ("enum", "set"):
+        labels = [label.replace("''", "'") for label in _LABELS.findall(column.full)]
+        if kind == "enum":
+            return types.enumeration(labels), str, ""
+        return types.label_set(labels), lambda value: _labels(value, labels), ""
+    if kind in _BINARY:
+        return _binary(settings.binary_handling_mode)
+    return _PLAIN.get(kind, (STRING, _text, ""))
+
+
+def _decimal(column: MysqlColumn, settings: MysqlSettings) -> tuple[Schema, Convert, Any]:
+    if settings.decimal_handling_mode == "string":
+        return STRING, str, "0"
+    if settings.decimal_handling_mode == "double":
+        return FLOAT64, float, 0.0
+    return types.decimal(column.precision, column.scale), Decimal, Decimal(0)
+
+
+def _temporal(column: MysqlColumn, mode: str) -> tuple[Schema, Convert, Any]:
+    kind = column.kind
+    if kind == "timestamp":
+        return types.ZONED_TIMESTAMP, _zoned, "1970-01-01T00:00:00Z"
+    if kind == "date":
+        if mode == "connect":
+            return date(), lambda value: value, _EPOCH.date()
+        return types.DATE, lambda value: value.toordinal() - _EPOCH_DAY, 0
+    if kind == "time":
+        if mode == "connect":
+            return time(), lambda value: (_EPOCH + value % dt.timedelta(days=1)).time(), dt.time()
+        return types.TIME_US, lambda value: value // _US, 0
+    if mode == "connect":
+        return timestamp(), lambda value: value.replace(tzinfo=dt.UTC), _EPOCH.replace(tzinfo=dt.UTC)
+    if column.fraction <= 3:
+        return types.TIMESTAMP_MS, lambda value: (value - _EPOCH) // _US // 1000, 0
+    return types.TIMESTAMP_US, lambda value: (value - _EPOCH) // _US, 0
+
+
+def _zoned(value: dt.datetime) -> str:
+    text = value.isoformat()
+    return (text.rstrip("0") if value.microsecond else text) + "Z"
+
+
+def _int64(value: int) -> int:
+    """As Java's long has it: what is too large for it is negative."""
+    return value - (1 << 64) if value >= 1 << 63 else value
+
+
+def _bits(value: Any) -> int:
+    return int.from_bytes(value, "big") if isinstance(value, bytes) else int(value, 2)
+
+
+def _labels(value: Any, labels: list[str]) -> str:
+    chosen = value if isinstance(value, str) else [label for label in labels if label in value]
+    return chosen if isinstance(chosen, str) else ",".join(chosen)
+
+
+def _binary(mode: str) -> tuple[Schema, Convert, Any]:
+    encode: Mapping[str, Convert] = {
+        "hex": lambda value: _bytes(value).hex(),
+        "base64": lambda value: base64.b64encode(_bytes(value)).decode(),
+        "base64-url-safe": lambda value: base64.urlsafe_b64encode(_bytes(value)).decode(),
+    }
+    return (BYTES, _bytes, b"") if mode == "bytes" else (STRING, encode[mode], "")
+
+
+def _bytes(value: Any) -> bytes:
+    return value if isinstance(value, bytes) else str(value).encode()
+
+
+def _text(value: Any) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+
+
+def _json(value: Any) -> str:
+    """The same text for a query's and the binlog's: neither keeps the spaces that were written."""
+    document = json.loads(value) if isinstance(value, str | bytes) else _decoded(value)
+    return json.dumps(document, ensure_ascii=False, separators=(",", ":"))
+
+
+def _decoded(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return value.decode()
+    if isinstance(value, dict):
+        return {_decoded(key): _decoded(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_decoded(each) for each in value]
+    return value if isinstance(value, int | float | str | bool | None) else str(value)
+
+
+_TEMPORAL: Final = frozenset({"timestamp", "date", "time", "datetime"})
+_BINARY: Final = frozenset(
+    {"binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob", "geometry", "point", "polygon", "linestring"}
+)
+_INTEGERS: Final = {
+    "tinyint": (INT16, INT16),
+    "smallint": (INT16, INT32),
+    "mediumint": (INT32, INT32),
+    "int": (INT32, INT64),
+}
+_PLAIN: Final[Mapping[str, tuple[Schema, Convert, Any]]] = {
+    "float": (FLOAT32, float, 0.0),
+    "double": (FLOAT64, float, 0.0),
+    "year": (types.YEAR, int, 1970),
+    "json": (types.JSON, _json, "{}"),
+}

@@ -1,0 +1,210 @@
+"""Change capture against a real MariaDB, step by step: what is captured, from where it goes on, and what it says."""
+
+from collections.abc import Iterator
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from ottla.connect.api import ConfigError, ConnectError, Retriable, SourceRecord
+from ottla.connect.connectors.mysql.source import MysqlSource
+from tests.support.connect_tasks import TaskContext, running
+from tests.support.mariadb import PASSWORD, USER, MariaDb
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[MariaDb]:
+    with MariaDb(binlog_row_metadata="FULL") as mariadb:
+        yield mariadb
+
+
+class Database:
+    """A database of the test's own, and what it is told."""
+
+    def __init__(self, server: MariaDb, name: str) -> None:
+        self.server, self.name = server, name
+        with server.connect() as connection, connection.cursor() as cursor:
+            cursor.execute(f"CREATE DATABASE {name}")
+        self.connection = server.connect(name)
+
+    def run(self, *statements: str) -> None:
+        with self.connection.cursor() as cursor:
+            for statement in statements:
+                cursor.execute(statement)
+
+    def config(self, **more: str) -> dict[str, str]:
+        of_database = {
+            "database.hostname": "127.0.0.1",
+            "database.port": str(self.server.port),
+            "database.user": USER,
+            "database.password": PASSWORD,
+            "database.include.list": self.name,
+            "topic.prefix": "shop",
+        }
+        return of_database | {name.replace("_", "."): value for name, value in more.items()}
+
+
+@pytest.fixture
+def database(server: MariaDb, request: pytest.FixtureRequest) -> Iterator[Database]:
+    made = Database(server, f"t{abs(hash(request.node.name)) % 10**12}")
+    yield made
+    made.connection.close()
+
+
+def ops(records: list[SourceRecord]) -> list[tuple[str | None, Any]]:
+    """Op and key's id; None for a tombstone."""
+    return [(each.value["op"] if each.value else None, each.key["id"] if each.key else None) for each in records]
+
+
+def test_rows_come_first_then_their_changes_in_debeziums_envelope(database: Database) -> None:
+    database.run(
+        "CREATE TABLE customers (id INT PRIMARY KEY, name VARCHAR(20) NOT NULL, note TEXT)",
+        "INSERT INTO customers VALUES (1, 'Ada', NULL), (2, 'Bob', 'x')",
+    )
+    with running(MysqlSource, database.config()) as source:
+        first, second = source.take(2)
+        assert first.topic == f"shop.{database.name}.customers"
+        assert (first.key, first.value["op"], first.value["before"]) == ({"id": 1}, "r", None)
+        assert first.value["after"] == {"id": 1, "name": "Ada", "note": None}
+        assert (first.value["source"]["snapshot"], second.value["source"]["snapshot"]) == ("first", "last")
+        database.run(
+            "INSERT INTO customers VALUES (3, 'Cyd', 'néw')",
+            "UPDATE customers SET note = 'changed' WHERE id = 1",
+            "UPDATE customers SET id = 9 WHERE id = 1",
+            "DELETE FROM customers WHERE id = 2",
+        )
+        created, updated, gone, tombstone, moved, deleted, last = source.take(7)
+        assert (created.value["op"], created.value["after"]) == ("c", {"id": 3, "name": "Cyd", "note": "néw"})
+        assert (updated.value["op"], updated.value["before"]["note"], updated.value["after"]["note"]) == (
+            "u",
+            None,
+            "changed",
+        )
+        assert ops([gone, tombstone, moved]) == [("d", 1), (None, 1), ("c", 9)]
+        assert deleted.value["before"] == {"id": 2, "name": "Bob", "note": "x"}
+        assert (last.key, last.value) == ({"id": 2}, None)
+        block = created.value["source"]
+        assert (block["connector"], block["db"], block["table"]) == ("mariadb", database.name, "customers")
+        assert block["gtid"].startswith("0-1-")
+        assert block["file"].startswith("binlog.")
+
+
+def test_it_goes_on_in_the_middle_of_a_transaction(database: Database) -> None:
+    database.run("CREATE TABLE items (id INT PRIMARY KEY)", "INSERT INTO items VALUES (0)")
+    config = database.config(max_batch_size="10")
+    with running(MysqlSource, config) as source:
+        source.take(1)
+        values = ", ".join(f"({number})" for number in range(1, 3001))
+        database.run("BEGIN", f"INSERT INTO items VALUES {values}", "INSERT INTO items VALUES (4000)", "COMMIT")
+        database.run("INSERT INTO items VALUES (5000)")
+        seen = ops(source.until(lambda found: len(found) >= 30))
+        position = source.position
+    while len(seen) < 3002:
+        with running(MysqlSource, config, position) as source:
+            seen += ops(source.until(bool))
+            position = source.position
+    assert seen == [("c", number) for number in [*range(1, 3001), 4000, 5000]]
+
+
+def test_a_snapshot_that_broke_off_starts_again(database: Database) -> None:
+    values = ", ".join(f"({number})" for number in range(1, 101))
+    database.run("CREATE TABLE items (id INT PRIMARY KEY)", f"INSERT INTO items VALUES {values}")
+    config = database.config(max_batch_size="10")
+    with running(MysqlSource, config) as source:
+        source.step()
+        position = source.position
+        database.run("INSERT INTO items VALUES (101)")
+        assert ops(source.take(101 - len(source.records)))[-1] == ("c", 101)
+    with running(MysqlSource, config, position) as source:
+        assert ops(source.take(101)) == [("r", n) for n in range(1, 102)]
+
+
+VALUES = {
+    "TINYINT": ("-5", -5, None),
+    "INT UNSIGNED": ("4294967295", 4294967295, None),
+    "BIGINT UNSIGNED": ("18446744073709551615", -1, None),
+    "DECIMAL(10,2)": ("-12.50", Decimal("-12.50"), "org.apache.kafka.connect.data.Decimal"),
+    "DOUBLE": ("0.1", 0.1, None),
+    "CHAR(3)": ("'é'", "é", None),
+    "VARBINARY(4)": ("X'00FF'", b"\x00\xff", None),
+    "BLOB": ("X'00FF'", b"\x00\xff", None),
+    "LONGTEXT": ("'long'", "long", None),
+    "BIT(1)": ("b'1'", True, None),
+    "BIT(10)": ("b'0100000011'", b"\x03\x01", "io.debezium.data.Bits"),
+    "ENUM('a','it''s')": ("'it''s'", "it's", "io.debezium.data.Enum"),
+    "SET('x','y','z')": ("'z,x'", "x,z", "io.debezium.data.EnumSet"),
+    "YEAR": ("2024", 2024, "io.debezium.time.Year"),
+    "DATE": ("'2024-02-29'", 19782, "io.debezium.time.Date"),
+    "TIME(3)": ("'-01:00:00.5'", -3_600_500_000, "io.debezium.time.MicroTime"),
+    "DATETIME": ("'1970-01-01 00:00:01'", 1000, "io.debezium.time.Timestamp"),
+    "DATETIME(6)": ("'1969-12-31 23:59:59.999999'", -1, "io.debezium.time.MicroTimestamp"),
+    "TIMESTAMP(3) NULL": ("'2024-02-29 12:00:00.25'", "2024-02-29T12:00:00.25Z", "io.debezium.time.ZonedTimestamp"),
+}
+
+
+def test_types_are_the_same_in_the_snapshot_and_in_the_stream(database: Database) -> None:
+    columns = ", ".join(f"c{number} {kind}" for number, kind in enumerate(VALUES))
+    literals = ", ".join(literal for literal, _, _ in VALUES.values())
+    nulls = ", ".join("NULL" for _ in VALUES)
+    database.run(
+        "SET time_zone = '+00:00'",
+        f"CREATE TABLE kinds (id INT PRIMARY KEY, {columns})",
+        f"INSERT INTO kinds VALUES (1, {literals})",
+    )
+    with running(MysqlSource, database.config()) as source:
+        (read,) = source.take(1)
+        database.run(f"INSERT INTO kinds VALUES (2, {literals}), (3, {nulls})")
+        streamed, empty = source.take(2)
+        assert streamed.value_schema == read.value_schema
+        after = streamed.value_schema.by_name["after"].schema if streamed.value_schema else None
+        assert after is not None
+        for number, (kind, (_, expected, name)) in enumerate(VALUES.items()):
+            column = f"c{number}"
+            assert read.value["after"][column] == expected, kind
+            assert streamed.value["after"][column] == expected, kind
+            assert after.by_name[column].schema.name == name, kind
+            assert empty.value["after"][column] is None, kind
+
+
+def test_schema_changes_are_followed(database: Database) -> None:
+    database.run("CREATE TABLE items (id INT PRIMARY KEY, old TEXT)", "INSERT INTO items VALUES (0, 'z')")
+    with running(MysqlSource, database.config()) as source:
+        source.take(1)
+        database.run(
+            "INSERT INTO items VALUES (1, 'a')",
+            "ALTER TABLE items ADD COLUMN fresh INT NOT NULL DEFAULT 5",
+            "INSERT INTO items VALUES (2, 'b', 6)",
+            "ALTER TABLE items DROP COLUMN old",
+            "INSERT INTO items VALUES (3, 7)",
+        )
+        rows = [each.value["after"] for each in source.take(3)]
+        assert rows == [{"id": 1, "old": "a"}, {"id": 2, "old": "b", "fresh": 6}, {"id": 3, "fresh": 7}]
+
+
+def test_one_sentence_says_what_is_wrong(database: Database) -> None:
+    database.run(
+        "CREATE TABLE orders (id INT PRIMARY KEY)", "CREATE OR REPLACE USER plain@'127.0.0.1' IDENTIFIED BY 'plain'"
+    )
+
+    def check(**more: str) -> None:
+        settings = MysqlSource.settings_model(**database.config(**more))
+        MysqlSource.check(settings, TaskContext())  # type: ignore[arg-type]
+
+    check(table_include_list=f"{database.name}.orders")
+    with pytest.raises(ConfigError, match=rf"is it {database.name}\.orders\?"):
+        check(table_include_list=f"{database.name}.ordres")
+    with pytest.raises(ConnectError, match=r"check database\.user and database\.password"):
+        check(database_password="wrong")
+    with pytest.raises(ConnectError, match="GRANT SELECT, RELOAD, REPLICATION SLAVE"):
+        check(database_user="plain", database_password="plain")
+    with pytest.raises(Retriable, match=r"connecting to 127\.0\.0\.1:1"):
+        check(database_port="1")
+    root = database.server.connect()
+    with root.cursor() as cursor:
+        cursor.execute("SET GLOBAL binlog_row_metadata = 'NO_LOG'")
+        try:
+            with pytest.raises(ConnectError, match="binlog_row_metadata is NO_LOG and has to be FULL"):
+                check()
+        finally:
+            cursor.execute("SET GLOBAL binlog_row_metadata = 'FULL'")
+    root.close()

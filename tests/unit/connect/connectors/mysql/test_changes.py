@@ -1,0 +1,62 @@
+"""Events of the binlog as records with positions."""
+
+from typing import Any
+
+from ottla.connect.api import Progress, SourceRecord
+from ottla.connect.connectors.capture.envelope import Column, TableEvents
+from ottla.connect.connectors.mysql.changes import Changes, RowChange, source_of
+from ottla.connect.connectors.mysql.source import _add_mariadb_gtid, _add_mysql_gtid
+from ottla.connect.schema import INT64
+
+COLUMNS = [Column("id", 0, INT64, int)]
+UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
+
+
+def changes(position: dict[str, Any]) -> Changes:
+    table = TableEvents("t.db.items", COLUMNS, ["id"], source_of("mariadb"), unchanged=object())
+
+    def describe(_database: str, name: str, _names: Any, _key: Any) -> TableEvents | None:
+        return table if name == "items" else None
+
+    return Changes("mariadb", "t", position, describe, _add_mariadb_gtid, lambda: 1)
+
+
+def inserted(table: str, *keys: int) -> RowChange:
+    return RowChange("db", table, ("id",), ("id",), [(None, [key]) for key in keys], 1, 1)
+
+
+def transaction(made: Changes, gtid: str, *events: RowChange, end: int) -> list[SourceRecord | Progress]:
+    batch: list[SourceRecord | Progress] = []
+    made.began(gtid)
+    for event in events:
+        made.change(event, 0, batch)
+    made.committed(end, batch)
+    return batch
+
+
+def test_the_last_record_of_a_transaction_has_its_end() -> None:
+    made = changes({"file": "b.1", "pos": 4})
+    batch = transaction(made, "0-1-7", inserted("items", 1, 2), inserted("items", 3), end=99)
+    assert [each.position for each in batch] == [
+        {"file": "b.1", "pos": 4, "events": 1},
+        {"file": "b.1", "pos": 4, "events": 2},
+        {"file": "b.1", "pos": 99, "gtids": "0-1-7"},
+    ]
+    made.rotated("b.2", 4)
+    assert transaction(made, "1-1-1", inserted("other", 1), end=50) == [
+        Progress(position={"file": "b.2", "pos": 50, "gtids": "0-1-7,1-1-1"})
+    ]
+
+
+def test_rows_that_are_done_are_passed_over() -> None:
+    made = changes({"file": "b.1", "pos": 4, "events": 3})
+    batch = transaction(made, "0-1-7", inserted("items", 1, 2), inserted("other", 8), inserted("items", 3), end=99)
+    assert [each.key for each in batch if isinstance(each, SourceRecord)] == [{"id": 3}]
+    assert [each.key for each in transaction(made, "0-1-8", inserted("items", 4), end=120)] == [{"id": 4}]  # type: ignore[union-attr]
+
+
+def test_sets_of_gtids_grow() -> None:
+    assert _add_mariadb_gtid("", "0-1-5") == "0-1-5"
+    assert _add_mariadb_gtid("0-1-5,2-1-3", "0-2-6") == "0-2-6,2-1-3"
+    assert _add_mysql_gtid("", f"{UUID}:1") == f"{UUID}:1"
+    assert _add_mysql_gtid(f"{UUID}:1-4", f"{UUID}:5") == f"{UUID}:1-5"
