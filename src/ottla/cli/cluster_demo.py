@@ -185,6 +185,7 @@ class Scene:
 
     def play(self, traffic: "Traffic") -> Iterator[Step]:
         """Kill, kill, start again, elect."""
+        self._until(lambda _: bool(traffic.read.records), "record read by the group")
         self._quiet()
         victim, controller = self._victim, self._controller
         yield self._kill(

@@ -43,7 +43,7 @@ class Seen:
             if at > since:
                 longest = max(longest, at - last[partition])
                 last[partition] = at
-        return max(longest, *(now - at for at in last.values()))
+        return max(longest, now - min(last.values(), default=since))
 
     def first_after(self, since: float, partitions: Iterable[Partition]) -> float | None:
         """When the first record of one of these partitions came after that; None if none has."""

@@ -21,6 +21,7 @@ def test_a_pause_is_that_of_the_partition_that_waited_longest(monkeypatch: pytes
     assert found.longest_pause_s(2.5) == 7.5  # of P0, up to 10
     assert found.longest_pause_s(8.5) == 3.0  # of P1, since 9
     assert found.longest_pause_s(11.5) == 0.5
+    assert seen().longest_pause_s(10.0) == 2.0  # nothing ever came
 
 
 def test_the_first_record_of_a_partition_after_a_kill() -> None:
