@@ -45,7 +45,7 @@ bench: $(VENV)/.with-dev ## Measure Ottla beside Apache Kafka on this machine
 	$(BIN)/python -m benches $(ARGS)
 
 compat: $(VENV)/.with-dev ## Run the client suites of other projects against `ottla serve`
-	@$(BIN)/python -m tests.support.requirements java javac mvn kcat postgres
+	@$(BIN)/python -m tests.support.requirements java javac mvn kcat
 	$(BIN)/python -m pytest tests/compat $(ARGS)
 
 simulate: $(VENV)/.with-dev ## Run two thousand simulated clusters, each from its seed
