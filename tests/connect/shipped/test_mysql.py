@@ -9,6 +9,7 @@ import pytest
 from ottla.connect.api import ConfigError, ConnectError, Retriable, SourceRecord
 from ottla.connect.connectors.mysql.source import MysqlSource
 from tests.support.connect_tasks import TaskContext, running
+from tests.support.eventually import eventually
 from tests.support.mariadb import PASSWORD, USER, MariaDb
 
 
@@ -179,6 +180,32 @@ def test_schema_changes_are_followed(database: Database) -> None:
         )
         rows = [each.value["after"] for each in source.take(3)]
         assert rows == [{"id": 1, "old": "a"}, {"id": 2, "old": "b", "fresh": 6}, {"id": 3, "fresh": 7}]
+
+
+def test_a_binlog_that_is_gone_is_an_error(database: Database) -> None:
+    database.run("CREATE TABLE items (id INT PRIMARY KEY)", "INSERT INTO items VALUES (1)")
+    with running(MysqlSource, database.config()) as source:
+        source.take(1)
+        position = source.position
+    database.run("INSERT INTO items VALUES (2)", "FLUSH BINARY LOGS", "FLUSH BINARY LOGS")
+
+    def is_purged() -> bool:
+        """The server keeps what somebody reads, and knows a little later that nobody does."""
+        with database.connection.cursor() as cursor:
+            cursor.execute("SHOW MASTER STATUS")
+            row = cursor.fetchone()
+            assert row is not None
+            cursor.execute(f"PURGE BINARY LOGS TO '{row[0]}'")
+            return cursor.execute("SHOW BINARY LOGS") == 1
+
+    eventually(is_purged)
+    with (
+        running(MysqlSource, database.config(), position) as source,
+        pytest.raises(ConnectError, match=r"no longer has the binlog from there on .* delete the connector's offsets"),
+    ):
+        source.until(bool)
+    with running(MysqlSource, database.config(snapshot_mode="when_needed"), position) as source:
+        assert ops(source.take(2)) == [("r", 1), ("r", 2)]
 
 
 def test_one_sentence_says_what_is_wrong(database: Database) -> None:
