@@ -86,6 +86,7 @@ def _arguments() -> argparse.Namespace:
         parser.error("--target is for one broker")
     if count == 1 and arguments.loopback:
         parser.error("--loopback is for several brokers; one is always there")
+    arguments.names_faults = arguments.faults is not None
     faults = arguments.faults or [fault.value for fault in _FAULTS[count]]
     arguments.faults = tuple(_named(parser, name, _FAULTS[count]) for name in faults)
     if arguments.broken is not None:
@@ -141,7 +142,8 @@ def _over_cluster(
     faults, breakage, properties = arguments.faults, arguments.broken or ClusterBreakage.NONE, None
     if breakage is not ClusterBreakage.NONE:
         case = CLUSTER_CASES[breakage]
-        workload, faults, properties = WORKLOADS[case.workload].of("python"), case.faults, case.properties
+        workload, properties = WORKLOADS[case.workload].of("python"), case.properties
+        faults = faults if arguments.names_faults else case.faults
     directory = arguments.directory / f"{arguments.brokers}-{breakage.value}-{workload.name}-{seed}"
     return directory, cluster_run(
         directory,

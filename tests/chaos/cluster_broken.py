@@ -22,7 +22,7 @@ class ClusterBreakage(Enum):
 
     NONE = "none"
     LOST_CACHE = "lost-cache"
-    """Nothing, but a broker's page cache is lost when it is killed: a sound cluster stands that."""
+    """Nothing, but a broker's page cache is lost when it is killed: a sound cluster stands that, of one and of two."""
     EARLY_ACKNOWLEDGEMENT = "acknowledged-before-replication"
     """Committed is what the leader itself has."""
     NO_EPOCH_FENCING = "no-epoch-fencing"
@@ -53,9 +53,7 @@ _DIFFERENT: Final = frozenset({Kind.REPLICAS_DIFFER, Kind.TWO_VALUES, *_GONE})
 
 CLUSTER_CASES: Final[Mapping[ClusterBreakage, ClusterCase]] = {
     ClusterBreakage.NONE: ClusterCase(1, 20.0, "mixed", (ClusterFault.CUT_FROM_CLUSTER,), frozenset()),
-    ClusterBreakage.LOST_CACHE: ClusterCase(
-        1, 20.0, "mixed", (ClusterFault.KILL, ClusterFault.KILL_TWO, ClusterFault.KILL_ALL), frozenset()
-    ),
+    ClusterBreakage.LOST_CACHE: ClusterCase(1, 20.0, "mixed", (ClusterFault.KILL, ClusterFault.KILL_TWO), frozenset()),
     ClusterBreakage.EARLY_ACKNOWLEDGEMENT: ClusterCase(1, 20.0, "mixed", (ClusterFault.CUT_FROM_CLUSTER,), _GONE),
     ClusterBreakage.NO_EPOCH_FENCING: ClusterCase(
         1, 20.0, "mixed", (ClusterFault.CUT_FROM_CLUSTER, ClusterFault.PAUSE), _DIFFERENT
