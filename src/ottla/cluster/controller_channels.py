@@ -1,6 +1,7 @@
 """The controller's connections to the brokers: one queue for each, sent in order, one at a time, until it is answered.
 
-A request that got no answer is sent again: brokers take an older or a repeated one for what it is, by its epochs.
+A request that got no answer is sent again, and so is one that a broker refused as a whole, for nobody says it a second
+time: brokers take an older or a repeated one for what it is, by its epochs.
 """
 
 import asyncio
@@ -25,6 +26,8 @@ VERSIONS: Final = {LeaderAndIsrRequest: 7, UpdateMetadataRequest: 8, StopReplica
 """The newest of Kafka 3.9."""
 FIRST_PAUSE_S: Final = 0.05
 LAST_PAUSE_S: Final = 0.5
+_FOR_GOOD: Final = (ErrorCode.STALE_CONTROLLER_EPOCH, ErrorCode.STALE_BROKER_EPOCH)
+"""Refusals of what another controller, or the broker's next registration, has overtaken."""
 
 Answered = Callable[[BrokerId, LeaderAndIsrRequest, LeaderAndIsrResponse], None]
 """Told of the answers in which brokers say what they could not do."""
@@ -78,12 +81,12 @@ class BrokerChannel:
                 pause_s = min(pause_s * 2, LAST_PAUSE_S)
                 continue
             if response.error_code:
-                log.warning(
-                    "broker %d refuses %s: %s",
-                    self.broker.broker_id,
-                    type(request).__name__,
-                    ErrorCode(response.error_code).name,
-                )
+                code = ErrorCode(response.error_code)
+                log.warning("broker %d refuses %s: %s", self.broker.broker_id, type(request).__name__, code.name)
+                if code not in _FOR_GOOD:
+                    await asyncio.sleep(pause_s)
+                    pause_s = min(pause_s * 2, LAST_PAUSE_S)
+                    continue
             elif isinstance(request, LeaderAndIsrRequest):
                 self._answered(self.broker.broker_id, request, response)
             return

@@ -82,6 +82,9 @@ class ReplicaRoles:
         except (OSError, OttlaError) as error:
             log.error("%s-%d cannot be held here: %s", name, state.partition_index, error)
             return ErrorCode.KAFKA_STORAGE_ERROR
+        except Exception:  # a defect: the partitions that follow have to be told all the same
+            log.exception("%s-%d cannot be held here", name, state.partition_index)
+            return ErrorCode.UNKNOWN_SERVER_ERROR
         return ErrorCode.NONE
 
     def stop(self, request: StopReplicaRequest) -> dict[tuple[str, int], ErrorCode]:
