@@ -1,6 +1,5 @@
 """Workers that are killed: what is in topics and targets afterwards is what should be, once each."""
 
-import itertools
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -49,36 +48,3 @@ def taken_by(database: Path, at_least: int) -> list[int]:
     finally:
         connection.close()
     return rows if len(rows) >= at_least else []
-
-
-def test_workers_share_connectors_and_take_over(broker: Broker) -> None:
-    with ConnectProcess(broker.bootstrap) as first, ConnectProcess(broker.bootstrap) as second:
-        first.put("numbers-0", {**NUMBERS, "topic": "n-0", "count": "1000000"})
-        second.put("numbers-1", {**NUMBERS, "topic": "n-1", "count": "1000000"})  # passed on if the other leads
-        eventually(lambda: owners(second) == 2, timeout_s=40)
-        first.kill()
-        eventually(lambda: owned_by(second) == 2, timeout_s=60)
-        for topic in ("n-0", "n-1"):
-            before = len(values_of(broker.bootstrap, topic, 1))
-            eventually(lambda topic=topic, before=before: values_of(broker.bootstrap, topic, before + 50))
-            numbers = [int(value) for value in values_of(broker.bootstrap, topic, 1)]
-            assert all(after == number + 1 for number, after in itertools.pairwise(numbers))
-        second.put("numbers-0", {**NUMBERS, "topic": "n-0", "count": "0"})  # it leads now
-
-
-def owners(worker: ConnectProcess) -> int:
-    return len(set(_workers(worker)))
-
-
-def owned_by(worker: ConnectProcess) -> int:
-    return _workers(worker).count(worker.url.removeprefix("http://"))
-
-
-def _workers(worker: ConnectProcess) -> list[str]:
-    listed = worker.request("GET", "/connectors?expand=status")
-    return [
-        each["worker_id"]
-        for status in listed.values()
-        for each in status["status"]["tasks"]
-        if each["state"] == "RUNNING"
-    ]
