@@ -37,6 +37,27 @@ def test_a_killed_worker_loses_and_doubles_nothing(broker: Broker, tmp_path: Pat
         assert taken == list(range(COUNT))
 
 
+def test_workers_share_connectors_and_take_over(broker: Broker) -> None:
+    topics = {"numbers-0": "n-0", "numbers-1": "n-1"}
+    with ConnectProcess(broker.bootstrap) as first, ConnectProcess(broker.bootstrap) as second:
+        for worker, (name, topic) in zip((first, second), topics.items(), strict=True):  # passed on to who leads
+            worker.put(name, {**NUMBERS, "topic": topic, "count": str(COUNT), "pause.ms": "6"})
+        eventually(lambda: len(set(running_on(second))) == 2, timeout_s=40)
+        first.kill()
+        eventually(lambda: set(running_on(second)) == {second.url.removeprefix("http://")}, timeout_s=60)
+        for topic in topics.values():
+            found = eventually(lambda topic=topic: values_of(broker.bootstrap, topic, COUNT), timeout_s=90)
+            assert [int(value) for value in found] == list(range(COUNT))
+        second.put("numbers-0", {**NUMBERS, "topic": "n-0", "count": "0"})  # it leads now
+
+
+def running_on(worker: ConnectProcess) -> list[str]:
+    """The workers on which tasks run, by what one of them says."""
+    listed = worker.request("GET", "/connectors?expand=status")
+    tasks = [task for each in listed.values() for task in each["status"]["tasks"]]
+    return [task["worker_id"] for task in tasks if task["state"] == "RUNNING"]
+
+
 def taken_by(database: Path, at_least: int) -> list[int]:
     if not database.exists():
         return []
