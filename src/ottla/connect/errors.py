@@ -1,5 +1,9 @@
 """What can go wrong in a connector, sorted by what the runtime does about it."""
 
+from typing import Final
+
+from confluent_kafka import KafkaError
+
 
 class ConnectError(Exception):
     """Base of all. Raised by itself: the task fails at once and stays so until it is restarted.
@@ -41,3 +45,22 @@ class BadRecord(ConnectError):
 
 class Fenced(ConnectError):
     """Another instance of this task runs: this one must write no more. It ends without a word in the status."""
+
+
+_FOR_GOOD: Final = (
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    KafkaError.TOPIC_EXCEPTION,
+    KafkaError.INVALID_PARTITIONS,
+    KafkaError.INVALID_REPLICATION_FACTOR,
+    KafkaError.INVALID_CONFIG,
+    KafkaError.POLICY_VIOLATION,
+    KafkaError.UNSUPPORTED_VERSION,
+    KafkaError.MSG_SIZE_TOO_LARGE,
+    KafkaError._INVALID_ARG,  # the library's name
+)
+
+
+def of_brokers(error: KafkaError, sentence: str) -> ConnectError:
+    """What an answer of the brokers means: most of them (a leader that changes, a time-out) pass, so try again."""
+    return ConnectError(sentence) if error.code() in _FOR_GOOD else Retriable(sentence)

@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from ottla.connect.connector_config import RuntimeSettings
-from ottla.connect.errors import ConnectError
+from ottla.connect.errors import ConnectError, Retriable, of_brokers
 from ottla.connect.records import SinkRecord
 from ottla.connect.state import TaskId
 
@@ -56,9 +56,18 @@ class Tolerance:
 class DeadLetters:
     """A topic for the records a sink skipped, as they were consumed."""
 
-    def __init__(self, topic: str, replicas: int, client: Mapping[str, Any], *, headers: bool, task: TaskId) -> None:
-        """Make the topic, if it is not there. Raises ConnectError."""
-        self._topic, self._headers, self._task = topic, headers, task
+    def __init__(
+        self,
+        topic: str,
+        replicas: int,
+        client: Mapping[str, Any],
+        *,
+        headers: bool,
+        task: TaskId,
+        clean: Callable[[str], str],
+    ) -> None:
+        """Make the topic, if it is not there. `clean` takes secrets out. Raises ConnectError, KafkaException."""
+        self._topic, self._headers, self._task, self._clean = topic, headers, task, clean
         admin = AdminClient(dict(client))
         if topic not in admin.list_topics(timeout=_PATIENCE_S).topics:
             new = NewTopic(topic, num_partitions=1, replication_factor=replicas)
@@ -66,40 +75,55 @@ class DeadLetters:
                 admin.create_topics([new], request_timeout=_PATIENCE_S)[topic].result(_PATIENCE_S)
             except KafkaException as failure:
                 if failure.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                    raise ConnectError(
+                    raise of_brokers(
+                        failure.args[0],
                         f"the dead-letter topic {topic} cannot be made: {failure.args[0].str()}; see "
-                        "errors.deadletterqueue.topic.replication.factor"
+                        "errors.deadletterqueue.topic.replication.factor",
                     ) from None
         self._producer = Producer({**client, "enable.idempotence": True})
-        self._failure: str | None = None
+        self._failure: KafkaError | None = None
 
     def add(self, stage: str, where: str, error: BaseException, record: SinkRecord) -> None:
-        """Send one record on its way."""
+        """Return when the record is in the topic: a sink may keep offsets in its target that are beyond it.
+
+        Raises ConnectError.
+        """
         headers: list[tuple[str, str | bytes | None]] = list(record.raw_headers)
         if self._headers:
             headers.extend((PREFIX + name, value) for name, value in self._context(stage, where, error, record))
         timestamp: dict[str, Any] = {} if record.timestamp is None else {"timestamp": record.timestamp}
-        self._producer.produce(
-            self._topic,
-            key=record.raw_key,
-            value=record.raw_value,
-            headers=headers,
-            on_delivery=self._delivered,
-            **timestamp,
-        )
-        self._producer.poll(0)
+        try:
+            self._producer.produce(
+                self._topic,
+                key=record.raw_key,
+                value=record.raw_value,
+                headers=headers,
+                on_delivery=self._delivered,
+                **timestamp,
+            )
+        except KafkaException as failure:
+            raise self._refused(failure.args[0]) from None
+        self.flush()
 
     def flush(self) -> None:
         """Return when all are in the topic. Raises ConnectError."""
-        if self._producer.flush(_PATIENCE_S):
-            self._failure = f"no answer within {_PATIENCE_S:.0f} s"
+        left = self._producer.flush(_PATIENCE_S)
         if self._failure is not None:
             failure, self._failure = self._failure, None
-            raise ConnectError(f"records cannot be written to the dead-letter topic {self._topic}: {failure}")
+            raise self._refused(failure)
+        if left:
+            raise Retriable(f"{self._sentence}: no answer within {_PATIENCE_S:.0f} s")
+
+    @property
+    def _sentence(self) -> str:
+        return f"records cannot be written to the dead-letter topic {self._topic}"
+
+    def _refused(self, error: KafkaError) -> ConnectError:
+        return of_brokers(error, f"{self._sentence}: {error.str()}")
 
     def _delivered(self, error: KafkaError | None, _message: Message) -> None:
         if error is not None:
-            self._failure = error.str()
+            self._failure = error
 
     def _context(self, stage: str, where: str, error: BaseException, record: SinkRecord) -> list[tuple[str, bytes]]:
         kind = type(error)
@@ -112,7 +136,7 @@ class DeadLetters:
             "stage": stage,
             "class.name": where,
             "exception.class.name": f"{kind.__module__}.{kind.__qualname__}",
-            "exception.message": str(error),
-            "exception.stacktrace": "".join(traceback.format_exception(error)),
+            "exception.message": self._clean(str(error)),
+            "exception.stacktrace": self._clean("".join(traceback.format_exception(error))),
         }
         return [(name, text.encode()) for name, text in facts.items()]

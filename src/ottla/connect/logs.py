@@ -24,7 +24,7 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
-from ottla.connect.errors import ConnectError, Fenced
+from ottla.connect.errors import ConnectError, Fenced, Retriable, of_brokers
 
 log = logging.getLogger(__name__)
 
@@ -107,7 +107,7 @@ class TopicLogs:
         self._thread = threading.Thread(target=self._follow, name="connect logs", daemon=True)
         self._thread.start()
         for name in self._topics:
-            self.catch_up(name)
+            self._catch_up(name, IsolationLevel.READ_COMMITTED)  # tasks that have died may have left transactions open
 
     def put(self, name: str, key: bytes, value: bytes | None, *, wait: bool = True) -> None:
         """Write a record."""
@@ -158,17 +158,25 @@ class TopicLogs:
         return self._leader is not None
 
     def catch_up(self, name: str) -> None:
-        """Wait for the reader to come to where the log ends now."""
+        """Wait for the reader to come to where the log ends now.
+
+        Positions that are committed may stand behind another task's open transaction, where the reader does not see
+        them yet: it is waited until that one has ended too.
+        """
+        uncommitted = name == "offsets"
+        self._catch_up(name, IsolationLevel.READ_UNCOMMITTED if uncommitted else IsolationLevel.READ_COMMITTED)
+
+    def _catch_up(self, name: str, end: IsolationLevel) -> None:
         topic = self._topics[name][0]
         wanted = {TopicPartition(topic, number): _LATEST for known, number in self._reached if known == topic}
         assert self._admin is not None
-        asked = self._admin.list_offsets(
-            wanted, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=_PATIENCE_S
-        )
+        asked = self._admin.list_offsets(wanted, isolation_level=end, request_timeout=_PATIENCE_S)
         try:
             answers = {place: future.result(_PATIENCE_S) for place, future in asked.items()}
-        except (KafkaException, TimeoutError) as failure:
-            raise ConnectError(f"the end of {topic} cannot be read: {failure}") from None
+        except KafkaException as failure:
+            raise of_brokers(failure.args[0], f"the end of {topic} cannot be read: {failure.args[0].str()}") from None
+        except TimeoutError as failure:
+            raise Retriable(f"the end of {topic} cannot be read: {failure}") from None
         ends = {(place.topic, place.partition): answer.offset for place, answer in answers.items()}
         self._wait(lambda: all(self._reached[place] >= end for place, end in ends.items()), topic)
 
@@ -187,7 +195,7 @@ class TopicLogs:
                 if self._failure is not None:
                     raise ConnectError(self._failure)
                 if not self._moved.wait(deadline - time.monotonic()):
-                    raise ConnectError(f"{topic} could not be read to its end within {_PATIENCE_S:.0f} s")
+                    raise Retriable(f"{topic} could not be read to its end within {_PATIENCE_S:.0f} s")
 
     def _follow(self) -> None:
         assert self._consumer is not None
@@ -272,9 +280,9 @@ class _Outcome:
 
     def place(self, topic: str) -> tuple[int, int]:
         if self._error is not None:
-            raise ConnectError(f"{topic} cannot be written: {self._error.str()}")
+            raise of_brokers(self._error, f"{topic} cannot be written: {self._error.str()}")
         if self._place is None:
-            raise ConnectError(f"{topic} cannot be written: no answer within {_PATIENCE_S:.0f} s")
+            raise Retriable(f"{topic} cannot be written: no answer within {_PATIENCE_S:.0f} s")
         return self._place
 
 

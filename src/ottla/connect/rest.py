@@ -9,6 +9,7 @@ import functools
 import json
 import logging
 import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Callable
 from importlib.metadata import version
@@ -107,7 +108,7 @@ async def _forwarded(request: Request, worker: str) -> Response:
     if request.query_params.get("forward") is not None:  # has been passed on already: the cluster is changing
         return _error(409, "Cannot complete request because of a conflicting operation (e.g. worker rebalance)")
     query = f"{request.url.query}&" if request.url.query else ""
-    url = f"http://{worker}{request.url.path}?{query}forward=true"
+    url = f"http://{worker}{urllib.parse.quote(request.url.path)}?{query}forward=true"
     body = await request.body()
     headers = {"Content-Type": "application/json"}
     passed = urllib.request.Request(url, data=body or None, method=request.method, headers=headers)

@@ -45,13 +45,15 @@ class Secrets:
 
     def clean(self, text: str) -> str:
         """The text without any secret that was resolved."""
-        for value in self._known:
+        # the longest first, or a secret that has another in it would leave its rest; sorted copies: other threads add
+        for value in sorted(self._known, key=len, reverse=True):
             text = text.replace(value, _HIDDEN)
         return text
 
     def contained_in(self, settings: Mapping[str, str]) -> str | None:
         """The name of a setting whose value has a resolved secret in it, or None."""
-        return next((name for name, text in settings.items() if any(value in text for value in self._known)), None)
+        known = tuple(self._known)  # other threads add
+        return next((name for name, text in settings.items() if any(value in text for value in known)), None)
 
     def _resolved(self, setting: str, text: str) -> str:
         def replacement(match: re.Match[str]) -> str:

@@ -16,6 +16,7 @@ _LATEST: Final[OffsetSpec] = OffsetSpec.latest()  # type: ignore[no-untyped-call
 
 def committed(name: str, config: Mapping[str, str], around: Surroundings) -> list[dict[str, Any]]:
     """`{"partition": {"kafka_topic", "kafka_partition"}, "offset": {"kafka_offset"}}` for each. Raises Retriable."""
+    config = around.secrets.resolve(config)  # what is stored has placeholders
     places = _committed(_admin(config, around), group_of(name, config))
     return [
         {
@@ -28,6 +29,7 @@ def committed(name: str, config: Mapping[str, str], around: Surroundings) -> lis
 
 def lag(name: str, config: Mapping[str, str], around: Surroundings) -> list[dict[str, Any]]:
     """`{"topic", "partition", "offset", "end", "lag"}` for each. Raises Retriable."""
+    config = around.secrets.resolve(config)
     admin = _admin(config, around)
     places = _committed(admin, group_of(name, config))
     try:
@@ -52,6 +54,7 @@ def lag(name: str, config: Mapping[str, str], around: Surroundings) -> list[dict
 def alter(name: str, config: Mapping[str, str], offsets: list[Any], around: Surroundings) -> None:
     """Commit what a request says. Raises ValueError for what is no offset, Retriable."""
     parsed = [_parsed(each) for each in offsets]
+    config = around.secrets.resolve(config)
     admin, group = _admin(config, around), group_of(name, config)
     places = [TopicPartition(topic, number, offset) for topic, number, offset in parsed if offset is not None]
     forgotten = {(topic, number) for topic, number, offset in parsed if offset is None}
@@ -65,6 +68,7 @@ def alter(name: str, config: Mapping[str, str], offsets: list[Any], around: Surr
 
 def reset(name: str, config: Mapping[str, str], around: Surroundings) -> None:
     """Forget all offsets. Raises Retriable."""
+    config = around.secrets.resolve(config)
     admin, group = _admin(config, around), group_of(name, config)
     if _committed(admin, group):
         _done(lambda: admin.delete_consumer_groups([group]), group)

@@ -178,7 +178,7 @@ class SinkTask(Task):
         offsets = self._persistently(self._sink.flush)
         if self._dead is not None:
             self._dead.flush()
-        known = self._next if offsets is None else {**offsets}
+        known = {**self._next, **(offsets or {})}  # `flush` names those of which less is durable
         moved = {
             place: offset
             for place, offset in known.items()
@@ -256,7 +256,10 @@ class SinkTask(Task):
         replicas = runtime.errors_deadletterqueue_topic_replication_factor
         headers = runtime.errors_deadletterqueue_context_headers_enable
         client = self._around.client("producer", config)
-        return DeadLetters(topic, replicas, client, headers=headers, task=self.id)
+        try:
+            return DeadLetters(topic, replicas, client, headers=headers, task=self.id, clean=self._around.secrets.clean)
+        except KafkaException as failure:  # the brokers do not answer: that passes
+            raise _translated(failure.args[0]) from None
 
 
 class _Context(BasicContext):

@@ -97,8 +97,11 @@ class SourceTask(Task):
         self, source: Source[Any], chain: Chain, writer: "Writer", boundary: "_Boundary", config: Mapping[str, str]
     ) -> None:
         own_part = source.part()
-        generator = source.read(self.context.position(own_part))
+        start = self.context.position(own_part)
+        generator = source.read(start)
         done = object()
+        positioned = start is not None  # whether this source gives positions at all
+        rest = False  # whether what was taken since the last position would come again if it were committed
         between = True  # whether `read` could go on after what was taken last
         try:
             while not self.context.stopping:
@@ -111,6 +114,7 @@ class SourceTask(Task):
                 if item is done or item is None:
                     if boundary.idle(done=item is done):
                         self._commit(source, writer, boundary)
+                        rest = False
                     if item is done:
                         self.context.stopped.wait()
                     continue
@@ -120,10 +124,14 @@ class SourceTask(Task):
                     self._take(each, own_part, chain, writer, config)
                 last = item[-1] if together and item else item
                 between = isinstance(last, Progress | SourceRecord) and last.position is not None
+                positioned = positioned or any(e.position is not None for e in (item if together else (item,)))
+                # without transactions what was sent cannot be taken back, and positions are good as they are
+                rest = positioned and not between and writer.transactional
                 boundary.taken(len(item) if together else 1)
-                if boundary.over(together=together):
+                if boundary.over(together=together) and not rest:
                     self._commit(source, writer, boundary)
-            self._commit(source, writer, boundary)
+            if not rest:  # a rest is aborted when the writer closes, and comes again
+                self._commit(source, writer, boundary)
         finally:
             generator.close()  # type: ignore[attr-defined] # read() is a generator
 

@@ -23,7 +23,7 @@ from confluent_kafka.admin import AdminClient
 from ottla.connect import loggers
 from ottla.connect.connector_config import parsed, runtime_model, unknown_settings, with_defaults
 from ottla.connect.converters.json_converter import json_text
-from ottla.connect.errors import ConfigError, ConnectError
+from ottla.connect.errors import ConfigError, ConnectError, Retriable
 from ottla.connect.logs import FileLogs, Logs, TopicLogs
 from ottla.connect.membership import Alone, Group, Membership
 from ottla.connect.plugins import connector_class, kind_of, version_of
@@ -86,6 +86,7 @@ class Worker:
         self._restarts: collections.deque[Restart | TaskId] = collections.deque()
         self._plans: dict[str, Future[None]] = {}
         self._plan_failed: dict[str, tuple[int, float]] = {}
+        self._ending_since: dict[str, float] = {}
         self._planners = ThreadPoolExecutor(4, thread_name_prefix="connect plan")
         self._waiting_since: dict[TaskId, float] = {}
         self._unsettled_since: float | None = None
@@ -233,6 +234,10 @@ class Worker:
     def _plan(self, name: str, connector: ConnectorState) -> None:
         if connector.target is Target.STOPPED:
             if connector.tasks or self._state_of(name) != "STOPPED":
+                if self._ending(name):
+                    return
+                for number, task in enumerate(connector.tasks):
+                    self._fence(TaskId(name, number), task)
                 self._commit_tasks(name, [], -1)
                 self._connector_status(name, "STOPPED")
             return
@@ -248,6 +253,22 @@ class Worker:
             if self._state_of(name) != state or self._worker_of(name) != self.address:
                 self._connector_status(name, state)
 
+    def _ending(self, name: str) -> bool:
+        """Whether tasks of a connector that is stopped may yet end by themselves; those that do not are fenced.
+
+        STOPPED says that positions may be changed, so nothing may be written after it.
+        """
+        members = self.membership.members() or []
+        if any(
+            each.get("state") == "RUNNING" and each.get("worker_id") in members
+            for each in self.statuses.tasks(name).values()
+        ):
+            since = self._ending_since.setdefault(name, time.monotonic())
+            if time.monotonic() - since <= self.settings.task_shutdown_graceful_timeout_ms / 1000:
+                return True
+        self._ending_since.pop(name, None)
+        return False
+
     def _start_planning(self, name: str, connector: ConnectorState) -> None:
         going = self._plans.get(name)
         if going is None or going.done():
@@ -255,11 +276,12 @@ class Worker:
 
     def _planned(self, name: str, connector: ConnectorState) -> None:
         with self.lock:
-            revision, stored, before = connector.revision, connector.config, len(connector.tasks)
+            revision, stored, before = connector.revision, connector.config, connector.tasks
         try:
             tasks = self._tasks_of(name, stored)
-            for number in range(len(tasks), before):
-                self._fence(TaskId(name, number))
+            for number, former in enumerate(before):  # its work may be another task's from now on
+                if number >= len(tasks) or dict(former) != tasks[number]:
+                    self._fence(TaskId(name, number), former)
             self._commit_tasks(name, tasks, revision)
         except Exception as failure:
             trace = self.secrets.clean(trace_of(failure))
@@ -293,13 +315,20 @@ class Worker:
             tasks.append({**stored, **extra, "task.class": f"{connector.__module__}.{connector.__qualname__}"})
         return tasks
 
-    def _fence(self, task: TaskId) -> None:
-        """Make sure that a task of former times, of which there are fewer now, writes no more."""
-        if not self.settings.exactly_once:
+    def _fence(self, task: TaskId, config: Mapping[str, str]) -> None:
+        """Make sure that a task of former times writes no more with the configuration it had. Raises Retriable."""
+        try:
+            kind = kind_of(connector_class(config.get("connector.class")))
+        except ConfigError:
+            return  # no task of it can run
+        if not self.settings.exactly_once or kind != "source":
             return
         transactional_id = f"{self.settings.group_id}-{task.connector}-{task.task}"
         producer = Producer({**client_settings(self.around.raw), "transactional.id": transactional_id})
-        producer.init_transactions(30.0)
+        try:
+            producer.init_transactions(30.0)
+        except KafkaException as failure:
+            raise Retriable(f"the former task {task} cannot be fenced: {failure.args[0].str()}") from None
 
     def _commit_tasks(self, name: str, tasks: list[dict[str, str]], revision: int) -> None:
         for number, task in enumerate(tasks):

@@ -29,3 +29,10 @@ def test_what_is_not_there_is_named(text: str, sentence: str) -> None:
     with pytest.raises(ConfigError, match=sentence) as wrong:
         Secrets({}).resolve({"password": text})
     assert wrong.value.setting == "password"
+
+
+def test_a_secret_within_another_leaves_nothing_of_it() -> None:
+    secrets = Secrets({})
+    for value in ("horse", "correct horse", "horse staple", "correct horse staple"):
+        secrets.remember(value)
+    assert secrets.clean("a correct horse staple!") == "a [hidden]!"

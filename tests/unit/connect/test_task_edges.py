@@ -1,0 +1,218 @@
+"""What tasks do where something goes wrong: dead letters, offsets, rests without a position, answers of brokers."""
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from confluent_kafka import IsolationLevel, KafkaError
+
+from ottla.connect import handling, sink_offsets, source_task
+from ottla.connect.api import ConnectError, Part, Position, Retriable, SinkRecord, SourceRecord, TopicPartition
+from ottla.connect.connector_config import SourceRuntimeSettings
+from ottla.connect.errors import of_brokers
+from ottla.connect.handling import DeadLetters
+from ottla.connect.logs import TopicLogs
+from ottla.connect.records import Progress
+from ottla.connect.secrets import Secrets
+from ottla.connect.sink_task import SinkTask
+from ottla.connect.source_task import SourceTask
+from ottla.connect.state import Target, TaskId
+from ottla.connect.worker import Worker
+
+TASK = TaskId("tested", 0)
+FIRST, SECOND = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+class Letters:
+    """A producer that answers when it is flushed."""
+
+    error: KafkaError | None = None
+
+    def __init__(self, _settings: Any) -> None:
+        self.waiting: list[tuple[dict[str, Any], Callable[..., None]]] = []
+        self.sent: list[dict[str, Any]] = []
+
+    def produce(self, _topic: str, *, on_delivery: Callable[..., None], **record: Any) -> None:
+        self.waiting.append((record, on_delivery))
+
+    def poll(self, _seconds: float) -> None: ...
+
+    def flush(self, _seconds: float) -> int:
+        for record, told in self.waiting:
+            self.sent.append(record)
+            told(self.error, None)
+        self.waiting.clear()
+        return 0
+
+
+@pytest.fixture
+def letters(monkeypatch: pytest.MonkeyPatch) -> DeadLetters:
+    monkeypatch.setattr(
+        handling, "AdminClient", lambda _: SimpleNamespace(list_topics=lambda **_: SimpleNamespace(topics={"dead"}))
+    )
+    monkeypatch.setattr(handling, "Producer", Letters)
+    return DeadLetters(
+        "dead", 1, {}, headers=True, task=TASK, clean=lambda text: text.replace("correct horse", "[hidden]")
+    )
+
+
+def record(partition: int = 0, offset: int = 7) -> SinkRecord:
+    return SinkRecord(
+        topic="t", value=None, partition=partition, origin=TopicPartition("t", partition), offset=offset,
+        raw_key=b"k", raw_value=b"v", raw_headers=(),
+    )  # fmt: skip
+
+
+def test_a_dead_letter_is_in_its_topic_before_the_sink_goes_on_and_has_no_secrets(letters: DeadLetters) -> None:
+    letters.add("TASK_PUT", "Sink", ValueError("no correct horse here"), record())
+    (sent,) = letters._producer.sent  # type: ignore[attr-defined]
+    headers = dict(sent["headers"])
+    assert headers["__connect.errors.exception.message"] == b"no [hidden] here"
+    assert b"correct horse" not in headers["__connect.errors.exception.stacktrace"]
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [(KafkaError.NOT_LEADER_FOR_PARTITION, Retriable), (KafkaError.TOPIC_AUTHORIZATION_FAILED, ConnectError)],
+)
+def test_only_what_does_not_pass_fails_a_task(
+    letters: DeadLetters, monkeypatch: pytest.MonkeyPatch, code: int, kind: type[ConnectError]
+) -> None:
+    monkeypatch.setattr(Letters, "error", KafkaError(code))
+    with pytest.raises(ConnectError) as refused:
+        letters.add("TASK_PUT", "Sink", ValueError("no"), record())
+    assert type(refused.value) is kind
+    assert type(of_brokers(KafkaError(code), "no")) is kind
+
+
+def test_partitions_that_flush_does_not_name_are_durable() -> None:
+    committed: list[Any] = []
+    task: Any = SinkTask.__new__(SinkTask)
+    task._owned, task._next, task._committed, task._dead = {FIRST, SECOND}, {FIRST: 5, SECOND: 9}, {}, None
+    task._sink = SimpleNamespace(flush=lambda: {FIRST: 3})
+    task._consumer = SimpleNamespace(commit=lambda offsets, asynchronous: committed.extend(offsets))
+    task._flush()
+    assert {(each.partition, each.offset) for each in committed} == {(0, 3), (1, 9)}
+
+
+def test_offsets_are_asked_with_secrets_filled_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(sink_offsets, "_admin", lambda config, _around: asked.append(config["admin.override.x"]))
+
+    def committed(_admin: Any, group: str) -> list[Any]:
+        asked.append(group)
+        return []
+
+    monkeypatch.setattr(sink_offsets, "_committed", committed)
+    around: Any = SimpleNamespace(secrets=Secrets({"GROUP": "mine"}))
+    config = {"consumer.override.group.id": "${env:GROUP}", "admin.override.x": "${env:GROUP}"}
+    sink_offsets.committed("tested", config, around)
+    sink_offsets.reset("tested", config, around)
+    assert asked == ["mine"] * 4
+
+
+class Transactions:
+    """Remembers what each transaction had."""
+
+    transactional = True
+
+    def __init__(self) -> None:
+        self.open: list[Any] = []
+        self.done: list[list[Any]] = []
+
+    def send(self, sent: Any) -> None:
+        self.open.append(sent.value)
+
+    def move(self, _part: Part, position: Position) -> None:
+        self.open.append(position["at"])
+
+    def commit(self) -> list[tuple[Part, Position]]:
+        if self.open:
+            self.done.append(self.open)
+        self.open = []
+        return []
+
+
+def run(items: list[Any], start: Position | None, monkeypatch: pytest.MonkeyPatch) -> Transactions:
+    """Every item is over the boundary; the task is stopped after the last."""
+    monkeypatch.setattr(source_task._Boundary, "over", lambda *_, **__: True)
+    runtime = SourceRuntimeSettings.model_construct(transaction_boundary="poll", transaction_boundary_interval_ms=None)
+    around: Any = SimpleNamespace(
+        settings=SimpleNamespace(offset_flush_interval_ms=1000), positions=SimpleNamespace(of=lambda *_: start)
+    )
+    task: Any = SourceTask(TASK, {}, around, lambda *_: None, lambda *_: None)
+    task.context.log = logging.getLogger("tested")
+
+    def read(_position: Position | None) -> Iterator[Any]:
+        for number, item in enumerate(items, 1):
+            if number == len(items):
+                task.stop()
+            yield item
+
+    source: Any = SimpleNamespace(part=dict, read=read, committed=lambda *_: None)
+    chain: Any = SimpleNamespace(encode=lambda each: each)
+    writer = Transactions()
+    task._topics.add("t")
+    task._pump(source, chain, writer, source_task._Boundary(runtime, around, True), {})
+    return writer
+
+
+def test_records_after_the_last_position_wait_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    items = [SourceRecord(topic="t", value=n) for n in "ab"]
+    given = run([*items, Progress(position={"at": 1}), *items], {"at": 0}, monkeypatch)
+    assert given.done == [["a", "b", 1]]
+    assert given.open == ["a", "b"]  # aborted when the writer closes
+    assert run(items, None, monkeypatch).done == [["a"], ["b"]]  # a source without positions
+
+
+def test_positions_are_read_to_the_end_beyond_open_transactions() -> None:
+    asked: list[IsolationLevel] = []
+
+    def list_offsets(_wanted: Any, *, isolation_level: IsolationLevel, **_: Any) -> dict[Any, Any]:
+        asked.append(isolation_level)
+        return {}
+
+    logs = TopicLogs({"offsets": ("o", 1, 1), "configs": ("c", 1, 1)}, {}, "leader", lambda *_: None)
+    logs._admin = SimpleNamespace(list_offsets=list_offsets)  # type: ignore[assignment]
+    logs.catch_up("offsets")
+    logs.catch_up("configs")
+    assert asked == [IsolationLevel.READ_UNCOMMITTED, IsolationLevel.READ_COMMITTED]
+
+
+def leader(statuses: dict[int, dict[str, str]], done: list[str]) -> Any:
+    worker: Any = Worker.__new__(Worker)
+    worker.membership = SimpleNamespace(members=lambda: ["here:1"])
+    worker.statuses = SimpleNamespace(tasks=lambda _: statuses)
+    worker.settings = SimpleNamespace(task_shutdown_graceful_timeout_ms=60_000)
+    worker.lock, worker._wake, worker._ending_since = threading.RLock(), threading.Event(), {}
+    worker._fence = lambda task, _config: done.append(f"fence {task}")
+    worker._commit_tasks = lambda _name, tasks, _revision: done.append(f"{len(tasks)} tasks")
+    worker._connector_status = lambda _name, state, *_: done.append(state)
+    worker._state_of = lambda _: "RUNNING"
+    return worker
+
+
+def test_stopped_is_said_when_the_tasks_have_ended_or_are_fenced() -> None:
+    done: list[str] = []
+    statuses = {0: {"state": "RUNNING", "worker_id": "here:1"}, 1: {"state": "RUNNING", "worker_id": "gone:1"}}
+    worker = leader(statuses, done)
+    connector: Any = SimpleNamespace(target=Target.STOPPED, tasks=({}, {}))
+    worker._plan("tested", connector)
+    assert done == []
+    statuses[0]["state"] = "UNASSIGNED"
+    worker._plan("tested", connector)
+    assert done == ["fence tested-0", "fence tested-1", "0 tasks", "STOPPED"]
+
+
+def test_tasks_whose_configuration_changes_are_fenced_before_the_new_ones_are_known() -> None:
+    done: list[str] = []
+    worker = leader({}, done)
+    worker._tasks_of = lambda *_: [{"tables": "a"}, {"tables": "b"}]
+    connector: Any = SimpleNamespace(
+        revision=1, config={}, tasks=({"tables": "a"}, {"tables": "b,c"}, {"tables": "d"}), target=Target.STARTED
+    )
+    worker._planned("tested", connector)
+    assert done == ["fence tested-1", "fence tested-2", "2 tasks"]
