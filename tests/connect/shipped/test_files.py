@@ -212,6 +212,30 @@ def test_a_chunk_that_broke_off_is_written_again_over_what_is_there(target: Targ
     assert again.flush() == {ITEMS: 3}
 
 
+def test_a_batch_that_comes_again_to_the_same_sink_is_in_files_once(target: Target) -> None:
+    into, _ = target.sink()
+    put = into._put
+    failures = ["the disk is full"]
+
+    def failing_once(name: str, content: bytes) -> None:
+        if name.endswith(".jsonl") and failures:
+            raise Retriable(failures.pop())
+        put(name, content)
+
+    into._put = failing_once
+    with pytest.raises(Retriable):
+        into.write(items(0, 5))
+    into.write(items(0, 5))
+    into.write(items(5, 6))
+    assert numbers(target.read()) == list(range(6))
+    failures.append("the disk is full again")
+    with pytest.raises(Retriable):
+        into.write(items(6, 9))
+    into.write(items(6, 9))
+    assert into.flush() == {}, "a chunk that is complete waits for nothing"
+    assert numbers(target.read()) == list(range(9))
+
+
 def test_directories_by_field_and_by_time(target: Target) -> None:
     into, _ = target.sink(path_format="day=%Y-%m-%d")
     into.write(items(0, 2, timestamp=1_700_000_000_000) + items(2, 3, timestamp=1_700_090_000_000))

@@ -83,8 +83,13 @@ class _Chunk:
     since: float = 0.0
 
     @property
+    def next(self) -> int:
+        """Everything before is in files or here."""
+        return self.records[-1].offset + 1 if self.records else self.start
+
+    @property
     def end(self) -> int:
-        return self.until if self.until is not None else self.records[-1].offset + 1
+        return self.until if self.until is not None else self.next
 
 
 class FileSink(Sink[FileSinkSettings]):
@@ -129,7 +134,7 @@ class FileSink(Sink[FileSinkSettings]):
             if chunk.until is not None and record.offset >= chunk.until:
                 self._write(record.origin, chunk)
                 chunk = self._chunks[record.origin]
-            if record.offset < chunk.start:
+            if record.offset < chunk.next:  # also what came before a file could not be written: it is handed in again
                 continue
             if record.value is None:
                 if self.settings.behavior_on_null_values == "fail":
@@ -144,7 +149,9 @@ class FileSink(Sink[FileSinkSettings]):
     def flush(self) -> Mapping[TopicPartition, int] | None:
         old = self._now() - self.settings.rotate_interval_ms / 1000
         for partition, chunk in list(self._chunks.items()):
-            if chunk.until is None and chunk.records and chunk.since <= old:
+            # a chunk that was settled and is complete could not be written: it need not wait for a record after it
+            due = chunk.since <= old if chunk.until is None else chunk.next >= chunk.until
+            if chunk.records and due:
                 self._write(partition, chunk)
         return {partition: chunk.start for partition, chunk in self._chunks.items() if chunk.records}
 
