@@ -136,6 +136,42 @@ def test_a_batch_that_comes_again_goes_on_where_it_broke_off(server: Server) -> 
     assert [json.loads(body)["n"] for _, _, body in server.seen] == [0, 1, 1, 2]
 
 
+def test_a_request_of_several_names_what_is_in_it(server: Server) -> None:
+    records = [sink_record("items", n, {"n": n, "p": p}, partition=p) for n in range(3) for p in range(2)]
+    sink(server, batching_enabled="true", batch_max_size="2").write(records)
+    assert {headers["Idempotency-Key"]: json.loads(body) for _, headers, body in server.seen} == {
+        f"items-{p}-{first}-{last}": [{"n": n, "p": p} for n in range(first, last + 1)]
+        for p in range(2)
+        for first, last in ((0, 1), (2, 2))
+    }
+
+
+def test_only_the_bad_records_of_a_request_of_several_are_rejected(server: Server) -> None:
+    down = [True]
+
+    def answer(_: str, body: str) -> tuple[int, Any]:
+        if '"n": 1' in body:
+            return 422, "no such thing"
+        return (503 if down[0] and '"n": 2' in body else 200), {}
+
+    server.answer = answer
+    context = TaskContext()
+    into = sink(server, context, batching_enabled="true")
+    records = [sink_record("items", offset, {"n": offset}) for offset in range(4)]
+    with pytest.raises(Retriable):
+        into.write(records)
+    down[0] = False
+    into.write(records)
+    assert [(record.offset, "answered 422" in reason) for record, reason in context.rejected] == [(1, True)]
+    keys = [headers["Idempotency-Key"] for _, headers, _ in server.seen]
+    assert keys == [f"items-0-{each}" for each in ("0-3", "0-0", "1-1", "2-2", "2-3")]
+
+
+def test_a_position_is_stored_without_secrets_of_the_url() -> None:
+    settings = HttpSource.settings_model(**{"http.url": "https://me:pass@host:8443/a/b?token=x#y", "topic": "t"})
+    assert HttpSource(settings, TaskContext()).part() == {"url": "https://host:8443/a/b"}  # type: ignore[arg-type]
+
+
 def test_bad_records_are_rejected_by_themselves(server: Server) -> None:
     server.answer = lambda _path, body: (422 if '"n": 1' in body else 200, "no such thing")
     context = TaskContext()

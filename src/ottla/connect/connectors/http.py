@@ -23,6 +23,7 @@ from ottla.connect.api import (
     Source,
     SourceContext,
     SourceRecord,
+    TopicPartition,
     Yielded,
     setting,
 )
@@ -87,7 +88,9 @@ class HttpSource(Source[HttpSourceSettings]):
         self._client: httpx.Client | None = None
 
     def part(self) -> Part:
-        return {"url": self.settings.http_url}
+        # it is stored with each position, and shown: not what may be a secret in it
+        url = urlsplit(self.settings.http_url)
+        return {"url": url._replace(netloc=url.netloc.rpartition("@")[2], query="", fragment="").geturl()}
 
     def read(self, position: Position | None) -> Iterator[Yielded]:
         settings = self.settings
@@ -165,9 +168,10 @@ class HttpSinkSettings(HttpSettings):
 class HttpSink(Sink[HttpSinkSettings]):
     """Each record, or several as an array, sent to a webhook.
 
-    At least once: every request has a header Idempotency-Key, topic-partition-offset of its first record, by which a
-    receiver knows what it has already. Answers 5xx, 408, 425 and 429 are tried again; other 4xx mean that the record is
-    bad, but for 401, 403, 404, 405 and 407, which no record can help.
+    At least once: every request has a header Idempotency-Key, topic-partition-offset of its record, or of several
+    topic-partition-first-last, by which a receiver knows what it has already. Answers 5xx, 408, 425 and 429 are tried
+    again; other 4xx mean that the record is bad, but for 401, 403, 404, 405 and 407, which no record can help. Records
+    that were refused together are sent one by one (as arrays of one), so that only the bad ones are rejected.
     """
 
     aliases: ClassVar[tuple[str, ...]] = ("io.aiven.kafka.connect.http.HttpSinkConnector",)
@@ -184,11 +188,13 @@ class HttpSink(Sink[HttpSinkSettings]):
 
     def write(self, batch: Sequence[SinkRecord]) -> None:
         size = self.settings.batch_max_size if self.settings.batching_enabled else 1
-        fresh = [each for each in batch if each.offset >= self._sent.get(each.origin, 0)]
-        for first in range(0, len(fresh), size):
-            some = fresh[first : first + size]
-            self._send(some)
-            self._sent |= {each.origin: each.offset + 1 for each in some}  # a batch that comes again goes on here
+        by_partition: dict[TopicPartition, list[SinkRecord]] = {}  # for a key names offsets of one
+        for each in batch:
+            if each.offset >= self._sent.get(each.origin, 0):
+                by_partition.setdefault(each.origin, []).append(each)
+        for fresh in by_partition.values():
+            for first in range(0, len(fresh), size):
+                self._send(fresh[first : first + size])
 
     def close(self) -> None:
         if self._client is not None:
@@ -197,18 +203,24 @@ class HttpSink(Sink[HttpSinkSettings]):
     def _send(self, records: Sequence[SinkRecord]) -> None:
         if self._client is None:
             raise ConnectError("the sink was not opened")
-        settings, first = self.settings, records[0]
+        settings, first, last = self.settings, records[0], records[-1]
         value = [each.value for each in records] if settings.batching_enabled else first.value
         key = f"{first.origin.topic}-{first.origin.partition}-{first.offset}"
+        if settings.batching_enabled:  # after a crash a request may end elsewhere: then it is not the same one
+            key += f"-{last.offset}"
         answer = _send(
             self._client, settings.http_method, settings.http_url, _content(value), None, {"Idempotency-Key": key}
         )
         if 400 <= answer.status_code < 500 and answer.status_code not in (*_BUSY, *_REFUSED):
+            if len(records) > 1:
+                for record in records:
+                    self._send([record])
+                return
             reason = f"{settings.http_url} answered {answer.status_code} to {key}: {answer.text[:200]}"
-            for record in records:
-                self.context.reject(record, BadRecord(reason, record))
-            return
-        _check(answer, settings.http_url)
+            self.context.reject(first, BadRecord(reason, first))
+        else:
+            _check(answer, settings.http_url)
+        self._sent[last.origin] = last.offset + 1  # a batch that comes again goes on here
 
 
 def _client(settings: HttpSettings, more: Mapping[str, str] | None = None) -> "httpx.Client":
