@@ -1,6 +1,8 @@
 """Change capture against a real PostgreSQL, step by step: what is captured, from where it goes on, and what it says."""
 
 import json
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from decimal import Decimal
@@ -310,6 +312,35 @@ def test_what_is_safe_is_confirmed_also_while_nothing_captured_changes(database:
         eventually(confirmed)
         assert source.records
         assert {each.topic for each in source.records} == {"__debezium-heartbeat.shop"}
+
+
+def test_a_step_ends_while_what_is_not_captured_is_written_all_the_time(database: Database) -> None:
+    database.run("CREATE TABLE a (id int PRIMARY KEY)", "CREATE TABLE b (id int)")
+    config = database.config(table_include_list="public.a", publication_autocreate_mode="filtered")
+    with running(PostgresSource, config) as source:
+        database_ready(source, database)
+        enough = threading.Event()
+
+        def write() -> None:
+            for _ in range(160):
+                database.run("INSERT INTO b VALUES (1)")
+                if enough.wait(0.05):
+                    break
+
+        writer = threading.Thread(target=write)
+        writer.start()
+        began, before = time.monotonic(), source.position
+        try:
+            for _ in range(3):
+                source.step()
+            took = time.monotonic() - began
+        finally:
+            enough.set()
+            writer.join()
+        assert took < 5, "it would not have stopped"
+        assert source.position != before
+        database.run("INSERT INTO a VALUES (1)")
+        assert ops(source.take(1)) == [("c", 1)]
 
 
 def test_a_slot_that_holds_back_too_much_is_told_of_and_dropped_only_when_told(database: Database) -> None:

@@ -35,6 +35,7 @@ from ottla.connect.connectors.postgres.snapshot import Snapshot
 _WAIT_S: Final = 0.5
 _LOOK_EVERY_S: Final = 10.0
 _CONFIRM_EVERY_S: Final = 1.0
+_OWN_FEEDBACK_EVERY_S: Final = 3600
 _MB: Final = 1 << 20
 
 
@@ -156,6 +157,8 @@ class PostgresSource(Source[PostgresSettings]):
                     start_lsn=start["lsn"],
                     decode=False,
                     options=options,
+                    # psycopg2 would confirm by itself what keepalives say, before a position is stored: _tell does it
+                    status_interval=_OWN_FEEDBACK_EVERY_S,
                 )
             yield from self._follow(connection, changes, signals)
         finally:
@@ -191,12 +194,16 @@ class PostgresSource(Source[PostgresSettings]):
         """What has arrived, up to `max.batch.size` records; waits a little for the first of it."""
         stream, most = self._stream, self.settings.max_batch_size
         batch: list[SourceRecord | Progress] = []
+        until = time.monotonic() + _WAIT_S
         with explained(f"reading replication slot {self.settings.slot_name}"):
             while len(batch) < most:
                 message = stream.read_message()
                 if message is not None:
                     changes.take(self._decoded(message.payload), message.data_start, batch)
-                elif batch or not select.select([stream], [], [], _WAIT_S)[0]:
+                    continue
+                # keepalives wake `select` and are no messages: without an end they would keep this up for ever
+                left = until - time.monotonic()
+                if batch or left <= 0 or not select.select([stream], [], [], left)[0]:
                     break
         return batch
 
