@@ -115,8 +115,7 @@ class Charge:
 
         Raises as `MetadataService.decide`.
         """
-        if self.service.deletions_begun:
-            await self.service.end_deletions()
+        await self.service.end_deletions()
         await self.service.decide(self._plan_elections)
         # Not in one plan: a partition may have both, and what is planned changes a node but once.
         await self.service.decide(self._plan_ends)

@@ -123,7 +123,8 @@ def _repaired(
         return with_leader(partition, able[0], (able[0],))
     if leader == NO_LEADER:
         return partition
-    return with_leader(partition, NO_LEADER, (leader,) if leader in isr else isr)
+    # A leader that is there, but may not lead, has lost its disk: it is not the one to be waited for.
+    return with_leader(partition, NO_LEADER, (leader,) if leader in isr and leader not in image.brokers else isr)
 
 
 def _first_leader(partition: PartitionImage, alive: tuple[BrokerId, ...]) -> PartitionImage:

@@ -333,7 +333,8 @@ class TransactionCoordinator(Coordinator[TransactionEvent, "TransactionRecord"])
         """Until every partition has its marker; False if that is not up to this broker any more."""
         waiting, pause_s = set(message.partitions), FIRST_RETRY_S
         while waiting:
-            for taken, error in (await self._try_to_send(marker, waiting)).items():
+            # in order, not as a set has them: a simulated run is to be the same whatever the hash seed
+            for taken, error in (await self._try_to_send(marker, sorted(waiting))).items():
                 if error is ErrorCode.TRANSACTION_COORDINATOR_FENCED:
                     log.warning("%s: %s has a marker of a later coordinator", message.transactional_id, taken)
                     return False

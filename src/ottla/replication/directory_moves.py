@@ -276,8 +276,13 @@ class DirectoryMoves:
         await self._discard(move, old, source, copy)
 
     async def _until_synced(self, partition: "Partition", copy: "PartitionLog", end: Offset) -> None:
-        """By the flusher, which tells nobody but the partition: looked at now and then."""
-        while partition.log is copy and copy.recovery_point < min(end, copy.log_end_offset):  # noqa: ASYNC110
+        """By the flusher, which tells nobody but the partition: looked at now and then. A partition that has been let
+        go of meanwhile, with its topic perhaps, is not synced any more."""
+        while (  # noqa: ASYNC110
+            partition.log is copy
+            and self._replicas.find(*partition.topic_partition) is partition
+            and copy.recovery_point < min(end, copy.log_end_offset)
+        ):
             await asyncio.sleep(LOOK_AGAIN_S)
 
     async def _discard(self, move: _Move, old: LogDirectory, source: "PartitionLog", copy: "PartitionLog") -> None:
