@@ -50,7 +50,7 @@ class Replicas:
     def find(self, topic: UUID, partition: int) -> None:
         return None
 
-    def become(self, name: str, *role: object) -> None:
+    def become(self, name: str, *role: object, is_new: bool) -> None:
         self.became.append(name)
 
     def drop(self, *replica: object, keep_files: bool) -> None:
