@@ -1,7 +1,6 @@
 """What a run asks of the brokers: are its inputs there, and where do they end? Outputs that are not there are made."""
 
 import logging
-import time
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
@@ -13,9 +12,6 @@ from ottla.pipeline.errors import PipelineError
 from ottla.pipeline.lag import Offsets
 
 _ANSWER_WITHIN_S: Final = 10.0
-_GIVE_UP_AFTER_S: Final = 15.0
-"""librdkafka 2.16 may never answer, whatever its time-out, when its only broker has died or come back. And it asks on
-and on with the leader epochs that it knew before: a new client is made after every question without an answer."""
 _BROKER_DEFAULT: Final = -1
 _LATEST: Final[OffsetSpec] = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # the client's lack
 
@@ -28,12 +24,11 @@ class Brokers:
     def __init__(self, settings: Mapping[str, str]) -> None:
         """`settings` are the client library's, `bootstrap.servers` among them."""
         self._servers = settings["bootstrap.servers"]
-        self._configuration: dict[str, Any] = {**settings, "logger": log}
+        configuration: dict[str, Any] = {**settings, "logger": log}
         try:
-            self._admin = AdminClient(self._configuration)
+            self._admin = AdminClient(configuration)
         except KafkaException as error:
             raise PipelineError(f"the client refuses its settings: {error.args[0].str()}") from None
-        self._asked_at = 0.0
         self._watched: set[tuple[str, int]] = set()
         self._asked: dict[TopicPartition, Any] = {}
         self.trouble: str | None = None
@@ -68,17 +63,10 @@ class Brokers:
         if self._watched and not self._asked:
             wanted = {TopicPartition(topic, number): _LATEST for topic, number in self._watched}
             self._asked = self._admin.list_offsets(wanted, request_timeout=_ANSWER_WITHIN_S)
-            self._asked_at = time.monotonic()
 
     def poll(self) -> Offsets:
         """The answers, once they are all there; partitions that could not be asked are left out."""
-        if not self._asked:
-            return {}
-        if not all(answer.done() for answer in self._asked.values()):
-            if time.monotonic() >= self._asked_at + _GIVE_UP_AFTER_S:
-                self._asked = {}
-                self._admin = AdminClient(self._configuration)
-                self.trouble = f"no broker answers at {self._servers} (not within {_GIVE_UP_AFTER_S:.0f} s)"
+        if not self._asked or not all(answer.done() for answer in self._asked.values()):
             return {}
         found: Offsets = {}
         reason = ""
@@ -89,8 +77,6 @@ class Brokers:
                 reason = error.args[0].str()
         self._asked = {}
         self.trouble = None if found else f"no broker answers at {self._servers} ({reason})"
-        if not found:
-            self._admin = AdminClient(self._configuration)
         return found
 
     def _topics(self) -> dict[str, TopicMetadata]:
