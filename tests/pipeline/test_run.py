@@ -72,11 +72,11 @@ def values(broker: OttlaProcess, name: str) -> list[str]:
     return sorted(message.value().decode() for message in Topic(broker.bootstrap, name).messages())
 
 
-# make soak: librdkafka 2.16 has two ways of not answering a run's question after its only broker came back, and the
-# status then says for too long that no broker answers (the run itself goes on); not mended yet
-@pytest.mark.soak
+# By make soak alone: librdkafka 2.16 may not answer a run's question after its only broker came back, and the status
+# then says for too long that no broker answers, though the run goes on. Not mended yet.
+@pytest.mark.parametrize("status_clears", [False, pytest.param(True, marks=pytest.mark.soak)])
 def test_a_job_runs_is_watched_survives_its_broker_and_goes_on_where_it_was(
-    broker: OttlaProcess, ottla: CommandLine, tmp_path: Path
+    broker: OttlaProcess, ottla: CommandLine, tmp_path: Path, status_clears: bool
 ) -> None:
     job = job_file(tmp_path)
     orders = make(broker, "orders")
@@ -115,12 +115,15 @@ def test_a_job_runs_is_watched_survives_its_broker_and_goes_on_where_it_was(
         broker.start()
         orders.send([f"{number:03}" for number in range(120, 200)])
         eventually(lambda: len(values(broker, "big-orders")) == 200, timeout_s=_WITHIN_S)
-        eventually(lambda: ottla.status("orders")["error"] is None, timeout_s=60)
+        if status_clears:
+            eventually(lambda: ottla.status("orders")["error"] is None, timeout_s=60)
         assert first.poll() is None
 
         # stopped
         stopped = ottla("stop", "orders")
-        assert (stopped.returncode, stopped.stderr) == (0, "'orders' has stopped\n"), ottla.output(job)
+        assert stopped.returncode == 0, ottla.output(job)
+        assert stopped.stderr.startswith("'orders' has stopped"), stopped.stderr
+        assert not status_clears or stopped.stderr == "'orders' has stopped\n"
         assert first.wait(30) == 0
     finally:
         first.kill()
