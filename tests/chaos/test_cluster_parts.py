@@ -25,11 +25,14 @@ from tests.chaos.cluster_replicas import differences
 from tests.support.eventually import eventually
 
 KILLED = """
-    import os, subprocess, signal
+    import os, pathlib, signal, subprocess, time
     from tests.chaos.cluster_network import Network
     network = Network("one")
     network.__enter__()
-    print(subprocess.Popen([*network.prefix("one"), "sleep", "600"], stdout=subprocess.DEVNULL).pid, flush=True)
+    left = subprocess.Popen([*network.prefix("one"), "sleep", "600"], stdout=subprocess.DEVNULL).pid
+    while pathlib.Path(f"/proc/{left}/comm").read_text() != "sleep\\n":  # until then it is on this machine's network
+        time.sleep(0.01)
+    print(left, flush=True)
     os.kill(os.getpid(), signal.SIGKILL)
 """
 """A process that leaves a host behind, and another process on it, whose id it prints."""
@@ -123,7 +126,14 @@ def test_hosts_of_a_process_that_was_killed_are_removed_with_what_runs_there() -
     )
     left = int(killed.stdout)
     assert len(list(remove_leftovers())) == 2
-    eventually(lambda: not psutil.pid_exists(left) or psutil.Process(left).status() == psutil.STATUS_ZOMBIE)
+    eventually(lambda: has_ended(left))
+
+
+def has_ended(process: int) -> bool:
+    try:
+        return psutil.Process(process).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
 
 
 def test_without_root_the_command_says_so_and_what_goes_all_the_same(

@@ -1,6 +1,8 @@
 """Questions to a broker that need no client library: is a port free, does a broker answer yet."""
 
+import os
 import random
+import re
 import socket
 import struct
 
@@ -8,25 +10,37 @@ _METADATA_KEY = 3
 _METADATA_VERSION = 4
 # Below Linux's range of ephemeral ports, so that no outgoing connection sits on a port we hand out.
 _PORT_RANGE = (20_000, 32_000)
+_SHARES = 8
+_given: set[int] = set()
 
 
 def free_port() -> int:
-    """Return a TCP port of 127.0.0.1 that nothing listens on at this moment.
+    """Return a TCP port of 127.0.0.1 that nothing listens on at this moment, never the same twice.
+
+    Each worker of pytest-xdist takes from its own share of the range: a server that is down for a moment, to be
+    started again, finds its port free.
 
     Raises:
-        OSError: no port of the range could be bound in two hundred attempts.
+        OSError: no port of the share could be bound in two hundred attempts.
     """
+    worker = re.sub(r"\D", "", os.environ.get("PYTEST_XDIST_WORKER", ""))
+    share = int(worker or 0) % _SHARES
+    size = (_PORT_RANGE[1] - _PORT_RANGE[0]) // _SHARES
+    ports = range(_PORT_RANGE[0] + share * size, _PORT_RANGE[0] + (share + 1) * size)
     chooser = random.SystemRandom()  # pytest-randomly seeds the shared generator: every worker would agree
     for _ in range(200):
-        port = chooser.randrange(*_PORT_RANGE)
+        port = chooser.choice(ports)
+        if port in _given:
+            continue
         with socket.socket() as candidate:
             candidate.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 candidate.bind(("127.0.0.1", port))
             except OSError:
                 continue
-            return port
-    raise OSError(f"no free TCP port between {_PORT_RANGE[0]} and {_PORT_RANGE[1]}")
+        _given.add(port)
+        return port
+    raise OSError(f"no free TCP port between {ports.start} and {ports.stop}")
 
 
 def knows_a_broker(port: int, *, host: str = "127.0.0.1", timeout_s: float = 1.0) -> bool:

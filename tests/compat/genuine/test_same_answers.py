@@ -25,6 +25,7 @@ from ottla.protocol.messages import describe_topic_partitions as dtp
 from ottla.protocol.messages import elect_leaders as el
 from ottla.protocol.messages import incremental_alter_configs as ic
 from ottla.protocol.messages import list_config_resources as lc
+from ottla.protocol.messages import list_offsets as lo
 from ottla.protocol.messages import metadata as md
 from ottla.protocol.messages import offset_for_leader_epoch as oe
 from ottla.protocol.primitives import NULL_UUID
@@ -69,7 +70,21 @@ def pair() -> Iterator[Pair]:
                 topics=[new("a", 2), new("b.c", 1), new("configured", 1, {"retention.ms": "1000"})]
             )
             assert {topic.error_code for topic in ask(bootstrap, made, 7).topics} == {0}
+        eventually(lambda: leads_all(genuine.bootstrap, {"a": 2, "b.c": 1, "configured": 1}))
         yield both
+
+
+def leads_all(bootstrap: str, topics: dict[str, int]) -> bool:
+    """Whether the broker has heard that it leads: genuine Kafka's controller answers CreateTopics before that."""
+    asked = [
+        lo.ListOffsetsTopic(
+            name=name,
+            partitions=[lo.ListOffsetsPartition(partition_index=number, timestamp=-1) for number in range(count)],
+        )
+        for name, count in topics.items()
+    ]
+    answer = ask(bootstrap, lo.ListOffsetsRequest(replica_id=-1, topics=asked), 7)
+    return all(part.error_code == 0 for topic in answer.topics for part in topic.partitions)
 
 
 def new(

@@ -65,6 +65,20 @@ class Instance:
         self._process = None
         return code
 
+    def kill_in_a_transaction(self) -> None:
+        """SIGKILL at a moment at which records of an open transaction lie in the sink."""
+
+        def caught_in_one() -> bool:
+            assert self._process is not None
+            self._process.send_signal(signal.SIGSTOP)
+            if end_of_sink(self._task, "read_uncommitted") > end_of_sink(self._task, "read_committed"):
+                return True
+            self._process.send_signal(signal.SIGCONT)
+            return False
+
+        eventually(caught_in_one, timeout_s=60)
+        self.end(signal.SIGKILL)
+
     def log_text(self) -> str:
         return self._log.read_text() if self._log.exists() else ""
 
@@ -122,9 +136,9 @@ def consumer(task: Task, isolation: str) -> Consumer:
     )
 
 
-def committed_so_far(task: Task) -> int:
-    """The sum of the sink's last stable offsets; 0 while a broker that has just started does not lead yet."""
-    reader = consumer(task, "read_committed")
+def end_of_sink(task: Task, isolation: str) -> int:
+    """The sum of the offsets at which such a reader's partitions end; 0 while a broker has just started."""
+    reader = consumer(task, isolation)
     try:
         places = [TopicPartition(task.sink, partition) for partition in range(_PARTITIONS)]
         return sum((reader.get_watermark_offsets(place, timeout=10) or (0, 0))[1] for place in places)
@@ -172,7 +186,9 @@ def judge(task: Task, words: Counter[str]) -> None:
 
 def more(task: Task, beyond: int) -> int:
     """Wait until the sink's stable end is beyond so many records; where it is then."""
-    return eventually(lambda: (now := committed_so_far(task)) > beyond and now, timeout_s=60, interval_s=0.2)
+    return eventually(
+        lambda: (now := end_of_sink(task, "read_committed")) > beyond and now, timeout_s=60, interval_s=0.2
+    )
 
 
 @pytest.fixture
@@ -186,7 +202,7 @@ def test_an_application_that_is_killed_counts_every_word_once(task: Task, tmp_pa
         with lines_coming(task) as finish:
             first.start()
             seen = more(task, 0)
-            first.end(signal.SIGKILL)
+            first.kill_in_a_transaction()
             first.start()  # on its directory, with its transactional id: it fences its predecessor's transaction
             seen = more(task, seen + 1000)
             second.start()
@@ -214,7 +230,7 @@ def test_an_application_whose_broker_is_killed_counts_every_word_once(
                 seen = more(task, seen + 1000)
                 own_broker.restart(kill=True)
             more(task, seen + 1000)
-            first.end(signal.SIGKILL)
+            first.kill_in_a_transaction()
             first.start()
             words = finish()
         judge(task, words)
