@@ -24,7 +24,7 @@ demo-cluster: $(VENV)/.with-ottla ## Kill brokers of a cluster under load, and c
 
 test: $(VENV)/.with-dev ## Run every test
 	@$(BIN)/python -m tests.support.requirements java javac mvn kcat postgres mariadbd
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --reruns 1 --reruns-delay 2 -raR $(ARGS)
 
 soak: $(VENV)/.with-dev ## Run the tests that take minutes: clusters of processes, kills under Spark
 	@$(BIN)/python -m tests.support.requirements java javac mvn kcat postgres

@@ -53,6 +53,7 @@ def test_the_readme_names_the_seeds_that_show_each_breakage() -> None:
     assert told == known
 
 
+@pytest.mark.proof
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("group_protocol", ["classic", "consumer"])
 def test_clients_see_nothing_wrong_while_all_is_being_killed(tmp_path: Path, seed: int, group_protocol: str) -> None:
@@ -72,6 +73,7 @@ def test_clients_see_nothing_wrong_while_all_is_being_killed(tmp_path: Path, see
     assert successes(verdict, "audit") == 2, told(verdict)
 
 
+@pytest.mark.proof
 @pytest.mark.timeout(400)
 def test_every_input_is_relayed_exactly_once_while_all_is_being_killed(tmp_path: Path, seed: int) -> None:
     with unstarted(OttlaProcess(tmp_path / "broker", properties=BROKER_PROPERTIES)) as broker:

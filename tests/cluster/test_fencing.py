@@ -20,6 +20,7 @@ from tests.support.znodes import connected
 from tests.support.zookeeper import ZooKeeperServer
 
 VERSION = 9
+HELD_UP_S = 0.2
 
 
 @pytest.fixture
@@ -107,10 +108,12 @@ def test_a_broker_cut_off_from_zookeeper_takes_nothing_any_more_before_another_l
         link.refuse()
         while looking.exists("/brokers/ids/1"):  # broker 1 may be replaced from the moment its node goes
             value = f"after {len(taken)}"
+            asked = time.monotonic()
             if client.produce(value) is ErrorCode.NONE:
-                # Then it was taken before the node went: asked afterwards, it has to be there still.
-                assert looking.exists("/brokers/ids/1")
                 taken.append(value)
+                # Then it was taken before the node went, by a good part of the session's timeout: it has to be there
+                # still, unless this process was held up for so long.
+                assert looking.exists("/brokers/ids/1") or time.monotonic() - asked > HELD_UP_S
         assert len(taken) > 1, "it goes on for a while"
         assert client.produce("too late") is ErrorCode.NOT_LEADER_OR_FOLLOWER
         # What every follower still copies in the old leader's epoch is safe, until one of them is elected.

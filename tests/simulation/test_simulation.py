@@ -37,6 +37,7 @@ def sound_runs(seeds: str, *options: str) -> list[dict[str, Any]]:
     return reports
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("first", range(0, 10 * RUNS_PER_TEST, RUNS_PER_TEST))
 def test_three_brokers_keep_what_they_acknowledge(first: int) -> None:
     reports = sound_runs(f"{first}:{first + RUNS_PER_TEST}")
@@ -46,6 +47,7 @@ def test_three_brokers_keep_what_they_acknowledge(first: int) -> None:
     assert len(happened) > 10
 
 
+@pytest.mark.proof
 def test_one_broker_loses_nothing_to_kills_and_power_failures() -> None:
     reports = sound_runs("0:5", "--brokers", "1", "--faults", "kill,power,cut,storm")
     assert len(reports) == 5

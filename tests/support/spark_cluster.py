@@ -73,6 +73,15 @@ class SparkCluster:
     ) -> None:
         self._kill_all()
 
+    def worker_with(self, pid: int) -> int | None:
+        """The number of the worker that this process descends from: one of an executor, or of its Python."""
+        for number, worker in enumerate(self._processes[1:]):
+            if worker.poll() is None:
+                descendants = psutil.Process(worker.pid).children(recursive=True)
+                if pid in (each.pid for each in descendants):
+                    return number
+        return None
+
     def kill_worker(self, number: int) -> None:
         """As if its machine lost power: the worker and its executor, at once."""
         killed = kill_with_children(self._processes[1 + number])

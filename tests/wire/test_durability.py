@@ -157,6 +157,7 @@ def create(bootstrap: str, partitions: int = PARTITIONS, **config: str) -> None:
     admin.create_topics([NewTopic(TOPIC, partitions, config=settings)])[TOPIC].result(20)
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("idempotent", [True, False], ids=["idempotent", "plain"])
 def test_sigkill_at_random_moments_loses_nothing_acknowledged(tmp_path: Path, idempotent: bool) -> None:
     moments = random.Random(7 if idempotent else 8)

@@ -76,7 +76,7 @@ class Instance:
             self._process.send_signal(signal.SIGCONT)
             return False
 
-        eventually(caught_in_one, timeout_s=60)
+        eventually(caught_in_one, timeout_s=120)
         self.end(signal.SIGKILL)
 
     def log_text(self) -> str:
@@ -178,7 +178,7 @@ def judge(task: Task, words: Counter[str]) -> None:
         found = read(task, "read_committed")
         return found if sum(map(len, found.values())) >= sum(words.values()) else None
 
-    committed = eventually(all_counted, timeout_s=60, interval_s=0.5)
+    committed = eventually(all_counted, timeout_s=120, interval_s=0.5)
     assert committed == {word: list(range(1, count + 1)) for word, count in words.items()}
     uncommitted = read(task, "read_uncommitted")
     assert sum(map(len, uncommitted.values())) > sum(words.values())
@@ -187,7 +187,7 @@ def judge(task: Task, words: Counter[str]) -> None:
 def more(task: Task, beyond: int) -> int:
     """Wait until the sink's stable end is beyond so many records; where it is then."""
     return eventually(
-        lambda: (now := end_of_sink(task, "read_committed")) > beyond and now, timeout_s=60, interval_s=0.2
+        lambda: (now := end_of_sink(task, "read_committed")) > beyond and now, timeout_s=120, interval_s=0.2
     )
 
 
@@ -196,7 +196,8 @@ def task(bootstrap: str, new_topic: NewTopicFactory, new_name: NewNameFactory) -
     return Task(bootstrap, new_name(), new_topic(_PARTITIONS), new_topic(_PARTITIONS))
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.proof
+@pytest.mark.timeout(600)
 def test_an_application_that_is_killed_counts_every_word_once(task: Task, tmp_path: Path) -> None:
     with Instance(task, "first", tmp_path) as first, Instance(task, "second", tmp_path) as second:
         with lines_coming(task) as finish:
@@ -206,7 +207,7 @@ def test_an_application_that_is_killed_counts_every_word_once(task: Task, tmp_pa
             first.start()  # on its directory, with its transactional id: it fences its predecessor's transaction
             seen = more(task, seen + 1000)
             second.start()
-            eventually(lambda: second.log_text().count("RUNNING") >= 1, timeout_s=60)
+            eventually(lambda: second.log_text().count("RUNNING") >= 1, timeout_s=120)
             first.end(signal.SIGKILL)  # for good: its transaction is aborted by timeout, its tasks move
             more(task, seen + 1000)
             words = finish()
@@ -214,7 +215,8 @@ def test_an_application_that_is_killed_counts_every_word_once(task: Task, tmp_pa
         assert second.end(signal.SIGTERM) == 143
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.proof
+@pytest.mark.timeout(600)
 def test_an_application_whose_broker_is_killed_counts_every_word_once(
     own_broker: BrokerProcess, tmp_path: Path
 ) -> None:
