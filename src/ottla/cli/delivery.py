@@ -2,6 +2,7 @@
 
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -9,6 +10,7 @@ from typing import Final
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from ottla.cli.failures import explain
+from ottla.cli.interruption import held_back
 from ottla.cli.output import note, plural
 from ottla.cli.record_lines import OutgoingRecord
 
@@ -47,7 +49,7 @@ class Deliveries:
             try:
                 produce()
             except BufferError:  # the client's queue is full: the network is slower than the input
-                self.producer.poll(0.05)
+                self._take(lambda: self.producer.poll(0.05))
             except KafkaException as refused:
                 self._count_failure(line_number, refused.args[0])
                 return
@@ -57,7 +59,13 @@ class Deliveries:
 
     def poll(self) -> None:
         """Take the acknowledgements that have arrived."""
-        self.producer.poll(0)
+        self._take(lambda: self.producer.poll(0))
+
+    @staticmethod
+    def _take(ask: Callable[[], int]) -> int:
+        """Let the client tell of acknowledgements: an interruption among them would leave one uncounted."""
+        with held_back():
+            return ask()
 
     def flush(self, *, timeout_s: float | None = None) -> int:
         """Wait until everything queued is acknowledged or has failed; returns how many are still open at the end."""
@@ -65,7 +73,7 @@ class Deliveries:
         answered = self.acknowledged + self.failed
         told = False
         # In short steps, because the client does not see Ctrl-C while it waits.
-        while open_records := self.producer.flush(_STEP_S):
+        while open_records := self._take(lambda: self.producer.flush(_STEP_S)):
             now = time.monotonic()
             if timeout_s is not None and now - began >= timeout_s:
                 break
@@ -82,7 +90,7 @@ class Deliveries:
     def give_up(self) -> None:
         """Drop what is still queued or unacknowledged, counting it as failed."""
         self.producer.purge()
-        self.producer.flush(1)
+        self._take(lambda: self.producer.flush(1))
 
     def _on_delivery(self, line_number: int, error: KafkaError | None, message: Message) -> None:
         if error is None:
