@@ -10,10 +10,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from ottla.pipeline.demo import main
+from ottla.cli.app import run
 from tests.support.eventually import eventually
 
-DEMO = (sys.executable, "-m", "ottla.pipeline.demo")
+DEMO = (sys.executable, "-m", "ottla.cli.main", "demo")
 
 
 def demo(*arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
@@ -63,7 +63,7 @@ def _start_and_stop(data: Path) -> None:
     assert psutil.wait_procs(started, timeout=10)[1] == []
 
 
-def test_a_directory_with_other_things_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_directory_with_other_things_is_left_alone(tmp_path: Path) -> None:
     precious = tmp_path / "thesis.tex"
     precious.write_text("everything")
     assert demo("--data", str(tmp_path)).returncode == 1
@@ -75,19 +75,29 @@ def test_a_replay_needs_a_log(tmp_path: Path) -> None:
     done = demo("--data", str(tmp_path / "none"), "--replay")
     assert done.returncode == 1
     assert done.stderr.endswith("to replay: run the demo once without --replay\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_cannot_be_shown_leaves_an_earlier_demo_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "this-is-an-ottla-demo").touch()
+    (tmp_path / "log").mkdir()
+    for arguments, said in (
+        (["--carrier", "AA", "--dest", "LAXX"], "none of 336,776 flights is for carrier AA, dest LAXX; did you mean"),
+        (["--bootstrap", "127.0.0.1:1"], "no broker answers at 127.0.0.1:1 ("),
+    ):
+        assert demo("--data", str(tmp_path), *arguments).stderr.startswith(f"ottla: {said}")
+    assert (tmp_path / "log").exists()
 
 
 def test_java_is_asked_for_in_one_sentence(tmp_path: Path) -> None:
     began = time.monotonic()
     done = demo("--data", str(tmp_path), JAVA_HOME=str(tmp_path / "no-java"))
     assert done.returncode == 1
-    assert done.stderr.startswith("Spark runs on Java 17 or newer; JAVA_HOME is ")
+    assert done.stderr.startswith("ottla: Spark runs on Java 17 or newer; JAVA_HOME is ")
     assert done.stderr.count("\n") == 1
     assert time.monotonic() - began < 15
 
 
 def test_wrong_usage_has_its_own_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as left:
-        main(["--share", "2"])
-    assert left.value.code == 2
-    assert "must be above 0 and at most 1" in capsys.readouterr().err
+    assert run(["demo", "--share", "2"]) == 2
+    assert "2.0 is not in the range" in capsys.readouterr().err

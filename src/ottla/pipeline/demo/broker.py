@@ -10,11 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from ottla.pipeline.errors import PipelineError
+
 _READY_WITHIN_S: Final = 30.0
 _STOP_WITHIN_S: Final = 15.0
 
 
-class BrokerError(RuntimeError):
+class BrokerError(PipelineError):
     """The broker did not start; the message ends with its last words."""
 
 

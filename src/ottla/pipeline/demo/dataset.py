@@ -17,6 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv
 
+from ottla.pipeline.errors import PipelineError
+
 FLIGHTS: Final = 336_776
 SPOILT_EVERY: Final = 97
 _ROWS_AT_ONCE: Final = 20_000
@@ -38,7 +40,7 @@ class Fault(IntEnum):
     NO_CARRIER = 2
 
 
-class DatasetMissingError(RuntimeError):
+class DatasetMissingError(PipelineError):
     """The package with the flights is not installed, or is not the one we know."""
 
 

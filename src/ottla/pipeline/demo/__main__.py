@@ -1,5 +1,0 @@
-import sys
-
-from ottla.pipeline.demo import main
-
-sys.exit(main())
