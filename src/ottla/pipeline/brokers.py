@@ -1,36 +1,45 @@
 """What a run asks of the brokers: are its inputs there, and where do they end? Outputs that are not there are made."""
 
 import logging
-from collections.abc import Collection, Iterable, Mapping
-from typing import Any, Final
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any, Final, TypeVar
 
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec, TopicMetadata
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from ottla.pipeline import names
 from ottla.pipeline.errors import PipelineError
 from ottla.pipeline.lag import Offsets
+from ottla.spark.errors import NotReadyError, SourceError, UnreachableError
+from ottla.spark.metadata import questions
+from ottla.spark.offsets import LATEST, Partition
+
+T = TypeVar("T")
 
 _ANSWER_WITHIN_S: Final = 10.0
+_REST_S: Final = 0.5
 _BROKER_DEFAULT: Final = -1
-_LATEST: Final[OffsetSpec] = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # the client's lack
 
 log = logging.getLogger(__name__)
 
 
 class Brokers:
-    """One connection for all questions of a run. Raises PipelineError where no broker answers."""
+    """Asks for a run. Raises PipelineError where no broker answers."""
 
     def __init__(self, settings: Mapping[str, str]) -> None:
         """`settings` are the client library's, `bootstrap.servers` among them."""
+        self._settings = settings
         self._servers = settings["bootstrap.servers"]
-        configuration: dict[str, Any] = {**settings, "logger": log}
         try:
-            self._admin = AdminClient(configuration)
-        except KafkaException as error:
-            raise PipelineError(f"the client refuses its settings: {error.args[0].str()}") from None
-        self._watched: set[tuple[str, int]] = set()
-        self._asked: dict[TopicPartition, Any] = {}
+            self._questions = questions(tuple(sorted(settings.items())), _ANSWER_WITHIN_S)
+        except SourceError as error:
+            raise PipelineError(str(error)) from None
+        self._watched: set[Partition] = set()
+        self._thread: threading.Thread | None = None
+        self._answers: Offsets = {}
+        self._problem: str | None = None
         self.trouble: str | None = None
         """Why the last `poll` had no answer for any partition; None when it had."""
 
@@ -47,52 +56,86 @@ class Brokers:
 
         Raises PipelineError for one that cannot be made.
         """
-        there = self._topics() if topics else {}
-        return [topic for topic in sorted(topics) if topic not in there and self._create(topic)]
+        there = self._topics() if topics else []
+        missing = [topic for topic in sorted(topics) if topic not in there]
+        return self._create(missing) if missing else []
 
     def watch(self, topics: Collection[str]) -> None:
         """`ask` from now on for the ends of these topics."""
         there = self._topics()
+        found = self._patiently(lambda: self._questions.describe([topic for topic in topics if topic in there]))
         self._watched.update(
-            (topic, number) for topic in topics if topic in there for number in there[topic].partitions
+            Partition(topic, number) for topic, described in found.items() for number in described.partitions
         )
 
     def ask(self, others: Iterable[tuple[str, int]]) -> None:
         """Ask for the ends of all partitions that are watched, and of others from now on. `poll` has the answer."""
-        self._watched.update(others)
-        if self._watched and not self._asked:
-            wanted = {TopicPartition(topic, number): _LATEST for topic, number in self._watched}
-            self._asked = self._admin.list_offsets(wanted, request_timeout=_ANSWER_WITHIN_S)
+        self._watched.update(Partition(*each) for each in others)
+        if self._watched and self._thread is None:
+            self._thread = threading.Thread(target=self._ask, args=(frozenset(self._watched),), daemon=True)
+            self._thread.start()
 
     def poll(self) -> Offsets:
         """The answers, once they are all there; partitions that could not be asked are left out."""
-        if not self._asked or not all(answer.done() for answer in self._asked.values()):
+        if self._thread is None or self._thread.is_alive():
             return {}
-        found: Offsets = {}
-        reason = ""
-        for asked, answer in self._asked.items():
+        self._thread = None
+        self.trouble = self._problem
+        return self._answers
+
+    def _ask(self, partitions: Collection[Partition]) -> None:
+        """In a thread of its own, as a broker may be long in answering; nothing else is asked meanwhile."""
+        self._answers, self._problem = {}, None
+        try:
+            for partition, offset in self._questions.offsets(dict.fromkeys(partitions, LATEST)).items():
+                if isinstance(offset, SourceError):
+                    self._problem = str(offset)
+                else:
+                    self._answers[partition] = offset
+        except SourceError as error:
+            self._problem = self._explain(error)
+        if self._answers:
+            self._problem = None
+
+    def _topics(self) -> list[str]:
+        return self._patiently(self._questions.names)
+
+    def _patiently(self, ask: Callable[[], T]) -> T:
+        """Brokers that are just being started are waited for."""
+        deadline = time.monotonic() + _ANSWER_WITHIN_S
+        while True:
             try:
-                found[asked.topic, asked.partition] = answer.result().offset
+                return ask()
+            except (NotReadyError, UnreachableError) as error:
+                if time.monotonic() >= deadline:
+                    raise PipelineError(self._explain(error)) from None
+            except SourceError as error:
+                raise PipelineError(self._explain(error)) from None
+            time.sleep(_REST_S)
+
+    def _explain(self, error: SourceError) -> str:
+        if isinstance(error, UnreachableError):
+            return f"no broker answers at {self._servers} ({error.reason})"
+        return str(error)
+
+    def _create(self, topics: list[str]) -> list[str]:
+        """Those of them that were not there."""
+        configuration: dict[str, Any] = {**self._settings, "logger": log}
+        wanted: Any = [NewTopic(topic, _BROKER_DEFAULT, _BROKER_DEFAULT) for topic in topics]
+        created = []
+        try:
+            admin = AdminClient(configuration)
+            answers = admin.create_topics(wanted)
+        except KafkaException as error:
+            raise PipelineError(f"the client refuses its settings: {error.args[0].str()}") from None
+        for topic, answer in answers.items():
+            try:
+                answer.result(_ANSWER_WITHIN_S)
+                created.append(topic)
             except KafkaException as error:
-                reason = error.args[0].str()
-        self._asked = {}
-        self.trouble = None if found else f"no broker answers at {self._servers} ({reason})"
-        return found
-
-    def _topics(self) -> dict[str, TopicMetadata]:
-        try:
-            return self._admin.list_topics(timeout=_ANSWER_WITHIN_S).topics
-        except KafkaException as error:
-            raise PipelineError(f"no broker answers at {self._servers} ({error.args[0].str()})") from None
-
-    def _create(self, topic: str) -> bool:
-        """Whether it was not there."""
-        wanted: Any = NewTopic(topic, _BROKER_DEFAULT, _BROKER_DEFAULT)
-        try:
-            self._admin.create_topics([wanted])[topic].result(_ANSWER_WITHIN_S)
-        except KafkaException as error:
-            cause: KafkaError = error.args[0]
-            if cause.code() == KafkaError.TOPIC_ALREADY_EXISTS:
-                return False
-            raise PipelineError(f"topic {topic!r}, which the job writes, cannot be made: {cause.str()}") from None
-        return True
+                cause: KafkaError = error.args[0]
+                if cause.code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                    raise PipelineError(
+                        f"topic {topic!r}, which the job writes, cannot be made: {cause.str()}"
+                    ) from None
+        return created

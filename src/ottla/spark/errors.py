@@ -1,4 +1,8 @@
-"""What can go wrong between Spark and a topic, said so that a person can act on it."""
+"""What can go wrong between Spark and a topic, said so that a person can act on it. PURE."""
+
+from typing import Final
+
+from ottla.errors import ErrorCode
 
 
 class SourceError(Exception):
@@ -16,6 +20,9 @@ class UnknownTopicError(SourceError):
 class UnreachableError(SourceError):
     """No broker answers."""
 
+    reason = ""
+    """What became of the last attempt."""
+
 
 class NotReadyError(SourceError):
     """Brokers answer, but nobody can say it at the moment: a partition has no leader, or a new one."""
@@ -23,3 +30,52 @@ class NotReadyError(SourceError):
 
 class DataLossError(SourceError):
     """Records that the query has yet to read are no longer in the log."""
+
+
+_NOT_READY: Final = frozenset(
+    (
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.BROKER_NOT_AVAILABLE,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+    )
+)
+_SAID: Final[dict[int, str]] = {
+    ErrorCode.LEADER_NOT_AVAILABLE: "it has no leader",
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: "its leader is another broker now",
+    ErrorCode.KAFKA_STORAGE_ERROR: "the disk of its leader has failed",
+    ErrorCode.OFFSET_NOT_AVAILABLE: "its leader is new and does not know its end yet",
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "this client has no right to ask about it",
+    ErrorCode.INVALID_TOPIC_EXCEPTION: "no topic can have that name",
+    ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT: "its records are too old to have timestamps",
+}
+
+
+def name_of(code: int) -> str:
+    """A broker's error code, as the protocol names it."""
+    try:
+        return ErrorCode(code).name
+    except ValueError:
+        return f"error {code}"
+
+
+def refusal(code: int, subject: str, servers: str) -> SourceError:
+    """What a broker says instead of an answer about a topic or a partition, the `subject`."""
+    if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        return UnknownTopicError(f"{subject} does not exist on the brokers at {servers}; create it first")
+    name = name_of(code)
+    said = _SAID.get(code, name.replace("_", " ").lower())
+    return (NotReadyError if code in _NOT_READY else SourceError)(f"{subject} at {servers}: {said} ({name})")
+
+
+def unreachable(servers: str, subject: str, reason: object) -> UnreachableError:
+    """No broker said anything about the `subject`."""
+    error = UnreachableError(f"no broker at {servers} answers, asked about {subject} ({reason})")
+    error.reason = str(reason)
+    return error

@@ -14,7 +14,8 @@ from ottla.spark.errors import DataLossError, SourceError
 from ottla.spark.metadata import TopicMetadata
 from ottla.spark.offsets import OffsetRange
 from ottla.spark.options import ReadOptions
-from ottla.spark.wire import PartitionFetch, TopicGone, is_plain
+from ottla.spark.wire import TopicGone, is_plain
+from ottla.spark.wire_fetch import PartitionFetch
 
 log = logging.getLogger(__name__)
 

@@ -1,19 +1,14 @@
-"""Fetches from the leader of one partition, without a client library in between.
+"""Connections to brokers without a client library in between, for what Spark needs of them most.
 
-A client library hands over one Python object per record; here a fetch response stays one piece of memory, which
-`ottla.spark.columns` turns into Arrow columns. Fetch is version 13 where the broker has it: it names the topic by its
-id, so that a topic deleted and made again is never taken for the old one (KIP-516); else 12, which every broker since
-Kafka 2.7 serves. Plain connections only: whatever asks for TLS or SASL goes through the client library
-(`ottla.spark.fetch`).
+A client library hands over one Python object per record, and asks about offsets with what it knew of a broker before
+that was started again. Here a fetch response stays one piece of memory (`ottla.spark.wire_fetch`), and every question
+about topics is asked anew, of whoever answers (`ottla.spark.wire_metadata`). Plain connections only: whatever asks for
+TLS or SASL goes through the client library (`client_fetch`, `client_metadata`).
 """
 
-import logging
-import os
 import socket
-import time
-from collections.abc import Iterator, Mapping
-from functools import lru_cache
-from typing import Any, Final, NamedTuple, Self
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from ottla.errors import ErrorCode
@@ -21,32 +16,23 @@ from ottla.protocol.api import ApiKey
 from ottla.protocol.errors import MalformedMessage, UnsupportedVersion
 from ottla.protocol.framing import decode_response, encode_request
 from ottla.protocol.messages.api_versions import ApiVersionsRequest
-from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.protocol.primitives import NULL_UUID
 from ottla.protocol.schema import Message
 from ottla.spark.client_settings import ClientSettings
-from ottla.spark.columns import Aborted
 from ottla.spark.errors import SourceError
 from ottla.spark.offsets import Partition
 
-log = logging.getLogger(__name__)
-
 CLIENT_ID: Final = "ottla-spark"
-FETCH_BY_NAME: Final = 12
-FETCH_BY_ID: Final = 13
-METADATA_VERSION: Final = 9
-METADATA_WITH_IDS: Final = 10
+METADATA_VERSION: Final = 10
+"""Has the ids of topics (KIP-516). Of this and other APIs, an older broker is asked in the newest version it has."""
 API_VERSIONS_VERSION: Final = 0
-READ_COMMITTED: Final = 1
 DEFAULT_FETCH_BYTES: Final = 4 << 20
 """Per request and partition: some thousands of records of 1 KB, so that what a task does per response is spread."""
 SMALL_ANSWER: Final = 64 << 10
 LARGEST_RESPONSE: Final = 1 << 30
 CONNECT_TIMEOUT_S: Final = 10.0
 ANSWER_TIMEOUT_S: Final = 30.0
-RETRY_S: Final = 0.1
-WARN_EVERY_S: Final = 15.0
 
 UNDERSTOOD: Final = frozenset(
     (
@@ -65,23 +51,6 @@ UNDERSTOOD: Final = frozenset(
 )
 """Settings of the client library that mean the same here, or nothing for a read."""
 
-MOVED: Final = frozenset(
-    (
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        ErrorCode.LEADER_NOT_AVAILABLE,
-        ErrorCode.FENCED_LEADER_EPOCH,
-        ErrorCode.UNKNOWN_LEADER_EPOCH,
-        ErrorCode.REPLICA_NOT_AVAILABLE,
-        ErrorCode.KAFKA_STORAGE_ERROR,
-        ErrorCode.OFFSET_NOT_AVAILABLE,
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.UNKNOWN_TOPIC_ID,
-        ErrorCode.INCONSISTENT_TOPIC_ID,
-        ErrorCode.UNKNOWN_SERVER_ERROR,
-    )
-)
-"""Ask again who leads; a topic that is being created is unknown for a moment, too."""
-
 
 def is_plain(client: ClientSettings) -> bool:
     """Whether these settings ask for nothing but what is done here."""
@@ -97,18 +66,12 @@ class Address(NamedTuple):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-class Fetched(NamedTuple):
-    """An answer; `records` None: nothing for now, because this `is_end` of the log or it `is_outside` of it, or
-    because a transaction is open there. `records` lie in memory that the next answer is read into."""
-
-    records: memoryview | None
-    aborted: tuple[Aborted, ...] = ()
-    is_end: bool = False
-    is_outside: bool = False
-
-
 class BrokerGone(Exception):
     """A connection that did not do what it is for; the message says why."""
+
+
+class BrokerSilent(BrokerGone):
+    """A broker that took a request and did not answer in time."""
 
 
 class TopicMissing(BrokerGone):
@@ -120,40 +83,47 @@ class TopicGone(Exception):
 
 
 class Connection:
-    """One connection, one request at a time; `receive` may come long after `send`."""
+    """One connection; requests are answered in the order in which they were sent, and `receive` may come long after
+    `send`. Every method may raise BrokerGone; the connection is of no more use then."""
 
-    def __init__(self, address: Address, client_id: str) -> None:
-        """Raises BrokerGone."""
+    def __init__(self, address: Address, client_id: str, answer_within_s: float) -> None:
         self.address = address
         self._client_id = client_id
+        self._answer_within_s = answer_within_s
         self._last_id = 0
+        self._answered = 0
         self._size = memoryview(bytearray(4))
         self._memory = bytearray()
         self._versions: dict[int, int] | None = None
         try:
-            self._socket = socket.create_connection(address, CONNECT_TIMEOUT_S)
+            self._socket = socket.create_connection(address, min(CONNECT_TIMEOUT_S, answer_within_s))
         except OSError as error:
             raise BrokerGone(f"{address} cannot be reached: {error.strerror or error}") from error
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._socket.settimeout(ANSWER_TIMEOUT_S)
+        self._socket.settimeout(answer_within_s)
 
     def close(self) -> None:
         self._socket.close()
 
-    def ask(self, request: Message, version: int) -> Any:
-        """Raises BrokerGone."""
-        self.send(request, version)
-        return self.receive(request, version)
-
     def newest(self, api: int) -> int:
-        """The newest version of an API that the broker has; -1 for none. Raises BrokerGone."""
+        """The newest version of an API that the broker has; -1 for none."""
         if self._versions is None:
-            answer = self.ask(ApiVersionsRequest(), API_VERSIONS_VERSION)
+            request = ApiVersionsRequest()
+            self.send(request, API_VERSIONS_VERSION)
+            answer = self.receive(request, API_VERSIONS_VERSION)
             self._versions = {each.api_key: each.max_version for each in answer.api_keys}
         return self._versions.get(api, -1)
 
+    def send_newest(self, request: Message, newest: int) -> int:
+        """Send it in the `newest` version, or the newest that the broker has; gives which."""
+        assert request.API_KEY is not None
+        version = min(newest, self.newest(request.API_KEY))
+        if version < request.VERSIONS[0]:
+            raise BrokerGone(f"{self.address} is too old: it does not serve {ApiKey(request.API_KEY).name}")
+        self.send(request, version)
+        return version
+
     def send(self, request: Message, version: int) -> None:
-        """Raises BrokerGone."""
         self._last_id += 1
         pieces = encode_request(request, version, self._last_id, self._client_id)
         try:
@@ -162,8 +132,7 @@ class Connection:
             raise BrokerGone(f"{self.address} broke off: {error.strerror or error}") from error
 
     def receive(self, request: Message, version: int) -> Any:
-        """The response to the oldest request not answered yet; what it has of bytes is overwritten by the next one.
-        Raises BrokerGone."""
+        """The response to the oldest request not answered yet; what it has of bytes is overwritten by the next one."""
         assert request.API_KEY is not None
         size = int.from_bytes(self._fill(self._size), "big", signed=True)
         if not 0 <= size <= LARGEST_RESPONSE:
@@ -171,9 +140,13 @@ class Connection:
         if len(self._memory) < size or len(self._memory) > 4 * max(size, DEFAULT_FETCH_BYTES):
             self._memory = bytearray(max(size, SMALL_ANSWER))
         try:
-            return decode_response(request.API_KEY, version, self._fill(memoryview(self._memory)[:size]))[1]
+            number, answer = decode_response(request.API_KEY, version, self._fill(memoryview(self._memory)[:size]))
         except (MalformedMessage, UnsupportedVersion) as error:
             raise BrokerGone(f"{self.address} does not answer as a Kafka broker: {error}") from error
+        self._answered += 1
+        if number != self._answered:
+            raise BrokerGone(f"{self.address} answers another request than the one that was sent")
+        return answer
 
     def _fill(self, whole: memoryview) -> memoryview:
         filled = 0
@@ -184,53 +157,141 @@ class Connection:
                     raise BrokerGone(f"{self.address} closed the connection")
                 filled += count
         except TimeoutError:
-            raise BrokerGone(f"{self.address} did not answer within {ANSWER_TIMEOUT_S:.0f} s") from None
+            raise BrokerSilent(f"{self.address} did not answer within {self._answer_within_s:.0f} s") from None
         except OSError as error:
             raise BrokerGone(f"{self.address} broke off: {error.strerror or error}") from error
         return whole
 
 
 class Cluster:
-    """The connections of this process to one cluster, and who leads what, kept for the tasks that follow."""
+    """Connections to one cluster, and who leads what, kept for the questions that follow. For one thread."""
 
-    def __init__(self, client: ClientSettings) -> None:
+    def __init__(self, client: ClientSettings, answer_within_s: float = ANSWER_TIMEOUT_S) -> None:
         given = dict(client)
         self._bootstrap = parse_servers(given["bootstrap.servers"])
         self._client_id = given.get("client.id", CLIENT_ID)
+        self._answer_within_s = answer_within_s
         self._connections: dict[Address, Connection] = {}
+        self._brokers: tuple[Address, ...] = ()
         self._leaders: dict[Partition, tuple[Address, UUID]] = {}
+
+    # -- who leads ---------------------------------------------------------------------------------
 
     def leader(self, partition: Partition, topic_id: UUID) -> Connection | None:
         """A connection to who leads the partition; None if nobody does at the moment.
 
         Raises BrokerGone; TopicGone if the topic has another id than this one, which is NULL_UUID if unknown.
         """
-        address, found_id = self._leaders.get(partition) or self._ask_for_leader(partition)
+        found = self._leaders.get(partition)
+        if found is None:
+            topic = self.topics((partition.topic,)).get(partition.topic)
+            if topic is not None and _is_unknown(topic):
+                raise TopicMissing(f"there is no topic '{partition.topic}'")
+            found = self._leaders.get(partition)
+        if found is None:
+            return None
+        address, found_id = found
         if NULL_UUID not in (topic_id, found_id) and topic_id != found_id:
             self.forget_leader(partition)
             raise TopicGone("was deleted and made again")
-        return None if address is None else self._connect(address)
+        return self._connect(address)
+
+    def led_by(self, partition: Partition) -> Address | None:
+        """Who led the partition when that was last heard of."""
+        found = self._leaders.get(partition)
+        return found and found[0]
 
     def forget_leader(self, partition: Partition) -> None:
         """Ask again the next time."""
         self._leaders.pop(partition, None)
 
-    def _ask_for_leader(self, partition: Partition) -> tuple[Address | None, UUID]:
-        request = MetadataRequest(topics=[MetadataRequestTopic(name=partition.topic)], allow_auto_topic_creation=False)
-        is_missing = False
-        for answer in self._answers(request, METADATA_VERSION, METADATA_WITH_IDS):
-            brokers = {broker.node_id: Address(broker.host, broker.port) for broker in answer.brokers}
+    def topics(self, names: Collection[str]) -> dict[str, Any]:
+        """What brokers say of these topics, as `MetadataResponseTopic`; who leads their partitions is noted.
+
+        One that has just started knows less than others, so a topic that one denies is asked for at the next. Raises
+        BrokerGone if none answers.
+        """
+        found: dict[str, Any] = {}
+        topics = [MetadataRequestTopic(name=name) for name in names]
+        for answer in self._answers(MetadataRequest(topics=topics, allow_auto_topic_creation=False)):
             for topic in answer.topics:
-                for found in topic.partitions:
-                    if found.leader_id in brokers:
-                        key = Partition(partition.topic, found.partition_index)
-                        self._leaders[key] = brokers[found.leader_id], topic.topic_id
-                if topic.partitions:
-                    return self._leaders.get(partition) or (None, topic.topic_id)
-                is_missing = is_missing or topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        if is_missing:
-            raise TopicMissing(f"there is no topic '{partition.topic}'")
-        return None, NULL_UUID
+                if topic.name not in found or _is_unknown(found[topic.name]):
+                    found[topic.name] = topic
+            if not any(_is_unknown(topic) for topic in found.values()):
+                break
+        return found
+
+    def names(self, expected: Collection[str] = ()) -> set[str]:
+        """All topics there are, from as many brokers as it takes to know the `expected`. Raises BrokerGone."""
+        found: set[str] = set()
+        for answer in self._answers(MetadataRequest(topics=None, allow_auto_topic_creation=False)):
+            found.update(topic.name for topic in answer.topics)
+            if found.issuperset(expected):
+                break
+        return found
+
+    def _note(self, answer: Any) -> None:
+        brokers = {broker.node_id: Address(broker.host, broker.port) for broker in answer.brokers}
+        self._brokers = tuple(brokers.values())
+        for topic in answer.topics:
+            for each in topic.partitions:
+                partition = Partition(topic.name, each.partition_index)
+                if each.leader_id in brokers:
+                    self._leaders[partition] = brokers[each.leader_id], topic.topic_id
+                else:
+                    self.forget_leader(partition)
+
+    # -- asking ------------------------------------------------------------------------------------
+
+    def _answers(self, request: MetadataRequest) -> Iterator[Any]:
+        """What one broker after the other says. Raises BrokerGone if none says anything."""
+        problem: BrokerGone | None = BrokerGone("no broker is named")
+        for address in dict.fromkeys((*self._connections, *self._bootstrap, *self._brokers)):
+            answer = self.ask_each({address: request}, METADATA_VERSION)[address]
+            if isinstance(answer, BrokerGone):
+                problem = problem and answer
+                continue
+            problem = None
+            self._note(answer)
+            yield answer
+        if problem is not None:
+            raise problem
+
+    def ask_each(self, requests: Mapping[Address, Message], newest: int) -> dict[Address, Any]:
+        """The answers of several brokers, which work at the same time; BrokerGone for one that gives none.
+
+        They are asked in the `newest` version, or the newest they have. Of a connection that is kept nobody knows
+        whether its broker was away since: one that breaks is made anew, once.
+        """
+        kept = set(self._connections)
+        found = self._exchange(requests, newest)
+        broken = [each for each in kept if isinstance(found.get(each), BrokerGone)]
+        again = {each: requests[each] for each in broken if not isinstance(found[each], BrokerSilent)}
+        return {**found, **self._exchange(again, newest)} if again else found
+
+    def _exchange(self, requests: Mapping[Address, Message], newest: int) -> dict[Address, Any]:
+        found: dict[Address, Any] = {}
+        sent: dict[Address, tuple[Connection, int]] = {}
+        try:
+            for address, request in requests.items():
+                try:
+                    connection = self._connect(address)
+                    sent[address] = connection, connection.send_newest(request, newest)
+                except BrokerGone as error:
+                    found[address] = error
+                    if address in self._connections:
+                        self.drop(self._connections[address])
+            for address, (connection, version) in list(sent.items()):
+                try:
+                    found[address] = connection.receive(requests[address], version)
+                except BrokerGone as error:
+                    found[address] = error
+                    self.drop(connection)
+                del sent[address]
+        finally:
+            for connection, _ in sent.values():  # interrupted: nobody waits for these answers
+                self.drop(connection)
+        return found
 
     def drop(self, connection: Connection) -> None:
         """Forget a connection that failed, or whose answers nobody waits for any more."""
@@ -241,39 +302,11 @@ class Cluster:
             if address == connection.address:
                 del self._leaders[partition]
 
-    def _answers(self, request: Message, version: int, better: int) -> Iterator[Any]:
-        """What one broker after the other says, in the `better` version if it has that. Raises BrokerGone if none does:
-        one that has just started knows less than others."""
-        problem: BrokerGone | None = BrokerGone("no broker is named")
-        for address in dict.fromkeys((*self._connections, *self._bootstrap)):
-            try:
-                connection = self._connect(address)
-            except BrokerGone as error:
-                problem = problem and error
-                continue
-            try:
-                assert request.API_KEY is not None
-                answer = connection.ask(request, better if connection.newest(request.API_KEY) >= better else version)
-            except BrokerGone as error:
-                self.drop(connection)
-                problem = problem and error
-                continue
-            problem = None
-            yield answer
-        if problem is not None:
-            raise problem
-
     def _connect(self, address: Address) -> Connection:
         known = self._connections.get(address)
         if known is None:
-            known = self._connections[address] = Connection(address, self._client_id)
+            known = self._connections[address] = Connection(address, self._client_id, self._answer_within_s)
         return known
-
-
-@lru_cache(maxsize=4)
-def _cluster(client: ClientSettings, process_id: int) -> Cluster:
-    """Shared within a process; a forked one must not use its parent's connections."""
-    return Cluster(client)
 
 
 def parse_servers(text: str) -> list[Address]:
@@ -287,150 +320,5 @@ def parse_servers(text: str) -> list[Address]:
     return found
 
 
-class PartitionFetch:
-    """Reads one partition from an offset on. `request` and `wait` alternate, so that the broker works while what came
-    before is being decoded. Use as a context manager: whatever ends the task, no stray answer stays behind."""
-
-    def __init__(
-        self,
-        client: ClientSettings,
-        partition: Partition,
-        *,
-        topic_id: UUID | None = None,
-        patience_s: float,
-        missing_s: float,
-    ) -> None:
-        """`topic_id`: of the topic that is meant, None if unknown. `patience_s`: how long the partition may be
-        without a leader or its brokers unreachable. `missing_s`: how long brokers may say that there is no such
-        topic before that is believed; not more than `patience_s`."""
-        given = dict(client)
-        self._cluster = _cluster(client, os.getpid())
-        self._partition = partition
-        self._topic_id = topic_id or NULL_UUID
-        self._patience_s = patience_s
-        self._missing_s = missing_s
-        self._isolation = READ_COMMITTED if given.get("isolation.level") == "read_committed" else 0
-        self._max_bytes = _partition_bytes(given)
-        self._max_wait_ms = int(given.get("fetch.wait.max.ms", "100"))
-        self._min_bytes = int(given.get("fetch.min.bytes", "1"))
-        self._leader: Connection | None = None
-        self._asked: FetchRequest | None = None
-        self._version = FETCH_BY_NAME
-        self._offset = 0
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._asked is not None and self._leader is not None:
-            self._cluster.drop(self._leader)
-
-    def request(self, offset: int) -> None:
-        """Ask for records from this offset on; `wait` gives them."""
-        self._offset = offset
-        self._send()
-
-    def wait(self) -> Fetched:
-        """What was asked for.
-
-        Raises SourceError if the partition stays out of reach for too long, TopicGone if it was deleted.
-        """
-        began = warned_at = time.monotonic()
-        missing_since: float | None = None
-        while True:
-            try:
-                if self._asked is None:
-                    self._send(final=True)
-                answer = self._receive()
-            except BrokerGone as error:
-                reason = str(error)
-                self._forget_leader()
-                is_missing = isinstance(error, TopicMissing)
-                missing_since = (missing_since or time.monotonic()) if is_missing else None
-            else:
-                if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-                    return Fetched(None, is_outside=True)
-                if not answer.error_code:
-                    if not answer.records:
-                        return Fetched(None, is_end=self._offset >= answer.high_watermark)
-                    aborted = tuple(Aborted(each.producer_id, each.first_offset) for each in answer.aborted or ())
-                    return Fetched(answer.records, aborted)
-                if answer.error_code not in MOVED:
-                    raise SourceError(f"reading {self._partition} at offset {self._offset}: {_name(answer.error_code)}")
-                reason = _name(answer.error_code)
-                self._leader = None
-                self._cluster.forget_leader(self._partition)
-            now = time.monotonic()
-            if now > warned_at + WARN_EVERY_S:
-                log.warning("waiting for the leader of %s at offset %d: %s", self._partition, self._offset, reason)
-                warned_at = now
-            if missing_since is not None and now > missing_since + self._missing_s:
-                raise TopicGone("was deleted")
-            if now > began + self._patience_s:
-                raise SourceError(
-                    f"reading {self._partition} at offset {self._offset}: its leader could not be reached for "
-                    f"{self._patience_s:.0f} s ({reason})"
-                )
-            time.sleep(RETRY_S)
-
-    def _send(self, *, final: bool = False) -> None:
-        """With `final`, raises BrokerGone and TopicGone; otherwise `wait` tries again."""
-        try:
-            if self._leader is None:
-                self._leader = self._cluster.leader(self._partition, self._topic_id)
-            if self._leader is None:
-                raise BrokerGone("it has no leader")
-            partition = FetchPartition(
-                partition=self._partition.number, fetch_offset=self._offset, partition_max_bytes=self._max_bytes
-            )
-            by_id = self._topic_id != NULL_UUID and self._leader.newest(ApiKey.FETCH) >= FETCH_BY_ID
-            self._version = FETCH_BY_ID if by_id else FETCH_BY_NAME
-            asked = FetchRequest(
-                max_wait_ms=self._max_wait_ms,
-                min_bytes=self._min_bytes,
-                max_bytes=self._max_bytes,
-                isolation_level=self._isolation,
-                topics=[FetchTopic(topic=self._partition.topic, topic_id=self._topic_id, partitions=[partition])],
-            )
-            self._leader.send(asked, self._version)
-            self._asked = asked
-        except (BrokerGone, TopicGone):
-            self._forget_leader()
-            if final:
-                raise
-
-    def _receive(self) -> "_Answer":
-        assert self._leader is not None
-        assert self._asked is not None
-        response = self._leader.receive(self._asked, self._version)
-        self._asked = None
-        if response.error_code:
-            return _Answer(response.error_code)
-        data = response.responses[0].partitions[0]
-        records = None if data.records is None else memoryview(data.records)
-        return _Answer(data.error_code, records, data.aborted_transactions, data.high_watermark)
-
-    def _forget_leader(self) -> None:
-        if self._leader is not None:
-            self._cluster.drop(self._leader)
-        self._cluster.forget_leader(self._partition)
-        self._leader = self._asked = None
-
-
-class _Answer(NamedTuple):
-    error_code: int
-    records: memoryview | None = None
-    aborted: Any = None
-    high_watermark: int = -1
-
-
-def _partition_bytes(given: Mapping[str, str]) -> int:
-    wish = given.get("max.partition.fetch.bytes", given.get("fetch.message.max.bytes"))
-    return DEFAULT_FETCH_BYTES if wish is None else int(wish)
-
-
-def _name(code: int) -> str:
-    try:
-        return ErrorCode(code).name
-    except ValueError:
-        return f"error {code}"
+def _is_unknown(topic: Any) -> bool:
+    return bool(topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

@@ -12,7 +12,7 @@ from ottla.spark import exactly_once
 from ottla.spark.client_settings import ClientSettings
 from ottla.spark.errors import SourceError
 from ottla.spark.exactly_once import Outcome, StreamTask, write_once
-from ottla.spark.marks import Mark, Write
+from ottla.spark.marks import ANSWER_TIMEOUT_S, Mark, Write
 
 
 @dataclass
@@ -152,5 +152,5 @@ def test_a_commit_that_brokers_never_answer_ends() -> None:
     began = clock.now
     with pytest.raises(SourceError, match=r"could not be committed: the brokers were away for 5 minutes"):
         write("one", 0, "a")
-    assert clock.now - began < 2 * exactly_once.ANSWER_TIMEOUT_S
+    assert clock.now - began < 2 * ANSWER_TIMEOUT_S
     assert not exactly_once._writers

@@ -1,5 +1,6 @@
-"""Whom a fetch believes, without sockets."""
+"""Whom a fetch and a question believe, without sockets."""
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
@@ -7,44 +8,63 @@ from uuid import UUID
 import pytest
 
 from ottla.errors import ErrorCode
+from ottla.protocol.messages.metadata import MetadataRequest
 from ottla.protocol.primitives import NULL_UUID
 from ottla.spark import wire
 from ottla.spark.offsets import Partition
-from ottla.spark.wire import Address, BrokerGone, Cluster, TopicMissing
+from ottla.spark.wire import Address, BrokerGone, BrokerSilent, Cluster, TopicMissing
 
 LEADER = Address("b", 2)
 KNOWS = SimpleNamespace(
     brokers=[SimpleNamespace(node_id=2, host="b", port=2)],
     topics=[
         SimpleNamespace(
-            topic_id=UUID(int=1), error_code=0, partitions=[SimpleNamespace(leader_id=2, partition_index=0)]
+            name="t",
+            topic_id=UUID(int=1),
+            error_code=0,
+            partitions=[SimpleNamespace(leader_id=2, partition_index=0)],
         )
     ],
 )
 DENIES = SimpleNamespace(
     brokers=[],
-    topics=[SimpleNamespace(topic_id=NULL_UUID, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.value, partitions=[])],
+    topics=[
+        SimpleNamespace(
+            name="t", topic_id=NULL_UUID, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.value, partitions=[]
+        )
+    ],
 )
 
 
-def cluster(monkeypatch: pytest.MonkeyPatch, **says: Any) -> Cluster:
-    """Of brokers a, b, ...; None: it is away."""
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Cluster]:
+    def of(**says: Any) -> Cluster:
+        """Of brokers a, b, ...; what each says, one after the other; None: it is away; an error: of the connection."""
 
-    class FakeConnection:
-        def __init__(self, address: Address, _: str) -> None:
-            self.address = address
-            if says[address.host] is None:
-                raise BrokerGone("away")
+        class FakeConnection:
+            def __init__(self, address: Address, *_: Any) -> None:
+                self.address = address
+                if says[address.host] is None:
+                    raise BrokerGone("away")
 
-        def newest(self, _: int) -> int:
-            return 10
+            def send_newest(self, _: Any, newest: int) -> int:
+                return newest
 
-        def ask(self, *_: Any) -> Any:
-            return says[self.address.host]
+            def receive(self, *_: Any) -> Any:
+                said = says[self.address.host]
+                answer = said.pop(0) if isinstance(said, list) else said
+                if isinstance(answer, BrokerGone):
+                    raise answer
+                return answer
 
-    monkeypatch.setattr(wire, "Connection", FakeConnection)
-    servers = ",".join(f"{host}:{number}" for number, host in enumerate(says, 1))
-    return Cluster((("bootstrap.servers", servers),))
+            def close(self) -> None:
+                pass
+
+        monkeypatch.setattr(wire, "Connection", FakeConnection)
+        servers = ",".join(f"{host}:{number}" for number, host in enumerate(says, 1))
+        return Cluster((("bootstrap.servers", servers),))
+
+    return of
 
 
 def leader(of: Cluster) -> Address:
@@ -53,18 +73,43 @@ def leader(of: Cluster) -> Address:
     return found.address
 
 
-def test_another_broker_is_asked_about_a_topic_that_one_denies(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert leader(cluster(monkeypatch, a=DENIES, b=KNOWS)) == LEADER
-    assert leader(cluster(monkeypatch, a=None, b=KNOWS)) == LEADER
+def test_another_broker_is_asked_about_a_topic_that_one_denies(cluster: Callable[..., Cluster]) -> None:
+    assert leader(cluster(a=DENIES, b=KNOWS)) == LEADER
+    assert leader(cluster(a=None, b=KNOWS)) == LEADER
 
 
 @pytest.mark.parametrize("other", [DENIES, None])
-def test_a_topic_that_all_deny_who_answer_is_missing(monkeypatch: pytest.MonkeyPatch, other: Any) -> None:
+def test_a_topic_that_all_deny_who_answer_is_missing(cluster: Callable[..., Cluster], other: Any) -> None:
     with pytest.raises(TopicMissing, match="there is no topic 't'"):
-        leader(cluster(monkeypatch, a=DENIES, b=other))
+        leader(cluster(a=DENIES, b=other))
 
 
-def test_without_any_answer_nothing_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_any_answer_nothing_is_known(cluster: Callable[..., Cluster]) -> None:
     with pytest.raises(BrokerGone, match="away") as raised:
-        leader(cluster(monkeypatch, a=None, b=None))
+        leader(cluster(a=None, b=None))
     assert not isinstance(raised.value, TopicMissing)
+
+
+def test_a_broker_that_is_not_among_the_servers_is_asked_once_it_was_heard_of(cluster: Callable[..., Cluster]) -> None:
+    of = cluster(a=[KNOWS, BrokerGone("dead"), BrokerGone("dead")], b=KNOWS)
+    of._bootstrap = of._bootstrap[:1]
+    assert [*of.topics(["t"])] == ["t"]
+    assert [*of.topics(["t"])] == ["t"]
+
+
+@pytest.mark.parametrize(("breaks", "answered"), [(BrokerGone("broke off"), True), (BrokerSilent("slow"), False)])
+def test_a_kept_connection_that_breaks_is_made_anew(
+    cluster: Callable[..., Cluster], breaks: BrokerGone, answered: bool
+) -> None:
+    """Its broker was started again; one that is too slow is not asked twice."""
+    of = cluster(b=[KNOWS, breaks, KNOWS, KNOWS])
+    request, address = MetadataRequest(topics=[]), Address("b", 1)
+    assert of.ask_each({address: request}, 1) == {address: KNOWS}
+    assert of.ask_each({address: request}, 1) == {address: KNOWS if answered else breaks}
+    assert of.ask_each({address: request}, 1) == {address: KNOWS}
+
+
+def test_a_new_connection_that_breaks_is_not(cluster: Callable[..., Cluster]) -> None:
+    breaks = BrokerGone("broke off")
+    address = Address("b", 1)
+    assert cluster(b=[breaks, KNOWS]).ask_each({address: MetadataRequest(topics=[])}, 1) == {address: breaks}

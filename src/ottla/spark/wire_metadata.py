@@ -1,0 +1,122 @@
+"""What brokers know of topics, asked over connections of our own.
+
+Who leads a partition is looked up when nothing is known of it, or when whoever was asked says otherwise or is gone;
+leader epochs are left out, so that a broker that was away answers as soon as it is back.
+"""
+
+from collections.abc import Collection, Mapping
+from typing import Any, Final
+
+from ottla.errors import ErrorCode
+from ottla.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from ottla.protocol.primitives import NULL_UUID
+from ottla.spark.client_settings import ClientSettings
+from ottla.spark.errors import NotReadyError, SourceError, refusal, unreachable
+from ottla.spark.offsets import Partition
+from ottla.spark.questions import Described
+from ottla.spark.wire import Address, BrokerGone, Cluster
+
+LIST_OFFSETS_VERSION: Final = 6
+NOT_A_REPLICA: Final = -1
+REQUESTS: Final = 2
+"""To a leader that was heard of before, and to who leads now."""
+
+
+class WireMetadata:
+    """`Questions` for settings that are plain (see `ottla.spark.wire.is_plain`). For one thread."""
+
+    def __init__(self, client: ClientSettings, answer_within_s: float) -> None:
+        given = dict(client)
+        self._servers = given["bootstrap.servers"]
+        self._isolation = int(given.get("isolation.level") == "read_committed")
+        self._cluster = Cluster(client, answer_within_s)
+
+    def names(self, expected: Collection[str] = ()) -> list[str]:
+        try:
+            return sorted(self._cluster.names(expected))
+        except BrokerGone as error:
+            raise unreachable(self._servers, "the list of topics", error) from error
+
+    def describe(self, topics: Collection[str]) -> dict[str, Described]:
+        found = self._topics(topics)
+        described = {}
+        for name in topics:
+            topic = found.get(name)
+            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic is None else topic.error_code
+            if topic is None or code:
+                raise refusal(code, f"topic '{name}'", self._servers)
+            topic_id = None if topic.topic_id == NULL_UUID else topic.topic_id
+            described[name] = Described(sorted(each.partition_index for each in topic.partitions), topic_id)
+        return described
+
+    def offsets(self, places: Mapping[Partition, int]) -> dict[Partition, int | SourceError]:
+        found: dict[Partition, int | SourceError] = {}
+        left = dict(places)
+        for _ in range(REQUESTS):
+            found |= self._offsets(left)
+            left = {partition: place for partition, place in left.items() if not isinstance(found[partition], int)}
+            if not left:
+                break
+            for partition in left:
+                self._cluster.forget_leader(partition)
+        return found
+
+    def _offsets(self, places: Mapping[Partition, int]) -> dict[Partition, int | SourceError]:
+        topics = self._topics({partition.topic for partition in places if self._cluster.led_by(partition) is None})
+        found: dict[Partition, int | SourceError] = {}
+        by_leader: dict[Address, dict[Partition, int]] = {}
+        for partition, place in places.items():
+            leader = self._cluster.led_by(partition)
+            if leader is None:
+                found[partition] = self._refusal(partition, _why_unled(partition, topics.get(partition.topic)))
+            else:
+                by_leader.setdefault(leader, {})[partition] = place
+        requests = {leader: _request(asked, self._isolation) for leader, asked in by_leader.items()}
+        for leader, answer in self._cluster.ask_each(requests, LIST_OFFSETS_VERSION).items():
+            asked = by_leader[leader]
+            if isinstance(answer, BrokerGone):
+                found |= {
+                    partition: NotReadyError(f"partition {partition} at {self._servers}: its leader {answer}")
+                    for partition in asked
+                }
+                continue
+            said = {
+                Partition(topic.name, each.partition_index): each
+                for topic in answer.topics
+                for each in topic.partitions
+            }
+            for partition in asked:
+                each = said.get(partition)
+                code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if each is None else each.error_code
+                found[partition] = self._refusal(partition, code) if each is None or code else each.offset
+        return found
+
+    def _topics(self, names: Collection[str]) -> dict[str, Any]:
+        try:
+            return self._cluster.topics(names) if names else {}
+        except BrokerGone as error:
+            some = f"topic '{min(names)}'" if len(names) == 1 else f"{len(names)} topics"
+            raise unreachable(self._servers, some, error) from error
+
+    def _refusal(self, partition: Partition, code: int) -> SourceError:
+        return refusal(code, f"partition {partition}", self._servers)
+
+
+def _request(places: Mapping[Partition, int], isolation: int) -> ListOffsetsRequest:
+    topics: dict[str, list[ListOffsetsPartition]] = {}
+    for (topic, number), place in places.items():
+        topics.setdefault(topic, []).append(ListOffsetsPartition(partition_index=number, timestamp=place))
+    return ListOffsetsRequest(
+        replica_id=NOT_A_REPLICA,
+        isolation_level=isolation,
+        topics=[ListOffsetsTopic(name=name, partitions=asked) for name, asked in topics.items()],
+    )
+
+
+def _why_unled(partition: Partition, topic: Any) -> int:
+    """The error code that says why no leader of the partition is known, from what brokers say of its topic."""
+    if topic is None or topic.error_code:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic is None else topic.error_code
+    if all(each.partition_index != partition.number for each in topic.partitions):
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return ErrorCode.LEADER_NOT_AVAILABLE

@@ -1,0 +1,207 @@
+"""What is made of the brokers' answers, without sockets: a cluster in a few lines that speaks in messages."""
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from ottla.errors import ErrorCode
+from ottla.protocol.messages.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from ottla.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from ottla.protocol.primitives import NULL_UUID
+from ottla.spark import wire
+from ottla.spark.errors import NotReadyError, SourceError, UnknownTopicError, UnreachableError
+from ottla.spark.offsets import EARLIEST, LATEST, Partition
+from ottla.spark.wire import Address, BrokerGone
+from ottla.spark.wire_metadata import WireMetadata
+
+A, B = Partition("t", 0), Partition("t", 1)
+HOSTS = ("a", "b")
+NONE = -1
+
+
+@dataclass
+class Brokers:
+    """Brokers 0 and 1, `a:9` and `b:9`, and who of them leads which partition of the topic `t`. `refusals` are error
+    codes by partition, and for other topics under NONE."""
+
+    leaders: dict[int, int] = field(default_factory=lambda: {0: 0, 1: 1})
+    topic_id: UUID = field(default_factory=lambda: UUID(int=7))
+    away: set[str] = field(default_factory=set)
+    knows_nothing: set[str] = field(default_factory=set)
+    refusals: dict[int, int] = field(default_factory=dict)
+    asked: list[tuple[str, type]] = field(default_factory=list)
+    epochs: set[int] = field(default_factory=set)
+
+    def answer(self, host: str, request: Any) -> Any:
+        if host in self.away:
+            raise BrokerGone(f"{host} cannot be reached")
+        self.asked.append((host, type(request)))
+        return self._metadata(host, request) if isinstance(request, MetadataRequest) else self._offsets(host, request)
+
+    def _metadata(self, host: str, request: MetadataRequest) -> MetadataResponse:
+        brokers = [MetadataResponseBroker(node_id=number, host=each, port=9) for number, each in enumerate(HOSTS)]
+        wanted = ["t"] if request.topics is None else [topic.name for topic in request.topics]
+        topics = []
+        for name in wanted:
+            if name == "t" and host not in self.knows_nothing:
+                partitions = [
+                    MetadataResponsePartition(partition_index=number, leader_id=led, replica_nodes=[], isr_nodes=[])
+                    for number, led in self.leaders.items()
+                ]
+                topics.append(MetadataResponseTopic(name=name, topic_id=self.topic_id, partitions=partitions))
+            elif request.topics is not None:
+                code = self.refusals.get(NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                topics.append(MetadataResponseTopic(name=name, error_code=code, partitions=[]))
+        return MetadataResponse(brokers=brokers, topics=topics)
+
+    def _offsets(self, host: str, request: ListOffsetsRequest) -> ListOffsetsResponse:
+        answers = []
+        for each in request.topics[0].partitions:
+            self.epochs.add(each.current_leader_epoch)
+            number = each.partition_index
+            is_led = HOSTS[self.leaders[number]] == host
+            code = self.refusals.get(number, ErrorCode.NONE) if is_led else ErrorCode.NOT_LEADER_OR_FOLLOWER
+            offset = {EARLIEST: 10, LATEST: 20}.get(each.timestamp, each.timestamp) + number
+            answers.append(ListOffsetsPartitionResponse(partition_index=number, error_code=code, offset=offset))
+        return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name="t", partitions=answers)])
+
+
+@pytest.fixture
+def brokers(monkeypatch: pytest.MonkeyPatch) -> Brokers:
+    brokers = Brokers()
+
+    class FakeConnection:
+        def __init__(self, address: Address, *_: Any) -> None:
+            self.address = address
+            if address.host in brokers.away:
+                raise BrokerGone(f"{address} cannot be reached")
+
+        def send_newest(self, _: Any, newest: int) -> int:
+            return newest
+
+        def receive(self, request: Any, _: int) -> Any:
+            return brokers.answer(self.address.host, request)
+
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setattr(wire, "Connection", FakeConnection)
+    return brokers
+
+
+@pytest.fixture
+def questions(brokers: Brokers) -> WireMetadata:
+    return WireMetadata((("bootstrap.servers", "a:9,b:9"),), 10.0)
+
+
+def count(brokers: Brokers, request: type) -> int:
+    return sum(kind is request for _, kind in brokers.asked)
+
+
+def problem(questions: WireMetadata, partition: Partition = A) -> SourceError:
+    found = questions.offsets({partition: LATEST})[partition]
+    assert isinstance(found, SourceError)
+    return found
+
+
+def test_each_leader_is_asked_once_and_without_an_epoch(questions: WireMetadata, brokers: Brokers) -> None:
+    assert questions.offsets({A: LATEST, B: EARLIEST}) == {A: 20, B: 11}
+    assert questions.offsets({A: 5, B: LATEST}) == {A: 5, B: 21}
+    assert (count(brokers, MetadataRequest), count(brokers, ListOffsetsRequest)) == (1, 4)
+    assert brokers.epochs == {NONE}
+
+
+def test_what_describes_a_topic_says_who_leads(questions: WireMetadata, brokers: Brokers) -> None:
+    described = questions.describe(["t"])["t"]
+    assert (described.partitions, described.topic_id) == ([0, 1], brokers.topic_id)
+    questions.offsets({A: LATEST})
+    assert count(brokers, MetadataRequest) == 1
+    brokers.topic_id = NULL_UUID
+    assert questions.describe(["t"])["t"].topic_id is None
+
+
+def test_a_leader_that_has_moved_is_followed_at_once(questions: WireMetadata, brokers: Brokers) -> None:
+    questions.offsets({A: LATEST, B: LATEST})
+    brokers.leaders = {0: 1, 1: 1}
+    assert questions.offsets({A: LATEST, B: LATEST}) == {A: 20, B: 21}
+    brokers.leaders = {0: 0, 1: 0}
+    brokers.away = {"b"}
+    assert questions.offsets({A: LATEST, B: LATEST}) == {A: 20, B: 21}
+
+
+@pytest.mark.parametrize("code", [ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.OFFSET_NOT_AVAILABLE])
+def test_a_leader_that_cannot_say_it_yet_is_not_ready(
+    questions: WireMetadata, brokers: Brokers, code: ErrorCode
+) -> None:
+    brokers.refusals = {0: code}
+    found = questions.offsets({A: LATEST, B: LATEST})
+    assert found[B] == 21
+    assert isinstance(found[A], NotReadyError)
+    assert str(found[A]).startswith("partition t-0 at a:9,b:9: ")
+    assert code.name in str(found[A])
+
+
+def test_a_partition_whose_leader_is_gone_is_not_ready(questions: WireMetadata, brokers: Brokers) -> None:
+    brokers.away = {"a"}
+    assert "partition t-0 at a:9,b:9: its leader a:9 cannot be reached" in str(problem(questions))
+    brokers.leaders[0] = NONE
+    error = problem(questions)
+    assert isinstance(error, NotReadyError)
+    assert "it has no leader (LEADER_NOT_AVAILABLE)" in str(error)
+
+
+def test_without_any_answer_no_broker_is_there(questions: WireMetadata, brokers: Brokers) -> None:
+    questions.offsets({A: LATEST})
+    brokers.away = {"a", "b"}
+    for ask in (lambda: questions.offsets({A: LATEST}), lambda: questions.describe(["t"])):
+        with pytest.raises(UnreachableError, match="no broker at a:9,b:9 answers, asked about topic 't'") as raised:
+            ask()
+        assert "cannot be reached" in raised.value.reason
+    with pytest.raises(UnreachableError, match="asked about the list of topics"):
+        questions.names()
+    brokers.away = set()
+    assert questions.offsets({A: LATEST}) == {A: 20}
+
+
+@pytest.mark.parametrize("knows_nothing", [{"a"}, {"b"}])
+def test_a_broker_that_has_just_started_is_not_believed(
+    questions: WireMetadata, brokers: Brokers, knows_nothing: set[str]
+) -> None:
+    brokers.knows_nothing = knows_nothing
+    assert questions.describe(["t"])["t"].partitions == [0, 1]
+    assert questions.offsets({B: LATEST}) == {B: 21}
+    assert questions.names(["t"]) == ["t"]
+
+
+@pytest.mark.parametrize("topics", [["u"], ["t", "u"]])
+def test_a_topic_that_all_deny_is_unknown(questions: WireMetadata, topics: Collection[str]) -> None:
+    with pytest.raises(UnknownTopicError, match="topic 'u' does not exist on the brokers at a:9,b:9; create it first"):
+        questions.describe(topics)
+    assert isinstance(problem(questions, Partition("u", 0)), UnknownTopicError)
+    assert isinstance(problem(questions, Partition("t", 2)), UnknownTopicError)
+
+
+def test_a_topic_that_is_not_ours_to_read_is_said_to_be(questions: WireMetadata, brokers: Brokers) -> None:
+    brokers.refusals = {NONE: ErrorCode.TOPIC_AUTHORIZATION_FAILED}
+    with pytest.raises(SourceError, match="topic 'u' at a:9,b:9: this client has no right to ask about it") as raised:
+        questions.describe(["u"])
+    assert type(raised.value) is SourceError
+
+
+def test_nothing_is_asked_about_nothing(questions: WireMetadata, brokers: Brokers) -> None:
+    assert (questions.offsets({}), questions.describe([])) == ({}, {})
+    assert brokers.asked == []
