@@ -130,7 +130,7 @@ class TopicLogs:
         try:
             producer.init_transactions(_PATIENCE_S)
         except KafkaException as failure:
-            raise ConnectError(f"this worker cannot lead: {failure.args[0].str()}") from None
+            raise of_brokers(failure.args[0], f"this worker cannot lead: {failure.args[0].str()}") from None
         self._leader = producer
         self.catch_up("configs")
 
@@ -147,7 +147,7 @@ class TopicLogs:
                 if error.txn_requires_abort():
                     with contextlib.suppress(KafkaException):
                         leader.abort_transaction(_PATIENCE_S)
-                    raise ConnectError(f"{topic} cannot be written: {error.str()}") from None
+                    raise of_brokers(error, f"{topic} cannot be written: {error.str()}") from None
                 if self._leader is leader:
                     self._leader = None  # the worker claims it again if it still leads
                 raise Fenced(f"another worker leads now: {error.str()}") from None

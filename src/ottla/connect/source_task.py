@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from ottla.connect.api import Source
 from ottla.connect.chain import Chain, Encoded
 from ottla.connect.connector_config import RuntimeSettings, SourceRuntimeSettings, parsed
-from ottla.connect.errors import BadRecord, ConfigError, ConnectError, Fenced, Retriable
+from ottla.connect.errors import BadRecord, ConfigError, ConnectError, Fenced, Retriable, of_brokers
 from ottla.connect.handling import Tolerance
 from ottla.connect.plugins import ConnectorClass
 from ottla.connect.positions import position_value
@@ -32,6 +32,12 @@ _MOST_RECORDS: Final = 20_000
 _IDLE_COMMIT_S: Final = 0.1
 """Without transactions: how often positions are kept at most when nothing more is there."""
 _LATER: Final = 0.2
+_TRANSACTION_TIMEOUT_MS: Final = 60_000
+"""The client library's own, unless `producer.transaction.timeout.ms` says."""
+_NO_POSITION: Final = (
+    "the source has given no position for half of transaction.timeout.ms: what it has sent is committed without one, "
+    "as Kafka Connect would, and comes again if the task ends before the next position"
+)
 _FENCED: Final = (
     KafkaError._FENCED,  # the library's names
     KafkaError.INVALID_PRODUCER_EPOCH,
@@ -69,7 +75,10 @@ class SourceTask(Task):
             self._around.logs.catch_up("offsets")
             source = connector(parsed(connector.settings_model, config), self.context)
             try:
-                self._pump(source, chain, writer, _Boundary(runtime, self._around, writer.transactional), config)
+                client = self._around.client("producer", config)
+                longest_s = float(client.get("transaction.timeout.ms", _TRANSACTION_TIMEOUT_MS)) / 1000
+                boundary = _Boundary(runtime, self._around, writer.transactional, longest_s)
+                self._pump(source, chain, writer, boundary, config)
             finally:
                 source.close()
         except KafkaException as failure:
@@ -128,7 +137,10 @@ class SourceTask(Task):
                 # without transactions what was sent cannot be taken back, and positions are good as they are
                 rest = positioned and not between and writer.transactional
                 boundary.taken(len(item) if together else 1)
-                if boundary.over(together=together) and not rest:
+                if rest and boundary.expiring():
+                    self.context.warn(_NO_POSITION)
+                    self._commit(source, writer, boundary)
+                elif boundary.over(together=together) and not rest:
                     self._commit(source, writer, boundary)
             if not rest:  # a rest is aborted when the writer closes, and comes again
                 self._commit(source, writer, boundary)
@@ -175,8 +187,11 @@ class SourceTask(Task):
             try:
                 admin.create_topics([new], request_timeout=_PATIENCE_S)[topic].result(_PATIENCE_S)
             except KafkaException as failure:
-                if failure.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                    raise ConnectError(f"topic {topic} cannot be made: {failure.args[0].str()}") from None
+                error = failure.args[0]
+                if error.code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                    raise of_brokers(error, f"topic {topic} cannot be made: {error.str()}") from None
+            except TimeoutError:
+                raise Retriable(f"topic {topic} cannot be made: no answer within {_PATIENCE_S:.0f} s") from None
         self._topics.add(topic)
         self._on_topic(self.id, topic)
 
@@ -200,7 +215,11 @@ class _Context(BasicContext):
 class _Boundary:
     """When a transaction ends, or, without them, when positions are kept."""
 
-    def __init__(self, runtime: SourceRuntimeSettings, around: Surroundings, transactional: bool) -> None:
+    def __init__(
+        self, runtime: SourceRuntimeSettings, around: Surroundings, transactional: bool, longest_s: float
+    ) -> None:
+        """`longest_s`: after which the brokers abort a transaction."""
+        self._longest_s = longest_s
         self._kind = runtime.transaction_boundary.lower()
         flush_s = around.settings.offset_flush_interval_ms / 1000
         interval_ms = runtime.transaction_boundary_interval_ms
@@ -211,10 +230,12 @@ class _Boundary:
         else:
             self._length_s, self._idle_s = _POLL_TRANSACTION_S, 0.0
         self._taken, self._since = 0, time.monotonic()
+        self._began = self._since
 
     def taken(self, count: int) -> None:
         """Records, or moves, have been added."""
         if not self._taken:
+            self._began = time.monotonic()
             self._since = max(self._since, time.monotonic() - self._idle_s)
         self._taken += count
 
@@ -223,6 +244,10 @@ class _Boundary:
         if self._kind == "connector" and together:
             return True
         return self._taken >= _MOST_RECORDS or time.monotonic() - self._since >= self._length_s
+
+    def expiring(self) -> bool:
+        """Whether half of the time is over after which the brokers abort what has been added."""
+        return self._taken > 0 and time.monotonic() - self._began >= self._longest_s / 2
 
     def idle(self, *, done: bool) -> bool:
         """Whether to end now that nothing more is there; `done`: nor will be."""

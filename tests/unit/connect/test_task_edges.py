@@ -7,9 +7,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import IsolationLevel, KafkaError
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException
 
-from ottla.connect import handling, sink_offsets, source_task
+from ottla.connect import handling, logs, sink_offsets, source_task
 from ottla.connect.api import ConnectError, Part, Position, Retriable, SinkRecord, SourceRecord, TopicPartition
 from ottla.connect.connector_config import SourceRuntimeSettings
 from ottla.connect.errors import of_brokers
@@ -122,6 +122,7 @@ class Transactions:
     def __init__(self) -> None:
         self.open: list[Any] = []
         self.done: list[list[Any]] = []
+        self.warning: str | None = None
 
     def send(self, sent: Any) -> None:
         self.open.append(sent.value)
@@ -136,7 +137,9 @@ class Transactions:
         return []
 
 
-def run(items: list[Any], start: Position | None, monkeypatch: pytest.MonkeyPatch) -> Transactions:
+def run(
+    items: list[Any], start: Position | None, monkeypatch: pytest.MonkeyPatch, *, longest_s: float = 60.0
+) -> Transactions:
     """Every item is over the boundary; the task is stopped after the last."""
     monkeypatch.setattr(source_task._Boundary, "over", lambda *_, **__: True)
     runtime = SourceRuntimeSettings.model_construct(transaction_boundary="poll", transaction_boundary_interval_ms=None)
@@ -156,7 +159,8 @@ def run(items: list[Any], start: Position | None, monkeypatch: pytest.MonkeyPatc
     chain: Any = SimpleNamespace(encode=lambda each: each)
     writer = Transactions()
     task._topics.add("t")
-    task._pump(source, chain, writer, source_task._Boundary(runtime, around, True), {})
+    task._pump(source, chain, writer, source_task._Boundary(runtime, around, True, longest_s), {})
+    writer.warning = task.context.warning
     return writer
 
 
@@ -168,6 +172,69 @@ def test_records_after_the_last_position_wait_for_the_next(monkeypatch: pytest.M
     assert run(items, None, monkeypatch).done == [["a"], ["b"]]  # a source without positions
 
 
+def test_a_transaction_ends_before_the_brokers_abort_it_and_the_status_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    items = [SourceRecord(topic="t", value=n) for n in "ab"]
+    given = run([*items, Progress(position={"at": 1})], {"at": 0}, monkeypatch, longest_s=0.0)
+    assert given.done == [["a"], ["b"], [1]]
+    assert given.warning is not None
+    assert given.warning.startswith("the source has given no position for half of transaction.timeout.ms")
+
+
+def refusal(code: int) -> Any:
+    def result(_seconds: float) -> None:
+        raise KafkaException(KafkaError(code))
+
+    return SimpleNamespace(create_topics=lambda _new, **_: {"t": SimpleNamespace(result=result)})
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [(KafkaError.NOT_CONTROLLER, Retriable), (KafkaError.POLICY_VIOLATION, ConnectError)],
+)
+def test_a_topic_that_cannot_be_made_while_the_controller_changes_is_made_later(
+    monkeypatch: pytest.MonkeyPatch, code: int, kind: type[ConnectError]
+) -> None:
+    around: Any = SimpleNamespace(settings=SimpleNamespace(topic_creation_enable=True))
+    task: Any = SourceTask(TASK, {}, around, lambda *_: None, lambda *_: None)
+    monkeypatch.setattr(source_task, "AdminClient", lambda _: refusal(code))
+    wanted = {"topic.creation.default.partitions": "1", "topic.creation.default.replication.factor": "1"}
+    with pytest.raises(ConnectError, match="topic t cannot be made") as refused:
+        task._new_topic("t", wanted)
+    assert type(refused.value) is kind
+
+
+class Moving:
+    """A producer whose coordinator is moving."""
+
+    def __init__(self, _settings: Any) -> None: ...
+
+    def init_transactions(self, _seconds: float) -> None:
+        raise KafkaException(KafkaError(KafkaError.COORDINATOR_LOAD_IN_PROGRESS))
+
+    def begin_transaction(self) -> None: ...
+
+    def produce(self, *_: Any, **__: Any) -> None: ...
+
+    def commit_transaction(self, _seconds: float) -> None:
+        raise KafkaException(KafkaError(KafkaError.NOT_LEADER_FOR_PARTITION, "moved", txn_requires_abort=True))
+
+    def abort_transaction(self, _seconds: float) -> None: ...
+
+
+def test_the_worker_leads_and_writes_configurations_later_if_brokers_are_in_a_failover(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(logs, "Producer", Moving)
+    topics = TopicLogs({"configs": ("c", 1, 1)}, {}, "leader", lambda *_: None)
+    with pytest.raises(Retriable, match="this worker cannot lead"):
+        topics.lead()
+    assert not topics.leads
+    topics._leader = topics._producer = Moving({})  # type: ignore[assignment]
+    with pytest.raises(Retriable, match="c cannot be written"):
+        topics.put("configs", b"k", b"v")
+    assert topics.leads
+
+
 def test_positions_are_read_to_the_end_beyond_open_transactions() -> None:
     asked: list[IsolationLevel] = []
 
@@ -175,10 +242,10 @@ def test_positions_are_read_to_the_end_beyond_open_transactions() -> None:
         asked.append(isolation_level)
         return {}
 
-    logs = TopicLogs({"offsets": ("o", 1, 1), "configs": ("c", 1, 1)}, {}, "leader", lambda *_: None)
-    logs._admin = SimpleNamespace(list_offsets=list_offsets)  # type: ignore[assignment]
-    logs.catch_up("offsets")
-    logs.catch_up("configs")
+    topics = TopicLogs({"offsets": ("o", 1, 1), "configs": ("c", 1, 1)}, {}, "leader", lambda *_: None)
+    topics._admin = SimpleNamespace(list_offsets=list_offsets)  # type: ignore[assignment]
+    topics.catch_up("offsets")
+    topics.catch_up("configs")
     assert asked == [IsolationLevel.READ_UNCOMMITTED, IsolationLevel.READ_COMMITTED]
 
 
