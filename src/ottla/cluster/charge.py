@@ -1,6 +1,7 @@
 """Being the controller: what follows from what happens, for as long as this broker is in charge.
 
     brokers came or went      |
+    one listens no more       |
     a broker wants to stop    |
     a leader's in-sync set    |--> plan (pure) --> commit --> requests to brokers
     topics, reassignments     |
@@ -11,7 +12,7 @@ Every commit checks the epoch of this controller; one that fails for that ends t
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from typing import Any, Final
 
 from ottla.clock import Clock
@@ -24,6 +25,7 @@ from ottla.cluster.isr_changes import IsrChange
 from ottla.cluster.metadata_service import MetadataService
 from ottla.cluster.producer_ids import allocate_producer_ids
 from ottla.cluster.reassignments import finish_reassignments
+from ottla.cluster.standing import give_up
 from ottla.cluster.store import layout
 from ottla.cluster.store.base import MetadataStore, StoreConflict
 from ottla.config.broker import BrokerConfig
@@ -66,7 +68,11 @@ class Charge:
             loop,
             connect,
             self._answered,
+            self._listens,
         )
+        self._silent: frozenset[BrokerId] = frozenset()
+        """Brokers at whose address nobody listens."""
+        self._epoch_version = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._settles_later = False
 
@@ -79,6 +85,7 @@ class Charge:
 
         Raises `StoreUnavailable`, `StoreConflict`, `MalformedNode`.
         """
+        self._epoch_version = epoch_version
         nodes = await self.service.take_charge(self.controller_epoch, epoch_version)
         modified = {path: node.modified for path, node in nodes.items()}
         await self.service.decide(
@@ -200,9 +207,11 @@ class Charge:
             if broker not in self.image.brokers or self.image.brokers[broker].epoch != known.epoch
         }
         away = set(self.image.brokers) - set(brokers)
+        self._silent -= back | away
         self._outages = Outages(
             self._outages.stopping - back - away,
             frozenset(replica for replica in self._outages.offline if replica[0] not in back),
+            _believed(self._silent, len(brokers)),
         )
         await self.service.see_brokers(brokers)
         await self.settle()
@@ -241,6 +250,28 @@ class Charge:
         if has_failed or offline != self._outages.offline:  # what was known to fail may have been elected all the same
             self._outages = self._outages._replace(offline=frozenset(offline))
             self._spawn(self._settle_unless_failing())
+
+    def _listens(self, broker_id: BrokerId, does: bool) -> None:
+        """A broker's process has ended, so that others may lead, without waiting for the end of its session; or it is
+        there after all."""
+        log.info("broker %d %s", broker_id, "can be reached again" if does else "has ended: nobody listens there")
+        self._silent = self._silent - {broker_id} if does else self._silent | {broker_id}
+        if does:  # it may not know that it is not given up any more
+            self._channels.send(probe_requests(self._sender, self.image, broker_id), self.image.brokers)
+        silent = _believed(self._silent, len(self.image.brokers))
+        if silent != self._outages.silent:
+            given_up = silent - self._outages.silent
+            self._outages = self._outages._replace(silent=silent)
+            self._spawn(self._go_on_without(given_up))
+
+    async def _go_on_without(self, given_up: Collection[BrokerId]) -> None:
+        """Have others lead. Should such a broker live after all, it hears of that first."""
+        try:
+            for broker_id in given_up:
+                await give_up(self._store, broker_id, self._epoch_version)
+        except OttlaError as problem:
+            log.info("%s; brokers %s may not know that others lead", problem, sorted(given_up))
+        await self._settle_unless_failing()
 
     def _check_broker(self, broker_id: BrokerId, epoch: int) -> None:
         known = self.image.brokers.get(broker_id)
@@ -282,3 +313,9 @@ class Charge:
         answers = await self.service.reassign(moves, allow_factor_change=allow_factor_change)
         await self._settle_unless_failing()
         return answers
+
+
+def _believed(silent: frozenset[BrokerId], brokers: int) -> frozenset[BrokerId]:
+    """If fewer than half of all are silent, they are; else it is more likely that this one is being kept from them, and
+    the sessions decide."""
+    return silent if 2 * len(silent) < brokers else frozenset()

@@ -2,6 +2,9 @@
 
 A request that got no answer is sent again, and so is one that a broker refused as a whole, for nobody says it a second
 time: brokers take an older or a repeated one for what it is, by its epochs.
+
+A connection that breaks is opened again at once. Where nobody listens any more, the process has ended, long before its
+session does (ADR 16).
 """
 
 import asyncio
@@ -14,7 +17,7 @@ from ottla.cluster.controller_requests import Request
 from ottla.cluster.image import BrokerImage
 from ottla.errors import ErrorCode
 from ottla.ids import BrokerId
-from ottla.peer.client import PeerClient, PeerUnavailable
+from ottla.peer.client import PeerClient, PeerRefused, PeerUnavailable
 from ottla.peer.sockets import Connect
 from ottla.protocol.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
 from ottla.protocol.messages.stop_replica import StopReplicaRequest
@@ -29,6 +32,11 @@ LAST_PAUSE_S: Final = 0.5
 _FOR_GOOD: Final = (ErrorCode.STALE_CONTROLLER_EPOCH, ErrorCode.STALE_BROKER_EPOCH)
 """Refusals of what another controller, or the broker's next registration, has overtaken."""
 
+REFUSALS: Final = 2
+"""So many in a row, and nobody listens there: one may meet a broker that binds its port anew at this moment."""
+
+Listens = Callable[[BrokerId, bool], None]
+"""Told when nobody listens any more at a broker's address, and when somebody does again."""
 Answered = Callable[[BrokerId, LeaderAndIsrRequest, LeaderAndIsrResponse], None]
 """Told of the answers in which brokers say what they could not do."""
 
@@ -39,40 +47,74 @@ class BrokerChannel:
     def __init__(
         self,
         broker: BrokerImage,
-        client: PeerClient,
+        new_client: Callable[[Callable[[], None]], PeerClient],
         timeout_s: float,
         loop: asyncio.AbstractEventLoop,
         answered: Answered,
+        listens: Listens,
     ) -> None:
+        """`new_client` makes a client that calls its argument when the broker breaks the connection."""
         self.broker = broker
-        self._client = client
+        self._client = new_client(self._lost)
         self._timeout_s = timeout_s
+        self._loop = loop
         self._answered = answered
+        self._listens = listens
         self._queue: deque[Request] = deque()
-        self._filled = asyncio.Event()
+        self._woken = asyncio.Event()
+        self._is_cut_off = False
+        self._open_again_at = 0.0
+        """A broker that has no room for another connection takes it, and hangs up at once."""
+        self._refusals = 0
+        self._is_silent = False
         self._task = loop.create_task(self._run(), name=f"controller to broker {broker.broker_id}")
 
     def send(self, requests: Sequence[Request]) -> None:
         """Queue requests, behind those that are on their way."""
         self._queue += requests
-        self._filled.set()
+        self._woken.set()
 
     def close(self) -> None:
         """The broker is gone, or this one is not the controller any more."""
         self._task.cancel()
         self._client.close()
 
+    def _lost(self) -> None:
+        self._is_cut_off = True
+        self._woken.set()
+
     async def _run(self) -> None:
         while True:
-            await self._filled.wait()
-            while self._queue:
-                await self._until_answered(self._queue[0])
-                self._queue.popleft()
-            self._filled.clear()
+            await self._woken.wait()
+            self._woken.clear()
+            while self._queue or self._is_cut_off:
+                if self._queue:
+                    await self._until_answered(self._queue[0])
+                    self._queue.popleft()
+                else:
+                    await asyncio.sleep(max(0.0, self._open_again_at - self._loop.time()))
+                    await self._until_reached()
+                    self._open_again_at = self._loop.time() + LAST_PAUSE_S
+
+    async def _until_reached(self) -> None:
+        """Until there is a connection."""
+        pause_s = FIRST_PAUSE_S
+        while True:
+            self._is_cut_off = False
+            try:
+                await self._client.open(timeout_s=self._timeout_s)
+            except PeerUnavailable as error:
+                self._see_whether_refused(error)
+                await asyncio.sleep(pause_s)
+                pause_s = min(pause_s * 2, LAST_PAUSE_S)
+            else:
+                self._reached()
+                return
 
     async def _until_answered(self, request: Request) -> None:
         pause_s = FIRST_PAUSE_S
         while True:
+            await self._until_reached()
             try:
                 response = await self._client.ask(request, VERSIONS[type(request)], timeout_s=self._timeout_s)
             except PeerUnavailable as error:
@@ -91,6 +133,18 @@ class BrokerChannel:
                 self._answered(self.broker.broker_id, request, response)
             return
 
+    def _see_whether_refused(self, error: PeerUnavailable) -> None:
+        self._refusals = self._refusals + 1 if isinstance(error, PeerRefused) else 0
+        if self._refusals == REFUSALS and not self._is_silent:
+            self._is_silent = True
+            self._listens(self.broker.broker_id, False)
+
+    def _reached(self) -> None:
+        self._refusals = 0
+        if self._is_silent:
+            self._is_silent = False
+            self._listens(self.broker.broker_id, True)
+
 
 class ControllerChannels:
     """All of them; brokers that come get one, those that go lose theirs."""
@@ -103,6 +157,7 @@ class ControllerChannels:
         loop: asyncio.AbstractEventLoop,
         connect: Connect,
         answered: Answered,
+        listens: Listens,
     ) -> None:
         self._client_id = f"controller-{controller_id}"
         self._listener = listener
@@ -110,6 +165,7 @@ class ControllerChannels:
         self._loop = loop
         self._connect = connect
         self._answered = answered
+        self._listens = listens
         self._channels: dict[BrokerId, BrokerChannel] = {}
 
     def send(self, planned: Mapping[BrokerId, Sequence[Request]], brokers: Mapping[BrokerId, BrokerImage]) -> None:
@@ -129,8 +185,11 @@ class ControllerChannels:
         if address is None:
             log.error("broker %d has no listener %s, over which brokers speak here", broker.broker_id, self._listener)
             return None
-        client = PeerClient(*address, self._client_id, connect=self._connect)
-        channel = BrokerChannel(broker, client, self._timeout_s, self._loop, self._answered)
+
+        def new_client(lost: Callable[[], None]) -> PeerClient:
+            return PeerClient(*address, self._client_id, connect=self._connect, lost=lost)
+
+        channel = BrokerChannel(broker, new_client, self._timeout_s, self._loop, self._answered, self._listens)
         self._channels[broker.broker_id] = channel
         return channel
 

@@ -2,7 +2,7 @@
 
     a broker has gone       its partitions go to the first replica that is in sync and alive; it leaves the in-sync sets
     a broker has come       what had no leader gets one
-    a broker wants to stop  the same as if it had gone, while it still serves
+    a broker wants to stop, or nobody listens at its address   the same as if it had gone, while its session lasts
     by the clock            leadership goes back to the preferred replicas
     somebody asks           the preferred replica leads, or any that is alive
 
@@ -42,6 +42,13 @@ class Outages(NamedTuple):
     """Brokers that want to stop."""
     offline: frozenset[tuple[BrokerId, TopicName, PartitionId]] = frozenset()
     """Replicas in log directories that have failed."""
+    silent: frozenset[BrokerId] = frozenset()
+    """Brokers at whose address nobody listens any more, while their session lasts (ADR 16)."""
+
+    @property
+    def going(self) -> frozenset[BrokerId]:
+        """Brokers that lead, and are in sync, only where nobody else can be."""
+        return self.stopping | self.silent
 
 
 NO_OUTAGES: Final = Outages()
@@ -104,7 +111,7 @@ def _repaired(
     if partition.partition_epoch == NOT_YET_LED:
         return _first_leader(partition, alive) if alive else partition
     leader, isr = partition.leader, partition.isr
-    able = tuple(replica for replica in alive if replica not in outages.stopping)
+    able = tuple(replica for replica in alive if replica not in outages.going)
     in_sync = tuple(replica for replica in isr if replica in able)
     if leader in able:
         # Who is out of sync stays out for a while: only a leader puts it back.
@@ -112,7 +119,7 @@ def _repaired(
     successor = next((replica for replica in partition.replicas if replica in in_sync), None)
     if successor is not None:
         return with_leader(partition, successor, in_sync)
-    # Those that are stopping go on as long as nobody can take over.
+    # Those that are going stay as long as nobody can take over.
     going_on = tuple(replica for replica in isr if replica in alive)
     if leader in going_on:
         return partition if going_on == isr else with_leader(partition, leader, going_on)
@@ -162,7 +169,7 @@ def return_to_preferred(image: MetadataImage, outages: Outages, tolerated_percen
             if (
                 preferred in able
                 and preferred in partition.isr
-                and preferred not in outages.stopping
+                and preferred not in outages.going
                 and not partition.is_reassigned
             ):
                 changes.setdefault(name, []).append(with_leader(partition, preferred, partition.isr))
@@ -187,7 +194,7 @@ def plan_election(
     fit = fit_replicas(image, topic.name, partition, outages)
     if partition.leader in fit and (election is ElectionType.UNCLEAN or partition.leader == preferred):
         raise ApiError(ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition.")
-    able = tuple(replica for replica in fit if replica not in outages.stopping)
+    able = tuple(replica for replica in fit if replica not in outages.going)
     if election is ElectionType.PREFERRED:
         if preferred not in able or preferred not in partition.isr:
             raise ApiError(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, "The preferred leader was not available.")

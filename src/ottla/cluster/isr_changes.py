@@ -67,8 +67,8 @@ def _check_eligible(image: MetadataImage, topic: TopicImage, outages: Outages, c
             reason = "holds no replica of it"
         elif replica not in able:
             reason = "is not alive, or has lost its log directory"
-        elif replica in outages.stopping and replica not in partition.isr:
-            reason = "is stopping"
+        elif replica in outages.going and replica not in partition.isr:
+            reason = "is stopping, or has ended"
         elif epoch not in (ANY_EPOCH, image.brokers[replica].epoch):
             reason = "was started anew since it was seen in sync"
         if reason is not None:

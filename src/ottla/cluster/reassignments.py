@@ -104,7 +104,7 @@ def finish_reassignments(image: MetadataImage, outages: Outages, topics: Iterabl
             able = [
                 replica
                 for replica in fit_replicas(image, topic.name, partition, outages)
-                if replica in target and replica not in outages.stopping
+                if replica in target and replica not in outages.going
             ]
             leader = partition.leader if partition.leader in able else next(iter(able), None)
             if leader is None:

@@ -9,6 +9,7 @@ import itertools
 import socket
 import struct
 from collections import deque
+from collections.abc import Callable
 from typing import Any, Final, cast
 
 from ottla.errors import ErrorCode, OttlaError
@@ -28,14 +29,32 @@ class PeerUnavailable(OttlaError):
     code = ErrorCode.NETWORK_EXCEPTION
 
 
+class PeerRefused(PeerUnavailable):
+    """There is a machine at another broker's address, and nobody listens on it."""
+
+
+def _nobody_asks() -> None:
+    """Whoever has no request under way does not care."""
+
+
 class PeerClient:
     """One connection to one broker. On the loop's thread."""
 
-    def __init__(self, host: str, port: int, client_id: str, *, connect: Connect = connect) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        client_id: str,
+        *,
+        connect: Connect = connect,
+        lost: Callable[[], None] = _nobody_asks,
+    ) -> None:
+        """`lost` is called when the other end closes or breaks the connection, request or no request."""
         self.host = host
         self.port = port
         self._client_id = client_id
         self._connect = connect
+        self._lost = lost
         self._correlation_ids = itertools.count(1)
         self._link: _Link | None = None
         self._opening = asyncio.Lock()
@@ -68,14 +87,24 @@ class PeerClient:
             link.close(PeerUnavailable(f"{self.host}:{self.port} answered what does not parse: {error}"))
             raise PeerUnavailable(f"{self.host}:{self.port} answered what does not parse: {error}") from error
 
+    async def open(self, *, timeout_s: float) -> None:
+        """Have a connection before there is anything to ask. Raises `PeerUnavailable`, `PeerRefused`."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._opened()
+        except TimeoutError:
+            raise PeerUnavailable(f"{self.host}:{self.port} cannot be reached within {timeout_s:g} s") from None
+
     async def _opened(self) -> "_Link":
         async with self._opening:
             if self._link is None or self._link.is_closed:
                 try:
                     opened = await self._connect(self.host, self.port)
+                except ConnectionRefusedError as error:
+                    raise PeerRefused(f"{self.host}:{self.port} cannot be reached: {error}") from error
                 except OSError as error:
                     raise PeerUnavailable(f"{self.host}:{self.port} cannot be reached: {error}") from error
-                self._link = _Link(opened, asyncio.get_running_loop(), f"{self.host}:{self.port}")
+                self._link = _Link(opened, asyncio.get_running_loop(), f"{self.host}:{self.port}", self._lost)
             return self._link
 
     def close(self) -> None:
@@ -87,10 +116,13 @@ class PeerClient:
 class _Link:
     """A socket, what is still to be written to it, and who waits for what comes from it."""
 
-    def __init__(self, opened: socket.socket, loop: asyncio.AbstractEventLoop, name: str) -> None:
+    def __init__(
+        self, opened: socket.socket, loop: asyncio.AbstractEventLoop, name: str, lost: Callable[[], None]
+    ) -> None:
         self._socket = opened
         self._loop = loop
         self._name = name
+        self._lost = lost
         self._waiting: deque[asyncio.Future[memoryview]] = deque()
         self._unsent: deque[memoryview] = deque()
         self._head = bytearray(_SIZE.size)
@@ -124,6 +156,11 @@ class _Link:
                 answer.set_exception(problem)
         self._waiting.clear()
 
+    def _lose(self, why: str) -> None:
+        """The other end is gone."""
+        self.close(PeerUnavailable(f"{self._name}{why}"))
+        self._lost()
+
     def _writable(self) -> None:
         while self._unsent:
             piece = self._unsent[0]
@@ -133,7 +170,7 @@ class _Link:
                 self._loop.add_writer(self._socket.fileno(), self._writable)
                 return
             except OSError as error:
-                self.close(PeerUnavailable(f"{self._name}: {error}"))
+                self._lose(f": {error}")
                 return
             if sent < len(piece):
                 self._unsent[0] = piece[sent:]
@@ -148,10 +185,10 @@ class _Link:
         except (BlockingIOError, InterruptedError):
             return
         except OSError as error:
-            self.close(PeerUnavailable(f"{self._name}: {error}"))
+            self._lose(f": {error}")
             return
         if count == 0:
-            self.close(PeerUnavailable(f"{self._name} has hung up"))
+            self._lose(" has hung up")
             return
         self._filled += count
         if self._filled < len(target):

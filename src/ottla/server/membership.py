@@ -16,6 +16,7 @@ from ottla.cluster.cluster_controller import ClusterController
 from ottla.cluster.cluster_metadata import ClusterMetadata, NotController
 from ottla.cluster.controller import NewTopic
 from ottla.cluster.image import MetadataImage
+from ottla.cluster.standing import Standing
 from ottla.cluster.store.base import MetadataStore, SessionEvent
 from ottla.cluster.store.zookeeper import ZooKeeperStore
 from ottla.errors import ApiError, ErrorCode, OttlaError
@@ -111,7 +112,8 @@ class Membership:
         )
         replicas.fetchers = self._fetchers
         replicas.proposals = self._proposals.propose
-        replicas.holds_session = store.holds_session
+        self.standing = Standing(store, config.node_id, loop)
+        replicas.holds_session = self.standing.holds
         metadata.create_at_controller = self._create_at_controller
         store.on_session(self._session_changed)
 
@@ -123,6 +125,7 @@ class Membership:
         Raises `ApiError` DUPLICATE_BROKER_REGISTRATION, `StoreUnavailable`.
         """
         await self.metadata.register(endpoints)
+        self.standing.start()
         self._controller.start()
         self._laggards = self._loop.create_task(self._drop_laggards())
         image = self.metadata
@@ -139,6 +142,7 @@ class Membership:
         await self._proposals.close()
         await self._fetchers.close()
         await self._controller.close()
+        await self.standing.close()
         for peer in self._peers.values():
             peer.close()
 

@@ -1,6 +1,7 @@
-"""What the controller says to a broker is said until it is taken, or has been overtaken."""
+"""What the controller says to a broker is said until it is taken, or has been overtaken; and whether it is there."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,16 +11,25 @@ from ottla.cluster.controller_channels import BrokerChannel
 from ottla.cluster.image import BrokerImage
 from ottla.errors import ErrorCode
 from ottla.ids import BrokerId
-from ottla.peer.client import PeerUnavailable
+from ottla.peer.client import PeerRefused, PeerUnavailable
 from ottla.protocol.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
 
 
 class ScriptedClient:
     """Answers with these, one after the other; `asked` are the controller epochs it was asked with."""
 
-    def __init__(self, *script: ErrorCode | Exception) -> None:
+    def __init__(self, *script: ErrorCode | Exception, openings: list[Exception | None] | None = None) -> None:
+        """`openings`: what becomes of attempts to connect; all that follow go well."""
         self._script = list(script)
+        self._openings = openings or []
         self.asked: list[int] = []
+        self.opened = 0
+
+    async def open(self, *, timeout_s: float) -> None:
+        self.opened += 1
+        problem = self._openings.pop(0) if self._openings else None
+        if problem is not None:
+            raise problem
 
     async def ask(self, request: Any, version: int, *, timeout_s: float) -> UpdateMetadataResponse:
         self.asked.append(request.controller_epoch)
@@ -59,7 +69,8 @@ def test_a_request_is_sent_until_it_is_taken_or_overtaken(
 
     async def run() -> None:
         broker = BrokerImage(BrokerId(2), 1, None, {})
-        channel = BrokerChannel(broker, client, 1.0, asyncio.get_running_loop(), lambda *_: None)
+        loop = asyncio.get_running_loop()
+        channel = BrokerChannel(broker, lambda lost: client, 1.0, loop, lambda *_: None, lambda *_: None)
         channel.send([request(1), request(2)])
         async with asyncio.timeout(5):
             while len(client.asked) < len(asked):
@@ -68,3 +79,64 @@ def test_a_request_is_sent_until_it_is_taken_or_overtaken(
 
     asyncio.run(run())
     assert client.asked == asked
+
+
+REFUSED = PeerRefused("nobody listens")
+AWAY = PeerUnavailable("away")
+
+
+@pytest.mark.parametrize(
+    ("openings", "heard"),
+    [
+        ([None], []),
+        ([REFUSED, None], []),
+        ([REFUSED, REFUSED, None], [False, True]),
+        ([REFUSED, REFUSED, REFUSED, AWAY, REFUSED, REFUSED, None], [False, True]),
+        ([AWAY, AWAY, AWAY, None], []),
+        ([REFUSED, AWAY, REFUSED, None], []),
+    ],
+)
+def test_a_broken_connection_is_opened_again_and_two_refusals_say_that_nobody_is_there(
+    openings: list[Exception | None], heard: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(controller_channels, "FIRST_PAUSE_S", 0.0)
+    client: Any = ScriptedClient(openings=list(openings))
+    listening: list[bool] = []
+    break_it: list[Callable[[], None]] = []
+
+    async def run() -> None:
+        def new_client(lost: Callable[[], None]) -> Any:
+            break_it.append(lost)
+            return client
+
+        broker, loop = BrokerImage(BrokerId(2), 1, None, {}), asyncio.get_running_loop()
+        channel = BrokerChannel(broker, new_client, 1.0, loop, lambda *_: None, lambda _, does: listening.append(does))
+        break_it[0]()
+        async with asyncio.timeout(5):
+            while client.opened < len(openings):
+                await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        channel.close()
+
+    asyncio.run(run())
+    assert listening == heard
+
+
+def test_a_broker_that_hangs_up_on_every_connection_is_not_called_all_the_time() -> None:
+    client: Any = ScriptedClient()
+    break_it: list[Callable[[], None]] = []
+
+    async def run() -> None:
+        def new_client(lost: Callable[[], None]) -> Any:
+            break_it.append(lost)
+            return client
+
+        broker, loop = BrokerImage(BrokerId(2), 1, None, {}), asyncio.get_running_loop()
+        channel = BrokerChannel(broker, new_client, 1.0, loop, lambda *_: None, lambda *_: None)
+        for _ in range(100):
+            break_it[0]()
+            await asyncio.sleep(0)
+        channel.close()
+
+    asyncio.run(run())
+    assert client.opened == 1

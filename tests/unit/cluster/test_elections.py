@@ -100,6 +100,14 @@ def test_a_stopping_broker_hands_over_and_leaves_the_in_sync_sets() -> None:
     assert elected(three(partition(0, 2, (1, 2, 3))), stopping).isr == (2, 3)
 
 
+def test_a_silent_broker_is_left_out_before_its_session_ends() -> None:
+    silent = Outages(silent=frozenset(ids(1)))
+    assert elected(three(partition(0, 1, (1, 2, 3))), silent)[1:5] == (2, 6, (1, 2, 3), (2, 3))
+    assert elected(three(partition(0, 2, (1, 2, 3))), silent).isr == (2, 3)
+    alone = three(partition(0, 1, (1, 2), isr=(1,)))
+    assert elect_where_needed(alone, silent, lambda topic: True).changes == []
+
+
 def test_a_stopping_broker_goes_on_where_nobody_can_take_over() -> None:
     image = three(partition(0, 1, (1, 2), isr=(1,)))
     stopping = Outages(stopping=frozenset(ids(1)))

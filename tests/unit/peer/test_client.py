@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from ottla.errors import ErrorCode
-from ottla.peer.client import PeerClient, PeerUnavailable
+from ottla.peer.client import PeerClient, PeerRefused, PeerUnavailable
 from ottla.protocol.framing import decode_request_header, encode_response
 from ottla.protocol.messages.controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponse
 
@@ -148,9 +148,48 @@ def test_a_broker_that_is_not_there() -> None:
             unused.bind(("127.0.0.1", 0))
             port = unused.getsockname()[1]
         client = PeerClient("127.0.0.1", port, "me")
+        with pytest.raises(PeerRefused, match="cannot be reached"):
+            await client.open(timeout_s=5)
         with pytest.raises(PeerUnavailable, match="cannot be reached") as problem:
             await client.ask(request(1), VERSION, timeout_s=5)
         assert problem.value.code is ErrorCode.NETWORK_EXCEPTION
         client.close()
+
+    asyncio.run(story())
+
+
+def test_a_connection_that_breaks_is_noticed_without_a_request() -> None:
+    async def story() -> None:
+        streams: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
+        server = await asyncio.start_server(lambda *both: streams.append(both), "127.0.0.1", 0)
+        host, port = server.sockets[0].getsockname()
+        broken = asyncio.Event()
+        client = PeerClient(host, port, "me", lost=broken.set)
+        async with server, asyncio.timeout(20):
+            await client.open(timeout_s=5)
+            while not streams:
+                await asyncio.sleep(0)
+            assert not broken.is_set()
+            streams[0][1].transport.abort()
+            await broken.wait()
+            broken.clear()
+            await client.open(timeout_s=5)
+            client.close()  # by this end
+            while len(streams) < 2:
+                await asyncio.sleep(0)
+            assert await streams[1][0].read() == b""
+            assert not broken.is_set()
+            streams[1][1].close()
+
+    asyncio.run(story())
+
+
+def test_a_connection_that_takes_too_long_to_open() -> None:
+    async def story() -> None:
+        async def never(host: str, port: int) -> socket.socket:
+            return await asyncio.get_running_loop().create_future()
+
+        with pytest.raises(PeerUnavailable, match="cannot be reached within 0\\.01 s"):
+            await PeerClient("host", 1, "me", connect=never).open(timeout_s=0.01)
 
     asyncio.run(story())

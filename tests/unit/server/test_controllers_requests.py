@@ -93,6 +93,7 @@ def test_a_controller_of_the_past_takes_nothing_away_while_settings_are_read() -
     async def main() -> None:
         metadata, replicas = Metadata(), Replicas()
         membership = SimpleNamespace(
+            standing=SimpleNamespace(is_given_up=False),
             metadata=metadata,
             roles=ReplicaRoles(cast(Any, replicas), lambda topic_id: metadata.read.is_set()),
             being_told=asyncio.Lock(),

@@ -17,6 +17,7 @@ async def handle(request: LeaderAndIsrRequest, context: RequestContext) -> Leade
     membership = context.broker.cluster
     assert membership is not None  # routed in clusters only
     membership.metadata.check_controller(request.controller_epoch, request.broker_epoch)
+    was_given_up = membership.standing.is_given_up
     brought = membership.roles.topics_brought(request)
     if brought:
         await membership.metadata.learn_settings(brought)
@@ -24,6 +25,8 @@ async def handle(request: LeaderAndIsrRequest, context: RequestContext) -> Leade
         # Another controller may have spoken while settings were read.
         membership.metadata.check_controller(request.controller_epoch, request.broker_epoch)
         outcomes = await membership.roles.take(request)
+    if was_given_up:  # not by a controller that has spoken before
+        membership.standing.spoken_to()
     return LeaderAndIsrResponse(
         topics=[
             LeaderAndIsrTopicError(

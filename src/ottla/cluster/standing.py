@@ -1,0 +1,93 @@
+"""Whether what this broker was told to lead is its own still: it has its session, and no controller has given it up.
+
+    controller: nobody listens there -- changes the broker's node, then has others lead
+    broker:     my node was changed  -- in doubt, as without a session, until a controller speaks to it again
+
+A controller that is mistaken cannot tell the broker that others lead (ADR 16); the store can.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from ottla.cluster.store import layout
+from ottla.cluster.store.base import Check, MetadataStore, Update
+from ottla.errors import OttlaError
+from ottla.ids import BrokerId
+
+log = logging.getLogger(__name__)
+
+LOOK_AGAIN_S: Final = 0.2
+
+
+def node_of(broker_id: BrokerId) -> str:
+    """The path at which a broker is registered."""
+    return f"{layout.BROKERS_PATH}/{broker_id}"
+
+
+async def give_up(store: MetadataStore, broker_id: BrokerId, epoch_version: int) -> None:
+    """Let a broker know that others are about to lead; nothing happens if its session has ended meanwhile.
+
+    `epoch_version` is that of the node with the controller's epoch. Raises `StoreConflict`, `StoreUnavailable`.
+    """
+    path = node_of(broker_id)
+    node = (await store.read(path)).get(path)
+    if node is not None:
+        await store.commit([Check(layout.CONTROLLER_EPOCH_PATH, epoch_version), Update(path, node.data, node.version)])
+
+
+class Standing:
+    """Of one broker. On the loop's thread."""
+
+    def __init__(self, store: MetadataStore, broker_id: BrokerId, loop: asyncio.AbstractEventLoop) -> None:
+        self._store = store
+        self._path = node_of(broker_id)
+        self._loop = loop
+        self._changed = asyncio.Event()
+        self._end_watch: Callable[[], None] | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._known = (0, 0)
+        """The node as it was seen last: the transaction that made it, and how often it has been changed."""
+        self.is_given_up = False
+
+    def start(self) -> None:
+        """Look after the node, which has just been made."""
+        self._end_watch = self._store.watch(self._path, self._changed.set)
+        self._task = self._loop.create_task(self._run(), name="standing")
+
+    async def close(self) -> None:
+        if self._end_watch is not None:
+            self._end_watch()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    def holds(self) -> bool:
+        """Whether nobody else can have been elected at this moment."""
+        return not self.is_given_up and self._store.holds_session()
+
+    def spoken_to(self) -> None:
+        """A controller has said what this broker leads, and what not."""
+        if self.is_given_up:
+            log.info("the controller speaks to this broker again")
+            self.is_given_up = False
+
+    async def _run(self) -> None:
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            try:
+                node = (await self._store.read(self._path)).get(self._path)
+            except OttlaError as problem:
+                log.info("%s; it will be looked at again", problem)
+                await asyncio.sleep(LOOK_AGAIN_S)
+                self._changed.set()
+                continue
+            if node is None or not node.is_own:
+                continue  # of a session that has ended: in the next one, the controller speaks first
+            made, changes = self._known
+            self._known = (node.created, node.version)
+            if node.version > (changes if node.created == made else 0):
+                log.warning("the controller cannot reach this broker, and has others lead what it has led")
+                self.is_given_up = True
