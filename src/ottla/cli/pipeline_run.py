@@ -13,7 +13,7 @@ import click
 from ottla.cli.client import Connection, connection_options
 from ottla.cli.output import note, on_terminal
 from ottla.cli.pipeline_options import home_option, job_parameters, load_job_for, needs_spark, param_option
-from ottla.cli.pipeline_tables import FLOW_COLUMNS, flow_rows
+from ottla.cli.pipeline_tables import columns_that_fit, flow_rows
 from ottla.pipeline.home import earlier_run
 
 if TYPE_CHECKING:
@@ -177,20 +177,22 @@ class LiveTable:
         self._drawn_at = time.monotonic()
 
         from rich import box
+        from rich.console import Console
         from rich.live import Live
         from rich.table import Table
 
         from ottla.cli.output import cell
 
+        console = Console() if self._live is None else self._live.console
         rows = flow_rows(record, figures)
-        columns = [each for each in FLOW_COLUMNS if any(row.get(each.key) for row in rows)]
+        columns = columns_that_fit(rows, console.width)
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
         for column in columns:
             table.add_column(column.title, justify="right" if column.figures else "left", no_wrap=True)
         for row in rows:
             table.add_row(*(cell(row.get(column.key), separate_thousands=column.figures) for column in columns))
         if self._live is None:
-            self._live = Live(table, auto_refresh=False)
+            self._live = Live(table, console=console, auto_refresh=False)
             self._live.start()
         self._live.update(table, refresh=True)
 

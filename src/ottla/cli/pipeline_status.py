@@ -7,7 +7,7 @@ import click
 
 from ottla.cli.output import json_option, on_terminal, print_facts, print_json, print_rows
 from ottla.cli.pipeline_options import home_option
-from ottla.cli.pipeline_tables import FLOW_COLUMNS, ago, flow_rows
+from ottla.cli.pipeline_tables import FLOW_COLUMNS, ago, columns_with_content, flow_rows
 from ottla.pipeline import progress
 from ottla.pipeline.home import find_run, state_of
 
@@ -48,4 +48,5 @@ def command(name: str, home: Path, as_json: bool) -> None:
     for flow, about in record.flows.items():
         if about.error:
             click.echo(f"{flow}: {about.error}")
-    print_rows(flow_rows(record, figures), FLOW_COLUMNS)
+    rows = flow_rows(record, figures)
+    print_rows(rows, columns_with_content(rows) if on_terminal() else FLOW_COLUMNS)

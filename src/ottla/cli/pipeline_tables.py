@@ -1,11 +1,11 @@
 """Flows and their figures as rows of a table."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Final
 
-from ottla.cli.output import Column, Row
+from ottla.cli.output import Column, Row, cell
 from ottla.pipeline.home import RUNNING, WAITING, RunRecord
 from ottla.pipeline.progress import Figures
 
@@ -23,6 +23,11 @@ FLOW_COLUMNS: Final = (
     Column("late", "LATE", figures=True),
     Column("rejected", "REJECTED", figures=True),
 )
+_BY_IMPORTANCE: Final = (
+    *("flow", "state", "records", "rate", "lag_records", "lag", "late", "rejected"),
+    *("watermark", "batch_ms", "state_rows", "state_bytes"),
+)
+_GAP: Final = 3
 _UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"))
 
 
@@ -37,6 +42,27 @@ def flow_rows(record: RunRecord, figures: Mapping[str, Figures]) -> list[Row]:
             row |= {"rate": None, "lag_records": None, "lag": None}
         rows.append(row)
     return rows
+
+
+def columns_with_content(rows: Sequence[Row]) -> list[Column]:
+    """Those columns of `FLOW_COLUMNS` that say something of any flow."""
+    return [column for column in FLOW_COLUMNS if any(row.get(column.key) for row in rows)]
+
+
+def columns_that_fit(rows: Sequence[Row], width: int) -> list[Column]:
+    """Of those, the most important ones that fit beside each other into so many characters."""
+    fitting: set[str] = set()
+    left = width
+    there = {column.key: column for column in columns_with_content(rows)}
+    for key in _BY_IMPORTANCE:
+        if key in there:
+            column = there[key]
+            texts = (cell(row.get(key), separate_thousands=column.figures) for row in rows)
+            left -= max(map(len, (column.title, *texts))) + _GAP
+            if left < 0:
+                break
+            fitting.add(key)
+    return [column for key, column in there.items() if key in fitting]
 
 
 def behind(figures: Figures) -> str | None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ottla.cli.pipeline_tables import flow_rows
+from ottla.cli.pipeline_tables import columns_that_fit, columns_with_content, flow_rows
 from ottla.pipeline.home import FAILED, LOST, RUNNING, STOPPED, WAITING, FlowRecord, RunRecord
 from ottla.pipeline.progress import Figures
 
@@ -18,3 +18,12 @@ def test_what_does_not_run_has_no_rate_and_no_lag(state: str, rate: int | None, 
     (row,) = flow_rows(record, {"copies": Figures("copies", 5.0, records=100, rate=12.3, lag_records=7)})
 
     assert (row["records"], row["rate"], row["lag_records"]) == (100, rate, lag)
+
+
+def test_a_narrow_terminal_shows_what_matters_most() -> None:
+    row = {"flow": "copies", "state": "running", "records": 336_776, "rate": 12_346, "batch_ms": 99, "rejected": 0}
+
+    assert [each.key for each in columns_with_content([row])] == ["flow", "state", "records", "rate", "batch_ms"]
+    assert [each.key for each in columns_that_fit([row], 80)] == ["flow", "state", "records", "rate", "batch_ms"]
+    assert [each.key for each in columns_that_fit([row], 40)] == ["flow", "state", "records"]
+    assert [each.key for each in columns_that_fit([{**row, "flow": "x" * 30}], 40)] == ["flow"]
