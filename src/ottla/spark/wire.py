@@ -7,6 +7,7 @@ TLS or SASL goes through the client library (`client_fetch`, `client_metadata`).
 """
 
 import socket
+import weakref
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 from uuid import UUID
@@ -101,6 +102,7 @@ class Connection:
             raise BrokerGone(f"{address} cannot be reached: {error.strerror or error}") from error
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket.settimeout(answer_within_s)
+        weakref.finalize(self, self._socket.close)  # clusters are kept in caches, which drop what is old
 
     def close(self) -> None:
         self._socket.close()
