@@ -90,8 +90,24 @@ class Table(Sink[TableSettings]):
     def positions(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         return {TopicPartition(t, p): n for t, p, n in self._connection.execute("select * from places")}
 
+    def alter_offsets(self, offsets: Mapping[TopicPartition, int | None] | None) -> None:
+        with self._connection:
+            if offsets is None:
+                self._connection.execute("delete from places")
+            for place, offset in (offsets or {}).items():
+                self._connection.execute("delete from places where topic = ? and part = ?", place)
+                if offset is not None:
+                    self._connection.execute("insert into places values (?, ?, ?)", (*place, offset))
+
     def write(self, batch: Sequence[SinkRecord]) -> None:
         with self._connection:
             for record in batch:
                 self._connection.execute("insert into taken values (?)", (record.value,))
                 self._connection.execute("replace into places values (?, ?, ?)", (*record.origin, record.offset + 1))
+
+
+class Kept(Table):
+    """As `Table`, but nobody can change where it is."""
+
+    def alter_offsets(self, offsets: Mapping[TopicPartition, int | None] | None) -> None:
+        Sink.alter_offsets(self, offsets)

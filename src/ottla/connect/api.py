@@ -225,6 +225,17 @@ class Sink(_Connector[S]):
         """
         return {}
 
+    def alter_offsets(self, offsets: Mapping[TopicPartition, int | None] | None) -> None:
+        """Change what `positions` returns, as somebody asks over REST while no task runs; called after `open([])`.
+
+        None for a partition: forget its offset; None for all: forget those of this connector, whatever they are of.
+        The group's offsets are changed by the runtime. Raises ConnectError; nothing is changed then.
+        """
+        if type(self).positions is not Sink.positions:
+            raise ConnectError(
+                f"{type(self).__name__} keeps offsets in the target, and has no alter_offsets to change them there"
+            )
+
     def write(self, batch: Sequence[SinkRecord]) -> None:
         """Write some records, in this order for each partition (never empty).
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from ottla.connect import sink_offsets
-from ottla.connect.errors import ConfigError, ConnectError, Fenced, Retriable
+from ottla.connect.errors import ConfigError, ConnectError, Fenced
 from ottla.connect.plugins import UNDEFINED, connector_class, kind_of
 from ottla.connect.positions import position_value
 from ottla.connect.state import CONNECTOR, LOGGER, RESTART, TARGET_STATE, Target, TaskId
@@ -301,7 +301,7 @@ class Operations:
             action(*arguments, self._worker.around)
         except ValueError as wrong:
             raise Refused(400, str(wrong)) from None
-        except Retriable as trouble:
+        except ConnectError as trouble:
             raise Refused(500, str(trouble)) from None
 
     def _move(self, name: str, part: Mapping[str, Any], position: Any) -> None:

@@ -6,9 +6,14 @@ from typing import Any, Final
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
+from ottla.connect.api import Sink
+from ottla.connect.connector_config import parsed, with_defaults
 from ottla.connect.errors import Retriable
+from ottla.connect.plugins import connector_class
+from ottla.connect.records import TopicPartition as Partition
 from ottla.connect.sink_task import group_of
-from ottla.connect.task import Surroundings
+from ottla.connect.state import TaskId
+from ottla.connect.task import BasicContext, Surroundings
 
 _ANSWER_S: Final = 20.0
 _LATEST: Final[OffsetSpec] = OffsetSpec.latest()  # type: ignore[no-untyped-call] # the library leaves it untyped
@@ -52,24 +57,46 @@ def lag(name: str, config: Mapping[str, str], around: Surroundings) -> list[dict
 
 
 def alter(name: str, config: Mapping[str, str], offsets: list[Any], around: Surroundings) -> None:
-    """Commit what a request says. Raises ValueError for what is no offset, Retriable."""
-    parsed = [_parsed(each) for each in offsets]
+    """Have the target keep what a request says, if it keeps offsets, and the group.
+
+    Raises ValueError for what is no offset, ConnectError.
+    """
+    wanted = [_parsed(each) for each in offsets]
     config = around.secrets.resolve(config)
+    _alter_in_target(name, config, {Partition(topic, number): offset for topic, number, offset in wanted}, around)
     admin, group = _admin(config, around), group_of(name, config)
-    places = [TopicPartition(topic, number, offset) for topic, number, offset in parsed if offset is not None]
-    forgotten = {(topic, number) for topic, number, offset in parsed if offset is None}
+    places = [TopicPartition(topic, number, offset) for topic, number, offset in wanted if offset is not None]
+    forgotten = {(topic, number) for topic, number, offset in wanted if offset is None}
     if forgotten:
         kept = [each for each in _committed(admin, group) if (each.topic, each.partition) not in forgotten]
-        reset(name, config, around)
+        _reset(admin, group)
         places = [*kept, *places]
     if places:
         _done(lambda: admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, places)]), group)
 
 
 def reset(name: str, config: Mapping[str, str], around: Surroundings) -> None:
-    """Forget all offsets. Raises Retriable."""
+    """Forget all offsets, in the target too if it keeps them. Raises ConnectError."""
     config = around.secrets.resolve(config)
-    admin, group = _admin(config, around), group_of(name, config)
+    _alter_in_target(name, config, None, around)
+    _reset(_admin(config, around), group_of(name, config))
+
+
+def _alter_in_target(
+    name: str, config: Mapping[str, str], offsets: Mapping[Partition, int | None] | None, around: Surroundings
+) -> None:
+    connector = connector_class(config.get("connector.class"))
+    assert issubclass(connector, Sink)
+    settings = parsed(connector.settings_model, with_defaults(connector, config))
+    sink = connector(settings, BasicContext(TaskId(name, -1), around.client("admin", config)))
+    try:
+        sink.open([])
+        sink.alter_offsets(offsets)
+    finally:
+        sink.close()
+
+
+def _reset(admin: AdminClient, group: str) -> None:
     if _committed(admin, group):
         _done(lambda: admin.delete_consumer_groups([group]), group)
 

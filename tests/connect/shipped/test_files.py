@@ -267,3 +267,17 @@ def test_what_no_file_can_hold_is_rejected(tmp_path: Path) -> None:
         into.write([sink_record("items", 1, "text")])
     with pytest.raises(ValueError, match="exclude each other"):
         FileSink.settings_model(**{"path": "x", "partition.field.name": "a", "path.format": "%Y"})
+
+
+def test_offsets_beside_the_files_are_changed_and_forgotten(tmp_path: Path) -> None:
+    other = TopicPartition("others", 3)
+    target = opened(FileSink, {"path": str(tmp_path), "flush.size": "2"}, ITEMS)
+    target.write([sink_record("items", 0, {"n": 0}), sink_record("items", 1, {"n": 1})])
+    assert target.positions([ITEMS, other]) == {ITEMS: 2}
+    target.alter_offsets({ITEMS: 1, other: 7})
+    assert target.positions([ITEMS, other]) == {ITEMS: 1, other: 7}
+    target.alter_offsets({other: None})
+    assert target.positions([ITEMS, other]) == {ITEMS: 1}
+    target.alter_offsets(None)
+    target.alter_offsets(None)  # nothing is there any more
+    assert target.positions([ITEMS, other]) == {}

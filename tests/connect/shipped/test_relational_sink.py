@@ -192,3 +192,15 @@ def test_times_and_bytes_come_through(engine: Engine) -> None:
     assert (bytes(raw), bool(yes)) == (b"\x00\\\xff", True)  # type: ignore[call-overload]
     ((when,),) = rows(engine, "SELECT CAST(at AS CHAR(26)) FROM items")
     assert str(when).strip().rstrip("0") == "2024-02-29 12:00:00.005"
+
+
+def test_offsets_in_the_table_are_changed_and_forgotten(engine: Engine) -> None:
+    target = upserting(engine)
+    target.write([item(0, 1), item(1, 2)])
+    other = TopicPartition("others", 3)
+    target.alter_offsets({ITEMS: 1, other: 7})
+    assert target.positions([ITEMS, other]) == {ITEMS: 1, other: 7}
+    target.alter_offsets({ITEMS: None})
+    assert target.positions([ITEMS, other]) == {other: 7}
+    target.alter_offsets(None)
+    assert target.positions([ITEMS, other]) == {}

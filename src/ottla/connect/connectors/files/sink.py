@@ -126,6 +126,15 @@ class FileSink(Sink[FileSinkSettings]):
                 self._chunks.pop(partition, None)
         return found
 
+    def alter_offsets(self, offsets: Mapping[TopicPartition, int | None] | None) -> None:
+        for partition, offset in ({} if offsets is None else offsets).items():
+            if offset is None:
+                self._forget(self._offset_name(partition))
+            else:
+                self._note(partition, {"next": offset})
+        if offsets is None:
+            self._forget(posixpath.join(_OFFSETS, self.context.connector))
+
     def write(self, batch: Sequence[SinkRecord]) -> None:
         for record in batch:
             chunk = self._chunks.get(record.origin)
@@ -254,6 +263,14 @@ class FileSink(Sink[FileSinkSettings]):
 
     def _note(self, partition: TopicPartition, noted: Mapping[str, int]) -> None:
         self._put(self._offset_name(partition), json.dumps(noted).encode())
+
+    def _forget(self, name: str) -> None:
+        """A file, or a directory with all that is in it."""
+        files, path = self._opened()
+        target = posixpath.join(path, name)
+        with explained(f"removing {target}"):
+            if files.exists(target):
+                files.rm(target, recursive=True)
 
     def _offset_name(self, partition: TopicPartition) -> str:
         return posixpath.join(_OFFSETS, self.context.connector, f"{partition.topic}-{partition.partition}.json")

@@ -58,6 +58,23 @@ class Offsets:
                 connection.execute(update(self._table).where(*of_this).values(next_offset=end))
         return before
 
+    def alter(self, connection: "Connection", offsets: Mapping[TopicPartition, int | None] | None) -> None:
+        """Keep these instead; None: none of that partition, or of any."""
+        from sqlalchemy import delete, insert
+
+        self._table.create(connection, checkfirst=True)
+        columns = self._table.c
+        of_connector = columns.connector == self._connector
+        if offsets is None:
+            connection.execute(delete(self._table).where(of_connector))
+            return
+        for partition, offset in offsets.items():
+            key = {"connector": self._connector, "topic": partition.topic, "partition": partition.partition}
+            of_this = (columns.topic == partition.topic, columns.partition == partition.partition)
+            connection.execute(delete(self._table).where(of_connector, *of_this))
+            if offset is not None:
+                connection.execute(insert(self._table).values(next_offset=offset, **key))
+
 
 def _table(name: str) -> "Table":
     from sqlalchemy import BigInteger, Column, Integer, MetaData, String, Table

@@ -52,6 +52,11 @@ class RelationalSink(Sink[SinkSettings]):
         with explained(f"looking at table {self.settings.offset_table}"), self._transaction() as connection:
             return self._offsets.prepare(connection, partitions)
 
+    def alter_offsets(self, offsets: Mapping[TopicPartition, int | None] | None) -> None:
+        if self._offsets is not None:
+            with explained(f"changing table {self.settings.offset_table}"), self._transaction() as connection:
+                self._offsets.alter(connection, offsets)
+
     def write(self, batch: Sequence[SinkRecord]) -> None:
         remaining = iter(batch)
         while some := list(islice(remaining, self.settings.batch_size)):
