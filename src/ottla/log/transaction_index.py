@@ -75,8 +75,12 @@ class TransactionIndex:
         return found, False
 
     def truncate_before(self, offset: int) -> None:
-        """Drops transactions whose marker is at or after `offset`. Raises OSError."""
-        kept = [entry for entry in self.entries() if entry.last_offset < offset]
+        """Drops transactions whose marker is at or after `offset`, and everything behind an entry that was never
+        written: a power failure may leave zeros before what has reached the disk. Raises OSError."""
+        known = self._entries
+        if known is None:
+            known = list(_decode_intact(self._fs.read_bytes(self.path)))
+        kept = [entry for entry in known if entry.last_offset < offset]
         self._entries = kept
         if len(kept) < self._stored:
             self._fs.open(self.path).truncate(len(kept) * _ENTRY.size)
@@ -89,6 +93,17 @@ class TransactionIndex:
     def sync(self) -> None:
         if self._stored:
             self._fs.open(self.path).sync()
+
+
+def _decode_intact(data: bytes) -> Iterator[AbortedTransaction]:
+    """The entries before the first that cannot be one."""
+    end = -1
+    for version, *fields in _ENTRY.iter_unpack(data[: len(data) // _ENTRY.size * _ENTRY.size]):
+        entry = AbortedTransaction(*fields)
+        if version or not entry.first_offset < entry.last_offset or entry.last_offset <= end:
+            return
+        end = entry.last_offset
+        yield entry
 
 
 def _decode(path: str, data: bytes) -> Iterator[AbortedTransaction]:
