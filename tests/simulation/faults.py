@@ -2,9 +2,9 @@
 
 A run has some kinds of faults, not all: what one kind shows would else be hidden by another that comes more often.
 
-The promise under test: nothing acknowledged is lost whatever brokers are killed, paused or cut off, in any number; and
-if one machine after the other loses power, each being in sync again before anything else happens to the others (a
-follower that is in sync has what is committed in its page cache, only the leader has it on its disk).
+The promise under test: nothing acknowledged is lost whatever brokers are killed, paused, cut off or lose their power,
+in any number, at any time. A disk does not fail while what another machine had in memory only may be gone: one of them
+has to be left.
 """
 
 import asyncio
@@ -12,6 +12,7 @@ import errno
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from random import Random
+from struct import unpack_from
 from typing import Final
 
 from ottla.cluster.store import layout
@@ -40,6 +41,10 @@ KINDS_AT_ONCE: Final = 5
 MEAN_PAUSE_S: Final = 0.6
 CALM_DELAY_S: Final = 0.0005
 LOG_FILES: Final = "*/*.log"
+LENGTH_AT: Final = 8
+"""Where in a batch the number of bytes stands that follow it."""
+LEADER_EPOCH: Final = range(12, 16)
+"""And where its leader epoch."""
 
 
 class Faults:
@@ -67,11 +72,14 @@ class Faults:
         self._epoch_ms = machines[0].clock.offset_ms
         self._failing: set[str] = set()
         """Machines with a disk that has failed, or will."""
+        self._dark: set[str] = set()
+        """Machines whose power is about to fail."""
         self.happened: dict[str, int] = defaultdict(int)
         self.kinds: dict[str, Callable[[], bool]] = {
             "kill": self._kill,
             "kill all": self._kill_all,
             "power": self._lose_power,
+            "power all": self._lose_power_everywhere,
             "stop": self._stop,
             "pause": self._pause,
             "cut": self._cut,
@@ -89,7 +97,7 @@ class Faults:
             "topics": self._change_topics,
         }
         if len(machines) == 1:
-            for kind in ("elect", "reassign", "one way", "depose"):
+            for kind in ("elect", "reassign", "one way", "depose", "power all"):
                 del self.kinds[kind]
 
     async def run(self, seconds: float, kinds: Sequence[str] = ()) -> None:
@@ -106,6 +114,7 @@ class Faults:
         """Everything works again; whoever is down is started."""
         for task in self._requests:
             task.cancel()
+        self._dark.clear()
         self._network.heal()
         self._calm()
         self._speed_disks_up()
@@ -126,9 +135,7 @@ class Faults:
         return [machine for machine in self._machines if machine.is_running]
 
     def _victim(self) -> SimMachine | None:
-        """Some running machine; only one whose power was lost as long as that one is not in sync again."""
-        hurt = {name for name, _ in self._observer.lost_power}
-        found = [machine for machine in self._running() if not hurt or machine.name in hurt]
+        found = self._running()
         return self._random.choice(found) if found else None
 
     def _later(self, longest_s: float, undo: Callable[[], object]) -> None:
@@ -143,37 +150,51 @@ class Faults:
         return True
 
     def _kill_all(self) -> bool:
-        if self._observer.lost_power:
-            return False
         for machine in self._running():
             machine.kill()
             self._later(3.0, lambda machine=machine: self.revive(machine))  # type: ignore[misc]
         return True
 
     def _lose_power(self) -> bool:
-        others_are_well = len(self._running()) == len(self._machines) and self._network.is_whole
-        if (
-            self._observer.lost_power
-            or self._failing
-            or not others_are_well
-            or any(machine.is_paused for machine in self._machines)
-        ):
+        if self._failing:
             return False
         machine = self._random.choice(self._machines)
+        self._switch_off(machine)
+        self._later(4.0, lambda: self.revive(machine))
+        return True
+
+    def _lose_power_everywhere(self) -> bool:
+        """On one machine after the other, some of them before the session of another has expired; they come back in
+        any order, perhaps before that, too."""
+        if self._failing or self._dark:
+            return False
+        longest_s = self._random.choice((0.05, 1.0, 3.0))
+        for machine in self._machines:
+            self._dark.add(machine.name)
+            self._later(longest_s, lambda machine=machine: self._black_out(machine))  # type: ignore[misc]
+        return True
+
+    def _black_out(self, machine: SimMachine) -> None:
+        if machine.name in self._dark:
+            self._dark.discard(machine.name)
+            self._switch_off(machine)
+            self._later(4.0, lambda: self.revive(machine))
+
+    def _switch_off(self, machine: SimMachine) -> None:
         synced = {path: len(machine.fs.durable_bytes(path) or b"") for path in _log_files(machine)}
         machine.lose_power()
         for path, size in synced.items():
             self._flip_bit(machine, path, size)
-        self._observer.lost_power |= {(machine.name, place) for place in self._places}
-        self._later(4.0, lambda: self.revive(machine))
-        return True
+        self._observer.power_lost(machine)
 
     def _flip_bit(self, machine: SimMachine, path: str, synced: int) -> None:
         """Perhaps one of what has survived though it was not synced: half-written sectors read as they like."""
-        size = len(machine.fs.read_bytes(path)) if machine.fs.exists(path) else 0
-        if size > synced and self._random.random() < 0.5:
-            machine.fs.flip_bit(path, self._random.randrange(8 * synced, 8 * size))
-            self.happened["bit"] += 1
+        data = machine.fs.read_bytes(path) if machine.fs.exists(path) else b""
+        if len(data) > synced and self._random.random() < 0.5:
+            bit = self._random.randrange(8 * synced, 8 * len(data))
+            if not _is_in_leader_epoch(data, bit // 8):
+                machine.fs.flip_bit(path, bit)
+                self.happened["bit"] += 1
 
     def _stop(self) -> bool:
         machine = self._victim()
@@ -194,7 +215,7 @@ class Faults:
     # -- network -------------------------------------------------------------------------------------------------------
 
     def _cut_off(self, victims: Sequence[str], others: Sequence[str], *, one_way: bool = False) -> bool:
-        if self._observer.lost_power or not others:
+        if not others:
             return False
         self._network.cut(victims, others, one_way=one_way)
         self._later(5.0, self._network.heal)
@@ -226,7 +247,7 @@ class Faults:
         """What the controller says does not get to some for a while, in which it ceases to be the controller."""
         holder = layout.read_image(self._tree.nodes).controller_id
         controller = next((machine.name for machine in self._running() if machine.name == f"b{holder}"), None)
-        if controller is None or self._observer.lost_power:
+        if controller is None:
             return False
         others = [machine.name for machine in self._machines if machine.name != controller]
         self._network.cut([controller], self._random.sample(others, self._random.randint(1, len(others))), one_way=True)
@@ -257,7 +278,7 @@ class Faults:
     # -- disks ---------------------------------------------------------------------------------------------------------
 
     def _break_disk(self) -> bool:
-        if self._observer.lost_power:
+        if self._observer.lost_power or self._dark:
             return False
         machine = self._random.choice(self._machines)
         operation = self._random.choice((Operation.SYNC, Operation.WRITE))
@@ -318,8 +339,6 @@ class Faults:
         return self._ask(CreateTopicsRequest(topics=[topic], timeout_ms=2_000), CREATE_TOPICS)
 
     def _reassign(self) -> bool:
-        if self._observer.lost_power:
-            return False
         place = self._random.choice(self._places)
         numbers = [int(machine.name[1:]) for machine in self._machines]
         replicas = self._random.sample(numbers, self._random.choice((len(numbers), max(1, len(numbers) - 1))))
@@ -328,6 +347,19 @@ class Faults:
         return self._ask(
             AlterPartitionReassignmentsRequest(timeout_ms=2_000, topics=[topic]), ALTER_PARTITION_REASSIGNMENTS
         )
+
+
+def _is_in_leader_epoch(data: bytes, position: int) -> bool:
+    """No checksum covers the leader epoch of a batch, and recovery keeps what it says, here as in Kafka."""
+    start = 0
+    while start + LEADER_EPOCH.stop <= len(data):
+        if position - start in LEADER_EPOCH:
+            return True
+        (length,) = unpack_from(">i", data, start + LENGTH_AT)
+        if length <= 0:
+            break
+        start += LENGTH_AT + 4 + length
+    return False
 
 
 def _log_files(machine: SimMachine) -> list[str]:

@@ -53,6 +53,10 @@ class Observer:
         self.lost_power: set[tuple[str, Place]] = set()
         """Replicas that may lack what they had not synced, until they have caught up or are in sync no more."""
 
+    def power_lost(self, machine: SimMachine) -> None:
+        """What it had not synced may be gone from all its replicas."""
+        self.lost_power |= {(machine.name, place) for place in self._history.committed}
+
     @contextmanager
     def installed(self) -> Iterator[None]:
         """Sees everything inside."""

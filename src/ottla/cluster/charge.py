@@ -73,7 +73,7 @@ class Charge:
         self._silent: frozenset[BrokerId] = frozenset()
         """Brokers at whose address nobody listens."""
         self._epoch_version = 0
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}
         self._settles_later = False
 
     @property
@@ -107,8 +107,8 @@ class Charge:
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = self._loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
 
     def _tell(self, old: MetadataImage, new: MetadataImage) -> None:
         self._channels.send(requests_after(self._sender, old, new), new.brokers)
@@ -122,6 +122,7 @@ class Charge:
 
         Raises as `MetadataService.decide`.
         """
+        await self.service.see_failures(self._outages.offline)
         await self.service.end_deletions()
         await self.service.decide(self._plan_elections)
         # Not in one plan: a partition may have both, and what is planned changes a node but once.

@@ -19,7 +19,7 @@ from ottla.cluster.configs import ConfigChange, plan_configs
 from ottla.cluster.controller import ElectionType, NewTopic
 from ottla.cluster.controller_requests import ALL_STATES, LEADER_WHEN_DELETED
 from ottla.cluster.features import FeatureUpdate
-from ottla.cluster.image import BrokerImage, PartitionImage, ResourceType, TopicImage
+from ottla.cluster.image import BrokerImage, PartitionImage, Replica, ResourceType, TopicImage
 from ottla.cluster.metadata_service import WrongCluster
 from ottla.cluster.metadata_view import MetadataView
 from ottla.cluster.producer_ids import allocate_producer_ids
@@ -69,7 +69,7 @@ class ClusterMetadata(MetadataView):
         self._allocating = asyncio.Lock()
         self._changes = ConfigChanges(store, self._take_settings)
         self._end_watch: Callable[[], None] | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}
         self._settings_known: set[TopicId] = set()
         """Topics that were there when settings were read; those of later ones came without a notification."""
         self.broker_epoch = UNKNOWN_EPOCH
@@ -124,7 +124,8 @@ class ClusterMetadata(MetadataView):
         DUPLICATE_BROKER_REGISTRATION when it does not, `StoreUnavailable`.
         """
         self._endpoints = endpoints
-        broker = BrokerImage(self.broker_id, UNKNOWN_EPOCH, self._static_config.broker_rack, endpoints)
+        rack = self._static_config.broker_rack
+        broker = BrokerImage(self.broker_id, UNKNOWN_EPOCH, rack, endpoints, confirms=True)
         path = f"{layout.BROKERS_PATH}/{self.broker_id}"
         deadline = self._clock.monotonic() + self._static_config.zookeeper_session_timeout_ms / 1000 * 1.5
         while True:
@@ -221,6 +222,7 @@ class ClusterMetadata(MetadataView):
                 topics=old.topics if same else topics,
                 topics_by_id=old.topics_by_id if same else {topic.topic_id: topic for topic in topics.values()},
                 configs={key: old.configs[key] for key in old.configs if key not in gone} if gone else old.configs,
+                failed_replicas=_failed(frozenset() if request.type == ALL_STATES else old.failed_replicas, request),
             )
         )
         self._settings_known -= old.topics_by_id.keys() - self._image.topics_by_id.keys()
@@ -310,8 +312,8 @@ class ClusterMetadata(MetadataView):
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
 
     async def alter_configs(
         self, changes: Sequence[ConfigChange], *, validate_only: bool = False
@@ -441,6 +443,20 @@ def _told(known: TopicImage | None, state: UpdateMetadataTopicState) -> TopicIma
         else:
             partitions.append(partition)
     return TopicImage(TopicName(state.topic_name), topic_id, tuple(partitions))
+
+
+def _failed(known: frozenset[Replica], request: UpdateMetadataRequest) -> frozenset[Replica]:
+    """The replicas that are offline though their brokers are alive."""
+    alive = {broker.id for broker in request.live_brokers}
+    named = {
+        (TopicName(topic.topic_name), PartitionId(partition.partition_index)): partition.offline_replicas
+        for topic in request.topic_states
+        for partition in topic.partition_states
+    }
+    kept = {replica for replica in known if replica[1:] not in named and replica[0] in alive}
+    return frozenset(kept) | {
+        (BrokerId(replica), *place) for place, offline in named.items() for replica in offline if replica in alive
+    }
 
 
 def _partition(told: UpdateMetadataPartitionState) -> PartitionImage:

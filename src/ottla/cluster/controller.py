@@ -280,13 +280,25 @@ def plan_growth(
 # -- leaders -------------------------------------------------------------------------------------------------------
 
 
-def with_leader(partition: PartitionImage, leader: BrokerId, isr: tuple[BrokerId, ...]) -> PartitionImage:
-    """The partition under a leader, in a new leader epoch (KIP-101)."""
+def with_leader(
+    image: MetadataImage, partition: PartitionImage, leader: BrokerId, isr: tuple[BrokerId, ...]
+) -> PartitionImage:
+    """The partition under a leader, in a new leader epoch (KIP-101).
+
+    Whoever has led it is remembered until the new leader has confirmed that it leads, if it is one of those that do.
+    """
+    sure = partition.last_known_leader
+    if leader != partition.leader:
+        sure = partition.leader if sure == NO_LEADER else sure
+        successor = image.brokers.get(leader)
+        if sure == leader or successor is None or not successor.confirms:
+            sure = NO_LEADER
     return partition._replace(
         leader=leader,
         isr=isr,
         leader_epoch=LeaderEpoch(partition.leader_epoch + 1),
         partition_epoch=partition.partition_epoch + 1,
+        last_known_leader=sure if sure in partition.replicas else NO_LEADER,
     )
 
 
@@ -295,7 +307,7 @@ def plan_new_epochs(image: MetadataImage, broker_id: BrokerId) -> list[SetPartit
     planned: list[SetPartitions] = []
     for topic in image.topics.values():
         changed = tuple(
-            with_leader(partition, broker_id, partition.isr)
+            with_leader(image, partition, broker_id, partition.isr)
             for partition in topic.partitions
             if partition.leader == broker_id or (partition.leader == NO_LEADER and broker_id in partition.isr)
         )

@@ -1,7 +1,8 @@
 """The controller's connections to the brokers: one queue for each, sent in order, one at a time, until it is answered.
 
 A request that got no answer is sent again, and so is one that a broker refused as a whole, for nobody says it a second
-time: brokers take an older or a repeated one for what it is, by its epochs.
+time: brokers take an older or a repeated one for what it is, by its epochs. One that meets a defect of the broker's
+again and again is given up, so that the broker hears what comes after it.
 
 A connection that breaks is opened again at once. Where nobody listens any more, the process has ended, long before its
 session does (ADR 16).
@@ -32,6 +33,8 @@ LAST_PAUSE_S: Final = 0.5
 _FOR_GOOD: Final = (ErrorCode.STALE_CONTROLLER_EPOCH, ErrorCode.STALE_BROKER_EPOCH)
 """Refusals of what another controller, or the broker's next registration, has overtaken."""
 
+ATTEMPTS: Final = 12
+"""At a request that a broker answers with UNKNOWN_SERVER_ERROR: about five seconds, in which a passing fault passes."""
 REFUSALS: Final = 2
 """So many in a row, and nobody listens there: one may meet a broker that binds its port anew at this moment."""
 
@@ -112,7 +115,9 @@ class BrokerChannel:
                 return
 
     async def _until_answered(self, request: Request) -> None:
+        """Until the broker has taken it, or will not."""
         pause_s = FIRST_PAUSE_S
+        failures = 0
         while True:
             await self._until_reached()
             try:
@@ -125,7 +130,16 @@ class BrokerChannel:
             if response.error_code:
                 code = ErrorCode(response.error_code)
                 log.warning("broker %d refuses %s: %s", self.broker.broker_id, type(request).__name__, code.name)
-                if code not in _FOR_GOOD:
+                failures += code is ErrorCode.UNKNOWN_SERVER_ERROR
+                if failures == ATTEMPTS:
+                    log.error(
+                        "broker %d fails at %s, which it has been sent %d times: it is not told that again; its log "
+                        "says why, and a restart has it told everything",
+                        self.broker.broker_id,
+                        type(request).__name__,
+                        ATTEMPTS,
+                    )
+                elif code not in _FOR_GOOD:
                     await asyncio.sleep(pause_s)
                     pause_s = min(pause_s * 2, LAST_PAUSE_S)
                     continue

@@ -11,7 +11,7 @@ Source: Kafka 3.9, `ControllerChannelManager.AbstractControllerBrokerRequestBatc
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
-from ottla.cluster.image import NOT_YET_LED, BrokerImage, MetadataImage, PartitionImage, TopicImage
+from ottla.cluster.image import NO_LEADER, NOT_YET_LED, BrokerImage, MetadataImage, PartitionImage, TopicImage
 from ottla.ids import BrokerId, TopicPartition
 from ottla.protocol.messages.leader_and_isr import (
     LeaderAndIsrLiveLeader,
@@ -38,6 +38,9 @@ SOME_STATES: Final = 1
 LEADER_WHEN_DELETED: Final = -2
 EPOCH_WHEN_DELETED: Final = -2
 PLAINTEXT: Final = 0
+RECOVERED: Final = 0
+RECOVERING: Final = 1
+"""The leader has to confirm that it leads. (KIP-704 has it say the same after an unclean election.)"""
 
 Request = LeaderAndIsrRequest | UpdateMetadataRequest | StopReplicaRequest
 
@@ -115,20 +118,35 @@ def _everything(image: MetadataImage) -> _Parts:
 
 
 def _changes(old: MetadataImage, new: MetadataImage) -> tuple[_Parts, list[TopicImage]]:
-    """Partitions that are new or different, and topics that are gone."""
-    if old.topics is new.topics:
+    """Partitions that are new or different, or offline somewhere else, and topics that are gone."""
+    failures = {(topic, partition) for _, topic, partition in old.failed_replicas ^ new.failed_replicas}
+    if old.topics is new.topics and not failures:
         return [], []
+    failing = {topic for topic, _ in failures}
     changed: _Parts = []
     for name, topic in new.topics.items():
         before = old.topics.get(name)
-        if before is topic:
+        if before is topic and name not in failing:
             continue
         known = before.partitions if before is not None and before.topic_id == topic.topic_id else ()
-        parts = [part for part in topic.partitions if part.partition >= len(known) or known[part.partition] != part]
+        parts = [
+            part
+            for part in topic.partitions
+            if part.partition >= len(known)
+            or _differs(known[part.partition], part)
+            or (name, part.partition) in failures
+        ]
         if parts:
             changed.append((topic, parts))
     gone = [topic for topic in old.topics.values() if topic.topic_id not in new.topics_by_id]
     return changed, gone
+
+
+def _differs(before: PartitionImage, part: PartitionImage) -> bool:
+    """Whether more has happened than that the leader has confirmed that it leads."""
+    if before.last_known_leader == part.last_known_leader:
+        return before != part
+    return before._replace(partition_epoch=part.partition_epoch, last_known_leader=part.last_known_leader) != part
 
 
 def _has_moved(old: MetadataImage, topic: TopicImage, part: PartitionImage) -> bool:
@@ -137,7 +155,12 @@ def _has_moved(old: MetadataImage, topic: TopicImage, part: PartitionImage) -> b
     if part.partition_epoch == NOT_YET_LED:
         return False
     before = _before(old, topic, part)
-    return before is None or before._replace(isr=part.isr, partition_epoch=part.partition_epoch) != part
+    if before is None:
+        return True
+    known = before._replace(
+        isr=part.isr, partition_epoch=part.partition_epoch, last_known_leader=part.last_known_leader
+    )
+    return known != part
 
 
 def _before(old: MetadataImage, topic: TopicImage, part: PartitionImage) -> PartitionImage | None:
@@ -176,6 +199,7 @@ def _leader_and_isr(
                         adding_replicas=list(part.adding),
                         removing_replicas=list(part.removing),
                         is_new=_is_new(broker.broker_id, part, _before(old, topic, part), kind),
+                        leader_recovery_state=RECOVERED if part.last_known_leader == NO_LEADER else RECOVERING,
                     )
                     for part in some
                 ],
@@ -212,7 +236,7 @@ def _update_metadata(
     gone: Iterable[TopicImage],
     kind: int = SOME_STATES,
 ) -> UpdateMetadataRequest:
-    def state(part: PartitionImage, *, deleted: bool = False) -> UpdateMetadataPartitionState:
+    def state(topic: TopicImage, part: PartitionImage, *, deleted: bool = False) -> UpdateMetadataPartitionState:
         return UpdateMetadataPartitionState(
             partition_index=part.partition,
             controller_epoch=sender.controller_epoch,
@@ -221,20 +245,20 @@ def _update_metadata(
             isr=list(part.isr),
             zk_version=part.partition_epoch,
             replicas=list(part.replicas),
-            offline_replicas=list(image.offline_replicas(part)),
+            offline_replicas=list(image.offline_replicas(topic.name, part)),
         )
 
     states = [
         UpdateMetadataTopicState(
             topic_name=topic.name,
             topic_id=topic.topic_id,
-            partition_states=[state(part, deleted=True) for part in topic.partitions],
+            partition_states=[state(topic, part, deleted=True) for part in topic.partitions],
         )
         for topic in gone
     ]
     states += [
         UpdateMetadataTopicState(
-            topic_name=topic.name, topic_id=topic.topic_id, partition_states=[state(part) for part in some]
+            topic_name=topic.name, topic_id=topic.topic_id, partition_states=[state(topic, part) for part in some]
         )
         for topic, some in parts
     ]

@@ -9,6 +9,8 @@
 Without a replica that is in sync a partition has no leader, unless `unclean.leader.election.enable` lets one that may
 lack records lead. When the last replicas in sync go at once, the in-sync set comes down to the one that led: it alone
 is sure to have everything on its disk, and the power may have failed (as KIP-966 has the last known leader waited for).
+Who is elected may be dead already, and its session still live: until it has confirmed that it leads, it has not, and
+who led before is the one that is sure (ADR 15).
 Source: Kafka 3.9, `PartitionLeaderElectionAlgorithms`, `KafkaController`.
 """
 
@@ -115,23 +117,50 @@ def _repaired(
     in_sync = tuple(replica for replica in isr if replica in able)
     if leader in able:
         # Who is out of sync stays out for a while: only a leader puts it back.
-        return partition if in_sync == isr else with_leader(partition, leader, in_sync)
+        return partition if in_sync == isr else with_leader(image, partition, leader, in_sync)
     successor = next((replica for replica in partition.replicas if replica in in_sync), None)
     if successor is not None:
-        return with_leader(partition, successor, in_sync)
+        return _unless_its_disk_failed(with_leader(image, partition, successor, in_sync), topic.name, outages)
     # Those that are going stay as long as nobody can take over.
     going_on = tuple(replica for replica in isr if replica in alive)
     if leader in going_on:
-        return partition if going_on == isr else with_leader(partition, leader, going_on)
+        return partition if going_on == isr else with_leader(image, partition, leader, going_on)
     stopping = next((replica for replica in partition.replicas if replica in going_on), None)
     if stopping is not None:
-        return with_leader(partition, stopping, going_on)
+        return _unless_its_disk_failed(with_leader(image, partition, stopping, going_on), topic.name, outages)
+    if partition.last_known_leader in alive:
+        return _led_again(image, partition)
     if able and allows_unclean(topic.name):
-        return with_leader(partition, able[0], (able[0],))
+        return _led_uncleanly(image, partition, able[0])
     if leader == NO_LEADER:
         return partition
-    # A leader that is there, but may not lead, has lost its disk: it is not the one to be waited for.
-    return with_leader(partition, NO_LEADER, (leader,) if leader in isr and leader not in image.brokers else isr)
+    return _led_by_nobody(image, partition)
+
+
+def _unless_its_disk_failed(partition: PartitionImage, topic: TopicName, outages: Outages) -> PartitionImage:
+    """Who led before is not to be waited for when its log directory has failed."""
+    if (partition.last_known_leader, topic, partition.partition) in outages.offline:
+        return partition._replace(last_known_leader=NO_LEADER)
+    return partition
+
+
+def _led_again(image: MetadataImage, partition: PartitionImage) -> PartitionImage:
+    """Who has been elected has never led: leadership is again with who is sure to have everything."""
+    return with_leader(image, partition, partition.last_known_leader, (partition.last_known_leader,))
+
+
+def _led_uncleanly(image: MetadataImage, partition: PartitionImage, leader: BrokerId) -> PartitionImage:
+    return with_leader(image, partition, leader, (leader,))._replace(last_known_leader=NO_LEADER)
+
+
+def _led_by_nobody(image: MetadataImage, partition: PartitionImage) -> PartitionImage:
+    """The in-sync set names who is waited for: who led last, and not who was only elected to."""
+    isr = partition.isr
+    sure = partition.last_known_leader
+    if sure == NO_LEADER:
+        sure = partition.leader if partition.leader in isr else NO_LEADER
+    # One that is there, but may not lead, has lost its disk: it is not the one to be waited for.
+    return with_leader(image, partition, NO_LEADER, isr if sure == NO_LEADER or sure in image.brokers else (sure,))
 
 
 def _first_leader(partition: PartitionImage, alive: tuple[BrokerId, ...]) -> PartitionImage:
@@ -172,7 +201,7 @@ def return_to_preferred(image: MetadataImage, outages: Outages, tolerated_percen
                 and preferred not in outages.going
                 and not partition.is_reassigned
             ):
-                changes.setdefault(name, []).append(with_leader(partition, preferred, partition.isr))
+                changes.setdefault(name, []).append(with_leader(image, partition, preferred, partition.isr))
     return [SetPartitions(name, tuple(partitions)) for name, partitions in changes.items()]
 
 
@@ -198,13 +227,15 @@ def plan_election(
     if election is ElectionType.PREFERRED:
         if preferred not in able or preferred not in partition.isr:
             raise ApiError(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, "The preferred leader was not available.")
-        return SetPartitions(topic.name, (with_leader(partition, preferred, partition.isr),))
+        return SetPartitions(topic.name, (with_leader(image, partition, preferred, partition.isr),))
     in_sync = tuple(replica for replica in partition.isr if replica in able)
     if in_sync:
-        return SetPartitions(topic.name, (with_leader(partition, in_sync[0], in_sync),))
+        return SetPartitions(topic.name, (with_leader(image, partition, in_sync[0], in_sync),))
+    if partition.last_known_leader in able:
+        return SetPartitions(topic.name, (_led_again(image, partition),))
     if not able:
         raise ApiError(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, "Eligible topic partition leaders are not available.")
-    return SetPartitions(topic.name, (with_leader(partition, able[0], (able[0],)),))
+    return SetPartitions(topic.name, (_led_uncleanly(image, partition, able[0]),))
 
 
 def renew_after_restarts(image: MetadataImage, modified: Callable[[TopicName, int], int]) -> list[SetPartitions]:
@@ -213,7 +244,8 @@ def renew_after_restarts(image: MetadataImage, modified: Callable[[TopicName, in
 
     Such a broker may have lost what it had not synced. If it leads, it does so in a new leader epoch, or followers
     could hold other records of the same one; if it does not, it is in sync no more: another one that lives has all that
-    is committed, or the leader has it on its disk, and is waited for.
+    is committed, or the leader has it on its disk, and is waited for. One that was elected, and has restarted before it
+    confirmed that it leads, has never led, and is as good as any other that has restarted.
     """
     changes: list[SetPartitions] = []
     for topic in image.topics.values():
@@ -224,12 +256,29 @@ def renew_after_restarts(image: MetadataImage, modified: Callable[[TopicName, in
             since = modified(topic.name, partition.partition)
             restarted = {broker for broker in partition.isr if _epoch(image, broker) > since} - {partition.leader}
             in_sync = tuple(replica for replica in partition.isr if replica not in restarted)
+            has_restarted = _epoch(image, partition.leader) > since
+            if has_restarted and partition.last_known_leader != NO_LEADER:
+                renewed.append(_led_by_another(image, partition, in_sync))
+                continue
             others_are_sure = partition.leader in in_sync or any(replica in image.brokers for replica in in_sync)
-            if _epoch(image, partition.leader) > since or (restarted and others_are_sure):
-                renewed.append(with_leader(partition, partition.leader, in_sync))
+            if has_restarted or (restarted and others_are_sure):
+                renewed.append(with_leader(image, partition, partition.leader, in_sync))
         if renewed:
             changes.append(SetPartitions(topic.name, tuple(renewed)))
     return changes
+
+
+def _led_by_another(image: MetadataImage, partition: PartitionImage, in_sync: tuple[BrokerId, ...]) -> PartitionImage:
+    """Who was elected is out of the race; `in_sync` are those that have not restarted, perhaps with it among them."""
+    others = tuple(replica for replica in in_sync if replica != partition.leader)
+    successor = next(
+        (replica for replica in partition.replicas if replica in others and replica in image.brokers), None
+    )
+    if successor is not None:
+        return with_leader(image, partition, successor, others)
+    if partition.last_known_leader in image.brokers:
+        return _led_again(image, partition)
+    return _led_by_nobody(image, partition)
 
 
 def _epoch(image: MetadataImage, broker_id: BrokerId) -> int:

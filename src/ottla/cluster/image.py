@@ -46,6 +46,9 @@ class PartitionImage(NamedTuple):
     """Those of the replicas that a reassignment adds."""
     removing: tuple[BrokerId, ...] = ()
     """Those of the replicas that go when it is through (KIP-455)."""
+    last_known_leader: BrokerId = NO_LEADER
+    """Who led before `leader`, as long as that has not confirmed that it leads: it has all that is committed on its
+    disk, and may lead again though it is not in sync (ADR 15)."""
 
     @property
     def target(self) -> tuple[BrokerId, ...]:
@@ -84,12 +87,16 @@ class BrokerImage(NamedTuple):
     rack: str | None
     endpoints: Mapping[str, tuple[str, int]]
     """Listener name to advertised host and port."""
+    confirms: bool = False
+    """Does it confirm that it leads, when it is elected? Kafka's brokers do not."""
 
 
 INITIAL_FEATURES: Final[Mapping[str, int]] = MappingProxyType(
     {"group.version": 1, "share.version": 1, "transaction.version": 2}
 )
 """Feature levels of a cluster in which nobody has changed any."""
+
+Replica = tuple[BrokerId, TopicName, PartitionId]
 
 _NO_CONFIGS: Final[Mapping[str, str]] = MappingProxyType({})
 
@@ -107,6 +114,8 @@ class MetadataImage(NamedTuple):
     """Finalized levels, those above 0."""
     features_epoch: int = 0
     """Grows with every change of a feature level."""
+    failed_replicas: frozenset[Replica] = frozenset()
+    """Those in log directories that have failed, as the controller has heard; nothing of it is in the store."""
 
     def config(self, resource_type: ResourceType, name: str) -> Mapping[str, str]:
         """Settings that were set for this resource itself; empty when there are none."""
@@ -123,9 +132,13 @@ class MetadataImage(NamedTuple):
             return None
         return topic.partitions[topic_partition.partition]
 
-    def offline_replicas(self, partition: PartitionImage) -> tuple[BrokerId, ...]:
-        """Those replicas whose broker is not alive."""
-        return tuple(broker for broker in partition.replicas if broker not in self.brokers)
+    def offline_replicas(self, topic: TopicName, partition: PartitionImage) -> tuple[BrokerId, ...]:
+        """Those replicas of a topic's partition whose broker is not alive, or whose log directory has failed."""
+        return tuple(
+            broker
+            for broker in partition.replicas
+            if broker not in self.brokers or (broker, topic, partition.partition) in self.failed_replicas
+        )
 
 
 def empty_image(cluster_id: str) -> MetadataImage:

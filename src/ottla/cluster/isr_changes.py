@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from ottla.cluster.commands import SetPartitions
 from ottla.cluster.elections import Outages, fit_replicas
-from ottla.cluster.image import MetadataImage, TopicImage
+from ottla.cluster.image import NO_LEADER, MetadataImage, PartitionImage, TopicImage
 from ottla.errors import ApiError, ErrorCode
 from ottla.ids import BrokerId, TopicId
 
@@ -29,7 +29,7 @@ class IsrChange(NamedTuple):
 
 
 def plan_isr_change(image: MetadataImage, outages: Outages, change: IsrChange) -> SetPartitions:
-    """Accept the change, or say why not.
+    """Accept the change, or say why not. Who changes anything, or asks for what is, confirms that it leads.
 
     Raises `ApiError`: UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION, FENCED_LEADER_EPOCH, NOT_CONTROLLER (the leader
     knows a later epoch than this controller), INVALID_REQUEST, INVALID_UPDATE_VERSION, INELIGIBLE_REPLICA.
@@ -48,14 +48,19 @@ def plan_isr_change(image: MetadataImage, outages: Outages, change: IsrChange) -
     if change.broker_id != partition.leader or not change.isr or partition.leader not in change.isr:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"broker {change.broker_id} cannot change {where} like this")
     if change.isr == partition.isr:
-        return SetPartitions(topic.name, ())
+        if partition.last_known_leader == NO_LEADER:
+            return SetPartitions(topic.name, ())
+        return SetPartitions(topic.name, (_changed(partition, change.isr),))
     if change.partition_epoch < partition.partition_epoch:
         raise ApiError(
             ErrorCode.INVALID_UPDATE_VERSION, f"{where} is at partition epoch {partition.partition_epoch} by now"
         )
     _check_eligible(image, topic, outages, change)
-    changed = partition._replace(isr=change.isr, partition_epoch=partition.partition_epoch + 1)
-    return SetPartitions(topic.name, (changed,))
+    return SetPartitions(topic.name, (_changed(partition, change.isr),))
+
+
+def _changed(partition: PartitionImage, isr: tuple[BrokerId, ...]) -> PartitionImage:
+    return partition._replace(isr=isr, partition_epoch=partition.partition_epoch + 1, last_known_leader=NO_LEADER)
 
 
 def _check_eligible(image: MetadataImage, topic: TopicImage, outages: Outages, change: IsrChange) -> None:

@@ -40,6 +40,7 @@ from ottla.cluster.features import FeatureUpdate, plan_features
 from ottla.cluster.image import (
     BrokerImage,
     MetadataImage,
+    Replica,
     TopicImage,
 )
 from ottla.cluster.isr_changes import IsrChange, plan_isr_change
@@ -227,6 +228,12 @@ class MetadataService(MetadataView):
         """These are alive: what their own nodes say, which this broker does not write."""
         async with self._changing:
             self._show(self._image._replace(brokers=brokers))
+
+    async def see_failures(self, replicas: frozenset[Replica]) -> None:
+        """These are in log directories that have failed, as their brokers have said."""
+        async with self._changing:
+            if replicas != self._image.failed_replicas:
+                self._show(self._image._replace(failed_replicas=replicas))
 
     async def change_in_sync(self, changes: Sequence[IsrChange], outages: Outages) -> list[OttlaError | None]:
         """Change in-sync replicas as their leaders propose, each partition at most once; in the order given."""
@@ -426,7 +433,8 @@ class MetadataService(MetadataView):
         found = layout.read_image(nodes)
         self.deletions_begun = [name for name in layout.deletions_begun(nodes) if name in found.topics]
         if self._guard and self._image.brokers:
-            found = found._replace(brokers=self._image.brokers)  # `see_brokers` says who is alive
+            # `see_brokers` says who is alive, and `see_failures` what has failed there.
+            found = found._replace(brokers=self._image.brokers, failed_replicas=self._image.failed_replicas)
         self._show(found)
         return nodes
 

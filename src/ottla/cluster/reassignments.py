@@ -86,13 +86,14 @@ def _towards(
     leader = partition.leader
     if leader != NO_LEADER and leader not in in_sync:
         leader = next((replica for replica in everyone if replica in in_sync and replica in image.brokers), NO_LEADER)
-    return SetPartitions(topic_partition.topic, (with_leader(changed, leader, in_sync),))
+    return SetPartitions(topic_partition.topic, (with_leader(image, changed, leader, in_sync),))
 
 
 def finish_reassignments(image: MetadataImage, outages: Outages, topics: Iterable[TopicImage]) -> list[SetPartitions]:
     """End the reassignments of these topics whose targets are all in sync.
 
-    A partition whose leader goes is led by the first of its targets that is fit; if none is, it waits.
+    A partition whose leader goes is led by the first of its targets that is fit; if none is, it waits. No replica goes
+    before its successor has confirmed that it leads.
     """
     planned: list[SetPartitions] = []
     for topic in topics:
@@ -100,6 +101,8 @@ def finish_reassignments(image: MetadataImage, outages: Outages, topics: Iterabl
         for partition in topic.partitions:
             target = partition.target
             if not partition.is_reassigned or not set(target) <= set(partition.isr):
+                continue
+            if partition.last_known_leader != NO_LEADER:
                 continue
             able = [
                 replica
@@ -109,9 +112,13 @@ def finish_reassignments(image: MetadataImage, outages: Outages, topics: Iterabl
             leader = partition.leader if partition.leader in able else next(iter(able), None)
             if leader is None:
                 continue
+            moved = with_leader(image, partition, leader, partition.isr)
+            if moved.last_known_leader != NO_LEADER:
+                changed.append(moved)
+                continue
             isr = tuple(replica for replica in partition.isr if replica in target)
             settled = partition._replace(replicas=target, adding=(), removing=())
-            changed.append(with_leader(settled, leader, isr))
+            changed.append(with_leader(image, settled, leader, isr))
         if changed:
             planned.append(SetPartitions(topic.name, tuple(changed)))
     return planned

@@ -75,6 +75,7 @@ class InSyncReplicas:
         "_no_growth_before",
         "broker_id",
         "followers",
+        "is_confirmed",
         "isr",
         "leader_epoch",
         "partition_epoch",
@@ -92,12 +93,18 @@ class InSyncReplicas:
         epoch_start: Offset,
         lag_s: float,
         now: float,
+        is_confirmed: bool = True,
     ) -> None:
-        """`epoch_start` is where the log ended when this epoch began, `lag_s` replica.lag.time.max.ms."""
+        """`epoch_start` is where the log ended when this epoch began, `lag_s` replica.lag.time.max.ms. Without
+        `is_confirmed` the controller has to hear first that this broker leads.
+        """
         self.broker_id = broker_id
         self.isr = isr
         self.leader_epoch = leader_epoch
         self.partition_epoch = partition_epoch
+        self.is_confirmed = is_confirmed
+        """Does the controller know that this broker leads? Until then another one may be elected that is not in sync,
+        and nothing is committed, nor may the in-sync set change."""
         self.pending: Proposal | None = None
         self.followers: dict[BrokerId, Follower] = {}
         self._epoch_start = epoch_start
@@ -189,6 +196,7 @@ class InSyncReplicas:
         follower = self.followers[replica]
         if (
             self.pending is not None
+            or not self.is_confirmed
             or now < self._no_growth_before
             or replica in self.isr
             or follower.end_offset < high_watermark
@@ -200,7 +208,7 @@ class InSyncReplicas:
 
     def propose_shrink(self, end_offset: Offset, now: float) -> Proposal | None:
         """Propose to drop the followers that have lagged for too long."""
-        if self.pending is not None:
+        if self.pending is not None or not self.is_confirmed:
             return None
         lagging = [
             replica
@@ -211,6 +219,10 @@ class InSyncReplicas:
         if not lagging:
             return None
         return self._propose(tuple(replica for replica in self.isr if replica not in lagging))
+
+    def propose_confirmation(self) -> Proposal | None:
+        """Confirm that this broker leads, by proposing the in-sync set as it is; None if that is done, or under way."""
+        return None if self.is_confirmed or self.pending is not None else self._propose(self.isr)
 
     def _propose(self, isr: tuple[BrokerId, ...]) -> Proposal:
         epochs = tuple(
@@ -226,6 +238,7 @@ class InSyncReplicas:
         self.isr = isr
         self.partition_epoch = partition_epoch
         self.pending = None
+        self.is_confirmed = True
         return True
 
     def refused(self, code: ErrorCode, now: float) -> Proposal | None:

@@ -140,7 +140,7 @@ class ReplicaManager:
             flusher.start()
         self._loaded = loaded
         if in_cluster:
-            self._metadata.subscribe(self._follow_configs)
+            self._metadata.subscribe(self._follow_cluster)
             return
         for topic in self._metadata.image.topics.values():
             for part in topic.partitions:
@@ -175,6 +175,12 @@ class ReplicaManager:
         self._follow_configs(old, new)
         self._become_in_turns(changed)
 
+    def _follow_cluster(self, old: "MetadataImage", new: "MetadataImage") -> None:
+        self._follow_configs(old, new)
+        if old.brokers is not new.brokers:
+            for partition in self.partitions():
+                partition.advance()  # nobody waits for a follower that is gone, if it was not in sync
+
     def _follow_configs(self, old: "MetadataImage", new: "MetadataImage") -> None:
         if old.configs is not new.configs:
             for partition in self.partitions():
@@ -195,14 +201,23 @@ class ReplicaManager:
             except (OSError, OttlaError) as error:
                 log.error("%s-%d cannot be created: %s", topic.name, part.partition, error)
 
-    def become(self, name: TopicName, topic_id: TopicId, part: "PartitionImage", *, is_new: bool = True) -> None:
+    def become(
+        self,
+        name: TopicName,
+        topic_id: TopicId,
+        part: "PartitionImage",
+        *,
+        is_new: bool = True,
+        is_confirmed: bool = True,
+    ) -> None:
         """Hold a replica as `part` says: lead it, or follow whoever does. One that was here before (not `is_new`) is
-        not made anew while a log directory is offline: it may be in that. Raises OSError, an `OttlaError`.
+        not made anew while a log directory is offline: it may be in that. `is_confirmed` is as for `Partition.lead`.
+        Raises OSError, an `OttlaError`.
         """
         partition = self._hold(name, topic_id, part.partition, is_new=is_new)
         listener = self._listeners.get(name)
         if part.leader == self._broker_id:
-            partition.lead(part)
+            partition.lead(part, is_confirmed=is_confirmed)
             self.fetchers.stop(partition)
             if listener is not None and partition.leading:
                 listener(part.partition, partition.leader_epoch)

@@ -100,9 +100,12 @@ class Partition:
 
     # -- roles -------------------------------------------------------------------------------------------------------
 
-    def lead(self, state: PartitionImage) -> None:
+    def lead(self, state: PartitionImage, *, is_confirmed: bool = True) -> None:
         """This broker leads from now on, or goes on leading, among other replicas. A state that is older changes
         nothing, nor does one that is known: what has been proposed since then stands.
+
+        Unless that `is_confirmed`, the controller is told as soon as the log is synced to where it ends now: before
+        that, nothing that only this broker's disk would keep is committed (ADR 15).
 
         A new epoch begins at the end of the log, even if nothing is written in it: a follower may have records of an
         epoch that this log never had (KIP-279).
@@ -130,6 +133,7 @@ class Partition:
                 epoch_start=self._end_at_first,
                 lag_s=surroundings.lag_s,
                 now=surroundings.now(),
+                is_confirmed=is_confirmed,
             )
             if known is not None and not is_new_epoch:
                 for replica, follower in known.followers.items():
@@ -138,6 +142,7 @@ class Partition:
         self.leading = True
         if self.log.config.flush_before_ack and self.log.recovery_point < self.log.log_end_offset:
             self._flusher.mark(self)  # a follower's end is not synced; nothing is committed before it is
+        self._confirm()
         self.advance()
 
     def follow(self, state: PartitionImage) -> bool:
@@ -190,6 +195,8 @@ class Partition:
         or comes into sync, has it.
         """
         log = self.log
+        if self.in_sync is not None and not self.in_sync.is_confirmed:
+            return log.high_watermark
         end = log.recovery_point if log.config.flush_before_ack else log.log_end_offset
         if self.in_sync is not None:
             end = self.in_sync.committed(end, self._surroundings.now(), self._surroundings.alive())
@@ -243,6 +250,8 @@ class Partition:
             return
         in_sync = self.in_sync
         if in_sync is not None:
+            if not in_sync.is_confirmed:
+                return
             if len(in_sync.isr) < self.min_in_sync:
                 return  # so that whoever was in sync last has all that is committed (KIP-966)
             committed = in_sync.committed(committed, self._surroundings.now(), self._surroundings.alive())
@@ -286,19 +295,34 @@ class Partition:
             self.advance()
 
     def drop_laggards(self) -> None:
-        """Propose an in-sync set without the followers that have lagged for too long."""
+        """Propose an in-sync set without the followers that have lagged for too long, and wait no more for those that
+        were about to come into it: nobody else may write or fetch for a while."""
         if self.in_sync is not None:
+            self._confirm()
             proposal = self.in_sync.propose_shrink(self.log.log_end_offset, self._surroundings.now())
             if proposal is not None:
                 self._propose(proposal)
+            self.advance()
+
+    def _confirm(self) -> None:
+        """Tell the controller that this broker leads, if it has to know, once all that may be committed is synced."""
+        log = self.log
+        if self.in_sync is None or (log.config.flush_before_ack and log.recovery_point < self._end_at_first):
+            return
+        proposal = self.in_sync.propose_confirmation()
+        if proposal is not None:
+            self._propose(proposal)
 
     def _propose(self, proposal: Proposal) -> None:
-        logger.info(
-            "%s: asks for the in-sync replicas to be %s, which are %s now",
-            self.topic_partition,
-            list(proposal.isr),
-            list(self.isr),
-        )
+        if proposal.isr == self.isr:
+            logger.info("%s: this broker leads in epoch %d", self.topic_partition, proposal.leader_epoch)
+        else:
+            logger.info(
+                "%s: asks for the in-sync replicas to be %s, which are %s now",
+                self.topic_partition,
+                list(proposal.isr),
+                list(self.isr),
+            )
         self._surroundings.propose(self, proposal)
 
     def in_sync_replicas_are(self, isr: tuple[BrokerId, ...], partition_epoch: int) -> None:
@@ -351,6 +375,7 @@ class Partition:
     def flushed(self, ticket: "FlushTicket") -> None:
         self.log.flushed(ticket)
         self._unsynced_since_ms = None
+        self._confirm()
         self.advance()
 
     def flush_failed(self, ticket: "FlushTicket | None", error: Exception) -> None:

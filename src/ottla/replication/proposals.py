@@ -107,6 +107,8 @@ class IsrProposals:
             again = in_sync.refused(code, self._loop.time())
             if again is not None:
                 self._open.setdefault(partition, again)
+            else:
+                partition.advance()  # who is not to come into sync holds nothing back any more
 
     def _request(self, proposals: "dict[Partition, Proposal]") -> AlterPartitionRequest:
         topics: dict[UUID, TopicData] = {}

@@ -9,12 +9,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
-from ottla.cluster.controller_requests import ALL_STATES, EPOCH_WHEN_DELETED
+from ottla.cluster.controller_requests import ALL_STATES, EPOCH_WHEN_DELETED, RECOVERED
 from ottla.cluster.image import PartitionImage
 from ottla.errors import ErrorCode, OttlaError
 from ottla.ids import BrokerId, LeaderEpoch, PartitionId, TopicId, TopicName
 from ottla.protocol.messages.leader_and_isr import LeaderAndIsrPartitionState, LeaderAndIsrRequest
-from ottla.protocol.messages.stop_replica import StopReplicaRequest
+from ottla.protocol.messages.stop_replica import StopReplicaPartitionState, StopReplicaRequest
 
 if TYPE_CHECKING:
     from ottla.replication.manager import ReplicaManager
@@ -78,7 +78,9 @@ class ReplicaRoles:
         if known is not None and known.leader_epoch > part.leader_epoch:
             return ErrorCode.FENCED_LEADER_EPOCH
         try:
-            self._replicas.become(name, topic_id, part, is_new=state.is_new)
+            self._replicas.become(
+                name, topic_id, part, is_new=state.is_new, is_confirmed=state.leader_recovery_state == RECOVERED
+            )
         except (OSError, OttlaError) as error:
             log.error("%s-%d cannot be held here: %s", name, state.partition_index, error)
             return ErrorCode.KAFKA_STORAGE_ERROR
@@ -92,17 +94,26 @@ class ReplicaRoles:
         outcomes: dict[tuple[str, int], ErrorCode] = {}
         for topic in request.topic_states:
             for state in topic.partition_states:
-                key = (topic.topic_name, state.partition_index)
-                outcomes[key] = ErrorCode.NONE
-                known = self._replicas.find(*key)
-                if known is None:  # it may be in a log directory that has failed
-                    if state.delete_partition:
-                        self._replicas.drop(TopicName(topic.topic_name), PartitionId(state.partition_index))
-                    continue
-                if EPOCH_WHEN_DELETED != state.leader_epoch < known.leader_epoch:
-                    outcomes[key] = ErrorCode.FENCED_LEADER_EPOCH
-                elif state.delete_partition:
-                    self._replicas.drop(TopicName(topic.topic_name), PartitionId(state.partition_index))
-                else:
-                    self._replicas.release(known)
+                name, number = TopicName(topic.topic_name), PartitionId(state.partition_index)
+                try:
+                    outcomes[name, number] = self._stop(name, number, state)
+                except (OSError, OttlaError) as error:
+                    log.error("%s-%d cannot be let go: %s", name, number, error)
+                    outcomes[name, number] = ErrorCode.KAFKA_STORAGE_ERROR
+                except Exception:  # a defect: the partitions that follow have to be let go all the same
+                    log.exception("%s-%d cannot be let go", name, number)
+                    outcomes[name, number] = ErrorCode.UNKNOWN_SERVER_ERROR
         return outcomes
+
+    def _stop(self, name: TopicName, number: PartitionId, state: StopReplicaPartitionState) -> ErrorCode:
+        known = self._replicas.find(name, number)
+        if known is None:  # it may be in a log directory that has failed
+            if state.delete_partition:
+                self._replicas.drop(name, number)
+        elif EPOCH_WHEN_DELETED != state.leader_epoch < known.leader_epoch:
+            return ErrorCode.FENCED_LEADER_EPOCH
+        elif state.delete_partition:
+            self._replicas.drop(name, number)
+        else:
+            self._replicas.release(known)
+        return ErrorCode.NONE

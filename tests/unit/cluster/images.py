@@ -7,10 +7,14 @@ from ottla.cluster.image import BrokerImage, MetadataImage, PartitionImage, Topi
 from ottla.ids import BrokerId, LeaderEpoch, PartitionId, TopicId, TopicName
 
 
-def cluster(*broker_ids: int, racks: dict[int, str] | None = None) -> MetadataImage:
-    """Brokers that are alive; the first is the controller."""
+def cluster(*broker_ids: int, racks: dict[int, str] | None = None, confirm: bool = False) -> MetadataImage:
+    """Brokers that are alive; the first is the controller. `confirm`: they do, when they are elected."""
     commands = [
-        RegisterBroker(BrokerImage(BrokerId(number), 1, (racks or {}).get(number), {"PLAINTEXT": ("h", 9000 + number)}))
+        RegisterBroker(
+            BrokerImage(
+                BrokerId(number), 1, (racks or {}).get(number), {"PLAINTEXT": ("h", 9000 + number)}, confirms=confirm
+            )
+        )
         for number in broker_ids
     ]
     return apply(empty_image("cluster"), [*commands, SetController(BrokerId(broker_ids[0]))])

@@ -81,6 +81,23 @@ def test_a_request_is_sent_until_it_is_taken_or_overtaken(
     assert client.asked == asked
 
 
+def test_a_request_at_which_a_broker_always_fails_holds_nothing_up_for_ever(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    attempts = controller_channels.ATTEMPTS
+    test_a_request_is_sent_until_it_is_taken_or_overtaken(
+        [*[ErrorCode.UNKNOWN_SERVER_ERROR] * attempts, ErrorCode.NONE], [1] * attempts + [2], monkeypatch
+    )
+    assert "broker 2 fails at UpdateMetadataRequest" in caplog.text
+
+
+def test_what_may_pass_is_waited_for_however_long_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    refusals = [ErrorCode.NOT_CONTROLLER] * (controller_channels.ATTEMPTS + 1)
+    test_a_request_is_sent_until_it_is_taken_or_overtaken(
+        [*refusals, ErrorCode.NONE, ErrorCode.NONE], [1] * (len(refusals) + 1) + [2], monkeypatch
+    )
+
+
 REFUSED = PeerRefused("nobody listens")
 AWAY = PeerUnavailable("away")
 

@@ -163,6 +163,27 @@ def test_a_broker_is_as_old_as_its_node_where_nodes_are_numbered() -> None:
     assert layout.read_image(numbered).brokers[BrokerId(1)].epoch == 4711
 
 
+def test_who_led_is_kept_until_the_leader_has_confirmed_as_kafka_asks_for_it() -> None:
+    tree = Tree()
+    part = partition(0, 2, (1, 2))
+    tree.do(CreateTopic(TOPIC._replace(partitions=(part._replace(partition_epoch=0),)), {}))
+    tree.do(SetPartitions(TOPIC.name, (part._replace(partition_epoch=1, last_known_leader=BrokerId(1)),)))
+    path = layout.state_path(TOPIC.name, 0)
+    state = json.loads(tree.nodes[path].data)
+    assert (state["last_known_leader"], state["leader_recovery_state"]) == (1, 1)
+    tree.do(SetPartitions(TOPIC.name, (part._replace(partition_epoch=2),)))
+    assert not {"last_known_leader", "leader_recovery_state"} & json.loads(tree.nodes[path].data).keys()
+
+
+def test_brokers_that_confirm_say_so() -> None:
+    tree = Tree()
+    broker = BrokerImage(BrokerId(1), 4, None, {"PLAINTEXT": ("h", 9092)})
+    tree.do(RegisterBroker(broker))
+    assert "confirms_leadership" not in json.loads(tree.nodes["/brokers/ids/1"].data)
+    tree.do(RegisterBroker(broker._replace(confirms=True)))
+    assert json.loads(tree.nodes["/brokers/ids/1"].data)["confirms_leadership"] is True
+
+
 def test_a_partition_whose_state_is_not_written_yet_has_no_leader() -> None:
     topic = b'{"partitions":{"0":[1,2]},"topic_id":"EjRWeBI0EjQSNBI0VniavA"}'
     (found,) = layout.read_image({"/brokers/topics/t": Node(topic, 0)}).topics[TopicName("t")].partitions

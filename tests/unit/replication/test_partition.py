@@ -181,6 +181,57 @@ def test_a_new_leader_syncs_what_it_has_copied_and_waits_for_its_followers(world
     assert world.log.leader_epochs.entries() == [(1, 1)]
 
 
+def test_a_leader_confirms_that_it_leads_when_it_has_synced_what_it_had_and_commits_nothing_before(
+    world: World,
+) -> None:
+    world.partition.follow(world.state(2, 0))
+    world.partition.append_fetched(bytearray(encode_batch([Record(0, 1, None, b"v")])))
+    world.partition.lead(world.state(1, 1), is_confirmed=False)
+    assert world.proposals == []
+    world.sync()
+    assert [proposal.isr for proposal in world.proposals] == [THREE]
+    for replica in (2, 3):
+        world.fetch(replica, 1)
+    world.partition.drop_laggards()
+    assert (world.log.high_watermark, world.partition.replicated, len(world.proposals)) == (0, 0, 1)
+    world.partition.in_sync_replicas_are(THREE, 2)
+    assert world.log.high_watermark == 1
+
+
+def test_a_leader_with_nothing_to_sync_confirms_at_once_and_again_if_it_was_not_heard(world: World) -> None:
+    world.partition.lead(world.state(1, 1), is_confirmed=False)
+    assert len(world.proposals) == 1
+    assert world.partition.in_sync is not None
+    assert world.partition.in_sync.refused(ErrorCode.OPERATION_NOT_ATTEMPTED, 0.0) is None
+    world.partition.drop_laggards()
+    assert len(world.proposals) == 2
+
+
+def test_a_leader_that_has_not_confirmed_changes_no_in_sync_set(world: World) -> None:
+    world.partition.lead(world.state(1, 1, isr=(1, 2)), is_confirmed=False)
+    world.append()
+    world.now = 11.0
+    world.partition.drop_laggards()
+    world.fetch(3, 1)
+    assert [proposal.isr for proposal in world.proposals] == [(1, 2)]
+
+
+def test_what_held_the_high_watermark_back_and_is_gone_holds_it_no_more(world: World) -> None:
+    """Nobody else may write or fetch for a long time."""
+    world.partition.lead(world.state(1, 0, isr=(1, 2)))
+    world.fetch(3, 0)
+    world.append()
+    world.sync()
+    world.fetch(2, 1)
+    assert world.partition.in_sync is not None
+    world.partition.in_sync.refused(ErrorCode.INELIGIBLE_REPLICA, 0.0)
+    world.partition.drop_laggards()
+    held_back = world.log.high_watermark
+    world.now = 11.0
+    world.partition.drop_laggards()
+    assert (held_back, world.log.high_watermark) == (0, 1)
+
+
 def test_an_older_state_changes_nothing(world: World) -> None:
     world.partition.lead(world.state(1, 3))
     assert not world.partition.follow(world.state(2, 2))

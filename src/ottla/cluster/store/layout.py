@@ -66,6 +66,7 @@ PRODUCER_IDS_PATH: Final = "/latest_producer_id_block"
 DELETIONS_PATH: Final = "/admin/delete_topics"
 LOG_DIRECTORY_EVENTS_PATH: Final = "/log_dir_event_notification"
 LOG_DIRECTORY_FAILURE: Final = 1
+LEADER_RECOVERING: Final = 1
 
 PRODUCER_ID_BLOCK_SIZE: Final = 1000
 
@@ -156,11 +157,12 @@ def _read_topic(name: TopicName, value: dict[str, object], nodes: Mapping[str, N
         replicas = tuple(BrokerId(replica) for replica in assignments[str(number)])
         node = nodes.get(state_path(name, number))
         if node is None:  # Kafka's controller writes the topic first, and may have gone before it wrote the state
-            leader, epoch, isr, version = NO_LEADER, LeaderEpoch(-1), (), NOT_YET_LED
+            leader, epoch, isr, version, sure = NO_LEADER, LeaderEpoch(-1), (), NOT_YET_LED, NO_LEADER
         else:
             state = json.loads(node.data)
             leader, epoch = BrokerId(state["leader"]), LeaderEpoch(state["leader_epoch"])
             isr, version = tuple(state["isr"]), node.version
+            sure = BrokerId(state.get("last_known_leader", NO_LEADER))
         partitions.append(
             PartitionImage(
                 PartitionId(number),
@@ -171,6 +173,7 @@ def _read_topic(name: TopicName, value: dict[str, object], nodes: Mapping[str, N
                 version,
                 tuple(adding.get(str(number), ())),
                 tuple(removing.get(str(number), ())),
+                sure,
             )
         )
     return TopicImage(name, TopicId(uuid_from_text(str(value["topic_id"]))), tuple(partitions))
@@ -188,7 +191,8 @@ def _read_broker(broker_id: BrokerId, value: dict[str, object], created: int) ->
     rack = value.get("rack")
     epoch = value.get("epoch", 0)
     assert isinstance(epoch, int)
-    return BrokerImage(broker_id, created or epoch, None if rack is None else str(rack), endpoints)
+    confirms = value.get("confirms_leadership") is True
+    return BrokerImage(broker_id, created or epoch, None if rack is None else str(rack), endpoints, confirms)
 
 
 # -- commands to operations ----------------------------------------------------------------------------------------
@@ -355,15 +359,17 @@ def _listed(replicas: Iterable[tuple[int, tuple[BrokerId, ...]]]) -> dict[str, l
 
 
 def _state_node(partition: PartitionImage, controller_epoch: int) -> bytes:
-    return _json(
-        {
-            "controller_epoch": controller_epoch,
-            "leader": partition.leader,
-            "version": 1,
-            "leader_epoch": partition.leader_epoch,
-            "isr": list(partition.isr),
-        }
-    )
+    value: dict[str, object] = {
+        "controller_epoch": controller_epoch,
+        "leader": partition.leader,
+        "version": 1,
+        "leader_epoch": partition.leader_epoch,
+        "isr": list(partition.isr),
+    }
+    if partition.last_known_leader != NO_LEADER:
+        value["last_known_leader"] = partition.last_known_leader  # Ottla's own: Kafka's controller drops it
+        value["leader_recovery_state"] = LEADER_RECOVERING  # which it asks for a confirmation, as Ottla's does
+    return _json(value)
 
 
 def _config_node(configs: Mapping[str, str]) -> bytes:
@@ -427,6 +433,8 @@ def _broker_node(broker: BrokerImage, now_ms: int) -> bytes:
     }
     if broker.epoch >= 0:  # Ottla's own: for a store that does not number what makes a node
         value["epoch"] = broker.epoch
+    if broker.confirms:  # Ottla's own
+        value["confirms_leadership"] = True
     if broker.rack is not None:
         value["rack"] = broker.rack
     return _json(value)

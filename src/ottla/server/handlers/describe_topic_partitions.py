@@ -86,7 +86,7 @@ def _found(
                 isr_nodes=list(partition.isr),
                 eligible_leader_replicas=[],
                 last_known_elr=[],
-                offline_replicas=list(image.offline_replicas(partition)),
+                offline_replicas=list(image.offline_replicas(topic.name, partition)),
             )
             for partition in shown
         ],

@@ -176,7 +176,7 @@ def _found(topic: TopicImage, context: RequestContext) -> MetadataResponseTopic:
                 leader_epoch=partition.leader_epoch,
                 replica_nodes=list(partition.replicas),
                 isr_nodes=list(partition.isr),
-                offline_replicas=list(image.offline_replicas(partition)),
+                offline_replicas=list(image.offline_replicas(topic.name, partition)),
             )
         )
     return MetadataResponseTopic(
