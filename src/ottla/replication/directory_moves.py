@@ -6,13 +6,16 @@
     swap     in one turn of the loop: renamed, opened, the tail that came meanwhile copied, served instead
     remove   the files in the old directory, once that tail is synced as well
 
-A move that is cut short by the end of the process begins anew with the next one; what it had copied is removed.
+Some at once, in threads of their own, so that whoever moves a whole directory leaves the readers of the disk alone; the
+others wait, and are shown as copies of nothing. A move that is cut short by the end of the process begins anew with the
+next one; what it had copied is removed.
 Source: Kafka 3.9, `ReplicaManager.alterReplicaLogDirs`, `ReplicaAlterLogDirsThread`.
 """
 
 import asyncio
 import logging
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -36,6 +39,8 @@ LAST_BYTES: Final = CHUNK_BYTES // 4
 UNSYNCED_BYTES: Final = 64 << 20
 """What is copied before it is synced, so that the last sync is a short one."""
 LOOK_AGAIN_S: Final = 0.05
+AT_ONCE: Final = 2
+"""Moves that copy at the same time. (Kafka: one for each log directory.)"""
 NO_EPOCH: Final = -1
 
 
@@ -79,6 +84,10 @@ class DirectoryMoves:
         self._bytes_per_s = bytes_per_s
         self._rate = ByteRate(bytes_per_s())
         self._moves: dict[TopicPartition, _Move] = {}
+        self._slots = asyncio.Semaphore(AT_ONCE)
+        self._threads = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="ottla move")
+        self._clearing: dict[TopicPartition, asyncio.Task[None]] = {}
+        """Partitions that have been moved, and whose old files are still there."""
         self._is_closed = False
         replicas.on_held = self._go_on
 
@@ -107,24 +116,18 @@ class DirectoryMoves:
             self._begin(partition, directory)
 
     def futures(self) -> dict[TopicPartition, Future]:
-        """The copies that are under way."""
-        return {
-            at: Future(
-                move.directory,
-                move.future.size_bytes,
-                max(0, move.partition.log.log_end_offset - move.future.log_end_offset),
-            )
-            for at, move in self._moves.items()
-            if move.future is not None
-        }
+        """The copies that are under way, or about to be."""
+        return {at: _future(move) for at, move in self._moves.items()}
 
     async def close(self) -> None:
         """Copy nothing any more; the next process goes on."""
         self._is_closed = True
         tasks = [move.task for move in self._moves.values() if move.task is not None]
+        tasks += self._clearing.values()
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        self._threads.shutdown()
 
     def _go_on(self, partition: "Partition") -> None:
         """The replica has just come to be held: a process before this one may have been moving it."""
@@ -141,7 +144,7 @@ class DirectoryMoves:
             if not result.cancelled() and result.exception() is not None:
                 log.error("%s; what is left of a move stays", result.exception())
 
-        self._loop.run_in_executor(self._replicas.cold_readers, work).add_done_callback(done)
+        self._loop.run_in_executor(self._threads, work).add_done_callback(done)
 
     def _begin(self, partition: "Partition", directory: LogDirectory) -> None:
         move = self._moves[partition.topic_partition] = _Move(partition, directory)
@@ -156,8 +159,11 @@ class DirectoryMoves:
     async def _run(self, move: _Move) -> None:
         at = move.partition.topic_partition
         try:
-            await self._copy(move)
-            await self._swap(move)
+            async with self._slots:
+                if at in self._clearing:  # it comes back to where it is still being removed
+                    await asyncio.wait([self._clearing[at]])
+                await self._copy(move)
+                await self._swap(move)
         except _Gone:
             log.info("%s is not moved to %s any more: it is not here", at, move.directory.path)
         except (OSError, OttlaError) as error:
@@ -199,7 +205,8 @@ class DirectoryMoves:
             unsynced += size
             has_caught_up = future.log_end_offset >= end
             await self._keep_to_the_rate(move, size)
-            if has_caught_up and size <= LAST_BYTES:
+            # The last sync has to be a short one: what comes meanwhile is copied in one turn of the loop.
+            if has_caught_up and size <= LAST_BYTES and unsynced <= LAST_BYTES:
                 return
 
     async def _copy_some(self, move: _Move, future: "PartitionLog") -> tuple[Offset, int]:
@@ -211,7 +218,7 @@ class DirectoryMoves:
             return end, 0
         read = partial(source.read_blocking, start, CHUNK_BYTES, upper_bound=end, min_one_message=True)
         try:
-            found = await self._loop.run_in_executor(self._replicas.cold_readers, read)
+            found = await self._loop.run_in_executor(self._threads, read)
             if self._source(move) is source:
                 self._align(source, future)
                 if future.log_end_offset == start:
@@ -245,7 +252,7 @@ class DirectoryMoves:
 
     async def _sync(self, future: "PartitionLog", ticket: "FlushTicket | None") -> None:
         if ticket is not None:
-            await self._loop.run_in_executor(self._replicas.cold_readers, ticket.sync)
+            await self._loop.run_in_executor(self._threads, ticket.sync)
             future.flushed(ticket)
 
     # -- the swap ----------------------------------------------------------------------------------------------------
@@ -272,8 +279,10 @@ class DirectoryMoves:
         directory.take_in(copy)
         move.future = None
         self._replicas.change_log(partition, copy)
-        log.info("%s is in %s now", partition.topic_partition, directory.path)
-        await self._discard(move, old, source, copy)
+        at = partition.topic_partition
+        log.info("%s is in %s now", at, directory.path)
+        clearing = self._clearing[at] = self._loop.create_task(self._discard(move, old, source, copy))
+        clearing.add_done_callback(lambda _: self._clearing.pop(at))
 
     async def _until_synced(self, partition: "Partition", copy: "PartitionLog", end: Offset) -> None:
         """By the flusher, which tells nobody but the partition: looked at now and then. A partition that has been let
@@ -290,13 +299,22 @@ class DirectoryMoves:
         end = copy.log_end_offset
         try:
             await self._until_synced(move.partition, copy, end)
-            await self._loop.run_in_executor(self._replicas.cold_readers, move.directory.sync_names)
+            await self._loop.run_in_executor(self._threads, move.directory.sync_names)
             for directory in (move.directory, old):
                 if directory.offline_reason is None:
-                    await self._loop.run_in_executor(self._replicas.cold_readers, directory.prepare_checkpoints().write)
+                    await self._loop.run_in_executor(self._threads, directory.prepare_checkpoints().write)
+            old.discard(source)
         except asyncio.CancelledError:  # the broker stops
             copy.flush()
             move.directory.sync_names()
             old.discard(source)
             raise
-        old.discard(source)
+        except (OSError, OttlaError) as error:
+            log.error("%s: what was moved to %s stays there, too: %s", old.path, move.directory.path, sentence(error))
+
+
+def _future(move: _Move) -> Future:
+    log_moved, copied = move.partition.log, move.future
+    if copied is None:
+        return Future(move.directory, 0, log_moved.log_end_offset - log_moved.log_start_offset)
+    return Future(move.directory, copied.size_bytes, max(0, log_moved.log_end_offset - copied.log_end_offset))

@@ -227,3 +227,52 @@ def test_a_crash_at_any_moment_loses_nothing_that_was_synced(seed: int, monkeypa
     assert found[: bench.synced] == bench.written[: bench.synced]
     assert found == bench.written[: len(found)]
     assert not [path for path in leftovers(bench) if path.endswith(f"/{T0}")]  # another move must not find it there
+
+
+def test_a_replica_that_is_called_back_waits_until_what_it_left_is_removed(bench: Bench) -> None:
+    """Where it comes from stands what the first move has not removed yet, until the copy of it is synced."""
+
+    async def story() -> None:
+        for _ in range(30):
+            bench.append()
+        moves = bench.moves()
+        moves.move(T0, "/b")
+        async with asyncio.timeout(20):
+            while bench.log.directory.parent != Path("/b"):
+                await asyncio.sleep(0.001)
+        assert list(leftovers(bench)) == [f"/a/{T0}"]
+        assert moves.futures() == {}
+        moves.move(T0, "/a")
+        assert list(moves.futures()) == [T0]
+        await asyncio.sleep(0.01)
+        bench.append()
+        bench.sync()
+        await until_moved(bench, "/a")
+        assert bench.values() == bench.written
+        await moves.close()
+
+    asyncio.run(story())
+
+
+def test_some_move_at_once_and_the_others_are_seen_to_wait(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ottla.replication.directory_moves.AT_ONCE", 1)
+
+    async def story() -> None:
+        for _ in range(30):
+            bench.append()
+        moves = bench.moves()
+        async with moves._slots:
+            moves.move(T0, "/b")
+            await asyncio.sleep(0.01)
+            (waiting,) = moves.futures().values()
+            assert (str(waiting.directory.path), waiting.size_bytes, waiting.lag) == ("/b", 0, 30)
+            assert list(leftovers(bench)) == []
+        bench.sync()
+        async with asyncio.timeout(20):
+            while bench.log.directory.parent != Path("/b"):
+                await asyncio.sleep(0.001)
+        bench.sync()
+        await until_moved(bench, "/b")
+        await moves.close()
+
+    asyncio.run(story())
