@@ -87,7 +87,7 @@ class GroupCoordinator(Coordinator[GroupEvent, "GroupRecord"]):
         group_config = config or GroupConfig()
         self._topics = topics or ImageTopics(empty_image(""), 0)
         self._changed_topics: set[TopicName] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}
         surroundings = Surroundings(lambda: self._topics, settings or (lambda _: GroupSettings()), regex_problem)
 
         def new_machine() -> "Machine[GroupEvent, GroupRecord]":
@@ -218,8 +218,8 @@ class GroupCoordinator(Coordinator[GroupEvent, "GroupRecord"]):
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
 
     # --- offsets ---
 

@@ -99,7 +99,7 @@ class _Partition(Generic[EventT, RecordT]):
         self.timers = Timers()
         self.wakeup: asyncio.TimerHandle | None = None
         self.wakeup_at = 0.0
-        self.waiting: set[asyncio.Future[Any]] = set()
+        self.waiting: dict[asyncio.Future[Any], None] = {}
         self.batches: deque[QueuedBatch] = deque()
         """The first `sent` of them are on their way, the last takes what is appended."""
         self.sent = 0
@@ -137,7 +137,7 @@ class CoordinatorRuntime(Generic[EventT, RecordT]):
         self._partitions: dict[PartitionId, _Partition[EventT, RecordT]] = {}
         self._expected: dict[PartitionId, asyncio.Event] = {}
         """Set once this broker leads the partition."""
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}
         self._writers: dict[PartitionId, asyncio.Task[None]] = {}
         """Writes on their way, those of machines that are gone included."""
 
@@ -212,7 +212,7 @@ class CoordinatorRuntime(Generic[EventT, RecordT]):
         if producer is not None:
             found.producers.check(producer, verification)
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        found.waiting.add(future)
+        found.waiting[future] = None
         self._handle(found, event_for(future))
         return future
 
@@ -229,7 +229,7 @@ class CoordinatorRuntime(Generic[EventT, RecordT]):
         at = self._asked(partition)
         at.producers.check_marker(marker)
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        at.waiting.add(future)
+        at.waiting[future] = None
         try:
             at.machine.end_transaction(marker.producer_id, committed=marker.committed)
         except Exception:
@@ -338,12 +338,12 @@ class CoordinatorRuntime(Generic[EventT, RecordT]):
             self._listener(at.partition, at.epoch, message)
 
     def _hand_out(self, at: _Partition[EventT, RecordT], reply: Reply) -> None:
-        at.waiting.discard(reply.token)
+        at.waiting.pop(reply.token, None)
         if not reply.token.done():
             reply.token.set_result(reply.value)
 
     def _refuse(self, at: _Partition[EventT, RecordT], reply: Reply, code: ErrorCode, why: str) -> None:
-        at.waiting.discard(reply.token)
+        at.waiting.pop(reply.token, None)
         if not reply.token.done():
             reply.token.set_exception(ApiError(code, why))
 
@@ -513,15 +513,15 @@ class CoordinatorRuntime(Generic[EventT, RecordT]):
         for batch in at.batches:
             _stop(batch.timeout)
         at.batches.clear()
-        waiting, at.waiting = at.waiting, set()
+        waiting, at.waiting = at.waiting, {}
         for future in waiting:
             if not future.done():
                 future.set_exception(ApiError(code, why))
 
     def _spawn(self, work: Any, name: str) -> "asyncio.Task[None]":
         task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work, name=name)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
         return task
 
 

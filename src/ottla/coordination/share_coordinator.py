@@ -69,7 +69,7 @@ class ShareCoordinator(Coordinator[ShareStateEvent, "ShareStateRecord"]):
         settings = config or ShareStateConfig()
         self._delete_before = delete_before
         self._prune_interval_s = prune_interval_ms / 1_000
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}
         self._pruned: dict[PartitionId, int] = {}
         self._starting_over: list[Callable[[SharePartitionKey], None]] = []
 
@@ -225,5 +225,5 @@ class ShareCoordinator(Coordinator[ShareStateEvent, "ShareStateRecord"]):
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)

@@ -94,7 +94,7 @@ class ShareGroupCoordinator:
         self._groups = groups
         self._state = share_state
         self._image = image
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks: dict[asyncio.Task[Any], None] = {}
         self._turns: dict[GroupId, tuple[asyncio.Lock, int]] = {}
         """Of groups whose state is being changed, and how many are at it or wait."""
 
@@ -312,8 +312,8 @@ class ShareGroupCoordinator:
 
     def _spawn(self, work: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
         task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
         return task
 
 

@@ -46,7 +46,7 @@ class Maintenance:
         self._loop = loop
         self._clock = clock
         self._tasks: list[asyncio.Task[None]] = []
-        self._removals: set[asyncio.Task[None]] = set()
+        self._removals: dict[asyncio.Task[None], None] = {}
         self._written: dict[TopicPartition, Offset] = {}
         """The recovery points that the checkpoint files have."""
         self._writing = asyncio.Lock()
@@ -118,8 +118,8 @@ class Maintenance:
             )
             delay_s = partition.log.config.file_delete_delay_ms / 1000
             task = self._loop.create_task(self._remove_after(delay_s, deletion))
-            self._removals.add(task)
-            task.add_done_callback(self._removals.discard)
+            self._removals[task] = None
+            task.add_done_callback(self._removals.pop)
 
     async def _remove_after(self, delay_s: float, deletion: "Deletion") -> None:
         """What is left when the broker stops is removed at its next start."""

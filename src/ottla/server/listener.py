@@ -79,7 +79,7 @@ class Listener:
         next_connection_id: Callable[[], int],
     ) -> None:
         self.name = name
-        self.connections: set[Connection] = set()
+        self.connections: dict[Connection, None] = {}
         self._loop = loop
         self._handle_frame: FrameHandler | None = None
         self._disconnected: Callable[[int], None] | None = None
@@ -151,7 +151,7 @@ class Listener:
             except OSError:
                 sock.close()  # the peer left between the handshake and now
                 continue
-            self.connections.add(connection)
+            self.connections[connection] = None
             self._per_ip[connection.client_host] += 1
 
     def _refusal(self, host: str) -> str:
@@ -163,7 +163,7 @@ class Listener:
         return ""
 
     def _forget(self, connection: Connection) -> None:
-        self.connections.discard(connection)
+        self.connections.pop(connection, None)
         self._per_ip[connection.client_host] -= 1
         if not self._per_ip[connection.client_host]:
             del self._per_ip[connection.client_host]

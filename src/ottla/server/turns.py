@@ -10,7 +10,7 @@ class Turns:
 
     def __init__(self) -> None:
         self._last: dict[int, asyncio.Task[None]] = {}
-        self._unfinished: set[asyncio.Task[None]] = set()
+        self._unfinished: dict[asyncio.Task[None], None] = {}
 
     def is_taken(self, key: int) -> bool:
         return key in self._last
@@ -19,11 +19,11 @@ class Turns:
         """Begin `work` when everything that was taken before under this key has ended, however it did."""
         task = asyncio.get_running_loop().create_task(_behind(self._last.get(key), work))
         self._last[key] = task
-        self._unfinished.add(task)
+        self._unfinished[task] = None
         task.add_done_callback(lambda ended: self._leave(key, ended))
 
     def _leave(self, key: int, ended: "asyncio.Task[None]") -> None:
-        self._unfinished.discard(ended)
+        del self._unfinished[ended]
         if self._last.get(key) is ended:
             del self._last[key]
 
