@@ -182,7 +182,7 @@ def test_serves_on_while_zookeeper_is_away(root: str) -> None:
 
 def _created(running: OttlaProcess, topic: str) -> bool:
     try:
-        create(running, topic)
+        create(running, topic, timeout_s=3)
     except KafkaException as refused:
         return "ALREADY_EXISTS" in str(refused)
     return True
