@@ -28,12 +28,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(400))
 
 
+def broker_kind() -> type[OttlaProcess] | type[GenuineKafka]:
+    """What the tests run against."""
+    return GenuineKafka if os.environ.get("OTTLA_PIPELINE_TARGET", "ottla") == "genuine" else OttlaProcess
+
+
 @pytest.fixture(scope="session")
 def broker() -> Iterator[BrokerProcess]:
-    genuine = os.environ.get("OTTLA_PIPELINE_TARGET", "ottla") == "genuine"
     # records of the tests are of any time, which retention, that looks every five minutes, would find too old
     properties = {"log.retention.check.interval.ms": "86400000"}
-    with (GenuineKafka if genuine else OttlaProcess)(properties=properties) as process:
+    with broker_kind()(properties=properties) as process:
         yield process
         assert "Traceback" not in process.log_text(), process.log_tail()
 
