@@ -20,7 +20,7 @@ from ottla.cluster.commands import Command
 from ottla.cluster.controller_channels import ControllerChannels
 from ottla.cluster.controller_requests import Sender, probe_requests, release_requests, requests_after
 from ottla.cluster.elections import Outages, elect_where_needed, led_by, renew_after_restarts, return_to_preferred
-from ottla.cluster.image import BrokerImage, MetadataImage, empty_image
+from ottla.cluster.image import BrokerImage, MetadataImage
 from ottla.cluster.isr_changes import IsrChange
 from ottla.cluster.metadata_service import MetadataService
 from ottla.cluster.producer_ids import allocate_producer_ids
@@ -91,7 +91,9 @@ class Charge:
         await self.service.decide(
             lambda image: renew_after_restarts(image, lambda topic, number: modified[layout.state_path(topic, number)])
         )
-        self._tell(empty_image(""), self.image)
+        found = self.image
+        await self.service.decide(self._plan_elections)  # before anybody is told: who leads is said but once
+        self._tell(found._replace(brokers={}), self.image)
         self.service.subscribe(self._tell)
         await self.settle()
         if self._config.auto_leader_rebalance_enable:
@@ -129,8 +131,12 @@ class Charge:
         await self.service.decide(self._plan_ends)
 
     def _plan_elections(self, image: MetadataImage) -> Sequence[Command]:
+        going = self.service.deletions_begun
         elected = elect_where_needed(
-            image, self._outages, lambda topic: self.service.log_config(topic).unclean_leader_election_enable
+            image,
+            self._outages,
+            lambda topic: self.service.log_config(topic).unclean_leader_election_enable,
+            [name for name in image.topics if name not in going] if going else None,
         )
         for topic_partition, leader, in_sync in elected.unclean:
             log.warning(

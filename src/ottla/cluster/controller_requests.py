@@ -218,9 +218,11 @@ def _leader_and_isr(
 def _is_new(broker_id: BrokerId, part: PartitionImage, before: PartitionImage | None, kind: int) -> bool:
     """Whether it is sure that the broker has never held the replica: it makes no other one while a log directory of its
     has failed."""
+    if before is not None and before.partition_epoch == NOT_YET_LED != part.partition_epoch:
+        return True
     if kind == ALL_STATES:
         return broker_id in part.adding and broker_id not in part.isr
-    return before is None or before.partition_epoch == NOT_YET_LED or broker_id not in before.replicas
+    return before is None or broker_id not in before.replicas
 
 
 def _address(image: MetadataImage, broker_id: BrokerId, listener: str) -> tuple[str, int] | None:

@@ -1,7 +1,7 @@
 """A controller whose store fails for a while, or that is one no more."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 from unittest.mock import Mock
 from uuid import UUID
@@ -19,6 +19,7 @@ from ottla.cluster.store.base import Create, StoreConflict, StoreUnavailable
 from ottla.config.broker import BrokerConfig
 from ottla.errors import OttlaError
 from ottla.ids import BrokerId, TopicId, TopicName
+from ottla.protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from ottla.testing.memory_store import MemoryStore, MemoryTree
 
 
@@ -91,3 +92,39 @@ def test_a_partition_gets_a_leader_and_the_end_of_its_move_at_once() -> None:
 
     found = asyncio.run(main())
     assert (found.replicas, found.isr, found.leader, found.is_reassigned) == ((2,), (2,), 2, False)
+
+
+def test_who_leads_is_said_once_by_a_new_controller(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has found out before it speaks that the leader is gone."""
+    image = cluster(2)
+    commands = [
+        RegisterBroker(image.brokers[BrokerId(2)]),
+        CreateTopic(TopicImage(TopicName("t"), TopicId(UUID(int=7)), (partition(0, 1, (1, 2)),)), {}),
+    ]
+    operations = layout.operations_for(commands, image, {}, controller_epoch=1, now_ms=0)
+    told: list[tuple[int, int]] = []
+
+    def send(planned: Mapping[BrokerId, Sequence[Any]], brokers: object) -> None:
+        for requests in planned.values():
+            for request in requests:
+                if isinstance(request, LeaderAndIsrRequest):
+                    told.extend((s.leader, s.leader_epoch) for t in request.topic_states for s in t.partition_states)
+
+    async def main() -> None:
+        store = MemoryStore(MemoryTree())
+        await store.open()
+        await store.commit([Create(layout.CONTROLLER_EPOCH_PATH, b"1"), *operations])
+        config = BrokerConfig({"node.id": "2", "zookeeper.connect": "in-memory"})
+        charge = Charge(store, config, SystemClock(), asyncio.get_running_loop(), cast(Any, None), 1, Mock())
+        monkeypatch.setattr(charge._channels, "send", send)
+        await charge.begin(0)
+        await charge.end()
+
+    asyncio.run(main())
+    assert told == [(2, 6)]
+
+
+def test_fewer_than_half_are_believed_to_be_silent() -> None:
+    one, two = frozenset({BrokerId(1)}), frozenset({BrokerId(1), BrokerId(2)})
+    assert [charges._believed(one, brokers) for brokers in (1, 2, 3)] == [frozenset(), frozenset(), one]
+    assert [charges._believed(two, brokers) for brokers in (3, 4, 5)] == [frozenset(), frozenset(), two]

@@ -61,6 +61,14 @@ def test_what_has_no_state_yet_is_told_when_it_has_one() -> None:
     assert after(unled, led, 2) == [(0, True), (1, True)]
 
 
+def test_what_a_controller_gives_its_first_leader_when_it_begins_is_new() -> None:
+    parts = AFTER.topics[TopicName("t")].partitions
+    unled = with_topic(BEFORE, "t", parts[0], without_state(parts[1]))
+    led = apply(unled, [SetPartitions(TopicName("t"), parts)])
+    assert after(unled._replace(brokers={}), led, 2) == [(0, False), (1, True)]
+    assert (1, True) not in after(unled._replace(brokers={}), unled, 2)
+
+
 def test_a_broker_that_has_lost_a_directory_is_asked_about_all_it_holds() -> None:
     ((broker, requests),) = probe_requests(SENDER, AFTER, BrokerId(2)).items()
     assert (broker, told(list(requests))) == (2, [(0, False), (1, False)])
