@@ -1,5 +1,6 @@
 """`ottla connect serve`: a worker of connectors, until Ctrl-C."""
 
+import gc
 import logging
 import sys
 import threading
@@ -15,6 +16,7 @@ from ottla.cli.output import note
 from ottla.cli.properties import PropertiesProblem, client_properties, read_properties
 
 _CLIENT: Final = ("sasl.", "ssl.")
+_COLLECTOR_THRESHOLDS: Final = (20_000, 20, 50)
 _FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
@@ -58,6 +60,9 @@ def serve(connection: Connection, files: tuple[Path, ...], config: Path | None, 
         server.start()
     except ConnectError as problem:
         raise CommandFailed(str(problem)) from None
+    gc.collect()
+    gc.freeze()  # what is here stays: the collector need not look at it each time records have come and gone
+    gc.set_threshold(*_COLLECTOR_THRESHOLDS)
     try:
         note(f"ready at {server.url}")
         if wanted:

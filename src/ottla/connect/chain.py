@@ -28,8 +28,7 @@ class Encoded(NamedTuple):
 class Consumed(NamedTuple):
     """A record as it was consumed."""
 
-    topic: str
-    partition: int
+    origin: TopicPartition
     offset: int
     key: bytes | None
     value: bytes | None
@@ -56,7 +55,7 @@ class Chain:
 
     def encode(self, record: SourceRecord) -> Encoded | None:
         """What goes into a topic; None: a transform dropped it, or it cannot be used and is skipped."""
-        changed = self._transformed(record)
+        changed = self._transformed(record) if self._steps else record
         if changed is None:
             return None
         topic = changed.topic
@@ -76,29 +75,40 @@ class Chain:
 
     def decode(self, consumed: Consumed) -> SinkRecord | None:
         """What the sink is handed; None: a transform dropped it, or it cannot be used and is skipped."""
-        record = SinkRecord(
-            topic=consumed.topic,
-            value=None,
-            timestamp=consumed.timestamp,
-            partition=consumed.partition,
-            origin=TopicPartition(consumed.topic, consumed.partition),
-            offset=consumed.offset,
-            raw_key=consumed.key,
-            raw_value=consumed.value,
-            raw_headers=consumed.headers,
-        )
-        topic = consumed.topic
+        origin, offset, raw_key, raw_value, raw_headers, timestamp = consumed
+        topic, partition = origin
+        key_schema = key = value_schema = value = None
+        headers: tuple[Header, ...] = ()
+        refused: BadRecord | None = None
         stage, where = "KEY_CONVERTER", self._key_name
         try:
-            record.key_schema, record.key = self._key.to_value(topic, consumed.key)
+            key_schema, key = self._key.to_value(topic, raw_key)
             stage, where = "VALUE_CONVERTER", self._value_name
-            record.value_schema, record.value = self._value.to_value(topic, consumed.value)
-            stage, where = "HEADER_CONVERTER", self._headers_name
-            record.headers = tuple(self._header(topic, name, value) for name, value in consumed.headers)
+            value_schema, value = self._value.to_value(topic, raw_value)
+            if raw_headers:
+                stage, where = "HEADER_CONVERTER", self._headers_name
+                headers = tuple([self._header(topic, name, each) for name, each in raw_headers])
         except BadRecord as error:
-            self._tolerance.handle(stage, where, error, record)
+            refused = error
+        record = SinkRecord(
+            topic=topic,
+            value=value,
+            key=key,
+            key_schema=key_schema,
+            value_schema=value_schema,
+            headers=headers,
+            timestamp=timestamp,
+            partition=partition,
+            origin=origin,
+            offset=offset,
+            raw_key=raw_key,
+            raw_value=raw_value,
+            raw_headers=raw_headers,
+        )
+        if refused is not None:
+            self._tolerance.handle(stage, where, refused, record)
             return None
-        return self._transformed(record)
+        return self._transformed(record) if self._steps else record
 
     def _header(self, topic: str, name: str, value: bytes | None) -> Header:
         schema, parsed = self._headers.to_value(topic, value)

@@ -73,6 +73,11 @@ class Schema:
         """The fields of a struct by their names."""
         return {each.name: each for each in self.fields}
 
+    def has(self, name: str) -> bool:
+        """Whether this schema or one inside it has that name."""
+        inner = [each.schema for each in self.fields] + [each for each in (self.items, self.keys) if each is not None]
+        return self.name == name or any(each.has(name) for each in inner)
+
     def as_optional(self) -> "Schema":
         """The same, and None is allowed."""
         return self if self.optional else replace(self, optional=True)

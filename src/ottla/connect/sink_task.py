@@ -21,7 +21,7 @@ from ottla.connect.state import TaskId
 from ottla.connect.task import BasicContext, Report, Surroundings, Task
 
 _WAIT_S: Final = 0.1
-_MOST_RECORDS: Final = 1000
+_MOST_RECORDS: Final = 3000
 """In one batch, unless `consumer.override.max.poll.records` says."""
 _FIRST_PAUSE_S: Final = 0.2
 _LOST: Final = (
@@ -59,6 +59,7 @@ class SinkTask(Task):
         self._next: dict[TopicPartition, int] = {}
         self._committed: dict[TopicPartition, int] = {}
         self._owned: set[TopicPartition] = set()
+        self._origins: dict[tuple[str, int], TopicPartition] = {}
         self._longest_pause_s = 60.0
         self._flush_every_s = around.settings.offset_flush_interval_ms / 1000
         self.written = 0
@@ -133,19 +134,28 @@ class SinkTask(Task):
             error = message.error()
             if error is not None:
                 if error.code() == KafkaError._PARTITION_EOF:  # beyond control records, which are no lag
-                    seen[TopicPartition(message.topic() or "", message.partition() or 0)] = message.offset() or 0
+                    seen[self._origin(message)] = message.offset() or 0
                 else:
                     self._trouble(error)
                 continue
-            consumed = _consumed(message)
-            if consumed.topic not in self._topics:
-                self._topics.add(consumed.topic)
-                self._on_topic(self.id, consumed.topic)
+            origin = self._origin(message)
+            consumed = _consumed(message, origin)
+            if origin.topic not in self._topics:
+                self._topics.add(origin.topic)
+                self._on_topic(self.id, origin.topic)
             record = chain.decode(consumed)
             if record is not None:
                 batch.append(record)
-            seen[TopicPartition(consumed.topic, consumed.partition)] = consumed.offset + 1
+            seen[origin] = consumed.offset + 1
         return batch, seen
+
+    def _origin(self, message: Message) -> TopicPartition:
+        """Where a message is from: one object for all of a partition."""
+        where = (message.topic() or "", message.partition() or 0)
+        origin = self._origins.get(where)
+        if origin is None:
+            origin = self._origins[where] = TopicPartition(*where)
+        return origin
 
     def _trouble(self, error: KafkaError) -> None:
         if error.code() in (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED):
@@ -301,16 +311,14 @@ class _Context(BasicContext):
             following[place] = offset
 
 
-def _consumed(message: Message) -> Consumed:
-    topic, partition, offset = message.topic(), message.partition(), message.offset()
-    assert topic is not None
-    assert partition is not None
+def _consumed(message: Message, origin: TopicPartition) -> Consumed:
+    offset = message.offset()
     assert offset is not None
     kind, timestamp = message.timestamp()
-    given: Any = message.headers() or ()
-    headers = tuple((name, _bytes(value)) for name, value in given)
+    given: Any = message.headers()
+    headers = tuple([(name, _bytes(value)) for name, value in given]) if given else ()
     when = timestamp if kind else None
-    return Consumed(topic, partition, offset, _bytes(message.key()), _bytes(message.value()), headers, when)
+    return Consumed(origin, offset, _bytes(message.key()), _bytes(message.value()), headers, when)
 
 
 def _bytes(value: Any) -> bytes | None:

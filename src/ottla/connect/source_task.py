@@ -26,12 +26,21 @@ from ottla.connect.task import BasicContext, Report, Surroundings, Task
 
 _PATIENCE_S: Final = 60.0
 _POLL_TRANSACTION_S: Final = 0.05
-"""How long a transaction collects records while more keep coming, unless the configuration says."""
+"""How long a transaction collects records at least while more keep coming, unless the configuration says."""
+_COMMITS_TAKE: Final = 6
+"""It collects for so many times as long as the last commit took, so that commits cost no more than a seventh."""
+_LONGEST_TRANSACTION_S: Final = 0.5
+_POLL_EVERY: Final = 256
+"""Records between two looks at what the client has to tell."""
 _MOST_RECORDS: Final = 20_000
 """In one transaction: what has to be repeated, and what readers wait for."""
 _IDLE_COMMIT_S: Final = 0.1
 """Without transactions: how often positions are kept at most when nothing more is there."""
 _LATER: Final = 0.2
+_FULL_S: Final = 0.005
+"""Between two tries to hand a record to a client that holds as much as it may."""
+_PRODUCER: Final[Mapping[str, Any]] = {"linger.ms": 5, "queue.buffering.max.kbytes": 32_768}
+"""What a producer is told unless the configuration says; it holds as many bytes as Kafka's (`buffer.memory`)."""
 _TRANSACTION_TIMEOUT_MS: Final = 60_000
 """The client library's own, unless `producer.transaction.timeout.ms` says."""
 _NO_POSITION: Final = (
@@ -168,8 +177,10 @@ class SourceTask(Task):
             writer.move(own_part if item.part is None else item.part, item.position)
 
     def _commit(self, source: Source[Any], writer: "Writer", boundary: "_Boundary") -> None:
-        boundary.committed()
-        for part, position in writer.commit():
+        began = time.monotonic()
+        safe = writer.commit()
+        boundary.committed(time.monotonic() - began)
+        for part, position in safe:
             source.committed(part, position)
         self.committed += 1
         if self.restarts and self.context.warning is not None and self.context.warning.endswith("(trying again)"):
@@ -223,12 +234,14 @@ class _Boundary:
         self._kind = runtime.transaction_boundary.lower()
         flush_s = around.settings.offset_flush_interval_ms / 1000
         interval_ms = runtime.transaction_boundary_interval_ms
+        self._adapts = False
         if not transactional:
             self._length_s, self._idle_s = flush_s, _IDLE_COMMIT_S
         elif self._kind == "interval":
             self._length_s = self._idle_s = flush_s if interval_ms is None else interval_ms / 1000
         else:
             self._length_s, self._idle_s = _POLL_TRANSACTION_S, 0.0
+            self._adapts = True
         self._taken, self._since = 0, time.monotonic()
         self._began = self._since
 
@@ -253,9 +266,11 @@ class _Boundary:
         """Whether to end now that nothing more is there; `done`: nor will be."""
         return self._taken > 0 and (done or time.monotonic() - self._since >= self._idle_s)
 
-    def committed(self) -> None:
-        """Begin anew."""
+    def committed(self, took_s: float) -> None:
+        """Begin anew, after a commit that took so long."""
         self._taken, self._since = 0, time.monotonic()
+        if self._adapts:
+            self._length_s = min(max(_POLL_TRANSACTION_S, _COMMITS_TAKE * took_s), _LONGEST_TRANSACTION_S)
 
 
 class Writer(Protocol):
@@ -285,6 +300,7 @@ class _Positioned:
     def __init__(self, task: TaskId, around: Surroundings) -> None:
         self._task, self._around = task, around
         self._moved: dict[bytes, tuple[Part, Position]] = {}
+        self._sent = 0
         self._keys: list[tuple[Part, bytes]] = []
 
     def move(self, part: Part, position: Position) -> None:
@@ -314,7 +330,7 @@ def _produce(producer: Producer, record: Encoded, on_delivery: Any = None) -> No
         try:
             producer.produce(record.topic, record.value, record.key, **extra)
         except BufferError:  # the client holds as much as it may
-            producer.poll(_LATER)
+            producer.poll(_FULL_S)
         except KafkaException as failure:
             error = failure.args[0]
             if error.code() in (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError._INVALID_ARG):
@@ -333,7 +349,7 @@ class TransactionalWriter(_Positioned):
     def __init__(self, task: TaskId, client: Mapping[str, Any], around: Surroundings) -> None:
         super().__init__(task, around)
         transactional_id = f"{around.settings.group_id}-{task.connector}-{task.task}"
-        self._producer = Producer({"linger.ms": 5, **client, "transactional.id": transactional_id})
+        self._producer = Producer({**_PRODUCER, **client, "transactional.id": transactional_id})
         self._open = False
 
     def open(self) -> None:
@@ -344,7 +360,9 @@ class TransactionalWriter(_Positioned):
         """Add a record to the transaction."""
         self._begin()
         _produce(self._producer, record)
-        self._producer.poll(0)
+        self._sent += 1
+        if self._sent % _POLL_EVERY == 0:
+            self._producer.poll(0)
 
     def commit(self) -> list[tuple[Part, Position]]:
         """End the transaction, if there is one."""
@@ -392,7 +410,7 @@ class PlainWriter(_Positioned):
 
     def __init__(self, task: TaskId, client: Mapping[str, Any], around: Surroundings) -> None:
         super().__init__(task, around)
-        self._producer = Producer({"linger.ms": 5, **client, "enable.idempotence": True})
+        self._producer = Producer({**_PRODUCER, **client, "enable.idempotence": True})
         self._failure: KafkaError | None = None
 
     def open(self) -> None:
@@ -401,7 +419,9 @@ class PlainWriter(_Positioned):
     def send(self, record: Encoded) -> None:
         """Send a record."""
         _produce(self._producer, record, self._delivered)
-        self._producer.poll(0)
+        self._sent += 1
+        if self._sent % _POLL_EVERY == 0:
+            self._producer.poll(0)
 
     def commit(self) -> list[tuple[Part, Position]]:
         """Wait for the acknowledgements, then keep the positions."""

@@ -201,3 +201,43 @@ def test_headers_come_back(value: Any) -> None:
 def test_lists_in_headers() -> None:
     headers = SimpleHeaderConverter()
     assert json.loads(headers.to_bytes("t", None, [1, "a"]) or b"") == [1, "a"]
+
+
+def test_json_is_read_whether_its_schema_is_that_of_the_record_before_or_not() -> None:
+    one, other = struct("t.One", a=INT64, b=FLOAT64), struct("t.Other", a=STRING, d=decimal(2))
+    reader, writer = made(JSON), made(JSON, decimal_format="NUMERIC")
+    many_digits = Decimal("12345678901234567890.12")
+    for schema, value in [
+        (one, {"a": 1, "b": 1.5}),
+        (one, {"a": 2, "b": 0.1}),
+        (other, {"a": "ü", "d": many_digits}),
+        (other, {"a": "}", "d": many_digits}),
+        (one, {"a": 3, "b": 1e22}),
+    ]:
+        assert reader.to_value("t", writer.to_bytes("t", schema, value))[1] == value
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ('{"schema":{"type":"int64"},"payload":2}', 2),
+        ('{"schema":{"type":"int64"},"payload": 2 }\n', 2),
+        ('{"payload":2,"schema":{"type":"int64"}}', 2),
+        ('{"schema":{"type":"int64"},"payload":1,"payload":2}', 2),
+        ('{"schema":{"type":"int64"},"payload":2.0}', 2),
+    ],
+)
+def test_json_is_read_however_it_is_written(text: str, value: int) -> None:
+    reader = made(JSON)
+    usual = b'{"schema":{"type":"int64"},"payload":1}'
+    for _ in range(2):
+        assert reader.to_value("t", usual)[1] == 1
+        assert reader.to_value("t", text.encode())[1] == value
+
+
+@pytest.mark.parametrize("end", ["5x", "}", '"a"}', "null}", "5.5e400}", "\udcff}"])
+def test_what_is_not_json_of_the_schema_before_is_refused(end: str) -> None:
+    reader = made(JSON)
+    reader.to_value("t", b'{"schema":{"type":"int64"},"payload":1}')
+    with pytest.raises(BadRecord):
+        reader.to_value("t", f'{{"schema":{{"type":"int64"}},"payload":{end}'.encode(errors="surrogateescape"))

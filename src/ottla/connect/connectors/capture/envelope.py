@@ -7,7 +7,7 @@ After a delete comes a tombstone (a null under the same key). A change of the pr
 the creation of the new one. Source: Debezium 3.2, `io.debezium.data.Envelope`, `RelationalChangeRecordEmitter`.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -59,6 +59,16 @@ def source_schema(connector: str, *own: tuple[str, Schema]) -> Schema:
     return Schema(Type.STRUCT, name=f"io.debezium.connector.{connector}.Source", version=1, fields=fields)
 
 
+_Conversion: TypeAlias = tuple[str, int, Callable[[Any], Any] | None, Any, Any]
+"""Name, index, what converts (None: nothing has to), what a null becomes, and what stands for a value not sent."""
+
+
+def _conversion(column: Column) -> _Conversion:
+    convert = None if column.convert is str else column.convert
+    null = None if column.schema.optional else column.when_missing
+    return column.name, column.index, convert, null, column.when_unchanged
+
+
 class TableEvents:
     """Makes the records of one table, as it is at one time.
 
@@ -83,8 +93,8 @@ class TableEvents:
         self._unchanged = unchanged
         self._key_in_identity = key_in_identity
         self._tombstones = tombstones
-        self._converts = [(each.name, each.index, each.convert, each) for each in columns]
-        self._key_converts = [(each.name, each.index, each.convert, each) for each in self.key]
+        self._converts = [_conversion(each) for each in columns]
+        self._key_converts = [_conversion(each) for each in self.key]
         fields = tuple(Field(each.name, each.schema) for each in columns)
         row = Schema(Type.STRUCT, name=f"{topic}.Value", optional=True, fields=fields)
         of_key = tuple(Field(each.name, each.schema) for each in self.key)
@@ -119,7 +129,7 @@ class TableEvents:
 
     def updated(
         self, old: Sequence[Any] | None, old_is_whole: bool, new: Sequence[Any], source: SourceBlock, now_ns: int
-    ) -> Iterator[SourceRecord]:
+    ) -> list[SourceRecord]:
         """A row that changed; `old` as in the database's log: absent, the identity alone, or whole."""
         key = self.key_of(new)
         before = None
@@ -129,30 +139,26 @@ class TableEvents:
                 key, before = self.key_of(new), self.row(old)
             before_key = self.key_of(old) if old_is_whole or self._key_in_identity else key
             if key != before_key:
-                deleted = self.row(old)
-                yield self._record(before_key, deleted, None, source, "d", now_ns).replaced(
-                    headers=(Header("__debezium.newkey", key, self.key_schema),)
-                )
-                yield from self._tombstone(before_key)
-                yield self._record(key, None, self.row(new), source, "c", now_ns).replaced(
-                    headers=(Header("__debezium.oldkey", before_key, self.key_schema),)
-                )
-                return
-        yield self._record(key, before, self.row(new), source, "u", now_ns)
+                gone = self._record(before_key, self.row(old), None, source, "d", now_ns)
+                gone.headers = (Header("__debezium.newkey", key, self.key_schema),)
+                come = self._record(key, None, self.row(new), source, CREATE, now_ns)
+                come.headers = (Header("__debezium.oldkey", before_key, self.key_schema),)
+                return [gone, *self._tombstone(before_key), come]
+        return [self._record(key, before, self.row(new), source, "u", now_ns)]
 
-    def deleted(self, old: Sequence[Any], source: SourceBlock, now_ns: int) -> Iterator[SourceRecord]:
+    def deleted(self, old: Sequence[Any], source: SourceBlock, now_ns: int) -> list[SourceRecord]:
         """A row that is gone, and its tombstone."""
         key = self.key_of(old) if self._key_in_identity else None
-        yield self._record(key, self.row(old), None, source, "d", now_ns)
-        yield from self._tombstone(key)
+        return [self._record(key, self.row(old), None, source, "d", now_ns), *self._tombstone(key)]
 
     def truncated(self, source: SourceBlock, now_ns: int) -> SourceRecord:
         """All rows are gone: an event without key, before and after."""
         return self._record(None, None, None, source, "t", now_ns)
 
-    def _tombstone(self, key: Row | None) -> Iterator[SourceRecord]:
-        if self._tombstones and key is not None:
-            yield SourceRecord(topic=self.topic, key=key, key_schema=self.key_schema, value=None)
+    def _tombstone(self, key: Row | None) -> list[SourceRecord]:
+        if not self._tombstones or key is None:
+            return []
+        return [SourceRecord(topic=self.topic, key=key, key_schema=self.key_schema, value=None)]
 
     def _record(
         self, key: Row | None, before: Row | None, after: Row | None, source: SourceBlock, op: str, now_ns: int
@@ -170,25 +176,37 @@ class TableEvents:
         schema = self.key_schema if key is not None else None
         return SourceRecord(topic=self.topic, key=key, key_schema=schema, value=value, value_schema=self.value_schema)
 
-    def _struct(self, converts: "list[tuple[str, int, Callable[[Any], Any], Column]]", values: Sequence[Any]) -> Row:
+    def _struct(self, conversions: Sequence[_Conversion], values: Sequence[Any]) -> Row:
         unchanged = self._unchanged
-        row: Row = {}
-        name = ""
         try:
-            for name, index, convert, column in converts:
-                value = values[index]
-                if value is None:
-                    row[name] = None if column.schema.optional else column.when_missing
-                elif value is unchanged:
-                    row[name] = column.when_unchanged
-                else:
-                    row[name] = convert(value)
+            return {
+                name: null
+                if (value := values[index]) is None
+                else not_sent
+                if value is unchanged
+                else value
+                if convert is None
+                else convert(value)
+                for name, index, convert, null, not_sent in conversions
+            }
         except (ValueError, TypeError, ArithmeticError) as error:
-            raise ConnectError(
-                f"column {name} of the rows for {self.topic} has a value that cannot be read ({error}): "
-                "leave the column out by column.exclude.list"
-            ) from error
-        return row
+            raise self._unreadable(conversions, values, error) from error
+
+    def _unreadable(self, conversions: Sequence[_Conversion], values: Sequence[Any], error: Exception) -> ConnectError:
+        name = next((name for name, index, convert, *_ in conversions if self._fails(convert, values[index])), "?")
+        return ConnectError(
+            f"column {name} of the rows for {self.topic} has a value that cannot be read ({error}): "
+            "leave the column out by column.exclude.list"
+        )
+
+    def _fails(self, convert: Callable[[Any], Any] | None, value: Any) -> bool:
+        if convert is None or value is None or value is self._unchanged:
+            return False
+        try:
+            convert(value)
+        except (ValueError, TypeError, ArithmeticError):
+            return True
+        return False
 
     def _filled(self, new: Sequence[Any], old: Sequence[Any]) -> Sequence[Any]:
         """What the database did not send because it is unchanged stands in the whole old row."""

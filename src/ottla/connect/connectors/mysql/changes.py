@@ -152,7 +152,7 @@ class Changes:
             self._events += 1
             if table is None or self._events <= self._to_skip:
                 continue
-            records = list(self._row(table, before, after, block | {"row": number}))
+            records = self._row(table, before, after, block | {"row": number})
             if records:
                 records[-1].position = self.position()
                 batch.extend(records)
@@ -163,7 +163,7 @@ class Changes:
         if before is None and after is not None:
             return [table.created(after, block, self._now_ns())] if "c" not in self._skipped else []
         if before is not None and after is not None:
-            return list(table.updated(before, True, after, block, self._now_ns())) if "u" not in self._skipped else []
+            return table.updated(before, True, after, block, self._now_ns()) if "u" not in self._skipped else []
         if before is not None:
-            return list(table.deleted(before, block, self._now_ns())) if "d" not in self._skipped else []
+            return table.deleted(before, block, self._now_ns()) if "d" not in self._skipped else []
         return []

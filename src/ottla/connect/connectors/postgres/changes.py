@@ -5,7 +5,7 @@ are done, and the first n changes of the one that ends at `transaction`. The ser
 in the same order, so a count is exact, which the LSN of a change is not (the rows of one COPY share one).
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from ottla.connect.api import Position, Progress, SourceRecord
@@ -73,7 +73,7 @@ class Changes:
         skipped: frozenset[str] = frozenset(),
         on_change: OnChange | None = None,
         on_message: Callable[[LogicalMessage], list[SourceRecord]] | None = None,
-        more_position: Callable[[], Mapping[str, Any]] = dict,
+        more_position: Callable[[], Mapping[str, Any]] | None = None,
     ) -> None:
         self._server = server
         self._database = database
@@ -90,7 +90,19 @@ class Changes:
         self._done: int = position.get("events", 0)
         self._begin: Begin | None = None
         self._events = 0
+        self._to_skip = 0
+        """Changes of this transaction that were done before the stream began."""
         self._block: SourceBlock = {}
+        self._take: Mapping[type[Message], Callable[[Any, int, list[SourceRecord | Progress]], None]] = {
+            Insert: self._inserted,
+            Update: self._updated,
+            Delete: self._deleted,
+            Begin: self._began,
+            Commit: self._committed,
+            Relation: self._described,
+            Truncate: self._truncated,
+            LogicalMessage: self._emitted,
+        }
 
     @property
     def in_transaction(self) -> bool:
@@ -107,18 +119,9 @@ class Changes:
 
         Raises ConnectError for a value that no schema can hold.
         """
-        if isinstance(message, Insert | Update | Delete | Truncate):
-            self._change(message, lsn, batch)
-        elif isinstance(message, Begin):
-            self._begin, self._events = message, 0
-            self._block = source_block(self._server, self._database, message.committed_at_us, message.xid, None)
-        elif isinstance(message, Commit):
-            self._commit(message, batch)
-        elif isinstance(message, Relation):
-            table = self._describe(message)
-            self._tables[message.oid] = None if table is None else (message, table)
-        elif isinstance(message, LogicalMessage):
-            self._message(message, batch)
+        take = self._take.get(message.__class__)
+        if take is not None:
+            take(message, lsn, batch)
 
     def caught_up(self, lsn: int) -> Progress | None:
         """The server has nothing to send before `lsn`: the position moves there, unless a transaction is on its way."""
@@ -129,68 +132,83 @@ class Changes:
 
     def position(self) -> dict[str, Any]:
         """Where to go on from now."""
-        position: dict[str, Any] = {"lsn": self.lsn, **self._more_position()}
+        position: dict[str, Any] = {"lsn": self.lsn}
+        if self._more_position is not None:
+            position.update(self._more_position())
         if self._begin is not None and self._events:
-            position |= {"transaction": self._begin.final_lsn, "events": self._events}
+            position["transaction"], position["events"] = self._begin.final_lsn, self._events
         return position
 
-    def _change(
-        self, change: Insert | Update | Delete | Truncate, lsn: int, batch: list[SourceRecord | Progress]
-    ) -> None:
+    def _began(self, begin: Begin, _lsn: int, _batch: list[SourceRecord | Progress]) -> None:
+        self._begin, self._events = begin, 0
+        self._to_skip = self._done if begin.final_lsn == self._done_of else 0
+        self._block = source_block(self._server, self._database, begin.committed_at_us, begin.xid, None)
+
+    def _described(self, relation: Relation, _lsn: int, _batch: list[SourceRecord | Progress]) -> None:
+        table = self._describe(relation)
+        self._tables[relation.oid] = None if table is None else (relation, table)
+
+    def _inserted(self, change: Insert, lsn: int, batch: list[SourceRecord | Progress]) -> None:
+        found = self._table_of(change, "c")
+        if found is not None:
+            record = found[1].created(change.new, self._source(found[0], lsn), self._now_ns())
+            record.position = self.position()
+            batch.append(record)
+
+    def _updated(self, change: Update, lsn: int, batch: list[SourceRecord | Progress]) -> None:
+        found = self._table_of(change, "u")
+        if found is not None:
+            block = self._source(found[0], lsn)
+            self._add(found[1].updated(change.old, change.old_is_whole, change.new, block, self._now_ns()), batch)
+
+    def _deleted(self, change: Delete, lsn: int, batch: list[SourceRecord | Progress]) -> None:
+        found = self._table_of(change, "d")
+        if found is not None:
+            self._add(found[1].deleted(change.old, self._source(found[0], lsn), self._now_ns()), batch)
+
+    def _truncated(self, change: Truncate, lsn: int, batch: list[SourceRecord | Progress]) -> None:
         if not self._counted():
             return
-        records = list(self._truncated(change, lsn) if isinstance(change, Truncate) else self._row_records(change, lsn))
-        if records:
-            records[-1].position = self.position()
-            batch.extend(records)
-
-    def _row_records(self, change: RowChange, lsn: int) -> Iterator[SourceRecord]:
-        found = self._tables[change.relation]
-        if found is None:
-            return
-        relation, table = found
-        if self._on_change is not None and self._on_change(relation, table, change, self.xid):
-            return
-        block = self._source(relation, lsn)
-        if isinstance(change, Insert):
-            if "c" not in self._skipped:
-                yield table.created(change.new, block, self._now_ns())
-        elif isinstance(change, Update):
-            if "u" not in self._skipped:
-                yield from table.updated(change.old, change.old_is_whole, change.new, block, self._now_ns())
-        elif "d" not in self._skipped:
-            yield from table.deleted(change.old, block, self._now_ns())
-
-    def _truncated(self, change: Truncate, lsn: int) -> Iterator[SourceRecord]:
+        records = []
         for oid in change.relations:
             found = self._tables.get(oid)
             if found is None or (self._on_change is not None and self._on_change(*found, change, self.xid)):
                 continue
             if "t" not in self._skipped:
-                yield found[1].truncated(self._source(found[0], lsn), self._now_ns())
+                records.append(found[1].truncated(self._source(found[0], lsn), self._now_ns()))
+        self._add(records, batch)
 
-    def _message(self, message: LogicalMessage, batch: list[SourceRecord | Progress]) -> None:
-        if message.transactional and not self._counted():
-            return
-        records = self._on_message(message) if self._on_message is not None else []
-        if records:
-            records[-1].position = self.position()
-            batch.extend(records)
+    def _emitted(self, message: LogicalMessage, _lsn: int, batch: list[SourceRecord | Progress]) -> None:
+        if not message.transactional or self._counted():
+            self._add(self._on_message(message) if self._on_message is not None else [], batch)
 
-    def _counted(self) -> bool:
-        """Count a change; False if it was done before the stream began."""
-        self._events += 1
-        begin = self._begin
-        return not (begin is not None and begin.final_lsn == self._done_of and self._events <= self._done)
-
-    def _commit(self, commit: Commit, batch: list[SourceRecord | Progress]) -> None:
-        had_records = bool(batch) and batch[-1].position == self.position() and self._events > 0
+    def _committed(self, commit: Commit, _lsn: int, batch: list[SourceRecord | Progress]) -> None:
+        had_records = self._events > 0 and bool(batch) and batch[-1].position == self.position()
         self._begin, self._events = None, 0
         self.lsn = commit.end_lsn
         if had_records or (batch and isinstance(batch[-1], Progress)):  # not handed on yet: it says that all is done
             batch[-1].position = self.position()
         else:
             batch.append(Progress(position=self.position()))
+
+    def _table_of(self, change: RowChange, op: str) -> tuple[Relation, TableEvents] | None:
+        """Where a change of a row belongs, or None if no record is to be made of it."""
+        if not self._counted():
+            return None
+        found = self._tables[change.relation]
+        if found is None or (self._on_change is not None and self._on_change(*found, change, self.xid)):
+            return None
+        return found if op not in self._skipped else None
+
+    def _counted(self) -> bool:
+        """Count a change; False if it was done before the stream began."""
+        self._events += 1
+        return self._events > self._to_skip
+
+    def _add(self, records: list[SourceRecord], batch: list[SourceRecord | Progress]) -> None:
+        if records:
+            records[-1].position = self.position()
+            batch.extend(records)
 
     def _source(self, relation: Relation, lsn: int) -> SourceBlock:
         block = self._block.copy()

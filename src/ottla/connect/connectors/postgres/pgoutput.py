@@ -23,6 +23,8 @@ _COMMIT: Final = Struct(">xxQQq")
 _COUNT: Final = Struct(">H")
 _COLUMN_TYPE: Final = Struct(">Ii")
 _OID: Final = Struct(">I")
+_VALUE: Final = Struct(">BI")
+_PADDING: Final = bytes(4)
 
 
 class Unchanged(Enum):
@@ -152,16 +154,16 @@ def decode(data: bytes) -> Message:
 
 def _decode(data: bytes) -> Message:
     kind = data[0]
-    relation = int.from_bytes(data[1:5], "big")
     if kind == 0x49:  # I
-        return Insert(relation, _tuple(data, 6)[0])
+        return Insert(_OID.unpack_from(data, 1)[0], _tuple(data, 6)[0])
     if kind == 0x55:  # U
+        (relation,) = _OID.unpack_from(data, 1)
         if data[5] == 0x4E:  # N
             return Update(relation, None, False, _tuple(data, 6)[0])
         old, at = _tuple(data, 6)
         return Update(relation, old, data[5] == 0x4F, _tuple(data, at + 1)[0])
     if kind == 0x44:  # D
-        return Delete(relation, _tuple(data, 6)[0], data[5] == 0x4F)
+        return Delete(_OID.unpack_from(data, 1)[0], _tuple(data, 6)[0], data[5] == 0x4F)
     if kind == 0x42:  # B
         final_lsn, committed_at, xid = _BEGIN.unpack(data)
         return Begin(final_lsn, committed_at + _EPOCH_US, xid)
@@ -213,16 +215,17 @@ def _tuple(data: bytes, at: int) -> tuple[Values, int]:
     """Values that begin at `at`, and where they end."""
     (count,) = _COUNT.unpack_from(data, at)
     at += 2
+    end = len(data)
+    data += _PADDING  # a value without a size may be the last
+    head = _VALUE.unpack_from
     values: Values = []
     put = values.append
     for _ in range(count):
-        kind = data[at]
+        kind, size = head(data, at)
         if kind == 0x74:  # t
-            start = at + 5
-            at = start + int.from_bytes(data[at + 1 : start], "big")
-            if at > len(data):
-                raise ValueError("it is cut off")
-            put(data[start:at].decode())
+            at += 5
+            put(data[at : at + size].decode())
+            at += size
         elif kind == 0x6E:  # n
             put(None)
             at += 1
@@ -231,6 +234,8 @@ def _tuple(data: bytes, at: int) -> tuple[Values, int]:
             at += 1
         else:
             raise ValueError(f"a value of kind {chr(kind)!r}")
+    if at > end:
+        raise ValueError("it is cut off")
     return values, at
 
 

@@ -64,9 +64,9 @@ def check_goes_on(found: SlotState | None, settings: PostgresSettings, lsn: int)
             f"slot {settings.slot_name} has lost its WAL (max_slot_wal_keep_size was passed), and with it changes: "
             f"drop it by pg_drop_replication_slot('{settings.slot_name}'); {remedy}"
         )
-    # It may have been this connector: psycopg2 answers a server that asks (when it stops, or has long heard nothing)
-    # with the end of the last keepalive, before that position is stored. Nothing is lost then, but the slot does not
-    # say who moved it, and WAL that it has passed cannot be read again: an error is right where loss is possible.
+    # psycopg2 answers a server that stops with the end of the last keepalive. The source stores that place, too, before
+    # it goes; if it is killed in this very moment, the slot is beyond, too, and does not say who moved it: WAL that it
+    # has passed cannot be read again, and an error is right where loss is possible.
     if found.confirmed > lsn:
         raise ConnectError(
             f"slot {settings.slot_name} has been moved to {lsn_text(found.confirmed)} by somebody else, beyond "

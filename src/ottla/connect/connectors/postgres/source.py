@@ -4,7 +4,7 @@ import difflib
 import select
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from typing import Any, ClassVar, Final
 
 import psycopg2
@@ -17,6 +17,7 @@ from ottla.connect.api import (
     Part,
     Position,
     Progress,
+    Retriable,
     Source,
     SourceContext,
     SourceRecord,
@@ -33,8 +34,11 @@ from ottla.connect.connectors.postgres.signals import Signals
 from ottla.connect.connectors.postgres.snapshot import Snapshot
 
 _WAIT_S: Final = 0.5
+_LINGER_S: Final = 0.01
+"""How long more is waited for after something came, before the runtime hears that nothing more is there."""
 _LOOK_EVERY_S: Final = 10.0
 _CONFIRM_EVERY_S: Final = 1.0
+_SAY_EVERY_S: Final = 10.0
 _OWN_FEEDBACK_EVERY_S: Final = 3600
 _MB: Final = 1 << 20
 
@@ -54,6 +58,8 @@ class PostgresSource(Source[PostgresSettings]):
         self._stream: Any = None
         self._confirmed = 0
         self._told = 0
+        self._last_start = 0
+        """Where the stream has the last message that came."""
         self._told_at = 0.0
 
     @classmethod
@@ -141,7 +147,7 @@ class PostgresSource(Source[PostgresSettings]):
             frozenset(settings.skipped_operations),
             on_change=signals.changed if signals is not None else None,
             on_message=signals.marked if signals is not None else None,
-            more_position=signals.position if signals is not None else dict,
+            more_position=signals.position if signals is not None else None,
         )
         options = {"proto_version": "1", "publication_names": settings.publication_name}
         if signals is not None:
@@ -157,7 +163,7 @@ class PostgresSource(Source[PostgresSettings]):
                     start_lsn=start["lsn"],
                     decode=False,
                     options=options,
-                    # psycopg2 would confirm by itself what keepalives say, before a position is stored: _tell does it
+                    # psycopg2 would say by itself, before a position is stored, what keepalives say: _tell does it
                     status_interval=_OWN_FEEDBACK_EVERY_S,
                 )
             yield from self._follow(connection, changes, signals)
@@ -172,13 +178,16 @@ class PostgresSource(Source[PostgresSettings]):
         """Batch by batch, with what has to be done now and then in between."""
         beat_every_s = self.settings.heartbeat_interval_ms / 1000
         look_at = beat_at = time.monotonic()
+        wait_s = _WAIT_S
         while True:
-            batch = self._batch(changes)
+            batch: list[SourceRecord | Progress] = []
+            broken = self._fill(batch, changes, wait_s)
+            wait_s = _LINGER_S if batch else _WAIT_S
             now = time.monotonic()
-            if beat_every_s and now >= beat_at and not changes.in_transaction:
+            if beat_every_s and now >= beat_at and not changes.in_transaction and broken is None:
                 beat_at = now + beat_every_s
                 batch.append(self._beat(connection, changes))
-            if now >= look_at:
+            if now >= look_at and broken is None:
                 look_at = now + _LOOK_EVERY_S
                 self._guard(connection)
             if not batch:
@@ -187,29 +196,40 @@ class PostgresSource(Source[PostgresSettings]):
                     batch.append(progress)
             self._tell()
             yield batch or None
+            if broken is not None:
+                raise broken
             if signals is not None and not changes.in_transaction:
                 signals.go_on()
 
-    def _batch(self, changes: Changes) -> list[SourceRecord | Progress]:
-        """What has arrived, up to `max.batch.size` records; waits a little for the first of it."""
-        stream, most = self._stream, self.settings.max_batch_size
-        batch: list[SourceRecord | Progress] = []
-        until = time.monotonic() + _WAIT_S
-        with explained(f"reading replication slot {self.settings.slot_name}"):
-            while len(batch) < most:
-                message = stream.read_message()
-                if message is not None:
-                    changes.take(self._decoded(message.payload), message.data_start, batch)
-                    continue
-                # keepalives wake `select` and are no messages: without an end they would keep this up for ever
-                left = until - time.monotonic()
-                if batch or left <= 0 or not select.select([stream], [], [], left)[0]:
-                    break
-        return batch
+    def _fill(self, batch: list[SourceRecord | Progress], changes: Changes, wait_s: float) -> Retriable | None:
+        """Add what has arrived, up to `max.batch.size` records; wait so long for the first of it.
 
-    def _decoded(self, payload: bytes) -> Any:
+        Returns why there is no more to come: what came before is good, and a server that stops may have been told that
+        all of it is kept.
+        """
+        stream, most, take = self._stream, self.settings.max_batch_size, changes.take
+        until = time.monotonic() + wait_s
         try:
-            return decode(payload)
+            with self._reading():
+                while len(batch) < most:
+                    message = stream.read_message()
+                    if message is not None:
+                        self._last_start = message.data_start
+                        take(decode(message.payload), self._last_start, batch)
+                        continue
+                    # keepalives wake `select` and are no messages: without an end they would keep this up for ever
+                    left = until - time.monotonic()
+                    if batch or left <= 0 or not select.select([stream], [], [], left)[0]:
+                        break
+        except Retriable as broken:
+            return broken
+        return None
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        try:
+            with explained(f"reading replication slot {self.settings.slot_name}"):
+                yield
         except UndecodableError as error:
             raise ConnectError(f"replication slot {self.settings.slot_name}: {error}") from error
 
@@ -221,13 +241,21 @@ class PostgresSource(Source[PostgresSettings]):
         return heartbeat(topic, settings.topic_prefix, self._now_ns() // 1_000_000, changes.position())
 
     def _tell(self) -> None:
-        """Tell the server what is safe, once a second at most: it answers each with a look at its slot."""
-        now = time.monotonic()
-        if self._stream is None or self._told == self._confirmed or now - self._told_at < _CONFIRM_EVERY_S:
+        """Tell the server what is safe, once a second at most: it answers each with a look at its slot.
+
+        psycopg2 adds the end of the last keepalive if everything that came before had been told as safe. So it is asked
+        to speak only while that end is stored as a position, too, or while more has come than was told. It is asked
+        often enough for the server not to ask itself, which psycopg2 would answer at once.
+        """
+        since_s = time.monotonic() - self._told_at
+        stream = self._stream
+        if stream is None or since_s < (_SAY_EVERY_S if self._told == self._confirmed else _CONFIRM_EVERY_S):
             return
-        self._told, self._told_at = self._confirmed, now
+        if stream.wal_end > self._confirmed and self._told >= self._last_start:
+            return
+        self._told, self._told_at = self._confirmed, time.monotonic()
         with explained("confirming what is safe"):
-            self._stream.send_feedback(write_lsn=self._told, flush_lsn=self._told, force=True)
+            stream.send_feedback(write_lsn=self._told, flush_lsn=self._told, force=True)
 
     def _guard(self, connection: Any) -> None:
         """Look at the WAL that the slot holds back. Raises ConnectError after dropping one that was to be dropped."""

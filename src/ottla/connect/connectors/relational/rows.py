@@ -48,11 +48,15 @@ class Rows:
     def __init__(self, settings: SinkSettings) -> None:
         self._settings = settings
         self._whitelist = frozenset(settings.fields_whitelist)
+        self._names: dict[str, str] = {}
         self._plans: dict[tuple[int, int], tuple[Shape, Callable[[Any, Any, SinkRecord], Row], object]] = {}
 
     def table(self, topic: str) -> str:
         """Name of the table of a topic's records."""
-        return self._settings.table_name_format.replace("${topic}", topic)
+        name = self._names.get(topic)
+        if name is None:
+            name = self._names[topic] = self._settings.table_name_format.replace("${topic}", topic)
+        return name
 
     def operation(self, record: SinkRecord) -> Put | Remove | None:
         """What a record does; None: nothing. Raises BadRecord for one that fits no table."""
