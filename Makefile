@@ -6,7 +6,7 @@ ARGS ?=
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo demo-cluster test check format bench compat simulate chaos soak kills clean
+.PHONY: help install demo demo-cdc demo-cluster test check format bench compat simulate chaos soak kills clean
 
 help: ## Show the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -17,6 +17,10 @@ install: $(VENV)/.with-ottla ## Install the package and the `ottla` command into
 demo: $(VENV)/.with-demo ## Send 336,776 flights through the log and Spark, and out again
 	@$(BIN)/python -m tests.support.requirements java
 	@$(BIN)/ottla demo $(ARGS)
+
+demo-cdc: $(VENV)/.with-cdc ## Take a database through topics and Spark into another one, and kill all of it once
+	@$(BIN)/python -m tests.support.requirements java postgres
+	@$(BIN)/ottla connect demo $(ARGS)
 
 demo-cluster: $(VENV)/.with-ottla ## Kill brokers of a cluster under load, and count what is lost
 	@$(BIN)/python -m tests.support.requirements java
@@ -71,9 +75,13 @@ $(VENV)/.with-demo: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517 --editable '.[demo]'
 	@touch $@ $(VENV)/.with-ottla
 
+$(VENV)/.with-cdc: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517 --editable '.[connect,pipeline]'
+	@touch $@ $(VENV)/.with-ottla
+
 $(VENV)/.with-dev: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517 --editable '.[demo,test,dev]'
-	@touch $@ $(VENV)/.with-ottla $(VENV)/.with-demo
+	@touch $@ $(VENV)/.with-ottla $(VENV)/.with-demo $(VENV)/.with-cdc
 
 # The first interpreter on PATH (or PYTHON=...) that is new enough and can make a virtual environment.
 $(BIN)/python:

@@ -21,6 +21,7 @@ VERBS: Final = {
     "restart": ("connect_change", "restart", "Restart a connector and its tasks."),
     "delete": ("connect_change", "delete", "Delete a connector."),
     "redrive": ("connect_redrive", "redrive", "Send a sink's dead letters back to where they came from."),
+    "demo": ("connect_demo", "demo", "Take a database through topics and Spark into another, and kill all of it once."),
 }
 """The verbs with the module and the name of their command, and their one line of help."""
 
