@@ -39,17 +39,18 @@ def level(name: str) -> dict[str, Any] | None:
 
 
 def set_level(name: str, text: str) -> list[str]:
-    """Set the level of a logger and of all below it. Returns their names."""
+    """Set the level of a logger and of all below it. Returns the names of those that had another one."""
     below = f"{name}."
     found = [
         each for each in logging.root.manager.loggerDict if name == _ROOT or each == name or each.startswith(below)
     ]
-    names = sorted({name, *found})
     if not known_level(text):
         return []
+    number = _LEVELS[text.upper()]
+    names = sorted(each for each in {name, *found} if _logger(each).level != number)
     now = time.time_ns() // 1_000_000
     for each in names:
-        _logger(each).setLevel(_LEVELS[text.upper()])
+        _logger(each).setLevel(number)
         _modified[each] = now
     return names
 

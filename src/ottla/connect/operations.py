@@ -120,7 +120,7 @@ class Operations:
         try:
             return validate({"connector.class": plugin, **config}, self._worker.around)
         except ConfigError as wrong:
-            raise Refused(400 if given is None else 500, str(wrong)) from None
+            raise Refused(400, str(wrong)) from None
 
     # -- changes -----------------------------------------------------------------------------------------------------
 
@@ -271,7 +271,7 @@ class Operations:
         try:
             infos = validate(config, self._worker.around)
         except ConfigError as wrong:
-            raise Refused(500, str(wrong)) from None
+            raise Refused(400, str(wrong)) from None
         errors = [text for each in infos["configs"] for text in each["value"]["errors"]]
         if errors:
             listed = "\n".join(errors)

@@ -201,7 +201,9 @@ def _put_config(operations: Operations, request: Request, body: Any) -> Answer:
 
 
 def _patch_config(operations: Operations, request: Request, body: Any) -> Answer:
-    return Answer(operations.patch_config(request.path_params["name"], _settings(body, nulls=True)))
+    name = request.path_params["name"]
+    operations.config(name)  # Kafka's looks for it before it looks at the body
+    return Answer(operations.patch_config(name, _settings(body, nulls=True)))
 
 
 def _delete(operations: Operations, request: Request, _body: Any) -> Answer:
