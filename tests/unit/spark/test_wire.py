@@ -1,6 +1,7 @@
-"""Whom a fetch and a question believe, without sockets."""
+"""Whom a fetch and a question believe, and what a connection makes of its broker."""
 
-from collections.abc import Callable
+import socket
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
@@ -8,11 +9,15 @@ from uuid import UUID
 import pytest
 
 from ottla.errors import ErrorCode
+from ottla.protocol.api import ApiKey
+from ottla.protocol.framing import encode_response
+from ottla.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
+from ottla.protocol.messages.list_offsets import ListOffsetsRequest
 from ottla.protocol.messages.metadata import MetadataRequest
 from ottla.protocol.primitives import NULL_UUID
 from ottla.spark import wire
 from ottla.spark.offsets import Partition
-from ottla.spark.wire import Address, BrokerGone, BrokerSilent, Cluster, TopicMissing
+from ottla.spark.wire import Address, BrokerGone, BrokerSilent, Cluster, Connection, TopicMissing
 
 LEADER = Address("b", 2)
 KNOWS = SimpleNamespace(
@@ -113,3 +118,55 @@ def test_a_new_connection_that_breaks_is_not(cluster: Callable[..., Cluster]) ->
     breaks = BrokerGone("broke off")
     address = Address("b", 1)
     assert cluster(b=[breaks, KNOWS]).ask_each({address: MetadataRequest(topics=[])}, 1) == {address: breaks}
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[Connection, socket.socket]]:
+    """A connection, and the broker's end of it."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        connection = Connection(Address(*listener.getsockname()), "test", 0.5)
+        broker, _ = listener.accept()
+    with broker:
+        yield connection, broker
+
+
+def serve(end: socket.socket, newest: int, number: int = 1) -> None:
+    """Answer ApiVersions as a broker that has Metadata up to this version, and nothing else."""
+    keys = [ApiVersion(api_key=ApiKey.METADATA, min_version=0, max_version=newest)]
+    pieces = encode_response(ApiVersionsResponse(api_keys=keys), 0, number)
+    end.sendall(b"".join(pieces))  # type: ignore[arg-type] # no file region in it
+
+
+@pytest.mark.parametrize(("newest", "used"), [(7, 7), (13, 10)])
+def test_an_older_broker_is_asked_in_the_newest_version_it_has(
+    pair: tuple[Connection, socket.socket], newest: int, used: int
+) -> None:
+    connection, broker = pair
+    serve(broker, newest)
+    assert connection.send_newest(MetadataRequest(topics=[]), 10) == used
+
+
+def test_what_a_broker_does_not_serve_is_said(pair: tuple[Connection, socket.socket]) -> None:
+    connection, broker = pair
+    serve(broker, 7)
+    with pytest.raises(BrokerGone, match="is too old: it does not serve LIST_OFFSETS"):
+        connection.send_newest(ListOffsetsRequest(replica_id=-1, topics=[]), 6)
+
+
+def test_the_answer_to_another_request_is_none(pair: tuple[Connection, socket.socket]) -> None:
+    connection, broker = pair
+    serve(broker, 7, number=2)
+    with pytest.raises(BrokerGone, match="answers another request"):
+        connection.newest(ApiKey.METADATA)
+
+
+def test_a_broker_that_says_nothing_is_silent_and_one_that_hangs_up_is_gone(
+    pair: tuple[Connection, socket.socket],
+) -> None:
+    connection, broker = pair
+    with pytest.raises(BrokerSilent, match="did not answer within"):
+        connection.newest(ApiKey.METADATA)
+    broker.close()
+    with pytest.raises(BrokerGone) as raised:
+        connection.newest(ApiKey.METADATA)
+    assert not isinstance(raised.value, BrokerSilent)
