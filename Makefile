@@ -28,6 +28,8 @@ demo-cluster: $(VENV)/.with-ottla ## Kill brokers of a cluster under load, and c
 
 test: $(VENV)/.with-dev ## Run every test
 	@$(BIN)/python -m tests.support.requirements java javac mvn kcat postgres mariadbd
+	@# As pip leaves a package: where PYTHONDONTWRITEBYTECODE is set, each of hundreds of processes compiles it all else.
+	@$(BIN)/python -m compileall -qq src tests $(VENV)/lib || true
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --reruns 1 --reruns-delay 2 -raR $(ARGS)
 
 soak: $(VENV)/.with-dev ## Run the tests that take minutes: clusters of processes, kills under Spark
@@ -45,7 +47,7 @@ format: $(VENV)/.with-dev ## Format, and mend what the linter can mend
 	$(BIN)/ruff format .
 
 bench: $(VENV)/.with-dev ## Measure Ottla beside Apache Kafka on this machine
-	@$(BIN)/python -m tests.support.requirements java javac mvn
+	@$(BIN)/python -m tests.support.requirements java javac mvn postgres
 	$(BIN)/python -m benches $(ARGS)
 
 compat: $(VENV)/.with-dev ## Run the client suites of other projects against `ottla serve`
