@@ -196,11 +196,14 @@ class Charge:
         await self._see(found)
 
     async def see_failed_directories(self) -> None:
-        """Ask the brokers that have lost a log directory which replicas that were. Raises as `settle`."""
+        """Ask the brokers that have lost a log directory which replicas that were, by telling them all that they hold.
+
+        One that was given up wants to be told that, too. Raises as `settle`.
+        """
         nodes = await self._store.read(layout.LOG_DIRECTORY_EVENTS_PATH)
         brokers, operations = layout.read_log_directory_failures(nodes)
         for broker_id in sorted(brokers):
-            log.info("broker %d has lost a log directory", broker_id)
+            log.info("broker %d has lost a log directory, or wants to know what it leads", broker_id)
             self._channels.send(probe_requests(self._sender, self.image, broker_id), self.image.brokers)
         if operations:
             await self._store.commit(operations)
@@ -214,13 +217,21 @@ class Charge:
             if broker not in self.image.brokers or self.image.brokers[broker].epoch != known.epoch
         }
         away = set(self.image.brokers) - set(brokers)
-        self._silent -= back | away
+        elsewhere = {
+            broker
+            for broker, known in brokers.items()
+            if broker in self.image.brokers and self.image.brokers[broker].endpoints != known.endpoints
+        }
+        self._silent -= back | away | elsewhere
+        silent = _believed(self._silent, brokers)
+        given_up = silent - self._outages.silent
         self._outages = Outages(
             self._outages.stopping - back - away,
             frozenset(replica for replica in self._outages.offline if replica[0] not in back),
-            _believed(self._silent, len(brokers)),
+            silent,
         )
         await self.service.see_brokers(brokers)
+        await self._give_up(given_up)
         await self.settle()
 
     async def _return_leadership(self) -> None:
@@ -265,20 +276,25 @@ class Charge:
         self._silent = self._silent - {broker_id} if does else self._silent | {broker_id}
         if does:  # it may not know that it is not given up any more
             self._channels.send(probe_requests(self._sender, self.image, broker_id), self.image.brokers)
-        silent = _believed(self._silent, len(self.image.brokers))
+        silent = _believed(self._silent, self.image.brokers)
         if silent != self._outages.silent:
             given_up = silent - self._outages.silent
             self._outages = self._outages._replace(silent=silent)
             self._spawn(self._go_on_without(given_up))
 
     async def _go_on_without(self, given_up: Collection[BrokerId]) -> None:
-        """Have others lead. Should such a broker live after all, it hears of that first."""
-        try:
-            for broker_id in given_up:
-                await give_up(self._store, broker_id, self._epoch_version)
-        except OttlaError as problem:
-            log.info("%s; brokers %s may not know that others lead", problem, sorted(given_up))
+        await self._give_up(given_up)
         await self._settle_unless_failing()
+
+    async def _give_up(self, brokers: Collection[BrokerId]) -> None:
+        """Others are about to lead what these have led. Should such a broker live after all, it hears of that first."""
+        for broker_id in sorted(brokers):
+            if broker_id not in self._outages.silent:
+                continue  # it has been reached meanwhile
+            try:
+                await give_up(self._store, broker_id, self._epoch_version)
+            except OttlaError as problem:
+                log.info("%s; broker %d may not know that others lead", problem, broker_id)
 
     def _check_broker(self, broker_id: BrokerId, epoch: int) -> None:
         known = self.image.brokers.get(broker_id)
@@ -292,7 +308,7 @@ class Charge:
         self._check_broker(broker_id, broker_epoch)
         answers = await self.service.change_in_sync(changes, self._outages)
         if any(answer is None for answer in answers):
-            touched = [self.image.topics_by_id.get(change.topic_id) for change in changes]
+            touched = [self.image.topics_by_id.get(topic_id) for topic_id in {change.topic_id for change in changes}]
             if any(part.is_reassigned for topic in touched if topic is not None for part in topic.partitions):
                 await self._settle_unless_failing()
         return answers
@@ -322,7 +338,10 @@ class Charge:
         return answers
 
 
-def _believed(silent: frozenset[BrokerId], brokers: int) -> frozenset[BrokerId]:
+def _believed(silent: frozenset[BrokerId], brokers: Mapping[BrokerId, BrokerImage]) -> frozenset[BrokerId]:
     """If fewer than half of all are silent, they are; else it is more likely that this one is being kept from them, and
-    the sessions decide."""
-    return silent if 2 * len(silent) < brokers else frozenset()
+    the sessions decide. So they do for genuine brokers, which would not hear that they are given up."""
+    there = silent & brokers.keys()
+    if 2 * len(there) >= len(brokers):
+        return frozenset()
+    return frozenset(broker_id for broker_id in there if brokers[broker_id].confirms)

@@ -1,7 +1,7 @@
 """Whether what this broker was told to lead is its own still: it has its session, and no controller has given it up.
 
     controller: nobody listens there -- changes the broker's node, then has others lead
-    broker:     my node was changed  -- in doubt, as without a session, until a controller speaks to it again
+    broker:     my node was changed  -- in doubt, as without a session, until a controller says what it leads (it asks)
 
 A controller that is mistaken cannot tell the broker that others lead (ADR 16); the store can.
 """
@@ -42,6 +42,7 @@ class Standing:
 
     def __init__(self, store: MetadataStore, broker_id: BrokerId, loop: asyncio.AbstractEventLoop) -> None:
         self._store = store
+        self._broker_id = broker_id
         self._path = node_of(broker_id)
         self._loop = loop
         self._changed = asyncio.Event()
@@ -78,16 +79,20 @@ class Standing:
             await self._changed.wait()
             self._changed.clear()
             try:
-                node = (await self._store.read(self._path)).get(self._path)
+                await self._look()
             except OttlaError as problem:
                 log.info("%s; it will be looked at again", problem)
                 await asyncio.sleep(LOOK_AGAIN_S)
                 self._changed.set()
-                continue
-            if node is None or not node.is_own:
-                continue  # of a session that has ended: in the next one, the controller speaks first
-            made, changes = self._known
-            self._known = (node.created, node.version)
-            if node.version > (changes if node.created == made else 0):
-                log.warning("the controller cannot reach this broker, and has others lead what it has led")
-                self.is_given_up = True
+
+    async def _look(self) -> None:
+        node = (await self._store.read(self._path)).get(self._path)
+        if node is None or not node.is_own:
+            return  # of a session that has ended: in the next one, the controller speaks first
+        made, changes = self._known
+        if node.version > (changes if node.created == made else 0):
+            log.warning("the controller could not reach this broker, and has others lead what it has led")
+            self.is_given_up = True
+            # Should it have changed its mind meanwhile, it would have nothing to say.
+            await self._store.commit([layout.log_directory_failure(self._broker_id)])
+        self._known = (node.created, node.version)

@@ -1,7 +1,7 @@
 """A controller whose store fails for a while, or that is one no more."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, cast
 from unittest.mock import Mock
 from uuid import UUID
@@ -125,6 +125,83 @@ def test_who_leads_is_said_once_by_a_new_controller(monkeypatch: pytest.MonkeyPa
 
 
 def test_fewer_than_half_are_believed_to_be_silent() -> None:
-    one, two = frozenset({BrokerId(1)}), frozenset({BrokerId(1), BrokerId(2)})
-    assert [charges._believed(one, brokers) for brokers in (1, 2, 3)] == [frozenset(), frozenset(), one]
-    assert [charges._believed(two, brokers) for brokers in (3, 4, 5)] == [frozenset(), frozenset(), two]
+    own = {broker_id: broker._replace(confirms=True) for broker_id, broker in cluster(1, 2, 3, 4, 5).brokers.items()}
+
+    def believed(silent: set[int], alive: int) -> set[int]:
+        brokers = {broker_id: own[broker_id] for broker_id in list(own)[:alive]}
+        return set(charges._believed(frozenset(map(BrokerId, silent)), brokers))
+
+    assert [believed({1}, alive) for alive in (1, 2, 3)] == [set(), set(), {1}]
+    assert [believed({1, 2}, alive) for alive in (3, 4, 5)] == [set(), set(), {1, 2}]
+    assert believed({1, 5}, 3) == {1}, "one that has gone does not count"
+
+
+def test_a_genuine_broker_would_not_hear_that_it_is_given_up() -> None:
+    brokers = cluster(1, 2, 3).brokers
+    assert charges._believed(frozenset({BrokerId(1)}), brokers) == frozenset()
+
+
+def heard(*steps: Callable[[Charge, MemoryStore], Awaitable[None]]) -> dict[str, int]:
+    """A controller of three brokers, to which this happens; the versions of the brokers' nodes after that."""
+    image = cluster(1, 2, 3)
+    commands = [RegisterBroker(broker._replace(confirms=True, endpoints={})) for broker in image.brokers.values()]
+    operations = layout.operations_for(commands, image, {}, controller_epoch=1, now_ms=0)
+
+    async def main() -> dict[str, int]:
+        store = MemoryStore(MemoryTree())
+        await store.open()
+        await store.commit([Create(layout.CONTROLLER_EPOCH_PATH, b"1"), *operations])
+        config = BrokerConfig({"node.id": "1", "zookeeper.connect": "in-memory"})
+        charge = Charge(store, config, SystemClock(), asyncio.get_running_loop(), cast(Any, None), 1, Mock())
+        await charge.begin(0)
+        for step in steps:
+            await step(charge, store)
+        for _ in range(50):
+            await asyncio.sleep(0)
+        await charge.end()
+        return {path: node.version for path, node in (await store.read(layout.BROKERS_PATH)).items()}
+
+    return asyncio.run(main())
+
+
+def says(broker: int, does: bool) -> Callable[[Charge, MemoryStore], Awaitable[None]]:
+    async def step(charge: Charge, store: MemoryStore) -> None:
+        charge._listens(BrokerId(broker), does)
+
+    return step
+
+
+def versions(**changed: int) -> dict[str, int]:
+    return {f"{layout.BROKERS_PATH}/{number}": changed.get(f"b{number}", 0) for number in (1, 2, 3)}
+
+
+def test_a_broker_is_given_up_unless_it_has_been_reached_meanwhile() -> None:
+    assert heard(says(2, False)) == versions(b2=1)
+    assert heard(says(2, False), says(2, True)) == versions()
+
+
+def test_whoever_comes_to_be_believed_silent_when_brokers_come_is_given_up_first() -> None:
+    """One of two is not believed; one of three is."""
+
+    async def without_3(charge: Charge, store: MemoryStore) -> None:
+        await charge._see({broker_id: broker for broker_id, broker in charge.image.brokers.items() if broker_id != 3})
+
+    async def with_all(charge: Charge, store: MemoryStore) -> None:
+        await charge.see_brokers()
+
+    assert heard(without_3, says(2, False)) == versions()
+    assert heard(without_3, says(2, False), with_all) == versions(b2=1)
+
+
+def test_a_broker_with_another_address_is_silent_no_more() -> None:
+    found: list[frozenset[BrokerId]] = []
+
+    async def moved(charge: Charge, store: MemoryStore) -> None:
+        found.append(charge._outages.silent)
+        brokers = dict(charge.image.brokers)
+        brokers[BrokerId(2)] = brokers[BrokerId(2)]._replace(endpoints={"FOR_CLIENTS": ("elsewhere", 1)})
+        await charge._see(brokers)
+        found.append(charge._outages.silent)
+
+    heard(says(2, False), moved)
+    assert found == [frozenset({BrokerId(2)}), frozenset()]

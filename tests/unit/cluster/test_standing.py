@@ -1,13 +1,14 @@
 """A broker that a controller has given up does not take itself for a leader, until it is spoken to again."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 
+from ottla.cluster import standing as standings
 from ottla.cluster.standing import Standing, give_up, node_of
 from ottla.cluster.store import layout
-from ottla.cluster.store.base import Create, StoreConflict
+from ottla.cluster.store.base import Create, Operation, StoreConflict, StoreUnavailable
 from ottla.ids import BrokerId
 from ottla.testing.memory_store import MemoryStore, MemoryTree
 
@@ -50,6 +51,30 @@ def test_it_is_in_doubt_until_a_controller_speaks() -> None:
             standing.spoken_to()
             assert standing.holds()
         assert (await own.read(node_of(ONE)))[node_of(ONE)].data == b"me"
+        asked, _ = layout.read_log_directory_failures(await own.read(layout.LOG_DIRECTORY_EVENTS_PATH))
+        assert asked == {ONE}, "it wants to be told what it leads"
+
+    told(story)
+
+
+def test_it_asks_until_the_store_takes_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(standings, "LOOK_AGAIN_S", 0.0)
+
+    async def story(standing: Standing, own: MemoryStore, controllers: MemoryStore) -> None:
+        taken = own.commit
+        problems = [StoreUnavailable("away"), StoreUnavailable("away")]
+
+        async def commit(operations: Sequence[Operation]) -> None:
+            if problems:
+                raise problems.pop()
+            await taken(operations)
+
+        monkeypatch.setattr(own, "commit", commit)
+        await give_up(controllers, ONE, 0)
+        while not await own.read(layout.LOG_DIRECTORY_EVENTS_PATH):
+            await asyncio.sleep(0)
+        assert not problems
+        assert not standing.holds()
 
     told(story)
 
