@@ -157,7 +157,12 @@ class KafkaCluster(Cluster):
                 "broker.heartbeat.interval.ms": str(session_ms // 4),
             }
             brokers[number] = GenuineKafka(
-                self.directory / str(number), properties={**shared, **own}, port=port, cpus=cpus, heap="1g"
+                self.directory / str(number),
+                properties={**shared, **own},
+                port=port,
+                cpus=cpus,
+                heap="1g",
+                as_it_comes=True,
             )
         return brokers
 

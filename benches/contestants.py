@@ -36,7 +36,7 @@ class Contestant:
 
 
 def _kafka(directory: Path, *, properties: Mapping[str, str], cpus: Sequence[int]) -> BrokerProcess:
-    return GenuineKafka(directory, properties=properties, cpus=cpus, heap="1g")
+    return GenuineKafka(directory, properties=properties, cpus=cpus, heap="1g", as_it_comes=True)
 
 
 BASELINE: Final = "kafka"

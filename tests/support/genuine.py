@@ -6,6 +6,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import ClassVar, Final
 
@@ -31,6 +32,8 @@ BROKER_JVM_OPTIONS: Final = (
 )
 # A tool lives for a second or two: compile quickly, collect simply.
 TOOL_JVM_OPTIONS: Final = ("-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
+# So does most of a test's broker: it starts with 40 % of the processor time. What is measured runs as it comes.
+_TEST_BROKER_JVM_OPTIONS: Final = (*TOOL_JVM_OPTIONS[1:], "-Djava.awt.headless=true")
 
 _TOOLS: Final = {
     "BrokerApiVersionsCommand": "org.apache.kafka.tools.BrokerApiVersionsCommand",
@@ -110,17 +113,17 @@ def maven_libs(recipe: Path, cache: Path) -> Path:
     return cache / "libs"
 
 
-def kafka_tool_command(class_name: str, *args: str, jvm_options: Sequence[str] = TOOL_JVM_OPTIONS) -> list[str]:
+def kafka_tool_command(class_name: str, *args: str, jvm_options: Sequence[str] | None = None) -> list[str]:
     """The command line of a genuine tool, for those who run it themselves.
 
     Args:
         class_name: short (`TopicCommand`) or full Java name.
         args: the tool's own arguments.
-        jvm_options: options of the virtual machine.
+        jvm_options: options of the virtual machine; by default those with which a tool starts soon.
     """
     return [
         java_program(),
-        *jvm_options,
+        *((*TOOL_JVM_OPTIONS, *_shared_classes()) if jvm_options is None else jvm_options),
         f"-Dlog4j2.configurationFile={_RECIPE / 'log4j2.properties'}",
         "-cp",
         f"{kafka_libs()}/*",
@@ -135,7 +138,7 @@ def kafka_tool(
     stdin: str | None = None,
     timeout_s: float = 60.0,
     check: bool = True,
-    jvm_options: Sequence[str] = TOOL_JVM_OPTIONS,
+    jvm_options: Sequence[str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """Run a genuine Kafka tool to its end and return what it wrote.
 
@@ -159,11 +162,38 @@ def kafka_tool(
     return done
 
 
+@cache
+def _shared_classes() -> tuple[str, ...]:
+    """Options with which a virtual machine maps Kafka's classes instead of parsing them again (class data sharing)."""
+    kafka_libs()
+    java = Path(java_program()).resolve()
+    machine = hashlib.sha256(f"{java} {java.stat().st_mtime_ns}".encode()).hexdigest()[:12]
+    archive = _CACHE / f"classes-{machine}.jsa"
+    with locked(_CACHE.with_name(f"{archive.name}.lock")):
+        if not archive.exists():
+            _archive_classes(archive)
+    # Without a word on stdout, should an archive not fit: it is then left out.
+    return f"-XX:SharedArchiveFile={archive}", "-Xlog:disable"
+
+
+def _archive_classes(archive: Path) -> None:
+    """Make the archive, of the classes that a broker has loaded from its start to its end."""
+    unfinished = archive.with_suffix(".unfinished")
+    unfinished.unlink(missing_ok=True)
+    with _ArchivedKafka(unfinished):
+        pass
+    if unfinished.exists():
+        unfinished.rename(archive)
+    else:  # this virtual machine makes none: all goes without
+        archive.touch()
+
+
 class GenuineKafka(BrokerProcess):
     """A genuine Kafka broker, one node in KRaft's combined mode; see `BrokerProcess` for its use."""
 
     name = "kafka"
     ready_timeout_s = 90.0
+    tool_jvm_options: ClassVar[Sequence[str] | None] = None
     defaults: ClassVar[dict[str, str]] = {
         "offsets.topic.replication.factor": "1",
         "transaction.state.log.replication.factor": "1",
@@ -182,10 +212,15 @@ class GenuineKafka(BrokerProcess):
         cpus: Sequence[int] | None = None,
         environment: Mapping[str, str] | None = None,
         heap: str = "512m",
+        as_it_comes: bool = False,
     ) -> None:
-        """As `BrokerProcess`; `heap` is both -Xms and -Xmx."""
+        """As `BrokerProcess`; `heap` is both -Xms and -Xmx.
+
+        `as_it_comes`: with the options of Kafka's own start script, for measurements, instead of those that start soon.
+        """
         super().__init__(directory, properties=properties, port=port, cpus=cpus, environment=environment)
         self._heap = heap
+        self._as_it_comes = as_it_comes
         self._controller_port = free_port()
 
     @property
@@ -209,11 +244,27 @@ class GenuineKafka(BrokerProcess):
         }
         self.properties_file.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
         if not (Path(settings["log.dirs"].split(",")[0]) / "meta.properties").exists():
-            kafka_tool("StorageTool", "format", "-t", _CLUSTER_ID, "-c", str(self.properties_file))
+            arguments = ("format", "-t", _CLUSTER_ID, "-c", str(self.properties_file))
+            kafka_tool("StorageTool", *arguments, jvm_options=self.tool_jvm_options)
 
     def command(self) -> list[str]:
-        """`kafka.Kafka server.properties` with Kafka's own options of the virtual machine."""
-        options = (f"-Xms{self._heap}", f"-Xmx{self._heap}", *BROKER_JVM_OPTIONS, "-Dkafka.log.level=INFO")
+        """`kafka.Kafka server.properties` with the options of the virtual machine."""
+        others = BROKER_JVM_OPTIONS if self._as_it_comes else (*_TEST_BROKER_JVM_OPTIONS, *_shared_classes())
+        options = (f"-Xms{self._heap}", f"-Xmx{self._heap}", *others, "-Dkafka.log.level=INFO")
+        return kafka_tool_command("kafka.Kafka", str(self.properties_file), jvm_options=options)
+
+
+class _ArchivedKafka(GenuineKafka):
+    """Writes its classes down when it ends."""
+
+    tool_jvm_options = TOOL_JVM_OPTIONS
+
+    def __init__(self, archive: Path) -> None:
+        super().__init__()
+        self._archive = archive
+
+    def command(self) -> list[str]:
+        options = (*_TEST_BROKER_JVM_OPTIONS, f"-XX:ArchiveClassesAtExit={self._archive}", "-Dkafka.log.level=INFO")
         return kafka_tool_command("kafka.Kafka", str(self.properties_file), jvm_options=options)
 
 
