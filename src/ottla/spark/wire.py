@@ -28,6 +28,7 @@ CLIENT_ID: Final = "ottla-spark"
 METADATA_VERSION: Final = 10
 """Has the ids of topics (KIP-516). Of this and other APIs, an older broker is asked in the newest version it has."""
 API_VERSIONS_VERSION: Final = 0
+NO_EPOCH: Final = -1
 DEFAULT_FETCH_BYTES: Final = 4 << 20
 """Per request and partition: some thousands of records of 1 KB, so that what a task does per response is spread."""
 SMALL_ANSWER: Final = 64 << 10
@@ -65,6 +66,14 @@ class Address(NamedTuple):
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class Leader(NamedTuple):
+    """Who leads a partition, since which epoch, and the id of its topic; NO_EPOCH and NULL_UUID of older brokers."""
+
+    address: Address
+    epoch: int
+    topic_id: UUID
 
 
 class BrokerGone(Exception):
@@ -175,7 +184,8 @@ class Cluster:
         self._answer_within_s = answer_within_s
         self._connections: dict[Address, Connection] = {}
         self._brokers: tuple[Address, ...] = ()
-        self._leaders: dict[Partition, tuple[Address, UUID]] = {}
+        self._leaders: dict[Partition, Leader] = {}
+        self._epochs: dict[Partition, tuple[UUID, int]] = {}
 
     # -- who leads ---------------------------------------------------------------------------------
 
@@ -192,16 +202,14 @@ class Cluster:
             found = self._leaders.get(partition)
         if found is None:
             return None
-        address, found_id = found
-        if NULL_UUID not in (topic_id, found_id) and topic_id != found_id:
+        if NULL_UUID not in (topic_id, found.topic_id) and topic_id != found.topic_id:
             self.forget_leader(partition)
             raise TopicGone("was deleted and made again")
-        return self._connect(address)
+        return self._connect(found.address)
 
-    def led_by(self, partition: Partition) -> Address | None:
+    def led_by(self, partition: Partition) -> Leader | None:
         """Who led the partition when that was last heard of."""
-        found = self._leaders.get(partition)
-        return found and found[0]
+        return self._leaders.get(partition)
 
     def forget_leader(self, partition: Partition) -> None:
         """Ask again the next time."""
@@ -210,16 +218,20 @@ class Cluster:
     def topics(self, names: Collection[str]) -> dict[str, Any]:
         """What brokers say of these topics, as `MetadataResponseTopic`; who leads their partitions is noted.
 
-        One that has just started knows less than others, so a topic that one denies is asked for at the next. Raises
-        BrokerGone if none answers.
+        One that has just started, or is cut off from the others, knows less: a topic that one denies, or of which it
+        has older news than were heard before, is asked for at the next. Raises BrokerGone if none answers.
         """
         found: dict[str, Any] = {}
+        left = set(names)
         topics = [MetadataRequestTopic(name=name) for name in names]
         for answer in self._answers(MetadataRequest(topics=topics, allow_auto_topic_creation=False)):
+            behind = self._note(answer)
             for topic in answer.topics:
-                if topic.name not in found or _is_unknown(found[topic.name]):
+                if topic.name not in found or not _is_unknown(topic):
                     found[topic.name] = topic
-            if not any(_is_unknown(topic) for topic in found.values()):
+                if not _is_unknown(topic) and topic.name not in behind:
+                    left.discard(topic.name)
+            if not left:
                 break
         return found
 
@@ -232,16 +244,24 @@ class Cluster:
                 break
         return found
 
-    def _note(self, answer: Any) -> None:
+    def _note(self, answer: Any) -> set[str]:
+        """Note who leads; gives the topics of which others have had newer news, that stay."""
         brokers = {broker.node_id: Address(broker.host, broker.port) for broker in answer.brokers}
         self._brokers = tuple(brokers.values())
+        behind = set()
         for topic in answer.topics:
             for each in topic.partitions:
                 partition = Partition(topic.name, each.partition_index)
+                topic_id, epoch = self._epochs.get(partition, (NULL_UUID, NO_EPOCH))
+                if NULL_UUID != topic_id == topic.topic_id and each.leader_epoch < epoch:
+                    behind.add(topic.name)
+                    continue
+                self._epochs[partition] = topic.topic_id, each.leader_epoch
                 if each.leader_id in brokers:
-                    self._leaders[partition] = brokers[each.leader_id], topic.topic_id
+                    self._leaders[partition] = Leader(brokers[each.leader_id], each.leader_epoch, topic.topic_id)
                 else:
                     self.forget_leader(partition)
+        return behind
 
     # -- asking ------------------------------------------------------------------------------------
 
@@ -254,7 +274,6 @@ class Cluster:
                 problem = problem and answer
                 continue
             problem = None
-            self._note(answer)
             yield answer
         if problem is not None:
             raise problem
@@ -300,8 +319,8 @@ class Cluster:
         connection.close()
         if self._connections.get(connection.address) is connection:
             del self._connections[connection.address]
-        for partition, (address, _) in list(self._leaders.items()):
-            if address == connection.address:
+        for partition, leader in list(self._leaders.items()):
+            if leader.address == connection.address:
                 del self._leaders[partition]
 
     def _connect(self, address: Address) -> Connection:

@@ -1,7 +1,9 @@
 """What brokers know of topics, asked over connections of our own.
 
-Who leads a partition is looked up when nothing is known of it, or when whoever was asked says otherwise or is gone;
-leader epochs are left out, so that a broker that was away answers as soon as it is back.
+Who leads a partition is looked up when nothing is known of it, or when whoever was asked says otherwise or is gone. A
+question has the epoch of the leader it is for (KIP-320): one that was replaced and has not heard of it would give an
+end that is too low, which looks like a log that has lost records. A broker that was away refuses the epoch that was
+known before (FENCED_LEADER_EPOCH), and is asked again with the new one.
 """
 
 from collections.abc import Collection, Mapping
@@ -64,16 +66,18 @@ class WireMetadata:
     def _offsets(self, places: Mapping[Partition, int]) -> dict[Partition, int | SourceError]:
         topics = self._topics({partition.topic for partition in places if self._cluster.led_by(partition) is None})
         found: dict[Partition, int | SourceError] = {}
-        by_leader: dict[Address, dict[Partition, int]] = {}
+        by_leader: dict[Address, dict[Partition, ListOffsetsPartition]] = {}
         for partition, place in places.items():
             leader = self._cluster.led_by(partition)
             if leader is None:
                 found[partition] = self._refusal(partition, _why_unled(partition, topics.get(partition.topic)))
             else:
-                by_leader.setdefault(leader, {})[partition] = place
-        requests = {leader: _request(asked, self._isolation) for leader, asked in by_leader.items()}
-        for leader, answer in self._cluster.ask_each(requests, LIST_OFFSETS_VERSION).items():
-            asked = by_leader[leader]
+                by_leader.setdefault(leader.address, {})[partition] = ListOffsetsPartition(
+                    partition_index=partition.number, current_leader_epoch=leader.epoch, timestamp=place
+                )
+        requests = {address: _request(asked, self._isolation) for address, asked in by_leader.items()}
+        for address, answer in self._cluster.ask_each(requests, LIST_OFFSETS_VERSION).items():
+            asked = by_leader[address]
             if isinstance(answer, BrokerGone):
                 found |= {
                     partition: NotReadyError(f"partition {partition} at {self._servers}: its leader {answer}")
@@ -102,14 +106,14 @@ class WireMetadata:
         return refusal(code, f"partition {partition}", self._servers)
 
 
-def _request(places: Mapping[Partition, int], isolation: int) -> ListOffsetsRequest:
+def _request(asked: Mapping[Partition, ListOffsetsPartition], isolation: int) -> ListOffsetsRequest:
     topics: dict[str, list[ListOffsetsPartition]] = {}
-    for (topic, number), place in places.items():
-        topics.setdefault(topic, []).append(ListOffsetsPartition(partition_index=number, timestamp=place))
+    for partition, each in asked.items():
+        topics.setdefault(partition.topic, []).append(each)
     return ListOffsetsRequest(
         replica_id=NOT_A_REPLICA,
         isolation_level=isolation,
-        topics=[ListOffsetsTopic(name=name, partitions=asked) for name, asked in topics.items()],
+        topics=[ListOffsetsTopic(name=name, partitions=wanted) for name, wanted in topics.items()],
     )
 
 

@@ -27,7 +27,7 @@ KNOWS = SimpleNamespace(
             name="t",
             topic_id=UUID(int=1),
             error_code=0,
-            partitions=[SimpleNamespace(leader_id=2, partition_index=0)],
+            partitions=[SimpleNamespace(leader_id=2, leader_epoch=0, partition_index=0)],
         )
     ],
 )
