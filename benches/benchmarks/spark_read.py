@@ -50,11 +50,8 @@ def _figures() -> tuple[Figure, ...]:
 
 def _measure_latency(contestant: Contestant, bench: Bench) -> dict[str, float]:
     with bench.broker(contestant) as broker:
-        for connector in ("ottla", "kafka"):
-            create_topic(broker.bootstrap, f"in-{connector}", 1)
-            create_topic(broker.bootstrap, f"out-{connector}", 1)
         bench.say(f"{contestant.title}: {_RATE} records a second through Spark, by both connectors in turn")
-        times = {"warm_up": bench.scaled(30, 15), "seconds": bench.scaled(60, 10)}
+        times = {"warm_up": 5, "seconds": bench.scaled(18, 5)}
         return spark("latency", broker.bootstrap, "in", sink="out", rate=_RATE, **times)
 
 

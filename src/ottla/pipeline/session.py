@@ -44,6 +44,8 @@ _SETTINGS: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.memory": "1g",
+    # between the JVM and Python: over TCP, small messages wait for delayed acknowledgements (no TCP_NODELAY in Spark)
+    "spark.python.unix.domain.socket.enabled": "true",
 }
 _ON_THIS_MACHINE: Final = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
 
