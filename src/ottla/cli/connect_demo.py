@@ -12,12 +12,12 @@ from ottla.cli.pipeline_options import needs_spark
 @click.option(
     "--changes",
     type=click.IntRange(100, 1_000_000),
-    default=15_000,
+    default=16_000,
     show_default=True,
     help="Rows inserted, updated and deleted in the shop.",
 )
 @click.option(
-    "--rate", type=click.IntRange(10, 10_000), default=500, show_default=True, help="So many of them a second."
+    "--rate", type=click.IntRange(10, 10_000), default=400, show_default=True, help="So many of them a second."
 )
 @click.option(
     "--dir",

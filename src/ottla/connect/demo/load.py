@@ -68,8 +68,10 @@ class Load:
             try:
                 connection = connection or self._server.connect(SHOP)
                 made = _transaction(connection, changes)
-            except (psycopg2.OperationalError, psycopg2.InterfaceError):  # the server is killed, or comes back
-                connection = None
+            except psycopg2.Error:
+                if connection is not None and not connection.closed:
+                    raise
+                connection = None  # the server is killed, or comes back
                 self._stop.wait(_AWAY_S)
                 next_at = time.monotonic()
             else:

@@ -56,7 +56,8 @@ def sales(customers: DataFrame, orders: DataFrame) -> DataFrame:
     """A record for each customer that something has changed for; a tombstone for one that is no more."""
     newest = F.max_by("customer", "place").alias("customer")
     sums = [F.sum(name).alias(name) for name in ("orders", "open_orders", "spent")]
-    row = F.struct("id", "customer.name", "customer.region", "orders", "open_orders", F.col("spent").cast("STRING"))
+    spent = F.col("spent").cast("STRING").alias("spent")
+    row = F.struct("id", "customer.name", "customer.region", "orders", "open_orders", spent)
     return (
         customers.unionByName(orders)
         .groupBy("id")

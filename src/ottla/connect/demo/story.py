@@ -32,8 +32,8 @@ _SHOWN: Final = 5
 class Options:
     """changes: rows changed in the shop, at `rate` a second. directory: where everything is kept; None: nowhere."""
 
-    changes: int = 15_000
-    rate: float = 500.0
+    changes: int = 16_000
+    rate: float = 400.0
     directory: Path | None = None
 
 
@@ -55,7 +55,7 @@ def play(options: Options, out: Screen) -> None:
 @contextlib.contextmanager
 def _undisturbed() -> Iterator[None]:
     """A second Ctrl-C does not interrupt the end of what runs."""
-    numbers = (signal.SIGINT, signal.SIGTERM)
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     before = [signal.signal(number, signal.SIG_IGN) for number in numbers]
     try:
         yield
