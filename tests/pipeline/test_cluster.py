@@ -14,7 +14,7 @@ from tests.pipeline.conftest import TopicFactory
 from tests.support.eventually import eventually
 from tests.support.spark_cluster import SparkCluster
 
-pytestmark = pytest.mark.soak
+pytestmark = [pytest.mark.soak, pytest.mark.proof]
 
 ROWS = 2_000
 JOB = """\
@@ -90,10 +90,12 @@ def test_a_job_survives_the_death_of_a_machine(new_topic: TopicFactory, bootstra
                 run.kill()
                 run.wait()
 
-    stage, partition, _ = died_in.stem.split(".")
+    assert died_in is not None
+    stage, part, _ = died_in.stem.split(".")
     assert list(tasks.glob("*.running")) == [died_in]
-    assert len(list(tasks.glob(f"{stage}.{partition}.*.done"))) == 1, "the task that died was not done again"
-    found = duckdb.sql(f"SELECT number FROM read_parquet('{files}/**/*.parquet') ORDER BY number").fetchall()
+    assert len(list(tasks.glob(f"{stage}.{part}.*.done"))) == 1, "the task that died was not done again"
+    read = f"SELECT number FROM read_parquet('{files}/**/*.parquet') ORDER BY number"
+    found = duckdb.connect().execute(read).fetchall()
     assert found == [(number,) for number in range(ROWS)]
     assert sorted(json.loads(each.value() or b"")["number"] for each in sink.messages()) == list(range(ROWS))
     newest = {row["rest"]: row["count"] for row in (json.loads(each.value() or b"") for each in counts.messages())}
