@@ -45,7 +45,7 @@ class Brokers:
 
     def check_inputs(self, topics: Collection[str]) -> None:
         """Raises PipelineError, with the nearest name, for a topic that is not there."""
-        there = self._topics()
+        there = self._topics(topics)
         for topic in sorted(topics):
             if topic not in there:
                 hint = names.did_you_mean(topic, there, otherwise=f"; create it first: ottla topic create {topic}")
@@ -56,13 +56,13 @@ class Brokers:
 
         Raises PipelineError for one that cannot be made.
         """
-        there = self._topics() if topics else []
+        there = self._topics(topics) if topics else []
         missing = [topic for topic in sorted(topics) if topic not in there]
         return self._create(missing) if missing else []
 
     def watch(self, topics: Collection[str]) -> None:
         """`ask` from now on for the ends of these topics."""
-        there = self._topics()
+        there = self._topics(topics)
         found = self._patiently(lambda: self._questions.describe([topic for topic in topics if topic in there]))
         self._watched.update(
             Partition(topic, number) for topic, described in found.items() for number in described.partitions
@@ -97,8 +97,8 @@ class Brokers:
         if self._answers:
             self._problem = None
 
-    def _topics(self) -> list[str]:
-        return self._patiently(self._questions.names)
+    def _topics(self, expected: Collection[str]) -> list[str]:
+        return self._patiently(lambda: self._questions.names(expected))
 
     def _patiently(self, ask: Callable[[], T]) -> T:
         """Brokers that are just being started are waited for."""

@@ -167,6 +167,8 @@ class TopicMetadata:
                 return ask()
             except (NotReadyError, UnknownTopicError, UnreachableError) as error:
                 now = time.monotonic()
+                if not isinstance(error, UnknownTopicError):
+                    first_at.pop(UnknownTopicError, None)  # what counts is for how long it was denied all the time
                 left_s = first_at.setdefault(type(error), now) + self._allowed_s[type(error)] - now
                 if left_s <= 0:
                     raise

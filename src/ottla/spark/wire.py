@@ -7,6 +7,7 @@ TLS or SASL goes through the client library (`client_fetch`, `client_metadata`).
 """
 
 import socket
+import time
 import weakref
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final, NamedTuple
@@ -35,6 +36,8 @@ SMALL_ANSWER: Final = 64 << 10
 LARGEST_RESPONSE: Final = 1 << 30
 CONNECT_TIMEOUT_S: Final = 10.0
 ANSWER_TIMEOUT_S: Final = 30.0
+IDLE_S: Final = 60.0
+"""A connection that was not used for so long is made anew: what lies between may have forgotten it without a word."""
 
 UNDERSTOOD: Final = frozenset(
     (
@@ -69,11 +72,13 @@ class Address(NamedTuple):
 
 
 class Leader(NamedTuple):
-    """Who leads a partition, since which epoch, and the id of its topic; NO_EPOCH and NULL_UUID of older brokers."""
+    """Who leads a partition, since which epoch, the id of its topic, and which broker said so. Older brokers have no
+    epochs (NO_EPOCH) and ids (NULL_UUID)."""
 
     address: Address
     epoch: int
     topic_id: UUID
+    told_by: Address
 
 
 class BrokerGone(Exception):
@@ -105,6 +110,7 @@ class Connection:
         self._size = memoryview(bytearray(4))
         self._memory = bytearray()
         self._versions: dict[int, int] | None = None
+        self.used_at = time.monotonic()
         try:
             self._socket = socket.create_connection(address, min(CONNECT_TIMEOUT_S, answer_within_s))
         except OSError as error:
@@ -136,6 +142,7 @@ class Connection:
 
     def send(self, request: Message, version: int) -> None:
         self._last_id += 1
+        self.used_at = time.monotonic()
         pieces = encode_request(request, version, self._last_id, self._client_id)
         try:
             self._socket.sendall(b"".join(pieces))  # type: ignore[arg-type] # no file region in a request
@@ -155,6 +162,7 @@ class Connection:
         except (MalformedMessage, UnsupportedVersion) as error:
             raise BrokerGone(f"{self.address} does not answer as a Kafka broker: {error}") from error
         self._answered += 1
+        self.used_at = time.monotonic()
         if number != self._answered:
             raise BrokerGone(f"{self.address} answers another request than the one that was sent")
         return answer
@@ -186,6 +194,7 @@ class Cluster:
         self._brokers: tuple[Address, ...] = ()
         self._leaders: dict[Partition, Leader] = {}
         self._epochs: dict[Partition, tuple[UUID, int]] = {}
+        self._wrong: dict[Address, None] = {}  # in the order in which they last were
 
     # -- who leads ---------------------------------------------------------------------------------
 
@@ -212,24 +221,29 @@ class Cluster:
         return self._leaders.get(partition)
 
     def forget_leader(self, partition: Partition) -> None:
-        """Ask again the next time."""
-        self._leaders.pop(partition, None)
+        """Ask again the next time, and first another broker than the one that named who does not lead, or is gone: it
+        may be cut off from those who know better."""
+        leader = self._leaders.pop(partition, None)
+        if leader is not None:
+            self._wrong.pop(leader.told_by, None)
+            self._wrong[leader.told_by] = None
 
     def topics(self, names: Collection[str]) -> dict[str, Any]:
         """What brokers say of these topics, as `MetadataResponseTopic`; who leads their partitions is noted.
 
         One that has just started, or is cut off from the others, knows less: a topic that one denies, or of which it
-        has older news than were heard before, is asked for at the next. Raises BrokerGone if none answers.
+        has older news than were heard before, or knows no leader, is asked for at the next. Raises BrokerGone if none
+        answers.
         """
         found: dict[str, Any] = {}
         left = set(names)
         topics = [MetadataRequestTopic(name=name) for name in names]
-        for answer in self._answers(MetadataRequest(topics=topics, allow_auto_topic_creation=False)):
-            behind = self._note(answer)
+        for address, answer in self._answers(MetadataRequest(topics=topics, allow_auto_topic_creation=False)):
+            unsure = self._note(answer, address)
             for topic in answer.topics:
                 if topic.name not in found or not _is_unknown(topic):
                     found[topic.name] = topic
-                if not _is_unknown(topic) and topic.name not in behind:
+                if not _is_unknown(topic) and topic.name not in unsure:
                     left.discard(topic.name)
             if not left:
                 break
@@ -238,43 +252,48 @@ class Cluster:
     def names(self, expected: Collection[str] = ()) -> set[str]:
         """All topics there are, from as many brokers as it takes to know the `expected`. Raises BrokerGone."""
         found: set[str] = set()
-        for answer in self._answers(MetadataRequest(topics=None, allow_auto_topic_creation=False)):
+        for _, answer in self._answers(MetadataRequest(topics=None, allow_auto_topic_creation=False)):
             found.update(topic.name for topic in answer.topics)
             if found.issuperset(expected):
                 break
         return found
 
-    def _note(self, answer: Any) -> set[str]:
-        """Note who leads; gives the topics of which others have had newer news, that stay."""
+    def _note(self, answer: Any, told_by: Address) -> set[str]:
+        """Note who leads; gives the topics of which others may know more. Newer news, by epoch, stay."""
         brokers = {broker.node_id: Address(broker.host, broker.port) for broker in answer.brokers}
         self._brokers = tuple(brokers.values())
-        behind = set()
+        unsure = set()
         for topic in answer.topics:
             for each in topic.partitions:
                 partition = Partition(topic.name, each.partition_index)
                 topic_id, epoch = self._epochs.get(partition, (NULL_UUID, NO_EPOCH))
                 if NULL_UUID != topic_id == topic.topic_id and each.leader_epoch < epoch:
-                    behind.add(topic.name)
+                    unsure.add(topic.name)
                     continue
                 self._epochs[partition] = topic.topic_id, each.leader_epoch
                 if each.leader_id in brokers:
-                    self._leaders[partition] = Leader(brokers[each.leader_id], each.leader_epoch, topic.topic_id)
+                    address = brokers[each.leader_id]
+                    self._leaders[partition] = Leader(address, each.leader_epoch, topic.topic_id, told_by)
                 else:
-                    self.forget_leader(partition)
-        return behind
+                    self._leaders.pop(partition, None)
+                    unsure.add(topic.name)
+        return unsure
 
     # -- asking ------------------------------------------------------------------------------------
 
-    def _answers(self, request: MetadataRequest) -> Iterator[Any]:
-        """What one broker after the other says. Raises BrokerGone if none says anything."""
+    def _answers(self, request: MetadataRequest) -> Iterator[tuple[Address, Any]]:
+        """What one broker after the other says, those that were wrong lately last. Raises BrokerGone if none says
+        anything."""
         problem: BrokerGone | None = BrokerGone("no broker is named")
-        for address in dict.fromkeys((*self._connections, *self._bootstrap, *self._brokers)):
+        addresses = dict.fromkeys((*self._connections, *self._bootstrap, *self._brokers))
+        trusted = [address for address in addresses if address not in self._wrong]
+        for address in (*trusted, *(address for address in self._wrong if address in addresses)):
             answer = self.ask_each({address: request}, METADATA_VERSION)[address]
             if isinstance(answer, BrokerGone):
                 problem = problem and answer
                 continue
             problem = None
-            yield answer
+            yield address, answer
         if problem is not None:
             raise problem
 
@@ -292,39 +311,46 @@ class Cluster:
 
     def _exchange(self, requests: Mapping[Address, Message], newest: int) -> dict[Address, Any]:
         found: dict[Address, Any] = {}
-        sent: dict[Address, tuple[Connection, int]] = {}
+        versions: dict[Address, int] = {}
+        waiting: dict[Address, Connection] = {}
         try:
             for address, request in requests.items():
                 try:
-                    connection = self._connect(address)
-                    sent[address] = connection, connection.send_newest(request, newest)
+                    waiting[address] = self._connect(address)
+                    versions[address] = waiting[address].send_newest(request, newest)
                 except BrokerGone as error:
                     found[address] = error
-                    if address in self._connections:
-                        self.drop(self._connections[address])
-            for address, (connection, version) in list(sent.items()):
+                    if address in waiting:
+                        self.drop(waiting.pop(address))
+            for address, connection in list(waiting.items()):
                 try:
-                    found[address] = connection.receive(requests[address], version)
+                    found[address] = connection.receive(requests[address], versions[address])
                 except BrokerGone as error:
                     found[address] = error
                     self.drop(connection)
-                del sent[address]
+                del waiting[address]
         finally:
-            for connection, _ in sent.values():  # interrupted: nobody waits for these answers
+            for connection in waiting.values():  # interrupted: nobody waits for these answers
                 self.drop(connection)
         return found
 
     def drop(self, connection: Connection) -> None:
         """Forget a connection that failed, or whose answers nobody waits for any more."""
+        self._close(connection)
+        for partition, leader in list(self._leaders.items()):
+            if leader.address == connection.address:
+                self.forget_leader(partition)
+
+    def _close(self, connection: Connection) -> None:
         connection.close()
         if self._connections.get(connection.address) is connection:
             del self._connections[connection.address]
-        for partition, leader in list(self._leaders.items()):
-            if leader.address == connection.address:
-                del self._leaders[partition]
 
     def _connect(self, address: Address) -> Connection:
         known = self._connections.get(address)
+        if known is not None and time.monotonic() > known.used_at + IDLE_S:
+            self._close(known)
+            known = None
         if known is None:
             known = self._connections[address] = Connection(address, self._client_id, self._answer_within_s)
         return known

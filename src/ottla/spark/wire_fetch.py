@@ -18,7 +18,7 @@ from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTop
 from ottla.protocol.primitives import NULL_UUID
 from ottla.spark.client_settings import ClientSettings
 from ottla.spark.columns import Aborted
-from ottla.spark.errors import SourceError, name_of
+from ottla.spark.errors import NotReadyError, SourceError, name_of
 from ottla.spark.offsets import Partition
 from ottla.spark.wire import DEFAULT_FETCH_BYTES, BrokerGone, Cluster, Connection, TopicGone, TopicMissing
 
@@ -98,8 +98,8 @@ class PartitionFetch:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        if self._asked is not None and self._leader is not None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if self._leader is not None and (self._asked is not None or kind is not None):
             self._cluster.drop(self._leader)
 
     def request(self, offset: int) -> None:
@@ -110,7 +110,8 @@ class PartitionFetch:
     def wait(self) -> Fetched:
         """What was asked for.
 
-        Raises SourceError if the partition stays out of reach for too long, TopicGone if it was deleted.
+        Raises NotReadyError if the partition stays out of reach for too long, TopicGone if it was deleted, SourceError
+        if its leader refuses.
         """
         began = warned_at = time.monotonic()
         missing_since: float | None = None
@@ -146,7 +147,7 @@ class PartitionFetch:
             if missing_since is not None and now > missing_since + self._missing_s:
                 raise TopicGone("was deleted")
             if now > began + self._patience_s:
-                raise SourceError(
+                raise NotReadyError(
                     f"reading {self._partition} at offset {self._offset}: its leader could not be reached for "
                     f"{self._patience_s:.0f} s ({reason})"
                 )
@@ -171,8 +172,8 @@ class PartitionFetch:
                 isolation_level=self._isolation,
                 topics=[FetchTopic(topic=self._partition.topic, topic_id=self._topic_id, partitions=[partition])],
             )
-            self._leader.send(asked, self._version)
             self._asked = asked
+            self._leader.send(asked, self._version)
         except (BrokerGone, TopicGone):
             self._forget_leader()
             if final:

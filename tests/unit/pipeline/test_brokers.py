@@ -22,10 +22,12 @@ class FakeQuestions:
     def __init__(self) -> None:
         self.ends: dict[Partition, int | SourceError] = {T: 7, U: 9}
         self.problem: SourceError | None = None
+        self.expected: set[str] = set()
 
     def names(self, expected: Collection[str] = ()) -> list[str]:
         if self.problem is not None:
             raise self.problem
+        self.expected.update(expected)
         return ["t", "u"]
 
     def describe(self, topics: Collection[str]) -> dict[str, Described]:
@@ -62,8 +64,9 @@ def trouble(asked: Brokers) -> str | None:
     return asked.trouble
 
 
-def test_inputs_are_looked_for(asked: Brokers) -> None:
+def test_inputs_are_looked_for(asked: Brokers, questions: FakeQuestions) -> None:
     asked.check_inputs(["t", "u"])
+    assert questions.expected == {"t", "u"}  # a broker that has just started and knows none is not believed
     with pytest.raises(PipelineError, match=r"the job reads topic 'tt', which does not exist on h:1; did you mean 't'"):
         asked.check_inputs(["t", "tt"])
     with pytest.raises(PipelineError, match=r"topic 'flights', .*; create it first: ottla topic create flights"):

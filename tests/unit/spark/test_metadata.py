@@ -133,6 +133,13 @@ def test_a_topic_that_is_denied_for_long_is_believed_to_be_gone(
     assert 30 <= clock.now < 35
 
 
+def test_a_topic_that_was_not_denied_all_the_time_is_not_believed_to_be_gone(
+    brokers: Callable[..., TopicMetadata],
+) -> None:
+    away = [MOVED] * 40
+    assert brokers(MISSING, *away, MISSING, MISSING, 7).latest([T]) == {T: 7}
+
+
 def test_without_patience_a_missing_topic_shows_at_once(brokers: Callable[..., TopicMetadata], clock: Clock) -> None:
     with pytest.raises(UnknownTopicError):
         brokers(MISSING, attempts=1, missing_s=0).layout(Topics(("t",)))

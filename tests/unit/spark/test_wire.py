@@ -1,6 +1,7 @@
 """Whom a fetch and a question believe, and what a connection makes of its broker."""
 
 import socket
+import time
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -44,15 +45,19 @@ DENIES = SimpleNamespace(
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Cluster]:
     def of(**says: Any) -> Cluster:
-        """Of brokers a, b, ...; what each says, one after the other; None: it is away; an error: of the connection."""
+        """Of brokers a, b, ...; what each says, one after the other; None: it is away; an error: of the connection; an
+        interruption: while it is being asked."""
 
         class FakeConnection:
             def __init__(self, address: Address, *_: Any) -> None:
-                self.address = address
+                self.address, self.used_at = address, time.monotonic()
                 if says[address.host] is None:
                     raise BrokerGone("away")
 
             def send_newest(self, _: Any, newest: int) -> int:
+                said = says[self.address.host]
+                if isinstance(said, list) and isinstance(said[0], KeyboardInterrupt):
+                    raise said.pop(0)
                 return newest
 
             def receive(self, *_: Any) -> Any:
@@ -111,6 +116,30 @@ def test_a_kept_connection_that_breaks_is_made_anew(
     request, address = MetadataRequest(topics=[]), Address("b", 1)
     assert of.ask_each({address: request}, 1) == {address: KNOWS}
     assert of.ask_each({address: request}, 1) == {address: KNOWS if answered else breaks}
+    assert of.ask_each({address: request}, 1) == {address: KNOWS}
+
+
+def test_a_connection_that_was_long_idle_is_made_anew(
+    cluster: Callable[..., Cluster], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somewhere between it may have been forgotten: it would be silent."""
+    of = cluster(b=KNOWS)
+    request, address = MetadataRequest(topics=[]), Address("b", 1)
+    kept = []
+    for idle_s in (60.0, 60.0, -1.0):
+        monkeypatch.setattr(wire, "IDLE_S", idle_s)
+        of.ask_each({address: request}, 1)
+        kept.append(of._connections[address])
+    assert kept[0] is kept[1] is not kept[2]
+
+
+def test_a_question_that_was_interrupted_leaves_no_answer_for_the_next(cluster: Callable[..., Cluster]) -> None:
+    of = cluster(b=[KNOWS, KeyboardInterrupt(), KNOWS])
+    request, address = MetadataRequest(topics=[]), Address("b", 1)
+    of.ask_each({address: request}, 1)
+    with pytest.raises(KeyboardInterrupt):
+        of.ask_each({address: request}, 1)
+    assert not of._connections
     assert of.ask_each({address: request}, 1) == {address: KNOWS}
 
 

@@ -1,5 +1,6 @@
 """What is made of the brokers' answers, without sockets: a cluster in a few lines that speaks in messages."""
 
+import math
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,13 +30,13 @@ from ottla.spark.wire import Address, BrokerGone
 from ottla.spark.wire_metadata import WireMetadata
 
 A, B = Partition("t", 0), Partition("t", 1)
-HOSTS = ("a", "b")
+HOSTS = ("a", "b", "c")
 NONE = -1
 
 
 @dataclass
 class Brokers:
-    """Brokers 0 and 1, `a:9` and `b:9`, and who of them leads which partition of the topic `t`. `refusals` are error
+    """Brokers 0 to 2, `a:9` to `c:9`, and who of them leads which partition of the topic `t`. `refusals` are error
     codes by partition, and for other topics under NONE."""
 
     leaders: dict[int, int] = field(default_factory=lambda: {0: 0, 1: 1})
@@ -100,7 +101,7 @@ def brokers(monkeypatch: pytest.MonkeyPatch) -> Brokers:
 
     class FakeConnection:
         def __init__(self, address: Address, *_: Any) -> None:
-            self.address = address
+            self.address, self.used_at = address, math.inf
             if address.host in brokers.away:
                 raise BrokerGone(f"{address} cannot be reached")
 
@@ -178,6 +179,16 @@ def test_a_leader_that_has_moved_is_followed_at_once(questions: WireMetadata, br
     assert questions.offsets({A: LATEST, B: LATEST}) == {A: 20, B: 21}
 
 
+@pytest.mark.parametrize("believed", [2, NONE])
+def test_a_broker_that_is_cut_off_does_not_keep_the_others_from_being_asked(
+    questions: WireMetadata, brokers: Brokers, believed: int
+) -> None:
+    """It says that one leads who is dead, or that nobody does; who leads is known to another."""
+    brokers.leaders, brokers.epochs = {0: 1, 1: 1}, {0: 6, 1: 6}
+    brokers.isolated, brokers.away = Brokers(leaders={0: believed, 1: believed}), {"c"}
+    assert questions.offsets({A: LATEST, B: LATEST}) == {A: 20, B: 21}
+
+
 @pytest.mark.parametrize("code", [ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.OFFSET_NOT_AVAILABLE])
 def test_a_leader_that_cannot_say_it_yet_is_not_ready(
     questions: WireMetadata, brokers: Brokers, code: ErrorCode
@@ -201,7 +212,7 @@ def test_a_partition_whose_leader_is_gone_is_not_ready(questions: WireMetadata, 
 
 def test_without_any_answer_no_broker_is_there(questions: WireMetadata, brokers: Brokers) -> None:
     questions.offsets({A: LATEST})
-    brokers.away = {"a", "b"}
+    brokers.away = set(HOSTS)
     for ask in (lambda: questions.offsets({A: LATEST}), lambda: questions.describe(["t"])):
         with pytest.raises(UnreachableError, match="no broker at a:9,b:9 answers, asked about topic 't'") as raised:
             ask()
