@@ -14,9 +14,10 @@ ANSWER_SECONDS: Final = 0.3
 class UnreliableLink:
     """Forwards connections from a port of its own to another port of 127.0.0.1; a context manager."""
 
-    def __init__(self, target_port: int) -> None:
+    def __init__(self, target_port: int, port: int = 0) -> None:
+        """`port`: its own, a free one when 0. Outside `with`, nobody listens there any more."""
         self._target_port = target_port
-        self._server = socket.create_server(("127.0.0.1", 0))
+        self._server = socket.create_server(("127.0.0.1", port))
         self.port = int(self._server.getsockname()[1])
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
         self._lock = threading.Lock()
