@@ -109,5 +109,4 @@ class Table(Sink[TableSettings]):
 class Kept(Table):
     """As `Table`, but nobody can change where it is."""
 
-    def alter_offsets(self, offsets: Mapping[TopicPartition, int | None] | None) -> None:
-        Sink.alter_offsets(self, offsets)
+    alter_offsets = Sink.alter_offsets

@@ -7,7 +7,7 @@ from types import FrameType
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM arrived: clean up as for Ctrl-C, and leave with that signal's code."""
+    """SIGTERM or SIGHUP arrived: clean up as for Ctrl-C, and leave with that signal's code."""
 
 
 _holding = False
@@ -15,14 +15,20 @@ _held_back: KeyboardInterrupt | None = None
 
 
 def install() -> None:
-    """Turn SIGINT into KeyboardInterrupt and SIGTERM into Terminated. For the main thread of a program of its own."""
+    """Turn SIGINT into KeyboardInterrupt, SIGTERM and SIGHUP into Terminated: a terminal that is closed ends what runs
+    in it, and what that has started.
+
+    For the main thread of a program of its own. SIGHUP stays ignored where `nohup` has it ignored.
+    """
     signal.signal(signal.SIGINT, _raise)
     signal.signal(signal.SIGTERM, _raise)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, _raise)
 
 
 def _raise(signal_number: int, _frame: FrameType | None) -> None:
     global _held_back
-    interruption = Terminated() if signal_number == signal.SIGTERM else KeyboardInterrupt()
+    interruption = KeyboardInterrupt() if signal_number == signal.SIGINT else Terminated()
     # Only the first is held back: the second one means it, should the first step never end.
     if _holding and _held_back is None:
         _held_back = interruption

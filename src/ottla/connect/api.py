@@ -229,12 +229,9 @@ class Sink(_Connector[S]):
         """Change what `positions` returns, as somebody asks over REST while no task runs; called after `open([])`.
 
         None for a partition: forget its offset; None for all: forget those of this connector, whatever they are of.
-        The group's offsets are changed by the runtime. Raises ConnectError; nothing is changed then.
+        The runtime has changed the group's offsets before, which it can only while no task is in the group. A sink that
+        has `positions` and not this refuses such requests. Raises ConnectError; nothing is changed in the target then.
         """
-        if type(self).positions is not Sink.positions:
-            raise ConnectError(
-                f"{type(self).__name__} keeps offsets in the target, and has no alter_offsets to change them there"
-            )
 
     def write(self, batch: Sequence[SinkRecord]) -> None:
         """Write some records, in this order for each partition (never empty).

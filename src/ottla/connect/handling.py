@@ -80,6 +80,10 @@ class DeadLetters:
                         f"the dead-letter topic {topic} cannot be made: {failure.args[0].str()}; see "
                         "errors.deadletterqueue.topic.replication.factor",
                     ) from None
+            except TimeoutError:
+                raise Retriable(
+                    f"the dead-letter topic {topic} cannot be made: no answer within {_PATIENCE_S:.0f} s"
+                ) from None
         self._producer = Producer({**client, "enable.idempotence": True})
         self._failure: KafkaError | None = None
 

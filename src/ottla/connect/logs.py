@@ -25,6 +25,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from ottla.connect.errors import ConnectError, Fenced, Retriable, of_brokers
+from ottla.connect.state import LOGGER
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +33,8 @@ OnRecord = Callable[[str, bytes, bytes | None, int], None]
 """Called with the log's name, key, value and offset."""
 
 _PATIENCE_S: Final = 60.0
+_ANYBODYS: Final = LOGGER.encode()
+"""Keys of configurations that any worker may write."""
 _LATEST: Final[OffsetSpec] = OffsetSpec.latest()  # type: ignore[no-untyped-call] # the library leaves it untyped
 
 
@@ -113,8 +116,11 @@ class TopicLogs:
         """Write a record."""
         assert self._producer is not None
         topic, outcome = self._topics[name][0], _Outcome()
-        if name == "configs" and self._leader is not None:
-            self._put_as_leader(self._leader, topic, key, value, outcome)
+        if name == "configs" and not key.startswith(_ANYBODYS):
+            leader = self._leader
+            if leader is None:
+                raise Fenced(f"{topic} is written by the leader alone, and this worker does not lead")
+            self._put_as_leader(leader, topic, key, value, outcome)
         else:
             self._producer.produce(topic, key=key, value=value, on_delivery=outcome)
             if not wait:
@@ -201,8 +207,10 @@ class TopicLogs:
         assert self._consumer is not None
         try:
             while not self._stopping.is_set():
-                for message in self._consumer.consume(500, 0.2):
-                    self._take(message)
+                first = self._consumer.poll(0.2)  # `consume` would wait for as many as it is asked for
+                if first is not None:
+                    for message in (first, *self._consumer.consume(500, 0)):
+                        self._take(message)
         except Exception as failure:
             log.exception("the worker's topics can no longer be read")
             with self._moved:
@@ -232,14 +240,16 @@ class TopicLogs:
 
     def _make_topics(self) -> None:
         admin = self._admin = AdminClient(self._client)
-        for topic, partitions, replicas in self._topics.values():
-            config = {"cleanup.policy": "compact"}
-            new = NewTopic(topic, num_partitions=partitions, replication_factor=replicas, config=config)
+        compacted = {"cleanup.policy": "compact"}
+        wanted = [NewTopic(*each, config=compacted) for each in self._topics.values()]
+        for topic, made in admin.create_topics(wanted, request_timeout=_PATIENCE_S).items():
             try:
-                admin.create_topics([new], request_timeout=_PATIENCE_S)[topic].result(_PATIENCE_S)
+                made.result(_PATIENCE_S)
             except KafkaException as failure:
                 if failure.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                     raise ConnectError(f"topic {topic} cannot be made: {failure.args[0].str()}") from None
+            except TimeoutError:
+                raise Retriable(f"topic {topic} cannot be made: no answer within {_PATIENCE_S:.0f} s") from None
 
     def _partitions(self) -> list[tuple[str, int]]:
         assert self._consumer is not None

@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from ottla.connect.api import Sink
 from ottla.connect.connector_config import parsed, with_defaults
-from ottla.connect.errors import Retriable
+from ottla.connect.errors import ConnectError, Retriable
 from ottla.connect.plugins import connector_class
 from ottla.connect.records import TopicPartition as Partition
 from ottla.connect.sink_task import group_of
@@ -16,6 +16,8 @@ from ottla.connect.state import TaskId
 from ottla.connect.task import BasicContext, Surroundings
 
 _ANSWER_S: Final = 20.0
+_NO_ANSWER: Final = f"no answer within {_ANSWER_S:.0f} s"
+_HAS_MEMBERS: Final = (KafkaError.UNKNOWN_MEMBER_ID, KafkaError.NON_EMPTY_GROUP)
 _LATEST: Final[OffsetSpec] = OffsetSpec.latest()  # type: ignore[no-untyped-call] # the library leaves it untyped
 
 
@@ -41,9 +43,11 @@ def lag(name: str, config: Mapping[str, str], around: Surroundings) -> list[dict
         asked = admin.list_offsets(
             {TopicPartition(each.topic, each.partition): _LATEST for each in places}, request_timeout=_ANSWER_S
         )
-        ends = {(place.topic, place.partition): future.result().offset for place, future in asked.items()}
+        ends = {(place.topic, place.partition): future.result(_ANSWER_S).offset for place, future in asked.items()}
     except KafkaException as failure:
         raise Retriable(f"the ends of the topics cannot be read: {failure.args[0].str()}") from None
+    except TimeoutError:
+        raise Retriable(f"the ends of the topics cannot be read: {_NO_ANSWER}") from None
     return [
         {
             "topic": each.topic,
@@ -57,13 +61,14 @@ def lag(name: str, config: Mapping[str, str], around: Surroundings) -> list[dict
 
 
 def alter(name: str, config: Mapping[str, str], offsets: list[Any], around: Surroundings) -> None:
-    """Have the target keep what a request says, if it keeps offsets, and the group.
+    """Have the group keep what a request says, and then the target, if it keeps offsets.
 
-    Raises ValueError for what is no offset, ConnectError.
+    The group takes it only when no task is left, so none writes to the target any more. Raises ValueError for what is
+    no offset, ConnectError.
     """
     wanted = [_parsed(each) for each in offsets]
     config = around.secrets.resolve(config)
-    _alter_in_target(name, config, {Partition(topic, number): offset for topic, number, offset in wanted}, around)
+    connector = _alterable(config)
     admin, group = _admin(config, around), group_of(name, config)
     places = [TopicPartition(topic, number, offset) for topic, number, offset in wanted if offset is not None]
     forgotten = {(topic, number) for topic, number, offset in wanted if offset is None}
@@ -72,21 +77,37 @@ def alter(name: str, config: Mapping[str, str], offsets: list[Any], around: Surr
         _reset(admin, group)
         places = [*kept, *places]
     if places:
-        _done(lambda: admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, places)]), group)
+        _done(admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, places)]), group)
+    in_target = {Partition(topic, number): offset for topic, number, offset in wanted}
+    _alter_in_target(connector, name, config, in_target, around)
 
 
 def reset(name: str, config: Mapping[str, str], around: Surroundings) -> None:
     """Forget all offsets, in the target too if it keeps them. Raises ConnectError."""
     config = around.secrets.resolve(config)
-    _alter_in_target(name, config, None, around)
+    connector = _alterable(config)
     _reset(_admin(config, around), group_of(name, config))
+    _alter_in_target(connector, name, config, None, around)
+
+
+def _alterable(config: Mapping[str, str]) -> type[Sink[Any]]:
+    """The sink. Raises ConnectError if it keeps offsets that it cannot change."""
+    connector = connector_class(config.get("connector.class"))
+    assert issubclass(connector, Sink)
+    if connector.positions is not Sink.positions and connector.alter_offsets is Sink.alter_offsets:
+        raise ConnectError(
+            f"{connector.__name__} keeps offsets in the target, and has no alter_offsets to change them there"
+        )
+    return connector
 
 
 def _alter_in_target(
-    name: str, config: Mapping[str, str], offsets: Mapping[Partition, int | None] | None, around: Surroundings
+    connector: type[Sink[Any]],
+    name: str,
+    config: Mapping[str, str],
+    offsets: Mapping[Partition, int | None] | None,
+    around: Surroundings,
 ) -> None:
-    connector = connector_class(config.get("connector.class"))
-    assert issubclass(connector, Sink)
     settings = parsed(connector.settings_model, with_defaults(connector, config))
     sink = connector(settings, BasicContext(TaskId(name, -1), around.client("admin", config)))
     try:
@@ -97,8 +118,7 @@ def _alter_in_target(
 
 
 def _reset(admin: AdminClient, group: str) -> None:
-    if _committed(admin, group):
-        _done(lambda: admin.delete_consumer_groups([group]), group)
+    _done(admin.delete_consumer_groups([group], request_timeout=_ANSWER_S), group)
 
 
 def _admin(config: Mapping[str, str], around: Surroundings) -> AdminClient:
@@ -108,18 +128,30 @@ def _admin(config: Mapping[str, str], around: Surroundings) -> AdminClient:
 def _committed(admin: AdminClient, group: str) -> list[TopicPartition]:
     try:
         asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)], request_timeout=_ANSWER_S)
-        places = asked[group].result().topic_partitions or []
+        places = asked[group].result(_ANSWER_S).topic_partitions or []
     except KafkaException as failure:
         raise Retriable(f"the offsets of group {group} cannot be read: {failure.args[0].str()}") from None
+    except TimeoutError:
+        raise Retriable(f"the offsets of group {group} cannot be read: {_NO_ANSWER}") from None
     return sorted((each for each in places if each.offset >= 0), key=lambda each: (each.topic, each.partition))
 
 
-def _done(ask: Any, group: str) -> None:
+def _done(asked: Mapping[str, Any], group: str) -> None:
+    """Wait for the answers of all partitions; that there is no such group is as good as what was wanted."""
     try:
-        for future in ask().values():
-            future.result(_ANSWER_S)
+        answers = [future.result(_ANSWER_S) for future in asked.values()]
+        refused = next((each.error for one in answers for each in _partitions(one) if each.error is not None), None)
     except KafkaException as failure:
-        raise Retriable(f"the offsets of group {group} cannot be changed: {failure.args[0].str()}") from None
+        refused = failure.args[0]
+    except TimeoutError:
+        raise Retriable(f"the offsets of group {group} cannot be changed: {_NO_ANSWER}") from None
+    if refused is not None and refused.code() != KafkaError.GROUP_ID_NOT_FOUND:
+        hint = "; its tasks have not ended yet: try again" if refused.code() in _HAS_MEMBERS else ""
+        raise Retriable(f"the offsets of group {group} cannot be changed: {refused.str()}{hint}")
+
+
+def _partitions(answer: Any) -> list[TopicPartition]:
+    return getattr(answer, "topic_partitions", None) or []
 
 
 def _parsed(each: Any) -> tuple[str, int, int | None]:
@@ -145,6 +177,8 @@ def _parsed(each: Any) -> tuple[str, int, int | None]:
         "Failed to parse the following Kafka offset value in the provided offsets: '{}'. "
         "Offset values for sink connectors need to be integers.",
     )
+    if value < 0:
+        raise ValueError(f"The offset {value} of partition {number} of topic {part['kafka_topic']} is negative")
     return str(part["kafka_topic"]), number, value
 
 

@@ -242,6 +242,8 @@ class _Boundary:
         else:
             self._length_s, self._idle_s = _POLL_TRANSACTION_S, 0.0
             self._adapts = True
+        if transactional:
+            self._length_s, self._idle_s = min(self._length_s, longest_s / 2), min(self._idle_s, longest_s / 2)
         self._taken, self._since = 0, time.monotonic()
         self._began = self._since
 

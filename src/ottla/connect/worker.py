@@ -23,7 +23,7 @@ from confluent_kafka.admin import AdminClient
 from ottla.connect import loggers
 from ottla.connect.connector_config import parsed, runtime_model, unknown_settings, with_defaults
 from ottla.connect.converters.json_converter import json_text
-from ottla.connect.errors import ConfigError, ConnectError, Retriable
+from ottla.connect.errors import ConfigError, ConnectError, Fenced, Retriable
 from ottla.connect.logs import FileLogs, Logs, TopicLogs
 from ottla.connect.membership import Alone, Group, Membership
 from ottla.connect.plugins import connector_class, kind_of, version_of
@@ -283,6 +283,8 @@ class Worker:
                 if number >= len(tasks) or dict(former) != tasks[number]:
                     self._fence(TaskId(name, number), former)
             self._commit_tasks(name, tasks, revision)
+        except Fenced as fenced:
+            log.warning("connector %s is planned by the worker that leads: %s", name, fenced)
         except Exception as failure:
             trace = self.secrets.clean(trace_of(failure))
             log.error("connector %s has no tasks: %s", name, trace)

@@ -281,3 +281,16 @@ def test_offsets_beside_the_files_are_changed_and_forgotten(tmp_path: Path) -> N
     target.alter_offsets(None)
     target.alter_offsets(None)  # nothing is there any more
     assert target.positions([ITEMS, other]) == {}
+
+
+@pytest.mark.parametrize("name", [".", "..", "a", "a/b", "../items", "50%"])
+def test_whatever_a_connector_is_called_it_forgets_its_own_offsets_alone(tmp_path: Path, name: str) -> None:
+    contexts = [TaskContext(), TaskContext(), TaskContext()]
+    for context, called in zip(contexts, (name, "a/b/c", "b"), strict=True):
+        context.connector = called
+    targets = [opened(FileSink, {"path": str(tmp_path), "flush.size": "1"}, ITEMS, context=each) for each in contexts]
+    for target in targets:
+        target.write([sink_record("items", 0, {"n": 0})])
+    targets[0].alter_offsets(None)
+    assert [target.positions([ITEMS]) for target in targets] == [{}, {ITEMS: 1}, {ITEMS: 1}]
+    assert list((tmp_path / "items").iterdir())

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import Engine, text
 
 from ottla.connect import schema as connect
-from ottla.connect.api import BadRecord, ConfigError, ConnectError, TopicPartition
+from ottla.connect.api import BadRecord, ConfigError, ConnectError, Retriable, TopicPartition
 from ottla.connect.connectors.relational.sink import RelationalSink
 from ottla.connect.schema import Schema, struct
 from tests.connect.shipped.databases import KINDS, emptied, rows, server
@@ -204,3 +204,15 @@ def test_offsets_in_the_table_are_changed_and_forgotten(engine: Engine) -> None:
     assert target.positions([ITEMS, other]) == {other: 7}
     target.alter_offsets(None)
     assert target.positions([ITEMS, other]) == {}
+
+
+def test_a_task_that_should_have_ended_does_not_move_an_offset_that_was_put_back(engine: Engine) -> None:
+    late = upserting(engine)
+    late.write([item(0, 1), item(1, 2)])
+    upserting(engine).alter_offsets({ITEMS: 0})
+    with pytest.raises(Retriable, match="the offset of items-0 in table ottla_offsets was changed by somebody else"):
+        late.write([item(2, 3)])
+    assert rows(engine, "SELECT id FROM items ORDER BY id") == [(1,), (2,)]
+    assert late.positions([ITEMS]) == {ITEMS: 0}
+    late.write([item(0, 1), item(1, 2), item(2, 3)])
+    assert rows(engine, "SELECT id FROM items ORDER BY id") == [(1,), (2,), (3,)]

@@ -12,7 +12,7 @@ from confluent_kafka import IsolationLevel, KafkaError, KafkaException
 from ottla.connect import handling, logs, sink_offsets, source_task
 from ottla.connect.api import ConnectError, Part, Position, Retriable, SinkRecord, SourceRecord, TopicPartition
 from ottla.connect.connector_config import SourceRuntimeSettings
-from ottla.connect.errors import of_brokers
+from ottla.connect.errors import Fenced, of_brokers
 from ottla.connect.handling import DeadLetters
 from ottla.connect.logs import TopicLogs
 from ottla.connect.records import Progress
@@ -107,6 +107,9 @@ def test_offsets_are_asked_with_secrets_filled_in(monkeypatch: pytest.MonkeyPatc
         return []
 
     monkeypatch.setattr(sink_offsets, "_committed", committed)
+    monkeypatch.setattr(sink_offsets, "_reset", lambda _admin, group: asked.append(group))
+    monkeypatch.setattr(sink_offsets, "_alterable", lambda _: None)
+    monkeypatch.setattr(sink_offsets, "_alter_in_target", lambda *_: None)
     around: Any = SimpleNamespace(secrets=Secrets({"GROUP": "mine"}))
     config = {"consumer.override.group.id": "${env:GROUP}", "admin.override.x": "${env:GROUP}"}
     sink_offsets.committed("tested", config, around)
@@ -180,6 +183,41 @@ def test_a_transaction_ends_before_the_brokers_abort_it_and_the_status_says_so(m
     assert given.warning.startswith("the source has given no position for half of transaction.timeout.ms")
 
 
+def test_a_transaction_by_time_ends_before_the_brokers_abort_it() -> None:
+    runtime = SourceRuntimeSettings.model_construct(
+        transaction_boundary="interval", transaction_boundary_interval_ms=90_000
+    )
+    around: Any = SimpleNamespace(settings=SimpleNamespace(offset_flush_interval_ms=60_000))
+    boundary = source_task._Boundary(runtime, around, True, 60.0)
+    assert (boundary._length_s, boundary._idle_s) == (30.0, 30.0)
+
+
+def answer(error: KafkaError | None) -> Any:
+    place = SimpleNamespace(error=error)
+    return {"g": SimpleNamespace(result=lambda _seconds: SimpleNamespace(topic_partitions=[place]))}
+
+
+def test_offsets_that_a_group_with_members_refuses_are_not_changed_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[Any] = []
+    refuses = KafkaError(KafkaError.UNKNOWN_MEMBER_ID)
+    admin = SimpleNamespace(alter_consumer_group_offsets=lambda _: answer(refuses))
+    monkeypatch.setattr(sink_offsets, "_admin", lambda *_: admin)
+    monkeypatch.setattr(sink_offsets, "_alterable", lambda _: None)
+    monkeypatch.setattr(sink_offsets, "_alter_in_target", lambda *arguments: told.append(arguments))
+    around: Any = SimpleNamespace(secrets=Secrets({}))
+    wanted = {"partition": {"kafka_topic": "t", "kafka_partition": 0}, "offset": {"kafka_offset": 5}}
+    with pytest.raises(Retriable, match="its tasks have not ended yet: try again"):
+        sink_offsets.alter("tested", {}, [wanted], around)
+    assert told == []
+    admin.alter_consumer_group_offsets = lambda _: answer(None)
+    sink_offsets.alter("tested", {}, [wanted], around)
+    assert len(told) == 1
+    negative = {**wanted, "offset": {"kafka_offset": -1}}
+    with pytest.raises(ValueError, match="The offset -1 of partition 0 of topic t is negative"):
+        sink_offsets.alter("tested", {}, [negative], around)
+    assert len(told) == 1
+
+
 def refusal(code: int) -> Any:
     def result(_seconds: float) -> None:
         raise KafkaException(KafkaError(code))
@@ -229,7 +267,10 @@ def test_the_worker_leads_and_writes_configurations_later_if_brokers_are_in_a_fa
     with pytest.raises(Retriable, match="this worker cannot lead"):
         topics.lead()
     assert not topics.leads
-    topics._leader = topics._producer = Moving({})  # type: ignore[assignment]
+    topics._producer = Moving({})  # type: ignore[assignment]
+    with pytest.raises(Fenced, match="c is written by the leader alone"):
+        topics.put("configs", b"task-tested-0", b"v")
+    topics._leader = topics._producer
     with pytest.raises(Retriable, match="c cannot be written"):
         topics.put("configs", b"k", b"v")
     assert topics.leads
@@ -272,6 +313,20 @@ def test_stopped_is_said_when_the_tasks_have_ended_or_are_fenced() -> None:
     statuses[0]["state"] = "UNASSIGNED"
     worker._plan("tested", connector)
     assert done == ["fence tested-0", "fence tested-1", "0 tasks", "STOPPED"]
+
+
+def test_a_worker_that_leads_no_more_says_nothing_of_a_connector() -> None:
+    done: list[str] = []
+    worker = leader({}, done)
+    worker._tasks_of = lambda *_: []
+
+    def fenced(*_: Any) -> None:
+        raise Fenced("another worker leads now")
+
+    worker._commit_tasks = fenced
+    connector: Any = SimpleNamespace(revision=1, config={}, tasks=(), target=Target.STARTED)
+    worker._planned("tested", connector)
+    assert done == []
 
 
 def test_tasks_whose_configuration_changes_are_fenced_before_the_new_ones_are_known() -> None:

@@ -133,7 +133,7 @@ class FileSink(Sink[FileSinkSettings]):
             else:
                 self._note(partition, {"next": offset})
         if offsets is None:
-            self._forget(posixpath.join(_OFFSETS, self.context.connector))
+            self._forget(posixpath.join(_OFFSETS, _as_directory(self.context.connector)))
 
     def write(self, batch: Sequence[SinkRecord]) -> None:
         for record in batch:
@@ -273,7 +273,8 @@ class FileSink(Sink[FileSinkSettings]):
                 files.rm(target, recursive=True)
 
     def _offset_name(self, partition: TopicPartition) -> str:
-        return posixpath.join(_OFFSETS, self.context.connector, f"{partition.topic}-{partition.partition}.json")
+        directory = _as_directory(self.context.connector)
+        return posixpath.join(_OFFSETS, directory, f"{partition.topic}-{partition.partition}.json")
 
     def _put(self, name: str, content: bytes) -> None:
         """A file as a whole: there with all of its content, or not at all."""
@@ -292,6 +293,12 @@ class FileSink(Sink[FileSinkSettings]):
         if self._store is None:
             raise ConnectError("the sink was not opened")
         return self._store
+
+
+def _as_directory(connector: str) -> str:
+    """A connector's name as that of one directory, whatever is in it."""
+    escaped = connector.replace("%", "%25").replace("/", "%2F")
+    return escaped.replace(".", "%2E") if escaped in (".", "..") else escaped
 
 
 def _of(record: SinkRecord, name: str) -> Any:

@@ -7,7 +7,7 @@ has written since, and what it wrote is not written again.
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ottla.connect.api import TopicPartition
+from ottla.connect.api import Retriable, TopicPartition
 from ottla.connect.connectors.relational.tables import split_name
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ class Offsets:
     def __init__(self, table: str, connector: str) -> None:
         self._connector = connector
         self._table = _table(table)
+        self._stored: dict[TopicPartition, int] = {}
 
     def prepare(self, connection: "Connection", partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         """Those that are kept, after making the table if it is not there."""
@@ -31,13 +32,15 @@ class Offsets:
             columns.connector == self._connector
         )
         found = {TopicPartition(row.topic, row.partition): row.next_offset for row in connection.execute(query)}
-        return {each: found[each] for each in partitions if each in found}
+        self._stored = {each: found[each] for each in partitions if each in found}
+        return dict(self._stored)
 
     def move(self, connection: "Connection", ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Note where partitions are after this transaction.
 
         Returns where they were before it: records below that are written already. Whoever else writes them waits for
-        the end of this transaction.
+        the end of this transaction. Raises Retriable if somebody has put one back since this task moved it: it is
+        not for a task that should have ended to move it again.
         """
         from sqlalchemy import insert, select, update
 
@@ -51,12 +54,22 @@ class Offsets:
             )
             row = connection.execute(select(columns.next_offset).where(*of_this).with_for_update()).first()
             before[partition] = row.next_offset if row is not None else 0
+            if before[partition] < self._stored.get(partition, 0):
+                raise Retriable(
+                    f"the offset of {partition.topic}-{partition.partition} in table {self._table.name} was changed by "
+                    "somebody else"
+                )
             if row is None:
                 key = {"connector": self._connector, "topic": partition.topic, "partition": partition.partition}
                 connection.execute(insert(self._table).values(next_offset=end, **key))
             elif row.next_offset < end:
                 connection.execute(update(self._table).where(*of_this).values(next_offset=end))
         return before
+
+    def moved(self, ends: Mapping[TopicPartition, int]) -> None:
+        """The transaction of such a `move` has ended well."""
+        for partition, end in ends.items():
+            self._stored[partition] = max(end, self._stored.get(partition, 0))
 
     def alter(self, connection: "Connection", offsets: Mapping[TopicPartition, int | None] | None) -> None:
         """Keep these instead; None: none of that partition, or of any."""

@@ -73,12 +73,15 @@ class RelationalSink(Sink[SinkSettings]):
             with explained(f"writing to {describe(self.settings)}"):
                 work = self._work(batch)
                 self._fit(work)
+                ends = {record.origin: record.offset + 1 for record in batch}
                 try:
                     with self._transaction() as connection:
-                        left = self._left(connection, batch)
+                        left = self._left(connection, batch, ends)
                         self._put(connection, work if len(left) == len(batch) else self._work(left))
                 except (DataError, IntegrityError) as error:
                     raise self._bad(batch, error) from error
+                if self._offsets is not None:
+                    self._offsets.moved(ends)
         except ConnectError:
             self._tables.forget()
             raise
@@ -101,13 +104,12 @@ class RelationalSink(Sink[SinkSettings]):
             for name, step in work:
                 self._tables.fitting(connection, name, step.shape)
 
-    def _left(self, connection: "Connection", batch: list[SinkRecord]) -> list[SinkRecord]:
+    def _left(
+        self, connection: "Connection", batch: list[SinkRecord], ends: Mapping[TopicPartition, int]
+    ) -> list[SinkRecord]:
         """The records that nobody has written, whose offsets this transaction moves past."""
         if self._offsets is None:
             return batch
-        ends: dict[TopicPartition, int] = {}
-        for record in batch:
-            ends[record.origin] = record.offset + 1
         before = self._offsets.move(connection, ends)
         return [record for record in batch if record.offset >= before[record.origin]]
 
