@@ -304,8 +304,11 @@ class Charge:
     async def change_in_sync(
         self, broker_id: BrokerId, broker_epoch: int, changes: Sequence[IsrChange]
     ) -> list[OttlaError | None]:
-        """Leaders' proposals, answered in the order given. Raises `ApiError` STALE_BROKER_EPOCH."""
-        self._check_broker(broker_id, broker_epoch)
+        """Leaders' proposals, answered in the order given. Raises `ApiError` STALE_BROKER_EPOCH, also for a broker that
+        names none: it confirms that the process leads that was elected, and not one that was started since."""
+        known = self.image.brokers.get(broker_id)
+        if known is None or broker_epoch != known.epoch:
+            raise ApiError(ErrorCode.STALE_BROKER_EPOCH, f"broker {broker_id} is not known with epoch {broker_epoch}")
         answers = await self.service.change_in_sync(changes, self._outages)
         if any(answer is None for answer in answers):
             touched = [self.image.topics_by_id.get(topic_id) for topic_id in {change.topic_id for change in changes}]

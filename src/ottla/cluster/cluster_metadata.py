@@ -74,6 +74,7 @@ class ClusterMetadata(MetadataView):
         """Topics that were there when settings were read; those of later ones came without a notification."""
         self.broker_epoch = UNKNOWN_EPOCH
         """That of the registration in the store."""
+        self._registered = asyncio.Event()
         self.controller_epoch = UNKNOWN_EPOCH
         """The highest one that any request came with."""
         self.controller: MetadataService | None = None
@@ -149,6 +150,13 @@ class ClusterMetadata(MetadataView):
         node = (await self._store.read(path)).get(path)
         if node is not None:
             self.broker_epoch = node.created
+        self._registered.set()
+
+    async def until_registered(self) -> None:
+        """What a controller says earlier is meant for the process before this one, which may have had more on its disk:
+        a leader that has lost its power must not go on in the same epoch. Without an epoch of its own, this broker
+        could not tell."""
+        await self._registered.wait()
 
     async def register_again(self) -> None:
         """In a new session, under the same addresses. Raises as `register`."""

@@ -423,7 +423,11 @@ class ReplicaManager:
         in_sync = partition.in_sync
         if in_sync is None:
             return
-        alone = in_sync.maximal_isr == (self._broker_id,) and not partition.log.config.unclean_leader_election_enable
+        alone = (
+            in_sync.is_confirmed  # else who led before may lead again
+            and in_sync.maximal_isr == (self._broker_id,)
+            and not partition.log.config.unclean_leader_election_enable
+        )
         if alone or (acks == ALL_IN_SYNC and in_sync.followed_since(self._loop.time() - self._followed_seconds)):
             return
         raise NotLeader(

@@ -17,7 +17,7 @@ from ottla.cluster.image import MetadataImage, PartitionImage, TopicImage
 from ottla.cluster.store import layout
 from ottla.cluster.store.base import Create, StoreConflict, StoreUnavailable
 from ottla.config.broker import BrokerConfig
-from ottla.errors import OttlaError
+from ottla.errors import ApiError, ErrorCode, OttlaError
 from ottla.ids import BrokerId, TopicId, TopicName
 from ottla.protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from ottla.testing.memory_store import MemoryStore, MemoryTree
@@ -68,6 +68,21 @@ def test_what_could_not_be_decided_is_tried_again(monkeypatch: pytest.MonkeyPatc
 def test_a_controller_of_the_past_gives_up(monkeypatch: pytest.MonkeyPatch) -> None:
     later: list[OttlaError] = [StoreConflict(layout.CONTROLLER_EPOCH_PATH, "is not there in version 1")]
     assert decide_after(later, monkeypatch) == ["failed", "deposed"]
+
+
+@pytest.mark.parametrize("epoch", [-1, 3, 5])
+def test_only_the_process_that_was_elected_confirms_that_it_leads(epoch: int) -> None:
+    async def main() -> None:
+        store, loop = MemoryStore(MemoryTree()), asyncio.get_running_loop()
+        charge = Charge(store, BrokerConfig({}), SystemClock(), loop, cast(Any, None), 1, Mock())
+        brokers = cluster(2).brokers
+        charge.service._image = charge.image._replace(brokers={BrokerId(2): brokers[BrokerId(2)]._replace(epoch=4)})
+        assert await charge.change_in_sync(BrokerId(2), 4, []) == []
+        with pytest.raises(ApiError) as refused:
+            await charge.change_in_sync(BrokerId(2), epoch, [])
+        assert refused.value.code is ErrorCode.STALE_BROKER_EPOCH
+
+    asyncio.run(main())
 
 
 def test_a_partition_gets_a_leader_and_the_end_of_its_move_at_once() -> None:

@@ -16,9 +16,11 @@ from ottla.protocol.messages.leader_and_isr import (
     LeaderAndIsrRequest,
     LeaderAndIsrTopicState,
 )
+from ottla.protocol.messages.stop_replica import StopReplicaRequest
+from ottla.protocol.messages.update_metadata import UpdateMetadataRequest
 from ottla.replication.roles import ReplicaRoles
 from ottla.server.context import RequestContext
-from ottla.server.handlers import leader_and_isr
+from ottla.server.handlers import leader_and_isr, stop_replica, update_metadata
 
 
 class Metadata:
@@ -27,6 +29,10 @@ class Metadata:
     def __init__(self) -> None:
         self.epoch = 0
         self.read = asyncio.Event()
+        self.registered = asyncio.Event()
+
+    async def until_registered(self) -> None:
+        await self.registered.wait()
 
     def check_controller(self, controller_epoch: int, broker_epoch: int) -> None:
         if controller_epoch < self.epoch:
@@ -50,7 +56,7 @@ class Replicas:
     def find(self, topic: UUID, partition: int) -> None:
         return None
 
-    def become(self, name: str, *role: object, is_new: bool) -> None:
+    def become(self, name: str, *role: object, is_new: bool, is_confirmed: bool) -> None:
         self.became.append(name)
 
     def drop(self, *replica: object, keep_files: bool) -> None:
@@ -89,16 +95,57 @@ def request(epoch: int, *topics: str) -> LeaderAndIsrRequest:
     )
 
 
+def context_of(metadata: Metadata, replicas: Replicas) -> RequestContext:
+    membership = SimpleNamespace(
+        standing=SimpleNamespace(is_given_up=False),
+        metadata=metadata,
+        roles=ReplicaRoles(cast(Any, replicas), lambda topic_id: metadata.read.is_set()),
+        being_told=asyncio.Lock(),
+    )
+    return cast(RequestContext, SimpleNamespace(broker=SimpleNamespace(cluster=membership)))
+
+
+@pytest.mark.parametrize(
+    ("handle", "said"),
+    [
+        (leader_and_isr.handle, request(1, "t")),
+        (
+            stop_replica.handle,
+            StopReplicaRequest(controller_id=1, controller_epoch=1, broker_epoch=3, topic_states=[]),
+        ),
+        (
+            update_metadata.handle,
+            UpdateMetadataRequest(
+                controller_id=1, controller_epoch=1, broker_epoch=3, topic_states=[], live_brokers=[]
+            ),
+        ),
+    ],
+)
+def test_what_a_controller_says_to_the_process_before_this_one_is_not_taken(handle: Any, said: Any) -> None:
+    """It has no epoch yet with which to tell: a leader that has lost its power would go on as if it had not."""
+
+    async def main() -> None:
+        metadata, replicas = Metadata(), Replicas()
+        metadata.read.set()
+        asked = asyncio.ensure_future(handle(said, context_of(metadata, replicas)))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert not asked.done()
+        metadata.epoch = 2  # registered: what is said of the past is refused
+        metadata.registered.set()
+        with pytest.raises(ApiError) as refused:
+            await asked
+        assert refused.value.code is ErrorCode.STALE_CONTROLLER_EPOCH
+        assert replicas.became == []
+
+    asyncio.run(main())
+
+
 def test_a_controller_of_the_past_takes_nothing_away_while_settings_are_read() -> None:
     async def main() -> None:
         metadata, replicas = Metadata(), Replicas()
-        membership = SimpleNamespace(
-            standing=SimpleNamespace(is_given_up=False),
-            metadata=metadata,
-            roles=ReplicaRoles(cast(Any, replicas), lambda topic_id: metadata.read.is_set()),
-            being_told=asyncio.Lock(),
-        )
-        context = cast(RequestContext, SimpleNamespace(broker=SimpleNamespace(cluster=membership)))
+        metadata.registered.set()
+        context = context_of(metadata, replicas)
         old = asyncio.ensure_future(leader_and_isr.handle(request(1, "of the old"), context))
         await asyncio.sleep(0)
         metadata.check_controller(2, -1)

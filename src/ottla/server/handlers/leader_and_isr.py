@@ -16,6 +16,7 @@ async def handle(request: LeaderAndIsrRequest, context: RequestContext) -> Leade
     """Raises STALE_CONTROLLER_EPOCH and STALE_BROKER_EPOCH for the whole request."""
     membership = context.broker.cluster
     assert membership is not None  # routed in clusters only
+    await membership.metadata.until_registered()
     membership.metadata.check_controller(request.controller_epoch, request.broker_epoch)
     was_given_up = membership.standing.is_given_up
     brought = membership.roles.topics_brought(request)

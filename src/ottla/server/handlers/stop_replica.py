@@ -11,6 +11,7 @@ async def handle(request: StopReplicaRequest, context: RequestContext) -> StopRe
     """Raises STALE_CONTROLLER_EPOCH and STALE_BROKER_EPOCH for the whole request."""
     membership = context.broker.cluster
     assert membership is not None  # routed in clusters only
+    await membership.metadata.until_registered()
     async with membership.being_told:
         membership.metadata.check_controller(request.controller_epoch, request.broker_epoch)
         outcomes = membership.roles.stop(request)

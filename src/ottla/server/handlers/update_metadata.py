@@ -7,10 +7,11 @@ from ottla.protocol.messages.update_metadata import UpdateMetadataRequest, Updat
 from ottla.server.context import RequestContext
 
 
-def handle(request: UpdateMetadataRequest, context: RequestContext) -> UpdateMetadataResponse:
+async def handle(request: UpdateMetadataRequest, context: RequestContext) -> UpdateMetadataResponse:
     """Raises STALE_CONTROLLER_EPOCH and STALE_BROKER_EPOCH."""
     membership = context.broker.cluster
     assert membership is not None  # routed in clusters only
+    await membership.metadata.until_registered()
     membership.metadata.check_controller(request.controller_epoch, request.broker_epoch)
     membership.metadata.update(request)
     return UpdateMetadataResponse()
