@@ -7,7 +7,7 @@
     remove   the files in the old directory, once that tail is synced as well
 
 Some at once, in threads of their own, so that whoever moves a whole directory leaves the readers of the disk alone; the
-others wait, and are shown as copies of nothing. A move that is cut short by the end of the process begins anew with the
+others wait as copies of nothing yet. A move that is cut short by the end of the process begins anew with the
 next one; what it had copied is removed.
 Source: Kafka 3.9, `ReplicaManager.alterReplicaLogDirs`, `ReplicaAlterLogDirsThread`.
 """
@@ -84,6 +84,7 @@ class DirectoryMoves:
         self._bytes_per_s = bytes_per_s
         self._rate = ByteRate(bytes_per_s())
         self._moves: dict[TopicPartition, _Move] = {}
+        self._beginning = asyncio.Lock()
         self._slots = asyncio.Semaphore(AT_ONCE)
         self._threads = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="ottla move")
         self._clearing: dict[TopicPartition, asyncio.Task[None]] = {}
@@ -159,6 +160,10 @@ class DirectoryMoves:
     async def _run(self, move: _Move) -> None:
         at = move.partition.topic_partition
         try:
+            async with self._beginning:  # one in a turn of the loop; the next process finds it, and goes on
+                source = self._source(move)
+                move.future = move.directory.begin_future(source.topic_partition, source.topic_id, source.config)
+                await asyncio.sleep(0)
             async with self._slots:
                 if at in self._clearing:  # it comes back to where it is still being removed
                     await asyncio.wait([self._clearing[at]])
@@ -194,8 +199,8 @@ class DirectoryMoves:
 
     async def _copy(self, move: _Move) -> None:
         """Return when everything is copied, and but for the last of it synced."""
-        source = self._source(move)
-        future = move.future = move.directory.begin_future(source.topic_partition, source.topic_id, source.config)
+        future = move.future
+        assert future is not None
         unsynced, has_caught_up = 0, False
         while not has_caught_up or unsynced:
             if unsynced >= UNSYNCED_BYTES or (has_caught_up and unsynced):
@@ -301,8 +306,7 @@ class DirectoryMoves:
             await self._until_synced(move.partition, copy, end)
             await self._loop.run_in_executor(self._threads, move.directory.sync_names)
             for directory in (move.directory, old):
-                if directory.offline_reason is None:
-                    await self._loop.run_in_executor(self._threads, directory.prepare_checkpoints().write)
+                await self._write_checkpoints(directory)
             old.discard(source)
         except asyncio.CancelledError:  # the broker stops
             copy.flush()
@@ -311,6 +315,14 @@ class DirectoryMoves:
             raise
         except (OSError, OttlaError) as error:
             log.error("%s: what was moved to %s stays there, too: %s", old.path, move.directory.path, sentence(error))
+
+    async def _write_checkpoints(self, directory: LogDirectory) -> None:
+        """Where that fails, on a full disk for example, the next ones will do: they only spare the next start work."""
+        if directory.offline_reason is None:
+            try:
+                await self._loop.run_in_executor(self._threads, directory.prepare_checkpoints().write)
+            except (OSError, OttlaError) as error:
+                log.warning("%s: its checkpoints cannot be written now: %s", directory.path, sentence(error))
 
 
 def _future(move: _Move) -> Future:
