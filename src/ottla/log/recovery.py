@@ -355,6 +355,8 @@ class _Loader:
                 for header in scan(segment.file, segment.path, position, segment.size, check_crc=True):
                     if not end <= header.base_offset <= segment.base_offset + MAX_RELATIVE_OFFSET:
                         raise _out_of_order(segment, header, end)
+                    if header.base_offset > end >= self.recovery_point and not self.config.compact:
+                        raise _out_of_order(segment, header, end)  # no checksum covers it, but only compaction skips
                     builder.add(header)
                     self.epochs.assign(header.leader_epoch, header.base_offset)
                     position, end = header.end_position, header.next_offset

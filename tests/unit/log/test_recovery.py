@@ -123,6 +123,32 @@ def test_corruption_above_the_recovery_point_cuts_the_log_there(driver: LogDrive
     log.release()
 
 
+@pytest.mark.parametrize("number", [12, 19])
+@pytest.mark.parametrize("byte", range(8))
+def test_a_batch_that_was_not_synced_and_skips_offsets_is_damaged(driver: LogDriver, number: int, byte: int) -> None:
+    """A bit of its base offset has flipped, which no checksum covers: the records would be found elsewhere."""
+    log = driver.open(clean=True)
+    driver.fill(log, 10, count=1)
+    log.flush()
+    driver.fill(log, 10, count=1)
+    size = _size_of_one(log, 20)
+    _flip(log.segments[-1].path, number * size + byte)
+    log = driver.crash(log)
+    assert offsets(read_all(log)) == list(range(number))
+    log.release()
+
+
+def test_offsets_that_compaction_skips_are_no_damage(driver: LogDriver) -> None:
+    log = driver.open(clean=True, compact=True)
+    driver.fill(log, 10, count=1)
+    size = _size_of_one(log, 10)
+    _flip(log.segments[-1].path, 8 * size + 7)
+    _flip(log.segments[-1].path, 9 * size + 6)
+    log = driver.crash(log)
+    assert log.log_end_offset == 9 + 256 + 1
+    log.release()
+
+
 def test_a_second_recovery_changes_nothing(driver: LogDriver) -> None:
     log = driver.open(clean=True, segment_bytes=3000, index_interval_bytes=500)
     driver.fill(log, 60, count=1, producer_id=-1)
