@@ -25,6 +25,8 @@ from ottla.log.kernel_sync import MAX_FILES, KernelSync, open_kernel_sync, sync_
 log = logging.getLogger(__name__)
 
 RETRY_SECONDS: Final = 1.0
+LATER_SECONDS: Final = 1.0
+"""How long what nobody waits for may lie unsynced: a follower that has lost its power lacks no more than that."""
 MIN_GATHER_SECONDS: Final = 0.0005
 MAX_GATHER_SECONDS: Final = 0.003
 
@@ -116,6 +118,8 @@ class GroupCommit:
         self._failed: dict[Flushable, None] = {}
         self._busy = False
         self._retry: asyncio.TimerHandle | None = None
+        self._unhurried: dict[Flushable, None] = {}
+        self._later: asyncio.TimerHandle | None = None
         self._kernel: KernelSync | None = None
         self._round: list[_Job] = []
         self._round_began = 0.0
@@ -144,6 +148,18 @@ class GroupCommit:
             self._gathering = None
             self._loop.call_soon(self._begin_round)
 
+    def mark_later(self, partition: Flushable) -> None:
+        """The partition has unsynced data for which nobody waits: it is synced within `LATER_SECONDS`, with others."""
+        self._unhurried[partition] = None
+        if self._later is None:
+            self._later = self._loop.call_later(LATER_SECONDS, self._mark_unhurried)
+
+    def _mark_unhurried(self) -> None:
+        self._later = None
+        unhurried, self._unhurried = self._unhurried, {}
+        for partition in unhurried:
+            self.mark(partition)
+
     def _schedule_round(self) -> None:
         """Soon: after this turn's other appends, and when those whose data the last round has synced have sent more.
 
@@ -160,6 +176,7 @@ class GroupCommit:
     def forget(self, partition: Flushable) -> None:
         """The partition is gone (deleted, moved)."""
         self._dirty.pop(partition, None)
+        self._unhurried.pop(partition, None)
         self._failed.pop(partition, None)
 
     def _begin_round(self) -> None:
@@ -273,7 +290,7 @@ class GroupCommit:
 
     def close(self) -> None:
         """Let the round under way finish; nothing is synced afterwards."""
-        for timer in (self._retry, self._gathering):
+        for timer in (self._retry, self._gathering, self._later):
             if timer is not None:
                 timer.cancel()
         if self._kernel is not None:

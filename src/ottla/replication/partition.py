@@ -14,7 +14,7 @@ takes it from its leader.
 import logging
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from ottla.cluster.image import NO_LEADER, PartitionImage
 from ottla.errors import ErrorCode, KafkaStorageError, UnknownLeaderEpoch, sentence
@@ -34,9 +34,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-FOLLOWER_SYNC_SECONDS: Final = 1.0
-"""How often a follower has its log synced: nobody waits for that, but a start after a crash checks what is not."""
-
 
 class Partition:
     """Owned by the `ReplicaManager`; touched on the loop's thread only."""
@@ -46,7 +43,6 @@ class Partition:
         "_end_at_first",
         "_flusher",
         "_surroundings",
-        "_sync_after",
         "_unsynced_since_ms",
         "_wake",
         "appended_bytes",
@@ -95,7 +91,6 @@ class Partition:
         self._wake = wake
         self._surroundings = surroundings
         self._unsynced_since_ms: int | None = None
-        self._sync_after = 0.0
         self._end_at_first = log.log_end_offset
 
     # -- roles -------------------------------------------------------------------------------------------------------
@@ -315,7 +310,7 @@ class Partition:
 
     def _propose(self, proposal: Proposal) -> None:
         if proposal.isr == self.isr:
-            logger.info("%s: this broker leads in epoch %d", self.topic_partition, proposal.leader_epoch)
+            logger.debug("%s: this broker leads in epoch %d", self.topic_partition, proposal.leader_epoch)
         else:
             logger.info(
                 "%s: asks for the in-sync replicas to be %s, which are %s now",
@@ -334,13 +329,10 @@ class Partition:
     # -- the follower's side -----------------------------------------------------------------------------------------
 
     def append_fetched(self, records: "Buffer") -> "AppendInfo":
-        """Append what the leader has sent. Raises what `PartitionLog.append_as_follower` does."""
+        """Append what the leader has sent, to be synced later. Raises what `PartitionLog.append_as_follower` does."""
         info = self.log.append_as_follower(records)
         self.appended_bytes += info.size_bytes
-        now = self._surroundings.now()
-        if now >= self._sync_after:
-            self._sync_after = now + FOLLOWER_SYNC_SECONDS
-            self._flusher.mark(self)
+        self._flusher.mark_later(self)
         return info
 
     def leader_says(self, high_watermark: Offset, log_start_offset: Offset) -> None:

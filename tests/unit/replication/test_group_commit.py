@@ -87,6 +87,29 @@ def test_the_appends_of_one_turn_share_one_sync() -> None:
     assert partition.syncs == 1
 
 
+def test_what_nobody_waits_for_is_synced_later_together_though_nothing_more_comes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The end of a burst is no exception: a follower that lost its power would lack it for good."""
+    monkeypatch.setattr("ottla.replication.group_commit.LATER_SECONDS", 0.02)
+    one, other, gone = FakePartition(), FakePartition(), FakePartition()
+
+    async def scenario(flusher: GroupCommit, rounds: list[int]) -> None:
+        for partition in (one, other, gone):
+            for _ in range(5):
+                partition.end += 1
+                flusher.mark_later(partition)
+        flusher.forget(gone)
+        assert (one.syncs, rounds) == (0, [])
+        await until(lambda: one.synced == 5 and other.synced == 5)
+        one.end += 1
+        flusher.mark_later(one)
+        await until(lambda: one.synced == 6)
+
+    assert run(scenario) == 2
+    assert (one.syncs, other.syncs, gone.syncs) == (2, 1, 0)
+
+
 def test_what_comes_while_the_disk_is_busy_waits_for_the_next_round_together() -> None:
     slow, other = FakePartition(), FakePartition()
     slow.gate.clear()
