@@ -57,7 +57,7 @@ def test_one_broker_loses_nothing_to_kills_and_power_failures() -> None:
 
 def test_a_seed_says_everything() -> None:
     def stories(hash_seed: str) -> list[dict[str, Any]]:
-        _, reports = runs("4:9", hash_seed=hash_seed)
+        _, reports = runs("3:8", hash_seed=hash_seed)
         for report in reports:
             del report["cpu_seconds"]
         return reports

@@ -308,11 +308,6 @@ class SimNetwork:
             self._hosts[name] = SimHost(self, name)
         return self._hosts[name]
 
-    @property
-    def is_whole(self) -> bool:
-        """Whether everything reaches everything."""
-        return not self._cut_off
-
     def reaches(self, sender: str, receiver: str) -> bool:
         """Whether what one host sends comes to another; the other direction is another question."""
         return (sender, receiver) not in self._cut_off
