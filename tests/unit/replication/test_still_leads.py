@@ -1,0 +1,51 @@
+"""Which leaders go on while their session is in doubt."""
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from ottla.config.log import LogConfig
+from ottla.errors import NotLeader
+from ottla.ids import BrokerId, LeaderEpoch, Offset
+from ottla.replication.in_sync import InSyncReplicas
+from ottla.replication.manager import ReplicaManager
+
+ONE, TWO = BrokerId(1), BrokerId(2)
+LEADER_ONLY, ALL = 1, -1
+
+
+def goes_on(*isr: BrokerId, acks: int = LEADER_ONLY, is_confirmed: bool = True, unclean: bool = False) -> bool:
+    """May broker 1 go on leading replicas 1 and 2? Nobody has fetched."""
+    in_sync = InSyncReplicas(
+        ONE,
+        (ONE, TWO),
+        isr,
+        leader_epoch=LeaderEpoch(4),
+        partition_epoch=7,
+        epoch_start=Offset(0),
+        lag_s=10.0,
+        now=0.0,
+        is_confirmed=is_confirmed,
+    )
+    log = SimpleNamespace(config=LogConfig(unclean_leader_election_enable=unclean))
+    partition: Any = SimpleNamespace(in_sync=in_sync, log=log, topic_partition="t-0")
+    loop = SimpleNamespace(time=lambda: 100.0)
+    manager = cast("ReplicaManager", SimpleNamespace(_broker_id=ONE, _loop=loop, _followed_seconds=1.0))
+    try:
+        ReplicaManager._check_still_leads(manager, partition, acks)
+    except NotLeader:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("acks", [LEADER_ONLY, ALL])
+def test_who_is_alone_in_sync_goes_on_as_nobody_else_can_be_elected(acks: int) -> None:
+    assert goes_on(ONE, acks=acks)
+    assert not goes_on(ONE, TWO, acks=acks)
+    assert not goes_on(ONE, acks=acks, unclean=True)
+
+
+@pytest.mark.parametrize("acks", [LEADER_ONLY, ALL])
+def test_who_has_not_confirmed_that_it_leads_does_not_for_who_led_before_may_lead_again(acks: int) -> None:
+    assert not goes_on(ONE, acks=acks, is_confirmed=False)
