@@ -31,7 +31,7 @@ def demo(changes: int, rate: int, directory: Path | None) -> None:
     A shop in PostgreSQL is changed all the while. Its changes are captured to topics, joined and summed up by a job on
     Spark, and written to the table of another database. Halfway PostgreSQL, the broker, the worker and Spark are killed
     (SIGKILL) and started again. At the end the table has to equal the query, row for row. Needs PostgreSQL and Java on
-    this machine; starts servers of its own, on free ports of 127.0.0.1. About a minute and a half on two cores.
+    this machine; starts servers of its own, on free ports of 127.0.0.1. About two minutes on two cores.
     """
     needs_spark()
     from ottla.connect.demo.children import DemoError
