@@ -4,6 +4,7 @@ from typing import Final
 
 from benches.benchmarks.big_log import BIG_LOG
 from benches.benchmarks.cluster import CLUSTER_CONTROLLER, CLUSTER_FAILOVER, CLUSTER_LOAD, CLUSTER_START
+from benches.benchmarks.connect import CONNECT_CAPTURE, CONNECT_SINK, CONNECT_SNAPSHOT
 from benches.benchmarks.groups import GROUP_MEMORY, GROUP_SETTLING, HEARTBEATS
 from benches.benchmarks.growth import GROWTH
 from benches.benchmarks.latency import LATENCY
@@ -30,6 +31,9 @@ BENCHMARKS: Final[tuple[Benchmark, ...]] = (
     SPARK_READ,
     SPARK_LATENCY,
     SPARK_WRITE,
+    CONNECT_CAPTURE,
+    CONNECT_SNAPSHOT,
+    CONNECT_SINK,
     CLUSTER_START,
     CLUSTER_LOAD,
     CLUSTER_FAILOVER,
