@@ -6,7 +6,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine, Table, event, text
 
 from ottla.connect import schema as connect
 from ottla.connect.api import BadRecord, ConfigError, ConnectError, Retriable, TopicPartition
@@ -216,3 +216,29 @@ def test_a_task_that_should_have_ended_does_not_move_an_offset_that_was_put_back
     assert late.positions([ITEMS]) == {ITEMS: 0}
     late.write([item(0, 1), item(1, 2), item(2, 3)])
     assert rows(engine, "SELECT id FROM items ORDER BY id") == [(1,), (2,), (3,)]
+
+
+def test_two_tasks_may_make_tables_at_the_same_moment(engine: Engine) -> None:
+    settings = {"connection.url": engine.url.render_as_string(hide_password=False)} | UPSERT
+    other_place = TopicPartition("items", 1)
+    one, other = opened(RelationalSink, settings, ITEMS), opened(RelationalSink, settings, other_place)
+    asked: list[str] = []
+
+    def the_other_is_first(table: Table, *_: Any, **__: Any) -> None:
+        asked.append(table.name)
+        if asked == ["ottla_offsets"]:
+            other.positions([other_place])
+        elif asked[-2:] == ["ottla_offsets", "items"]:
+            other.write([sink_record("items", 0, {"id": 2, "name": "b", "price": None}, partition=1, key={"id": 2},
+                                     key_schema=KEY, value_schema=VALUE)])  # fmt: skip
+
+    event.listen(Table, "before_create", the_other_is_first)
+    try:
+        assert one.positions([ITEMS]) == {}
+        one.write([item(0, 1, "a")])
+    finally:
+        event.remove(Table, "before_create", the_other_is_first)
+    assert asked == ["ottla_offsets", "ottla_offsets", "items", "items"]
+    assert rows(engine, "SELECT id, name FROM items ORDER BY id") == [(1, "a"), (2, "b")]
+    one.close()
+    other.close()

@@ -4,7 +4,7 @@ Each schema gets a function of its own, put together once: these are the innermo
 """
 
 import binascii
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Any, Final
 
@@ -15,8 +15,13 @@ from ottla.connect.schema import DECIMAL, Schema, Type
 
 Decode = Callable[[Any], Any]
 
-_AS_IT_IS: Final = {Type.STRING: str, Type.BOOLEAN: bool}
-"""Types whose values are what the parser made."""
+_AS_IT_IS: Final[Mapping[Type, type]] = {
+    Type.STRING: str,
+    Type.BOOLEAN: bool,
+    Type.FLOAT32: float,
+    Type.FLOAT64: float,
+}
+"""Types whose values may be what the parser made."""
 
 
 class JsonDecoders:
@@ -56,7 +61,7 @@ class JsonDecoders:
             return _bytes(schema)
         if schema.type in (Type.FLOAT32, Type.FLOAT64):
             return _number(schema)
-        if schema.type in _AS_IT_IS:
+        if schema.type in (Type.STRING, Type.BOOLEAN):
             return _as_it_is(schema)
         return _integer(schema)
 

@@ -1,9 +1,9 @@
 """The sink: records into tables, each once."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from ottla.connect.api import BadRecord, ConnectError, Context, Sink, SinkContext, SinkRecord, TopicPartition
 from ottla.connect.connectors.relational import statements
@@ -15,6 +15,8 @@ from ottla.connect.connectors.relational.tables import Tables
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
+
+T = TypeVar("T")
 
 
 class RelationalSink(Sink[SinkSettings]):
@@ -49,8 +51,9 @@ class RelationalSink(Sink[SinkSettings]):
     def positions(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         if self._offsets is None:
             return {}
-        with explained(f"looking at table {self.settings.offset_table}"), self._transaction() as connection:
-            return self._offsets.prepare(connection, partitions)
+        offsets = self._offsets
+        with explained(f"looking at table {self.settings.offset_table}"):
+            return self._making(lambda connection: offsets.prepare(connection, partitions))
 
     def alter_offsets(self, offsets: Mapping[TopicPartition, int | None] | None) -> None:
         if self._offsets is not None:
@@ -100,9 +103,12 @@ class RelationalSink(Sink[SinkSettings]):
         """Make and widen tables before the transaction of the rows: MySQL ends a transaction when a table changes."""
         if all(self._tables.fits(name, step.shape) for name, step in work):
             return
-        with self._transaction() as connection:
+
+        def fit(connection: "Connection") -> None:
             for name, step in work:
                 self._tables.fitting(connection, name, step.shape)
+
+        self._making(fit)
 
     def _left(
         self, connection: "Connection", batch: list[SinkRecord], ends: Mapping[TopicPartition, int]
@@ -142,6 +148,18 @@ class RelationalSink(Sink[SinkSettings]):
         text = " ".join(str(error.orig).split())
         where = f"{record.origin.topic}-{record.origin.partition}, offset {record.offset}"
         return BadRecord(f"table {self._rows.table(record.topic)} does not take the record at {where}: {text}", record)
+
+    def _making(self, make: "Callable[[Connection], T]") -> T:
+        """Do what may make or widen tables; once more if it fails, for another task may have done it meanwhile."""
+        from sqlalchemy.exc import DBAPIError
+
+        try:
+            with self._transaction() as connection:
+                return make(connection)
+        except (ConnectError, DBAPIError):
+            self._tables.forget()
+            with self._transaction() as connection:
+                return make(connection)
 
     @contextmanager
     def _transaction(self) -> "Iterator[Connection]":
