@@ -33,7 +33,9 @@ def numbers(broker: Broker, topic: str, count: int) -> list[int]:
 
 def stop(worker: ConnectWorker, name: str) -> None:
     worker.request("PUT", f"/connectors/{name}/stop")
-    eventually(lambda: worker.request("GET", f"/connectors/{name}/status")["connector"]["state"] == "STOPPED")
+    eventually(
+        lambda: worker.request("GET", f"/connectors/{name}/status")["connector"]["state"] == "STOPPED", timeout_s=60
+    )
 
 
 def change(worker: ConnectWorker, name: str, method: str, offsets: Any = None) -> str:

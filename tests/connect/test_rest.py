@@ -15,7 +15,7 @@ NUMBERS = {"connector.class": "tests.connect.connectors.Numbers", "topic": "n"}
 @pytest.fixture(scope="module")
 def worker() -> Iterator[ConnectWorker]:
     with Broker() as broker, ConnectWorker(broker.bootstrap) as worker:
-        eventually(lambda: refused(worker, "DELETE", "/connectors/none")[0] == 404)
+        eventually(lambda: refused(worker, "DELETE", "/connectors/none")[0] == 404, timeout_s=60)
         yield worker
 
 

@@ -18,7 +18,7 @@ def child(tmp_path: Path, script: str) -> Child:
 def test_one_that_ends_is_reported_with_its_last_words(tmp_path: Path) -> None:
     tested = child(tmp_path, "echo the disk is full; exit 3")
     tested.start()
-    eventually(lambda: tested.ended)
+    eventually(lambda: tested.ended, timeout_s=30)
     with pytest.raises(DemoError, match=r"(?s)^the tested has ended with code 3; the end of .*\nthe disk is full$"):
         tested.check()
 
@@ -28,18 +28,18 @@ def test_kill_ends_all_of_the_group_and_it_can_be_started_again(tmp_path: Path) 
     for _ in range(2):
         before = tested.last_words()
         tested.start()
-        eventually(lambda before=before: tested.last_words() != before)
+        eventually(lambda before=before: tested.last_words() != before, timeout_s=30)
         tested.check()
         inner = int(tested.last_words().splitlines()[-1])
         tested.kill()
         assert tested.ended
-        eventually(lambda inner=inner: not runs(inner))
+        eventually(lambda inner=inner: not runs(inner), timeout_s=30)
 
 
 def test_one_that_does_not_stop_is_killed(tmp_path: Path) -> None:
     tested = child(tmp_path, "trap '' TERM; echo ready; while :; do sleep 0.05; done")
     tested.start()
-    eventually(lambda: tested.last_words() == "ready")
+    eventually(lambda: tested.last_words() == "ready", timeout_s=30)
     began = time.monotonic()
     tested.stop(within_s=0.1)
     assert tested.ended
