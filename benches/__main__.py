@@ -18,6 +18,7 @@ from tests.support.broker_process import BrokerFailedError
 from tests.support.genuine import ToolFailedError, kafka_libs
 from tests.support.requirements import MissingProgramError
 
+import ottla
 from benches import machine
 from benches.benchmarks import BENCHMARKS
 from benches.contestants import CONTESTANTS, Contestant
@@ -25,7 +26,6 @@ from benches.generators import LoadFailedError
 from benches.model import Bench, Benchmark
 from benches.outcome import Outcome
 from benches.report import show
-from ottla import __file__ as package
 
 _DATA_ROOT: Final = Path(__file__).resolve().parents[1] / ".cache" / "bench"
 
@@ -87,6 +87,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     )
     parser.add_argument("--brokers", default=",".join(CONTESTANTS), help="comma-separated (default: %(default)s)")
     parser.add_argument("--pairs", type=int, metavar="N", help="rounds of each benchmark (default: 3, quick: 1)")
+    parser.add_argument("--snapshot-rows", type=int, metavar="N", help="rows of connect-snapshot (default: 2,000,000)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write everything to FILE")
     given = parser.parse_args(arguments)
     unknown = [name for name in given.brokers.split(",") if name not in CONTESTANTS]
@@ -107,7 +108,7 @@ def choose(names: list[str] | None) -> list[Benchmark]:
 def compile_package() -> None:
     """Ottla as `pip install` leaves it, with its bytecode: a start from an editable install would else compile all of
     it every time, where PYTHONDONTWRITEBYTECODE is set or nothing has run yet."""
-    compileall.compile_dir(Path(package).parent, quiet=2)
+    compileall.compile_dir(Path(ottla.__file__).parent, quiet=2)
 
 
 def _interrupt(*_: object) -> None:
@@ -136,7 +137,7 @@ def main(arguments: list[str]) -> int:
     os.sched_setaffinity(0, load_cpus)  # the generators inherit it
     signal.signal(signal.SIGTERM, _interrupt)  # brokers and data are cleaned up however the run is ended
     progress = Progress()
-    bench = Bench(broker_cpus, _DATA_ROOT, given.quick, progress.say)
+    bench = Bench(broker_cpus, _DATA_ROOT, given.quick, progress.say, given.snapshot_rows)
     rounds = given.pairs or (1 if given.quick else 3)
     report: dict[str, Any] = {
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),

@@ -19,9 +19,13 @@ from tests.support.zookeeper import ZooKeeperServer
 VICTIM = 2
 """Not the controller: that is broker 1, which is started first."""
 OTHERS = {1, 3}
-FOR_EVER = {"zookeeper_session_timeout_ms": "60000", "replica_lag_time_max_ms": "120000"}
-"""Longer than the test waits for anything."""
 PATIENCE_S = 30
+
+
+def long_sessions(zookeeper: ZooKeeperServer) -> OttlaCluster:
+    """Three brokers with sessions, and patience with followers, that last longer than a test waits for anything."""
+    where = f"{zookeeper.connect}/{uuid4()}"
+    return OttlaCluster(where, zookeeper_session_timeout_ms="60000", replica_lag_time_max_ms="120000")
 
 
 def made(cluster: OttlaCluster) -> AdminClient:
@@ -43,7 +47,7 @@ def state(admin: AdminClient) -> PartitionMetadata:
 
 @pytest.mark.timeout(240)
 def test_a_killed_leader_is_replaced_before_its_session_ends(zookeeper: ZooKeeperServer) -> None:
-    with OttlaCluster(f"{zookeeper.connect}/{uuid4()}", **FOR_EVER) as cluster:
+    with long_sessions(zookeeper) as cluster:
         admin = made(cluster)
         with SteadyProducer(cluster.bootstrap, "t", **{"enable.idempotence": True}) as producer:
             producer.until_acknowledged(50)
@@ -60,7 +64,7 @@ def test_a_killed_leader_is_replaced_before_its_session_ends(zookeeper: ZooKeepe
 @pytest.mark.timeout(240)
 def test_a_broker_that_is_given_up_by_mistake_takes_nothing_until_it_is_spoken_to(zookeeper: ZooKeeperServer) -> None:
     """Whoever opens a connection to its advertised address is refused; it reaches everybody, and keeps its session."""
-    cluster = OttlaCluster(f"{zookeeper.connect}/{uuid4()}", **FOR_EVER)
+    cluster = long_sessions(zookeeper)
     victim = cluster.brokers[VICTIM]
     port = free_port()
     victim.properties["advertised.listeners"] = f"PLAINTEXT://127.0.0.1:{port}"

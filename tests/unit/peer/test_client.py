@@ -161,7 +161,11 @@ def test_a_broker_that_is_not_there() -> None:
 def test_a_connection_that_breaks_is_noticed_without_a_request() -> None:
     async def story() -> None:
         streams: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
-        server = await asyncio.start_server(lambda *both: streams.append(both), "127.0.0.1", 0)
+
+        def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            streams.append((reader, writer))
+
+        server = await asyncio.start_server(connected, "127.0.0.1", 0)
         host, port = server.sockets[0].getsockname()
         broken = asyncio.Event()
         client = PeerClient(host, port, "me", lost=broken.set)
@@ -187,7 +191,8 @@ def test_a_connection_that_breaks_is_noticed_without_a_request() -> None:
 def test_a_connection_that_takes_too_long_to_open() -> None:
     async def story() -> None:
         async def never(host: str, port: int) -> socket.socket:
-            return await asyncio.get_running_loop().create_future()
+            opened: asyncio.Future[socket.socket] = asyncio.get_running_loop().create_future()
+            return await opened
 
         with pytest.raises(PeerUnavailable, match="cannot be reached within 0\\.01 s"):
             await PeerClient("host", 1, "me", connect=never).open(timeout_s=0.01)
