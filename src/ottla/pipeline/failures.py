@@ -45,6 +45,11 @@ def is_passing(text: str, *, tries: int = 1) -> bool:
     return any(each.search(text) for each in _PASSING) or (tries < _TRIES and _MAY_PASS.search(text) is not None)
 
 
+def is_stop_timeout(text: str) -> bool:
+    """Whether this is what Spark says of a query that has not stopped within `spark.sql.streaming.stopTimeout`."""
+    return "TimeoutException" in text and "failed to stop within" in text
+
+
 def explain(text: str) -> str:
     """What an error of Spark says, in one line: the last Python error in it, else its first words, without stacks."""
     lines = text.splitlines()

@@ -31,7 +31,7 @@ from ottla.pipeline.stopping import StopRequest
 from ottla.pipeline.supervised import Supervised
 from ottla.pipeline.watch import Screen, Watch, note_down
 
-_SETTINGS: Final = {"spark.sql.streaming.stopTimeout": "30s"}
+_SETTINGS: Final = {"spark.sql.streaming.stopTimeout": "15s"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +109,8 @@ def _run(
     screen.say(f"{directory.name}: Spark starts ({record.master})")
     engine = session.start(directory.name, directory.path, master=record.master, settings={**_SETTINGS, **own_settings})
     try:
+        if stop.times:  # that took seconds
+            return False
         context = RunContext(
             spark=engine.spark,
             bootstrap=record.bootstrap,

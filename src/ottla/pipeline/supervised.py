@@ -1,6 +1,9 @@
 """One query of a run, from its start to its end: started again when what it failed with passes."""
 
+import logging
 import time
+from collections.abc import Collection
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -21,6 +24,10 @@ if TYPE_CHECKING:
 
 _FIRST_PAUSE_S: Final = 1.0
 _LONGEST_PAUSE_S: Final = 30.0
+_ASKING: Final = "Getting offsets from"
+"""Begins what Spark says of a query that asks a source how far it goes, before a micro-batch."""
+
+log = logging.getLogger(__name__)
 
 
 class Change(Enum):
@@ -89,12 +96,25 @@ class Supervised:
 
     def is_between_batches(self) -> bool:
         """Whether stopping it now would interrupt nothing."""
-        return self.query is None or not self.query.isActive or not self.query.status["isTriggerActive"]
+        if self.query is None or not self.query.isActive:
+            return True
+        status = self.query.status
+        return not status["isTriggerActive"] or str(status["message"]).startswith(_ASKING)
 
     def stop(self) -> None:
-        """Stop it where it is. What it has not finished, it does again at its next start."""
+        """Stop it where it is. What it has not finished, it does again at its next start.
+
+        Spark cannot interrupt one that waits for an answer in Python, of brokers that are away. That one is let go
+        after Spark's `stopTimeout`, and ends with the session.
+        """
         if self.query is not None and self.query.isActive:
-            self.query.stop()
+            try:
+                self.query.stop()
+            except Py4JJavaError as error:
+                if not failures.is_stop_timeout(str(error)):
+                    raise
+                log.warning("%s does not stop, and ends with Spark", self.name)
+                self.query = None
         if self.state in (RUNNING, WAITING):
             self.state = STOPPED
 
@@ -108,3 +128,10 @@ class Supervised:
         self.next_try_at = time.monotonic() + self._pause_s
         self._pause_s = min(self._pause_s * 2, _LONGEST_PAUSE_S)
         return Change.WAITS
+
+
+def stop_all(queries: Collection[Supervised]) -> None:
+    """Stop them where they are, all at once: each may take as long as Spark waits for it."""
+    with ThreadPoolExecutor(max(1, len(queries))) as pool:
+        for stopped in [pool.submit(each.stop) for each in queries]:
+            stopped.result()

@@ -26,7 +26,7 @@ from ottla.pipeline.lag import LagHistory
 from ottla.pipeline.late_rows import LateRowsThread
 from ottla.pipeline.progress import Figures
 from ottla.pipeline.stopping import StopRequest
-from ottla.pipeline.supervised import Change, Supervised
+from ottla.pipeline.supervised import Change, Supervised, stop_all
 
 if TYPE_CHECKING:
     from ottla.pipeline.session import Engine
@@ -85,7 +85,8 @@ class Watch:
         with self._telling_if_spark_is_gone(), self._listening():
             for group in groups:
                 for name in group:
-                    self._note(by_name[name], by_name[name].start())
+                    if not self.stop.times:
+                        self._note(by_name[name], by_name[name].start())
                 while any(by_name[name].state in (RUNNING, WAITING) for name in group):
                     if self.stop.times:
                         self._finish()
@@ -201,13 +202,15 @@ class Watch:
         batches = {each.name: each.progress.batches_reported for each in left}
         while left and time.monotonic() < deadline and self.stop.times <= max(asked, 1):
             self._take_events()
-            for each in list(left):
-                if each.is_between_batches() or each.progress.batches_reported > batches[each.name]:
-                    each.stop()
-                    left.remove(each)
+            done = {
+                each.name
+                for each in left
+                if each.is_between_batches() or each.progress.batches_reported > batches[each.name]
+            }
+            stop_all([each for each in left if each.name in done])
+            left = [each for each in left if each.name not in done]
             time.sleep(_LOOK_EVERY_S / 5)
-        for each in left:
-            each.stop()
+        stop_all(left)
         self._take_last_events()
 
     def _take_last_events(self) -> None:
@@ -228,8 +231,7 @@ class Watch:
             yield
         finally:
             if self.engine.last_words() is None:
-                for each in self.queries:
-                    each.stop()
+                stop_all(self.queries)
                 self.engine.spark.streams.removeListener(listener)
 
 

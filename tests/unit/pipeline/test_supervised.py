@@ -1,13 +1,14 @@
-"""What becomes of a query that does not start."""
+"""What becomes of a query that does not start, or does not stop."""
 
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # comes without types
 
-from ottla.pipeline.home import FAILED, WAITING
-from ottla.pipeline.supervised import Change, Supervised
+from ottla.pipeline.home import FAILED, STOPPED, WAITING
+from ottla.pipeline.supervised import Change, Supervised, stop_all
 
 
 def supervised(error: Exception) -> Supervised:
@@ -49,3 +50,66 @@ def test_what_may_pass_ends_after_many_tries_without_a_micro_batch() -> None:
     assert [query.start() for _ in range(19)] == [Change.WAITS] * 19
     query.on_success()
     assert [query.start() for _ in range(20)] == [*[Change.WAITS] * 19, Change.FAILED]
+
+
+class JavaError(Py4JJavaError):  # type: ignore[misc]  # its base is untyped
+    """As Spark's `StreamExecution` raises it, without a JVM."""
+
+    def __init__(self, text: str) -> None:
+        Exception.__init__(self, text)
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class Query:
+    """Stands for Spark's; `stop` fails with the error, if there is one."""
+
+    def __init__(self, status: dict[str, Any], error: Exception | None = None) -> None:
+        self.status = status
+        self.isActive = True
+        self._error = error
+
+    def stop(self) -> None:
+        if self._error is not None:
+            raise self._error
+        self.isActive = False
+
+
+def running(query: Query) -> Supervised:
+    planned: Any = SimpleNamespace(name="copies", start=lambda *_: query)
+    nothing: Any = None
+    started = Supervised(planned, nothing, Path("/checkpoint"))
+    assert started.start() is Change.STARTED
+    return started
+
+
+@pytest.mark.parametrize(
+    ("active", "message", "is_between"),
+    [
+        (False, "Waiting for next trigger", True),
+        (True, "Processing new data", False),
+        (True, "Getting offsets from ottla", True),  # of brokers that may be away
+    ],
+)
+def test_a_query_that_asks_for_offsets_has_nothing_to_finish(active: bool, message: str, is_between: bool) -> None:
+    query = running(Query({"isTriggerActive": active, "message": message}))
+    assert query.is_between_batches() is is_between
+
+
+def test_a_query_that_cannot_be_interrupted_does_not_keep_the_others_from_stopping() -> None:
+    stuck = running(
+        Query({}, JavaError("java.util.concurrent.TimeoutException: Stream Execution failed to stop within 15000 ms"))
+    )
+    other = running(Query({}))
+    stop_all([stuck, other])
+    stop_all([stuck, other])  # once more is no longer than once
+    assert (stuck.state, other.state) == (STOPPED, STOPPED)
+    assert stuck.query is None
+    assert other.query is not None
+    assert not other.query.isActive
+
+
+def test_what_else_goes_wrong_while_stopping_is_told() -> None:
+    with pytest.raises(Py4JJavaError, match="out of memory"):
+        stop_all([running(Query({}, JavaError("out of memory")))])

@@ -32,7 +32,8 @@ class Bars:
         self._ended: dict[str, float] = {}
 
     def say(self, text: str) -> None:
-        """Nothing: the bars say it."""
+        """Beside the bars: that Spark starts, which takes a while, or what a flow waits for."""
+        self._out.say(f"  {text}")
 
     def line(self, figures: "Figures") -> None:
         """Nothing."""

@@ -10,11 +10,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
-MODES: Final = ("append", "update", "complete")
-AVAILABLE_NOW: Final = "available-now"
-"""The trigger of a query that takes what is there and ends."""
-
-
 COMPACT_EVERY: Final = 100
 """How many micro-batches a table takes between two compactions, unless the job says otherwise."""
 COMMIT_ATTEMPTS: Final = 20
