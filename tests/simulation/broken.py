@@ -114,7 +114,7 @@ DIFFERENT: Final = "committed there is|appends another batch"
 
 BREAKAGES: Final[Mapping[Breakage, Case]] = {
     Breakage.ACKNOWLEDGE_EARLY: Case(acknowledge_early, (), IN_SYNC_LACKS, 0),
-    Breakage.NO_EPOCH_FENCING: Case(no_epoch_fencing, (), DIFFERENT, 2),
+    Breakage.NO_EPOCH_FENCING: Case(no_epoch_fencing, (), DIFFERENT, 4),
     Breakage.TRUNCATE_TO_HIGH_WATERMARK: Case(truncate_to_high_watermark, (), IN_SYNC_LACKS, 1),
     Breakage.STALE_CONTROLLER: Case(stale_controller, ("depose", "kill", "elect"), "after what that of epoch", 4),
 }
