@@ -50,6 +50,8 @@ class Bench:
     data_root: Path
     quick: bool
     say: Callable[[str], None]
+    snapshot_rows: int | None = None
+    """Of `connect-snapshot`, instead of the goal's number."""
 
     def scaled(self, full: int, quick: int) -> int:
         """`full`, or `quick` in a quick run."""

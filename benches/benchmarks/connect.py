@@ -103,7 +103,7 @@ def _measure_capture(contestant: Contestant, bench: Bench) -> dict[str, float]:
 
 
 def _measure_snapshot(contestant: Contestant, bench: Bench) -> dict[str, float]:
-    rows = bench.scaled(2_000_000, 50_000)
+    rows = bench.snapshot_rows or bench.scaled(2_000_000, 50_000)
     with _surroundings(contestant, bench) as (server, broker, worker):
         bench.say(f"{contestant.title}: {rows} rows are made")
         shop = Shop(server)
@@ -190,7 +190,7 @@ CONNECT_CAPTURE: Final = Benchmark(
 
 CONNECT_SNAPSHOT: Final = Benchmark(
     "connect-snapshot",
-    "Snapshot of a table of 2,000,000 rows: Ottla's worker, and Kafka Connect with Debezium",
+    "Snapshot of a table (2,000,000 rows, if not told otherwise): Ottla's worker, and Kafka Connect with Debezium",
     (
         Figure("rows_per_s", "rows in the topic", "rows/s", "higher", _ratio(1.0)),
         Figure("cpu_us_per_row", "processor time of the worker for a row, with its start", "us", "lower"),

@@ -47,6 +47,7 @@ class Chain:
         name, settings = _chosen("header.converter", config, worker)
         self._headers, self._headers_name = header_converter(name, settings), name
         self._steps: list[Step] = steps(config)
+        self._last_headers: tuple[tuple[Header, ...], str, list[tuple[str, str | bytes | None]]] | None = None
 
     def close(self) -> None:
         """Let go of what the converters hold."""
@@ -65,13 +66,22 @@ class Chain:
             stage, where = "VALUE_CONVERTER", self._value_name
             value = self._value.to_bytes(topic, changed.value_schema, changed.value)
             stage, where = "HEADER_CONVERTER", self._headers_name
-            headers: list[tuple[str, str | bytes | None]] = [
-                (each.key, self._headers.to_bytes(topic, each.schema, each.value)) for each in changed.headers
-            ]
+            headers = self._encoded_headers(topic, changed.headers) if changed.headers else []
         except BadRecord as error:
             self._tolerance.handle(stage, where, error, record)
             return None
         return Encoded(topic, key, value, headers, changed.timestamp, changed.partition)
+
+    def _encoded_headers(self, topic: str, headers: tuple[Header, ...]) -> "list[tuple[str, str | bytes | None]]":
+        """Headers as they are produced; those of a source's records are often the same tuple."""
+        known = self._last_headers
+        if known is not None and known[0] is headers and known[1] == topic:
+            return known[2]
+        encoded: list[tuple[str, str | bytes | None]] = [
+            (each.key, self._headers.to_bytes(topic, each.schema, each.value)) for each in headers
+        ]
+        self._last_headers = (headers, topic, encoded)
+        return encoded
 
     def decode(self, consumed: Consumed) -> SinkRecord | None:
         """What the sink is handed; None: a transform dropped it, or it cannot be used and is skipped."""

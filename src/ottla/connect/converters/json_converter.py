@@ -20,8 +20,8 @@ from ottla.connect.schema import DECIMAL, Schema
 _REMEMBERED: Final = 1000
 """Schemas whose encoders are kept; `schemas.cache.size`."""
 
-_PARSER: Final = json.JSONDecoder(parse_float=Decimal)
-_FLOATS: Final = json.JSONDecoder()
+_PARSER: Final[Any] = json.JSONDecoder(parse_float=Decimal)
+_FLOATS: Final[Any] = json.JSONDecoder()
 Parse = Callable[[str, int], tuple[Any, int]]
 _SCHEMA: Final = '{"schema":'
 _PAYLOAD: Final = ',"payload":'

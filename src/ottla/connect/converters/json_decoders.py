@@ -107,11 +107,11 @@ class JsonDecoders:
         named = schema.keys.type is Type.STRING
 
         def decode(value: Any) -> dict[Any, Any]:
-            if not isinstance(value, dict if named else list):
-                raise refused(schema, value)
-            if named:
+            if named and isinstance(value, dict):
                 return {key: read(item) for key, item in value.items()}
-            return {read_key(key): read(item) for key, item in value}
+            if not named and isinstance(value, list):
+                return {read_key(key): read(item) for key, item in value}
+            raise refused(schema, value)
 
         return decode
 
@@ -157,7 +157,7 @@ def _integer(schema: Schema) -> Decode:
 
     def decode(value: Any) -> int:
         if value.__class__ is int and low <= value <= high:
-            return value  # type: ignore[no-any-return] # its class has just been looked at
+            return value
         if value.__class__ in (Decimal, float) and low <= value <= high:
             return int(value)
         raise refused(schema, value)

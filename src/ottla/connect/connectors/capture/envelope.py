@@ -65,7 +65,11 @@ _Conversion: TypeAlias = tuple[str, int, Callable[[Any], Any] | None, Any, Any]
 
 def _conversion(column: Column) -> _Conversion:
     convert = None if column.convert is str else column.convert
-    null = None if column.schema.optional else column.when_missing
+    null = column.when_missing
+    if column.schema.optional:
+        null = None
+    elif column.schema.has_default:
+        null = column.schema.default
     return column.name, column.index, convert, null, column.when_unchanged
 
 
@@ -73,7 +77,8 @@ class TableEvents:
     """Makes the records of one table, as it is at one time.
 
     topic: where they go. key: names of the columns of the key; () for a table without one. key_in_identity: whether old
-    rows have the whole key. unchanged: the object by which values say that the database did not send them.
+    rows have the whole key. unchanged: the object by which values say that the database did not send them. headers: of
+    every record.
     """
 
     def __init__(
@@ -86,13 +91,16 @@ class TableEvents:
         unchanged: object,
         key_in_identity: bool = True,
         tombstones: bool = True,
+        headers: tuple[Header, ...] = (),
     ) -> None:
         self.topic = topic
         self.columns = tuple(columns)
-        self.key = tuple(each for each in columns if each.name in key)
+        by_name = {each.name: each for each in columns}
+        self.key = tuple(by_name[name] for name in key if name in by_name)
         self._unchanged = unchanged
         self._key_in_identity = key_in_identity
         self._tombstones = tombstones
+        self._headers = headers
         self._converts = [_conversion(each) for each in columns]
         self._key_converts = [_conversion(each) for each in self.key]
         fields = tuple(Field(each.name, each.schema) for each in columns)
@@ -140,25 +148,25 @@ class TableEvents:
             before_key = self.key_of(old) if old_is_whole or self._key_in_identity else key
             if key != before_key:
                 gone = self._record(before_key, self.row(old), None, source, "d", now_ns)
-                gone.headers = (Header("__debezium.newkey", key, self.key_schema),)
+                gone.headers = (Header("__debezium.newkey", key, self.key_schema), *self._headers)
                 come = self._record(key, None, self.row(new), source, CREATE, now_ns)
-                come.headers = (Header("__debezium.oldkey", before_key, self.key_schema),)
-                return [gone, *self._tombstone(before_key), come]
+                come.headers = (Header("__debezium.oldkey", before_key, self.key_schema), *self._headers)
+                return [gone, *self._tombstone(before_key, gone.headers), come]
         return [self._record(key, before, self.row(new), source, "u", now_ns)]
 
     def deleted(self, old: Sequence[Any], source: SourceBlock, now_ns: int) -> list[SourceRecord]:
         """A row that is gone, and its tombstone."""
         key = self.key_of(old) if self._key_in_identity else None
-        return [self._record(key, self.row(old), None, source, "d", now_ns), *self._tombstone(key)]
+        return [self._record(key, self.row(old), None, source, "d", now_ns), *self._tombstone(key, self._headers)]
 
     def truncated(self, source: SourceBlock, now_ns: int) -> SourceRecord:
         """All rows are gone: an event without key, before and after."""
         return self._record(None, None, None, source, "t", now_ns)
 
-    def _tombstone(self, key: Row | None) -> list[SourceRecord]:
+    def _tombstone(self, key: Row | None, headers: tuple[Header, ...]) -> list[SourceRecord]:
         if not self._tombstones or key is None:
             return []
-        return [SourceRecord(topic=self.topic, key=key, key_schema=self.key_schema, value=None)]
+        return [SourceRecord(topic=self.topic, key=key, key_schema=self.key_schema, value=None, headers=headers)]
 
     def _record(
         self, key: Row | None, before: Row | None, after: Row | None, source: SourceBlock, op: str, now_ns: int
@@ -174,7 +182,14 @@ class TableEvents:
             "ts_ns": now_ns,
         }
         schema = self.key_schema if key is not None else None
-        return SourceRecord(topic=self.topic, key=key, key_schema=schema, value=value, value_schema=self.value_schema)
+        return SourceRecord(
+            topic=self.topic,
+            key=key,
+            key_schema=schema,
+            value=value,
+            value_schema=self.value_schema,
+            headers=self._headers,
+        )
 
     def _struct(self, conversions: Sequence[_Conversion], values: Sequence[Any]) -> Row:
         unchanged = self._unchanged
@@ -222,6 +237,12 @@ HEARTBEAT_KEY: Final = Schema(
 HEARTBEAT_VALUE: Final = Schema(
     Type.STRUCT, name="io.debezium.connector.common.Heartbeat", version=1, fields=(Field("ts_ms", INT64),)
 )
+
+
+def context_headers(server: str, connector: str) -> tuple[Header, ...]:
+    """What Debezium says of itself in each record (`extended.headers.enabled`)."""
+    facts = (("connectorLogicalName", server), ("taskId", "0"), ("connectorName", connector))
+    return tuple(Header(f"__debezium.context.{name}", text, STRING) for name, text in facts)
 
 
 def heartbeat(topic: str, server: str, now_ms: int, position: Mapping[str, Any]) -> SourceRecord:

@@ -61,6 +61,9 @@ class CaptureSettings(Settings):
     tombstones_on_delete: bool = setting(
         "Whether a null follows each delete, so that compaction drops the key.", default=True
     )
+    extended_headers_enabled: bool = setting(
+        "Whether each record says in its headers __debezium.context.* which connector made it.", default=True
+    )
     heartbeat_interval_ms: int = setting(
         "Milliseconds between records in the heartbeat topic; 0: none.", default=0, ge=0
     )

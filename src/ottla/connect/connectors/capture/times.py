@@ -65,9 +65,16 @@ def time_ms(text: str) -> int:
     return time_us(text) // 1000
 
 
-def zoned_timestamp(text: str) -> str:
-    """`2024-02-29 12:00:00.25+00`, as a session in UTC writes it, as `2024-02-29T12:00:00.25Z`."""
-    return text if "infinity" in text else text.replace(" ", "T", 1).replace("+00", "Z", 1)
+def zoned_timestamp(text: str, digits: int = 6) -> str:
+    """`2024-02-29 12:00:00.25+00`, as a session in UTC writes it, as `2024-02-29T12:00:00.250000Z`: so many digits."""
+    day, _, of_day = text.partition(" ")
+    clock, zone, rest = of_day.partition("+00")
+    if not zone:  # infinity
+        return text
+    if digits:
+        seconds, _, fraction = clock.partition(".")
+        clock = f"{seconds}.{fraction.ljust(digits, '0')}"
+    return f"{day}T{clock}Z{rest}"
 
 
 def zoned_time(text: str) -> str:

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
-from ottla.connect.api import Schema
-from ottla.connect.connectors.capture.envelope import Column, TableEvents
+from ottla.connect.connectors.capture.envelope import Column, TableEvents, context_headers
 from ottla.connect.connectors.capture.selection import Selection
+from ottla.connect.connectors.mysql.changes import source_of
 from ottla.connect.connectors.mysql.session import rows
 from ottla.connect.connectors.mysql.settings import MysqlSettings
 from ottla.connect.connectors.mysql.types import MysqlColumn, map_column
@@ -25,11 +25,13 @@ _COLUMNS: Final = """
 class Catalog:
     """Describes tables as records have them. Columns are asked for anew each time a table has changed."""
 
-    def __init__(self, connection: Any, settings: MysqlSettings, source: Schema) -> None:
+    def __init__(self, connection: Any, settings: MysqlSettings, kind: str) -> None:
+        """`kind`: mysql or mariadb."""
         self._connection = connection
         self._settings = settings
         self._selection = Selection(settings)
-        self._source = source
+        self._source = source_of(kind)
+        self._headers = context_headers(settings.topic_prefix, kind) if settings.extended_headers_enabled else ()
 
     def has(self, database: str, table: str) -> bool:
         """Whether a table is captured."""
@@ -66,8 +68,15 @@ class Catalog:
             if name in keys or self._selection.has_column(database, table, name)
         ]
         topic = self._selection.topic(database, table)
-        tombstones = self._settings.tombstones_on_delete
-        return TableEvents(topic, columns, keys, self._source, unchanged=_NEVER, tombstones=tombstones)
+        return TableEvents(
+            topic,
+            columns,
+            keys,
+            self._source,
+            unchanged=_NEVER,
+            tombstones=self._settings.tombstones_on_delete,
+            headers=self._headers,
+        )
 
     def _column(self, number: int, column: MysqlColumn) -> Column:
         schema, convert, missing = map_column(column, self._settings)

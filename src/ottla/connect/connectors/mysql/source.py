@@ -27,7 +27,7 @@ from ottla.connect.api import (
 )
 from ottla.connect.connectors.capture.envelope import READ, TableEvents, heartbeat
 from ottla.connect.connectors.mysql.catalog import Catalog
-from ottla.connect.connectors.mysql.changes import Changes, RowChange, source_block, source_of
+from ottla.connect.connectors.mysql.changes import Changes, RowChange, source_block
 from ottla.connect.connectors.mysql.session import check_server, connect, connection_settings, explained, rows
 from ottla.connect.connectors.mysql.settings import MysqlSettings
 
@@ -61,7 +61,7 @@ class MysqlSource(Source[MysqlSettings]):
         with closing(connect(settings)) as connection:
             check_server(connection)
             _master(connection)
-            _check_tables(settings, Catalog(connection, settings, source_of("mysql")))
+            _check_tables(settings, Catalog(connection, settings, "mysql"))
 
     def part(self) -> Part:
         return {"server": self.settings.topic_prefix}
@@ -71,7 +71,7 @@ class MysqlSource(Source[MysqlSettings]):
         with closing(connect(settings)) as connection:
             check_server(connection)
             kind = "mariadb" if "mariadb" in str(rows(connection, "SELECT VERSION()")[0][0]).lower() else "mysql"
-            catalog = Catalog(connection, settings, source_of(kind))
+            catalog = Catalog(connection, settings, kind)
             _check_tables(settings, catalog)
             start = position if position is not None and "snapshot" not in position else None
             if start is not None and settings.snapshot_mode == "when_needed" and not self._is_there(connection, start):

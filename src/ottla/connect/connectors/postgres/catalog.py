@@ -3,9 +3,9 @@
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from ottla.connect.connectors.capture.envelope import Column, TableEvents
+from ottla.connect.connectors.capture.envelope import Column, TableEvents, context_headers
 from ottla.connect.connectors.capture.selection import Selection
-from ottla.connect.connectors.postgres.changes import SOURCE
+from ottla.connect.connectors.postgres.changes import CONNECTOR, SOURCE
 from ottla.connect.connectors.postgres.pgoutput import UNCHANGED, Relation, RelationColumn
 from ottla.connect.connectors.postgres.session import PostgresConnection, rows
 from ottla.connect.connectors.postgres.settings import PostgresSettings
@@ -18,7 +18,7 @@ _TYPES: Final = """
     FROM pg_type t WHERE t.oid = ANY(%s)
 """
 _COLUMNS: Final = """
-    SELECT a.attname, a.attnotnull, a.atttypid, a.atttypmod, coalesce(a.attnum = ANY(i.indkey::int2[]), false),
+    SELECT a.attname, a.attnotnull, a.atttypid, a.atttypmod, array_position(i.indkey::int2[], a.attnum),
            pg_get_expr(d.adbin, d.adrelid)
     FROM pg_attribute a
     LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
@@ -34,8 +34,8 @@ _TABLES: Final = """
     WHERE c.relkind IN ('r', 'p') AND n.nspname NOT IN ('pg_catalog', 'information_schema')
       AND n.nspname !~ '^pg_(toast|temp)' ORDER BY n.nspname, c.relname
 """
-_UNKNOWN: Final = (False, False, None)
-"""Whether not null, whether in the key, and the default, of a column that is no longer there."""
+_UNKNOWN: Final = (False, None, None)
+"""Whether not null, the place in the key, and the default, of a column that is no longer there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +61,7 @@ class Catalog:
         self._settings = settings
         self._selection = Selection(settings)
         self._types: dict[int, PostgresType] = {}
+        self._headers = context_headers(settings.topic_prefix, CONNECTOR) if settings.extended_headers_enabled else ()
 
     def tables(self, *, and_signals: bool = False) -> list[FoundTable]:
         """All ordinary and partitioned tables that settings select; the signal table too, if asked for."""
@@ -88,8 +89,8 @@ class Catalog:
     def relation(self, table: FoundTable) -> Relation:
         """A table as the replication stream would describe it."""
         columns = tuple(
-            RelationColumn(name, type_oid, modifier, in_key or table.identity == "f")
-            for name, _, type_oid, modifier, in_key, _ in rows(self._connection, _COLUMNS, table.oid)
+            RelationColumn(name, type_oid, modifier, place is not None or table.identity == "f")
+            for name, _, type_oid, modifier, place, _ in rows(self._connection, _COLUMNS, table.oid)
         )
         return Relation(table.oid, table.schema, table.name, table.identity, columns)
 
@@ -103,15 +104,16 @@ class Catalog:
         if not is_signals and not self._selection.has_table(relation.schema, relation.table):
             return None
         self._learn({column.type_oid for column in relation.columns})
-        facts: dict[str, tuple[bool, bool, str | None]] = {
-            name: (not_null, in_key, default)
-            for name, not_null, _, _, in_key, default in rows(self._connection, _COLUMNS, relation.oid)
+        facts: dict[str, tuple[bool, int | None, str | None]] = {
+            name: (not_null, place, default)
+            for name, not_null, _, _, place, default in rows(self._connection, _COLUMNS, relation.oid)
         }
         names = [column.name for column in relation.columns]
         identity = {column.name for column in relation.columns if column.in_identity}
         key = self._selection.key_columns(relation.schema, relation.table)
         if key is None:
-            key = [name for name in names if facts.get(name, _UNKNOWN)[1]]
+            places = {name: facts.get(name, _UNKNOWN)[1] for name in names}
+            key = [name for _, name in sorted((place, name) for name, place in places.items() if place is not None)]
             if not key and relation.identity != "f":
                 key = [name for name in names if name in identity]
         columns = [
@@ -127,9 +129,10 @@ class Catalog:
             unchanged=UNCHANGED,
             key_in_identity=set(key) <= identity,
             tombstones=self._settings.tombstones_on_delete,
+            headers=self._headers,
         )
 
-    def _column(self, number: int, column: RelationColumn, fact: tuple[bool, bool, str | None]) -> Column:
+    def _column(self, number: int, column: RelationColumn, fact: tuple[bool, int | None, str | None]) -> Column:
         not_null, _, expression = fact
         mapped = map_type(column.type_oid, column.type_modifier, self._types, self._settings)
         schema = mapped.schema if not_null else mapped.schema.as_optional()

@@ -93,6 +93,8 @@ class Changes:
         self._to_skip = 0
         """Changes of this transaction that were done before the stream began."""
         self._block: SourceBlock = {}
+        self._last_commit = "null"
+        """In JSON, of the last transaction that this stream has brought."""
         self._take: Mapping[type[Message], Callable[[Any, int, list[SourceRecord | Progress]], None]] = {
             Insert: self._inserted,
             Update: self._updated,
@@ -186,6 +188,7 @@ class Changes:
         had_records = self._events > 0 and bool(batch) and batch[-1].position == self.position()
         self._begin, self._events = None, 0
         self.lsn = commit.end_lsn
+        self._last_commit = f'"{commit.end_lsn}"'
         if had_records or (batch and isinstance(batch[-1], Progress)):  # not handed on yet: it says that all is done
             batch[-1].position = self.position()
         else:
@@ -213,5 +216,5 @@ class Changes:
     def _source(self, relation: Relation, lsn: int) -> SourceBlock:
         block = self._block.copy()
         block["schema"], block["table"], block["lsn"] = relation.schema, relation.table, lsn
-        block["sequence"] = f'["{self.lsn}","{lsn}"]'
+        block["sequence"] = f'[{self._last_commit},"{lsn}"]'
         return block

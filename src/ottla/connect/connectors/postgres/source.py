@@ -38,6 +38,8 @@ _LINGER_S: Final = 0.01
 """How long more is waited for after something came, before the runtime hears that nothing more is there."""
 _LOOK_EVERY_S: Final = 10.0
 _CONFIRM_EVERY_S: Final = 1.0
+_GATHER_S: Final = 0.002
+"""Time for the server to send more when something has come: it sends each change by itself, and waking costs both."""
 _SAY_EVERY_S: Final = 10.0
 _OWN_FEEDBACK_EVERY_S: Final = 3600
 _MB: Final = 1 << 20
@@ -209,6 +211,7 @@ class PostgresSource(Source[PostgresSettings]):
         """
         stream, most, take = self._stream, self.settings.max_batch_size, changes.take
         until = time.monotonic() + wait_s
+        gathered = False
         try:
             with self._reading():
                 while len(batch) < most:
@@ -217,9 +220,15 @@ class PostgresSource(Source[PostgresSettings]):
                         self._last_start = message.data_start
                         take(decode(message.payload), self._last_start, batch)
                         continue
+                    if batch:
+                        if gathered:
+                            break
+                        time.sleep(_GATHER_S)
+                        gathered = True
+                        continue
                     # keepalives wake `select` and are no messages: without an end they would keep this up for ever
                     left = until - time.monotonic()
-                    if batch or left <= 0 or not select.select([stream], [], [], left)[0]:
+                    if left <= 0 or not select.select([stream], [], [], left)[0]:
                         break
         except Retriable as broken:
             return broken

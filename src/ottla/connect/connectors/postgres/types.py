@@ -105,6 +105,8 @@ def default_value(expression: str, mapped: Mapped) -> Any:
         return None
     literal = _LITERAL.search(expression)
     if _FUNCTION.match(expression):
+        if mapped.schema is types.ZONED_TIMESTAMP:
+            return mapped.convert("1970-01-01 00:00:00+00")
         return None if isinstance(mapped.when_missing, dict | list) else mapped.when_missing
     if literal is not None:
         text = literal[1].replace("''", "'")
@@ -208,7 +210,9 @@ def _bits(modifier: int, modes: Modes, *, varying: bool = False) -> Mapped:
 
 
 def _bits_value(text: str) -> bytes:
-    return int(text, 2).to_bytes((len(text) + 7) // 8, "little") if text else b""
+    """The lowest byte first, and no more bytes than have a one, as Java's BitSet."""
+    bits = int(text, 2) if text else 0
+    return bits.to_bytes((bits.bit_length() + 7) // 8, "little")
 
 
 def _point(_modifier: int, _modes: Modes) -> Mapped:
@@ -242,6 +246,11 @@ def _timestamp(modifier: int, modes: Modes) -> Mapped:
     return Mapped(types.TIMESTAMP_US, times.timestamp_us, 0, 0)
 
 
+def _timestamptz(modifier: int, _modes: Modes) -> Mapped:
+    convert = partial(times.zoned_timestamp, digits=modifier if 0 <= modifier < 6 else 6)
+    return Mapped(types.ZONED_TIMESTAMP, convert, "1970-01-01T00:00:00Z", "1970-01-01T00:00:00Z")
+
+
 def _interval(_modifier: int, modes: Modes) -> Mapped:
     if modes.interval_handling_mode == "string":
         return Mapped(types.INTERVAL, times.interval_text, "P0Y0M0DT0H0M0S", "P0Y0M0DT0H0M0S")
@@ -270,13 +279,13 @@ _BY_NAME: Final[Mapping[str, Callable[[int, Modes], Mapped]]] = {
     "jsonb": _named_text(types.JSON),
     "xml": _named_text(types.XML),
     "ltree": _named_text(types.LTREE),
-    "uuid": _plain(types.UUID, str, "00000000-0000-0000-0000-000000000000"),
+    "uuid": _plain(types.UUID, str, ""),
     "point": _point,
     "date": _date,
     "time": _time,
     "timetz": _plain(types.ZONED_TIME, times.zoned_time, "00:00:00Z"),
     "timestamp": _timestamp,
-    "timestamptz": _plain(types.ZONED_TIMESTAMP, times.zoned_timestamp, "1970-01-01T00:00:00Z"),
+    "timestamptz": _timestamptz,
     "interval": _interval,
     "hstore": _hstore,
 }

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from ottla.connect.api import ConnectError
-from ottla.connect.connectors.capture.envelope import Column, TableEvents, source_schema
-from ottla.connect.schema import INT32, STRING
+from ottla.connect.connectors.capture.envelope import Column, TableEvents, context_headers, source_schema
+from ottla.connect.schema import INT32, INT64, STRING, Schema
 
 SOURCE = source_schema("tested")
 UNCHANGED = object()
@@ -42,6 +42,35 @@ def test_an_identity_without_the_key_says_nothing_of_it() -> None:
     keyed = table(key_in_identity=False)
     assert shown(keyed.deleted(["1", "a", None], {}, 0)) == [(None, ("d", {"id": 1, "name": "a", "note": None}, None))]
     assert shown(keyed.updated([None, "a", None], False, ["1", "b", None], {}, 0))[0][0] == {"id": 1}
+
+
+def test_every_record_says_whose_it_is_and_those_of_a_changed_key_what_the_other_key_is() -> None:
+    context = context_headers("shop", "postgresql")
+    names = [f"__debezium.context.{name}" for name in ("connectorLogicalName", "taskId", "connectorName")]
+    assert [(each.key, each.value) for each in context] == list(zip(names, ("shop", "0", "postgresql"), strict=True))
+    told = table(headers=context)
+    records = told.updated(["1", None, None], False, ["2", "b", None], {}, 0)
+    records += told.deleted(["2", None, None], {}, 0)
+    assert [each.headers[0].key for each in records] == [
+        "__debezium.newkey",
+        "__debezium.newkey",
+        "__debezium.oldkey",
+        names[0],
+        names[0],
+    ]
+    assert all(each.headers[-3:] == context for each in records)
+
+
+def test_a_key_has_its_columns_in_its_own_order_and_defaults_stand_for_what_is_not_known() -> None:
+    columns = [
+        Column("a", 0, INT64, int, None, 0),
+        Column("b", 1, STRING, str, None, ""),
+        Column("c", 2, Schema(INT64.type, default=7, has_default=True), int, None, 0),
+    ]
+    made = TableEvents("t", columns, ["b", "a"], SOURCE, unchanged=UNCHANGED)
+    deleted = made.deleted(["1", "x", None], {}, 0)[0]
+    assert list(deleted.key.items()) == [("b", "x"), ("a", 1)]
+    assert deleted.value["before"] == {"a": 1, "b": "x", "c": 7}
 
 
 def test_without_tombstones_a_delete_is_one_record() -> None:

@@ -50,7 +50,11 @@ def test_times_of_day() -> None:
     assert times.time_us("-01:00:00.5") == -3_600_500_000
     assert times.zoned_time("01:00:00+02:30") == "22:30:00Z"
     assert times.zoned_time("23:00:00-02") == "01:00:00Z"
-    assert times.zoned_timestamp("2024-02-29 12:00:00+00") == "2024-02-29T12:00:00Z"
+    assert times.zoned_timestamp("2024-02-29 12:00:00+00", 0) == "2024-02-29T12:00:00Z"
+    assert times.zoned_timestamp("2024-02-29 12:00:00.5+00") == "2024-02-29T12:00:00.500000Z"
+    assert times.zoned_timestamp("2024-02-29 12:00:00+00", 3) == "2024-02-29T12:00:00.000Z"
+    assert times.zoned_timestamp("0044-03-15 12:00:00+00 BC", 0) == "0044-03-15T12:00:00Z BC"
+    assert times.zoned_timestamp("infinity") == "infinity"
 
 
 def test_intervals() -> None:

@@ -40,8 +40,14 @@ def source(monkeypatch: pytest.MonkeyPatch) -> Any:
     """One that looks at a clock of hours."""
     ticks = iter(range(3600, 10_000_000, 3600))
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: next(ticks), time_ns=lambda: 1))
-    names = {"database.hostname": "h", "database.user": "u", "database.dbname": "d", "topic.prefix": "p"}
-    made: Any = PostgresSource(PostgresSettings(**names), TaskContext())
+    names: dict[str, Any] = {
+        "database.hostname": "h",
+        "database.user": "u",
+        "database.dbname": "d",
+        "topic.prefix": "p",
+    }
+    context: Any = TaskContext()
+    made: Any = PostgresSource(PostgresSettings(**names), context)
     made._stream = Driver()
     return made
 

@@ -31,7 +31,7 @@ def mapped(name: str, modifier: int = -1, **settings: str) -> Any:
         ("text", -1, "NULL::text", None),
         ("text", -1, "upper(CURRENT_USER)", ""),
         ("numeric", (9 << 16) + 2 + 4, "1.5", Decimal("1.50")),
-        ("timestamptz", -1, "now()", "1970-01-01T00:00:00Z"),
+        ("timestamptz", -1, "now()", "1970-01-01T00:00:00.000000Z"),
         ("date", -1, "CURRENT_DATE", 0),
         ("point", -1, "'(1,2)'::point", None),
     ],

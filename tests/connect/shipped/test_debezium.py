@@ -1,0 +1,199 @@
+"""The same changes by Ottla's worker and by Kafka Connect with Debezium's connector: what is in the topics is the same,
+field by field, but for what docs/connectors.md says: the changes here have no names beyond ASCII and no defaults with
+quotes in them, which Debezium garbles.
+"""
+
+import json
+from collections.abc import Iterator
+from contextlib import closing
+from functools import partial
+from typing import Any
+
+import psycopg2
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from ottla.testing import Broker
+from tests.connect.shipped.test_postgres import VALUES
+from tests.support.connect import messages_of
+from tests.support.connect_process import GenuineConnect, OttlaConnect
+from tests.support.eventually import eventually
+from tests.support.postgres import USER, Postgres
+
+pytestmark = pytest.mark.soak
+
+OURS, THEIRS = "ours", "them"  # of the same length, so that one takes the other's place in every text
+KINDS = {kind: literal for kind, (literal, _, _) in VALUES.items() if kind != "pair"}  # Debezium leaves composites out
+BEFORE = (
+    "CREATE TYPE mood AS ENUM ('happy', 'so so')",
+    "CREATE DOMAIN amount AS numeric(8,2)",
+    "CREATE TABLE kinds (id int PRIMARY KEY, "
+    + ", ".join(f"c{number} {kind}" for number, kind in enumerate(KINDS))
+    + ")",
+    f"INSERT INTO kinds VALUES (1, {', '.join(KINDS.values())})",
+    "CREATE TABLE required (id int PRIMARY KEY, "
+    + ", ".join(f"c{number} {kind} NOT NULL" for number, kind in enumerate(KINDS))
+    + ")",
+    f"INSERT INTO required VALUES (1, {', '.join(KINDS.values())})",
+    "CREATE TABLE keyless (a int, b text)",
+    "ALTER TABLE keyless REPLICA IDENTITY FULL",
+    "CREATE TABLE pairs (a int, b text, c text DEFAULT 'a b', d int NOT NULL DEFAULT 7, "
+    "e timestamptz DEFAULT now(), f int GENERATED ALWAYS AS (a * 2) STORED, PRIMARY KEY (b, a))",
+    'CREATE TABLE "Odd names" ("Id no" int PRIMARY KEY, "a.b" text, "c" text)',
+    "CREATE TABLE long (id int PRIMARY KEY, n int, doc text, raw bytea, list int[], js jsonb)",
+    "ALTER TABLE long ALTER doc SET STORAGE EXTERNAL, ALTER raw SET STORAGE EXTERNAL",
+    "CREATE TABLE whole (id int PRIMARY KEY, n int, doc text)",
+    "ALTER TABLE whole REPLICA IDENTITY FULL, ALTER doc SET STORAGE EXTERNAL",
+    "CREATE TABLE by_index (id int, code text NOT NULL, n int)",
+    "CREATE UNIQUE INDEX by_code ON by_index (code)",
+    "ALTER TABLE by_index REPLICA IDENTITY USING INDEX by_code",
+)
+DURING = (
+    f"INSERT INTO kinds VALUES (2, {', '.join(KINDS.values())}), (3, {', '.join('NULL' for _ in KINDS)})",
+    "UPDATE kinds SET c0 = 5 WHERE id = 2",
+    "UPDATE kinds SET id = 9 WHERE id = 2",
+    "DELETE FROM kinds WHERE id = 3",
+    f"INSERT INTO required VALUES (2, {', '.join(KINDS.values())})",
+    "DELETE FROM required WHERE id = 2",
+    "INSERT INTO keyless VALUES (1, 'x')",
+    "UPDATE keyless SET a = 2",
+    "DELETE FROM keyless",
+    "INSERT INTO pairs VALUES (1, 'k')",
+    "UPDATE pairs SET d = 8",
+    "UPDATE pairs SET b = 'other'",
+    "DELETE FROM pairs",
+    """INSERT INTO "Odd names" VALUES (1, 'x', 'ü😀')""",
+    "INSERT INTO long VALUES (1, 1, repeat('x', 9000), decode(repeat('ab', 9000), 'hex'), "
+    "(SELECT array_agg(n) FROM generate_series(1, 9000) n), (SELECT jsonb_agg(n) FROM generate_series(1, 9000) n))",
+    "UPDATE long SET n = 2",
+    "DELETE FROM long",
+    "INSERT INTO whole VALUES (1, 1, repeat('x', 9000))",
+    "UPDATE whole SET n = 2",
+    "DELETE FROM whole",
+    "INSERT INTO by_index VALUES (1, 'a', 1)",
+    "UPDATE by_index SET code = 'b'",
+    "DELETE FROM by_index",
+    "BEGIN; INSERT INTO keyless VALUES (5, 'a'); INSERT INTO pairs VALUES (5, 'b'); COMMIT",
+    "ALTER TABLE keyless ADD c bigint DEFAULT 4",
+    "INSERT INTO keyless VALUES (6, 'later', 7)",
+    "ALTER TABLE keyless DROP b",
+    "INSERT INTO keyless VALUES (7, 8)",
+    "TRUNCATE keyless",
+    "INSERT INTO kinds VALUES (100)",
+)
+LAST = f"{OURS}.public.kinds"
+
+
+@pytest.fixture(scope="module")
+def topics() -> Iterator[dict[str, tuple[list[Any], list[Any]]]]:
+    """What both have written, by the topics' names without the prefix."""
+    with (
+        Postgres(wal_level="logical") as server,
+        Broker() as broker,
+        GenuineConnect(broker.bootstrap, offset_flush_interval_ms="1000") as theirs,
+        OttlaConnect(broker.bootstrap, group_id="ours", config_storage_topic="ours-configs",
+                     offset_storage_topic="ours-offsets", status_storage_topic="ours-status") as ours,
+        closing(psycopg2.connect(host="127.0.0.1", port=server.port, user=USER, dbname="postgres")) as connection,
+    ):  # fmt: skip
+        connection.autocommit = True
+        with connection.cursor() as cursor:
+            for statement in BEFORE:
+                cursor.execute(statement)
+            for worker, prefix in ((ours, OURS), (theirs, THEIRS)):
+                worker.put("captures", config(server, prefix))
+                worker.wait("captures", "RUNNING")
+                # both stream before anything changes: rows of the snapshot are as of now, changes come after
+                eventually(partial(streams, cursor, prefix), timeout_s=120)
+            for statement in DURING:
+                cursor.execute(statement)
+        eventually(lambda: is_last(broker.bootstrap, LAST), timeout_s=120)
+        eventually(lambda: is_last(broker.bootstrap, LAST.replace(OURS, THEIRS)), timeout_s=120)
+        known = AdminClient({"bootstrap.servers": broker.bootstrap}).list_topics(timeout=60).topics
+        names = {name.partition(".")[2] for name in known if name.startswith((f"{OURS}.", f"{THEIRS}."))}
+        yield {name: (written(broker, OURS, name), written(broker, THEIRS, name)) for name in sorted(names)}
+
+
+def written(broker: Broker, prefix: str, name: str) -> list[Any]:
+    """All records but Debezium's tombstones without a key, which no compacted topic takes."""
+    found = messages_of(broker.bootstrap, f"{prefix}.{name}", 0)
+    return [each for each in found if each.key() is not None or each.value() is not None]
+
+
+def config(server: Postgres, prefix: str) -> dict[str, str]:
+    return {
+        "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
+        "plugin.name": "pgoutput",
+        "database.hostname": "127.0.0.1",
+        "database.port": str(server.port),
+        "database.user": USER,
+        "database.password": "unused",
+        "database.dbname": "postgres",
+        "topic.prefix": prefix,
+        "slot.name": prefix,
+        "publication.name": prefix,
+    }
+
+
+def streams(cursor: Any, slot: str) -> bool:
+    cursor.execute("SELECT active FROM pg_replication_slots WHERE slot_name = %s", (slot,))
+    return bool(cursor.fetchone() == (True,))
+
+
+def is_last(bootstrap: str, topic: str) -> bool:
+    """Whether the last change is there."""
+    return any(b'{"id":100}' in (message.key() or b"") for message in messages_of(bootstrap, topic, 1))
+
+
+def test_the_same_topics_have_records_of_the_same_operations(topics: dict[str, tuple[list[Any], list[Any]]]) -> None:
+    for name, (ours, theirs) in topics.items():
+        assert [operation(each) for each in ours] == [operation(each) for each in theirs], name
+
+
+def test_records_are_the_same_field_by_field(topics: dict[str, tuple[list[Any], list[Any]]]) -> None:
+    found: list[str] = []
+    for name, (ours, theirs) in topics.items():
+        for number, (our, their) in enumerate(zip(ours, theirs, strict=False)):
+            where = f"{name}[{number}]"
+            found += differences(f"{where}.key", document(our.key()), document(their.key()))
+            found += differences(f"{where}.value", document(our.value()), document(their.value()))
+            found += differences(f"{where}.headers", headers(our), headers(their))
+    assert not found, "\n".join(dict.fromkeys(found))
+
+
+def document(payload: bytes | None) -> Any:
+    """JSON, with the name of this worker's prefix as the other has it."""
+    return None if payload is None else json.loads(payload.replace(OURS.encode(), THEIRS.encode()))
+
+
+def headers(message: Any) -> list[tuple[str, Any]]:
+    return [(name, value.replace(OURS.encode(), THEIRS.encode())) for name, value in message.headers() or ()]
+
+
+def operation(message: Any) -> str | None:
+    """None: a tombstone."""
+    value = document(message.value())
+    return None if value is None else value["payload"]["op"]
+
+
+def differences(where: str, ours: Any, theirs: Any) -> list[str]:
+    """A line for each field that is not the same, but for those that cannot be."""
+    if isinstance(ours, dict) and isinstance(theirs, dict):
+        if where.endswith((".payload.source", ".payload")):
+            ours, theirs = comparable(ours), comparable(theirs)
+        if list(ours) != list(theirs):
+            return [f"{where} has {list(ours)}, Debezium's {list(theirs)}"]
+        return [line for name in ours for line in differences(f"{where}.{name}", ours[name], theirs[name])]
+    if isinstance(ours, list) and isinstance(theirs, list) and len(ours) == len(theirs):
+        pairs = enumerate(zip(ours, theirs, strict=True))
+        return [line for number, (a, b) in pairs for line in differences(f"{where}[{number}]", a, b)]
+    if type(ours) is type(theirs) and ours == theirs:
+        return []
+    return [f"{where}: {str(ours)[:300]!r}, Debezium's {str(theirs)[:300]!r}"]
+
+
+def comparable(struct: dict[str, Any]) -> dict[str, Any]:
+    """Without what depends on when a connector looked: its own clock and, of rows of a snapshot, its place."""
+    unlike = {"ts_ms", "ts_us", "ts_ns"} if "op" in struct else set()
+    if struct.get("snapshot", "false") != "false":
+        unlike = {"ts_ms", "ts_us", "ts_ns", "lsn", "txId", "sequence"}
+    return {name: "" if name in unlike else value for name, value in struct.items()}
