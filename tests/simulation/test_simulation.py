@@ -52,7 +52,8 @@ def test_one_broker_loses_nothing_to_kills_and_power_failures() -> None:
     reports = sound_runs("0:5", "--brokers", "1", "--faults", "kill,power,cut,storm")
     assert len(reports) == 5
     assert min(report["acknowledged"] for report in reports) > 30
-    assert {kind for report in reports for kind in report["faults"]} == {"kill", "power", "cut", "storm"}
+    happened = {kind for report in reports for kind in report["faults"]}
+    assert happened - {"bit"} == {"kill", "power", "cut", "storm"}  # a bit flips when power fails, or none does
 
 
 def test_a_seed_says_everything() -> None:

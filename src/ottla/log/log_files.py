@@ -202,6 +202,10 @@ class LogFiles:
             except OSError:
                 self._distrust_syncs()
                 raise
+        if self.recovery_point <= old.base_offset:
+            # A power failure must not leave a segment without those before it, which may have no durable names yet: the
+            # log would seem to begin there.
+            self._fs.sync_directory(self._directory)
         old.finish()
         segment = Segment.create(self._fs, self._directory, base_offset, created_ms=self._clock.now_ms())
         self.producer_state.end_offset = base_offset

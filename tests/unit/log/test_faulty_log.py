@@ -361,3 +361,26 @@ TestFaultyLog.settings = settings(
     max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
 )
 TestFaultyLog = pytest.mark.timeout(120)(TestFaultyLog)
+
+
+def test_no_segment_outlives_a_power_failure_without_those_before_it() -> None:
+    """Nothing was synced yet, of the log or its names: what is left begins where the log began."""
+    ends = []
+    for seed in range(40):
+        fs, clock = FaultyFS(seed=seed), ManualClock()
+        fs.make_directory("/data")
+        fs.sync_directory("/")
+        directories = LogDirectories([Path("/data")], fs=fs, clock=clock)
+        directories.acquire(cluster_id="c", node_id=BrokerId(1))
+        log = directories.create_log(TP, None, CONFIG)
+        while len(log.segments) < 4:
+            log.append_as_leader(bytearray(encode_batch([Record(0, 1, None, b"v" * 100)])), EPOCH)
+        fs.crash(Survival.SCATTERED)
+        directories = LogDirectories([Path("/data")], fs=fs, clock=clock)
+        directories.acquire(cluster_id="c", node_id=BrokerId(1))
+        found = directories.load_all(lambda _: CONFIG).get(TP)
+        if found is not None:
+            assert (found.log_start_offset, found.segments[0].base_offset) == (0, 0), seed
+            ends.append(found.log_end_offset)
+        directories.close()
+    assert len(ends) > 10
