@@ -5,8 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyspark
 import pytest
-from pyspark.pipelines import cli
 
 from tests.pipeline.conftest import TopicFactory
 from tests.pipeline.topic import Topic
@@ -14,6 +14,7 @@ from tests.support.spark_connect import SparkConnectServer
 
 pytestmark = pytest.mark.soak
 
+CLI = Path(pyspark.__file__).parent / "pipelines" / "cli.py"
 ROWS = 200
 SPEC = """\
 name: declared
@@ -58,7 +59,7 @@ def test_a_declared_pipeline_reads_and_writes_topics(new_topic: TopicFactory, bo
 def run(spec: Path, remote: str) -> None:
     """As `spark-pipelines run` does, which starts this program."""
     done = subprocess.run(
-        [sys.executable, cli.__file__, "run", "--spec", str(spec)],
+        [sys.executable, str(CLI), "run", "--spec", str(spec)],
         env={**os.environ, "SPARK_REMOTE": remote},
         cwd=spec.parent,
         capture_output=True,
