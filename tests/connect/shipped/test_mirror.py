@@ -106,8 +106,12 @@ def test_groups_move_to_where_they_were(there: BrokerProcess, here: BrokerProces
         answer.result()
     produce(there, "payments", [record(n, 0) for n in range(5)])
     committed = [ConsumerGroupTopicPartitions("billing", [TopicPartition("payments", 0, 5)])]
-    for done in far.alter_consumer_group_offsets(committed).values():
-        done.result()
+
+    def done() -> bool:  # by a coordinator that has come up
+        (answer,) = far.alter_consumer_group_offsets(committed).values()
+        return all(each.error is None for each in answer.result().topic_partitions or [])
+
+    eventually(done, timeout_s=60)
     settings = config(
         there, topics="payments", sync_group_offsets_enabled="true", sync_group_offsets_interval_seconds="1"
     )
