@@ -105,6 +105,7 @@ def written(start: Start, connect: str) -> dict[str, Any]:
                 if path == "/brokers/ids/1":
                     assert value.pop("port") == broker.port
                     assert value.pop("endpoints") == [f"PLAINTEXT://{broker.bootstrap}"]
+                    assert value.pop("confirms_leadership", True)  # Ottla's own
         return nodes
 
 
