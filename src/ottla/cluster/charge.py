@@ -195,6 +195,17 @@ class Charge:
             log.info("brokers %s have come", sorted((set(found) - set(known)) | restarted))
         await self._see(found)
 
+    @property
+    def has_others_that_make_topics(self) -> bool:
+        """Whether genuine brokers are here: with ZooKeeper they make internal topics, and those that are created
+        automatically, by themselves."""
+        return not all(broker.confirms for broker in self.image.brokers.values())
+
+    async def see_topics(self) -> None:
+        """Look for topics that others have made. Raises as `settle`."""
+        await self.service.read_anew()
+        await self.settle()
+
     async def see_failed_directories(self) -> None:
         """Ask the brokers that have lost a log directory which replicas that were, by telling them all that they hold.
 

@@ -55,6 +55,7 @@ class ClusterController:
         self._has_session = True
         self._was_in_doubt = False
         """The session has been lost since it was looked at last; it may have been resumed meanwhile."""
+        self._topics_are_in_doubt = False
         self._cancel_watches: list[Callable[[], None]] = []
         self._task: asyncio.Task[None] | None = None
         self.charge: Charge | None = None
@@ -67,6 +68,7 @@ class ClusterController:
             self._store.watch(path, self._woken.set)
             for path in (layout.CONTROLLER_PATH, layout.BROKERS_PATH, layout.LOG_DIRECTORY_EVENTS_PATH)
         ]
+        self._cancel_watches.append(self._store.watch(layout.TOPICS_PATH, self._topics_changed))
         self._woken.set()
         self._task = self._loop.create_task(self._run(), name="controller")
 
@@ -87,6 +89,11 @@ class ClusterController:
             self._was_in_doubt = True
             self._metadata.controller = None  # at once: another may be elected in this moment
         self._woken.set()
+
+    def _topics_changed(self) -> None:
+        if self.charge is not None and self.charge.has_others_that_make_topics:
+            self._topics_are_in_doubt = True
+            self._woken.set()
 
     async def _run(self) -> None:
         while True:
@@ -138,6 +145,9 @@ class ClusterController:
         if self.charge is not None:
             await self.charge.see_brokers()
             await self.charge.see_failed_directories()
+            if self._topics_are_in_doubt:
+                self._topics_are_in_doubt = False
+                await self.charge.see_topics()
 
     async def _win(self, nodes: Mapping[str, Node]) -> bool:
         """Try to be the first."""

@@ -11,7 +11,7 @@ from ottla.cluster import cluster_controller
 from ottla.cluster.cluster_controller import ClusterController
 from ottla.cluster.image import empty_image
 from ottla.cluster.store import layout
-from ottla.cluster.store.base import SessionEvent
+from ottla.cluster.store.base import Create, SessionEvent
 from ottla.testing.memory_store import MemoryStore, MemoryTree
 
 
@@ -77,4 +77,42 @@ def test_a_controller_whose_session_was_in_doubt_while_it_began_is_it_afterwards
         await store.close()
 
     monkeypatch.setattr(cluster_controller, "Charge", HeldCharge)
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("others", [True, False], ids=["beside Kafka", "alone"])
+def test_topics_that_others_make_are_looked_at(monkeypatch: pytest.MonkeyPatch, others: bool) -> None:
+    looked: list[str] = []
+
+    class LookingCharge(HeldCharge):
+        has_others_that_make_topics = others
+
+        async def see_topics(self) -> None:
+            looked.append("topics")
+
+    async def main() -> None:
+        HeldCharge.may_begin, HeldCharge.epochs = asyncio.Event(), []
+        HeldCharge.may_begin.set()
+        store, other = (MemoryStore(tree) for tree in [MemoryTree()] * 2)
+        await store.open()
+        await other.open()
+        metadata = SimpleNamespace(controller=None, image=empty_image("cluster"))
+        config = SimpleNamespace(node_id=1)
+        controller = ClusterController(
+            store, cast(Any, metadata), cast(Any, config), SystemClock(), asyncio.get_running_loop(), cast(Any, None)
+        )
+        controller.start()
+        async with asyncio.timeout(20):
+            while metadata.controller is None:
+                await asyncio.sleep(0.001)
+            await other.commit([Create(f"{layout.TOPICS_PATH}/__transaction_state", b"{}")])
+            while others and not looked:
+                await asyncio.sleep(0.001)
+        await asyncio.sleep(0.02)
+        assert bool(looked) is others
+        await controller.close()
+        await other.close()
+        await store.close()
+
+    monkeypatch.setattr(cluster_controller, "Charge", LookingCharge)
     asyncio.run(main())
