@@ -1,5 +1,6 @@
 """What all tests have in common."""
 
+from collections.abc import Generator
 from typing import Final
 
 import pytest
@@ -10,6 +11,7 @@ settings.load_profile("ottla")
 
 _MOST_REPEATED: Final = 8
 """Tests of one session that may fail the first time and pass the second."""
+_has_failed: Final = pytest.StashKey[bool]()
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -18,6 +20,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("proof") is not None:
             item.add_marker(pytest.mark.flaky(reruns=0))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.failed:
+        item.stash[_has_failed] = True
+    return report
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """A second try has brokers of its own: those of the first hold what it left behind."""
+    if item.stash.get(_has_failed, False):
+        item.stash[_has_failed] = False
+        item.session._setupstate.teardown_exact(None)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
