@@ -54,7 +54,8 @@ def create_led_by_1(cluster: OttlaCluster) -> None:
 
 def values(cluster: OttlaCluster, at_least: int) -> list[str]:
     """What is in the partition, once there is so much."""
-    consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "reader", "log_level": 0})
+    settings = {"bootstrap.servers": cluster.bootstrap, "group.id": "r", "enable.auto.commit": False, "log_level": 0}
+    consumer = Consumer(settings)
     consumer.assign([TopicPartition("t", 0, 0)])
     found = consumer.consume(at_least, timeout=60)
     found += consumer.consume(1000, timeout=1)

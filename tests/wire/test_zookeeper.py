@@ -82,7 +82,8 @@ def produce(of: OttlaProcess, topic: str, value: str, *, acks: str = "all", time
 
 
 def consume(of: OttlaProcess, topic: str, count: int) -> list[str]:
-    consumer = Consumer({"bootstrap.servers": of.bootstrap, "group.id": "reader", "log_level": 0})
+    settings = {"bootstrap.servers": of.bootstrap, "group.id": "reader", "enable.auto.commit": False, "log_level": 0}
+    consumer = Consumer(settings)  # its end waits for no coordinator: without ZooKeeper there may be none
     consumer.assign([TopicPartition(topic, 0, 0)])
     records = consumer.consume(count, timeout=20)
     consumer.close()
