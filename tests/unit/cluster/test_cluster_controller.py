@@ -52,7 +52,7 @@ def test_a_controller_whose_session_was_in_doubt_while_it_began_is_it_afterwards
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def main() -> None:
-        HeldCharge.may_begin, HeldCharge.epochs = asyncio.Event(), []
+        HeldCharge.may_begin, HeldCharge.epochs, HeldCharge.begun = asyncio.Event(), [], 0
         store = Resumable(MemoryTree())
         await store.open()
         metadata = SimpleNamespace(controller=None, image=empty_image("cluster"))
@@ -91,7 +91,7 @@ def test_topics_that_others_make_are_looked_at(monkeypatch: pytest.MonkeyPatch, 
             looked.append("topics")
 
     async def main() -> None:
-        HeldCharge.may_begin, HeldCharge.epochs = asyncio.Event(), []
+        HeldCharge.may_begin, HeldCharge.epochs, HeldCharge.begun = asyncio.Event(), [], 0
         HeldCharge.may_begin.set()
         store, other = (MemoryStore(tree) for tree in [MemoryTree()] * 2)
         await store.open()
