@@ -1,14 +1,12 @@
 """Workers of connectors as child processes, Ottla's and Kafka's alike: started, asked over REST, measured, killed."""
 
-import json
 import sys
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from ottla.connect.rest_client import RestError, ask
 from tests.support.broker_process import BrokerFailedError, BrokerProcess
 from tests.support.genuine import BROKER_JVM_OPTIONS, maven_libs
 from tests.support.requirements import java_program
@@ -57,18 +55,13 @@ class WorkerProcess(BrokerProcess):
         """Whether it takes requests and knows its state."""
         try:
             self.request("GET", "/connectors")
-        except (OSError, urllib.error.HTTPError):
+        except (OSError, RestError):
             return False
         return True
 
     def request(self, method: str, path: str, body: Any = None) -> Any:
-        """One request to the REST API; its answer from JSON. Raises OSError, HTTPError (which has the answer)."""
-        data = None if body is None else json.dumps(body).encode()
-        headers = {"Content-Type": "application/json"}
-        request = urllib.request.Request(self.url + path, data=data, method=method, headers=headers)
-        with urllib.request.urlopen(request, timeout=_REQUEST_S) as answer:
-            text = answer.read()
-        return json.loads(text) if text else None
+        """One request to the REST API; its answer from JSON. Raises RestError, OSError."""
+        return ask(self.url, method, path, body, within_s=_REQUEST_S)
 
     def put(self, name: str, config: Mapping[str, str]) -> None:
         """Make a connector as soon as the worker takes it, which may not have answered yet.
@@ -80,11 +73,10 @@ class WorkerProcess(BrokerProcess):
         while True:
             try:
                 self.request("PUT", f"/connectors/{name}/config", dict(config))
-            except (OSError, urllib.error.HTTPError) as problem:
-                status = problem.code if isinstance(problem, urllib.error.HTTPError) else 0
-                if status == 400 or not self.is_alive() or time.monotonic() > deadline:
-                    said = problem.read().decode() if isinstance(problem, urllib.error.HTTPError) else str(problem)
-                    raise BrokerFailedError(f"{self.name} takes no connector: {said}\n{self.log_tail()}") from None
+            except (OSError, RestError) as problem:
+                is_refused = isinstance(problem, RestError) and problem.status == 400
+                if is_refused or not self.is_alive() or time.monotonic() > deadline:
+                    raise BrokerFailedError(f"{self.name} takes no connector: {problem}\n{self.log_tail()}") from None
                 time.sleep(self.poll_interval_s)
             else:
                 return
@@ -100,7 +92,7 @@ class WorkerProcess(BrokerProcess):
         while time.monotonic() < deadline:
             try:
                 status = self.request("GET", f"/connectors/{name}/status")
-            except (OSError, urllib.error.HTTPError) as problem:
+            except (OSError, RestError) as problem:
                 status = str(problem)
             else:
                 states = [each["state"] for each in (status["connector"], *status["tasks"])]

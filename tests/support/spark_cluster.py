@@ -8,7 +8,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import sysconfig
@@ -23,6 +22,7 @@ import pyspark
 from ottla.pipeline import class_archive
 from ottla.pipeline.java import find_java
 from tests.support.eventually import eventually
+from tests.support.probe import free_port
 
 _START_TIMEOUT_S: Final = 180.0
 
@@ -35,7 +35,7 @@ class SparkCluster:
         self._processes: list[subprocess.Popen[bytes]] = []
         self._workers = workers
         self._cores = cores
-        self._port = _free_port()
+        self._port = free_port()
         self.master_url = f"spark://127.0.0.1:{self._port}"
 
     @property
@@ -148,10 +148,3 @@ def _write_python(path: Path) -> None:
     python = shutil.which(sys.executable)
     path.write_text(f'#!/bin/sh\nPYTHONPATH="${{PYTHONPATH:+$PYTHONPATH:}}{packages}" exec {python} -S "$@"\n')
     path.chmod(0o755)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

@@ -11,6 +11,7 @@ import pyspark
 
 from ottla.pipeline.java import find_java
 from tests.support.eventually import eventually
+from tests.support.probe import free_port
 from tests.support.spark_cluster import jvm_options, kill_with_children
 
 _START_TIMEOUT_S = 180.0
@@ -22,9 +23,7 @@ class SparkConnectServer:
     def __init__(self, directory: Path, cores: int = 2) -> None:
         self._directory = directory
         self._cores = cores
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self._port = int(probe.getsockname()[1])
+        self._port = free_port()
         self.remote = f"sc://127.0.0.1:{self._port}"
 
     def __enter__(self) -> "SparkConnectServer":

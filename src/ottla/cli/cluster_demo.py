@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from ottla.children import free_ports
 from ottla.cli.client import Connection
 from ottla.cli.exits import CommandFailed
-from ottla.cli.local_cluster import HOST, LocalCluster, free_ports
+from ottla.cli.local_cluster import HOST, LocalCluster
 from ottla.cli.output import Column, note, plural, print_json, print_rows
 from ottla.cli.partition import Partition
 from ottla.cli.zookeeper_jars import class_path

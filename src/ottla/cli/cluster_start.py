@@ -81,7 +81,7 @@ def start(
     )
     with cluster:
         for broker in cluster.brokers.values():
-            note(f"broker {broker.number} is process {broker.pid}, its log {broker.log_file}")
+            note(f"broker {broker.number} is process {broker.pid}, its log {broker.log}")
         note(f"ready: {plural(brokers, 'broker')} at {cluster.bootstrap}, ZooKeeper at {connect}")
         _watch(cluster)
 
@@ -91,11 +91,11 @@ def _watch(cluster: LocalCluster) -> None:
     running = dict(cluster.brokers)
     while running:
         for number, broker in list(running.items()):
-            code = broker.ended()
+            code = broker.exit_code
             if code is not None:
                 del running[number]
                 how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
-                note(f"broker {number} {how}; {plural(len(running), 'broker')} left (log: {broker.log_file})")
+                note(f"broker {number} {how}; {plural(len(running), 'broker')} left (log: {broker.log})")
         if cluster.server is not None and not cluster.server.is_alive():
             raise CommandFailed("ZooKeeper has ended; the brokers are stopped as well")
         time.sleep(LOOK_SECONDS)

@@ -1,9 +1,6 @@
 """Talking to a worker of connectors: where it is, and what its answers mean to a person."""
 
 import functools
-import json
-import urllib.error
-import urllib.request
 from collections.abc import Callable
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar, cast
 from urllib.parse import quote
@@ -12,6 +9,7 @@ import click
 
 from ottla.cli import suggest
 from ottla.cli.exits import CommandFailed
+from ottla.connect.rest_client import RestError, ask
 
 DEFAULT_URL: Final = "http://127.0.0.1:8083"
 _ANSWER_S: Final = 100.0
@@ -36,22 +34,16 @@ class Rest:
 
     def ask(self, method: str, path: str, body: Any = None) -> Any:
         """One request; its answer from JSON, None if it has none."""
-        data = None if body is None else json.dumps(body).encode()
-        headers = {"Content-Type": "application/json", "Accept": "application/json"}
-        request = urllib.request.Request(self.url + path, data=data, method=method, headers=headers)
         try:
-            with urllib.request.urlopen(request, timeout=_ANSWER_S) as answer:
-                text = answer.read()
-        except urllib.error.HTTPError as refused:
-            with refused:
-                raise RestRefused(refused.code, _message(refused)) from None
+            return ask(self.url, method, path, body, within_s=_ANSWER_S)
+        except RestError as refused:
+            raise RestRefused(refused.status, refused.message) from None
         except (OSError, ValueError) as failure:
             reason = str(getattr(failure, "reason", failure)).lower()
             raise CommandFailed(
                 f"no worker answers at {self.url} ({reason}); start one with `ottla connect serve`, or name another "
                 "with --url"
             ) from None
-        return json.loads(text) if text else None
 
     def connector(self, name: str, rest: str = "", *, method: str = "GET", body: Any = None) -> Any:
         """A request about one connector; names the nearest one if it does not exist."""
@@ -62,14 +54,6 @@ class Rest:
                 raise
             hint = suggest.did_you_mean(name, known) or "; `ottla connect list` shows those that do"
             raise CommandFailed(f"connector {name!r} does not exist{hint}") from None
-
-
-def _message(refused: urllib.error.HTTPError) -> str:
-    text = refused.read().decode(errors="replace")
-    try:
-        return str(json.loads(text)["message"])
-    except (ValueError, KeyError, TypeError):
-        return f"the worker answered {refused.code}: {text[:200] or refused.reason}"
 
 
 def rest_option(command: Callable[Concatenate[Rest, P], R]) -> Callable[P, R]:

@@ -34,7 +34,7 @@ def demo(changes: int, rate: int, directory: Path | None) -> None:
     this machine; starts servers of its own, on free ports of 127.0.0.1. About two minutes on two cores.
     """
     needs_spark()
-    from ottla.connect.demo.children import DemoError
+    from ottla.connect.demo.errors import DemoError
     from ottla.connect.demo.story import Options, play
     from ottla.pipeline.demo.show import screen
 

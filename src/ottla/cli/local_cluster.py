@@ -2,7 +2,6 @@
 
 import contextlib
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,6 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+from ottla.children import Child
 from ottla.cli.exits import CommandFailed
 from ottla.cli.output import note
 from ottla.cli.zookeeper_server import ZooKeeperProcess
@@ -27,71 +27,25 @@ DEFAULTS: Final = {
 stop, the last ones find nobody to hand over to, and need not try for long."""
 
 
-class BrokerProcess:
+class BrokerProcess(Child):
     """One `ottla serve`, with its data and its log in a directory of its own."""
 
     def __init__(self, number: int, port: int, directory: Path, settings: Mapping[str, str], log_level: str) -> None:
         self.number = number
         self.port = port
-        self.log_file = directory / "broker.log"
-        self._log_level = log_level
-        self._settings = {
+        own = {
             **settings,
             "node.id": str(number),
             "listeners": f"PLAINTEXT://{HOST}:{port}",
             "log.dirs": str(directory / "data"),
         }
-        self._process: subprocess.Popen[bytes] | None = None
+        overrides = [part for name, value in own.items() for part in ("--override", f"{name}={value}")]
+        command = [sys.executable, "-m", "ottla.cli.main", "serve", "--log-level", log_level, *overrides]
+        super().__init__(f"broker {number}", command, directory / "broker.log")
 
     @property
     def address(self) -> str:
         return f"{HOST}:{self.port}"
-
-    @property
-    def pid(self) -> int:
-        assert self._process is not None
-        return self._process.pid
-
-    def start(self) -> None:
-        """Start it; it is not ready yet."""
-        self.log_file.parent.mkdir(parents=True, exist_ok=True)
-        overrides = [part for name, value in self._settings.items() for part in ("--override", f"{name}={value}")]
-        with self.log_file.open("ab") as output:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "ottla.cli.main", "serve", "--log-level", self._log_level, *overrides],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,  # a Ctrl-C on the terminal is handled here
-            )
-
-    def ended(self) -> int | None:
-        """Its exit code; None while it runs."""
-        return None if self._process is None else self._process.poll()
-
-    def stop(self) -> None:
-        """Have it hand over and end; kill it if that takes too long."""
-        if self._process is None or self._process.poll() is not None:
-            return
-        self._process.terminate()
-        try:
-            self._process.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            note(f"broker {self.number} does not stop, it is killed")
-            self.kill()
-
-    def kill(self) -> None:
-        """End it without a word to anybody."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-
-    def last_lines(self) -> str:
-        """The end of its log."""
-        try:
-            return "\n".join(self.log_file.read_text(errors="replace").splitlines()[-3:])
-        except OSError:
-            return ""
 
 
 class LocalCluster:
@@ -165,7 +119,8 @@ class LocalCluster:
 
     def _stop(self) -> None:
         for broker in self.brokers.values():  # one after the other: each hands over to those that are left
-            broker.stop()
+            if not broker.ended and not broker.stop(within_s=STOP_SECONDS):
+                note(f"{broker.name} did not stop, it was killed")
         if self.server is not None:
             self.server.stop()
 
@@ -179,29 +134,19 @@ class LocalCluster:
         deadline = time.monotonic() + READY_SECONDS
         while True:
             for broker in self.brokers.values():
-                code = broker.ended()
-                if code is not None:
+                if broker.ended:
                     raise CommandFailed(
-                        f"broker {broker.number} ended with exit code {code} at its start (log: {broker.log_file})\n"
-                        f"{broker.last_lines()}"
+                        f"{broker.name} ended with exit code {broker.exit_code} at its start (log: {broker.log})\n"
+                        f"{broker.last_words()}"
                     )
             with contextlib.suppress(KafkaException):
                 if self.brokers.keys() <= admin.list_topics(timeout=1).brokers.keys():
                     return
             if time.monotonic() > deadline:
                 raise CommandFailed(
-                    f"the brokers have not found each other within {READY_SECONDS:.0f} s; see {first.log_file}"
+                    f"the brokers have not found each other within {READY_SECONDS:.0f} s; see {first.log}"
                 )
             time.sleep(LOOK_SECONDS)
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens at."""
-    with contextlib.ExitStack() as stack:
-        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for probe in probes:
-            probe.bind((HOST, 0))
-        return [probe.getsockname()[1] for probe in probes]
 
 
 def _check_free(port: int) -> None:

@@ -7,7 +7,6 @@ with Broker() as broker, ConnectProcess(broker.bootstrap) as worker:
     worker.start()      # then compare what is in the topic, or in the target, with what should be
 """
 
-import json
 import os
 import signal
 import socket
@@ -15,14 +14,13 @@ import subprocess
 import sys
 import tempfile
 import time
-import urllib.error
-import urllib.request
 import weakref
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
+from ottla.connect.rest_client import RestError, ask
 from ottla.connect.server import Server
 
 _PATIENCE_S: Final = 60.0
@@ -41,14 +39,6 @@ TEST_SETTINGS: Final[Mapping[str, str]] = {
     "key.converter.schemas.enable": "false",
 }
 """What differs from `ottla connect serve` unless `settings` say otherwise."""
-
-
-class RestError(Exception):
-    """An answer that is an error."""
-
-    def __init__(self, status: int, body: Any) -> None:
-        super().__init__(f"{status}: {body}")
-        self.status, self.body = status, body
 
 
 class _Worker:
@@ -72,17 +62,7 @@ class _Worker:
 
     def request(self, method: str, path: str, body: Any = None) -> Any:
         """One request to the REST API; its answer from JSON. Raises RestError."""
-        data = None if body is None else json.dumps(body).encode()
-        headers = {"Content-Type": "application/json"}
-        request = urllib.request.Request(self.url + path, data=data, method=method, headers=headers)
-        try:
-            with urllib.request.urlopen(request, timeout=_PATIENCE_S) as answer:
-                text = answer.read()
-        except urllib.error.HTTPError as refused:
-            with refused:
-                text = refused.read()
-            raise RestError(refused.code, json.loads(text) if text else None) from None
-        return json.loads(text) if text else None
+        return ask(self.url, method, path, body, within_s=_PATIENCE_S)
 
     def put(self, name: str, config: Mapping[str, str]) -> Any:
         """Create or change a connector, waiting while the workers are about to find together."""

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from ottla.connect.demo.children import Child, DemoError, owned_by
+from ottla.children import Child, owned_by
+from ottla.connect.demo.errors import DemoError
 
 if TYPE_CHECKING:
     from psycopg2.extensions import connection as Connection  # noqa: N812 - a class

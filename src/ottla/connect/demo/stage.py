@@ -1,17 +1,16 @@
 """All that runs in the demo: database, broker, worker with its two connectors, and the job on Spark."""
 
-import json
 import sys
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from ottla.children import Child, answers, free_ports
 from ottla.connect.demo import shop
-from ottla.connect.demo.children import Child, DemoError, answers, free_ports
+from ottla.connect.demo.errors import DemoError
 from ottla.connect.demo.postgres import USER, Postgres
+from ottla.connect.rest_client import RestError, ask
 
 if TYPE_CHECKING:
     from ottla.pipeline.progress import Figures
@@ -160,7 +159,7 @@ class Stage:
     def _await(holds: Callable[[], bool], child: Child) -> None:
         deadline = time.monotonic() + _READY_WITHIN_S
         while not holds():
-            child.check()
+            _check(child)
             if time.monotonic() > deadline:
                 raise DemoError(f"{child.name} does not answer; the end of {child.log}:\n{child.last_words()}")
             time.sleep(_LOOK_S)
@@ -184,7 +183,7 @@ class Stage:
     def check(self) -> None:
         """Raise DemoError if something has ended by itself, or a connector has failed (asked once a second)."""
         for child in self.children:
-            child.check()
+            _check(child)
         if time.monotonic() - self._asked_at < _ASK_EVERY_S:
             return
         self._asked_at = time.monotonic()
@@ -213,7 +212,7 @@ class Stage:
     def _is_healthy(self) -> bool:
         try:
             self._ask("GET", "/health")
-        except OSError:  # nobody listens, or it says that it is starting
+        except (OSError, RestError):  # nobody listens, or it says that it is starting
             return False
         return True
 
@@ -222,11 +221,9 @@ class Stage:
         while True:
             try:
                 self._ask("PUT", f"/connectors/{name}/config", dict(config))
-            except urllib.error.HTTPError as refused:
-                with refused:
-                    said = refused.read().decode(errors="replace")
-                if refused.code != 409 or time.monotonic() > deadline:  # 409: the worker is about to lead
-                    raise DemoError(f"connector {name} is refused: {said}") from None
+            except RestError as refused:
+                if refused.status != 409 or time.monotonic() > deadline:  # 409: the worker is about to lead
+                    raise DemoError(f"connector {name} is refused: {refused.message}") from None
                 time.sleep(_LOOK_S)
             else:
                 return
@@ -235,14 +232,17 @@ class Stage:
         """What its tasks, or it itself, have failed with."""
         try:
             status = self._ask("GET", f"/connectors/{name}/status")
-        except OSError:  # it is starting, or has yet to plan the connector; whether it runs is known otherwise
+        except (
+            OSError,
+            RestError,
+        ):  # it is starting, or has yet to plan the connector; whether it runs is known otherwise
             return []
         return [each.get("trace", "") for each in (status["connector"], *status["tasks"]) if each["state"] == "FAILED"]
 
     def _ask(self, method: str, path: str, body: object = None) -> Any:
-        data = None if body is None else json.dumps(body).encode()
-        headers = {"Content-Type": "application/json"}
-        url = f"http://127.0.0.1:{self._rest_port}{path}"
-        request = urllib.request.Request(url, data=data, method=method, headers=headers)
-        with urllib.request.urlopen(request, timeout=_ANSWER_S) as answer:
-            return json.loads(answer.read())
+        return ask(f"http://127.0.0.1:{self._rest_port}", method, path, body, within_s=_ANSWER_S)
+
+
+def _check(child: Child) -> None:
+    if (obituary := child.obituary()) is not None:
+        raise DemoError(obituary)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from ottla.connect.demo import postgres, shop
-from ottla.connect.demo.children import DemoError
+from ottla.connect.demo.errors import DemoError
 from ottla.connect.demo.load import Load
 from ottla.connect.demo.shop import Comparison
 from ottla.connect.demo.stage import JOB_FILE, Stage

@@ -1,7 +1,5 @@
 """The demo's own broker: `ottla serve` as a child process on a free port."""
 
-import socket
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -10,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from ottla.children import Child, answers, free_ports
 from ottla.pipeline.errors import PipelineError
 
 _READY_WITHIN_S: Final = 30.0
@@ -33,53 +32,29 @@ def serve(log_dir: Path, output: Path) -> Iterator[RunningBroker]:
 
     Raises BrokerError if it ends or stays silent for half a minute.
     """
-    bootstrap = f"127.0.0.1:{_free_port()}"
+    (port,) = free_ports(1)
+    bootstrap = f"127.0.0.1:{port}"
     command = [sys.executable, "-m", "ottla.cli.main", "serve"]
     for override in (f"log.dirs={log_dir.absolute()}", f"listeners=PLAINTEXT://{bootstrap}"):
         command += ["--override", override]
-    output.parent.mkdir(parents=True, exist_ok=True)
-    with output.open("wb") as sink:
-        started = time.monotonic()
-        # a session of its own: Ctrl-C on the terminal is for us to pass on
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, start_new_session=True)
+    output.unlink(missing_ok=True)
+    broker = Child("the broker", command, output)
+    started = time.monotonic()
+    broker.start()
     try:
-        _await_ready(process, bootstrap, output, started)
-        yield RunningBroker(bootstrap, process.pid, time.monotonic() - started)
+        _await_ready(broker, port, started)
+        yield RunningBroker(bootstrap, broker.pid, time.monotonic() - started)
     finally:
-        _stop(process)
+        broker.stop(within_s=_STOP_WITHIN_S)
 
 
-def _await_ready(process: "subprocess.Popen[bytes]", bootstrap: str, output: Path, started: float) -> None:
-    host, port = bootstrap.rsplit(":", 1)
-    while True:
-        if process.poll() is not None:
-            raise BrokerError(f"the broker ended with code {process.returncode}:\n{_last_words(output)}")
-        try:
-            socket.create_connection((host, int(port)), timeout=1.0).close()
-            return
-        except OSError:
-            if time.monotonic() - started > _READY_WITHIN_S:
-                raise BrokerError(
-                    f"the broker did not open {bootstrap} within {_READY_WITHIN_S:.0f} s:\n{_last_words(output)}"
-                ) from None
+def _await_ready(broker: Child, port: int, started: float) -> None:
+    while not answers(port):
+        if (obituary := broker.obituary()) is not None:
+            raise BrokerError(obituary)
+        if time.monotonic() - started > _READY_WITHIN_S:
+            raise BrokerError(
+                f"the broker did not open port {port} within {_READY_WITHIN_S:.0f} s; the end of {broker.log}:\n"
+                f"{broker.last_words()}"
+            )
         time.sleep(0.01)
-
-
-def _last_words(output: Path) -> str:
-    return "\n".join(output.read_text(errors="replace").splitlines()[-15:])
-
-
-def _stop(process: "subprocess.Popen[bytes]") -> None:
-    process.terminate()
-    try:
-        process.wait(_STOP_WITHIN_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

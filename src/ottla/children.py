@@ -1,4 +1,4 @@
-"""Processes of the demo, which are killed and started again."""
+"""Programs that are started beside this one, on this machine: killed, started again, and what they said kept."""
 
 import contextlib
 import os
@@ -9,17 +9,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
-from ottla.connect.errors import ConnectError
-
 _LAST_LINES: Final = 12
 
 
-class DemoError(ConnectError):
-    """The demo cannot go on, or what came out is wrong."""
-
-
 class Child:
-    """A program in a process group of its own, with what it says in a file.
+    """A program in a process group of its own, with what it says in the file `log`, start after start.
 
     user: whose process it is, if not this one's.
     """
@@ -33,6 +27,7 @@ class Child:
 
     def start(self) -> None:
         """Start it; it is not ready yet."""
+        self.log.parent.mkdir(parents=True, exist_ok=True)
         with self.log.open("ab") as output:
             self._process = subprocess.Popen(
                 self._command,
@@ -49,15 +44,20 @@ class Child:
         return self._process.pid
 
     @property
+    def exit_code(self) -> int | None:
+        """Of the last start, minus the signal if one has ended it; None while it runs, or before it was started."""
+        return None if self._process is None else self._process.poll()
+
+    @property
     def ended(self) -> bool:
         """Whether it has ended by itself, or was never started."""
         return self._process is None or self._process.poll() is not None
 
-    def check(self) -> None:
-        """Raise DemoError with its last words if it has ended."""
-        if self.ended:
-            code = None if self._process is None else self._process.returncode
-            raise DemoError(f"{self.name} has ended with code {code}; the end of {self.log}:\n{self.last_words()}")
+    def obituary(self) -> str | None:
+        """What became of it, with its last words; None while it runs."""
+        if not self.ended:
+            return None
+        return f"{self.name} has ended with code {self.exit_code}; the end of {self.log}:\n{self.last_words()}"
 
     def kill(self) -> None:
         """End all of its group at once, by SIGKILL. Does nothing if it was not started."""
@@ -66,15 +66,20 @@ class Child:
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
 
-    def stop(self, *, within_s: float = 20.0) -> None:
-        """Ask it to end, and kill it if it has not by then. Does nothing if it does not run."""
+    def stop(self, *, within_s: float = 20.0) -> bool:
+        """Ask it to end, and kill it if it has not by then; gives whether it ended by itself. True if it did not
+        run."""
         if self._process is None:
-            return
+            return True
+        by_itself = True
         if self._process.poll() is None:
             self._process.send_signal(self.stop_signal)
-            with contextlib.suppress(subprocess.TimeoutExpired):
+            try:
                 self._process.wait(within_s)
+            except subprocess.TimeoutExpired:
+                by_itself = False
         self.kill()
+        return by_itself
 
     def last_words(self) -> str:
         """The end of what it has said."""
@@ -103,7 +108,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def answers(port: int) -> bool:
-    """Whether somebody listens there."""
+    """Whether somebody listens at that port of 127.0.0.1."""
     try:
         socket.create_connection(("127.0.0.1", port), timeout=1.0).close()
     except OSError:
