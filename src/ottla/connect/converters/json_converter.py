@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from ottla.connect.converters.base import Converter
 from ottla.connect.converters.java_text import Raw, double, quoted
-from ottla.connect.converters.json_decoders import Decode, JsonDecoders
+from ottla.connect.converters.json_decoders import Decode, JsonDecoders, without_decimals
 from ottla.connect.converters.json_encoders import Encode, JsonEncoders
 from ottla.connect.converters.json_schema_text import from_json, to_json
 from ottla.connect.errors import BadRecord, ConfigError
@@ -44,7 +44,6 @@ class JsonConverter(Converter):
         self._encoders = JsonEncoders(fill=fill, numeric=form == "NUMERIC")
         self._decoders = JsonDecoders(fill=fill)
         self._encode_by: dict[int, tuple[Schema, Encode, bytes]] = {}
-        self._decode_by: dict[int, tuple[Schema, Decode]] = {}
         self._read: dict[str, tuple[Schema | None, Decode]] = {}
         self._heads: dict[str, tuple[bytes, Parse, Schema | None, Decode]] = {}
         """How the last record of each topic began, up to its payload; what parses that."""
@@ -109,19 +108,13 @@ class JsonConverter(Converter):
             if len(self._read) >= self._remembered:
                 self._read.clear()
             schema = from_json(written, self._decoders.of)
-            known = self._read[text] = (schema, self._decoders.of(schema))
+            read = without_decimals if schema is None else self._decoders.of(schema)
+            known = self._read[text] = (schema, read)
         head = _head(payload)
         if head is not None:
             parser = _PARSER if known[0] is None or known[0].has(DECIMAL) else _FLOATS
             self._heads[topic] = (head, parser.scan_once, *known)
         return known[0], known[1](document["payload"])
-
-    def decoded(self, schema: Schema, document: Any) -> Any:
-        """A value by its schema, from what JSON has."""
-        known = self._decode_by.get(id(schema))
-        if known is None:
-            known = self._decode_by[id(schema)] = (schema, self._decoders.of(schema))
-        return known[1](document)
 
 
 def json_text(value: Any) -> str:

@@ -1,6 +1,6 @@
 """PURE: values by their schemas out of what a JSON parser made of Kafka's JsonConverter's bytes.
 
-Each schema gets a function of its own, put together once: these are the innermost loops of every sink.
+These are the innermost loops of every sink.
 """
 
 import binascii
@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Any, Final
 
-from ottla.connect.converters.json_encoders import BITS, refused
+from ottla.connect.converters.by_schema import BySchema, range_of, refused
 from ottla.connect.converters.logical import FROM_PLAIN
 from ottla.connect.errors import BadRecord
 from ottla.connect.schema import DECIMAL, Schema, Type
@@ -24,46 +24,14 @@ _AS_IT_IS: Final[Mapping[Type, type]] = {
 """Types whose values may be what the parser made."""
 
 
-class JsonDecoders:
-    """Puts decoders together. fill: whether a null becomes its schema's default (`replace.null.with.default`)."""
+class JsonDecoders(BySchema[Any]):
+    """Puts decoders together.
 
-    def __init__(self, *, fill: bool) -> None:
-        self._fill = fill
+    Numbers with a point come to them as Decimals, or as floats where the schema has no decimals.
+    """
 
-    def of(self, schema: Schema | None) -> Decode:
-        """Values of a schema, None too; without one, as they are. The decoder raises BadRecord for what does not fit.
-
-        Numbers with a point come as Decimals, or as floats where the schema has no decimals.
-        """
-        if schema is None:
-            return without_decimals
-        read, allowed, null = self._not_null(schema), *self._null(schema)
-        if not allowed:
-            return read  # and refuses None as it refuses everything that does not fit
-        return lambda value: null if value is None else read(value)
-
-    def _null(self, schema: Schema) -> tuple[bool, Any]:
-        """Whether a None is allowed, and what it becomes."""
-        if schema.has_default and schema.default is not None and self._fill:
-            return True, schema.default
-        return schema.optional, None
-
-    def _not_null(self, schema: Schema) -> Decode:
-        if schema.name in FROM_PLAIN:
-            return _logical(schema)
-        if schema.type is Type.STRUCT:
-            return self._struct(schema)
-        if schema.type is Type.ARRAY:
-            return self._array(schema)
-        if schema.type is Type.MAP:
-            return self._map(schema)
-        if schema.type is Type.BYTES:
-            return _bytes(schema)
-        if schema.type in (Type.FLOAT32, Type.FLOAT64):
-            return _number(schema)
-        if schema.type in (Type.STRING, Type.BOOLEAN):
-            return _as_it_is(schema)
-        return _integer(schema)
+    def _logical(self, schema: Schema) -> Decode:
+        return _logical(schema)
 
     def _struct(self, schema: Schema) -> Decode:
         fields = [
@@ -92,6 +60,7 @@ class JsonDecoders:
         return decode
 
     def _array(self, schema: Schema) -> Decode:
+        assert schema.items is not None
         read = self.of(schema.items)
 
         def decode(value: Any) -> list[Any]:
@@ -103,6 +72,7 @@ class JsonDecoders:
 
     def _map(self, schema: Schema) -> Decode:
         assert schema.keys is not None
+        assert schema.items is not None
         read_key, read = self.of(schema.keys), self.of(schema.items)
         named = schema.keys.type is Type.STRING
 
@@ -114,6 +84,15 @@ class JsonDecoders:
             raise refused(schema, value)
 
         return decode
+
+    def _scalar(self, schema: Schema) -> Decode:
+        if schema.type is Type.BYTES:
+            return _bytes(schema)
+        if schema.type in (Type.FLOAT32, Type.FLOAT64):
+            return _number(schema)
+        if schema.type in (Type.STRING, Type.BOOLEAN):
+            return _as_it_is(schema)
+        return _integer(schema)
 
 
 def without_decimals(value: Any) -> Any:
@@ -153,7 +132,7 @@ def _as_it_is(schema: Schema) -> Decode:
 
 
 def _integer(schema: Schema) -> Decode:
-    low, high = -(1 << BITS[schema.type]), (1 << BITS[schema.type]) - 1
+    low, high = range_of(schema)
 
     def decode(value: Any) -> int:
         if value.__class__ is int and low <= value <= high:

@@ -13,6 +13,7 @@ import jsonschema
 
 from ottla.connect.converters.base import Converter
 from ottla.connect.converters.json_converter import JsonConverter
+from ottla.connect.converters.json_decoders import Decode, JsonDecoders
 from ottla.connect.converters.registry import Registry
 from ottla.connect.errors import BadRecord
 from ottla.connect.schema import DECIMAL, Field, Schema, Type
@@ -38,9 +39,9 @@ class JsonSchemaConverter(Converter):
         self._check = settings.get("json.fail.invalid.schema", "false").lower() == "true"
         decimals = settings.get("decimal.format", "BASE64")
         self._plain = JsonConverter({"schemas.enable": "false", "decimal.format": decimals})
-        self._decoding = JsonConverter({"schemas.enable": "true", "decimal.format": decimals})
+        self._decoders = JsonDecoders(fill=True)
         self._texts: dict[int, tuple[Schema, str]] = {}
-        self._schemas: dict[str, tuple[Schema, Any]] = {}
+        self._schemas: dict[str, tuple[Schema, Decode, Any]] = {}
 
     def close(self) -> None:
         """Let go of the registry."""
@@ -67,8 +68,9 @@ class JsonSchemaConverter(Converter):
         known = self._schemas.get(text)
         if known is None:
             document = json.loads(text)
-            known = self._schemas[text] = (connect_schema(document), jsonschema.Draft7Validator(document))
-        schema, validator = known
+            schema = connect_schema(document)
+            known = self._schemas[text] = (schema, self._decoders.of(schema), jsonschema.Draft7Validator(document))
+        schema, read, validator = known
         try:
             value = json.loads(rest)
         except ValueError as wrong:
@@ -77,7 +79,7 @@ class JsonSchemaConverter(Converter):
             problem = next(iter(validator.iter_errors(value)), None)
             if problem is not None:
                 raise BadRecord(f"a record in {topic} does not follow its schema: {problem.message}")
-        return schema, self._decoding.decoded(schema, value)
+        return schema, read(value)
 
 
 def json_schema(schema: Schema) -> dict[str, Any]:

@@ -18,14 +18,25 @@ _EXACT: Final = DecimalContext(prec=1 << 16, traps=[Inexact])
 def _decimal_to_bytes(schema: Schema, value: Any) -> bytes:
     if not isinstance(value, Decimal):
         raise BadRecord(f"a Decimal was expected, not {type(value).__name__}")
-    scale = scale_of(schema)
+    return unscaled_bytes(value, scale_of(schema))
+
+
+def unscaled_bytes(value: Decimal, scale: int) -> bytes:
+    """The digits of a Decimal with so many after the point, as a whole number in two's complement. Raises BadRecord."""
     if not value.is_finite():
         raise BadRecord(f"{value} cannot be written as a Decimal")
     try:
-        unscaled = int(value.scaleb(scale, _EXACT).to_integral_exact(context=_EXACT))
+        scaled = value.scaleb(scale, _EXACT)
     except Inexact:
-        raise BadRecord(f"{value} has more than the {scale} digits after the point that its schema allows") from None
+        raise _too_exact(value, scale) from None
+    unscaled = int(scaled)
+    if unscaled != scaled:
+        raise _too_exact(value, scale)
     return unscaled.to_bytes((unscaled + (unscaled < 0)).bit_length() // 8 + 1, "big", signed=True)
+
+
+def _too_exact(value: Decimal, scale: int) -> BadRecord:
+    return BadRecord(f"{value} has more than the {scale} digits after the point that its schema allows")
 
 
 def _decimal_from_bytes(schema: Schema, value: bytes) -> Decimal:
