@@ -5,6 +5,7 @@
     a broker wants to stop    |
     a leader's in-sync set    |--> plan (pure) --> commit --> requests to brokers
     topics, reassignments     |
+    topics that others made   |
     the clock                 |
 
 Every commit checks the epoch of this controller; one that fails for that ends the charge.

@@ -2,6 +2,8 @@
 
 The epoch is counted up in the same transaction, so that whatever a former controller still does is refused: its commits
 by the store, its requests by the brokers.
+
+Beside genuine brokers the controller also looks after topics: with ZooKeeper those make some by themselves.
 """
 
 import asyncio
@@ -56,6 +58,8 @@ class ClusterController:
         self._was_in_doubt = False
         """The session has been lost since it was looked at last; it may have been resumed meanwhile."""
         self._topics_are_in_doubt = False
+        """They have changed since they were looked at last, by whomever."""
+        self._end_topics_watch: Callable[[], None] | None = None
         self._cancel_watches: list[Callable[[], None]] = []
         self._task: asyncio.Task[None] | None = None
         self.charge: Charge | None = None
@@ -68,7 +72,6 @@ class ClusterController:
             self._store.watch(path, self._woken.set)
             for path in (layout.CONTROLLER_PATH, layout.BROKERS_PATH, layout.LOG_DIRECTORY_EVENTS_PATH)
         ]
-        self._cancel_watches.append(self._store.watch(layout.TOPICS_PATH, self._topics_changed))
         self._woken.set()
         self._task = self._loop.create_task(self._run(), name="controller")
 
@@ -91,9 +94,8 @@ class ClusterController:
         self._woken.set()
 
     def _topics_changed(self) -> None:
-        if self.charge is not None and self.charge.has_others_that_make_topics:
-            self._topics_are_in_doubt = True
-            self._woken.set()
+        self._topics_are_in_doubt = True
+        self._woken.set()
 
     async def _run(self) -> None:
         while True:
@@ -145,9 +147,25 @@ class ClusterController:
         if self.charge is not None:
             await self.charge.see_brokers()
             await self.charge.see_failed_directories()
-            if self._topics_are_in_doubt:
-                self._topics_are_in_doubt = False
-                await self.charge.see_topics()
+            await self._look_after_topics(self.charge)
+
+    async def _look_after_topics(self, charge: Charge) -> None:
+        """A watch of topics tells of every change of a partition's state, too, whoever makes it: nobody has one who can
+        do without."""
+        if not charge.has_others_that_make_topics:
+            self._leave_topics_alone()
+            return
+        if self._end_topics_watch is None:
+            self._end_topics_watch = self._store.watch(layout.TOPICS_PATH, self._topics_changed)
+            self._topics_are_in_doubt = True  # one may have been made since they were read
+        if self._topics_are_in_doubt:
+            self._topics_are_in_doubt = False
+            await charge.see_topics()
+
+    def _leave_topics_alone(self) -> None:
+        if self._end_topics_watch is not None:
+            self._end_topics_watch()
+            self._end_topics_watch = None
 
     async def _win(self, nodes: Mapping[str, Node]) -> bool:
         """Try to be the first."""
@@ -191,6 +209,7 @@ class ClusterController:
 
     async def _resign(self) -> None:
         self._metadata.controller = None
+        self._leave_topics_alone()
         charge, self.charge = self.charge, None
         if charge is not None:
             log.info("broker %d is not the controller any more", self._config.node_id)

@@ -19,10 +19,10 @@ from typing import Final, NamedTuple
 
 from ottla.cluster.commands import SetPartitions
 from ottla.cluster.controller import ElectionType, with_leader
-from ottla.cluster.image import NO_LEADER, NOT_YET_LED, MetadataImage, PartitionImage, TopicImage
+from ottla.cluster.image import NO_LEADER, NOT_YET_LED, MetadataImage, PartitionImage, Replica, TopicImage
 from ottla.errors import ApiError, ErrorCode
 from ottla.errors import UnknownTopicOrPartition as UnknownTopic
-from ottla.ids import BrokerId, LeaderEpoch, PartitionId, TopicName, TopicPartition
+from ottla.ids import BrokerId, LeaderEpoch, TopicName, TopicPartition
 
 AllowsUnclean = Callable[[TopicName], bool]
 """May a replica of this topic lead that is not in sync? (`unclean.leader.election.enable`)"""
@@ -42,7 +42,7 @@ class Outages(NamedTuple):
 
     stopping: frozenset[BrokerId] = frozenset()
     """Brokers that want to stop."""
-    offline: frozenset[tuple[BrokerId, TopicName, PartitionId]] = frozenset()
+    offline: frozenset[Replica] = frozenset()
     """Replicas in log directories that have failed."""
     silent: frozenset[BrokerId] = frozenset()
     """Brokers at whose address nobody listens any more, while their session lasts (ADR 16)."""

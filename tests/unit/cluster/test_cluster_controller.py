@@ -29,6 +29,7 @@ class HeldCharge:
     begun = 0
 
     epochs: list[int]
+    has_others_that_make_topics = False
 
     def __init__(self, *parts: object) -> None:
         self.service = object()
@@ -93,7 +94,8 @@ def test_topics_that_others_make_are_looked_at(monkeypatch: pytest.MonkeyPatch, 
     async def main() -> None:
         HeldCharge.may_begin, HeldCharge.epochs, HeldCharge.begun = asyncio.Event(), [], 0
         HeldCharge.may_begin.set()
-        store, other = (MemoryStore(tree) for tree in [MemoryTree()] * 2)
+        tree = MemoryTree()
+        store, other = Resumable(tree), MemoryStore(tree)
         await store.open()
         await other.open()
         metadata = SimpleNamespace(controller=None, image=empty_image("cluster"))
@@ -105,11 +107,19 @@ def test_topics_that_others_make_are_looked_at(monkeypatch: pytest.MonkeyPatch, 
         async with asyncio.timeout(20):
             while metadata.controller is None:
                 await asyncio.sleep(0.001)
+            while others and not looked:  # what was made before the watch
+                await asyncio.sleep(0.001)
+            assert any(path == layout.TOPICS_PATH for path, _ in store.watches) is others
             await other.commit([Create(f"{layout.TOPICS_PATH}/__transaction_state", b"{}")])
-            while others and not looked:
+            while others and len(looked) < 2:
                 await asyncio.sleep(0.001)
         await asyncio.sleep(0.02)
         assert bool(looked) is others
+        store.tell(SessionEvent.LOST)
+        async with asyncio.timeout(20):
+            while controller.charge is not None:
+                await asyncio.sleep(0.001)
+        assert all(path != layout.TOPICS_PATH for path, _ in store.watches)
         await controller.close()
         await other.close()
         await store.close()
