@@ -11,6 +11,7 @@ import asyncio
 import errno
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from functools import partial
 from random import Random
 from struct import unpack_from
 from typing import Final
@@ -68,7 +69,7 @@ class Faults:
         self._tree = zookeeper.tree
         self._places = places
         self._observer = observer
-        self._requests: set[asyncio.Task[None]] = set()
+        self._requests: dict[asyncio.Task[None], None] = {}
         self._epoch_ms = machines[0].clock.offset_ms
         self._failing: set[str] = set()
         """Machines with a disk that has failed, or will."""
@@ -152,15 +153,13 @@ class Faults:
     def _kill_all(self) -> bool:
         for machine in self._running():
             machine.kill()
-            self._later(3.0, lambda machine=machine: self.revive(machine))  # type: ignore[misc]
+            self._later(3.0, partial(self.revive, machine))
         return True
 
     def _lose_power(self) -> bool:
         if self._failing:
             return False
-        machine = self._random.choice(self._machines)
-        self._switch_off(machine)
-        self._later(4.0, lambda: self.revive(machine))
+        self._switch_off(self._random.choice(self._machines))
         return True
 
     def _lose_power_everywhere(self) -> bool:
@@ -171,14 +170,13 @@ class Faults:
         longest_s = self._random.choice((0.05, 1.0, 3.0))
         for machine in self._machines:
             self._dark.add(machine.name)
-            self._later(longest_s, lambda machine=machine: self._black_out(machine))  # type: ignore[misc]
+            self._later(longest_s, partial(self._black_out, machine))
         return True
 
     def _black_out(self, machine: SimMachine) -> None:
         if machine.name in self._dark:
             self._dark.discard(machine.name)
             self._switch_off(machine)
-            self._later(4.0, lambda: self.revive(machine))
 
     def _switch_off(self, machine: SimMachine) -> None:
         synced = {path: len(machine.fs.durable_bytes(path) or b"") for path in _log_files(machine)}
@@ -186,6 +184,7 @@ class Faults:
         for path, size in synced.items():
             self._flip_bit(machine, path, size)
         self._observer.power_lost(machine)
+        self._later(4.0, partial(self.revive, machine))
 
     def _flip_bit(self, machine: SimMachine, path: str, synced: int) -> None:
         """Perhaps one of what has survived though it was not synced: half-written sectors read as they like."""
@@ -322,8 +321,8 @@ class Faults:
                 peer.close()
 
         task = self._loop.create_task(ask())
-        self._requests.add(task)
-        task.add_done_callback(self._requests.discard)
+        self._requests[task] = None
+        task.add_done_callback(self._requests.pop)
         return True
 
     def _elect(self) -> bool:
