@@ -34,6 +34,9 @@ POLL_SECONDS: Final = 0.1
 MAX_RECORDS: Final = 200
 MAX_RELAYED: Final = 40
 
+_MOVED: Final = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE, KafkaError._TRANSPORT)
+"""A partition is led by somebody else by now, or soon."""
+
 _QUIET: Final = {
     "log_level": 0,
     "error_cb": lambda error: None,
@@ -163,7 +166,7 @@ class Worker:
             "auto.offset.reset": "earliest",
         }
         with _closing(Consumer({**settings, "isolation.level": "read_uncommitted"})) as looker:
-            ends = {key: looker.get_watermark_offsets(partition(key), timeout=PATIENCE_SECONDS)[1] for key in keys}
+            ends = {key: _end(looker, key) for key in keys}
         records: dict[str, list[tuple[int, int]]] = {key: [] for key in keys}
         self._steps.append(["poll", records])
         missing = {key for key in keys if ends[key]}
@@ -385,6 +388,18 @@ class Worker:
 
         to = partition(key)
         producer.produce(to.topic, str(value), partition=to.partition, on_delivery=delivered)
+
+
+def _end(looker: Consumer, key: str) -> int:
+    """The high watermark of a partition; asked again while its leader is another than the client believes."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        try:
+            return looker.get_watermark_offsets(partition(key), timeout=PATIENCE_SECONDS)[1]
+        except KafkaException as refused:
+            if _error(refused).code() not in _MOVED or time.monotonic() > deadline:
+                raise
+            time.sleep(POLL_SECONDS)
 
 
 def _value(message: Message) -> int:
