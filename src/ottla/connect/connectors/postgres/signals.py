@@ -1,4 +1,4 @@
-"""Signals from a table of the database, and the incremental snapshots that they start."""
+"""Signals from a table, as logical replication brings them, and the incremental snapshots that they start."""
 
 import uuid
 from collections.abc import Callable, Mapping
@@ -6,10 +6,11 @@ from typing import Any
 
 from ottla.connect.api import ConnectError, Position, SourceContext, SourceRecord
 from ottla.connect.connectors.capture.envelope import TableEvents
+from ottla.connect.connectors.capture.signals import TableSignals
 from ottla.connect.connectors.postgres.catalog import Catalog
 from ottla.connect.connectors.postgres.changes import RowChange
-from ottla.connect.connectors.postgres.chunks import ChunkReader
-from ottla.connect.connectors.postgres.incremental import PREFIX, Incremental
+from ottla.connect.connectors.postgres.chunks import PostgresChunks
+from ottla.connect.connectors.postgres.incremental import PREFIX, PostgresIncremental
 from ottla.connect.connectors.postgres.pgoutput import Delete, Insert, LogicalMessage, Relation, Truncate, Update
 from ottla.connect.connectors.postgres.settings import PostgresSettings
 
@@ -26,11 +27,10 @@ class Signals:
         now_ns: Callable[[], int],
     ) -> None:
         self._settings = settings
-        self._context = context
         self._catalog = catalog
-        self._now_ns = now_ns
-        self._incremental = Incremental.restored(position.get("incremental"), lambda: uuid.uuid4().hex)
-        self._reader = ChunkReader(settings, context, catalog, self._incremental)
+        self._incremental = PostgresIncremental(lambda: uuid.uuid4().hex, position.get("incremental"))
+        reader = PostgresChunks(settings, context, catalog, self._incremental)
+        self._signals = TableSignals(context, self._incremental, reader, self._known, now_ns)
 
     def check(self) -> None:
         """Raises ConnectError if the signal table is not there or not published."""
@@ -43,39 +43,34 @@ class Signals:
 
     def position(self) -> Mapping[str, Any]:
         """What a position has to say about the incremental snapshot."""
-        state = self._incremental.state()
-        return {"incremental": state} if state else {}
+        return self._signals.position()
 
-    def changed(self, relation: Relation, table: TableEvents, change: RowChange | Truncate, xid: int | None) -> bool:
-        """A row changed, or all are gone; True for those of the signal table."""
+    def changed(self, relation: Relation, table: TableEvents, change: RowChange | Truncate, xid: int | None) -> None:
+        """A row changed, or all are gone; also of the signal table."""
         name = f"{relation.schema}.{relation.table}"
         if name == self._settings.signal_data_collection:
             if isinstance(change, Insert):
-                self._signal({column.name: value for column, value in zip(relation.columns, change.new, strict=True)})
-            return True
-        if isinstance(change, Truncate):
+                row = {column.name: value for column, value in zip(relation.columns, change.new, strict=True)}
+                self._signals.signal(row)
+        elif isinstance(change, Truncate):
             self._incremental.truncated(name)
         elif self._incremental.tables:
             rows = [] if isinstance(change, Delete) else [change.new]
             if isinstance(change, Update | Delete) and change.old is not None:
                 rows.append(change.old)
-            self._incremental.changed(xid, name, [tuple([row[each.index] for each in table.key]) for row in rows])
-        return False
+            keys = [tuple([row[each.index] for each in table.key]) for row in rows]
+            self._incremental.changed_by(xid, name, keys)
 
     def marked(self, message: LogicalMessage) -> list[SourceRecord]:
         """A logical message; records of a chunk if it is the mark of its end."""
         if message.prefix != PREFIX:
             return []
-        chunk = self._incremental.marked(message.content.decode())
-        return self._reader.records(chunk, self._now_ns()) if chunk is not None else []
+        number = self._incremental.marked(message.content.decode())
+        return self._signals.closed(number) if number is not None else []
 
     def go_on(self) -> None:
         """Read the next chunk, if there is one to read and none is waited for."""
-        if self._incremental.tables and self._incremental.chunk is None:
-            self._reader.read_next()
+        self._signals.go_on()
 
-    def _signal(self, row: Mapping[str, Any]) -> None:
-        known = [each.full_name for each in self._catalog.tables()]
-        wrong = self._incremental.signal(str(row.get("type")), row.get("data"), known)
-        if wrong is not None:
-            self._context.log.warning("signal %s: %s", row.get("id"), wrong)
+    def _known(self) -> list[str]:
+        return [each.full_name for each in self._catalog.tables()]
