@@ -73,11 +73,24 @@ class CaptureSettings(Settings):
     topic_heartbeat_prefix: str = setting(
         "The heartbeat topic is called this, a dot and the topic prefix.", default="__debezium-heartbeat"
     )
+    provide_transaction_metadata: bool = setting(
+        "Whether each change says which one of its transaction it is, and a topic tells of begins and ends.",
+        default=False,
+    )
+    topic_transaction: str = setting(
+        "The topic with the begins and ends of transactions is called the topic prefix, a dot and this.",
+        default="transaction",
+    )
     unavailable_value_placeholder: str = setting(
         "What stands for a value that the database did not send because it did not change.",
         default="__debezium_unavailable_value",
     )
     max_batch_size: int = setting("Records handed on at once.", default=2048, ge=1)
+
+    @property
+    def transaction_topic(self) -> str:
+        """The name of the topic with begins and ends of transactions."""
+        return f"{self.topic_prefix}.{self.topic_transaction}"
 
     @model_validator(mode="after")
     def _one_list_of_each(self) -> "CaptureSettings":

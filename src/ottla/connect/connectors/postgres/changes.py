@@ -2,14 +2,17 @@
 
 A position is `{"lsn": where to start the stream, "transaction": final LSN, "events": n}`: all transactions before `lsn`
 are done, and the first n changes of the one that ends at `transaction`. The server sends a transaction whole and always
-in the same order, so a count is exact, which the LSN of a change is not (the rows of one COPY share one).
+in the same order, so a count is exact, which the LSN of a change is not (the rows of one COPY share one). `begun` says
+that the begin of that transaction has been told, where such things are.
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from ottla.connect.api import Position, Progress, SourceRecord
 from ottla.connect.connectors.capture.envelope import VERSION, SourceBlock, TableEvents, source_schema
+from ottla.connect.connectors.capture.transactions import Transactions
 from ottla.connect.connectors.postgres.pgoutput import (
     Begin,
     Commit,
@@ -34,8 +37,8 @@ SOURCE: Final = source_schema(
 )
 
 RowChange = Insert | Update | Delete
-OnChange = Callable[[Relation, TableEvents, RowChange | Truncate, int | None], bool]
-"""Told of each change of a row, or of all, with its transaction; True: no record is to be made of it."""
+OnChange = Callable[[Relation, TableEvents, RowChange | Truncate, int | None], None]
+"""Told of each change of a row, or of all, with its transaction."""
 Describe = Callable[[Relation], TableEvents | None]
 """What becomes of the changes of a table as it is now; None: they are not captured."""
 
@@ -60,8 +63,22 @@ def source_block(server: str, database: str, at_us: int, xid: int | None, lsn: i
     }
 
 
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """What becomes of a table's changes. `has_records`: False for one that is only listened to."""
+
+    relation: Relation
+    events: TableEvents
+    name: str
+    has_records: bool
+
+
 class Changes:
-    """Takes one message after the other. `lsn`: where the stream was started; `now_ns`: the clock of `ts_ms`."""
+    """Takes one message after the other. `now_ns`: the clock of `ts_ms`.
+
+    position: where the stream was started. listened_to: schema.table of a table of which no records are made.
+    transactions: if begins and ends are to be told.
+    """
 
     def __init__(
         self,
@@ -71,6 +88,8 @@ class Changes:
         describe: Describe,
         now_ns: Callable[[], int],
         skipped: frozenset[str] = frozenset(),
+        transactions: Transactions | None = None,
+        listened_to: str = "",
         on_change: OnChange | None = None,
         on_message: Callable[[LogicalMessage], list[SourceRecord]] | None = None,
         more_position: Callable[[], Mapping[str, Any]] | None = None,
@@ -80,14 +99,17 @@ class Changes:
         self._describe = describe
         self._now_ns = now_ns
         self._skipped = skipped
+        self._transactions = transactions
+        self._listened_to = listened_to
         self._on_change = on_change
         self._on_message = on_message
         self._more_position = more_position
-        self._tables: dict[int, tuple[Relation, TableEvents] | None] = {}
+        self._tables: dict[int, _Table | None] = {}
         self.lsn: int = position["lsn"]
         """Everything before is taken: the end of the last whole transaction."""
         self._done_of: int | None = position.get("transaction")
         self._done: int = position.get("events", 0)
+        self._begin_told: bool = position.get("begun", False)
         self._begin: Begin | None = None
         self._events = 0
         self._to_skip = 0
@@ -137,84 +159,109 @@ class Changes:
         position: dict[str, Any] = {"lsn": self.lsn}
         if self._more_position is not None:
             position.update(self._more_position())
-        if self._begin is not None and self._events:
-            position["transaction"], position["events"] = self._begin.final_lsn, self._events
+        if self._begin is not None and (self._events or self._transactions is not None):
+            position["transaction"], position["events"] = self._begin.final_lsn, max(self._events, self._to_skip)
+            if self._transactions is not None:
+                position["begun"] = True
         return position
 
-    def _began(self, begin: Begin, _lsn: int, _batch: list[SourceRecord | Progress]) -> None:
+    def _began(self, begin: Begin, lsn: int, batch: list[SourceRecord | Progress]) -> None:
+        goes_on = begin.final_lsn == self._done_of
         self._begin, self._events = begin, 0
-        self._to_skip = self._done if begin.final_lsn == self._done_of else 0
+        self._to_skip = self._done if goes_on else 0
         self._block = source_block(self._server, self._database, begin.committed_at_us, begin.xid, None)
+        if self._transactions is not None:
+            self._transactions.reset()
+            if not (goes_on and self._begin_told):
+                self._add([self._transactions.began(f"{begin.xid}:{lsn}", begin.committed_at_us // 1000)], batch)
 
     def _described(self, relation: Relation, _lsn: int, _batch: list[SourceRecord | Progress]) -> None:
-        table = self._describe(relation)
-        self._tables[relation.oid] = None if table is None else (relation, table)
+        events = self._describe(relation)
+        name = f"{relation.schema}.{relation.table}"
+        has_records = name != self._listened_to
+        self._tables[relation.oid] = None if events is None else _Table(relation, events, name, has_records)
 
     def _inserted(self, change: Insert, lsn: int, batch: list[SourceRecord | Progress]) -> None:
-        found = self._table_of(change, "c")
-        if found is not None:
-            record = found[1].created(change.new, self._source(found[0], lsn), self._now_ns())
-            record.position = self.position()
-            batch.append(record)
+        table = self._table_of(change, "c")
+        if table is not None:
+            record = table.events.created(change.new, self._source(table, lsn), self._now_ns())
+            self._add(self._marked(table, [record], lsn), batch)
 
     def _updated(self, change: Update, lsn: int, batch: list[SourceRecord | Progress]) -> None:
-        found = self._table_of(change, "u")
-        if found is not None:
-            block = self._source(found[0], lsn)
-            self._add(found[1].updated(change.old, change.old_is_whole, change.new, block, self._now_ns()), batch)
+        table = self._table_of(change, "u")
+        if table is not None:
+            old, block = change.old, self._source(table, lsn)
+            records = table.events.updated(old, change.old_is_whole, change.new, block, self._now_ns())
+            self._add(self._marked(table, records, lsn), batch)
 
     def _deleted(self, change: Delete, lsn: int, batch: list[SourceRecord | Progress]) -> None:
-        found = self._table_of(change, "d")
-        if found is not None:
-            self._add(found[1].deleted(change.old, self._source(found[0], lsn), self._now_ns()), batch)
+        table = self._table_of(change, "d")
+        if table is not None:
+            records = table.events.deleted(change.old, self._source(table, lsn), self._now_ns())
+            self._add(self._marked(table, records, lsn), batch)
 
     def _truncated(self, change: Truncate, lsn: int, batch: list[SourceRecord | Progress]) -> None:
-        if not self._counted():
-            return
-        records = []
+        self._events += 1
+        records: list[SourceRecord] = []
         for oid in change.relations:
-            found = self._tables.get(oid)
-            if found is None or (self._on_change is not None and self._on_change(*found, change, self.xid)):
-                continue
-            if "t" not in self._skipped:
-                records.append(found[1].truncated(self._source(found[0], lsn), self._now_ns()))
+            table = self._recorded(self._tables.get(oid), change, "t")
+            if table is not None:
+                truncated = table.events.truncated(self._source(table, lsn), self._now_ns())
+                records += self._marked(table, [truncated], lsn)
         self._add(records, batch)
 
     def _emitted(self, message: LogicalMessage, _lsn: int, batch: list[SourceRecord | Progress]) -> None:
-        if not message.transactional or self._counted():
-            self._add(self._on_message(message) if self._on_message is not None else [], batch)
+        self._events += message.transactional
+        if not (message.transactional and self._is_done) and self._on_message is not None:
+            self._add(self._on_message(message), batch)
 
-    def _committed(self, commit: Commit, _lsn: int, batch: list[SourceRecord | Progress]) -> None:
+    def _committed(self, commit: Commit, lsn: int, batch: list[SourceRecord | Progress]) -> None:
         had_records = self._events > 0 and bool(batch) and batch[-1].position == self.position()
-        self._begin, self._events = None, 0
+        begin, self._begin, self._events, self._to_skip = self._begin, None, 0, 0
         self.lsn = commit.end_lsn
         self._last_commit = f'"{commit.end_lsn}"'
-        if had_records or (batch and isinstance(batch[-1], Progress)):  # not handed on yet: it says that all is done
+        if self._transactions is not None and begin is not None:
+            self._add([self._transactions.ended(f"{begin.xid}:{lsn}", commit.committed_at_us // 1000)], batch)
+        elif had_records or (batch and isinstance(batch[-1], Progress)):  # not handed on yet: it says that all is done
             batch[-1].position = self.position()
         else:
             batch.append(Progress(position=self.position()))
 
-    def _table_of(self, change: RowChange, op: str) -> tuple[Relation, TableEvents] | None:
-        """Where a change of a row belongs, or None if no record is to be made of it."""
-        if not self._counted():
-            return None
-        found = self._tables[change.relation]
-        if found is None or (self._on_change is not None and self._on_change(*found, change, self.xid)):
-            return None
-        return found if op not in self._skipped else None
+    @property
+    def _is_done(self) -> bool:
+        """Whether the change that was counted last had been done before the stream began."""
+        return self._events <= self._to_skip
 
-    def _counted(self) -> bool:
-        """Count a change; False if it was done before the stream began."""
+    def _table_of(self, change: RowChange, op: str) -> _Table | None:
+        """Count a change of a row. Returns where it belongs, or None if no record is to be made of it."""
         self._events += 1
-        return self._events > self._to_skip
+        return self._recorded(self._tables[change.relation], change, op)
+
+    def _recorded(self, table: _Table | None, change: RowChange | Truncate, op: str) -> _Table | None:
+        """The table, if a record is to be made of the change. One that is done has one only to be counted."""
+        if table is None:
+            return None
+        if self._is_done:
+            if self._transactions is None:
+                return None
+        elif self._on_change is not None:
+            self._on_change(table.relation, table.events, change, self.xid)
+        return table if table.has_records and op not in self._skipped else None
+
+    def _marked(self, table: _Table, records: list[SourceRecord], lsn: int) -> list[SourceRecord]:
+        """What a change has become, counted in its transaction; nothing if it had been done before the stream began."""
+        if self._transactions is None:
+            return records
+        self._transactions.mark(records, table.name, f"{self.xid}:{lsn}")
+        return [] if self._is_done else records
 
     def _add(self, records: list[SourceRecord], batch: list[SourceRecord | Progress]) -> None:
         if records:
             records[-1].position = self.position()
             batch.extend(records)
 
-    def _source(self, relation: Relation, lsn: int) -> SourceBlock:
-        block = self._block.copy()
+    def _source(self, table: _Table, lsn: int) -> SourceBlock:
+        block, relation = self._block.copy(), table.relation
         block["schema"], block["table"], block["lsn"] = relation.schema, relation.table, lsn
         block["sequence"] = f'[{self._last_commit},"{lsn}"]'
         return block

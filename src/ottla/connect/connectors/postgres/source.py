@@ -24,6 +24,7 @@ from ottla.connect.api import (
     Yielded,
 )
 from ottla.connect.connectors.capture.envelope import heartbeat
+from ottla.connect.connectors.capture.transactions import Transactions
 from ottla.connect.connectors.postgres import slot
 from ottla.connect.connectors.postgres.catalog import Catalog
 from ottla.connect.connectors.postgres.changes import Changes
@@ -90,6 +91,7 @@ class PostgresSource(Source[PostgresSettings]):
                 yield from self._snapshot(connection, catalog)
                 if settings.snapshot_mode == "initial_only":
                     return
+                yield None  # its last rows need not wait for the stream
                 start = {"lsn": self._snapshot_lsn}
             yield from self._changes(connection, catalog, start)
 
@@ -147,6 +149,8 @@ class PostgresSource(Source[PostgresSettings]):
             catalog.describe,
             self._now_ns,
             frozenset(settings.skipped_operations),
+            transactions=Transactions(settings.transaction_topic) if settings.provide_transaction_metadata else None,
+            listened_to=settings.signal_data_collection,
             on_change=signals.changed if signals is not None else None,
             on_message=signals.marked if signals is not None else None,
             more_position=signals.position if signals is not None else None,

@@ -4,8 +4,19 @@ from typing import Any
 
 from ottla.connect.api import Progress, SourceRecord
 from ottla.connect.connectors.capture.envelope import Column, TableEvents
+from ottla.connect.connectors.capture.transactions import Transactions
 from ottla.connect.connectors.postgres.changes import SOURCE, Changes
-from ottla.connect.connectors.postgres.pgoutput import UNCHANGED, Begin, Commit, Insert, Message, Relation, Truncate
+from ottla.connect.connectors.postgres.pgoutput import (
+    UNCHANGED,
+    Begin,
+    Commit,
+    Delete,
+    Insert,
+    Message,
+    Relation,
+    Truncate,
+    Update,
+)
 from ottla.connect.schema import INT64
 
 RELATION = Relation(7, "public", "items", "d", ())
@@ -13,7 +24,7 @@ TABLE = TableEvents("t.public.items", [Column("id", 0, INT64, int)], ["id"], SOU
 
 
 def changes(position: dict[str, Any], **more: Any) -> Changes:
-    made = Changes("t", "db", position, lambda relation: TABLE if relation.oid == 7 else None, lambda: 1, **more)
+    made = Changes("t", "db", position, lambda relation: TABLE if relation.oid in (7, 9) else None, lambda: 1, **more)
     made.take(RELATION, 0, [])
     made.take(Relation(8, "public", "other", "d", ()), 0, [])
     return made
@@ -70,3 +81,104 @@ def test_truncates_are_told_unless_skipped() -> None:
     (told,) = (each for each in taken(changes({"lsn": 1}), Begin(9, 0, 5), message) if isinstance(each, SourceRecord))
     assert (told.key, told.value["op"]) == (None, "t")
     assert taken(changes({"lsn": 1}, skipped=frozenset({"t"})), Begin(9, 0, 5), message) == []
+
+
+EVERYTHING: list[Message] = [
+    Begin(100, 1_000, 5),
+    Insert(7, ["1"]),
+    Insert(8, ["1"]),
+    Update(7, ["1"], False, ["2"]),
+    Update(7, None, False, ["2"]),
+    Insert(9, ["1"]),
+    Truncate((9, 7), False, False),
+    Delete(7, ["2"], False),
+    Insert(9, ["2"]),
+    Commit(100, 110, 1_000),
+    Begin(200, 2_000, 6),
+    Insert(8, ["1"]),
+    Commit(200, 210, 2_000),
+]
+
+
+def told(position: dict[str, Any], **more: Any) -> tuple[list[tuple[Any, ...]], list[Any]]:
+    """What is told of transactions, and the positions: of each record `id, total, of the table`."""
+    transactions = None if more.pop("silent", False) else Transactions("t.transaction")
+    made = changes(position, transactions=transactions, **more)
+    made.take(Relation(9, "public", "more", "d", ()), 0, [])
+    batch: list[SourceRecord | Progress] = []
+    for lsn, message in enumerate(EVERYTHING):
+        made.take(message, lsn, batch)
+    records = [each for each in batch if isinstance(each, SourceRecord)]
+    return [shown(each) for each in records], [each.position for each in records]
+
+
+def shown(record: SourceRecord) -> tuple[Any, ...]:
+    value = record.value
+    if value is None:
+        return ("tombstone",)
+    if record.topic == "t.transaction":
+        assert record.key == {"id": value["id"]}
+        return (value["status"], value["id"], value["event_count"], value["data_collections"], value["ts_ms"])
+    return (value["op"], *(value["transaction"] or {}).values())
+
+
+def test_transactions_are_told_of_and_their_changes_counted() -> None:
+    records, positions = told({"lsn": 50})
+    counts = [
+        {"data_collection": "public.items", "event_count": 6},
+        {"data_collection": "public.more", "event_count": 3},
+    ]
+    assert records == [
+        ("BEGIN", "5:0", None, None, 1),
+        ("c", "5:1", 1, 1),
+        ("d", "5:3", 2, 2),
+        ("tombstone",),
+        ("c", "5:3", 3, 3),
+        ("u", "5:4", 4, 4),
+        ("c", "5:5", 5, 1),
+        ("t", "5:6", 6, 2),
+        ("t", "5:6", 7, 5),
+        ("d", "5:7", 8, 6),
+        ("tombstone",),
+        ("c", "5:8", 9, 3),
+        ("END", "5:9", 9, counts, 1),
+        ("BEGIN", "6:10", None, None, 2),
+        ("END", "6:12", 0, [], 2),
+    ]
+    assert positions[0] == {"lsn": 50, "transaction": 100, "events": 0, "begun": True}
+    assert positions[-1] == {"lsn": 210}
+
+
+def test_transactions_are_told_of_once_and_counted_on_from_wherever_it_goes_on() -> None:
+    records, positions = told({"lsn": 50})
+    for done, position in enumerate(positions, 1):
+        if position is not None and position["lsn"] == 50:
+            assert told(position)[0] == records[done:], position
+    records, positions = told({"lsn": 50}, skipped=frozenset({"t", "c"}), listened_to="public.else")
+    assert [each[:1] for each in records[:3]] == [("BEGIN",), ("d",), ("tombstone",)]
+    for done, position in enumerate(positions, 1):
+        if position is not None and position["lsn"] == 50:
+            assert told(position, skipped=frozenset({"t", "c"}))[0] == records[done:], position
+
+
+def test_the_begin_of_a_transaction_that_was_not_told_of_is_made_up_for() -> None:
+    """The setting came while a transaction was half done: its position does not go back."""
+    _, silent = told({"lsn": 50}, silent=True)
+    records, positions = told(silent[0])
+    assert records[:2] == [("BEGIN", "5:0", None, None, 1), ("d", "5:3", 2, 2)]
+    assert positions[0] == {"lsn": 50, "transaction": 100, "events": 1, "begun": True}
+
+
+def test_a_table_that_is_listened_to_has_no_records_and_what_is_done_is_not_heard_again() -> None:
+    heard: list[tuple[int, str]] = []
+
+    def hear(relation: Relation, _table: TableEvents, change: Message, _xid: int | None) -> None:
+        heard.append((relation.oid, type(change).__name__))
+
+    records, _ = told({"lsn": 50}, listened_to="public.more", on_change=hear)
+    kinds = [each[0] for each in records]
+    assert kinds == ["BEGIN", "c", "d", "tombstone", "c", "u", "t", "d", "tombstone", "END", "BEGIN", "END"]
+    everything, heard = heard, []
+    told({"lsn": 50, "transaction": 100, "events": 5, "begun": True}, listened_to="public.more", on_change=hear)
+    assert everything[:4] == [(7, "Insert"), (7, "Update"), (7, "Update"), (9, "Insert")]
+    assert heard == everything[4:] == [(9, "Truncate"), (7, "Truncate"), (7, "Delete"), (9, "Insert")]
