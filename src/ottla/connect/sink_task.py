@@ -3,6 +3,7 @@
 Offsets are committed after a flush, so that nothing is lost; with offsets kept in the target too, nothing is doubled.
 """
 
+import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
@@ -59,6 +60,8 @@ class SinkTask(Task):
         self._next: dict[TopicPartition, int] = {}
         self._committed: dict[TopicPartition, int] = {}
         self._owned: set[TopicPartition] = set()
+        self._left: set[TopicPartition] = set()
+        """Partitions that were taken away since the last records were consumed; those come again if they are back."""
         self._origins: dict[tuple[str, int], TopicPartition] = {}
         self._longest_pause_s = 60.0
         self._flush_every_s = around.settings.offset_flush_interval_ms / 1000
@@ -75,52 +78,57 @@ class SinkTask(Task):
         self._dead = self._dead_letters(config, runtime)
         skip = None if self._dead is None else self._dead.add
         self.context.tolerance = Tolerance(runtime, self.context.log, skip)
-        chain = Chain(config, self._around.converters, self.context.tolerance)
-        self._sink = connector(parsed(connector.settings_model, config), self.context)
-        client = self._around.client("consumer", config)
-        most = int(client.pop("max.poll.records", _MOST_RECORDS))
-        self._consumer = self.context.consumer = Consumer(
+        try:
+            with contextlib.ExitStack() as ending:
+                chain = Chain(config, self._around.converters, self.context.tolerance)
+                ending.callback(chain.close)
+                self._sink = connector(parsed(connector.settings_model, config), self.context)
+                ending.callback(self._sink.close)
+                client = self._around.client("consumer", config)
+                most = int(client.pop("max.poll.records", _MOST_RECORDS))
+                self._consumer = self.context.consumer = self._new_consumer(client, group_of(self.id.connector, config))
+                ending.callback(self._leave)
+                self._next, self._committed, self._owned, self._left = {}, {}, set(), set()
+                self._consumer.subscribe(
+                    runtime.topics or [f"^({runtime.topics_regex})$"],
+                    on_assign=self._assigned,
+                    on_revoke=self._revoked,
+                    on_lost=self._taken_away,
+                )
+                self._pump(chain, most)
+                self._flush()
+        except KafkaException as failure:
+            raise _translated(failure.args[0]) from None
+
+    @staticmethod
+    def _new_consumer(client: Mapping[str, Any], group: str) -> Consumer:
+        return Consumer(
             {
                 "auto.offset.reset": "earliest",
                 "isolation.level": "read_committed",
                 "partition.assignment.strategy": "range",
                 "topic.metadata.refresh.interval.ms": 10_000,
                 **client,
-                "group.id": group_of(self.id.connector, config),
+                "group.id": group,
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
             }
         )
-        self._next, self._committed, self._owned = {}, {}, set()
-        topics = runtime.topics or [f"^({runtime.topics_regex})$"]
-        try:
-            self._consumer.subscribe(
-                topics, on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._taken_away
-            )
-            self._pump(chain, most)
-            self._flush()
-        except KafkaException as failure:
-            raise _translated(failure.args[0]) from None
-        finally:
-            self._close()
-            chain.close()
 
-    def _close(self) -> None:
-        try:
-            self._owned.clear()  # everything that can be kept has been: the callbacks shall not flush again
-            self._consumer.close()
-        finally:
-            self._sink.close()
+    def _leave(self) -> None:
+        self._owned.clear()  # everything that can be kept has been: the callbacks shall not flush again
+        self._consumer.close()
 
     def _pump(self, chain: Chain, most: int) -> None:
         flushed = time.monotonic()
         while not self.context.stopping:
             messages = self._consumer.consume(most, _WAIT_S)
+            self._left.clear()
             batch, seen = self._decoded(messages, chain)
             if batch:
                 self._write(batch)
             for place, offset in seen.items():
-                if place in self._owned:
+                if self._still(place):
                     self._next[place] = offset
             self.context.apply(self._next)
             if time.monotonic() - flushed >= self._flush_every_s:
@@ -164,7 +172,7 @@ class SinkTask(Task):
 
     def _write(self, batch: list[SinkRecord]) -> None:
         def write() -> None:
-            left = [record for record in batch if record.origin in self._owned]
+            left = [record for record in batch if self._still(record.origin)]
             batch[:] = left
             if left:
                 self._sink.write(left)
@@ -182,13 +190,19 @@ class SinkTask(Task):
                 self.context.tolerance.handle("TASK_PUT", type(self._sink).__qualname__, error, batch.pop(at))
         self.written += 1
 
+    def _still(self, place: TopicPartition) -> bool:
+        """Whether a partition has been this task's ever since the last records were consumed."""
+        return place in self._owned and place not in self._left
+
     def _flush(self) -> None:
-        if not self._owned:
-            return
-        offsets = self._persistently(self._sink.flush)
+        if self._owned:
+            self._commit(self._persistently(self._sink.flush))
+
+    def _commit(self, offsets: Mapping[TopicPartition, int] | None) -> None:
+        """Commit what has been written, except where `flush` names less."""
         if self._dead is not None:
             self._dead.flush()
-        known = {**self._next, **(offsets or {})}  # `flush` names those of which less is durable
+        known = {**self._next, **(offsets or {})}
         moved = {
             place: offset
             for place, offset in known.items()
@@ -246,7 +260,10 @@ class SinkTask(Task):
 
     def _revoked(self, consumer: Consumer, partitions: list[Place]) -> None:
         if self._owned:
-            self._flush()
+            try:
+                self._commit(self._sink.flush())
+            except Retriable as trouble:  # the whole group waits: whoever has them next writes them again
+                self.context.warn(f"{self._around.secrets.clean(str(trouble))} (partitions are given up unflushed)")
         self._taken_away(consumer, partitions)
 
     def _taken_away(self, _consumer: Consumer, partitions: list[Place]) -> None:
@@ -256,6 +273,7 @@ class SinkTask(Task):
             self._committed.pop(place, None)
         lost = [place for place in places if place in self._owned]
         self._owned.difference_update(places)
+        self._left.update(places)
         if lost:
             self._sink.revoked(lost)
 
@@ -328,4 +346,6 @@ def _bytes(value: Any) -> bytes | None:
 def _translated(error: KafkaError) -> ConnectError:
     if error.code() in (KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError.TOPIC_AUTHORIZATION_FAILED):
         return ConnectError(f"the brokers do not let this sink read: {error.str()}")
+    if error.code() == KafkaError._INVALID_ARG:  # the library's name
+        return ConnectError(f"the settings of this sink's consumer cannot be used: {error.str()}")
     return Retriable(f"reading from the brokers failed: {error.str()}")

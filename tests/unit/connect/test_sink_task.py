@@ -1,0 +1,166 @@
+"""A sink's task while its group moves on: nothing is written twice, nothing committed that was not written."""
+
+import logging
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import TopicPartition as Place
+
+from ottla.connect import sink_task
+from ottla.connect.api import ConnectError, Retriable, Settings, Sink, SinkRecord, TopicPartition
+from ottla.connect.connector_config import SinkRuntimeSettings
+from ottla.connect.secrets import Secrets
+from ottla.connect.sink_task import SinkTask
+from ottla.connect.state import TaskId
+
+MINE, OTHER = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+class Target(Sink[Settings]):
+    """Is away for some calls."""
+
+    def __init__(self) -> None:
+        self.written: list[tuple[int, int]] = []
+        self.away = 0
+        self.flushed = 0
+
+    def write(self, batch: Any) -> None:
+        self.fail()
+        self.written += [(record.origin.partition, record.offset) for record in batch]
+
+    def flush(self) -> None:
+        self.fail()
+        self.flushed += 1
+
+    def fail(self) -> None:
+        if self.away:
+            self.away -= 1
+            raise Retriable("the target is away")
+
+
+class Grouped:
+    """A consumer; `meanwhile` is what happens in the group while the task waits."""
+
+    def __init__(self) -> None:
+        self.committed: list[tuple[int, int]] = []
+        self.meanwhile: Callable[[], None] = lambda: None
+
+    def consume(self, _most: int, _seconds: float) -> list[Any]:
+        return []
+
+    def poll(self, _seconds: float) -> None:
+        happens, self.meanwhile = self.meanwhile, lambda: None
+        happens()
+
+    def assignment(self) -> list[Place]:
+        return []
+
+    def assign(self, places: list[Place]) -> None: ...
+
+    def pause(self, places: list[Place]) -> None: ...
+
+    def resume(self, places: list[Place]) -> None: ...
+
+    def commit(self, offsets: list[Place], asynchronous: bool) -> None:
+        self.committed += [(each.partition, each.offset) for each in offsets]
+
+
+def task_with(target: Target, consumer: Grouped) -> Any:
+    around: Any = SimpleNamespace(settings=SimpleNamespace(offset_flush_interval_ms=0), secrets=Secrets({}))
+    task: Any = SinkTask(TaskId("tested", 0), {}, around, lambda *_: None, lambda *_: None)
+    task.context.log = logging.getLogger("tested")
+    task._sink, task._consumer = target, consumer
+    task._owned = {MINE, OTHER}
+    return task
+
+
+def moved_and_back(task: Any, back: list[TopicPartition]) -> Callable[[], None]:
+    def rebalance() -> None:
+        task._revoked(task._consumer, [Place(*MINE), Place(*OTHER)])
+        task._assigned(task._consumer, [Place(*each) for each in back])
+
+    return rebalance
+
+
+def pumped(task: Any, records: list[SinkRecord]) -> None:
+    """One round of the task's loop, with these as what was consumed."""
+
+    left = [records]
+
+    def decoded(*_: Any) -> Any:
+        if not left:
+            task.stop()
+            return [], {}
+        consumed = left.pop()
+        return consumed, {record.origin: record.offset + 1 for record in consumed}
+
+    task._decoded = decoded
+    task._pump(None, 100)
+
+
+def record(origin: TopicPartition, offset: int) -> SinkRecord:
+    return SinkRecord(topic="t", value=None, partition=origin.partition, origin=origin, offset=offset)
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sink_task, "_FIRST_PAUSE_S", 0.01)
+
+
+def test_a_batch_is_not_written_when_its_partitions_were_away_and_came_back() -> None:
+    """They are consumed again from where the group, or the target, has them: written now they would be twice there."""
+    target, consumer = Target(), Grouped()
+    task = task_with(target, consumer)
+    target.away = 2  # the write, and the flush when the partitions go
+    consumer.meanwhile = moved_and_back(task, [MINE])
+    pumped(task, [record(MINE, 5), record(OTHER, 7)])
+    assert target.written == []
+    assert consumer.committed == []  # nor is anything committed of it
+
+
+def test_what_stayed_is_written_and_committed() -> None:
+    target, consumer = Target(), Grouped()
+    task = task_with(target, consumer)
+    target.away = 1
+    consumer.meanwhile = lambda: task._taken_away(consumer, [Place(*OTHER)])
+    pumped(task, [record(MINE, 5), record(OTHER, 7)])
+    assert target.written == [(0, 5)]
+    assert consumer.committed == [(0, 6)]
+
+
+def test_the_group_does_not_wait_for_a_target_that_is_away() -> None:
+    target, consumer = Target(), Grouped()
+    task = task_with(target, consumer)
+    task._next = {MINE: 5}
+    target.away = 1_000_000
+    task._revoked(consumer, [Place(*MINE)])
+    assert target.away == 999_999  # asked once
+    assert consumer.committed == []
+    assert task._owned == {OTHER}
+    assert task.context.warning == "the target is away (partitions are given up unflushed)"
+
+
+def test_a_consumer_that_cannot_be_made_closes_the_sink_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed: list[str] = []
+
+    class Closing(Sink[Settings]):
+        def close(self) -> None:
+            closed.append("sink")
+
+    def refused(_settings: Any) -> None:
+        raise KafkaException(KafkaError(KafkaError._INVALID_ARG, 'No such configuration property: "no"'))
+
+    monkeypatch.setattr(sink_task, "Consumer", refused)
+    monkeypatch.setattr(sink_task, "Chain", lambda *_: SimpleNamespace(close=lambda: closed.append("chain")))
+    around: Any = SimpleNamespace(
+        settings=SimpleNamespace(offset_flush_interval_ms=0), converters={}, client=lambda *_: {}
+    )
+    task: Any = SinkTask(TaskId("tested", 0), {}, around, lambda *_: None, lambda *_: None)
+    runtime = SinkRuntimeSettings.model_validate({"name": "tested", "connector.class": "c", "topics": "t"})
+    with pytest.raises(ConnectError, match='consumer cannot be used: No such configuration property: "no"') as failure:
+        task._attempt(Closing, {}, runtime)
+    assert not isinstance(failure.value, Retriable)
+    assert closed == ["sink", "chain"]
