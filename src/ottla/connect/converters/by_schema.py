@@ -26,12 +26,12 @@ class BySchema(ABC, Generic[T]):
 
     def of(self, schema: Schema) -> Callable[[Any], T]:
         """Of values of a schema, None too. The function raises BadRecord for what does not fit."""
-        act, (allowed, null) = self._not_null(schema), self._null(schema)
+        act, (allowed, null) = self._not_null(schema), self.of_null(schema)
         if not allowed:
             return act  # and refuses None as it refuses everything that does not fit
         return lambda value: null if value is None else act(value)
 
-    def _null(self, schema: Schema) -> tuple[bool, Any]:
+    def of_null(self, schema: Schema) -> tuple[bool, Any]:
         """Whether a None is allowed, and what it becomes."""
         if schema.has_default and schema.default is not None and self._fill:
             return True, schema.default

@@ -5,15 +5,19 @@ The JSON of a schema is written once and parsed once: most of each record is a s
 
 import json
 from binascii import b2a_base64
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any, Final
+
+from pydantic_core import from_json
 
 from ottla.connect.converters.base import Converter
 from ottla.connect.converters.java_text import Raw, double, quoted
 from ottla.connect.converters.json_decoders import Decode, JsonDecoders, without_decimals
 from ottla.connect.converters.json_encoders import Encode, JsonEncoders
-from ottla.connect.converters.json_schema_text import from_json, to_json
+from ottla.connect.converters.json_readers import ReadBytes, reader
+from ottla.connect.converters.json_schema_text import from_json as from_json_schema
+from ottla.connect.converters.json_schema_text import to_json
 from ottla.connect.errors import BadRecord, ConfigError
 from ottla.connect.schema import DECIMAL, Schema
 
@@ -22,7 +26,6 @@ _REMEMBERED: Final = 1000
 
 _PARSER: Final[Any] = json.JSONDecoder(parse_float=Decimal)
 _FLOATS: Final[Any] = json.JSONDecoder()
-Parse = Callable[[str, int], tuple[Any, int]]
 _SCHEMA: Final = '{"schema":'
 _PAYLOAD: Final = ',"payload":'
 
@@ -44,9 +47,9 @@ class JsonConverter(Converter):
         self._encoders = JsonEncoders(fill=fill, numeric=form == "NUMERIC")
         self._decoders = JsonDecoders(fill=fill)
         self._encode_by: dict[int, tuple[Schema, Encode, bytes]] = {}
-        self._read: dict[str, tuple[Schema | None, Decode]] = {}
-        self._heads: dict[str, tuple[bytes, Parse, Schema | None, Decode]] = {}
-        """How the last record of each topic began, up to its payload; what parses that."""
+        self._read: dict[str, _Reading] = {}
+        self._heads: dict[str, tuple[bytes, Schema | None, ReadBytes]] = {}
+        """How the last record of each topic began, up to its payload; what reads that."""
 
     def to_bytes(self, topic: str, schema: Schema | None, value: Any) -> bytes | None:
         """A JSON document; None without a schema is a tombstone."""
@@ -80,17 +83,17 @@ class JsonConverter(Converter):
         if payload is None:
             return None, None
         if not self._with_schema:
-            return None, _parsed(topic, payload)
+            try:
+                return None, from_json(payload)
+            except ValueError:
+                return None, _parsed(topic, payload)
         known = self._heads.get(topic)
         if known is not None and payload.startswith(known[0]) and payload.endswith(b"}"):
-            head, parse, schema, read = known
+            head, schema, read = known
             try:
-                text = payload[len(head) : -1].decode()
-                document, end = parse(text, 0)
-            except (ValueError, RecursionError, StopIteration):
-                end, text = -1, ""
-            if end == len(text):
-                return schema, read(document)
+                return schema, read(payload[len(head) : -1])
+            except (ValueError, RecursionError, BadRecord):
+                pass  # what is wrong, if anything is, the long way says
         return self._with_its_schema(topic, payload)
 
     def _with_its_schema(self, topic: str, payload: bytes) -> tuple[Schema | None, Any]:
@@ -107,14 +110,41 @@ class JsonConverter(Converter):
         if known is None:
             if len(self._read) >= self._remembered:
                 self._read.clear()
-            schema = from_json(written, self._decoders.of)
-            read = without_decimals if schema is None else self._decoders.of(schema)
-            known = self._read[text] = (schema, read)
+            schema = from_json_schema(written, self._decoders.of)
+            known = self._read[text] = _Reading(schema, self._decoders)
+        value = known.decode(document["payload"])
         head = _head(payload)
         if head is not None:
-            parser = _PARSER if known[0] is None or known[0].has(DECIMAL) else _FLOATS
-            self._heads[topic] = (head, parser.scan_once, *known)
-        return known[0], known[1](document["payload"])
+            if topic in self._heads and self._heads[topic][0] == head:  # the reader has just refused what is good
+                known.read = _parsing(known.schema, known.decode)
+            self._heads[topic] = (head, known.schema, known.read)
+        return known.schema, value
+
+
+class _Reading:
+    """How values of a schema are read: `decode` after a parser; `read` from bytes, which may refuse what is good."""
+
+    def __init__(self, schema: Schema | None, decoders: JsonDecoders) -> None:
+        self.schema = schema
+        self.decode = without_decimals if schema is None else decoders.of(schema)
+        self.read = reader(schema, decoders)
+
+
+def _parsing(schema: Schema | None, decode: Decode) -> ReadBytes:
+    """The slower reader that refuses nothing: numbers keep all digits where the schema has decimals."""
+    parse = (_PARSER if schema is None or schema.has(DECIMAL) else _FLOATS).scan_once
+
+    def read(payload: bytes) -> Any:
+        text = payload.decode()
+        try:
+            document, end = parse(text, 0)
+        except StopIteration as wrong:
+            raise ValueError("no JSON") from wrong
+        if end != len(text):
+            raise ValueError("JSON, and more")
+        return decode(document)
+
+    return read
 
 
 def json_text(value: Any) -> str:

@@ -39,7 +39,7 @@ class JsonDecoders(BySchema[Any]):
                 each.name,
                 _AS_IT_IS.get(each.schema.type) if each.schema.name not in FROM_PLAIN else None,
                 self._not_null(each.schema),
-                *self._null(each.schema),
+                *self.of_null(each.schema),
             )
             for each in schema.fields
         ]

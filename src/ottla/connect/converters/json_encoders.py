@@ -24,8 +24,8 @@ class JsonEncoders(BySchema[str]):
         super().__init__(fill=fill)
         self._numeric = numeric
 
-    def _null(self, schema: Schema) -> tuple[bool, str]:
-        allowed, default = super()._null(schema)
+    def of_null(self, schema: Schema) -> tuple[bool, str]:
+        allowed, default = super().of_null(schema)
         return allowed, "null" if default is None else self._not_null(schema)(default)
 
     def _logical(self, schema: Schema) -> Encode:
@@ -39,7 +39,7 @@ class JsonEncoders(BySchema[str]):
         fields = [
             (f"{quoted(each.name)}:", each.name, self._not_null(each.schema), null if allowed else None)
             for each in schema.fields
-            for allowed, null in (self._null(each.schema),)
+            for allowed, null in (self.of_null(each.schema),)
         ]
 
         def encode(value: Any) -> str:
