@@ -8,7 +8,7 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -26,6 +26,7 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from ottla.connect.errors import ConnectError, Fenced, Retriable, of_brokers
 from ottla.connect.state import LOGGER
+from ottla.connect.worker_settings import TRANSACTIONAL
 
 log = logging.getLogger(__name__)
 
@@ -94,8 +95,6 @@ class TopicLogs:
 
     def start(self) -> None:
         """Make topics that are missing, read all to the end, follow."""
-        self._make_topics()
-        self._producer = Producer({**self._client, "enable.idempotence": True, "linger.ms": 2})
         settings = {
             "group.id": "ottla-connect-reads-without-a-group",
             "enable.auto.commit": False,
@@ -104,13 +103,15 @@ class TopicLogs:
             "auto.offset.reset": "earliest",
             "fetch.wait.max.ms": 100,
         }
+        self._admin = AdminClient(self._client)  # all connect at the same time
         self._consumer = Consumer({**self._client, **settings})
+        self._producer = Producer({**self._client, "enable.idempotence": True, "linger.ms": 2})
+        self._make_topics(self._admin)
         partitions = self._partitions()
         self._consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for topic, number in partitions])
         self._thread = threading.Thread(target=self._follow, name="connect logs", daemon=True)
         self._thread.start()
-        for name in self._topics:
-            self._catch_up(name, IsolationLevel.READ_COMMITTED)  # tasks that have died may have left transactions open
+        self._catch_up(self._names, IsolationLevel.READ_COMMITTED)  # tasks that died may have left transactions open
 
     def put(self, name: str, key: bytes, value: bytes | None, *, wait: bool = True) -> None:
         """Write a record."""
@@ -132,7 +133,7 @@ class TopicLogs:
 
     def lead(self) -> None:
         """Fence the leader before, and write configurations in transactions from now on."""
-        producer = Producer({**self._client, "transactional.id": self._leader_id})
+        producer = Producer({**TRANSACTIONAL, **self._client, "transactional.id": self._leader_id})
         try:
             producer.init_transactions(_PATIENCE_S)
         except KafkaException as failure:
@@ -170,21 +171,22 @@ class TopicLogs:
         them yet: it is waited until that one has ended too.
         """
         uncommitted = name == "offsets"
-        self._catch_up(name, IsolationLevel.READ_UNCOMMITTED if uncommitted else IsolationLevel.READ_COMMITTED)
+        end = IsolationLevel.READ_UNCOMMITTED if uncommitted else IsolationLevel.READ_COMMITTED
+        self._catch_up((self._topics[name][0],), end)
 
-    def _catch_up(self, name: str, end: IsolationLevel) -> None:
-        topic = self._topics[name][0]
-        wanted = {TopicPartition(topic, number): _LATEST for known, number in self._reached if known == topic}
+    def _catch_up(self, topics: Collection[str], end: IsolationLevel) -> None:
+        wanted = {TopicPartition(topic, number): _LATEST for topic, number in self._reached if topic in topics}
+        listed = ", ".join(topics)
         assert self._admin is not None
         asked = self._admin.list_offsets(wanted, isolation_level=end, request_timeout=_PATIENCE_S)
         try:
             answers = {place: future.result(_PATIENCE_S) for place, future in asked.items()}
         except KafkaException as failure:
-            raise of_brokers(failure.args[0], f"the end of {topic} cannot be read: {failure.args[0].str()}") from None
+            raise of_brokers(failure.args[0], f"the end of {listed} cannot be read: {failure.args[0].str()}") from None
         except TimeoutError as failure:
-            raise Retriable(f"the end of {topic} cannot be read: {failure}") from None
+            raise Retriable(f"the end of {listed} cannot be read: {failure}") from None
         ends = {(place.topic, place.partition): answer.offset for place, answer in answers.items()}
-        self._wait(lambda: all(self._reached[place] >= end for place, end in ends.items()), topic)
+        self._wait(lambda: all(self._reached[place] >= end for place, end in ends.items()), listed)
 
     def close(self) -> None:
         """Stop the reader and send what is left."""
@@ -238,8 +240,7 @@ class TopicLogs:
             self._reached[topic, partition] = offset + (error is None)
             self._moved.notify_all()
 
-    def _make_topics(self) -> None:
-        admin = self._admin = AdminClient(self._client)
+    def _make_topics(self, admin: AdminClient) -> None:
         compacted = {"cleanup.policy": "compact"}
         wanted = [NewTopic(*each, config=compacted) for each in self._topics.values()]
         for topic, made in admin.create_topics(wanted, request_timeout=_PATIENCE_S).items():

@@ -34,6 +34,9 @@ class Membership(Protocol):
     def members(self) -> list[str] | None:
         """All workers, for the leader; None: not known now."""
 
+    def connect(self) -> None:
+        """Begin to look for the others, so that joining is quick."""
+
     def start(self) -> None:
         """Join."""
 
@@ -52,6 +55,9 @@ class Alone:
     def members(self) -> list[str] | None:
         """This one."""
         return [self._worker]
+
+    def connect(self) -> None:
+        """There is nobody to look for."""
 
     def start(self) -> None:
         """There is nobody to join."""
@@ -88,6 +94,7 @@ class Group:
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="connect group", daemon=True)
         self._admin = AdminClient(self._client)
+        self._consumer: Consumer | None = None
         self._joined = self._leads = False
         self._asked_at = float("-inf")
         self._members: list[str] | None = None
@@ -101,6 +108,10 @@ class Group:
     def settled(self) -> bool:
         """Whether it has an assignment, be it an empty one."""
         return self._joined
+
+    def connect(self) -> None:
+        """Make the client, which looks for the group's coordinator by itself."""
+        self._consumer = Consumer(self._settings)
 
     def start(self) -> None:
         """Join, in the background."""
@@ -133,7 +144,8 @@ class Group:
         return self._members
 
     def _follow(self) -> None:
-        consumer = Consumer(self._settings)
+        consumer = self._consumer
+        assert consumer is not None
         try:
             consumer.subscribe([self._topic], on_assign=self._assigned, on_revoke=self._gone, on_lost=self._gone)
             while not self._stopping.is_set():

@@ -64,12 +64,28 @@ def connector_class(name: str | None) -> ConnectorClass:
     if found is None and module:
         found = _imported(name, module, attribute)
     if found is None:
-        found = next((each for each in installed().values() if name in (each.__name__, *each.aliases)), None)
+        found = _alias(name)
     if found is not None:
         return found
     near = difflib.get_close_matches(name, list(_points()), n=1)
     hint = f"; did you mean {near[0]!r}?" if near else f"; known are {', '.join(_points()) or 'none'}"
     raise ConfigError(f"Failed to find any class that implements Connector and which name matches {name}{hint}", None)
+
+
+@functools.lru_cache(256)
+def _alias(name: str) -> ConnectorClass | None:
+    """The connector with that class's name, or alias. Those whose entry point is the likest are looked at first: each
+    costs the import of its database's library.
+    """
+
+    def in_common(point: str) -> int:
+        return difflib.SequenceMatcher(None, point, name.lower()).find_longest_match().size
+
+    for point in sorted(_points(), key=in_common, reverse=True):
+        found = _loaded(point)
+        if found is not None and name in (found.__name__, *found.aliases):
+            return found
+    return None
 
 
 def _imported(name: str, module: str, attribute: str) -> ConnectorClass | None:
@@ -80,6 +96,10 @@ def _imported(name: str, module: str, attribute: str) -> ConnectorClass | None:
             return None
         raise ConfigError(
             f"{name} needs the package {failure.name}, which is not installed", "connector.class"
+        ) from None
+    except Exception as failure:  # of whatever kind: the module is its author's
+        raise ConfigError(
+            f"{name} cannot be imported: {type(failure).__name__}: {failure}", "connector.class"
         ) from None
     if found is None or not _is_connector(found):
         return None

@@ -23,6 +23,7 @@ from ottla.connect.positions import position_value
 from ottla.connect.records import Part, Position, Progress, SourceRecord
 from ottla.connect.state import TaskId
 from ottla.connect.task import BasicContext, Report, Surroundings, Task
+from ottla.connect.worker_settings import TRANSACTIONAL
 
 _PATIENCE_S: Final = 60.0
 _POLL_TRANSACTION_S: Final = 0.05
@@ -177,6 +178,7 @@ class SourceTask(Task):
             writer.move(own_part if item.part is None else item.part, item.position)
 
     def _commit(self, source: Source[Any], writer: "Writer", boundary: "_Boundary") -> None:
+        self._check_not_given_up()
         began = time.monotonic()
         safe = writer.commit()
         boundary.committed(time.monotonic() - began)
@@ -351,7 +353,7 @@ class TransactionalWriter(_Positioned):
     def __init__(self, task: TaskId, client: Mapping[str, Any], around: Surroundings) -> None:
         super().__init__(task, around)
         transactional_id = f"{around.settings.group_id}-{task.connector}-{task.task}"
-        self._producer = Producer({**_PRODUCER, **client, "transactional.id": transactional_id})
+        self._producer = Producer({**_PRODUCER, **TRANSACTIONAL, **client, "transactional.id": transactional_id})
         self._open = False
 
     def open(self) -> None:

@@ -13,7 +13,7 @@ import logging
 import threading
 import time
 from collections.abc import Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Final
 
@@ -47,13 +47,16 @@ from ottla.connect.state import (
 )
 from ottla.connect.statuses import Statuses, status_value
 from ottla.connect.task import CONNECTOR_LOG, BasicContext, Surroundings, Task, trace_of
-from ottla.connect.worker_settings import client_settings, worker_settings
+from ottla.connect.threads import in_thread
+from ottla.connect.worker_settings import TRANSACTIONAL, client_settings, worker_settings
 
 log = logging.getLogger(__name__)
 
 _TICK_S: Final = 1.0
 _PLAN_AGAIN_S: Final = 10.0
 """How long after a failure a connector is asked for its tasks again."""
+_PLANNING_S: Final = 30.0
+"""How long a connector may think about its tasks before its status says so."""
 
 
 class Worker:
@@ -84,10 +87,10 @@ class Worker:
         self._written: dict[TaskId, object] = {}
         self._seen_topics: set[tuple[str, str]] = set()
         self._restarts: collections.deque[Restart | TaskId] = collections.deque()
-        self._plans: dict[str, Future[None]] = {}
+        self._plans: dict[str, tuple[Future[None], float]] = {}
+        self._plan_again: set[str] = set()
         self._plan_failed: dict[str, tuple[int, float]] = {}
         self._ending_since: dict[str, float] = {}
-        self._planners = ThreadPoolExecutor(4, thread_name_prefix="connect plan")
         self._waiting_since: dict[TaskId, float] = {}
         self._unsettled_since: float | None = None
         self._cluster_id: str | None = None
@@ -103,6 +106,7 @@ class Worker:
 
     def start(self) -> None:
         """Read the state, join the others, and go on in the background. Raises ConnectError."""
+        self.membership.connect()
         self.logs.start()
         self.membership.start()
         self._thread.start()
@@ -116,7 +120,6 @@ class Worker:
             self._thread.join()
         self._stop_tasks(list(self._tasks))
         self.membership.stop()
-        self._planners.shutdown(cancel_futures=True)
         self.logs.close()
 
     def changed(self) -> None:
@@ -227,7 +230,12 @@ class Worker:
         with self.lock:
             connectors = dict(self.state.connectors)
         for name, connector in connectors.items():
-            self._plan(name, connector)
+            try:
+                self._plan(name, connector)
+            except Fenced:
+                raise
+            except ConnectError as failure:  # the others are planned all the same
+                log.warning("connector %s: %s", name, self.secrets.clean(str(failure)))
         for name in set(self._plan_failed) - set(connectors):
             del self._plan_failed[name]
 
@@ -245,7 +253,7 @@ class Worker:
         if failed is not None and (failed[0] != connector.revision or time.monotonic() > failed[1]):
             del self._plan_failed[name]
             failed = None
-        if connector.planned != connector.revision:
+        if connector.planned != connector.revision or name in self._plan_again:
             if failed is None:
                 self._start_planning(name, connector)
         elif failed is None:
@@ -270,22 +278,30 @@ class Worker:
         return False
 
     def _start_planning(self, name: str, connector: ConnectorState) -> None:
-        going = self._plans.get(name)
+        going, since = self._plans.get(name, (None, 0.0))
         if going is None or going.done():
-            self._plans[name] = self._planners.submit(self._planned, name, connector)
+            self._plan_again.discard(name)
+            planned = in_thread(f"connect plan {name}", lambda: self._planned(name, connector))
+            self._plans[name] = planned, time.monotonic()
+        elif time.monotonic() - since > _PLANNING_S and self._state_of(name) != "UNASSIGNED":
+            sentence = f"it was asked for its tasks {_PLANNING_S:.0f} s ago, and has not answered yet"
+            self._connector_status(name, "UNASSIGNED", sentence)
 
     def _planned(self, name: str, connector: ConnectorState) -> None:
         with self.lock:
             revision, stored, before = connector.revision, connector.config, connector.tasks
+            known = connector.planned == revision
         try:
             tasks = self._tasks_of(name, stored)
+            if known and [dict(each) for each in before] == tasks:
+                return
             for number, former in enumerate(before):  # its work may be another task's from now on
                 if number >= len(tasks) or dict(former) != tasks[number]:
                     self._fence(TaskId(name, number), former)
             self._commit_tasks(name, tasks, revision)
         except Fenced as fenced:
             log.warning("connector %s is planned by the worker that leads: %s", name, fenced)
-        except Exception as failure:
+        except BaseException as failure:  # also `sys.exit`
             trace = self.secrets.clean(trace_of(failure))
             log.error("connector %s has no tasks: %s", name, trace)
             self._plan_failed[name] = (revision, time.monotonic() + _PLAN_AGAIN_S)
@@ -308,7 +324,8 @@ class Worker:
         if len(given) > runtime.tasks_max:
             raise ConfigError(f"the connector has {len(given)} tasks, and tasks.max allows {runtime.tasks_max}")
         tasks = []
-        for extra in given:
+        for each in given:
+            extra = {name: str(value) for name, value in each.items()}
             secret = self.secrets.contained_in(extra)
             if secret is not None:
                 raise ConnectError(
@@ -326,7 +343,7 @@ class Worker:
         if not self.settings.exactly_once or kind != "source":
             return
         transactional_id = f"{self.settings.group_id}-{task.connector}-{task.task}"
-        producer = Producer({**client_settings(self.around.raw), "transactional.id": transactional_id})
+        producer = Producer({**TRANSACTIONAL, **client_settings(self.around.raw), "transactional.id": transactional_id})
         try:
             producer.init_transactions(30.0)
         except KafkaException as failure:
@@ -371,6 +388,8 @@ class Worker:
         ]
         paused = [task for task, (_, _, target) in wanted.items() if target is Target.PAUSED]
         self._stop_tasks([*gone, *(task for task in paused if task in self._tasks)])
+        for task in set(self._waiting_since) - set(wanted):
+            del self._waiting_since[task]
         for task in [each for each in self._failed if each not in wanted or self._failed[each] != wanted[each][1]]:
             del self._failed[task]
         for task, (config, version, target) in wanted.items():
@@ -405,6 +424,7 @@ class Worker:
 
     def _start(self, task: TaskId, config: Mapping[str, str], version: object) -> None:
         self._waiting_since.pop(task, None)
+        self._written.pop(task, None)
         try:
             kind = kind_of(connector_class(config.get("connector.class")))
         except ConfigError as failure:
@@ -424,6 +444,9 @@ class Worker:
         for task, running in going:
             if not running.join(max(0.0, deadline - time.monotonic())):
                 log.warning("task %s does not stop; it is left to itself, and its transactions are fenced", task)
+                running.give_up()
+                self._tell(task, "UNASSIGNED", None)
+            self._written.pop(task, None)
             with self.lock:
                 connector = self.state.connectors.get(task.connector)
             if connector is None or task.task >= len(connector.tasks):
@@ -448,6 +471,8 @@ class Worker:
                 continue
             if not asked.only_failed or self._state_of(asked.connector) == "FAILED":
                 self._plan_failed.pop(asked.connector, None)
+                if self.membership.leading:  # which tasks it has may be another question by now
+                    self._plan_again.add(asked.connector)
             if asked.include_tasks:
                 for task in [each for each in {*self._tasks, *self._failed} if each.connector == asked.connector]:
                     if not asked.only_failed or task in self._failed:
@@ -516,7 +541,7 @@ class Worker:
             now = (running.context.made, running.context.warning)
             if running.alive and self._written.get(task, ({}, None)) != now:
                 self._written[task] = now
-                self._tell(task, "RUNNING", None)
+                running.tell_again()
 
     def _topic_used(self, task: TaskId, topic: str) -> None:
         if self.settings.topic_tracking_enable and (task.connector, topic) not in self._seen_topics:

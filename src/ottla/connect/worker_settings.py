@@ -78,6 +78,8 @@ def client_settings(settings: Mapping[str, str], kind: str = "") -> dict[str, An
     shared: dict[str, Any] = {name: value for name, value in settings.items() if name.startswith(_CLIENT)}
     shared.setdefault("bootstrap.servers", WorkerSettings.model_fields["bootstrap_servers"].default)
     shared["logger"] = _CLIENT_LOG
+    for name, value in _SOONER.items():
+        shared.setdefault(name, value)
     if kind:
         prefix = f"{kind}."
         own = {name.removeprefix(prefix): value for name, value in settings.items() if name.startswith(prefix)}
@@ -86,6 +88,14 @@ def client_settings(settings: Mapping[str, str], kind: str = "") -> dict[str, An
 
 
 _CLIENT_LOG: Final = logging.getLogger("ottla.connect.client")
+_SOONER: Final[Mapping[str, Any]] = {"reconnect.backoff.ms": 20}
+"""The client library waits for half of this between its first connection and the one that it then uses, 50 ms if not
+told. It grows with each failure all the same.
+"""
+TRANSACTIONAL: Final[Mapping[str, Any]] = {"enable.sparse.connections": False}
+"""For producers with transactions. One that has no connection when it is to look for its coordinator looks again after
+500 ms: this one connects to the brokers by itself, not when it has something to ask.
+"""
 _JAVA_ONLY: Final = frozenset(
     {"key.serializer", "value.serializer", "key.deserializer", "value.deserializer", "max.poll.records", "max.block.ms"}
 )

@@ -87,7 +87,9 @@ def test_settings_of_clients_have_prefixes() -> None:
         "producer.key.serializer": "Java",
     }
     producer = {name: value for name, value in client_settings(settings, "producer").items() if name != "logger"}
+    assert producer.pop("reconnect.backoff.ms") == 20
     assert producer == {"bootstrap.servers": "b:1", "sasl.username": "me", "linger.ms": "7"}
+    assert client_settings({"admin.reconnect.backoff.ms": "100"}, "admin")["reconnect.backoff.ms"] == "100"
     with pytest.raises(ConfigError, match=r"offset\.storage\.partitions"):
         worker_settings({"offset.storage.partitions": "0"})
     assert not worker_settings({"offset.storage.file.filename": "x"}).exactly_once

@@ -1,0 +1,47 @@
+"""Finding a connector's class: quick, since a worker that starts waits for it."""
+
+import subprocess
+import sys
+
+import pytest
+from ottla.connect.errors import ConfigError
+from ottla.connect.plugins import connector_class, dotted
+
+_OF_POSTGRES = "ottla.connect.connectors.postgres.source.PostgresSource"
+_ONE = """
+import sys
+from ottla.connect.plugins import connector_class
+connector_class(sys.argv[1])
+print(*(name for name in ("psycopg2", "sqlalchemy", "pymysqlreplication", "pyarrow", "fsspec") if name in sys.modules))
+"""
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["postgres-source", _OF_POSTGRES, "PostgresSource", "io.debezium.connector.postgresql.PostgresConnector"],
+)
+def test_a_connector_has_several_names(name: str) -> None:
+    assert dotted(connector_class(name)) == _OF_POSTGRES
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("io.confluent.connect.jdbc.JdbcSinkConnector", "RelationalSink"),
+        ("io.debezium.connector.mariadb.MariaDbConnector", "MysqlSource"),
+        ("org.apache.kafka.connect.mirror.MirrorSourceConnector", "MirrorSource"),
+    ],
+)
+def test_an_alias_that_is_unlike_its_connector_is_found(name: str, found: str) -> None:
+    assert connector_class(name).__name__ == found
+
+
+def test_an_unknown_one_is_refused_with_its_neighbour() -> None:
+    with pytest.raises(ConfigError, match="did you mean 'postgres-source'"):
+        connector_class("postgres-sourc")
+
+
+def test_only_the_libraries_of_the_connector_that_is_meant_are_imported() -> None:
+    program = [sys.executable, "-c", _ONE, "io.debezium.connector.postgresql.PostgresConnector"]
+    imported = subprocess.run(program, capture_output=True, text=True, check=True).stdout.split()
+    assert imported == ["psycopg2"]
