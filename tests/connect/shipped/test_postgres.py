@@ -134,6 +134,33 @@ def test_it_goes_on_in_the_middle_of_a_transaction(database: Database) -> None:
     assert seen == [("c", number) for number in [*range(1, 96), 1000]]
 
 
+def test_transactions_are_told_of_once_and_counted_on_in_the_middle_of_one(database: Database) -> None:
+    database.run("CREATE TABLE a (id int PRIMARY KEY)", "CREATE TABLE b (id int PRIMARY KEY)")
+    config = database.config(max_batch_size="7", provide_transaction_metadata="true", xmin_fetch_interval_ms="1000")
+    with running(PostgresSource, config) as source:
+        database_ready(source, database)
+        database.run(
+            "BEGIN; INSERT INTO a SELECT generate_series(1, 20); INSERT INTO b SELECT generate_series(1, 20);"
+            "UPDATE a SET id = 100 WHERE id = 1; COMMIT"
+        )
+        seen = source.until(bool)
+        position = source.position
+    while seen[-1].value is None or seen[-1].value.get("status") != "END":
+        with running(PostgresSource, config, position) as source:
+            seen += source.until(bool)
+            position = source.position
+    began, *changed, ended = [each for each in seen if each.value is not None]
+    assert (began.topic, began.value["status"], ended.value["event_count"]) == ("shop.transaction", "BEGIN", 42)
+    assert [each.value["transaction"]["total_order"] for each in changed] == list(range(1, 43))
+    of_a = [each.value["transaction"]["data_collection_order"] for each in changed if each.topic == "shop.public.a"]
+    assert of_a == list(range(1, 23))
+    counts = [{"data_collection": "public.a", "event_count": 22}, {"data_collection": "public.b", "event_count": 20}]
+    assert ended.value["data_collections"] == counts
+    xid = database.ask("SELECT xmin::text FROM b LIMIT 1")
+    assert {each.value["transaction"]["id"].partition(":")[0] for each in changed} == {xid}
+    assert all(0 < each.value["source"]["xmin"] <= int(xid) + 1 for each in changed)
+
+
 def test_nothing_between_snapshot_and_changes_is_lost_or_doubled(database: Database) -> None:
     database.run("CREATE TABLE items (id int PRIMARY KEY)", "INSERT INTO items SELECT generate_series(1, 500)")
     config = database.config(snapshot_fetch_size="50", max_batch_size="50")

@@ -3,7 +3,7 @@
 A position is `{"lsn": where to start the stream, "transaction": final LSN, "events": n}`: all transactions before `lsn`
 are done, and the first n changes of the one that ends at `transaction`. The server sends a transaction whole and always
 in the same order, so a count is exact, which the LSN of a change is not (the rows of one COPY share one). `begun` says
-that the begin of that transaction has been told, where such things are.
+that the begin of that transaction has been told, where such things are; `commit` is where the last one ended.
 """
 
 from collections.abc import Callable, Mapping
@@ -77,7 +77,7 @@ class Changes:
     """Takes one message after the other. `now_ns`: the clock of `ts_ms`.
 
     position: where the stream was started. listened_to: schema.table of a table of which no records are made.
-    transactions: if begins and ends are to be told.
+    transactions: if begins and ends are to be told. xmin: of the slot, asked for once in a transaction.
     """
 
     def __init__(
@@ -89,6 +89,7 @@ class Changes:
         now_ns: Callable[[], int],
         skipped: frozenset[str] = frozenset(),
         transactions: Transactions | None = None,
+        xmin: Callable[[], int | None] = lambda: None,
         listened_to: str = "",
         on_change: OnChange | None = None,
         on_message: Callable[[LogicalMessage], list[SourceRecord]] | None = None,
@@ -100,6 +101,7 @@ class Changes:
         self._now_ns = now_ns
         self._skipped = skipped
         self._transactions = transactions
+        self._xmin = xmin
         self._listened_to = listened_to
         self._on_change = on_change
         self._on_message = on_message
@@ -115,8 +117,10 @@ class Changes:
         self._to_skip = 0
         """Changes of this transaction that were done before the stream began."""
         self._block: SourceBlock = {}
-        self._last_commit = "null"
-        """In JSON, of the last transaction that this stream has brought."""
+        self._before = "null"
+        """In JSON, where the transaction before ended."""
+        self._last_commit: int | None = position.get("commit")
+        """Where the last transaction ended that has been told."""
         self._take: Mapping[type[Message], Callable[[Any, int, list[SourceRecord | Progress]], None]] = {
             Insert: self._inserted,
             Update: self._updated,
@@ -157,6 +161,8 @@ class Changes:
     def position(self) -> dict[str, Any]:
         """Where to go on from now."""
         position: dict[str, Any] = {"lsn": self.lsn}
+        if self._last_commit is not None:
+            position["commit"] = self._last_commit
         if self._more_position is not None:
             position.update(self._more_position())
         if self._begin is not None and (self._events or self._transactions is not None):
@@ -170,6 +176,8 @@ class Changes:
         self._begin, self._events = begin, 0
         self._to_skip = self._done if goes_on else 0
         self._block = source_block(self._server, self._database, begin.committed_at_us, begin.xid, None)
+        self._block["xmin"] = self._xmin()
+        self._before = "null" if self._last_commit is None else f'"{self._last_commit}"'
         if self._transactions is not None:
             self._transactions.reset()
             if not (goes_on and self._begin_told):
@@ -219,7 +227,7 @@ class Changes:
         had_records = self._events > 0 and bool(batch) and batch[-1].position == self.position()
         begin, self._begin, self._events, self._to_skip = self._begin, None, 0, 0
         self.lsn = commit.end_lsn
-        self._last_commit = f'"{commit.end_lsn}"'
+        self._last_commit = commit.end_lsn
         if self._transactions is not None and begin is not None:
             self._add([self._transactions.ended(f"{begin.xid}:{lsn}", commit.committed_at_us // 1000)], batch)
         elif had_records or (batch and isinstance(batch[-1], Progress)):  # not handed on yet: it says that all is done
@@ -263,5 +271,5 @@ class Changes:
     def _source(self, table: _Table, lsn: int) -> SourceBlock:
         block, relation = self._block.copy(), table.relation
         block["schema"], block["table"], block["lsn"] = relation.schema, relation.table, lsn
-        block["sequence"] = f'[{self._last_commit},"{lsn}"]'
+        block["sequence"] = f'[{self._before},"{lsn}"]'
         return block

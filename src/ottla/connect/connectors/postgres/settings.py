@@ -36,6 +36,9 @@ class PostgresSettings(CaptureSettings):
     slot_lag_drop_bytes: int = setting(
         "Bytes of WAL held back by the slot at which it is dropped and the task fails; 0: never.", 0, ge=0
     )
+    xmin_fetch_interval_ms: int = setting(
+        "Milliseconds between looks at the slot's xmin for source.xmin; 0: it is null.", 0, ge=0
+    )
     publication_name: str = setting("The publication, made if it is not there.", "dbz_publication")
     publication_autocreate_mode: Literal["all_tables", "filtered", "disabled"] = setting(
         "Whether the publication that is made has all tables, those that are captured, or has to be there.",

@@ -1,5 +1,6 @@
 """The replication slot and its publication: made when needed, watched, and what is wrong with them in one sentence."""
 
+import time
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -50,6 +51,30 @@ def state(connection: PostgresConnection, settings: PostgresSettings) -> SlotSta
             "choose another slot.name"
         )
     return SlotState(lsn_number(confirmed or "0/0"), held_back, status or "", pid)
+
+
+class Xmin:
+    """The oldest transaction whose rows of the catalog the server keeps for the slot, looked up every `every_ms`."""
+
+    def __init__(self, connection: PostgresConnection, slot_name: str, every_ms: int) -> None:
+        self._connection = connection
+        self._slot_name = slot_name
+        self._every_ms = every_ms
+        self._last: int | None = None
+        self._look_at = time.monotonic()
+
+    def __call__(self) -> int | None:
+        """As it was when it was last looked up; None if it is not to be, or there is no slot."""
+        now = time.monotonic()
+        if self._every_ms and (self._last is None or now >= self._look_at):
+            self._look_at = now + self._every_ms / 1000
+            found = rows(
+                self._connection,
+                "SELECT catalog_xmin::text::bigint FROM pg_replication_slots WHERE slot_name = %s",
+                self._slot_name,
+            )
+            self._last = found[0][0] if found else None
+        return self._last
 
 
 def check_goes_on(found: SlotState | None, settings: PostgresSettings, lsn: int) -> None:

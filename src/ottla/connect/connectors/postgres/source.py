@@ -83,6 +83,8 @@ class PostgresSource(Source[PostgresSettings]):
         with ExitStack() as open_ones:
             connection = open_ones.enter_context(closing(connect(settings, f"ottla {self.context.connector}")))
             slot.check_server(connection)
+            if settings.snapshot_mode == "initial_only" and position is not None and "snapshot" not in position:
+                return  # it is taken
             catalog = Catalog(connection, settings)
             _check_tables(settings, catalog)
             slot.make_publication(connection, catalog, settings)
@@ -150,6 +152,7 @@ class PostgresSource(Source[PostgresSettings]):
             self._now_ns,
             frozenset(settings.skipped_operations),
             transactions=Transactions(settings.transaction_topic) if settings.provide_transaction_metadata else None,
+            xmin=slot.Xmin(connection, settings.slot_name, settings.xmin_fetch_interval_ms),
             listened_to=settings.signal_data_collection,
             on_change=signals.changed if signals is not None else None,
             on_message=signals.marked if signals is not None else None,

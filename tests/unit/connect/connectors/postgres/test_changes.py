@@ -50,10 +50,30 @@ def test_each_record_has_the_place_after_it_and_the_last_one_the_end() -> None:
     assert [each.position for each in batch] == [
         {"lsn": 50, "transaction": 100, "events": 1},
         {"lsn": 50, "transaction": 100, "events": 2},
-        {"lsn": 110},
+        {"lsn": 110, "commit": 110},
     ]
     batch = taken(changes({"lsn": 50}), *transaction(8, 7))
-    assert [each.position for each in batch] == [{"lsn": 110}]
+    assert [each.position for each in batch] == [{"lsn": 110, "commit": 110}]
+
+
+def test_the_sequence_says_where_the_transaction_before_ended_also_after_a_restart() -> None:
+    batch = taken(changes({"lsn": 50}), *transaction(7, 7), *transaction(7, final=200))
+    records = [each for each in batch if isinstance(each, SourceRecord)]
+    sequences = [each.value["source"]["sequence"] for each in records]
+    assert sequences == ['[null,"1"]', '[null,"1"]', '["110","1"]']
+    for done, record in enumerate(records, 1):
+        again = changes(dict(record.position or {}))
+        again.caught_up(105)
+        rest = taken(again, *(transaction(7, 7) if done == 1 else []), *transaction(7, final=200 if done < 3 else 300))
+        found = [each.value["source"]["sequence"] for each in rest if isinstance(each, SourceRecord)]
+        assert found == (sequences[done:] or ['["210","1"]'])
+
+
+def test_the_slots_xmin_is_looked_up_once_in_a_transaction() -> None:
+    looks = iter([3, None])
+    batch = taken(changes({"lsn": 50}, xmin=lambda: next(looks)), *transaction(7, 7), *transaction(7, final=200))
+    found = [each.value["source"]["xmin"] for each in batch if isinstance(each, SourceRecord)]
+    assert found == [3, 3, None]
 
 
 def test_what_is_done_is_passed_over_and_counted() -> None:
@@ -65,7 +85,7 @@ def test_what_is_done_is_passed_over_and_counted() -> None:
 
 def test_transactions_that_have_nothing_captured_move_the_position_once() -> None:
     batch = taken(changes({"lsn": 50}), *transaction(8), *transaction(8, final=200), *transaction(8, final=300))
-    assert batch == [Progress(position={"lsn": 310})]
+    assert batch == [Progress(position={"lsn": 310, "commit": 310})]
 
 
 def test_an_idle_server_moves_the_position_but_not_amid_a_transaction() -> None:
@@ -146,7 +166,7 @@ def test_transactions_are_told_of_and_their_changes_counted() -> None:
         ("END", "6:12", 0, [], 2),
     ]
     assert positions[0] == {"lsn": 50, "transaction": 100, "events": 0, "begun": True}
-    assert positions[-1] == {"lsn": 210}
+    assert positions[-1] == {"lsn": 210, "commit": 210}
 
 
 def test_transactions_are_told_of_once_and_counted_on_from_wherever_it_goes_on() -> None:
