@@ -8,6 +8,7 @@ import difflib
 import functools
 import importlib
 import logging
+import threading
 from collections.abc import Iterator, Mapping
 from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, version
 from typing import Any, Final
@@ -26,19 +27,35 @@ log = logging.getLogger(__name__)
 ConnectorClass = type[Source[Any]] | type[Sink[Any]]
 
 
+_LOADED: Final[dict[str, ConnectorClass | None]] = {}
+_LOADING: Final = threading.RLock()
+"""Tasks, planners and requests look for connectors at the same time. Python 3.11 cannot parse in several threads, which
+hooks of imports may do (gh-106905).
+"""
+
+
 @functools.cache
 def _points() -> Mapping[str, EntryPoint]:
     return {point.name: point for point in sorted(entry_points(group=GROUP), key=lambda each: each.name)}
 
 
-@functools.cache
 def _loaded(name: str) -> ConnectorClass | None:
-    point = _points()[name]
-    try:
-        loaded = point.load()
-    except Exception as failure:
-        log.warning("connector %s (%s) cannot be loaded: %s", name, point.value, failure)
-        return None
+    """The class of an entry point; None if it cannot be imported, which is tried again unless a library is missing."""
+    with _LOADING:
+        if name not in _LOADED:
+            point = _points()[name]
+            try:
+                _LOADED[name] = _connector(name, point)
+            except Exception as failure:
+                log.warning("connector %s (%s) cannot be loaded: %s", name, point.value, failure)
+                if not isinstance(failure, ImportError):
+                    return None
+                _LOADED[name] = None
+        return _LOADED[name]
+
+
+def _connector(name: str, point: EntryPoint) -> ConnectorClass | None:
+    loaded = point.load()
     if not _is_connector(loaded):
         log.warning("%s (%s) is no subclass of Source or Sink", name, point.value)
         return None
@@ -72,17 +89,19 @@ def connector_class(name: str | None) -> ConnectorClass:
     raise ConfigError(f"Failed to find any class that implements Connector and which name matches {name}{hint}", None)
 
 
-@functools.lru_cache(256)
 def _alias(name: str) -> ConnectorClass | None:
-    """The connector with that class's name, or alias. Those whose entry point is the likest are looked at first: each
-    costs the import of its database's library.
+    """The connector with that class's name, or alias. Those that are loaded are looked at first, then those whose entry
+    point is the likest: each costs the import of its database's library.
     """
 
     def in_common(point: str) -> int:
         return difflib.SequenceMatcher(None, point, name.lower()).find_longest_match().size
 
-    for point in sorted(_points(), key=in_common, reverse=True):
-        found = _loaded(point)
+    def candidates() -> Iterator[str]:
+        yield from list(_LOADED)
+        yield from sorted(_points().keys() - _LOADED.keys(), key=in_common, reverse=True)
+
+    for found in map(_loaded, candidates()):
         if found is not None and name in (found.__name__, *found.aliases):
             return found
     return None

@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import pytest
+from ottla.connect import plugins
 from ottla.connect.errors import ConfigError
 from ottla.connect.plugins import connector_class, dotted
 
@@ -45,3 +46,21 @@ def test_only_the_libraries_of_the_connector_that_is_meant_are_imported() -> Non
     program = [sys.executable, "-c", _ONE, "io.debezium.connector.postgresql.PostgresConnector"]
     imported = subprocess.run(program, capture_output=True, text=True, check=True).stdout.split()
     assert imported == ["psycopg2"]
+
+
+def test_one_that_failed_to_load_is_tried_again_unless_a_library_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    tries: list[str] = []
+    failure: list[Exception] = [SystemError("AST constructor recursion depth mismatch"), ImportError("no such library")]
+
+    class Broken:
+        value = "somewhere:Broken"
+
+        def load(self) -> None:
+            tries.append(self.value)
+            raise failure[min(len(tries), 2) - 1]
+
+    monkeypatch.setattr(plugins, "_points", lambda: {"broken": Broken()})
+    monkeypatch.setattr(plugins, "_LOADED", {})
+    for _ in range(4):
+        assert plugins.installed() == {}
+    assert len(tries) == 2
