@@ -168,3 +168,9 @@ def test_decimals_that_are_numbers_keep_their_digits() -> None:
     value = Decimal("1.23456789012345678901")
     payload = converter.to_bytes("t", schema, value)
     assert [converter.to_value("t", payload)[1] for _ in range(3)] == [value] * 3
+
+
+@pytest.mark.parametrize("written", ['"ten"', '""', "1" + "0" * 400, "[]", "true", "null"])
+def test_what_is_no_number_is_refused_by_a_sentence(written: str) -> None:
+    with pytest.raises(BadRecord, match="float64"):
+        JsonConverter({}).to_value("t", f'{{"schema":{{"type":"double"}},"payload":{written}}}'.encode())

@@ -4,6 +4,7 @@ These are the innermost loops of every sink.
 """
 
 import binascii
+import contextlib
 from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Any, Final
@@ -147,7 +148,8 @@ def _integer(schema: Schema) -> Decode:
 def _number(schema: Schema) -> Decode:
     def decode(value: Any) -> float:
         if isinstance(value, int | float | Decimal | str) and not isinstance(value, bool):
-            return float(value)
+            with contextlib.suppress(ValueError, OverflowError):
+                return float(value)
         raise refused(schema, value)
 
     return decode
