@@ -43,6 +43,14 @@ def test_a_run_beside_another_has_a_group_of_its_own() -> None:
     assert options(topic("flights"), suffix="v2", client={"kafka.group.id": "g"})["kafka.group.id"] == "g-v2"
 
 
+def test_aborted_records_are_not_read_unless_somebody_asks_for_them() -> None:
+    assert options(topic("flights"))["kafka.isolation.level"] == "read_committed"
+    every = {"kafka.Isolation.Level": "read_uncommitted"}
+    for given, client in ((topic("flights", **every), {}), (topic("flights"), every)):
+        found = {name.lower(): value for name, value in options(given, client=client).items()}
+        assert found["kafka.isolation.level"] == "read_uncommitted"
+
+
 def test_topics_that_are_read_as_one_begin_where_each_is_said_to() -> None:
     both = topic("flights,arrivals")
     at = {name: {"startingOffsets": json.dumps({name: {"0": 7}})} for name in ("flights", "arrivals")}
