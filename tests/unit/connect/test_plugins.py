@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import pytest
+
 from ottla.connect import plugins
 from ottla.connect.errors import ConfigError
 from ottla.connect.plugins import connector_class, dotted
