@@ -30,6 +30,7 @@ from ottla.connect.errors import ConnectError
 from ottla.connect.operations import Elsewhere, Operations, Refused
 from ottla.connect.plugins import listed
 from ottla.connect.state import Target
+from ottla.connect.threads import in_thread
 from ottla.connect.transforms.catalog import predicate_names, transform_names
 from ottla.connect.worker import Worker
 
@@ -66,7 +67,7 @@ def application(worker: Worker, lines: ConnectorLog) -> Starlette:
 async def _served(operations: Operations, handler: Handler, request: Request) -> Response:
     try:
         body = await _body(request)
-        answer = await asyncio.to_thread(handler, operations, request, body)
+        answer = await asyncio.wrap_future(in_thread("connect request", lambda: handler(operations, request, body)))
     except Refused as refused:
         return _error(refused.status, str(refused))
     except Elsewhere as elsewhere:
@@ -113,7 +114,7 @@ async def _forwarded(request: Request, worker: str) -> Response:
     headers = {"Content-Type": "application/json"}
     passed = urllib.request.Request(url, data=body or None, method=request.method, headers=headers)
     try:
-        status, text = await asyncio.to_thread(_fetch, passed)
+        status, text = await asyncio.wrap_future(in_thread("connect forward", lambda: _fetch(passed)))
     except OSError as failure:
         return _error(500, f"IO Error trying to forward REST request to {worker}: {failure}")
     return Response(text, status, media_type="application/json" if text else None)

@@ -172,6 +172,7 @@ class SinkTask(Task):
 
     def _write(self, batch: list[SinkRecord]) -> None:
         def write() -> None:
+            self._check_not_given_up()
             left = [record for record in batch if self._still(record.origin)]
             batch[:] = left
             if left:
@@ -200,6 +201,7 @@ class SinkTask(Task):
 
     def _commit(self, offsets: Mapping[TopicPartition, int] | None) -> None:
         """Commit what has been written, except where `flush` names less."""
+        self._check_not_given_up()
         if self._dead is not None:
             self._dead.flush()
         known = {**self._next, **(offsets or {})}

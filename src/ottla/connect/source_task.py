@@ -6,6 +6,7 @@ Source: KIP-618.
 """
 
 import contextlib
+import re
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
@@ -48,6 +49,7 @@ _NO_POSITION: Final = (
     "the source has given no position for half of transaction.timeout.ms: what it has sent is committed without one, "
     "as Kafka Connect would, and comes again if the task ends before the next position"
 )
+_TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _FENCED: Final = (
     KafkaError._FENCED,  # the library's names
     KafkaError.INVALID_PRODUCER_EPOCH,
@@ -80,6 +82,7 @@ class SourceTask(Task):
         self.context.tolerance = Tolerance(runtime, self.context.log)
         chain = Chain(config, self._around.converters, self.context.tolerance)
         writer = self._writer(connector, config, runtime)
+        writer.explains = self.restarts > 0
         try:
             writer.open()
             self._around.logs.catch_up("offsets")
@@ -118,6 +121,11 @@ class SourceTask(Task):
         own_part = source.part()
         start = self.context.position(own_part)
         generator = source.read(start)
+        if not (hasattr(generator, "__next__") and hasattr(generator, "close")):
+            raise ConnectError(
+                f"{type(source).__name__}.read() is to be a generator (a function with `yield`), and returned a "
+                f"{type(generator).__name__}"
+            )
         done = object()
         positioned = start is not None  # whether this source gives positions at all
         rest = False  # whether what was taken since the last position would come again if it were committed
@@ -130,7 +138,8 @@ class SourceTask(Task):
                     if between:  # what came before is good
                         self._commit(source, writer, boundary)
                     raise
-                if item is done or item is None:
+                together = isinstance(item, list | tuple)
+                if item is done or item is None or (together and not item):
                     if boundary.idle(done=item is done):
                         self._commit(source, writer, boundary)
                         rest = False
@@ -138,7 +147,6 @@ class SourceTask(Task):
                         self.context.stopped.wait()
                     continue
                 between = False
-                together = isinstance(item, list | tuple)
                 for each in item if together else (item,):
                     self._take(each, own_part, chain, writer, config)
                 last = item[-1] if together and item else item
@@ -155,7 +163,7 @@ class SourceTask(Task):
             if not rest:  # a rest is aborted when the writer closes, and comes again
                 self._commit(source, writer, boundary)
         finally:
-            generator.close()  # type: ignore[attr-defined] # read() is a generator
+            generator.close()
 
     def _take(
         self,
@@ -168,12 +176,17 @@ class SourceTask(Task):
         if isinstance(item, SourceRecord):
             encoded = chain.encode(item)
             if encoded is not None:
-                if encoded.topic not in self._topics:
-                    self._new_topic(encoded.topic, config)
                 try:
+                    if encoded.topic not in self._topics:
+                        self._new_topic(encoded.topic, config)
                     writer.send(encoded)
                 except BadRecord as error:
                     self.context.tolerance.handle("KAFKA_PRODUCE", type(writer).__qualname__, error, item)
+        elif not isinstance(item, Progress):
+            raise ConnectError(
+                f"a source yields SourceRecord, Progress, lists of them, or None, and this one {item!r:.100} "
+                f"({type(item).__name__})"
+            )
         if item.position is not None:
             writer.move(own_part if item.part is None else item.part, item.position)
 
@@ -189,6 +202,10 @@ class SourceTask(Task):
             self.context.warn(None)
 
     def _new_topic(self, topic: str, config: Mapping[str, str]) -> None:
+        """Make a topic that is to be made by this task. Raises BadRecord for what is no name of a topic."""
+        given: object = topic  # by a plugin or a transform, which may give anything
+        if not isinstance(given, str) or not _TOPIC.fullmatch(given) or given in (".", ".."):
+            raise BadRecord(f"{topic!r:.300} is no name of a topic: letters, digits, `.`, `_` and `-`, at most 249")
         partitions = config.get("topic.creation.default.partitions")
         replicas = config.get("topic.creation.default.replication.factor")
         if self._around.settings.topic_creation_enable and partitions is not None and replicas is not None:
@@ -281,6 +298,8 @@ class Writer(Protocol):
     """Where records and positions go."""
 
     transactional: bool
+    explains: bool
+    """Whether it keeps an eye on each record until the next commit, to say why one was not taken: that costs time."""
 
     def open(self) -> None:
         """Be the one who writes for this task."""
@@ -354,7 +373,8 @@ class TransactionalWriter(_Positioned):
         super().__init__(task, around)
         transactional_id = f"{around.settings.group_id}-{task.connector}-{task.task}"
         self._producer = Producer({**_PRODUCER, **TRANSACTIONAL, **client, "transactional.id": transactional_id})
-        self._open = False
+        self._open = self.explains = False
+        self._refused: ConnectError | None = None
 
     def open(self) -> None:
         """Fence whoever wrote before; what was left open is aborted."""
@@ -363,7 +383,7 @@ class TransactionalWriter(_Positioned):
     def send(self, record: Encoded) -> None:
         """Add a record to the transaction."""
         self._begin()
-        _produce(self._producer, record)
+        _produce(self._producer, record, self._delivered if self.explains else None)
         self._sent += 1
         if self._sent % _POLL_EVERY == 0:
             self._producer.poll(0)
@@ -403,14 +423,21 @@ class TransactionalWriter(_Positioned):
                 error = failure.args[0]
                 if error.retriable() and not error.txn_requires_abort() and time.monotonic() < deadline:
                     continue
+                if self._refused is not None:
+                    raise self._refused from None
                 raise
-        self._open = False
+        self._open = self.explains = False
+
+    def _delivered(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None and self._refused is None:
+            self._refused = _translated(error, f" ({message.topic()})")
 
 
 class PlainWriter(_Positioned):
     """Records first, positions when the records are acknowledged."""
 
     transactional = False
+    explains = True
 
     def __init__(self, task: TaskId, client: Mapping[str, Any], around: Surroundings) -> None:
         super().__init__(task, around)
@@ -449,7 +476,7 @@ class PlainWriter(_Positioned):
             self._failure = error
 
 
-def _translated(error: KafkaError) -> ConnectError:
+def _translated(error: KafkaError, about: str = "") -> ConnectError:
     if error.code() in _FENCED:
         return Fenced(f"another worker has taken it over ({error.str()})")
     final = (
@@ -458,8 +485,9 @@ def _translated(error: KafkaError) -> ConnectError:
         KafkaError.CLUSTER_AUTHORIZATION_FAILED,
         KafkaError.TOPIC_EXCEPTION,
         KafkaError.UNSUPPORTED_VERSION,
+        KafkaError.MSG_SIZE_TOO_LARGE,
         KafkaError._INVALID_ARG,
     )
     if error.code() in final:
-        return ConnectError(f"the brokers refuse what this task writes: {error.str()}")
-    return Retriable(f"writing to the brokers failed: {error.str()}")
+        return ConnectError(f"the brokers refuse what this task writes{about}: {error.str()}")
+    return Retriable(f"writing to the brokers failed{about}: {error.str()}")

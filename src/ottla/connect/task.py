@@ -79,12 +79,15 @@ class BasicContext:
 class Task(abc.ABC):
     """One task of a connector in a thread of its own."""
 
+    _said_its_last = False
+
     def __init__(self, task: TaskId, config: Mapping[str, str], around: Surroundings, report: Report) -> None:
         """`config` is the task's configuration as stored: with placeholders."""
         self.id = task
         self._stored, self._around, self._report = dict(config), around, report
         self.context: BasicContext = BasicContext(task, {})
         self._thread = threading.Thread(target=self._main, name=f"connect task {task}", daemon=True)
+        self._telling = threading.Lock()
         self.failed = False
         self.restarts = 0
         """How many times it has begun again after something retriable."""
@@ -102,6 +105,23 @@ class Task(abc.ABC):
         self._thread.join(timeout_s)
         return not self._thread.is_alive()
 
+    def give_up(self) -> None:
+        """Leave one that does not end to itself: it says nothing any more, and commits nothing.
+
+        What it has done since is not lost: whoever has its work next does it again.
+        """
+        with self._telling:
+            self._said_its_last = True
+
+    @property
+    def given_up(self) -> bool:
+        """Whether it is nobody's any more, or has ended."""
+        return self._said_its_last
+
+    def tell_again(self) -> None:
+        """Report once more that it runs, if it does: what its context tells has changed."""
+        self._say("RUNNING")
+
     @property
     def alive(self) -> bool:
         """Whether it has not ended."""
@@ -116,18 +136,30 @@ class Task(abc.ABC):
             context.client = self._around.client("admin", config)
             self._around.secrets.remember_passwords(parsed(connector.settings_model, config))
             runtime: RuntimeSettings = parsed(runtime_model(connector), config)
-            self._report(self.id, "RUNNING", None)
+            self._say("RUNNING")
             self._keep_running(connector, config, runtime)
         except Fenced as fenced:
             context.log.warning("task %s ends: %s", self.id, fenced)
             return  # the status is the other one's to write
-        except Exception as failure:
+        except BaseException as failure:  # also `sys.exit`, and the panics of libraries in Rust
             trace = self._around.secrets.clean(trace_of(failure))
             context.log.error("task %s failed: %s", self.id, trace)
             self.failed = True
-            self._report(self.id, "FAILED", trace)
+            self._say("FAILED", trace, last=True)
             return
-        self._report(self.id, "UNASSIGNED", None)
+        self._say("UNASSIGNED", last=True)
+
+    def _say(self, state: str, trace: str | None = None, *, last: bool = False) -> None:
+        """Report, unless the last word has been said: what comes after that is another task's to say."""
+        with self._telling:
+            if not self._said_its_last:
+                self._said_its_last = last
+                self._report(self.id, state, trace)
+
+    def _check_not_given_up(self) -> None:
+        """Before something is committed. Raises Fenced."""
+        if self._said_its_last:
+            raise Fenced("it did not end when it was told to, and others may do its work by now")
 
     def _keep_running(self, connector: ConnectorClass, config: Mapping[str, str], runtime: RuntimeSettings) -> None:
         pause_s = _FIRST_PAUSE_S

@@ -8,15 +8,17 @@ from typing import Any, Final
 
 from ottla.connect.chain import check_chain
 from ottla.connect.connector_config import default_text, is_secret, runtime_model, validated, with_defaults
-from ottla.connect.errors import ConfigError, ConnectError
+from ottla.connect.errors import ConfigError, ConnectError, Retriable
 from ottla.connect.plugins import ConnectorClass, connector_class, kind_of
 from ottla.connect.settings import SettingFacts, Settings
 from ottla.connect.state import TaskId
 from ottla.connect.task import BasicContext, Surroundings
+from ottla.connect.threads import in_thread
 
 log = logging.getLogger(__name__)
 
 _GROUPLESS: Final = "Connector"
+_CHECK_S: Final = 45.0
 
 
 def definitions(model: type[Settings]) -> list[dict[str, Any]]:
@@ -75,9 +77,21 @@ def validate(config: Mapping[str, str], around: Surroundings) -> dict[str, Any]:
         around.secrets.remember_passwords(settings)
     if settings is not None and not problems:
         context = BasicContext(TaskId(config.get("name", ""), -1), around.client("admin", full))
-        _ask(problems, lambda: connector.check(settings, context))
+        _ask(problems, lambda: _checked(connector, settings, context))
     clean = around.secrets.clean
     return _infos(connector, config, {name: [clean(text) for text in texts] for name, texts in problems.items()})
+
+
+def _checked(connector: ConnectorClass, settings: Settings, context: BasicContext) -> None:
+    """Have the connector look; whoever asks shall have an answer even if that never ends."""
+    looked = in_thread(f"connect check {context.connector}", lambda: connector.check(settings, context))
+    try:
+        looked.result(_CHECK_S)
+    except TimeoutError:
+        if looked.done():  # one of the connector's own
+            raise
+        context.stopped.set()
+        raise Retriable(f"the connector has looked at these settings for {_CHECK_S:.0f} s without an answer") from None
 
 
 def _ask(problems: dict[str, list[str]], question: typing.Callable[[], None]) -> None:

@@ -11,6 +11,7 @@ from confluent_kafka import IsolationLevel, KafkaError, KafkaException
 
 from ottla.connect import handling, logs, sink_offsets, source_task
 from ottla.connect.api import ConnectError, Part, Position, Retriable, SinkRecord, SourceRecord, TopicPartition
+from ottla.connect.chain import Encoded
 from ottla.connect.connector_config import SourceRuntimeSettings
 from ottla.connect.errors import Fenced, of_brokers
 from ottla.connect.handling import DeadLetters
@@ -324,7 +325,7 @@ def test_a_worker_that_leads_no_more_says_nothing_of_a_connector() -> None:
         raise Fenced("another worker leads now")
 
     worker._commit_tasks = fenced
-    connector: Any = SimpleNamespace(revision=1, config={}, tasks=(), target=Target.STARTED)
+    connector: Any = SimpleNamespace(revision=1, planned=0, config={}, tasks=(), target=Target.STARTED)
     worker._planned("tested", connector)
     assert done == []
 
@@ -334,7 +335,62 @@ def test_tasks_whose_configuration_changes_are_fenced_before_the_new_ones_are_kn
     worker = leader({}, done)
     worker._tasks_of = lambda *_: [{"tables": "a"}, {"tables": "b"}]
     connector: Any = SimpleNamespace(
-        revision=1, config={}, tasks=({"tables": "a"}, {"tables": "b,c"}, {"tables": "d"}), target=Target.STARTED
+        revision=1,
+        planned=0,
+        config={},
+        tasks=({"tables": "a"}, {"tables": "b,c"}, {"tables": "d"}),
+        target=Target.STARTED,
     )
     worker._planned("tested", connector)
     assert done == ["fence tested-1", "fence tested-2", "2 tasks"]
+
+
+def test_tasks_that_are_the_same_as_before_go_on() -> None:
+    done: list[str] = []
+    worker = leader({}, done)
+    worker._tasks_of = lambda *_: [{"tables": "a"}]
+    connector: Any = SimpleNamespace(revision=1, planned=1, config={}, tasks=({"tables": "a"},), target=Target.STARTED)
+    worker._planned("tested", connector)
+    assert done == []
+
+
+def test_a_connector_that_cannot_be_fenced_holds_up_no_other() -> None:
+    done: list[str] = []
+    worker = leader({}, done)
+    worker.secrets, worker._plan_failed = Secrets({}), {}
+
+    def fence(task: TaskId, _config: Any) -> None:
+        if task.connector == "first":
+            raise Retriable("not now")
+
+    worker._fence = fence
+    one: Any = SimpleNamespace(target=Target.STOPPED, tasks=({},))
+    worker.state = SimpleNamespace(connectors={"first": one, "second": one})
+    worker._plan_connectors()
+    assert done == ["0 tasks", "STOPPED"]
+
+
+def test_why_a_record_was_not_taken_is_found_out_when_it_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Refusing(Moving):
+        def produce(self, *_: Any, on_delivery: Any = None, **__: Any) -> None:
+            if on_delivery is not None:
+                on_delivery(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE), SimpleNamespace(topic=lambda: "orders"))
+
+    monkeypatch.setattr(source_task, "Producer", Refusing)
+    around: Any = SimpleNamespace(settings=SimpleNamespace(group_id="g"))
+    writer = source_task.TransactionalWriter(TASK, {}, around)
+    sent = Encoded("orders", None, b"v", [], None, None)
+    writer.send(sent)
+    with pytest.raises(KafkaException):
+        writer.commit()
+    writer = source_task.TransactionalWriter(TASK, {}, around)
+    writer.explains = True
+    writer.send(sent)
+    with pytest.raises(ConnectError, match=r"refuse what this task writes \(orders\): .*too large"):
+        writer.commit()
+
+
+def test_a_list_of_nothing_is_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source_task._Boundary, "idle", lambda *_, **__: True)
+    one = SourceRecord(topic="t", value="a", position={"at": 1})
+    assert run([one, [], SourceRecord(topic="t", value="b")], {"at": 0}, monkeypatch).done == [["a", 1]]
