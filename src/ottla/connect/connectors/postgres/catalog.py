@@ -29,7 +29,8 @@ _COLUMNS: Final = """
     ORDER BY a.attnum
 """
 _TABLES: Final = """
-    SELECT c.oid, n.nspname, c.relname, greatest(c.reltuples, 0)::bigint, c.relreplident::text
+    SELECT c.oid, n.nspname, c.relname, greatest(c.reltuples, 0)::bigint, c.relreplident::text,
+           c.relkind = 'p'
     FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
     WHERE c.relkind IN ('r', 'p') AND n.nspname NOT IN ('pg_catalog', 'information_schema')
       AND n.nspname !~ '^pg_(toast|temp)' ORDER BY n.nspname, c.relname
@@ -40,13 +41,14 @@ _UNKNOWN: Final = (False, None, None)
 
 @dataclass(frozen=True, slots=True)
 class FoundTable:
-    """A table of the database; `rows_about`: the planner's estimate."""
+    """A table of the database. rows_about: the planner's estimate. partitioned: its rows are those of its partitions."""
 
     oid: int
     schema: str
     name: str
     rows_about: int
     identity: str
+    partitioned: bool = False
 
     @property
     def full_name(self) -> str:
@@ -97,8 +99,8 @@ class Catalog:
     def describe(self, relation: Relation) -> TableEvents | None:
         """The table's records, or None if it is not captured.
 
-        The stream does not say which columns may be null and what the primary key is: the catalog does, as of now, for
-        columns that are still there.
+        The stream does not say which columns may be null, nor what the primary key is if another replica identity was
+        chosen: the catalog does, as of now, for columns that are still there.
         """
         is_signals = f"{relation.schema}.{relation.table}" == self._settings.signal_data_collection
         if not is_signals and not self._selection.has_table(relation.schema, relation.table):
@@ -114,7 +116,9 @@ class Catalog:
         if key is None:
             places = {name: facts.get(name, _UNKNOWN)[1] for name in names}
             key = [name for _, name in sorted((place, name) for name, place in places.items() if place is not None)]
-            if not key and relation.identity != "f":
+            # by default the stream names the primary key as it was: the catalog's may be a new one since
+            outdated = relation.identity == "d" and identity and identity != set(key)
+            if outdated or (not key and relation.identity != "f"):
                 key = [name for name in names if name in identity]
         columns = [
             self._column(number, column, facts.get(column.name, _UNKNOWN))

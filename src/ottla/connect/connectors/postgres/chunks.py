@@ -16,7 +16,7 @@ from ottla.connect.connectors.postgres.changes import source_block
 from ottla.connect.connectors.postgres.incremental import PREFIX, PostgresIncremental, Visibility
 from ottla.connect.connectors.postgres.session import PostgresConnection, connect, explained
 from ottla.connect.connectors.postgres.settings import PostgresSettings
-from ottla.connect.connectors.postgres.snapshot import as_text
+from ottla.connect.connectors.postgres.snapshot import as_text, rows_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class PostgresChunks(ChunkReader[PostgresTable]):
             as_text(cursor)
             incremental.read_with(_visibility(cursor))
             keys = sql.SQL(", ").join(map(sql.Identifier, table.key))
-            source = sql.Identifier(table.found.schema, table.found.name)
+            source = rows_of(table.found)
             if incremental.until is None:
                 ordered = sql.SQL(", ").join(sql.SQL("{} DESC").format(sql.Identifier(name)) for name in table.key)
                 cursor.execute(sql.SQL("SELECT {} FROM {} ORDER BY {} LIMIT 1").format(keys, source, ordered))

@@ -25,6 +25,8 @@ _REFUSED: Final = (
     ("database ", "check database.dbname"),
 )
 _NO_REPLICATION: Final = ("must be superuser or replication role", "permission denied to start WAL sender")
+_COMES_OR_GOES: Final = ("the database system is ", "terminating connection due to administrator command")
+"""Starting up, shutting down, in recovery, not yet accepting connections: what a restart or failover says meanwhile."""
 _PERMANENT: Final = ("28", "42", "3D", "0A", "22", "55", "54")
 """Classes of SQLSTATEs that a retry does not mend: rights, syntax, unknown names, unsupported, wrong state, limits."""
 _PASSING: Final = (errorcodes.OBJECT_IN_USE, errorcodes.LOCK_NOT_AVAILABLE, errorcodes.DEADLOCK_DETECTED)
@@ -92,6 +94,8 @@ def _refused(address: Address, message: str) -> ConnectError:
         return ConnectError(f"role {user} may not replicate: a superuser has to run ALTER ROLE {user} REPLICATION")
     if "too many clients" in text or "remaining connection slots" in text or "max_wal_senders" in text:
         return Retriable(f"{where} has no connection left: raise max_connections or max_wal_senders ({text})")
+    if any(each in text for each in _COMES_OR_GOES):
+        return Retriable(f"{where} is restarting: {text}")
     if "FATAL" in text or "SSL" in text:
         advice = next((advice for words, advice in _REFUSED if words in text), None)
         if advice is not None:

@@ -22,10 +22,17 @@ def as_text(cursor: Any) -> None:
     psycopg2.extensions.register_type(psycopg2.extensions.new_type(oids, "TEXT", lambda value, _: value), cursor)
 
 
+def rows_of(table: FoundTable) -> sql.Composed:
+    """A table, in FROM: without the rows of tables that inherit from it, which are captured as rows of theirs."""
+    return sql.SQL("{}{}").format(
+        sql.SQL("" if table.partitioned else "ONLY "), sql.Identifier(table.schema, table.name)
+    )
+
+
 def select(table: FoundTable, names: list[str]) -> sql.Composed:
     """Those columns of all rows."""
     columns = sql.SQL(", ").join(map(sql.Identifier, names)) if names else sql.SQL("")
-    return sql.SQL("SELECT {} FROM {}").format(columns, sql.Identifier(table.schema, table.name))
+    return sql.SQL("SELECT {} FROM {}").format(columns, rows_of(table))
 
 
 class Snapshot:

@@ -10,7 +10,7 @@ import re
 import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from decimal import Decimal
+from decimal import Context, Decimal
 from functools import partial
 from typing import Any, Final, Protocol
 
@@ -36,12 +36,19 @@ from ottla.connect.schema import (
 
 SESSION: Final = (
     "-c datestyle=ISO -c intervalstyle=iso_8601 -c timezone=UTC -c extra_float_digits=3 -c bytea_output=hex "
-    "-c lc_monetary=C -c statement_timeout=0 -c lock_timeout=0 -c idle_in_transaction_session_timeout=0"
+    "-c lc_monetary=C -c statement_timeout=0 -c lock_timeout=0 -c idle_in_transaction_session_timeout=0 "
+    "-c row_security=off"
 )
-"""Options of every session that reads values, for the texts to be the ones that converters expect."""
+"""Options of every session that reads values, for the texts to be the ones that converters expect.
+
+row_security: a policy that hides rows from the role is an error then; otherwise a snapshot would lack them in silence.
+"""
 
 _FUNCTION: Final = re.compile(r"\(?[A-Za-z_][\w.]*\(|CURRENT_|LOCALTIME", re.IGNORECASE)
 _LITERAL: Final = re.compile(r"'((?:[^']|'')*)'")
+
+_EXACT: Final = Context(prec=1 << 18)
+"""More digits than a numeric can have."""
 
 Convert = Callable[[str], Any]
 
@@ -118,7 +125,7 @@ def default_value(expression: str, mapped: Mapped) -> Any:
         return None
     if isinstance(value, Decimal):
         scale = int((mapped.schema.parameters or {}).get("scale", 0))
-        return value.quantize(Decimal(1).scaleb(-scale))
+        return value.quantize(Decimal(1).scaleb(-scale), context=_EXACT)
     return None if isinstance(value, dict | list) else value
 
 
