@@ -7,7 +7,7 @@ import datetime as dt
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Any, Final
 
 from sqlalchemy import (
@@ -30,6 +30,7 @@ from sqlalchemy.dialects import mysql, postgresql
 from sqlalchemy.types import TypeEngine
 
 from ottla.connect import schema as connect
+from ottla.connect.connectors.capture.times import INFINITY_MS, MINUS_INFINITY_MS
 from ottla.connect.schema import Schema, Type
 
 KEY_CHARACTERS: Final = 255
@@ -37,6 +38,12 @@ KEY_CHARACTERS: Final = 255
 
 _EPOCH: Final = dt.datetime(1970, 1, 1)  # noqa: DTZ001 (columns without a zone)
 _EPOCH_DAY: Final = _EPOCH.toordinal()
+
+_EXACT: Final = Context(prec=1 << 18)
+"""More digits than any database's decimals have: Python's own context rounds to 28."""
+_INFINITE: Final = {INFINITY_MS: "infinity", MINUS_INFINITY_MS: "-infinity"}
+_INFINITE_DAYS: Final = {2_147_483_647: "infinity", -2_147_483_648: "-infinity"}
+"""As Debezium writes PostgreSQL's, and as PostgreSQL reads them; other databases refuse the word."""
 
 Convert = Callable[[Any], Any]
 
@@ -72,20 +79,28 @@ def as_json(value: Any) -> str:
     )
 
 
-def _us(value: int) -> dt.datetime:
-    return _EPOCH + dt.timedelta(microseconds=value)
+def _us(value: int) -> dt.datetime | str:
+    return _INFINITE.get(value) or _EPOCH + dt.timedelta(microseconds=value)
 
 
-def _ms(value: int) -> dt.datetime:
-    return _EPOCH + dt.timedelta(milliseconds=value)
+def _ms(value: int) -> dt.datetime | str:
+    return _INFINITE.get(value) or _EPOCH + dt.timedelta(milliseconds=value)
 
 
-def _day(value: int) -> dt.date:
-    return dt.date.fromordinal(value + _EPOCH_DAY)
+def _day(value: int) -> dt.date | str:
+    return _INFINITE_DAYS.get(value) or dt.date.fromordinal(value + _EPOCH_DAY)
 
 
-def _zoned(value: str) -> dt.datetime:
-    return dt.datetime.fromisoformat(value)
+def _time_of_us(value: int) -> dt.time:
+    return (_EPOCH + dt.timedelta(microseconds=value)).time()
+
+
+def _zoned(value: str) -> dt.datetime | str:
+    try:
+        at = dt.datetime.fromisoformat(value)
+    except ValueError:  # before Christ, say, or infinity: what PostgreSQL writes, it reads
+        return value
+    return at.astimezone(dt.UTC) if at.tzinfo is not None else at
 
 
 def _naive(value: dt.datetime) -> dt.datetime:
@@ -93,7 +108,7 @@ def _naive(value: dt.datetime) -> dt.datetime:
 
 
 def _variable_decimal(value: Mapping[str, Any]) -> Decimal:
-    return Decimal(int.from_bytes(value["value"], "big", signed=True)).scaleb(-value["scale"])
+    return Decimal(int.from_bytes(value["value"], "big", signed=True)).scaleb(-value["scale"], _EXACT)
 
 
 _NAMED: Final[Mapping[str, Target]] = {
@@ -101,8 +116,8 @@ _NAMED: Final[Mapping[str, Target]] = {
     connect.TIME: Target(_TIME),
     connect.TIMESTAMP: Target(_DATETIME, _naive),
     "io.debezium.time.Date": Target(Date(), _day),
-    "io.debezium.time.Time": Target(_TIME, lambda value: _ms(value).time()),
-    "io.debezium.time.MicroTime": Target(_TIME, lambda value: _us(value).time()),
+    "io.debezium.time.Time": Target(_TIME, lambda value: _time_of_us(value * 1000)),
+    "io.debezium.time.MicroTime": Target(_TIME, _time_of_us),
     "io.debezium.time.Timestamp": Target(_DATETIME, _ms),
     "io.debezium.time.MicroTimestamp": Target(_DATETIME, _us),
     "io.debezium.time.ZonedTimestamp": Target(_ZONED, _zoned),
@@ -184,7 +199,7 @@ def _schema_of(type_: TypeEngine[Any]) -> tuple[Schema, Convert | None]:
 
 def _decimal_of(scale: int) -> Convert:
     quantum = Decimal(1).scaleb(-scale)
-    return lambda value: Decimal(value).quantize(quantum)
+    return lambda value: Decimal(value).quantize(quantum, context=_EXACT)
 
 
 def _aware(value: dt.datetime) -> dt.datetime:

@@ -9,18 +9,28 @@ from ottla.connect.connectors.relational.settings import DatabaseSettings
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
+    from sqlalchemy.exc import DBAPIError
 
 _DRIVERS: Final = {"postgresql": "postgresql+psycopg2", "mysql": "mysql+pymysql", "mariadb": "mysql+pymysql"}
 _REFUSALS: Final = (
-    "password authentication failed",
-    "Access denied",
-    "does not exist",
-    "Unknown database",
-    "no pg_hba.conf entry",
-    "unable to open database file",
-    "permission denied",
-    "readonly database",
+    ("password authentication failed", "check connection.user and connection.password"),
+    ("no password supplied", "set connection.password"),
+    ("Access denied", "check connection.user and connection.password, and what the user may do"),
+    ("command denied", "grant the user the right to do that"),
+    ("permission denied", "grant the user the right to do that"),
+    ("Unknown database", "check connection.url"),
+    ("no pg_hba.conf entry", "let this machine in by a line of the server's pg_hba.conf"),
+    ("unable to open database file", "check connection.url, and that the directory is there and may be written to"),
+    ("readonly database", "let the file and its directory be written to"),
+    ("does not exist", "check the names in connection.url and in the settings"),
 )
+"""Words of refusals that stay, and what to do."""
+_PERMANENT: Final = ("28", "42", "3D", "0A")
+"""Classes of SQLSTATEs: rights, unknown names, unsupported. PyMySQL raises for them what it does for a lost server."""
+_OF_ROWS: Final = ("22", "23", "54")
+"""Classes of SQLSTATEs: values, constraints, limits (an entry of an index that is too long)."""
+_OF_VALUES: Final = ("can not be used with MySQL", "UnicodeEncodeError")
+"""Drivers' own words for values that they do not send."""
 
 
 def engine(settings: DatabaseSettings) -> "Engine":
@@ -65,6 +75,24 @@ def describe(settings: DatabaseSettings) -> str:
     return url.set(query={}).render_as_string(hide_password=True)
 
 
+def is_of_rows(error: Exception) -> bool:
+    """Whether a database, or its driver, does not take the rows themselves: they will not do later either."""
+    from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, StatementError
+
+    if isinstance(error, DataError | IntegrityError | UnicodeError):
+        return True
+    if isinstance(error, DBAPIError):
+        said = str(error.orig)
+        return _sqlstate(error)[:2] in _OF_ROWS or any(each in said for each in _OF_VALUES)
+    return isinstance(error, StatementError)  # what is raised before the driver is asked: a text for a date, say
+
+
+def _sqlstate(error: "DBAPIError") -> str:
+    """As psycopg, psycopg2 and PyMySQL have it; empty: nobody said."""
+    found = error.orig
+    return str(getattr(found, "sqlstate", None) or getattr(found, "pgcode", None) or "")
+
+
 @contextmanager
 def explained(doing: str) -> Iterator[None]:
     """Raise what SQLAlchemy raises as ConnectError or, where the database is away or busy, Retriable."""
@@ -76,7 +104,8 @@ def explained(doing: str) -> Iterator[None]:
         raise ConnectError(f"{doing}: there is no table {error}") from error
     except DBAPIError as error:
         text = " ".join(str(error.orig).split())
+        advice = next((advice for words, advice in _REFUSALS if words in text), None)
         away = error.connection_invalidated or isinstance(error, OperationalError | InterfaceError)
-        if away and not any(each in text for each in _REFUSALS):
+        if away and advice is None and _sqlstate(error)[:2] not in _PERMANENT:
             raise Retriable(f"{doing} failed: {text}") from error
-        raise ConnectError(f"{doing} failed: {text}") from error
+        raise ConnectError(f"{doing} failed: {text}{f'; {advice}' if advice else ''}") from error
