@@ -161,6 +161,29 @@ def test_transactions_are_told_of_once_and_counted_on_in_the_middle_of_one(datab
     assert all(0 < each.value["source"]["xmin"] <= int(xid) + 1 for each in changed)
 
 
+def test_logical_messages_come_once_in_their_place(database: Database) -> None:
+    database.run("CREATE TABLE items (id int PRIMARY KEY)")
+    config = database.config(max_batch_size="1", message_prefix_include_list="outbox")
+    with running(PostgresSource, config) as source:
+        database_ready(source, database)
+        database.run(
+            "SELECT pg_logical_emit_message(false, 'outbox', 'first')",
+            "SELECT pg_logical_emit_message(false, 'else', 'not asked for')",
+            "BEGIN; INSERT INTO items VALUES (1); SELECT pg_logical_emit_message(true, 'outbox', 'second'); COMMIT",
+            "SELECT pg_logical_emit_message(false, 'outbox', 'third')",
+            "INSERT INTO items VALUES (2)",
+        )
+    seen: list[Any] = []
+    position = source.position
+    while len(seen) < 5:
+        with running(PostgresSource, config, position) as source:
+            found = source.until(bool)
+            seen += [each.value.get("message", each.value.get("after")) for each in found]
+            position = source.position
+    texts = [{"prefix": "outbox", "content": each} for each in (b"first", b"second", b"third")]
+    assert seen == [texts[0], {"id": 1}, texts[1], texts[2], {"id": 2}]
+
+
 def test_nothing_between_snapshot_and_changes_is_lost_or_doubled(database: Database) -> None:
     database.run("CREATE TABLE items (id int PRIMARY KEY)", "INSERT INTO items SELECT generate_series(1, 500)")
     config = database.config(snapshot_fetch_size="50", max_batch_size="50")

@@ -7,7 +7,7 @@ After a delete comes a tombstone (a null under the same key). A change of the pr
 the creation of the new one. Source: Debezium 3.2, `io.debezium.data.Envelope`, `RelationalChangeRecordEmitter`.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -229,6 +229,14 @@ class TableEvents:
         if not any(value is unchanged for value in new):
             return new
         return [before if value is unchanged else value for value, before in zip(new, old, strict=True)]
+
+
+def kept(records: list[SourceRecord], skipped: Collection[str]) -> list[SourceRecord]:
+    """The records of a change whose operations are not left out; a tombstone goes with its delete.
+
+    An update has them by what it has become: one of the key is a delete and a creation.
+    """
+    return [each for each in records if (each.value["op"] if each.value is not None else "d") not in skipped]
 
 
 HEARTBEAT_KEY: Final = Schema(

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable
+from decimal import Decimal
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, model_validator
@@ -104,8 +105,8 @@ class Selection:
     """The decisions that the lists of `CaptureSettings` mean."""
 
     def __init__(self, settings: CaptureSettings) -> None:
-        self._tables = _Names(settings.table_include_list, settings.table_exclude_list)
-        self._columns = _Names(settings.column_include_list, settings.column_exclude_list)
+        self._tables = Names(settings.table_include_list, settings.table_exclude_list)
+        self._columns = Names(settings.column_include_list, settings.column_exclude_list)
         self._prefix = settings.topic_prefix
         self._keys = _key_columns(settings.message_key_columns)
 
@@ -125,7 +126,9 @@ class Selection:
         return next((columns for pattern, columns in self._keys if pattern.fullmatch(full)), None)
 
 
-class _Names:
+class Names:
+    """Which names a list to include, or one to exclude, means; with neither all."""
+
     def __init__(self, include: Iterable[str], exclude: Iterable[str]) -> None:
         self._include = [re.compile(each, re.IGNORECASE) for each in include]
         self._exclude = [re.compile(each, re.IGNORECASE) for each in exclude]
@@ -154,7 +157,7 @@ def digits(value: int) -> bytes:
 def variable_decimal(value: Any) -> dict[str, Any]:
     """A Decimal with its own scale, as the struct VariableScaleDecimal."""
     sign, figures, exponent = value.as_tuple()
-    unscaled = int("".join(map(str, figures)))
+    unscaled = int(Decimal((0, figures, 0)))  # `int` of a text refuses more than 4,300 digits
     if exponent > 0:
         unscaled, exponent = unscaled * 10**exponent, 0
     return {"scale": -exponent, "value": digits(-unscaled if sign else unscaled)}

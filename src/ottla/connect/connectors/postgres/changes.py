@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ottla.connect.api import Position, Progress, SourceRecord
-from ottla.connect.connectors.capture.envelope import VERSION, SourceBlock, TableEvents, source_schema
+from ottla.connect.connectors.capture.envelope import VERSION, SourceBlock, TableEvents, kept, source_schema
 from ottla.connect.connectors.capture.transactions import Transactions
+from ottla.connect.connectors.postgres.messages import COLLECTION, Messages
 from ottla.connect.connectors.postgres.pgoutput import (
     Begin,
     Commit,
@@ -78,6 +79,7 @@ class Changes:
 
     position: where the stream was started. listened_to: schema.table of a table of which no records are made.
     transactions: if begins and ends are to be told. xmin: of the slot, asked for once in a transaction.
+    messages: if logical messages are captured.
     """
 
     def __init__(
@@ -90,6 +92,7 @@ class Changes:
         skipped: frozenset[str] = frozenset(),
         transactions: Transactions | None = None,
         xmin: Callable[[], int | None] = lambda: None,
+        messages: Messages | None = None,
         listened_to: str = "",
         on_change: OnChange | None = None,
         on_message: Callable[[LogicalMessage], list[SourceRecord]] | None = None,
@@ -102,6 +105,7 @@ class Changes:
         self._skipped = skipped
         self._transactions = transactions
         self._xmin = xmin
+        self._messages = messages
         self._listened_to = listened_to
         self._on_change = on_change
         self._on_message = on_message
@@ -193,20 +197,20 @@ class Changes:
         table = self._table_of(change, "c")
         if table is not None:
             record = table.events.created(change.new, self._source(table, lsn), self._now_ns())
-            self._add(self._marked(table, [record], lsn), batch)
+            self._add(self._marked(table.name, [record], lsn), batch)
 
     def _updated(self, change: Update, lsn: int, batch: list[SourceRecord | Progress]) -> None:
-        table = self._table_of(change, "u")
+        table = self._table_of(change, None)
         if table is not None:
             old, block = change.old, self._source(table, lsn)
             records = table.events.updated(old, change.old_is_whole, change.new, block, self._now_ns())
-            self._add(self._marked(table, records, lsn), batch)
+            self._add(self._marked(table.name, kept(records, self._skipped), lsn), batch)
 
     def _deleted(self, change: Delete, lsn: int, batch: list[SourceRecord | Progress]) -> None:
         table = self._table_of(change, "d")
         if table is not None:
             records = table.events.deleted(change.old, self._source(table, lsn), self._now_ns())
-            self._add(self._marked(table, records, lsn), batch)
+            self._add(self._marked(table.name, records, lsn), batch)
 
     def _truncated(self, change: Truncate, lsn: int, batch: list[SourceRecord | Progress]) -> None:
         self._events += 1
@@ -215,13 +219,22 @@ class Changes:
             table = self._recorded(self._tables.get(oid), change, "t")
             if table is not None:
                 truncated = table.events.truncated(self._source(table, lsn), self._now_ns())
-                records += self._marked(table, [truncated], lsn)
+                records += self._marked(table.name, [truncated], lsn)
         self._add(records, batch)
 
-    def _emitted(self, message: LogicalMessage, _lsn: int, batch: list[SourceRecord | Progress]) -> None:
-        self._events += message.transactional
-        if not (message.transactional and self._is_done) and self._on_message is not None:
+    def _emitted(self, message: LogicalMessage, lsn: int, batch: list[SourceRecord | Progress]) -> None:
+        if message.transactional:
+            self._events += 1
+        else:  # it stands where it was written, between transactions
+            self.lsn, self._last_commit = lsn + 1, lsn
+        is_done = message.transactional and self._is_done
+        if self._on_message is not None and not is_done:
             self._add(self._on_message(message), batch)
+        is_counted = message.transactional and self._transactions is not None
+        if self._messages is None or not self._messages.has(message.prefix) or (is_done and not is_counted):
+            return
+        records = [self._messages.record(message, self._source_of(message, lsn), self._now_ns())]
+        self._add(self._marked(COLLECTION, records, lsn) if is_counted else records, batch)
 
     def _committed(self, commit: Commit, lsn: int, batch: list[SourceRecord | Progress]) -> None:
         had_records = self._events > 0 and bool(batch) and batch[-1].position == self.position()
@@ -240,12 +253,15 @@ class Changes:
         """Whether the change that was counted last had been done before the stream began."""
         return self._events <= self._to_skip
 
-    def _table_of(self, change: RowChange, op: str) -> _Table | None:
-        """Count a change of a row. Returns where it belongs, or None if no record is to be made of it."""
+    def _table_of(self, change: RowChange, op: str | None) -> _Table | None:
+        """Count a change of a row. Returns where it belongs, or None if no record is to be made of it.
+
+        op: what the record is going to be; None if that is not known yet.
+        """
         self._events += 1
         return self._recorded(self._tables[change.relation], change, op)
 
-    def _recorded(self, table: _Table | None, change: RowChange | Truncate, op: str) -> _Table | None:
+    def _recorded(self, table: _Table | None, change: RowChange | Truncate, op: str | None) -> _Table | None:
         """The table, if a record is to be made of the change. One that is done has one only to be counted."""
         if table is None:
             return None
@@ -256,11 +272,11 @@ class Changes:
             self._on_change(table.relation, table.events, change, self.xid)
         return table if table.has_records and op not in self._skipped else None
 
-    def _marked(self, table: _Table, records: list[SourceRecord], lsn: int) -> list[SourceRecord]:
+    def _marked(self, collection: str, records: list[SourceRecord], lsn: int) -> list[SourceRecord]:
         """What a change has become, counted in its transaction; nothing if it had been done before the stream began."""
         if self._transactions is None:
             return records
-        self._transactions.mark(records, table.name, f"{self.xid}:{lsn}")
+        self._transactions.mark(records, collection, f"{self.xid}:{lsn}")
         return [] if self._is_done else records
 
     def _add(self, records: list[SourceRecord], batch: list[SourceRecord | Progress]) -> None:
@@ -273,3 +289,10 @@ class Changes:
         block["schema"], block["table"], block["lsn"] = relation.schema, relation.table, lsn
         block["sequence"] = f'[{self._before},"{lsn}"]'
         return block
+
+    def _source_of(self, message: LogicalMessage, lsn: int) -> SourceBlock:
+        if message.transactional:
+            return self._block | {"lsn": lsn, "sequence": f'[{self._before},"{lsn}"]'}
+        at_us = self._block.get("ts_us", self._now_ns() // 1000)
+        block = source_block(self._server, self._database, at_us, None, lsn)
+        return block | {"sequence": f'["{lsn}","{lsn}"]', "xmin": self._xmin()}

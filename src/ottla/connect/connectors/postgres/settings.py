@@ -3,10 +3,10 @@
 import re
 from typing import Final, Literal
 
-from pydantic import field_validator
+from pydantic import field_validator, model_validator
 
 from ottla.connect.api import CommaList, SecretStr, setting
-from ottla.connect.connectors.capture.selection import CaptureSettings
+from ottla.connect.connectors.capture.selection import CaptureSettings, Expressions
 
 _SLOT_NAME: Final = re.compile(r"[a-z0-9_]{1,63}")
 
@@ -61,6 +61,12 @@ class PostgresSettings(CaptureSettings):
     skipped_operations: CommaList = setting(
         "Operations left out: c, u, d and t (truncates), with commas, or none.", default_factory=lambda: ["t"]
     )
+    message_prefix_include_list: Expressions = setting(
+        "Regular expressions for the prefixes of the logical messages to capture; empty: all.", default_factory=list
+    )
+    message_prefix_exclude_list: Expressions = setting(
+        "Regular expressions for the prefixes of the logical messages not to capture.", default_factory=list
+    )
     interval_handling_mode: Literal["numeric", "string"] = setting(
         "Intervals as microseconds, which is near, or as texts of ISO 8601.", "numeric"
     )
@@ -71,6 +77,12 @@ class PostgresSettings(CaptureSettings):
         if _SLOT_NAME.fullmatch(name) is None:
             raise ValueError(f"{name!r} is no name of a slot: up to 63 of a-z, 0-9 and underscores")
         return name
+
+    @model_validator(mode="after")
+    def _one_list_of_prefixes(self) -> "PostgresSettings":
+        if self.message_prefix_include_list and self.message_prefix_exclude_list:
+            raise ValueError("message.prefix.include.list and message.prefix.exclude.list exclude each other: set one")
+        return self
 
     @field_validator("skipped_operations")
     @classmethod

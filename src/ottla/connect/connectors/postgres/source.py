@@ -27,7 +27,8 @@ from ottla.connect.connectors.capture.envelope import heartbeat
 from ottla.connect.connectors.capture.transactions import Transactions
 from ottla.connect.connectors.postgres import slot
 from ottla.connect.connectors.postgres.catalog import Catalog
-from ottla.connect.connectors.postgres.changes import Changes
+from ottla.connect.connectors.postgres.changes import SOURCE, Changes
+from ottla.connect.connectors.postgres.messages import Messages
 from ottla.connect.connectors.postgres.pgoutput import UndecodableError, decode
 from ottla.connect.connectors.postgres.session import connect, explained, rows
 from ottla.connect.connectors.postgres.settings import PostgresSettings
@@ -43,6 +44,7 @@ _GATHER_S: Final = 0.002
 """Time for the server to send more when something has come: it sends each change by itself, and waking costs both."""
 _SAY_EVERY_S: Final = 10.0
 _OWN_FEEDBACK_EVERY_S: Final = 3600
+_VERSION_WITH_MESSAGES: Final = 140_000
 _MB: Final = 1 << 20
 
 
@@ -64,6 +66,7 @@ class PostgresSource(Source[PostgresSettings]):
         self._last_start = 0
         """Where the stream has the last message that came."""
         self._told_at = 0.0
+        self._is_behind = False
 
     @classmethod
     def check(cls, settings: PostgresSettings, context: Context) -> None:
@@ -144,6 +147,7 @@ class PostgresSource(Source[PostgresSettings]):
         signals = (
             Signals(settings, self.context, catalog, start, self._now_ns) if settings.signal_data_collection else None
         )
+        has_messages = connection.server_version >= _VERSION_WITH_MESSAGES
         changes = Changes(
             settings.topic_prefix,
             settings.database_dbname,
@@ -153,6 +157,7 @@ class PostgresSource(Source[PostgresSettings]):
             frozenset(settings.skipped_operations),
             transactions=Transactions(settings.transaction_topic) if settings.provide_transaction_metadata else None,
             xmin=slot.Xmin(connection, settings.slot_name, settings.xmin_fetch_interval_ms),
+            messages=Messages(settings, SOURCE) if has_messages else None,
             listened_to=settings.signal_data_collection,
             on_change=signals.changed if signals is not None else None,
             on_message=signals.marked if signals is not None else None,
@@ -161,6 +166,7 @@ class PostgresSource(Source[PostgresSettings]):
         options = {"proto_version": "1", "publication_names": settings.publication_name}
         if signals is not None:
             signals.check()
+        if has_messages or signals is not None:
             options["messages"] = "true"
         replication = connect(settings, f"ottla {self.context.connector}", replication=True)
         try:
@@ -287,13 +293,15 @@ class PostgresSource(Source[PostgresSettings]):
                 f"slot.lag.drop.bytes={settings.slot_lag_drop_bytes}, and was dropped: delete the connector's offsets "
                 "and restart it for a new snapshot"
             )
-        behind = found.held_back > settings.slot_lag_warn_bytes or found.status in ("extended", "unreserved")
-        self.context.warn(
-            f"slot {settings.slot_name} holds back {found.held_back // _MB} MB of the server's WAL ({found.status}): "
-            "its changes are not taken as fast as they come, or a transaction is open for long"
-            if behind
-            else None
-        )
+        was_behind = self._is_behind
+        self._is_behind = found.held_back > settings.slot_lag_warn_bytes or found.status in ("extended", "unreserved")
+        if self._is_behind:
+            self.context.warn(
+                f"slot {settings.slot_name} holds back {found.held_back // _MB} MB of the server's WAL "
+                f"({found.status}): its changes are not taken as fast as they come, or a transaction is open for long"
+            )
+        elif was_behind:  # a warning of somebody else stays
+            self.context.warn(None)
 
 
 def _check_tables(settings: PostgresSettings, catalog: Catalog) -> None:

@@ -6,17 +6,20 @@ from ottla.connect.api import Progress, SourceRecord
 from ottla.connect.connectors.capture.envelope import Column, TableEvents
 from ottla.connect.connectors.capture.transactions import Transactions
 from ottla.connect.connectors.postgres.changes import SOURCE, Changes
+from ottla.connect.connectors.postgres.messages import Messages
 from ottla.connect.connectors.postgres.pgoutput import (
     UNCHANGED,
     Begin,
     Commit,
     Delete,
     Insert,
+    LogicalMessage,
     Message,
     Relation,
     Truncate,
     Update,
 )
+from ottla.connect.connectors.postgres.settings import PostgresSettings
 from ottla.connect.schema import INT64
 
 RELATION = Relation(7, "public", "items", "d", ())
@@ -67,6 +70,67 @@ def test_the_sequence_says_where_the_transaction_before_ended_also_after_a_resta
         rest = taken(again, *(transaction(7, 7) if done == 1 else []), *transaction(7, final=200 if done < 3 else 300))
         found = [each.value["source"]["sequence"] for each in rest if isinstance(each, SourceRecord)]
         assert found == (sequences[done:] or ['["210","1"]'])
+
+
+def test_messages_amid_a_transaction_and_between_two_come_once() -> None:
+    stream = [
+        (100, Begin(100, 7_000, 5)),
+        (101, LogicalMessage(True, 0, "outbox", b"one")),
+        (102, LogicalMessage(True, 0, "audit", b"not asked for")),
+        (103, Insert(7, ["1"])),
+        (104, Commit(100, 110, 7_000)),
+        (120, LogicalMessage(False, 0, "outbox", b"two")),
+        (130, Begin(200, 8_000, 6)),
+        (131, LogicalMessage(True, 0, "ottla-incremental", b"low")),
+        (132, Insert(7, ["2"])),
+        (133, Commit(200, 210, 8_000)),
+    ]
+    names: dict[str, Any] = {
+        "database.hostname": "h",
+        "database.user": "u",
+        "database.dbname": "db",
+        "topic.prefix": "t",
+        "message.prefix.exclude.list": "AUDIT",
+        "binary.handling.mode": "hex",
+    }
+    settings = PostgresSettings(**names)
+
+    def told_from(position: dict[str, Any]) -> list[SourceRecord]:
+        made = changes(position, transactions=Transactions("t.transaction"), messages=Messages(settings, SOURCE))
+        batch: list[SourceRecord | Progress] = []
+        for lsn, message in stream:
+            if lsn >= 120 and lsn < made.lsn:  # the server does not send it again
+                continue
+            made.take(message, lsn, batch)
+        return [each for each in batch if isinstance(each, SourceRecord) and each.topic != "t.transaction"]
+
+    records = told_from({"lsn": 50})
+    amid, row, alone, other = records
+    assert (amid.topic, amid.key, amid.value["op"]) == ("t.message", {"prefix": "outbox"}, "m")
+    assert amid.value["message"] == {"prefix": "outbox", "content": b"one".hex()}
+    assert amid.value["transaction"] == {"id": "5:101", "total_order": 1, "data_collection_order": 1}
+    assert row.value["transaction"]["total_order"] == 2
+    assert alone.value["transaction"] is None
+    block = alone.value["source"]
+    assert (block["txId"], block["lsn"], block["sequence"], block["ts_ms"]) == (None, 120, '["120","120"]', 7)
+    assert alone.position == {"lsn": 121, "commit": 120}
+    assert other.value["source"]["sequence"] == '["120","132"]'
+    for done, record in enumerate(records[:2], 1):
+        rest = told_from(dict(record.position or {}))
+        assert [each.value for each in rest] == [each.value for each in records[done:]]
+
+
+def test_an_update_is_left_out_by_what_it_has_become() -> None:
+    update: list[Message] = [Begin(9, 0, 5), Update(7, ["1"], False, ["2"]), Update(7, None, False, ["2"])]
+    for skipped, left in (
+        ("u", ["d", None, "c"]),
+        ("d", ["c", "u"]),
+        ("c", ["d", None, "u"]),
+        ("t", ["d", None, "c", "u"]),
+    ):
+        batch = taken(changes({"lsn": 1}, skipped=frozenset({skipped})), *update)
+        found = [each.value and each.value["op"] for each in batch if isinstance(each, SourceRecord)]
+        assert found == left, skipped
 
 
 def test_the_slots_xmin_is_looked_up_once_in_a_transaction() -> None:
