@@ -4,13 +4,15 @@ Everybody reads all of it, and follows what is added.
 """
 
 import contextlib
+import fcntl
 import json
 import logging
+import os
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TextIO
 
 from confluent_kafka import (
     OFFSET_BEGINNING,
@@ -151,9 +153,10 @@ class TopicLogs:
                 leader.commit_transaction(_PATIENCE_S)
             except KafkaException as failure:
                 error = failure.args[0]
-                if error.txn_requires_abort():
+                if error.txn_requires_abort() or error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
                     with contextlib.suppress(KafkaException):
                         leader.abort_transaction(_PATIENCE_S)
+                    error = outcome.error or error  # which says more
                     raise of_brokers(error, f"{topic} cannot be written: {error.str()}") from None
                 if self._leader is leader:
                     self._leader = None  # the worker claims it again if it still leads
@@ -235,7 +238,7 @@ class TopicLogs:
         if error is None:
             key = message.key()
             if key is not None:
-                self._on_record(self._names[topic], _bytes(key) or b"", _bytes(message.value()), offset)
+                _hand_on(self._on_record, self._names[topic], _bytes(key) or b"", _bytes(message.value()), offset)
         with self._moved:
             self._reached[topic, partition] = offset + (error is None)
             self._moved.notify_all()
@@ -276,22 +279,29 @@ class TopicLogs:
             )
 
 
+def _hand_on(on_record: OnRecord, name: str, key: bytes, value: bytes | None, offset: int) -> None:
+    try:
+        on_record(name, key, value, offset)
+    except Exception:  # whoever wrote it: one record that is none of Connect's must not stop all workers for ever
+        log.exception("the record at offset %d of the worker's %s, key %r, is left alone", offset, name, key)
+
+
 class _Outcome:
     """The delivery report of one record."""
 
     def __init__(self) -> None:
-        self._error: KafkaError | None = None
+        self.error: KafkaError | None = None
         self._place: tuple[int, int] | None = None
 
     def __call__(self, error: KafkaError | None, message: Message) -> None:
-        self._error = error
+        self.error = error
         partition, offset = message.partition(), message.offset()
         if error is None and partition is not None and offset is not None:
             self._place = partition, offset
 
     def place(self, topic: str) -> tuple[int, int]:
-        if self._error is not None:
-            raise of_brokers(self._error, f"{topic} cannot be written: {self._error.str()}")
+        if self.error is not None:
+            raise of_brokers(self.error, f"{topic} cannot be written: {self.error.str()}")
         if self._place is None:
             raise Retriable(f"{topic} cannot be written: no answer within {_PATIENCE_S:.0f} s")
         return self._place
@@ -308,30 +318,46 @@ class FileLogs:
         self._path, self._on_record = path, on_record
         self._lock = threading.RLock()
         self._next = 0
+        self._held: TextIO | None = None
+        self._torn = False
 
     def start(self) -> None:
-        """Read the file, if there is one, and make it small."""
+        """Read the file, if there is one, and make it small. Raises ConnectError, too for a file of somebody else's."""
+        self._lock_out_others()
+        try:
+            self._read()
+        except BaseException:
+            self.close()
+            raise
+
+    def _read(self) -> None:
         last: dict[tuple[str, str], tuple[int, str | None]] = {}
         for number, line in enumerate(self._lines(), 1):
-            try:
-                name, key, value, offset = json.loads(line)
-            except ValueError:
+            record = _record(line)
+            if record is None:
+                if not any(line.startswith(each) or each.startswith(line) for each in _BEGINNINGS):
+                    raise ConnectError(
+                        f"{self._path} (offset.storage.file.filename) is no file of this worker's: line {number} is "
+                        "none of its records; name another file, which need not be there"
+                    )
                 log.warning("line %d of %s was not written to its end, and is left out", number, self._path)
                 continue
+            name, key, value, offset = record
             last[name, key] = (offset, value)
         kept = sorted((offset, name, key, value) for (name, key), (offset, value) in last.items() if value is not None)
-        lines = [json.dumps([name, key, value, offset]) + "\n" for offset, name, key, value in kept]
+        small = [json.dumps([name, key, value, offset]) + "\n" for offset, name, key, value in kept]
         unfinished = self._path.with_name(self._path.name + ".new")
         try:
-            unfinished.write_text("".join(lines), encoding="utf-8")
+            with unfinished.open("w", encoding="utf-8") as file:
+                file.write("".join(small))
+                file.flush()
+                os.fsync(file.fileno())
             unfinished.replace(self._path)
         except OSError as failure:
-            raise ConnectError(
-                f"the worker's file {self._path} cannot be written: {(failure.strerror or str(failure)).lower()}"
-            ) from None
+            raise self._trouble("written", failure) from None
         self._next = max((offset for offset, _ in last.values()), default=-1) + 1
         for offset, name, key, value in kept:
-            self._on_record(name, key.encode(), value.encode(), offset)
+            _hand_on(self._on_record, name, key.encode(), value.encode(), offset)
 
     def put(self, name: str, key: bytes, value: bytes | None, *, wait: bool = True) -> None:
         """Add a line, and hand it on at once."""
@@ -340,10 +366,11 @@ class FileLogs:
             line = json.dumps([name, key.decode(), None if value is None else value.decode(), offset])
             try:
                 with self._path.open("a", encoding="utf-8") as file:
-                    file.write(line + "\n")
+                    file.write(("\n" if self._torn else "") + line + "\n")
+                self._torn = False
             except OSError as failure:
-                reason = (failure.strerror or str(failure)).lower()
-                raise ConnectError(f"the worker's file {self._path} cannot be written: {reason}") from None
+                self._torn = True  # a part of the line may be there
+                raise self._trouble("written", failure) from None
             self._on_record(name, key, value, offset)
 
     def catch_up(self, name: str) -> None:
@@ -355,7 +382,48 @@ class FileLogs:
     leads = True
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Let others have the file."""
+        if self._held is not None:
+            self._held.close()
+            self._held = None
 
-    def _lines(self) -> Iterable[str]:
-        return self._path.read_text(encoding="utf-8").splitlines() if self._path.exists() else []
+    def _lines(self) -> list[str]:
+        """The lines; those of a file that is not text are none of a worker's."""
+        try:
+            text = self._path.read_bytes() if self._path.exists() else b""
+        except OSError as failure:
+            raise self._trouble("read", failure) from None
+        return text.decode(errors="replace").split("\n")[: None if not text.endswith(b"\n") else -1] if text else []
+
+    def _lock_out_others(self) -> None:
+        """Two workers with the same file would each lose what the other one writes."""
+        beside = self._path.with_name(self._path.name + ".lock")
+        try:
+            self._held = beside.open("w")
+            fcntl.flock(self._held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self.close()
+            raise ConnectError(
+                f"another worker runs with {self._path} (offset.storage.file.filename); stop it, or name another file"
+            ) from None
+        except OSError as failure:
+            raise self._trouble("written", failure) from None
+
+    def _trouble(self, done: str, failure: OSError) -> ConnectError:
+        reason = (failure.strerror or str(failure)).lower()
+        return ConnectError(f"the worker's file {self._path} cannot be {done}: {reason}")
+
+
+_BEGINNINGS: Final = ('["configs", ', '["offsets", ', '["status", ')
+"""Of lines in a worker's file."""
+
+
+def _record(line: str) -> tuple[str, str, str | None, int] | None:
+    """Name of the log, key, value and offset; None for what is none."""
+    try:
+        match json.loads(line):
+            case [str(name), str(key), str() | None as value, int(offset)]:
+                return name, key, value, offset
+    except (ValueError, RecursionError):
+        pass
+    return None

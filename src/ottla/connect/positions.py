@@ -31,7 +31,7 @@ class Positions:
         except (ValueError, TypeError):
             log.warning("a record of the topic of positions is none of Connect's, and is left alone: key %r", key)
             return
-        if not isinstance(name, str) or not isinstance(part, Mapping):
+        if not isinstance(name, str) or not isinstance(part, Mapping) or not isinstance(position, Mapping | None):
             return
         with self._lock:
             parts = self._known.setdefault(name, {})

@@ -125,7 +125,7 @@ class ClusterState:
 
     def _task(self, name: str, value: Mapping[str, Any] | None) -> None:
         connector, _, number = name.rpartition("-")
-        if value is not None and connector and number.isdigit():
+        if value is not None and connector and number.isdecimal():
             self._written.setdefault(connector, {})[int(number)] = _strings(value.get("properties"))
 
     def _commit(self, name: str, value: Mapping[str, Any] | None) -> None:

@@ -41,9 +41,13 @@ class Statuses:
                 self._known.pop(name, None)
                 return
             try:
-                self._known[name] = json.loads(value)
+                status = json.loads(value)
             except ValueError:
-                log.warning("the status %s is no JSON, and is left alone", name)
+                status = None
+            if isinstance(status, dict):
+                self._known[name] = status
+            else:
+                log.warning("the status %s is no object in JSON, and is left alone", name)
 
     def connector(self, name: str) -> Status | None:
         """The status of a connector itself."""
@@ -60,7 +64,7 @@ class Statuses:
         prefix = f"{TASK}{name}-"
         with self._lock:
             found = {key.removeprefix(prefix): value for key, value in self._known.items() if key.startswith(prefix)}
-        return {int(number): value for number, value in sorted(found.items()) if number.isdigit()}
+        return dict(sorted((int(number), value) for number, value in found.items() if number.isdecimal()))
 
     def topics(self, name: str) -> list[str]:
         """The topics that a connector has used."""

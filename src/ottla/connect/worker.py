@@ -168,7 +168,9 @@ class Worker:
         try:
             parsed_value = None if value is None else json.loads(value)
         except ValueError:
-            log.warning("the configuration %r is no JSON, and is left alone", key)
+            parsed_value = value
+        if not isinstance(parsed_value, dict | None):
+            log.warning("the configuration %r is no object in JSON, and is left alone", key)
             return
         text = key.decode(errors="replace")
         if text.startswith(LOGGER):
