@@ -41,7 +41,7 @@ _UNKNOWN: Final = (False, None, None)
 
 @dataclass(frozen=True, slots=True)
 class FoundTable:
-    """A table of the database. rows_about: the planner's estimate. partitioned: its rows are those of its partitions."""
+    """A table of the database. rows_about: the planner's estimate. partitioned: it has the rows of its partitions."""
 
     oid: int
     schema: str
