@@ -1,55 +1,48 @@
 """PURE: records as rows of a table: which columns they have, which rows are put there, which are taken away."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, Final
 
 from ottla.connect.api import BadRecord, SinkRecord
-from ottla.connect.connectors.relational.columns import Convert, Target, target, target_of_value
+from ottla.connect.connectors.relational.columns import Target, target, target_of_value
 from ottla.connect.connectors.relational.settings import SinkSettings
+from ottla.connect.connectors.relational.steps import Row, Shape, Step, Steps
 from ottla.connect.schema import Schema, Type
 
 KAFKA_COLUMNS: Final = ("__connect_topic", "__connect_partition", "__connect_offset")
 _KAFKA_TARGETS: Final = (Schema(Type.STRING), Schema(Type.INT32), Schema(Type.INT64))
+_NO_ROWS: Final = frozenset(("t", "m"))
+"""Operations of change events that are about no row: a truncation, a message."""
 
-Row = tuple[Any, ...]
+Fields = Mapping[str, tuple[Target, bool]]
+"""What is known of columns: their targets, and whether they may be null."""
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
-    """What rows of one kind look like. `key`: the names of the key's columns, which come first."""
+class _Plan:
+    """How records with a pair of schemas become rows (of the record, and of the struct that has the columns).
 
-    names: tuple[str, ...]
-    targets: tuple[Target, ...] = field(compare=False)
-    key: tuple[str, ...]
-    nullable: tuple[bool, ...] = field(compare=False)
-
-
-@dataclass(slots=True)
-class Put:
-    """A row in the shape's order."""
+    of_change: whether the value is Debezium's envelope. kept: the schemas, so that their ids are not used again.
+    """
 
     shape: Shape
-    row: Row
-
-
-@dataclass(slots=True)
-class Remove:
-    """The row with this key goes."""
-
-    shape: Shape
-    key: Row
+    row: Callable[[SinkRecord, Mapping[str, Any]], Row]
+    of_change: bool
+    kept: object
 
 
 class Rows:
-    """Turns records into operations on a table. What it works out for a pair of schemas it keeps."""
+    """Turns records into what is to be done to tables. What it works out for a pair of schemas it keeps."""
 
     def __init__(self, settings: SinkSettings) -> None:
         self._settings = settings
         self._whitelist = frozenset(settings.fields_whitelist)
+        self._by_key = settings.insert_mode != "insert"
         self._names: dict[str, str] = {}
-        self._plans: dict[tuple[int, int], tuple[Shape, Callable[[Any, Any, SinkRecord], Row], object]] = {}
+        self._plans: dict[tuple[int, int], _Plan] = {}
+        self._removals: dict[int, _Plan] = {}
 
     def table(self, topic: str) -> str:
         """Name of the table of a topic's records."""
@@ -58,60 +51,64 @@ class Rows:
             name = self._names[topic] = self._settings.table_name_format.replace("${topic}", topic)
         return name
 
-    def operation(self, record: SinkRecord) -> Put | Remove | None:
-        """What a record does; None: nothing. Raises BadRecord for one that fits no table."""
+    def work(
+        self, batch: Sequence[SinkRecord], reject: Callable[[SinkRecord, BadRecord], None]
+    ) -> list[tuple[str, Step]]:
+        """What is to be done to which table; `reject` is called with records that fit none."""
+        tables: dict[str, Steps] = {}
+        topic, steps = "", Steps(by_key=self._by_key)
+        for record in batch:
+            if record.topic != topic:
+                topic = record.topic
+                name = self.table(topic)
+                if name not in tables:
+                    tables[name] = Steps(by_key=self._by_key)
+                steps = tables[name]
+            try:
+                self._add(record, steps)
+            except BadRecord as reason:
+                reject(record, reason)
+        return [(name, step) for name, each in tables.items() for step in each.finish()]
+
+    def _add(self, record: SinkRecord, steps: Steps) -> None:
         value, schema = record.value, record.value_schema
-        if _is_change(value):
-            after = value["after"]
-            if value["op"] in ("t", "m"):
-                return None
-            if after is None:
-                return self._remove(record)
-            value = after
-            schema = schema.by_name["after"].schema if schema is not None else None
+        plan = self._plans.get((id(schema), id(record.key_schema))) if schema is not None else None
+        if value is not None and (plan.of_change if plan is not None else _is_change(value, schema)):
+            if value.get("op") in _NO_ROWS:
+                return
+            value = value.get("after")
+            if plan is None and schema is not None:
+                schema = schema.by_name["after"].schema
         if value is None:
-            return self._remove(record)
+            plan = self._removal(record)
+            steps.remove(plan.shape, plan.row(record, record.key))
+            return
+        if plan is None:
+            plan = self._plan(record, value, schema)
+        try:
+            row = plan.row(record, value)
+        except (ValueError, TypeError, ArithmeticError, LookupError) as wrong:
+            raise BadRecord(f"{_name(record)} does not fit its table: {wrong}", record) from wrong
+        steps.put(plan.shape, row)
+
+    def _plan(self, record: SinkRecord, value: Any, schema: Schema | None) -> _Plan:
+        """Of a value's struct and its schema, which in a change event are within the record's."""
         if not isinstance(value, dict):
             raise BadRecord(
                 f"{_name(record)} has a {type(value).__name__} for a value, and a row needs a struct or an object: "
                 "choose another value.converter, or the transform HoistField",
                 record,
             )
-        shape, make = self._plan(record, value, schema)
-        return Put(shape, make(record.key, value, record))
-
-    def _remove(self, record: SinkRecord) -> Remove:
-        if not self._settings.delete_enabled:
-            raise BadRecord(
-                f"{_name(record)} has no value: set delete.enabled=true to delete the row of its key, "
-                "or drop such records by the transform Filter",
-                record,
-            )
-        fields = self._key_fields(record)
-        shape = Shape(
-            tuple(fields),
-            tuple(each for each, _ in fields.values()),
-            tuple(fields),
-            (False,) * len(fields),
-        )
-        return Remove(shape, self._key_row(record, fields))
-
-    def _plan(
-        self, record: SinkRecord, value: Mapping[str, Any], schema: Schema | None
-    ) -> tuple[Shape, Callable[[Any, Any, SinkRecord], Row]]:
-        plan_of = (id(schema), id(record.key_schema))
+        shape, row = self._made(record, value, schema)
+        kept = (record.value_schema, record.key_schema)
+        plan = _Plan(shape, row, schema is not record.value_schema, kept)
         if schema is not None:
-            found = self._plans.get(plan_of)
-            if found is not None:
-                return found[0], found[1]
-        made = self._made_plan(record, value, schema)
-        if schema is not None:
-            self._plans[plan_of] = (*made, (schema, record.key_schema))  # keeps the ids from being used again
-        return made
+            self._plans[(id(record.value_schema), id(record.key_schema))] = plan
+        return plan
 
-    def _made_plan(
+    def _made(
         self, record: SinkRecord, value: Mapping[str, Any], schema: Schema | None
-    ) -> tuple[Shape, Callable[[Any, Any, SinkRecord], Row]]:
+    ) -> tuple[Shape, Callable[[SinkRecord, Mapping[str, Any]], Row]]:
         mode = self._settings.pk_mode
         of_value = _fields(value, schema)
         chosen = {n: t for n, t in of_value.items() if not self._whitelist or n in self._whitelist}
@@ -122,7 +119,7 @@ class Rows:
                 raise BadRecord(
                     f"{_name(record)} has no field '{missing[0]}' in its value, which pk.fields asks for", record
                 )
-            keys = {name: of_value[name] for name in names}
+            keys: Fields = {name: of_value[name] for name in names}
         elif mode == "record_key":
             keys = self._key_fields(record)
         elif mode == "kafka":
@@ -131,28 +128,35 @@ class Rows:
         else:
             keys = {}
         others = {name: each for name, each in chosen.items() if name not in keys}
-        everything = keys | others
-        shape = Shape(
-            tuple(everything),
-            tuple(each for each, _ in everything.values()),
-            tuple(keys),
-            tuple(nullable and name not in keys for name, (_, nullable) in everything.items()),
-        )
+        shape = _shape(keys, others)
         of_others = _picking(others)
         of_key = _picking(keys)
+        if mode == "record_value":
+            return shape, lambda record, value: _whole_key(record, of_key(value)) + of_others(value)
+        if mode == "record_key":
+            of_whole_key = _of_key(keys)
+            return shape, lambda record, value: of_whole_key(record, record.key) + of_others(value)
+        if mode == "kafka":
+            return shape, lambda record, value: (*record.origin, record.offset, *of_others(value))
+        return shape, lambda _, value: of_others(value)
 
-        def make(key: Any, fields: Mapping[str, Any], of: SinkRecord) -> Row:
-            if mode == "record_value":
-                head = of_key(fields)
-            elif mode == "kafka":
-                head = (of.origin.topic, of.origin.partition, of.offset)
-            else:
-                head = _whole_key(of, of_key(key) if isinstance(key, dict) else self._key_row(of, keys)) if keys else ()
-            return head + of_others(fields)
+    def _removal(self, record: SinkRecord) -> _Plan:
+        if not self._settings.delete_enabled:
+            raise BadRecord(
+                f"{_name(record)} has no value: set delete.enabled=true to delete the row of its key, "
+                "or drop such records by the transform Filter",
+                record,
+            )
+        schema = record.key_schema
+        plan = self._removals.get(id(schema)) if schema is not None and record.key is not None else None
+        if plan is None:
+            fields = self._key_fields(record)
+            plan = _Plan(_shape(fields, {}), _of_key(fields), False, schema)
+            if schema is not None:
+                self._removals[id(schema)] = plan
+        return plan
 
-        return shape, make
-
-    def _key_fields(self, record: SinkRecord) -> dict[str, tuple[Target, bool]]:
+    def _key_fields(self, record: SinkRecord) -> Fields:
         key, names = record.key, self._settings.pk_fields
         if key is None:
             raise BadRecord(f"{_name(record)} has no key, which pk.mode=record_key needs", record)
@@ -168,73 +172,37 @@ class Rows:
             raise BadRecord(f"{_name(record)} has a key of one value: name its column in pk.fields", record)
         return {names[0]: (target(record.key_schema) if record.key_schema else target_of_value(key), False)}
 
-    @staticmethod
-    def _key_row(record: SinkRecord, fields: Mapping[str, tuple[Target, bool]]) -> Row:
-        key = record.key
+
+def _shape(keys: Fields, others: Fields) -> Shape:
+    everything = {**keys, **others}
+    return Shape(
+        tuple(everything),
+        tuple([each for each, _ in everything.values()]),
+        tuple(keys),
+        tuple([nullable and name not in keys for name, (_, nullable) in everything.items()]),
+    )
+
+
+def _of_key(fields: Fields) -> Callable[[SinkRecord, Any], Row]:
+    """What makes a row's key of a record's key."""
+    pick = _picking(fields)
+    names = list(fields)
+
+    def of_key(record: SinkRecord, key: Any) -> Row:
         if isinstance(key, dict):
-            return _whole_key(record, _picking(fields)(key))
-        return _whole_key(record, tuple([_converted(key, each.convert) for each, _ in fields.values()]))
+            return _whole_key(record, pick(key))
+        if len(names) > 1:
+            raise BadRecord(f"{_name(record)} has a key of one value, and others have {', '.join(names)}", record)
+        return _whole_key(record, pick({names[0]: key}))
+
+    return of_key
 
 
-@dataclass(slots=True)
-class Step:
-    """Rows of one shape that a database can take at once: keys whose rows go, then rows that come."""
-
-    shape: Shape
-    removed: list[Row]
-    put: list[Row]
-
-
-def steps(operations: Sequence[Put | Remove], *, by_key: bool) -> list[Step]:
-    """Operations on one table in as few steps as leave the same rows behind.
-
-    by_key: the last row of a key counts, as an upsert has it; otherwise all rows come, in order.
-    """
-    made: list[Step] = []
-    run: list[Put | Remove] = []
-    shape: Shape | None = None  # of the rows that come in this run; None while keys alone go
-    for operation in operations:
-        if isinstance(operation, Put):
-            breaks = (
-                operation.shape != shape if shape is not None else bool(run) and run[0].shape.key != operation.shape.key
-            )
-        else:
-            breaks = bool(run) and operation.shape.key != (shape or run[0].shape).key
-        if breaks or (not by_key and run and isinstance(operation, Put) != isinstance(run[-1], Put)):
-            made.append(_step(run, by_key=by_key))
-            run, shape = [], None
-        if isinstance(operation, Put):
-            shape = operation.shape
-        run.append(operation)
-    if run:
-        made.append(_step(run, by_key=by_key))
-    return made
-
-
-def _step(run: Sequence[Put | Remove], *, by_key: bool) -> Step:
-    shape = next((each.shape for each in run if isinstance(each, Put)), run[0].shape)
-    if not by_key:
-        removed = [each.key for each in run if isinstance(each, Remove)]
-        return Step(shape, removed, [each.row for each in run if isinstance(each, Put)])
-    width = len(shape.key)
-    gone: dict[Row, None] = {}
-    rows: dict[Row, Row] = {}
-    for each in run:
-        if isinstance(each, Remove):
-            gone[each.key] = None
-            rows.pop(each.key, None)
-        else:
-            rows[each.row[:width]] = each.row
-    return Step(shape, list(gone), list(rows.values()))
-
-
-def _picking(fields: Mapping[str, tuple[Target, bool]]) -> Callable[[Mapping[str, Any]], Row]:
+def _picking(fields: Fields) -> Callable[[Mapping[str, Any]], Row]:
     """What takes these fields out of a struct, as a database takes them: the innermost loop of the sink."""
     names = list(fields)
     converts = [(number, each.convert) for number, (each, _) in enumerate(fields.values()) if each.convert is not None]
-    if len(names) < 2:
-        return lambda struct: tuple([_converted(struct.get(name), each.convert) for name, (each, _) in fields.items()])
-    get: Callable[[Mapping[str, Any]], Row] = itemgetter(*names)
+    get: Callable[[Mapping[str, Any]], Row] = itemgetter(*names) if len(names) > 1 else _few(names)
 
     def pick(struct: Mapping[str, Any]) -> Row:
         try:
@@ -252,25 +220,30 @@ def _picking(fields: Mapping[str, tuple[Target, bool]]) -> Callable[[Mapping[str
     return pick
 
 
+def _few(names: Sequence[str]) -> Callable[[Mapping[str, Any]], Row]:
+    """`itemgetter` makes no tuple of one, nor of none."""
+    if not names:
+        return lambda _: ()
+    (name,) = names
+    return lambda struct: (struct[name],)
+
+
 def _whole_key(record: SinkRecord, row: Row) -> Row:
     if None in row:
         raise BadRecord(f"{_name(record)} has a null in its key", record)
     return row
 
 
-def _is_change(value: Any) -> bool:
+def _is_change(value: Any, schema: Schema | None) -> bool:
     """Debezium's envelope."""
-    return isinstance(value, dict) and "op" in value and "after" in value and "source" in value
+    names = value if schema is None else schema.by_name
+    return isinstance(value, dict) and "op" in names and "after" in names and "source" in names
 
 
-def _fields(value: Mapping[str, Any], schema: Schema | None) -> dict[str, tuple[Target, bool]]:
+def _fields(value: Mapping[str, Any], schema: Schema | None) -> Fields:
     if schema is not None:
         return {each.name: (target(each.schema), each.schema.optional) for each in schema.fields}
     return {name: (target_of_value(each), True) for name, each in value.items() if each is not None}
-
-
-def _converted(value: Any, convert: Convert | None) -> Any:
-    return value if convert is None or value is None else convert(value)
 
 
 def _name(record: SinkRecord) -> str:

@@ -3,14 +3,25 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
-from ottla.connect.api import BadRecord, ConnectError, Context, Sink, SinkContext, SinkRecord, TopicPartition
+from ottla.connect.api import (
+    BadRecord,
+    ConnectError,
+    Context,
+    Retriable,
+    Sink,
+    SinkContext,
+    SinkRecord,
+    TopicPartition,
+)
 from ottla.connect.connectors.relational import statements
-from ottla.connect.connectors.relational.database import describe, engine, explained
+from ottla.connect.connectors.relational.copying import Copying
+from ottla.connect.connectors.relational.database import describe, engine, explained, is_of_rows
 from ottla.connect.connectors.relational.offsets import Offsets
-from ottla.connect.connectors.relational.rows import Put, Remove, Rows, Step, steps
+from ottla.connect.connectors.relational.rows import Rows
 from ottla.connect.connectors.relational.settings import SinkSettings
+from ottla.connect.connectors.relational.steps import Step
 from ottla.connect.connectors.relational.tables import Tables
 
 if TYPE_CHECKING:
@@ -37,6 +48,8 @@ class RelationalSink(Sink[SinkSettings]):
         self._rows = Rows(settings)
         self._tables = Tables(settings)
         self._offsets = Offsets(settings.offset_table, context.connector) if settings.offset_table else None
+        self._rejected: set[tuple[TopicPartition, int]] = set()
+        """Of the batch that is being written."""
 
     @classmethod
     def check(cls, settings: SinkSettings, context: Context) -> None:
@@ -70,7 +83,7 @@ class RelationalSink(Sink[SinkSettings]):
             self._engine.dispose()
 
     def _write(self, batch: list[SinkRecord]) -> None:
-        from sqlalchemy.exc import DataError, IntegrityError
+        from sqlalchemy.exc import StatementError
 
         try:
             with explained(f"writing to {describe(self.settings)}"):
@@ -81,23 +94,20 @@ class RelationalSink(Sink[SinkSettings]):
                     with self._transaction() as connection:
                         left = self._left(connection, batch, ends)
                         self._put(connection, work if len(left) == len(batch) else self._work(left))
-                except (DataError, IntegrityError) as error:
+                except (StatementError, UnicodeError) as error:
+                    if not is_of_rows(error):
+                        raise
                     raise self._bad(batch, error) from error
                 if self._offsets is not None:
                     self._offsets.moved(ends)
+                self._rejected.clear()
         except ConnectError:
             self._tables.forget()
             raise
 
     def _work(self, batch: Sequence[SinkRecord]) -> list[tuple[str, Step]]:
         """What is to be done to which table."""
-        by_table: dict[str, list[Put | Remove]] = {}
-        for record in batch:
-            operation = self._operation(record)
-            if operation is not None:
-                by_table.setdefault(self._rows.table(record.topic), []).append(operation)
-        by_key = self.settings.insert_mode != "insert"
-        return [(name, step) for name, operations in by_table.items() for step in steps(operations, by_key=by_key)]
+        return self._rows.work(batch, self._reject)
 
     def _fit(self, work: Sequence[tuple[str, Step]]) -> None:
         """Make and widen tables before the transaction of the rows: MySQL ends a transaction when a table changes."""
@@ -120,34 +130,56 @@ class RelationalSink(Sink[SinkSettings]):
         return [record for record in batch if record.offset >= before[record.origin]]
 
     def _put(self, connection: "Connection", work: Sequence[tuple[str, Step]]) -> None:
+        copying = Copying(connection) if connection.dialect.name == "postgresql" else None
         for name, step in work:
             table = self._tables.fitting(connection, name, step.shape)
-            statements.run(connection, table, step, self.settings.insert_mode)
+            if copying is not None:
+                copying.run(table, step, self.settings.insert_mode)
+            else:
+                statements.run(connection, table, step, self.settings.insert_mode)
 
-    def _operation(self, record: SinkRecord) -> Put | Remove | None:
-        try:
-            return self._rows.operation(record)
-        except BadRecord as reason:
+    def _reject(self, record: SinkRecord, reason: BadRecord) -> None:
+        """Once, however often the batch is tried, or comes again for another reason."""
+        place = (record.origin, record.offset)
+        if place not in self._rejected:
             self.context.reject(record, reason)
-            return None
+            self._rejected.add(place)
 
-    def _bad(self, batch: list[SinkRecord], error: Any) -> BadRecord | ConnectError:
+    def _bad(self, batch: Sequence[SinkRecord], error: Exception) -> ConnectError:
         """Which record the database does not take: the last of the shortest run of them that fails."""
-        from sqlalchemy.exc import DataError, IntegrityError
-
+        self._tables.forget()  # somebody may have changed them
+        found = self._refused(batch)
+        if found is None:
+            return Retriable(
+                f"writing to {describe(self.settings)} failed, but not when it was tried again: {_said(error)}"
+            )
         good, failing = 0, len(batch)
         while failing - good > 1:
             middle = (good + failing) // 2
-            try:
-                with self._engine_now().connect() as connection:  # never committed
-                    self._put(connection, self._work(batch[:middle]))
+            refusal = self._refused(batch[:middle])
+            if refusal is None:
                 good = middle
-            except (DataError, IntegrityError) as found:
-                failing, error = middle, found
+            else:
+                failing, found = middle, refusal
         record = batch[failing - 1]
-        text = " ".join(str(error.orig).split())
         where = f"{record.origin.topic}-{record.origin.partition}, offset {record.offset}"
-        return BadRecord(f"table {self._rows.table(record.topic)} does not take the record at {where}: {text}", record)
+        table = self._rows.table(record.topic)
+        return BadRecord(f"table {table} does not take the record at {where}: {_said(found)}", record)
+
+    def _refused(self, batch: Sequence[SinkRecord]) -> Exception | None:
+        """Why the database does not take these, if it does not; nothing is kept of them."""
+        from sqlalchemy.exc import StatementError
+
+        try:
+            with self._engine_now().connect() as connection:  # never committed
+                self._put(connection, self._work(batch))
+                if connection.dialect.name == "postgresql":
+                    connection.exec_driver_sql("SET CONSTRAINTS ALL IMMEDIATE")  # those looked at by a commit, too
+        except (StatementError, UnicodeError) as error:
+            if not is_of_rows(error):
+                raise
+            return error
+        return None
 
     def _making(self, make: "Callable[[Connection], T]") -> T:
         """Do what may make or widen tables; once more if it fails, for another task may have done it meanwhile."""
@@ -170,3 +202,7 @@ class RelationalSink(Sink[SinkSettings]):
         if self._engine is None:
             raise ConnectError("the sink was not opened")
         return self._engine
+
+
+def _said(error: Exception) -> str:
+    return " ".join(str(getattr(error, "orig", error)).split())

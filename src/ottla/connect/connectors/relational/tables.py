@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 from ottla.connect.api import ConnectError
 from ottla.connect.connectors.relational.columns import key_type
 from ottla.connect.connectors.relational.database import explained
-from ottla.connect.connectors.relational.rows import Shape
 from ottla.connect.connectors.relational.settings import SinkSettings
+from ottla.connect.connectors.relational.steps import Shape
 
 if TYPE_CHECKING:
     from sqlalchemy import Column, Connection, Table
@@ -32,10 +32,11 @@ class Tables:
     def fits(self, name: str, shape: Shape) -> bool:
         """Whether a table is known to have all of the shape's columns."""
         table = self._known.get(name)
-        return table is not None and all(each in table.columns for each in shape.names)
+        return table is not None and all(each in table.columns for each in (shape.whole or shape).names)
 
     def fitting(self, connection: "Connection", name: str, shape: Shape) -> "Table":
         """A table with all of the shape's columns. Raises ConnectError if it has not and may not be changed."""
+        shape = shape.whole or shape
         table = self._known.get(name)
         if table is None:
             table = self._known[name] = self._found(connection, name, shape)

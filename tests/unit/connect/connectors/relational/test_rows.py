@@ -1,45 +1,160 @@
-"""Operations on a table in as few steps as leave the same rows behind: held against doing one after the other."""
+"""What records do to tables: rows, keys that go, and what is rejected, whatever stands around it in a batch."""
 
+from typing import Any
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.connect_tasks import sink_record
 
-from ottla.connect.connectors.relational.rows import Put, Remove, Shape, steps
+from ottla.connect import schema as connect
+from ottla.connect.api import BadRecord, SinkRecord
+from ottla.connect.connectors.relational.rows import Rows
+from ottla.connect.connectors.relational.settings import SinkSettings
+from ottla.connect.connectors.relational.steps import Step
+from ottla.connect.schema import Schema, Type, struct
 
-WIDE = Shape(("id", "a", "b"), (), ("id",), ())
-NARROW = Shape(("id", "a"), (), ("id",), ())
-KEY = Shape(("id",), (), ("id",), ())
+KEY = struct("k", id=connect.INT64)
+VALUE = struct("v", id=connect.INT64, name=connect.STRING.as_optional())
+WIDER = struct("v", id=connect.INT64, name=connect.STRING.as_optional(), more=connect.INT32.as_optional())
+ROW = struct("row", optional=True, id=connect.INT64, day=Schema(Type.INT32, name="io.debezium.time.Date"))
+ENVELOPE = struct("e", before=ROW, after=ROW, source=struct("s", optional=True), op=connect.STRING)
+UPSERT = {"insert.mode": "upsert", "pk.mode": "record_key", "delete.enabled": "true"}
 
-keys = st.integers(0, 3)
-operations = st.lists(
-    st.one_of(
-        st.builds(lambda key, a, b: Put(WIDE, (key, a, b)), keys, st.integers(), st.integers()),
-        st.builds(lambda key, a: Put(NARROW, (key, a)), keys, st.integers()),
-        st.builds(lambda key: Remove(KEY, (key,)), keys),
+
+def rows(**settings: str) -> Rows:
+    return Rows(SinkSettings(**{"connection.url": "x://", **UPSERT, **settings}))  # type: ignore[arg-type]
+
+
+def done(of: Rows, *batch: SinkRecord) -> tuple[list[tuple[str, Step]], list[str]]:
+    rejected: list[str] = []
+
+    def reject(record: SinkRecord, reason: BadRecord) -> None:
+        assert reason.record is record
+        rejected.append(str(reason))
+
+    return of.work(batch, reject), rejected
+
+
+def item(offset: int, key: int | None, name: str | None = None, topic: str = "t", schema: Schema = VALUE) -> Any:
+    value = {"id": key, "name": name} if schema is VALUE else {"id": key, "name": name, "more": 1}
+    return sink_record(topic, offset, value, key={"id": key}, key_schema=KEY, value_schema=schema)
+
+
+def event(offset: int, op: str, key: int, day: int | None) -> Any:
+    after = None if day is None else {"id": key, "day": day}
+    value = {"before": None, "after": after, "source": {}, "op": op}
+    return sink_record("t", offset, value, key={"id": key}, key_schema=KEY, value_schema=ENVELOPE)
+
+
+def gone(offset: int, key: Any) -> Any:
+    return sink_record("t", offset, None, key=key, key_schema=KEY)
+
+
+def test_the_last_row_of_a_key_counts_and_what_goes_goes() -> None:
+    ((table, step),), rejected = done(
+        rows(), item(0, 1, "a"), item(1, 2, "b"), item(2, 1, "c"), gone(3, {"id": 2}), item(4, 3), gone(5, {"id": 9})
     )
+    assert (table, rejected) == ("t", [])
+    assert (step.shape.names, step.shape.key) == (("id", "name"), ("id",))
+    assert (step.removed, step.put) == ([(2,), (9,)], [(1, "c"), (3, None)])
+
+
+def test_several_topics_and_schemas_in_a_batch() -> None:
+    work, rejected = done(
+        rows(**{"table.name.format": "s.${topic}"}),
+        item(0, 1, "a", "one"), item(0, 1, "b", "two"), item(1, 2, "c", "one"), item(2, 1, "d", "one", WIDER),
+        item(3, 3, "e", "one"), item(1, 2, "f", "two"),
+    )  # fmt: skip
+    assert not rejected
+    assert [(table, step.shape.names, step.put) for table, step in work] == [
+        ("s.one", ("id", "name"), [(1, "a"), (2, "c")]),
+        ("s.one", ("id", "name", "more"), [(1, "d", 1)]),
+        ("s.one", ("id", "name"), [(3, "e")]),
+        ("s.two", ("id", "name"), [(1, "b"), (2, "f")]),
+    ]
+
+
+def test_change_events_are_about_rows() -> None:
+    ((_, step),), rejected = done(
+        rows(),
+        event(0, "r", 1, 0),
+        event(1, "c", 2, 19782),
+        event(2, "t", 0, None),
+        event(3, "d", 1, None),
+        gone(4, {"id": 1}),
+    )
+    assert not rejected
+    assert step.removed == [(1,)]
+    assert [(key, str(day)) for key, day in step.put] == [(2, "2024-02-29")]
+
+
+def test_a_bad_record_among_good_ones_is_rejected_by_itself() -> None:
+    bad = [
+        sink_record("t", 1, "text", key={"id": 1}, key_schema=KEY),
+        item(2, None),
+        gone(3, None),
+        event(4, "u", 5, 10**9),
+        sink_record("t", 5, {"id": 1, "name": "x"}, value_schema=VALUE),
+    ]
+    mixed = [item(0, 1, "a"), *[each for record in bad for each in (record, item(9, 1, "a"))]]
+    ((_, step),), rejected = done(rows(), *mixed)
+    assert step.put == [(1, "a")]
+    reasons = ("has a str for a value", "has a null in its key", "has no key", "does not fit its table", "has no key")
+    for (offset, reason), said in zip(enumerate(reasons, 1), rejected, strict=True):
+        assert f"t-0, offset {offset}," in said
+        assert reason in said
+
+
+@pytest.mark.parametrize(
+    ("settings", "record", "names", "row"),
+    [
+        ({"pk.mode": "record_value", "pk.fields": "name"}, item(7, 1, "a"), ("name", "id"), ("a", 1)),
+        ({"pk.mode": "kafka"}, item(7, 1, "a"),
+         ("__connect_topic", "__connect_partition", "__connect_offset", "id", "name"), ("t", 0, 7, 1, "a")),
+        ({"pk.mode": "none", "insert.mode": "insert"}, item(7, 1, "a"), ("id", "name"), (1, "a")),
+        ({"pk.mode": "record_key", "pk.fields": "number"},
+         sink_record("t", 7, {"name": "a"}, key=5, key_schema=connect.INT64), ("number", "name"), (5, "a")),
+        ({"fields.whitelist": "name"}, item(7, 1, "a"), ("id", "name"), (1, "a")),
+        ({}, sink_record("t", 7, {"a": 1, "b": [1, "é"]}, key={"k": "x"}), ("k", "a", "b"), ("x", 1, '[1, "é"]')),
+    ],
+)  # fmt: skip
+def test_where_keys_come_from(settings: dict[str, str], record: Any, names: tuple[str, ...], row: Any) -> None:
+    of = rows(**{"delete.enabled": "false", **settings})
+    for _ in range(2):  # the second by what is remembered
+        ((_, step),), rejected = done(of, record)
+        assert (step.shape.names, step.put, rejected) == (names, [row], [])
+
+
+def test_a_key_of_one_value_where_others_have_several() -> None:
+    of = rows()
+    both = sink_record("t", 0, {"id": 1, "name": "a"}, key={"a": 1, "b": 2}, value_schema=VALUE)
+    one = sink_record("t", 1, {"id": 1, "name": "a"}, key=1, value_schema=VALUE)
+    ((_, step),), (reason,) = done(of, both, one)
+    assert step.put == [(1, 2, 1, "a")]
+    assert "has a key of one value, and others have a, b" in reason
+
+
+records = st.lists(
+    st.one_of(
+        st.builds(item, st.integers(0, 9), st.integers(0, 3), st.sampled_from("abc")),
+        st.builds(item, st.integers(0, 9), st.integers(0, 3), st.none(), st.just("t"), st.just(WIDER)),
+        st.builds(lambda offset, key: gone(offset, {"id": key}), st.integers(0, 9), st.integers(0, 3)),
+    ),
+    max_size=12,
 )
 
 
-@given(operations)
-def test_upserts_in_steps_leave_the_same_rows(done: list[Put | Remove]) -> None:
-    expected: dict[int, dict[str, int]] = {}
-    for each in done:
-        if isinstance(each, Remove):
-            expected.pop(each.key[0], None)
-        else:
-            expected.setdefault(each.row[0], {}).update(zip(each.shape.names, each.row, strict=True))
-    rows: dict[int, dict[str, int]] = {}
-    for step in steps(done, by_key=True):
-        assert len({row[0] for row in step.put}) == len(step.put), "a key comes once in a statement"
-        for key in step.removed:
-            rows.pop(key[0], None)
-        for row in step.put:
-            rows.setdefault(row[0], {}).update(zip(step.shape.names, row, strict=True))
-    assert rows == expected
+@given(records)
+def test_a_batch_leaves_what_its_records_one_by_one_leave(batch: list[SinkRecord]) -> None:
+    def after(*batches: list[SinkRecord]) -> dict[int, dict[str, Any]]:
+        of, left = rows(), dict[int, dict[str, Any]]()
+        for each in batches:
+            for _, step in done(of, *each)[0]:
+                for (key,) in step.removed:
+                    left.pop(key, None)
+                for row in step.put:
+                    left.setdefault(row[0], {}).update(zip(step.shape.names, row, strict=True))
+        return left
 
-
-@given(operations)
-def test_inserts_in_steps_come_in_order(done: list[Put | Remove]) -> None:
-    in_steps: list[tuple[str, object]] = []
-    for step in steps(done, by_key=False):
-        in_steps += [("gone", key) for key in step.removed] + [("put", row) for row in step.put]
-    assert in_steps == [("gone", each.key) if isinstance(each, Remove) else ("put", each.row) for each in done]
+    assert after(batch) == after(*[[each] for each in batch])

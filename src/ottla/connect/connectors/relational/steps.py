@@ -1,0 +1,86 @@
+"""PURE: rows of one table that come and go, in as few steps as leave the same rows behind."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from ottla.connect.connectors.relational.columns import Target
+
+Row = tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What rows of one kind look like.
+
+    key: the names of the key's columns, which come first. whole: the shape of the table's rows, where these have not
+    all of their columns, because what is in the others is not known and stays.
+    """
+
+    names: tuple[str, ...]
+    targets: tuple[Target, ...] = field(compare=False)
+    key: tuple[str, ...]
+    nullable: tuple[bool, ...] = field(compare=False)
+    whole: "Shape | None" = field(compare=False, default=None)
+
+
+@dataclass(slots=True)
+class Step:
+    """Rows of one shape that a database can take at once: keys whose rows go, then rows that come."""
+
+    shape: Shape
+    removed: list[Row]
+    put: list[Row]
+
+
+class Steps:
+    """Collects what happens to one table, in its order.
+
+    by_key: the last row of a key counts, as an upsert has it; otherwise all rows come, in order.
+    """
+
+    def __init__(self, *, by_key: bool) -> None:
+        self._by_key = by_key
+        self._made: list[Step] = []
+        self._shape: Shape | None = None
+        """Of the rows that come in this step; None while keys alone go."""
+        self._keys_alone: Shape | None = None
+        """Of the first key that goes in this step."""
+        self._key: tuple[str, ...] | None = None
+        """Names of this step's key; None while it is empty."""
+        self._gone: dict[Row, None] = {}
+        self._rows: dict[Row, Row] = {}
+        self._order: list[Row] = []
+
+    def put(self, shape: Shape, row: Row) -> None:
+        """A row in the shape's order comes."""
+        if shape is not self._shape and shape != self._shape:
+            if self._shape is not None or self._key not in (None, shape.key):
+                self._end()
+            self._shape, self._key = shape, shape.key
+        if self._by_key:
+            self._rows[row[: len(shape.key)]] = row
+        else:
+            self._order.append(row)
+
+    def remove(self, shape: Shape, key: Row) -> None:
+        """The row with this key goes; the shape's key says what it is of."""
+        if self._key not in (None, shape.key) or self._order:
+            self._end()
+        if self._key is None:
+            self._key, self._keys_alone = shape.key, shape
+        self._gone[key] = None
+        self._rows.pop(key, None)
+
+    def finish(self) -> list[Step]:
+        """All steps; nothing is collected any more."""
+        self._end()
+        return self._made
+
+    def _end(self) -> None:
+        shape = self._shape or self._keys_alone
+        if shape is None:
+            return
+        rows = list(self._rows.values()) if self._by_key else self._order
+        self._made.append(Step(shape, list(self._gone), rows))
+        self._shape = self._keys_alone = self._key = None
+        self._gone, self._rows, self._order = {}, {}, []
