@@ -1,6 +1,5 @@
 """Databases under load for the benchmarks of connectors, and what a consumer sees of it."""
 
-import json
 import re
 import statistics
 import threading
@@ -207,29 +206,6 @@ def reading(bootstrap: str) -> Iterator[Reader]:
 def percentile(values: list[float], share: float) -> float:
     """The value below which a share (0.99, say) of them lies."""
     return statistics.quantiles(values, n=1000)[int(share * 1000) - 1]
-
-
-def fill_topic(bootstrap: str, topic: str, records: int, keys: int, partitions: int) -> None:
-    """Rows of five columns as Connect's JsonConverter writes them, with their schema, under keys that come again."""
-    columns = (("id", "int64"), ("customer", "int32"), ("status", "string"), ("amount", "double"), ("note", "string"))
-    fields = [{"type": kind, "optional": False, "field": name} for name, kind in columns]
-    schema = {"type": "struct", "fields": fields, "optional": False, "name": "orders.Value"}
-    head = f'{{"schema":{json.dumps(schema, separators=(",", ":"))},"payload":'
-    key_schema = {"type": "struct", "fields": fields[:1], "optional": False, "name": "orders.Key"}
-    key_head = f'{{"schema":{json.dumps(key_schema, separators=(",", ":"))},"payload":'
-    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 50, "queue.buffering.max.kbytes": 65_536})
-    for number in range(records):
-        key = number % keys
-        about = f'"status":"paid","amount":{key % 10**5 / 100},"note":"order {number}"'
-        row = f'{{"id":{key},"customer":{key % 1000},{about}}}'
-        while True:
-            try:
-                producer.produce(topic, head + row + "}", f'{key_head}{{"id":{key}}}}}', key % partitions)
-                break
-            except BufferError:
-                producer.poll(0.01)
-    if producer.flush(_QUIET_S):
-        raise LoadFailedError(f"the records of {topic} were not acknowledged")
 
 
 def _good(message: Any) -> bool:

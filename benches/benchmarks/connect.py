@@ -11,20 +11,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-import psycopg2
 from tests.support.connect_process import GenuineConnect, OttlaConnect, WorkerProcess
 from tests.support.ottla_process import OttlaProcess
-from tests.support.postgres import USER, Postgres
+from tests.support.postgres import Postgres
 
-from benches.connect_load import RECORDS_PER_TEN, TOPIC, Shop, Steady, fill_topic, percentile, reading, warm_up
+from benches.connect_load import RECORDS_PER_TEN, TOPIC, Shop, Steady, percentile, reading, warm_up
 from benches.contestants import BASELINE, CONTESTANTS, Contestant
 from benches.generators import LoadFailedError, create_topic
 from benches.model import Bench, Benchmark, Figure, Goal
 
 _BOTH: Final = frozenset(("ottla", BASELINE))
 _RATE: Final = 2_000
-_SINK_PARTITIONS: Final = 2
-_PATIENCE_S: Final = 300.0
 
 
 def _ratio(limit: float) -> dict[str, Goal]:
@@ -43,7 +40,7 @@ def _all_cores() -> Iterator[None]:
 
 
 @contextmanager
-def _surroundings(contestant: Contestant, bench: Bench) -> Iterator[tuple[Postgres, OttlaProcess, WorkerProcess]]:
+def surroundings(contestant: Contestant, bench: Bench) -> Iterator[tuple[Postgres, OttlaProcess, WorkerProcess]]:
     """A database and a broker that run, and a worker that does not yet."""
     kind = OttlaConnect if contestant.name == "ottla" else GenuineConnect
     bench.data_root.mkdir(parents=True, exist_ok=True)
@@ -64,7 +61,7 @@ def _surroundings(contestant: Contestant, bench: Bench) -> Iterator[tuple[Postgr
 def _measure_capture(contestant: Contestant, bench: Bench) -> dict[str, float]:
     warm_up, changes = bench.scaled(60_000, 5_000), bench.scaled(300_000, 20_000)
     seconds = bench.scaled(20, 4)
-    with _surroundings(contestant, bench) as (server, broker, worker):
+    with surroundings(contestant, bench) as (server, broker, worker):
         shop = Shop(server)
         shop.fill(1)
         create_topic(broker.bootstrap, TOPIC, 1)
@@ -104,7 +101,7 @@ def _measure_capture(contestant: Contestant, bench: Bench) -> dict[str, float]:
 
 def _measure_snapshot(contestant: Contestant, bench: Bench) -> dict[str, float]:
     rows = bench.snapshot_rows or bench.scaled(2_000_000, 50_000)
-    with _surroundings(contestant, bench) as (server, broker, worker):
+    with surroundings(contestant, bench) as (server, broker, worker):
         bench.say(f"{contestant.title}: {rows} rows are made")
         shop = Shop(server)
         shop.fill(rows)
@@ -118,58 +115,6 @@ def _measure_snapshot(contestant: Contestant, bench: Bench) -> dict[str, float]:
             cpu_s = worker.cpu_seconds()
         shop.close()
     return {"rows_per_s": rows_per_s, "cpu_us_per_row": cpu_s / rows * 1e6, "rss_mb": rss_mb}
-
-
-def _measure_sink(contestant: Contestant, bench: Bench) -> dict[str, float]:
-    records = bench.scaled(1_000_000, 50_000)
-    with _surroundings(contestant, bench) as (server, broker, worker):
-        create_topic(broker.bootstrap, "orders", _SINK_PARTITIONS)
-        bench.say(f"{contestant.title}: a topic is filled with {records} rows")
-        fill_topic(broker.bootstrap, "orders", records, records // 2, _SINK_PARTITIONS)
-        worker.start()
-        bench.say(f"{contestant.title}: they are written")
-        config = {
-            "connector.class": "relational-sink",
-            "tasks.max": str(_SINK_PARTITIONS),
-            "topics": "orders",
-            "connection.url": f"postgresql+psycopg2://{USER}@127.0.0.1:{server.port}/postgres",
-            "insert.mode": "upsert",
-            "pk.mode": "record_key",
-            "auto.create": "true",
-        }
-        worker.put("orders", config)
-        upserts_per_s, cpu_s = _written_per_s(server, worker, records)
-        return {
-            "upserts_per_s": upserts_per_s,
-            "cpu_us_per_record": cpu_s / records * 1e6,
-            "rss_mb": worker.rss_bytes() / 1e6,
-        }
-
-
-def _written_per_s(server: Postgres, worker: WorkerProcess, records: int) -> tuple[float, float]:
-    """Records a second that are committed, from the first hundredth on, and the worker's processor time meanwhile."""
-    began, at_begin, cpu_before = 0.0, 0, 0.0
-    deadline = time.monotonic() + _PATIENCE_S
-    connection = psycopg2.connect(host="127.0.0.1", port=server.port, user=USER, dbname="postgres")
-    connection.autocommit = True
-    try:
-        with connection.cursor() as cursor:
-            while time.monotonic() < deadline:
-                cursor.execute("SELECT to_regclass('ottla_offsets') IS NOT NULL")
-                written = 0
-                if cursor.fetchone() == (True,):
-                    cursor.execute("SELECT coalesce(sum(next_offset), 0)::bigint FROM ottla_offsets")
-                    found = cursor.fetchone()
-                    written = 0 if found is None else found[0]
-                now = time.perf_counter()
-                if not began and written > records // 100:
-                    began, at_begin, cpu_before = now, written, worker.cpu_seconds()
-                if written >= records:
-                    return (records - at_begin) / (now - began), worker.cpu_seconds() - cpu_before
-                time.sleep(0.02)
-    finally:
-        connection.close()
-    raise LoadFailedError(f"not all of {records} records were written within {_PATIENCE_S:.0f} s")
 
 
 CONNECT_CAPTURE: Final = Benchmark(
@@ -200,17 +145,4 @@ CONNECT_SNAPSHOT: Final = Benchmark(
     disk_gb=9,
     max_rounds=1,
     contestants=_BOTH,
-)
-
-CONNECT_SINK: Final = Benchmark(
-    "connect-sink",
-    f"Upserts from a topic of {_SINK_PARTITIONS} partitions into a table of PostgreSQL, exactly once",
-    (
-        Figure("upserts_per_s", "upserts committed", "upserts/s", "higher", {"ottla": Goal("value", 50_000)}),
-        Figure("cpu_us_per_record", "processor time of the worker for a record", "us", "lower"),
-        Figure("rss_mb", "memory of the worker afterwards", "MB", "lower"),
-    ),
-    _measure_sink,
-    disk_gb=2,
-    contestants=frozenset(("ottla",)),
 )

@@ -8,6 +8,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
+import psutil
+
 from tests.support.probe import free_port
 from tests.support.requirements import require
 
@@ -44,6 +46,16 @@ class Postgres:
         """End every process of the server at once, and start it again: it recovers from its WAL."""
         self._run("pg_ctl", "-w", "-m", "immediate", "stop")
         self._start()
+
+    def cpu_seconds(self) -> float:
+        """User and system time used so far by the server's processes, those that have ended too."""
+        server = psutil.Process(int((self._directory / "data" / "postmaster.pid").read_text().split()[0]))
+        own = server.cpu_times()
+        total = own.user + own.system + own.children_user + own.children_system
+        for process in server.children():
+            times = process.cpu_times()
+            total += times.user + times.system
+        return float(total)
 
     def _start(self) -> None:
         options = f"-p {self.port} -c listen_addresses=127.0.0.1 -c unix_socket_directories='' -c fsync=off"

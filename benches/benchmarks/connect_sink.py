@@ -1,0 +1,66 @@
+"""Connectors' other end: Ottla's worker writes a topic into PostgreSQL, each record once."""
+
+from collections.abc import Callable
+from typing import Final
+
+from tests.support.postgres import USER
+
+from benches import sink_load
+from benches.benchmarks.connect import surroundings
+from benches.contestants import Contestant
+from benches.generators import create_topic
+from benches.model import Bench, Benchmark, Figure, Goal
+
+_PARTITIONS: Final = 2
+_FIGURES: Final = (
+    Figure("upserts_per_s", "upserts committed", "upserts/s", "higher", {"ottla": Goal("value", 50_000)}),
+    Figure("cpu_us_per_record", "processor time of the worker for a record", "us", "lower"),
+    Figure("database_us_per_record", "of PostgreSQL", "us", "lower"),
+    Figure("broker_us_per_record", "of the broker", "us", "lower"),
+    Figure("rss_mb", "memory of the worker afterwards", "MB", "lower"),
+)
+
+
+def _measuring(rows: sink_load.Rows, full: int) -> Callable[[Contestant, Bench], dict[str, float]]:
+    def measure(contestant: Contestant, bench: Bench) -> dict[str, float]:
+        records = bench.scaled(full, 50_000)
+        with surroundings(contestant, bench) as (server, broker, worker):
+            create_topic(broker.bootstrap, "orders", _PARTITIONS)
+            bench.say(f"{contestant.title}: a topic is filled with {records} rows")
+            sink_load.fill_topic(broker.bootstrap, "orders", rows(records, records // 2), _PARTITIONS)
+            worker.start()
+            bench.say(f"{contestant.title}: they are written")
+            config = {
+                "connector.class": "relational-sink",
+                "tasks.max": str(_PARTITIONS),
+                "topics": "orders",
+                "connection.url": f"postgresql+psycopg2://{USER}@127.0.0.1:{server.port}/postgres",
+                "insert.mode": "upsert",
+                "pk.mode": "record_key",
+                "delete.enabled": "true",
+                "auto.create": "true",
+            }
+            worker.put("orders", config)
+            figures = sink_load.written(server, broker, worker, records)
+            return {**figures, "rss_mb": worker.rss_bytes() / 1e6}
+
+    return measure
+
+
+CONNECT_SINK: Final = Benchmark(
+    "connect-sink",
+    f"Upserts from a topic of {_PARTITIONS} partitions into a table of PostgreSQL, exactly once: rows of seven columns",
+    _FIGURES,
+    _measuring(sink_load.plain_rows, 1_000_000),
+    disk_gb=4,
+    contestants=frozenset(("ottla",)),
+)
+
+CONNECT_SINK_CHANGES: Final = Benchmark(
+    "connect-sink-changes",
+    f"Upserts from a topic of {_PARTITIONS} partitions into a table of PostgreSQL, exactly once: Debezium's envelopes",
+    _FIGURES,
+    _measuring(sink_load.change_events, 500_000),
+    disk_gb=5,
+    contestants=frozenset(("ottla",)),
+)
