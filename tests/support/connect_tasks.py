@@ -8,6 +8,7 @@ from typing import Any
 
 from ottla.connect.api import (
     BadRecord,
+    ConnectError,
     Part,
     Position,
     Progress,
@@ -22,7 +23,7 @@ _PATIENCE_S = 60
 
 
 class TaskContext:
-    """What a task may ask of the runtime; `warning`, `told` and `rejected` are what it said."""
+    """What a task may ask of the runtime; `warning`, `told`, `rejected` and `skipped` are what it said."""
 
     def __init__(self, positions: Mapping[str, Position] | None = None) -> None:
         self.connector = "tested"
@@ -33,6 +34,8 @@ class TaskContext:
         self.warning: str | None = None
         self.told: dict[str, tuple[int, int | None]] = {}
         self.rejected: list[tuple[SinkRecord, str]] = []
+        self.tolerant = False
+        self.skipped: list[str] = []
         self._positions = positions or {}
 
     def sleep(self, seconds: float) -> bool:
@@ -48,8 +51,14 @@ class TaskContext:
     def position(self, part: Part) -> Position | None:
         return self._positions.get(str(dict(part)))
 
-    def reject(self, record: SinkRecord, reason: BadRecord | str) -> None:
-        self.rejected.append((record, str(reason)))
+    def reject(self, record: SinkRecord | BadRecord | str, reason: BadRecord | str | None = None) -> None:
+        """A sink names a record and the reason, a source, which has no record, the reason alone."""
+        if isinstance(record, SinkRecord):
+            self.rejected.append((record, str(reason)))
+        elif self.tolerant:
+            self.skipped.append(str(record))
+        else:
+            raise ConnectError(str(record))
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         raise AssertionError("no connector here seeks")

@@ -15,7 +15,7 @@ import pytest
 from moto.server import ThreadedMotoServer
 
 from ottla.connect import schema as connect
-from ottla.connect.api import BadRecord, ConnectError, Retriable, SourceRecord, TopicPartition
+from ottla.connect.api import ConnectError, Retriable, SourceRecord, TopicPartition
 from ottla.connect.connectors.files.sink import FileSink
 from ottla.connect.connectors.files.source import FileSource
 from tests.support.connect_tasks import TaskContext, opened, running, sink_record
@@ -261,10 +261,11 @@ def test_what_no_file_can_hold_is_rejected(tmp_path: Path) -> None:
     context = TaskContext()
     settings = {"path": str(tmp_path), "format": "parquet", "flush.size": "1"}
     into = opened(FileSink, settings, ITEMS, context=context)
-    into.write([sink_record("items", 0, None)])
-    assert "items-0, offset 0, has no value" in context.rejected[0][1]
-    with pytest.raises(BadRecord, match="is no struct or object, which Parquet needs"):
-        into.write([sink_record("items", 1, "text")])
+    into.write([sink_record("items", 0, None), sink_record("items", 1, "text"), sink_record("items", 2, {"n": 2})])
+    reasons = [reason for _, reason in context.rejected]
+    assert "items-0, offset 0, has no value" in reasons[0]
+    assert "offset 1, is no struct or object, which Parquet needs" in reasons[1]
+    assert into.positions([ITEMS]) == {ITEMS: 3}
     with pytest.raises(ValueError, match="exclude each other"):
         FileSink.settings_model(**{"path": "x", "partition.field.name": "a", "path.format": "%Y"})
 
@@ -294,3 +295,128 @@ def test_whatever_a_connector_is_called_it_forgets_its_own_offsets_alone(tmp_pat
     targets[0].alter_offsets(None)
     assert [target.positions([ITEMS]) for target in targets] == [{}, {ITEMS: 1}, {ITEMS: 1}]
     assert list((tmp_path / "items").iterdir())
+
+
+def test_a_record_without_a_time_is_rejected_before_it_is_in_a_chunk(tmp_path: Path) -> None:
+    context = TaskContext()
+    settings = {"path": str(tmp_path), "path.format": "%Y", "timestamp.field": "at", "flush.size": "2"}
+    into = opened(FileSink, settings, ITEMS, context=context)
+    times = ["2024-01-01T00:00:00Z", "yesterday", 1e30, None, 1_700_000_000_000]
+    into.write([sink_record("items", n, {"at": at}) for n, at in enumerate(times)])
+    assert [record.offset for record, _ in context.rejected] == [1, 2, 3]
+    assert sorted(str(each.relative_to(tmp_path)) for each in tmp_path.glob("items/*/*")) == [
+        "items/2023/items+0+0000000004.jsonl",
+        "items/2024/items+0+0000000000.jsonl",
+    ]
+
+
+def test_half_of_a_pair_of_surrogates_is_written_as_json_names_it(target: Target) -> None:
+    into, _ = target.sink(flush_size="1")
+    into.write([sink_record("items", 0, {"n": "\ud800"})])
+    assert [json.loads(content) for content in target.read().values()] == [{"n": "\ud800"}]
+
+
+def test_an_object_store_that_is_away_is_waited_for() -> None:
+    port = free_port()
+    options = {"key": "k", "secret": "s", "endpoint_url": f"http://127.0.0.1:{port}"}
+    once = {"config_kwargs": {"retries": {"total_max_attempts": 1}}}
+    settings = {"path": "s3://bucket/out", "storage.options": json.dumps(options | once)}
+    with pytest.raises(Retriable, match=r"reading bucket/out/_offsets/tested/items-0\.json failed: Could not connect"):
+        opened(FileSink, settings, ITEMS).positions([ITEMS])
+
+
+def test_a_bucket_that_is_gone_is_an_error_and_nothing_is_noted(s3: dict[str, Any]) -> None:
+    into, _ = Target("s3://nowhere/out", s3).sink()
+    with pytest.raises(ConnectError, match="The specified bucket does not exist"):
+        into.write(items(0, 3))
+    assert into.flush() == {ITEMS: 0}
+
+
+def test_a_file_that_is_replaced_by_a_shorter_or_another_one_is_left_alone_and_others_go_on(tmp_path: Path) -> None:
+    context = TaskContext()
+    file, other = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
+    file.write_text('{"n": 1}\n{"n": 2}\n')
+    with running(FileSource, source(tmp_path), context=context) as task:
+        task.take(2)
+        file.write_text('{"n": 3}\n')
+        other.write_text('{"n": 4}\n')
+        assert values(task.take(1)) == [{"n": 4}]
+
+        def warned(of: str) -> bool:
+            assert task.step() == []
+            return of in (context.warning or "")
+
+        eventually(lambda: warned("a.jsonl is shorter than the 18 bytes that were read of it"))
+        file.write_text('{"n": 5555555555555555}\n')
+        eventually(lambda: warned("a.jsonl has no end of a line at byte 18"))
+        file.write_text('{"n": 1}\n{"n": 2}\n{"n": 6}\n')
+        assert values(task.until(bool)) == [{"n": 6}]
+        eventually(lambda: warned("") and context.warning is None)
+
+
+@pytest.mark.parametrize(("name", "half", "rest"), [("a.jsonl", '{"n": 1', "}\n"), ("a.csv", "n,m\n1", ",2\n")])
+def test_the_rest_of_a_last_line_is_waited_for_however_long_it_takes(
+    tmp_path: Path, name: str, half: str, rest: str
+) -> None:
+    context = TaskContext()
+    file = tmp_path / name
+    file.write_text(half)
+    with running(FileSource, source(tmp_path), context=context) as task:
+        eventually(lambda: task.step() == [] and context.warning is not None)
+        assert f"{name} ends amid a" in str(context.warning)
+        with file.open("a") as more:
+            more.write(rest)
+        assert len(task.until(bool)) == 1
+
+
+def test_files_that_are_still_written_or_not_to_be_seen_are_left_out(tmp_path: Path) -> None:
+    for name in ("_SUCCESS", ".a.jsonl.unfinished", "_offsets.jsonl"):
+        (tmp_path / name).write_text("x")
+    whole = gzip.compress(b'{"n": 1}\n{"n": 2}\n')
+    pq.write_table(pa.table({"n": [3]}), tmp_path / "c.parquet")
+    parquet = (tmp_path / "c.parquet").read_bytes()
+    (tmp_path / "c.parquet").write_bytes(parquet[:50])
+    (tmp_path / "a.jsonl.gz").write_bytes(whole[:15])
+    with running(FileSource, source(tmp_path)) as task:
+        task.step()
+        (tmp_path / "c.parquet").write_bytes(parquet)
+        (tmp_path / "a.jsonl.gz").write_bytes(whole)
+        assert values(task.take(3)) == [{"n": 1}, {"n": 2}, {"n": 3}]
+    (tmp_path / "a.jsonl.gz").write_bytes(whole[:15])
+    with running(FileSource, source(tmp_path)) as task, pytest.raises(ConnectError, match=r"a\.jsonl\.gz is cut off"):
+        task.until(lambda _: False)
+
+
+def test_bad_rows_may_be_skipped(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text('n,m\n1,2\n3\nx,4\n"5"5,5\n6,6\n')
+    (tmp_path / "b.jsonl").write_text('{"n": 7}\n{\n{"n": 8}\n')
+    context = TaskContext()
+    context.tolerant = True
+    with running(FileSource, source(tmp_path, csv_types="n:int64"), context=context) as task:
+        assert [each["n"] for each in values(task.take(4))] == [1, 6, 7, 8]
+        last = task.records[1]
+    reasons = ["a row of 1 values at byte 8", "column n has 'x'", "is no CSV at byte 14", "is no JSON before byte 11"]
+    assert [part in said for part, said in zip(reasons, context.skipped, strict=True)] == [True] * 4
+    assert last.position == {"bytes": 25, "names": ["n", "m"]}
+
+
+def test_long_values_and_nanoseconds_are_read(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(f"n\n{'x' * 300_000}\n")
+    pq.write_table(pa.table({"at": pa.array([1_700_000_000_000_000_001], pa.timestamp("ns"))}), tmp_path / "b.parquet")
+    with running(FileSource, source(tmp_path)) as task:
+        first, second = values(task.take(2))
+    assert len(first["n"]) == 300_000
+    assert second["at"] == dt.datetime(2023, 11, 14, 22, 13, 20, tzinfo=dt.UTC)
+
+
+def test_a_file_that_is_taken_away_during_the_look_stops_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ottla.connect.connectors.files import source as module
+
+    (tmp_path / "b.jsonl").write_text('{"n": 1}\n')
+    seen = module._files
+    gone = {f"{tmp_path}/a.jsonl": 5}
+    monkeypatch.setattr(module, "_files", lambda settings: gone | seen(settings))
+    with running(FileSource, source(tmp_path)) as task:
+        assert values(task.take(1)) == [{"n": 1}]

@@ -49,7 +49,7 @@ def table(values: list[Any], schema: Schema | None) -> Any:
             return pa.Table.from_pylist(values)
         fields = [pa.field(each.name, arrow_type(each.schema), each.schema.optional) for each in schema.fields]
         return pa.Table.from_pylist(values, schema=pa.schema(fields))
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError, UnicodeError) as error:
         raise ConnectError(
             f"the records do not fit one table: {error}; give them a schema, or use format=jsonl"
         ) from error
@@ -65,6 +65,19 @@ def row_schema(columns: Any) -> Schema:
     """Of the rows of a table with these columns."""
     fields = tuple(Field(each.name, connect_schema(each.type, optional=each.nullable)[0]) for each in columns)
     return Schema(Type.STRUCT, fields=fields)
+
+
+def in_microseconds(batch: Any) -> Any:
+    """A batch whose times have no nanoseconds, which no type of Connect's can hold."""
+    if not any(pa.types.is_timestamp(each.type) and each.type.unit == "ns" for each in batch.schema):
+        return batch
+    fields = [
+        each.with_type(pa.timestamp("us", each.type.tz))
+        if pa.types.is_timestamp(each.type) and each.type.unit == "ns"
+        else each
+        for each in batch.schema
+    ]
+    return pa.Table.from_batches([batch]).cast(pa.schema(fields), safe=False)
 
 
 def _schema_of(of: Any) -> tuple[Schema, Convert | None]:

@@ -12,6 +12,7 @@ After a crash amid the second, exactly those records make exactly those files ag
 import datetime as dt
 import io
 import json
+import os
 import posixpath
 import re
 import time
@@ -23,7 +24,6 @@ from urllib.parse import quote
 from pydantic import model_validator
 
 from ottla.connect.api import (
-    BadRecord,
     CommaList,
     ConnectError,
     Context,
@@ -149,6 +149,10 @@ class FileSink(Sink[FileSinkSettings]):
                 if self.settings.behavior_on_null_values == "fail":
                     self.context.reject(record, f"the record at {_where(record)} has no value, which no file can hold")
                 continue
+            reason = self._unfit(record)
+            if reason is not None:
+                self.context.reject(record, reason)
+                continue
             if not chunk.records:
                 chunk.since = self._now()
             chunk.records.append(record)
@@ -198,6 +202,20 @@ class FileSink(Sink[FileSinkSettings]):
             found[1].append(record)
         return made
 
+    def _unfit(self, record: SinkRecord) -> str | None:
+        """Why no file can hold a record: asked before it is one of a chunk, whose records are written together."""
+        if self.settings.format == "parquet" and not isinstance(record.value, dict):
+            return f"the record at {_where(record)} is no struct or object, which Parquet needs"
+        try:
+            self._directory(record)
+        except (ValueError, OverflowError) as error:
+            field = self.settings.timestamp_field or "timestamp"
+            return (
+                f"the record at {_where(record)} has no time in field {field} ({error}): "
+                "milliseconds, a Timestamp or ISO 8601 is needed"
+            )
+        return None
+
     def _directory(self, record: SinkRecord) -> str:
         settings = self.settings
         if settings.partition_field_name:
@@ -217,17 +235,13 @@ class FileSink(Sink[FileSinkSettings]):
             return dt.datetime.fromisoformat(found).astimezone(dt.UTC)
         if isinstance(found, int | float):
             return dt.datetime.fromtimestamp(found / 1000, dt.UTC)
-        raise BadRecord(
-            f"the record at {_where(record)} has no time in field {self.settings.timestamp_field}: "
-            "milliseconds, a Timestamp or ISO 8601 is needed",
-            record,
-        )
+        raise ValueError(f"it has {found!r}")
 
     def _encoded(self, records: Sequence[SinkRecord]) -> bytes:
         settings = self.settings
         if settings.format == "parquet":
             return self._parquet(records)
-        lines = "".join([json.dumps(each.value, default=plain, ensure_ascii=False) + "\n" for each in records]).encode()
+        lines = b"".join([_line(each.value) for each in records])
         if settings.compression_type == "none":
             return lines
         import pyarrow as pa
@@ -244,9 +258,6 @@ class FileSink(Sink[FileSinkSettings]):
 
         from ottla.connect.connectors.files.arrow import table
 
-        for record in records:
-            if not isinstance(record.value, dict):
-                raise BadRecord(f"the record at {_where(record)} is no struct or object, which Parquet needs", record)
         target = io.BytesIO()
         rows = table([each.value for each in records], records[0].value_schema)
         pq.write_table(rows, target, compression=self.settings.compression_type)
@@ -256,9 +267,10 @@ class FileSink(Sink[FileSinkSettings]):
         files, path = self._opened()
         name = posixpath.join(path, self._offset_name(partition))
         with explained(f"reading {name}"):
-            if not files.exists(name):
+            try:
+                noted: dict[str, Any] = json.loads(files.cat_file(name))
+            except FileNotFoundError:
                 return None
-            noted: dict[str, Any] = json.loads(files.cat_file(name))
             return noted
 
     def _note(self, partition: TopicPartition, noted: Mapping[str, int]) -> None:
@@ -286,7 +298,11 @@ class FileSink(Sink[FileSinkSettings]):
                 return
             unfinished = posixpath.join(posixpath.dirname(target), f".{posixpath.basename(target)}.unfinished")
             files.makedirs(posixpath.dirname(target), exist_ok=True)
-            files.pipe_file(unfinished, content)
+            with files.open(unfinished, "wb") as file:
+                file.write(content)
+                if "file" in files.protocol:  # offsets may be kept elsewhere from now on: power may fail
+                    file.flush()
+                    os.fsync(file.fileno())
             files.mv(unfinished, target)
 
     def _opened(self) -> "tuple[AbstractFileSystem, str]":
@@ -299,6 +315,13 @@ def _as_directory(connector: str) -> str:
     """A connector's name as that of one directory, whatever is in it."""
     escaped = connector.replace("%", "%25").replace("/", "%2F")
     return escaped.replace(".", "%2E") if escaped in (".", "..") else escaped
+
+
+def _line(value: Any) -> bytes:
+    try:
+        return f"{json.dumps(value, default=plain, ensure_ascii=False)}\n".encode()
+    except UnicodeEncodeError:  # half of a pair, which JSON can name and UTF-8 cannot hold
+        return f"{json.dumps(value, default=plain)}\n".encode()
 
 
 def _of(record: SinkRecord, name: str) -> Any:

@@ -1,19 +1,43 @@
 """Files in: each row of each file once, and what is added to files of lines later."""
 
 import hashlib
+import posixpath
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Final, Literal
 
 from pydantic import field_validator
 
 from ottla.connect import schema as connect
-from ottla.connect.api import CommaList, ConfigError, Context, Part, Position, Source, SourceRecord, Yielded, setting
-from ottla.connect.connectors.files.reading import TYPES, CsvFormat, Found, csv_rows, json_lines, parquet_rows
+from ottla.connect.api import (
+    CommaList,
+    ConfigError,
+    Context,
+    Part,
+    Position,
+    Progress,
+    Source,
+    SourceContext,
+    SourceRecord,
+    Yielded,
+    setting,
+)
+from ottla.connect.connectors.files.reading import (
+    TYPES,
+    CsvFormat,
+    Found,
+    LeftAlone,
+    csv_rows,
+    json_lines,
+    parquet_rows,
+)
 from ottla.connect.connectors.files.store import StoreSettings, explained, store
 
 _SUFFIXES: Final = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".parquet": "parquet"}
 _COMPRESSED: Final = (".gz", ".bz2", ".zst", ".xz", ".zip")
+_WILD: Final = re.compile(r"[*?\[]")
 _SLEEP_S: Final = 0.5
 
 
@@ -45,8 +69,13 @@ class FileSource(Source[FileSourceSettings]):
     """Rows of CSV, JSON lines and Parquet files, of one directory or one that fits a pattern, each once.
 
     Files of lines may grow: whole lines that are added come too, and a last line without an end when its file has not
-    changed between two looks. Files that are replaced by others of the same name are not read again.
+    changed between two looks. Files that are replaced by others of the same name are not read again. What begins with
+    `_` or `.` in a directory or a pattern is left out, as it is by Spark: it is not finished, or about other files.
     """
+
+    def __init__(self, settings: FileSourceSettings, context: SourceContext) -> None:
+        super().__init__(settings, context)
+        self._left_alone: list[str] = []
 
     @classmethod
     def check(cls, settings: FileSourceSettings, context: Context) -> None:
@@ -72,6 +101,7 @@ class FileSource(Source[FileSourceSettings]):
             looks_at = time.monotonic() + settings.poll_interval_ms / 1000
             with explained(f"looking at {settings.path}"):
                 found = _files(settings)
+            before_alone, self._left_alone = self._left_alone, []
             for name, size in found.items():
                 before = sizes.get(name)
                 sizes[name] = size
@@ -79,19 +109,44 @@ class FileSource(Source[FileSourceSettings]):
                     positions[name] = dict(self.context.position({"file": name}) or {})
                 if _is_done(name, positions[name], size):
                     continue
-                with explained(f"reading {name}"):
+                with explained(f"reading {name}"), self._leaving_alone():
                     for batch in self._batches(name, positions[name], is_complete=size == before):
                         positions[name] = dict(batch[-1].position or {})
                         yield batch
+            if self._left_alone or before_alone:
+                self.context.warn(self._left_alone[0] if self._left_alone else None)
             yield None
 
-    def _batches(self, name: str, position: dict[str, Any], *, is_complete: bool) -> Iterator[list[SourceRecord]]:
-        batch: list[SourceRecord] = []
-        for found in self._rows(name, position, is_complete=is_complete):
-            batch.append(self._record(name, found))
-            if len(batch) >= self.settings.batch_max_rows:
+    @contextmanager
+    def _leaving_alone(self) -> Iterator[None]:
+        """Have other files read on when one of them cannot be."""
+        try:
+            yield
+        except LeftAlone as reason:
+            self._left_alone.append(str(reason))
+        except FileNotFoundError:  # taken away since the look at what is there
+            return
+
+    def _batches(
+        self, name: str, position: dict[str, Any], *, is_complete: bool
+    ) -> Iterator[list[SourceRecord | Progress]]:
+        batch: list[SourceRecord | Progress] = []
+        try:
+            for found in self._rows(name, position, is_complete=is_complete):
+                if found.wrong is None:
+                    batch.append(self._record(name, found))
+                else:
+                    if batch:  # it is good whatever becomes of the task
+                        yield batch
+                    self.context.reject(found.wrong)
+                    batch = [Progress(position=found.position, part=_part(name))]
+                if len(batch) >= self.settings.batch_max_rows:
+                    yield batch
+                    batch = []
+        except LeftAlone:
+            if batch:
                 yield batch
-                batch = []
+            raise
         if batch:
             yield batch
 
@@ -101,7 +156,7 @@ class FileSource(Source[FileSourceSettings]):
         form = _format(settings, name)
         if form == "parquet":
             with files.open(name, "rb") as file:
-                rows = parquet_rows(file, name, position, settings.batch_max_rows)
+                rows = parquet_rows(file, name, position, settings.batch_max_rows, is_complete=is_complete)
                 last: Found | None = None
                 for found in rows:
                     if last is not None:
@@ -151,10 +206,12 @@ def _files(settings: FileSourceSettings) -> dict[str, int]:
     """The files of this task, by name in order, with their sizes in bytes."""
     files, path = store(settings)
     number, _, count = settings.shard.partition("/")
-    if any(each in path for each in "*?["):
-        found = files.glob(path, detail=True)
+    if _WILD.search(path):
+        fixed = posixpath.dirname(_WILD.split(path)[0])
+        found = {name: each for name, each in files.glob(path, detail=True).items() if _is_shown(name, fixed)}
     elif files.isdir(path):
-        found = {each["name"]: each for each in files.ls(path, detail=True)}
+        listed = {each["name"]: each for each in files.ls(path, detail=True)}
+        found = {name: each for name, each in listed.items() if _is_shown(name, posixpath.dirname(name))}
     else:
         found = {path: files.info(path)}
     return {
@@ -162,6 +219,10 @@ def _files(settings: FileSourceSettings) -> dict[str, int]:
         for name, facts in sorted(found.items())
         if facts["type"] == "file" and _shard(name, int(count)) == int(number)
     }
+
+
+def _is_shown(name: str, below: str) -> bool:
+    return not any(each.startswith(("_", ".")) for each in name.removeprefix(below).split("/"))
 
 
 def _shard(name: str, count: int) -> int:

@@ -1,6 +1,8 @@
 """Where files are: any file system that fsspec knows, with failures said in one sentence."""
 
+import gzip
 import json
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
@@ -12,7 +14,15 @@ from ottla.connect.api import ConfigError, ConnectError, Retriable, SecretStr, S
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
 
-_PERMANENT: Final = (PermissionError, FileNotFoundError, IsADirectoryError, NotADirectoryError)
+_PERMANENT: Final = (
+    PermissionError,
+    FileNotFoundError,
+    IsADirectoryError,
+    NotADirectoryError,
+    gzip.BadGzipFile,
+)
+_MISCONFIGURED: Final = ("NoCredentialsError", "PartialCredentialsError", "ProfileNotFound", "ParamValidationError")
+"""What botocore raises before it asks a server, and would raise again."""
 
 
 class StoreSettings(Settings):
@@ -59,4 +69,13 @@ def explained(doing: str) -> Iterator[None]:
     except _PERMANENT as error:
         raise ConnectError(f"{doing} failed: {str(error) or type(error).__name__}") from error
     except OSError as error:
+        raise Retriable(f"{doing} failed: {error}") from error
+    except Exception as error:
+        library: Any = sys.modules.get(
+            "botocore.exceptions"
+        )  # there if files are in S3: s3fs lets some of them through
+        if library is None or not isinstance(error, library.BotoCoreError):
+            raise
+        if type(error).__name__ in _MISCONFIGURED:
+            raise ConnectError(f"{doing} failed: {error}; look at storage.options") from error
         raise Retriable(f"{doing} failed: {error}") from error
