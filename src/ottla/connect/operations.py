@@ -6,6 +6,7 @@ of Kafka Connect 4.1, which consoles know.
 """
 
 import contextlib
+import threading
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -44,6 +45,12 @@ class Operations:
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
+        self._changing = threading.Lock()
+        """Held between looking at a configuration and changing it."""
+
+    def clean(self, text: str) -> str:
+        """A text without secrets."""
+        return self._worker.secrets.clean(text)
 
     # -- questions ---------------------------------------------------------------------------------------------------
 
@@ -131,11 +138,12 @@ class Operations:
             raise Refused(400, f"No initial_state {initial_state}; it is one of {', '.join(_STATES)}")
         self._accept(config)
         self._lead()
-        if name in self.names():
-            raise Refused(409, f"Connector {name} already exists")
-        if initial_state is not None:
-            self._put_target(name, _STATES[initial_state.upper()])
-        self._put(CONNECTOR + name, {"properties": config})
+        with self._changing:
+            if name in self.names():
+                raise Refused(409, f"Connector {name} already exists")
+            if initial_state is not None:
+                self._put_target(name, _STATES[initial_state.upper()])
+            self._put(CONNECTOR + name, {"properties": config})
         return self.info(name)
 
     def put_config(self, name: str, config: Mapping[str, str]) -> tuple[bool, dict[str, Any]]:
@@ -143,15 +151,23 @@ class Operations:
         config = _named(name, config)
         self._accept(config)
         self._lead()
-        created = name not in self.names()
-        self._put(CONNECTOR + name, {"properties": config})
+        with self._changing:
+            created = name not in self.names()
+            self._put(CONNECTOR + name, {"properties": config})
         return created, self.info(name)
 
     def patch_config(self, name: str, changes: Mapping[str, str | None]) -> dict[str, Any]:
         """`PATCH /connectors/NAME/config`: a null takes a setting away."""
         self._lead()
-        merged: dict[str, str | None] = {**self._connector(name)[0], **changes}
-        return self.put_config(name, {key: text for key, text in merged.items() if text is not None})[1]
+        while True:
+            before, _ = self._connector(name)
+            merged: dict[str, str | None] = {**before, **changes}
+            config = _named(name, {key: text for key, text in merged.items() if text is not None})
+            self._accept(config)  # which may take long
+            with self._changing:
+                if self._connector(name)[0] == before:
+                    self._put(CONNECTOR + name, {"properties": config})
+                    return self.info(name)
 
     def delete(self, name: str) -> None:
         """`DELETE /connectors/NAME`."""
@@ -215,11 +231,8 @@ class Operations:
         if _kind(config) == "sink":
             self._tell(sink_offsets.alter, name, config, offsets)
         else:
-            for each in offsets:
-                part = each.get("partition") if isinstance(each, Mapping) else None
-                if not isinstance(part, Mapping):
-                    raise Refused(400, "Each offset of a source has a `partition`, which is an object")
-                self._move(name, part, each.get("offset"))
+            for part, position in [_source_offset(each) for each in offsets]:  # all are right before one is changed
+                self._move(name, part, position)
         return {"message": "The offsets for this connector have been altered successfully"}
 
     def reset_offsets(self, name: str) -> dict[str, str]:
@@ -305,8 +318,6 @@ class Operations:
             raise Refused(500, str(trouble)) from None
 
     def _move(self, name: str, part: Mapping[str, Any], position: Any) -> None:
-        if position is not None and not isinstance(position, Mapping):
-            raise Refused(400, "The `offset` of a source is an object, or null")
         key = self._worker.around.positions.key(name, part)
         self._worker.logs.put("offsets", key, position_value(position))
 
@@ -352,9 +363,23 @@ def _shown(status: Mapping[str, Any]) -> dict[str, Any]:
     return shown
 
 
+def _source_offset(given: Any) -> tuple[Mapping[str, Any], Mapping[str, Any] | None]:
+    part = given.get("partition") if isinstance(given, Mapping) else None
+    if not isinstance(part, Mapping):
+        raise Refused(400, "Each offset of a source has a `partition`, which is an object")
+    position = given.get("offset")
+    if not isinstance(position, Mapping | None):
+        raise Refused(400, "The `offset` of a source is an object, or null")
+    return part, position
+
+
 def _named(name: str, config: Mapping[str, str]) -> dict[str, str]:
     if not name.strip():
         raise Refused(400, "Connector name is empty")
+    control = [str(ord(each)) for each in name if ord(each) < ord(" ") or ord(each) == 0x7F]
+    if control or "/" in name:
+        what = f"control sequences but had the following ASCII chars: {', '.join(control)}" if control else "a slash"
+        raise Refused(400, f"Connector name may not contain {what}")
     given = config.get("name", name)
     if given != name:
         raise Refused(400, f"Connector name configuration ({given}) doesn't match connector name in the URL ({name})")

@@ -6,6 +6,7 @@ Source: `ConnectorsResource`, `ConnectorPluginsResource`, `LoggingResource`, `Ro
 
 import asyncio
 import functools
+import http.client
 import json
 import logging
 import urllib.error
@@ -20,6 +21,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ottla.connect import loggers
 from ottla.connect.connector_log import ConnectorLog
@@ -37,6 +39,8 @@ from ottla.connect.worker import Worker
 log = logging.getLogger(__name__)
 
 _FORWARD_S: Final = 90.0
+_DIRECT: Final = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+"""Workers reach each other without a proxy."""
 Handler = Callable[[Operations, Request, Any], "Answer"]
 
 
@@ -47,7 +51,7 @@ class Answer:
         self.body, self.status, self.headers = body, status, headers or {}
 
 
-def application(worker: Worker, lines: ConnectorLog) -> Starlette:
+def application(worker: Worker, lines: ConnectorLog) -> ASGIApp:
     """The API of one worker."""
     operations = Operations(worker)
     routes = [
@@ -61,22 +65,33 @@ def application(worker: Worker, lines: ConnectorLog) -> Starlette:
     ]
     for path, method, handler in _ROUTES:
         routes.append(Route(path, functools.partial(_served, operations, handler), methods=[method]))
-    return Starlette(routes=routes, exception_handlers={HTTPException: _http_error})
+    known = Starlette(routes=routes, exception_handlers={HTTPException: _http_error})
+
+    async def without_slash(scope: Scope, receive: Receive, send: Send) -> None:
+        """As Kafka's: a slash at the end is none, and redirects none."""
+        if scope["type"] == "http" and len(scope["path"]) > 1:
+            scope["path"] = scope["path"].removesuffix("/")
+        await known(scope, receive, send)
+
+    return without_slash
 
 
 async def _served(operations: Operations, handler: Handler, request: Request) -> Response:
+    def error(status: int, message: str) -> Response:
+        return _error(status, operations.clean(message))
+
     try:
         body = await _body(request)
         answer = await asyncio.wrap_future(in_thread("connect request", lambda: handler(operations, request, body)))
     except Refused as refused:
-        return _error(refused.status, str(refused))
+        return error(refused.status, str(refused))
     except Elsewhere as elsewhere:
         return await _forwarded(request, elsewhere.worker)
     except ConnectError as failure:
-        return _error(500, str(failure))
+        return error(500, str(failure))
     except Exception as failure:
         log.exception("a request could not be answered: %s %s", request.method, request.url.path)
-        return _error(500, f"{type(failure).__name__}: {failure}")
+        return error(500, f"{type(failure).__name__}: {failure}")
     return _response(answer)
 
 
@@ -100,29 +115,32 @@ async def _body(request: Request) -> Any:
     if not raw:
         return None
     try:
-        return json.loads(raw)
-    except ValueError as wrong:
+        body = json.loads(raw)
+        json_text(body).encode()  # half of a surrogate pair is in no topic
+    except (ValueError, RecursionError) as wrong:
         raise Refused(400, f"Bad Request: the body is no JSON: {wrong}") from None
+    return body
 
 
 async def _forwarded(request: Request, worker: str) -> Response:
     if request.query_params.get("forward") is not None:  # has been passed on already: the cluster is changing
         return _error(409, "Cannot complete request because of a conflicting operation (e.g. worker rebalance)")
-    query = f"{request.url.query}&" if request.url.query else ""
-    url = f"http://{worker}{urllib.parse.quote(request.url.path)}?{query}forward=true"
+    query = request.scope["query_string"].decode("latin-1")
+    path = request.scope["raw_path"].decode("latin-1")  # as it came: names may have any character
+    url = f"http://{worker}{path}?{query}{'&' if query else ''}forward=true"
     body = await request.body()
     headers = {"Content-Type": "application/json"}
     passed = urllib.request.Request(url, data=body or None, method=request.method, headers=headers)
     try:
         status, text = await asyncio.wrap_future(in_thread("connect forward", lambda: _fetch(passed)))
-    except OSError as failure:
+    except (OSError, http.client.HTTPException) as failure:
         return _error(500, f"IO Error trying to forward REST request to {worker}: {failure}")
     return Response(text, status, media_type="application/json" if text else None)
 
 
 def _fetch(request: urllib.request.Request) -> tuple[int, bytes]:
     try:
-        with urllib.request.urlopen(request, timeout=_FORWARD_S) as answer:
+        with _DIRECT.open(request, timeout=_FORWARD_S) as answer:
             return answer.status, answer.read()
     except urllib.error.HTTPError as refused:
         return refused.code, refused.read()
@@ -135,13 +153,24 @@ def _settings(body: Any, *, nulls: bool = False) -> dict[str, Any]:
     texts: dict[str, Any] = {}
     for name, value in body.items():
         if value is None:
-            if nulls:
-                texts[name] = None
+            if not nulls:
+                raise Refused(400, f"Null value can not be supplied as the configuration value: {name}")
+            texts[name] = None
             continue
         if isinstance(value, dict | list):
             raise Refused(400, f"The setting {name} is a string, a number or a boolean")
         texts[name] = value if isinstance(value, str) else json_text(value)
     return texts
+
+
+def _fields(body: Any, *known: str) -> dict[str, Any]:
+    """An object that has these fields at most: one that is misspelt would be as if it were not there."""
+    if not isinstance(body, dict):
+        raise Refused(400, f"The body is an object with the fields {', '.join(known)}")
+    unknown = next((name for name in body if name not in known), None)
+    if unknown is not None:
+        raise Refused(400, f'Unrecognized field "{unknown}": known are {", ".join(known)}')
+    return body
 
 
 def _flag(request: Request, name: str, *, default: bool = False) -> bool:
@@ -150,7 +179,7 @@ def _flag(request: Request, name: str, *, default: bool = False) -> bool:
 
 def _number(request: Request) -> int:
     text = request.path_params["task"]
-    if not text.isdigit():
+    if not text.isdecimal():
         raise Refused(404, "HTTP 404 Not Found")
     return int(text)
 
@@ -169,8 +198,10 @@ def _health(worker: Worker) -> Answer:
 
 
 def _logs(lines: ConnectorLog, request: Request) -> Answer:
-    count = int(request.query_params.get("lines", "100"))
-    return Answer(lines.of(request.path_params["name"], count))
+    count = request.query_params.get("lines", "100")
+    if not count.isdecimal():
+        raise Refused(400, f"lines is how many, not {count!r}")
+    return Answer(lines.of(request.path_params["name"], int(count)))
 
 
 def _list(operations: Operations, request: Request, _body: Any) -> Answer:
@@ -188,17 +219,22 @@ def _list(operations: Operations, request: Request, _body: Any) -> Answer:
 
 
 def _create(operations: Operations, _request: Request, body: Any) -> Answer:
-    if not isinstance(body, dict):
-        raise Refused(400, "The body is an object with `name` and `config`")
-    name = str(body.get("name") or "").strip()
-    made = operations.create(name, _settings(body.get("config")), body.get("initial_state"))
-    return Answer(made, 201, {"Location": f"/connectors/{name}"})
+    given = _fields(body, "name", "config", "initial_state")
+    if isinstance(given.get("name"), dict | list):
+        raise Refused(400, "The `name` is a string")
+    name, state = str(given.get("name") or "").strip(), given.get("initial_state")
+    made = operations.create(name, _settings(given.get("config")), None if state is None else str(state))
+    return Answer(made, 201, _location(name))
 
 
 def _put_config(operations: Operations, request: Request, body: Any) -> Answer:
     name = request.path_params["name"]
     created, info = operations.put_config(name, _settings(body))
-    return Answer(info, 201, {"Location": f"/connectors/{name}"}) if created else Answer(info)
+    return Answer(info, 201, _location(name)) if created else Answer(info)
+
+
+def _location(name: str) -> dict[str, str]:
+    return {"Location": f"/connectors/{urllib.parse.quote(name, safe='')}"}
 
 
 def _patch_config(operations: Operations, request: Request, body: Any) -> Answer:
@@ -245,7 +281,7 @@ def _forget_topics(operations: Operations, request: Request, _body: Any) -> Answ
 
 
 def _alter_offsets(operations: Operations, request: Request, body: Any) -> Answer:
-    offsets = body.get("offsets") if isinstance(body, dict) else None
+    offsets = _fields(body or {}, "offsets").get("offsets")
     return Answer(operations.alter_offsets(request.path_params["name"], offsets))
 
 

@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
+from urllib.parse import quote
 
 from ottla.connect.rest_client import RestError, ask
 from ottla.connect.server import Server
@@ -69,7 +70,7 @@ class _Worker:
         deadline = time.monotonic() + _PATIENCE_S
         while True:
             try:
-                return self.request("PUT", f"/connectors/{name}/config", dict(config))
+                return self.request("PUT", f"/connectors/{quote(name, safe='')}/config", dict(config))
             except RestError as refused:
                 if refused.status != 409 or time.monotonic() > deadline:
                     raise
@@ -81,7 +82,7 @@ class _Worker:
         status: Any = None
         while time.monotonic() < deadline:
             try:
-                status = self.request("GET", f"/connectors/{name}/status")
+                status = self.request("GET", f"/connectors/{quote(name, safe='')}/status")
             except RestError as refused:
                 status = refused.body
             else:
