@@ -28,7 +28,12 @@ class Retriable(ConnectError):
 
     From a source: `read` is called again, with the position after what it yielded, after a pause that grows.
     From a sink: the same batch is written again, after a pause that grows.
+    after_s: seconds to wait at least, where the other side has said so.
     """
+
+    def __init__(self, message: str, after_s: float = 0.0) -> None:
+        super().__init__(message)
+        self.after_s = after_s
 
 
 class BadRecord(ConnectError):

@@ -230,7 +230,7 @@ class SinkTask(Task):
                 outcome = action()
             except Retriable as trouble:
                 self.context.warn(f"{self._around.secrets.clean(str(trouble))} (trying again)")
-                self._wait_in_group(pause_s)
+                self._wait_in_group(max(pause_s, trouble.after_s))
                 if self.context.stopping:
                     raise
                 pause_s = min(pause_s * 2, self._longest_pause_s)

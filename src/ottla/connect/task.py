@@ -174,7 +174,7 @@ class Task(abc.ABC):
                 sentence = self._around.secrets.clean(str(trouble))
                 self.context.warn(f"{sentence} (trying again)")
                 self.restarts += 1
-                self.context.sleep(pause_s * random.uniform(0.8, 1.2))
+                self.context.sleep(max(pause_s * random.uniform(0.8, 1.2), trouble.after_s))
                 pause_s = min(pause_s * 2, runtime.errors_retry_delay_max_ms / 1000)
 
     @abc.abstractmethod

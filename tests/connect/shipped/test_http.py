@@ -1,8 +1,10 @@
 """HTTP in and out against a server of the test's own."""
 
+import datetime as dt
 import json
 import threading
 from collections.abc import Callable, Iterator
+from email.utils import format_datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -21,16 +23,18 @@ class Server:
 
     def __init__(self) -> None:
         self.seen: list[tuple[str, dict[str, str], str]] = []
-        self.answer: Callable[[str, str], tuple[int, Any]] = lambda _path, _body: (200, {})
+        self.answer: Callable[[str, str], tuple[Any, ...]] = lambda _path, _body: (200, {})
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
             def _any(self) -> None:
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0)).decode()
                 outer.seen.append((self.path, dict(self.headers), body))
-                status, answer = outer.answer(self.path, body)
+                status, answer, *more = outer.answer(self.path, body)
                 content = (answer if isinstance(answer, str) else json.dumps(answer)).encode()
                 self.send_response(status)
+                for name, value in more[0].items() if more else ():
+                    self.send_header(name, value)
                 self.send_header("Content-Length", str(len(content)))
                 self.end_headers()
                 self.wfile.write(content)
@@ -182,3 +186,67 @@ def test_bad_records_are_rejected_by_themselves(server: Server) -> None:
         sink(server).write([sink_record("items", 0, {})])
     with pytest.raises(ValueError, match="is no URL of http or https"):
         HttpSink.settings_model(**{"http.url": "ftp://x"})
+
+
+@pytest.mark.parametrize("status", [301, 302, 303])
+def test_a_redirect_that_would_drop_the_record_is_an_error(server: Server, status: int) -> None:
+    server.answer = lambda path, _: (200, {}) if path == "/there" else (status, "", {"Location": "/there"})
+    with pytest.raises(ConnectError, match=rf"answered {status} .* names /there: set http\.url"):
+        sink(server).write([sink_record("items", 0, {"n": 0})])
+    assert [path for path, _, _ in server.seen] == ["/things"]
+
+
+@pytest.mark.parametrize("status", [307, 308])
+def test_a_redirect_of_the_whole_request_is_followed(server: Server, status: int) -> None:
+    server.answer = lambda path, _: (200, {}) if path == "/there" else (status, "", {"Location": "/there"})
+    sink(server).write([sink_record("items", 0, {"n": 0})])
+    assert [(path, body) for path, _, body in server.seen] == [("/things", '{"n": 0}'), ("/there", '{"n": 0}')]
+    with running(HttpSource, {"http.url": server.url, "topic": "t"}) as source:
+        assert source.take(1)[0].value == {}
+    server.answer = lambda _path, _body: (status, "", {"Location": "/things"})
+    with pytest.raises(ConnectError, match="names /things"):
+        sink(server).write([sink_record("items", 0, {})])
+
+
+@pytest.mark.parametrize(
+    ("said", "least", "most"),
+    [
+        ("7", 7, 7),
+        (format_datetime(dt.datetime.now(dt.UTC) + dt.timedelta(hours=9), usegmt=True), 3600, 3600),
+        ("99999999", 3600, 3600),
+        ("Fri, 01 Jan 2021 00:00:00 GMT", 0, 0),
+        ("soon", 0, 0),
+    ],
+)
+def test_a_server_is_left_alone_as_long_as_it_says(server: Server, said: str, least: float, most: float) -> None:
+    server.answer = lambda _path, _body: (429, "", {"Retry-After": said})
+    with pytest.raises(Retriable) as caught:
+        sink(server).write([sink_record("items", 0, {})])
+    assert least <= caught.value.after_s <= most
+
+
+def test_pages_that_go_round_in_a_circle_are_an_error(server: Server) -> None:
+    server.answer = lambda path, _: (200, {"data": [1], "next": "/b" if path == "/a" else "/a"})
+    settings = {
+        "http.url": server.url,
+        "topic": "t",
+        "response.records.pointer": "/data",
+        "response.next.pointer": "/next",
+    }
+    with running(HttpSource, settings) as source, pytest.raises(ConnectError, match=r"page .*/a follows upon itself"):
+        source.until(lambda found: len(found) > 5)
+    assert len(server.seen) == 3
+
+
+def test_what_cannot_be_read_is_asked_for_again(server: Server) -> None:
+    server.answer = lambda _path, _body: (200, "no gzip at all", {"Content-Encoding": "gzip"})
+    with (
+        running(HttpSource, {"http.url": server.url, "topic": "t"}) as source,
+        pytest.raises(Retriable, match="answered what cannot be read"),
+    ):
+        source.step()
+
+
+def test_half_of_a_pair_of_surrogates_is_sent_as_json_names_it(server: Server) -> None:
+    sink(server).write([sink_record("items", 0, {"n": "\ud800"})])
+    assert [body for _, _, body in server.seen] == [r'{"n": "\ud800"}']

@@ -1,8 +1,10 @@
 """HTTP in and out: a resource that is asked again and again, and records sent to a webhook."""
 
+import datetime as dt
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 from urllib.parse import urljoin, urlsplit
 
@@ -35,6 +37,11 @@ if TYPE_CHECKING:
 _SLEEP_S: Final = 0.5
 _BUSY: Final = (408, 425, 429)
 _REFUSED: Final = (401, 403, 404, 405, 407)
+_SAME_REQUEST: Final = (307, 308)
+"""Redirects that ask for the same request elsewhere; after the others a client asks for a page, without the body."""
+_MOST_REDIRECTS: Final = 10
+_LONGEST_PAUSE_S: Final = 3600.0
+"""That a server may ask for by Retry-After."""
 
 
 class HttpSettings(Settings):
@@ -102,7 +109,11 @@ class HttpSource(Source[HttpSourceSettings]):
             parameters = (
                 {settings.offset_parameter: str(last)} if settings.offset_parameter and last is not None else None
             )
+            pages: set[str] = set()
             while url is not None:
+                if url in pages:
+                    raise ConnectError(f"page {url} follows upon itself: look at response.next.pointer")
+                pages.add(url)
                 page = self._page(url, parameters)
                 batch = [self._record(each) for each in self._records(page)]
                 moved = [each.position["offset"] for each in batch if each.position is not None]
@@ -232,7 +243,7 @@ def _client(settings: HttpSettings, more: Mapping[str, str] | None = None) -> "h
         headers[name.strip()] = value.strip()
     if settings.http_authorization is not None:
         headers["Authorization"] = settings.http_authorization.get_secret_value()
-    return httpx.Client(headers=headers, timeout=settings.http_timeout_ms / 1000, follow_redirects=True)
+    return httpx.Client(headers=headers, timeout=settings.http_timeout_ms / 1000)
 
 
 def _send(
@@ -243,15 +254,26 @@ def _send(
     parameters: Mapping[str, str] | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> "httpx.Response":
-    """Raises Retriable if no answer comes."""
+    """Raises Retriable if no answer comes.
+
+    Redirects are followed if the request stays the same: a body is sent again or not at all.
+    """
     import httpx
 
     try:
-        return client.request(method, url, content=content, params=parameters, headers=headers)
+        answer = client.request(method, url, content=content, params=parameters, headers=headers)
+        for _ in range(_MOST_REDIRECTS):
+            following = answer.next_request
+            if following is None or (method != "GET" and answer.status_code not in _SAME_REQUEST):
+                break
+            answer = client.send(following)
+        return answer
     except httpx.InvalidURL as error:
         raise ConfigError(f"{url} is no URL: {error}", "http.url") from error
     except httpx.TransportError as error:
         raise Retriable(f"{url} does not answer: {str(error) or type(error).__name__}") from error
+    except httpx.RequestError as error:
+        raise Retriable(f"{url} answered what cannot be read: {error}") from error
 
 
 def _check(answer: "httpx.Response", url: str) -> None:
@@ -261,13 +283,32 @@ def _check(answer: "httpx.Response", url: str) -> None:
         return
     said = f"{url} answered {status} {answer.reason_phrase}"
     if status >= 500 or status in _BUSY:
-        raise Retriable(f"{said}: it is tried again")
+        raise Retriable(f"{said}: it is tried again", _retry_after_s(answer))
+    if answer.has_redirect_location:
+        raise ConnectError(f"{said} and names {answer.headers['location']}: set http.url to where it is to go")
     advice = "check http.authorization" if status in (401, 403, 407) else "check http.url and http.method"
     raise ConnectError(f"{said}: {advice}")
 
 
-def _content(value: Any) -> str | bytes:
-    return value if isinstance(value, bytes) else json.dumps(value, default=plain, ensure_ascii=False)
+def _retry_after_s(answer: "httpx.Response") -> float:
+    """Seconds that the server wants to be left alone; 0: it does not say. Source: RFC 9110, 10.2.3."""
+    said = answer.headers.get("retry-after", "")
+    try:
+        seconds = (
+            float(said) if said.isdigit() else (parsedate_to_datetime(said) - dt.datetime.now(dt.UTC)).total_seconds()
+        )
+    except (ValueError, TypeError):  # none, or one without a zone
+        return 0.0
+    return min(max(seconds, 0.0), _LONGEST_PAUSE_S)
+
+
+def _content(value: Any) -> bytes:
+    if isinstance(value, bytes):
+        return value
+    try:
+        return json.dumps(value, default=plain, ensure_ascii=False).encode()
+    except UnicodeEncodeError:  # half of a pair, which JSON can name and UTF-8 cannot hold
+        return json.dumps(value, default=plain).encode()
 
 
 def _at(document: Any, pointer: str) -> Any:
