@@ -84,6 +84,10 @@ def connector_class(name: str | None) -> ConnectorClass:
         found = _alias(name)
     if found is not None:
         return found
+    if name in _points():
+        raise ConfigError(
+            f"connector {name} ({_points()[name].value}) cannot be loaded; the worker's log says why", "connector.class"
+        )
     near = difflib.get_close_matches(name, list(_points()), n=1)
     hint = f"; did you mean {near[0]!r}?" if near else f"; known are {', '.join(_points()) or 'none'}"
     raise ConfigError(f"Failed to find any class that implements Connector and which name matches {name}{hint}", None)

@@ -5,9 +5,9 @@ Values come as strings, as Connect's JSON has them, or as JSON's own types.
 """
 
 from collections.abc import Callable
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationInfo, field_validator
 from pydantic_core import PydanticUndefined
 
 __all__ = ["CommaList", "Importance", "SecretStr", "Settings", "setting"]
@@ -28,7 +28,12 @@ class Settings(BaseModel):
 
     Passwords are `SecretStr`. Rules over several fields are pydantic's `model_validator(mode="after")`; raise
     ValueError with a sentence.
+
+    open_names: beginnings of names, with something in them that is free, of settings that a validator of mode "wrap"
+    or "before" reads.
     """
+
+    open_names: ClassVar[tuple[str, ...]] = ()
 
     model_config = ConfigDict(
         alias_generator=lambda name: name.replace("_", "."),
@@ -39,6 +44,16 @@ class Settings(BaseModel):
         arbitrary_types_allowed=True,
         coerce_numbers_to_str=True,
     )
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _not_blank(cls, value: object, info: ValidationInfo) -> object:
+        """What is required and blank is as good as missing; a password may be so."""
+        if isinstance(value, str) and not value.strip() and info.field_name is not None:
+            field = cls.model_fields[info.field_name]
+            if field.is_required() and field.annotation is not SecretStr:
+                raise ValueError("String must be non-empty")
+        return value
 
 
 def setting(

@@ -93,3 +93,19 @@ def test_settings_of_clients_have_prefixes() -> None:
     with pytest.raises(ConfigError, match=r"offset\.storage\.partitions"):
         worker_settings({"offset.storage.partitions": "0"})
     assert not worker_settings({"offset.storage.file.filename": "x"}).exactly_once
+
+
+@pytest.mark.parametrize("blank", ["", "  ", "\t"])
+def test_what_is_required_is_not_blank_unless_it_is_a_password(blank: str) -> None:
+    class Door(Settings):
+        topic: str = setting("Where to.")
+        rooms: CommaList = setting("Which.")
+        file: Path = setting("Read it.")
+        key: SecretStr = setting("It may be empty.")
+        note: str = setting("Whatever.", "none")
+
+    _, problems = validated(Door, dict.fromkeys(("topic", "rooms", "file", "key", "note"), blank))
+    assert problems == {
+        name: [f"Invalid value {blank} for configuration {name}: String must be non-empty"]
+        for name in ("topic", "rooms", "file")
+    }

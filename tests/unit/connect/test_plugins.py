@@ -65,3 +65,16 @@ def test_one_that_failed_to_load_is_tried_again_unless_a_library_is_missing(monk
     for _ in range(4):
         assert plugins.installed() == {}
     assert len(tries) == 2
+
+
+def test_one_that_cannot_be_loaded_is_no_unknown_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Broken:
+        value = "somewhere:Broken"
+
+        def load(self) -> None:
+            raise ImportError("no such library")
+
+    monkeypatch.setattr(plugins, "_points", lambda: {"broken": Broken()})
+    monkeypatch.setattr(plugins, "_LOADED", {})
+    with pytest.raises(ConfigError, match=r"connector broken \(somewhere:Broken\) cannot be loaded; the worker's log"):
+        connector_class("broken")
