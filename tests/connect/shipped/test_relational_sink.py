@@ -242,3 +242,148 @@ def test_two_tasks_may_make_tables_at_the_same_moment(engine: Engine) -> None:
     assert rows(engine, "SELECT id, name FROM items ORDER BY id") == [(1, "a"), (2, "b")]
     one.close()
     other.close()
+
+
+PLACEHOLDER = "__debezium_unavailable_value"
+NOT_SENT = (PLACEHOLDER, PLACEHOLDER, PLACEHOLDER.encode(), [PLACEHOLDER])
+LONG = connect.struct_of(
+    "shop.items.Value",
+    {
+        "id": connect.INT32,
+        "note": connect.STRING,
+        "doc": Schema(connect.Type.STRING, optional=True, name="io.debezium.data.Json"),
+        "raw": connect.BYTES.as_optional(),
+        "tags": connect.array(connect.STRING, optional=True),
+        "n": connect.INT32.as_optional(),
+    },
+    optional=True,
+)
+CHANGE = struct("shop.items.Envelope", before=LONG, after=LONG, source=struct("s", optional=True), op=connect.STRING)
+
+
+def change(offset: int, op: str, key: int, *after: Any, schema: Schema | None = CHANGE) -> Any:
+    value = {"before": None, "after": dict(zip(LONG.by_name, (key, *after), strict=True)), "source": {}, "op": op}
+    return sink_record("items", offset, value, key={"id": key}, key_schema=KEY, value_schema=schema)
+
+
+@pytest.mark.parametrize("schema", [CHANGE, None], ids=["schema", "none"])
+def test_what_a_change_event_does_not_have_stays_as_it_is(engine: Engine, schema: Schema | None) -> None:
+    upserting(engine).write([change(0, "c", 7, "x", "{}", b"", [], 0)])  # makes the table
+    into = upserting(engine)
+    into.write([change(1, "c", 1, "long", '{"a": 1}', b"raw", ["x"], 0, schema=schema)])
+    into.write([change(2, "u", 1, *NOT_SENT, 1, schema=schema), change(3, "u", 1, "new", *NOT_SENT[1:], 2)])
+    with engine.connect() as connection:
+        row = connection.execute(text("SELECT note, doc, raw, tags, n FROM items WHERE id = 1")).one()
+    assert (row.note, bytes(row.raw), row.n) == ("new", b"raw", 2)
+    assert row.doc in ({"a": 1}, '{"a": 1}')
+    assert row.tags in (["x"], '["x"]')
+    into.write([change(4, "u", 2, "new", *NOT_SENT[1:], 3, schema=schema)])
+    assert rows(engine, "SELECT note, doc, raw, tags, n FROM items WHERE id = 2") == [("new", None, None, None, 3)]
+    with pytest.raises(BadRecord, match="items-0, offset 5"):  # of a row that is not there nobody knows the note
+        into.write([change(5, "u", 3, *NOT_SENT, 1, schema=schema)])
+
+
+def kind(name: str, of: connect.Type) -> Schema:
+    return Schema(of, name=f"io.debezium.time.{name}", optional=True)
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        (connect.STRING.as_optional(), "half of a \ud800 pair"),
+        (kind("MicroTimestamp", connect.Type.INT64), 1 << 62),
+        (kind("ZonedTimestamp", connect.Type.STRING), "yesterday or so"),
+        (kind("Date", connect.Type.INT32), 10_000_000),
+    ],
+    ids=["surrogate", "year", "text", "day"],
+)
+def test_a_value_that_no_column_holds_is_one_bad_record(engine: Engine, schema: Schema, value: Any) -> None:
+    context = TaskContext()
+    into = upserting(engine, context)
+    kinds = struct("k", id=connect.INT32, what=schema)
+    keys = ({"id": n} for n in range(3))
+    records = [
+        sink_record("items", n, key | {"what": value if n == 1 else None}, key=key, key_schema=KEY, value_schema=kinds)
+        for n, key in enumerate(keys)
+    ]
+    refused: list[object] = []
+    try:
+        into.write(records)
+    except BadRecord as bad:  # by the database or its driver
+        refused.append(bad.record)
+        into.write([records[0], records[2]])
+    refused += [record for record, _ in context.rejected]
+    assert [each is records[1] for each in refused] == [True]
+    assert rows(engine, "SELECT id FROM items ORDER BY id") == [(0,), (2,)]
+
+
+def test_what_a_constraint_or_a_column_refuses_is_one_bad_record(engine: Engine) -> None:
+    with engine.begin() as connection:
+        connection.execute(
+            text("CREATE TABLE items (id INT PRIMARY KEY, name DATE, price NUMERIC(9,2), CHECK (id < 10))")
+        )
+    into = upserting(engine)
+    with pytest.raises(BadRecord, match="items-0, offset 1"):
+        into.write([item(0, 1), item(1, 11), item(2, 3)])
+    with pytest.raises(BadRecord, match="items-0, offset 1"):
+        into.write([item(0, 1), item(1, 2, "no date"), item(2, 3)])
+
+
+def test_what_is_rejected_is_rejected_once_however_often_its_batch_is_written(engine: Engine) -> None:
+    with engine.begin() as connection:
+        connection.execute(text("CREATE TABLE items (id INT PRIMARY KEY, name VARCHAR(9) NOT NULL, price NUMERIC(9))"))
+    context = TaskContext()
+    into = upserting(engine, context)
+    batch = [sink_record("items", 0, "text"), *(item(n, n, "x") for n in range(1, 20)), item(20, 20)]
+    with pytest.raises(BadRecord, match="items-0, offset 20"):
+        into.write(batch)
+    into.write(batch[:-1])
+    assert [record.offset for record, _ in context.rejected] == [0]
+
+
+def test_digits_are_kept_however_many_there_are(engine: Engine) -> None:
+    number = 123456789012345678901234567890123456789012
+    variable = Schema(
+        connect.Type.STRUCT,
+        name="io.debezium.data.VariableScaleDecimal",
+        fields=(connect.Field("scale", connect.INT32), connect.Field("value", connect.BYTES)),
+    )
+    value = {"id": 1, "price": {"scale": 2, "value": number.to_bytes(20, "big")}}
+    kinds = struct("k", id=connect.INT32, price=variable)
+    upserting(engine).write([sink_record("items", 0, value, key={"id": 1}, key_schema=KEY, value_schema=kinds)])
+    ((price,),) = rows(engine, "SELECT price FROM items")
+    assert Decimal(str(price)) == Decimal("1234567890123456789012345678901234567890.12")
+
+
+def test_a_refusal_that_does_not_come_again_blames_no_record(engine: Engine) -> None:
+    into = upserting(engine)
+    into.write([item(0, 1)])
+    move = into._offsets.move
+    races = ["INSERT INTO items (id) VALUES (1)"]
+
+    def raced(connection: Any, ends: Any) -> Any:
+        while races:  # as when another task has just noted its first offset
+            connection.execute(text(races.pop()))
+        return move(connection, ends)
+
+    into._offsets.move = raced
+    with pytest.raises(Retriable, match="but not when it was tried again"):
+        into.write([item(1, 2), item(2, 3)])
+    into.write([item(1, 2), item(2, 3)])
+    assert [row[0] for row in _items(engine)] == [1, 2, 3]
+
+
+def test_a_constraint_that_is_looked_at_when_all_is_written_blames_the_right_record(engine: Engine) -> None:
+    if engine.dialect.name != "postgresql":
+        return  # the others have none that wait
+    with engine.begin() as connection:
+        connection.execute(text("CREATE TABLE kinds (id INT PRIMARY KEY)"))
+        connection.execute(
+            text(
+                "CREATE TABLE items (id INT PRIMARY KEY REFERENCES kinds DEFERRABLE INITIALLY DEFERRED, "
+                "name TEXT, price NUMERIC)"
+            )
+        )
+        connection.execute(text("INSERT INTO kinds VALUES (1), (3)"))
+    with pytest.raises(BadRecord, match="items-0, offset 1"):
+        upserting(engine).write([item(0, 1), item(1, 2), item(2, 3)])

@@ -29,8 +29,13 @@ _PERMANENT: Final = ("28", "42", "3D", "0A")
 """Classes of SQLSTATEs: rights, unknown names, unsupported. PyMySQL raises for them what it does for a lost server."""
 _OF_ROWS: Final = ("22", "23", "54")
 """Classes of SQLSTATEs: values, constraints, limits (an entry of an index that is too long)."""
-_OF_VALUES: Final = ("can not be used with MySQL", "UnicodeEncodeError")
-"""Drivers' own words for values that they do not send."""
+_OF_VALUES: Final = (
+    "can not be used with MySQL",
+    "UnicodeEncodeError",
+    "doesn't have a default value",
+    "Check constraint ",
+)
+"""Drivers' words for values that they do not send, and MySQL's for rows that it refuses with no SQLSTATE of its own."""
 
 
 def engine(settings: DatabaseSettings) -> "Engine":

@@ -42,7 +42,14 @@ class Rows:
         self._by_key = settings.insert_mode != "insert"
         self._names: dict[str, str] = {}
         self._plans: dict[tuple[int, int], _Plan] = {}
+        self._plans_without: dict[tuple[int, int, tuple[str, ...]], _Plan] = {}
         self._removals: dict[int, _Plan] = {}
+        placeholder = settings.unavailable_value_placeholder
+        self._not_sent: Mapping[type, tuple[Any, ...]] = {
+            str: (placeholder, f'{{"{placeholder}":"{placeholder}"}}'),  # the latter in a hstore
+            bytes: (placeholder.encode(),),
+            list: ([placeholder], [placeholder.encode()], list(placeholder.encode())),
+        }
 
     def table(self, topic: str) -> str:
         """Name of the table of a topic's records."""
@@ -73,17 +80,22 @@ class Rows:
     def _add(self, record: SinkRecord, steps: Steps) -> None:
         value, schema = record.value, record.value_schema
         plan = self._plans.get((id(schema), id(record.key_schema))) if schema is not None else None
+        unknown: tuple[str, ...] = ()
         if value is not None and (plan.of_change if plan is not None else _is_change(value, schema)):
-            if value.get("op") in _NO_ROWS:
+            op, value = value.get("op"), value.get("after")
+            if op in _NO_ROWS:
                 return
-            value = value.get("after")
+            if op != "r" and value is not None:
+                unknown = self._unknown(value)
             if plan is None and schema is not None:
                 schema = schema.by_name["after"].schema
         if value is None:
             plan = self._removal(record)
             steps.remove(plan.shape, plan.row(record, record.key))
             return
-        if plan is None:
+        if unknown:
+            plan = self._plan_without(record, value, unknown)
+        elif plan is None:
             plan = self._plan(record, value, schema)
         try:
             row = plan.row(record, value)
@@ -106,8 +118,25 @@ class Rows:
             self._plans[(id(record.value_schema), id(record.key_schema))] = plan
         return plan
 
+    def _unknown(self, after: Mapping[str, Any]) -> tuple[str, ...]:
+        """Fields whose values did not change and were not sent (PostgreSQL's, of columns in TOAST)."""
+        not_sent = self._not_sent
+        return tuple([name for name, each in after.items() if each in not_sent.get(each.__class__, ())])
+
+    def _plan_without(self, record: SinkRecord, after: Mapping[str, Any], unknown: tuple[str, ...]) -> _Plan:
+        """Of a change event in which these fields are not known."""
+        schema = record.value_schema
+        known_by = (id(schema), id(record.key_schema), unknown)
+        plan = self._plans_without.get(known_by) if schema is not None else None
+        if plan is None:
+            of_after = schema.by_name["after"].schema if schema is not None else None
+            plan = _Plan(*self._made(record, after, of_after, unknown), True, (schema, record.key_schema))
+            if schema is not None:
+                self._plans_without[known_by] = plan
+        return plan
+
     def _made(
-        self, record: SinkRecord, value: Mapping[str, Any], schema: Schema | None
+        self, record: SinkRecord, value: Mapping[str, Any], schema: Schema | None, unknown: Sequence[str] = ()
     ) -> tuple[Shape, Callable[[SinkRecord, Mapping[str, Any]], Row]]:
         mode = self._settings.pk_mode
         of_value = _fields(value, schema)
@@ -129,6 +158,9 @@ class Rows:
             keys = {}
         others = {name: each for name, each in chosen.items() if name not in keys}
         shape = _shape(keys, others)
+        if unknown:
+            others = {name: each for name, each in others.items() if name not in unknown}
+            shape = _shape(keys, others, shape)
         of_others = _picking(others)
         of_key = _picking(keys)
         if mode == "record_value":
@@ -173,13 +205,14 @@ class Rows:
         return {names[0]: (target(record.key_schema) if record.key_schema else target_of_value(key), False)}
 
 
-def _shape(keys: Fields, others: Fields) -> Shape:
+def _shape(keys: Fields, others: Fields, whole: Shape | None = None) -> Shape:
     everything = {**keys, **others}
     return Shape(
         tuple(everything),
         tuple([each for each, _ in everything.values()]),
         tuple(keys),
         tuple([nullable and name not in keys for name, (_, nullable) in everything.items()]),
+        whole,
     )
 
 

@@ -49,6 +49,11 @@ class SinkSettings(DatabaseSettings):
         "ottla_offsets",
     )
 
+    unavailable_value_placeholder: str = setting(
+        "What stands in a change event for a value that the database did not send: its column stays as it is.",
+        "__debezium_unavailable_value",
+    )
+
     @model_validator(mode="after")
     def _fits(self) -> "SinkSettings":
         if self.delete_enabled and self.pk_mode != "record_key":
