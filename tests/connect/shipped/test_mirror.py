@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from ottla.connect.api import ConfigError, SourceRecord
+from ottla.connect.api import ConfigError, ConnectError, SourceRecord
 from ottla.connect.connectors.mirror import MirrorSettings, MirrorSource, Translation
 from tests.support.broker_process import BrokerProcess
 from tests.support.connect_tasks import RunningSource, TaskContext, running
@@ -147,3 +147,101 @@ def test_a_topic_that_is_not_there_is_named(there: BrokerProcess, here: BrokerPr
     settings = MirrorSettings.model_validate(config(there, topics="ordres"))
     with pytest.raises(ConfigError, match=r"has no topic that fits topics: is it orders\?"):
         MirrorSource.check(settings, context(here))
+
+
+def test_one_group_that_cannot_be_moved_stops_no_other(there: BrokerProcess, here: BrokerProcess) -> None:
+    far, near = (AdminClient({"bootstrap.servers": each.bootstrap}) for each in (there, here))
+    for answer in far.create_topics([NewTopic("refunds", num_partitions=1)]).values():
+        answer.result()
+    produce(there, "refunds", [record(n, 0) for n in range(5)])
+    groups = ["a-with-members", "b-without"]
+    for group in groups:
+        committed = [ConsumerGroupTopicPartitions(group, [TopicPartition("refunds", 0, 5)])]
+
+        def done(committed: Any = committed) -> bool:
+            (answer,) = far.alter_consumer_group_offsets(committed).values()
+            return all(each.error is None for each in answer.result().topic_partitions or [])
+
+        eventually(done, timeout_s=60)
+    settings = config(
+        there, topics="refunds", sync_group_offsets_enabled="true", sync_group_offsets_interval_seconds="1"
+    )
+    copying = CopyingSource(MirrorSource(MirrorSettings.model_validate(settings), context(here)), here)
+    member = Consumer({"bootstrap.servers": here.bootstrap, "group.id": groups[0], "session.timeout.ms": 60_000})
+    member.subscribe(["far.refunds"])
+
+    def moved() -> bool:
+        copying.step()
+        member.poll(0)
+        (answer,) = near.list_consumer_group_offsets([ConsumerGroupTopicPartitions(groups[1])]).values()
+        return [(each.topic, each.offset) for each in answer.result().topic_partitions or []] == [("far.refunds", 5)]
+
+    try:
+        eventually(lambda: copying.step() is not None and bool(member.poll(0.1) or member.assignment()), timeout_s=60)
+        eventually(moved, timeout_s=60)
+    finally:
+        member.close()
+        copying.stop()
+
+
+def test_aborted_records_do_not_come(there: BrokerProcess, here: BrokerProcess) -> None:
+    producer = Producer({"bootstrap.servers": there.bootstrap, "transactional.id": "aborting"})
+    producer.init_transactions()
+    for number in range(4):
+        producer.begin_transaction()
+        producer.produce("transfers", b"%d" % number)
+        producer.flush()
+        (producer.abort_transaction if number % 2 else producer.commit_transaction)()
+    with running(MirrorSource, config(there, topics="transfers"), context=context(here)) as source:
+        assert [each.value for each in source.take(2)] == [b"0", b"2"]
+        assert source.step() == []
+
+
+def test_a_topic_that_was_made_again_is_not_read_on_as_if_it_were_the_old_one(
+    there: BrokerProcess, here: BrokerProcess
+) -> None:
+    far = AdminClient({"bootstrap.servers": there.bootstrap})
+
+    def make() -> bool:
+        (answer,) = far.create_topics([NewTopic("again", num_partitions=1)]).values()
+        return answer.exception() is None
+
+    make()
+    produce(there, "again", [record(n, 0) for n in range(3)])
+    with running(MirrorSource, config(there, topics="again"), context=context(here)) as source:
+        last = source.take(3)[-1]
+    far.delete_topics(["again"])["again"].result()
+    eventually(make)
+    produce(there, "again", [record(n, 0) for n in range(10, 16)])
+    with (
+        running(MirrorSource, config(there, topics="again"), context=context(here, last)) as source,
+        pytest.raises(ConnectError, match="topic again of the other cluster was deleted and made again"),
+    ):
+        source.until(bool)
+
+
+@pytest.mark.parametrize(
+    ("topic", "target", "round_"),
+    [
+        ("orders", "", False),
+        ("near.orders", "", False),
+        ("near.orders", "near", True),
+        ("third.near.orders", "near", True),
+        ("near.far.orders", "", True),
+        ("crm.far.events", "", False),
+        ("far.orders", "", False),
+    ],
+)
+def test_what_has_come_round_is_not_copied_again(topic: str, target: str, round_: bool) -> None:
+    given = {"source.cluster.bootstrap.servers": "x", "source.cluster.alias": "far", "topics": ".*"}
+    settings = MirrorSettings.model_validate(given | {"target.cluster.alias": target})
+    assert settings.has_come_round(topic, {"orders", topic}) is round_
+
+
+def test_a_cluster_is_not_copied_into_itself(here: BrokerProcess) -> None:
+    settings = config(here, topics="orders", replication_policy_class="IdentityReplicationPolicy")
+    with (
+        running(MirrorSource, settings, context=context(here)) as source,
+        pytest.raises(ConfigError, match="is this cluster, and with IdentityReplicationPolicy"),
+    ):
+        source.step()

@@ -7,7 +7,7 @@ import bisect
 import difflib
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 
 from pydantic import field_validator
@@ -46,6 +46,9 @@ class MirrorSettings(Settings):
     """Which topics of which cluster."""
 
     source_cluster_alias: str = setting("Name of the other cluster, with which names of topics begin here.", "source")
+    target_cluster_alias: str = setting(
+        "Name of this cluster, where the other one mirrors it: topics that came from here do not come back.", ""
+    )
     source_cluster_bootstrap_servers: str = setting("Brokers of the other cluster.", importance="high")
     source_cluster_security_protocol: str = setting("How it is reached, as clients say it.", "PLAINTEXT")
     source_cluster_sasl_mechanism: str = setting("How this client logs in there.", "")
@@ -98,6 +101,20 @@ class MirrorSettings(Settings):
     def mirrored(self, topic: str) -> bool:
         return any(re.fullmatch(each, topic) for each in self.topics) and not any(
             re.fullmatch(each, topic) for each in self.topics_exclude
+        )
+
+    def has_come_round(self, topic: str, there: Collection[str]) -> bool:
+        """Whether a topic of the other cluster is a copy of one here (`target.cluster.alias`), or, by way of a third
+        cluster or of this one, of one there: to copy it would never end.
+        """
+        separator = self.replication_policy_separator
+        parts = topic.split(separator)
+        if self.target_cluster_alias and self.target_cluster_alias in parts[:-1]:
+            return True
+        return any(
+            alias == self.source_cluster_alias and separator.join(parts[number + 1 :]) in there
+            for number, alias in enumerate(parts[:-1])
+            if number
         )
 
     def name_here(self, topic: str) -> str:
@@ -154,6 +171,8 @@ class MirrorSource(Source[MirrorSettings]):
         super().__init__(settings, context)
         self._translations: dict[tuple[str, int], Translation] = {}
         self._probe: Consumer | None = None
+        self._ids: dict[str, str] = {}
+        """Ids of topics there: one that is deleted and made again has another."""
 
     @classmethod
     def check(cls, settings: MirrorSettings, context: Context) -> None:
@@ -173,6 +192,12 @@ class MirrorSource(Source[MirrorSettings]):
 
         settings = self.settings
         there, here = _admin(settings.client()), _admin(dict(self.context.client))
+        if settings.name_here("t") == "t" and _cluster_id(there) == _cluster_id(here):
+            raise ConfigError(
+                f"{settings.source_cluster_bootstrap_servers} is this cluster, and with IdentityReplicationPolicy its "
+                "topics would be copied into themselves without end: choose another policy or another cluster",
+                "source.cluster.bootstrap.servers",
+            )
         consumer = Consumer(
             settings.client()
             | {
@@ -223,7 +248,17 @@ class MirrorSource(Source[MirrorSettings]):
         """Take on new topics and partitions, which are made here first."""
         from confluent_kafka import OFFSET_BEGINNING, TopicPartition
 
-        counts = {name: count for name, count in _topics(there, self.settings).items() if self.settings.mirrored(name)}
+        all_there = _topics(there, self.settings)
+        counts = {
+            name: count
+            for name, count in all_there.items()
+            if self.settings.mirrored(name) and not self.settings.has_come_round(name, all_there)
+        }
+        ids = _ids(there, list(counts))
+        for topic, known in self._ids.items():
+            if ids.get(topic, known) != known:
+                raise _made_again(topic)
+        self._ids.update(ids)
         self._make(there, here, counts)
         fresh = []
         for topic, count in counts.items():
@@ -231,6 +266,8 @@ class MirrorSource(Source[MirrorSettings]):
                 if (topic, partition) not in assigned:
                     assigned.add((topic, partition))
                     position = self.context.position(self._part(topic, partition))
+                    if position is not None and position.get("topic_id", ids.get(topic)) != ids.get(topic):
+                        raise _made_again(topic)
                     fresh.append(TopicPartition(topic, partition, position["offset"] if position else OFFSET_BEGINNING))
         if fresh:
             consumer.incremental_assign(fresh)
@@ -304,6 +341,7 @@ class MirrorSource(Source[MirrorSettings]):
     def _record(self, message: "Message") -> SourceRecord:
         topic, partition, offset = str(message.topic()), int(message.partition() or 0), int(message.offset() or 0)
         kind, timestamp = message.timestamp()
+        topic_id = self._ids.get(topic)
         headers = cast("list[tuple[str, bytes | None]]", message.headers() or [])
         return SourceRecord(
             topic=self.settings.name_here(topic),
@@ -313,7 +351,7 @@ class MirrorSource(Source[MirrorSettings]):
             headers=tuple([Header(name, value) for name, value in headers]),
             timestamp=timestamp if kind else None,
             part=self._part(topic, partition),
-            position={"offset": offset + 1},
+            position={"offset": offset + 1, "topic_id": topic_id} if topic_id else {"offset": offset + 1},
         )
 
     def _part(self, topic: str, partition: int) -> Part:
@@ -321,29 +359,36 @@ class MirrorSource(Source[MirrorSettings]):
 
     def _sync_groups(self, there: "AdminClient", here: "AdminClient") -> None:
         """Move groups that have nobody in them here to where they are there; never back."""
-        from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
+        from confluent_kafka import KafkaException
 
         try:
             listed = there.list_consumer_groups(request_timeout=_TIMEOUT_S).result()
-            for group in (each.group_id for each in listed.valid):
-                if not any(re.fullmatch(pattern, group) for pattern in self.settings.groups):
-                    continue
-                moved = []
-                for each in _committed(there, group):
-                    translation = self._translations.get((each.topic, each.partition))
-                    offset = translation.here(each.offset) if translation is not None else None
-                    if offset is not None:
-                        moved.append(TopicPartition(self.settings.name_here(each.topic), each.partition, offset))
-                behind = (
-                    {(each.topic, each.partition): each.offset for each in _committed(here, group)} if moved else {}
-                )
-                forward = [each for each in moved if behind.get((each.topic, each.partition), -1) < each.offset]
-                if forward:
-                    request = [ConsumerGroupTopicPartitions(group, forward)]
-                    for answer in here.alter_consumer_group_offsets(request).values():
-                        answer.result()
-        except KafkaException as error:  # a group with members here: it is where it wants to be
+        except KafkaException as error:
             self.context.log.info("groups are copied next time: %s", error)
+            return
+        for group in (each.group_id for each in listed.valid):
+            if not any(re.fullmatch(pattern, group) for pattern in self.settings.groups):
+                continue
+            try:
+                self._sync_group(there, here, group)
+            except KafkaException as error:  # with members here it is where it wants to be; others go on
+                self.context.log.info("group %s stays where it is: %s", group, error)
+
+    def _sync_group(self, there: "AdminClient", here: "AdminClient", group: str) -> None:
+        from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+
+        moved = []
+        for each in _committed(there, group):
+            translation = self._translations.get((each.topic, each.partition))
+            offset = translation.here(each.offset) if translation is not None else None
+            if offset is not None:
+                moved.append(TopicPartition(self.settings.name_here(each.topic), each.partition, offset))
+        behind = {(each.topic, each.partition): each.offset for each in _committed(here, group)} if moved else {}
+        forward = [each for each in moved if behind.get((each.topic, each.partition), -1) < each.offset]
+        if forward:
+            request = [ConsumerGroupTopicPartitions(group, forward)]
+            for answer in here.alter_consumer_group_offsets(request).values():
+                answer.result()
 
 
 def _admin(client: Mapping[str, Any]) -> "AdminClient":
@@ -363,6 +408,41 @@ def _topics(admin: "AdminClient", settings: MirrorSettings) -> dict[str, int]:
             f"no answer from {settings.source_cluster_bootstrap_servers} or this cluster: {error}"
         ) from error
     return {name: len(each.partitions) for name, each in found.items()}
+
+
+def _cluster_id(admin: "AdminClient") -> str:
+    """Raises Retriable if nobody answers."""
+    from confluent_kafka import KafkaException
+
+    try:
+        return str(admin.list_topics(timeout=_TIMEOUT_S).cluster_id)
+    except KafkaException as error:
+        raise Retriable(f"no answer to a question for the cluster's id: {error}") from error
+
+
+def _ids(admin: "AdminClient", topics: list[str]) -> dict[str, str]:
+    """Ids of topics, of those that are there and have one."""
+    from confluent_kafka import KafkaException, TopicCollection, Uuid
+
+    if not topics:
+        return {}
+    none = str(Uuid(0, 0))
+    found = {}
+    for topic, answer in admin.describe_topics(TopicCollection(topics), request_timeout=_TIMEOUT_S).items():
+        try:
+            topic_id = str(answer.result(_TIMEOUT_S).topic_id)
+        except KafkaException:  # deleted since it was listed
+            continue
+        if topic_id not in (none, "None"):
+            found[topic] = topic_id
+    return found
+
+
+def _made_again(topic: str) -> ConnectError:
+    return ConnectError(
+        f"topic {topic} of the other cluster was deleted and made again, so that its offsets are others: delete the "
+        "connector's offsets of its partitions to copy what is in it now from its beginning, and restart the connector"
+    )
 
 
 def _configs(admin: "AdminClient", topics: Sequence[str]) -> dict[str, dict[str, str]]:
