@@ -2,15 +2,15 @@
 
 from collections.abc import Iterator
 from decimal import Decimal
-from typing import Any
 
 import pytest
 
-from ottla.connect.api import ConfigError, ConnectError, Retriable, SourceRecord
+from ottla.connect.api import ConfigError, ConnectError, Retriable
 from ottla.connect.connectors.mysql.source import MysqlSource
+from tests.connect.shipped.mysql_database import Database, ops
 from tests.support.connect_tasks import TaskContext, running
 from tests.support.eventually import eventually
-from tests.support.mariadb import PASSWORD, USER, MariaDb
+from tests.support.mariadb import MariaDb
 
 
 @pytest.fixture(scope="module")
@@ -19,42 +19,11 @@ def server() -> Iterator[MariaDb]:
         yield mariadb
 
 
-class Database:
-    """A database of the test's own, and what it is told."""
-
-    def __init__(self, server: MariaDb, name: str) -> None:
-        self.server, self.name = server, name
-        with server.connect() as connection, connection.cursor() as cursor:
-            cursor.execute(f"CREATE DATABASE {name}")
-        self.connection = server.connect(name)
-
-    def run(self, *statements: str) -> None:
-        with self.connection.cursor() as cursor:
-            for statement in statements:
-                cursor.execute(statement)
-
-    def config(self, **more: str) -> dict[str, str]:
-        of_database = {
-            "database.hostname": "127.0.0.1",
-            "database.port": str(self.server.port),
-            "database.user": USER,
-            "database.password": PASSWORD,
-            "database.include.list": self.name,
-            "topic.prefix": "shop",
-        }
-        return of_database | {name.replace("_", "."): value for name, value in more.items()}
-
-
 @pytest.fixture
 def database(server: MariaDb, request: pytest.FixtureRequest) -> Iterator[Database]:
     made = Database(server, f"t{abs(hash(request.node.name)) % 10**12}")
     yield made
     made.connection.close()
-
-
-def ops(records: list[SourceRecord]) -> list[tuple[str | None, Any]]:
-    """Op and key's id; None for a tombstone."""
-    return [(each.value["op"] if each.value else None, each.key["id"] if each.key else None) for each in records]
 
 
 def test_rows_come_first_then_their_changes_in_debeziums_envelope(database: Database) -> None:
@@ -128,6 +97,8 @@ VALUES = {
     "DOUBLE": ("0.1", 0.1, None),
     "CHAR(3)": ("'é'", "é", None),
     "VARBINARY(4)": ("X'00FF'", b"\x00\xff", None),
+    "BINARY(4)": ("X'FF00'", b"\xff\x00\x00\x00", None),
+    "FLOAT": ("16777215", 16777215.0, None),
     "BLOB": ("X'00FF'", b"\x00\xff", None),
     "LONGTEXT": ("'long'", "long", None),
     "BIT(1)": ("b'1'", True, None),
@@ -165,6 +136,29 @@ def test_types_are_the_same_in_the_snapshot_and_in_the_stream(database: Database
             assert streamed.value["after"][column] == expected, kind
             assert after.by_name[column].schema.name == name, kind
             assert empty.value["after"][column] is None, kind
+
+
+IDENTIFIERS = {
+    "UUID": [
+        "123e4567-e89b-12d3-a456-426655440000",
+        "f47ac10b-58cc-4372-a567-0e02b2c3d479",
+        "018f6e5c-1d2b-7c3d-8e4f-5a6b7c8d9e00",
+        "00000000-0000-0000-0000-000000000000",
+    ],
+    "INET6": ["2001:db8::1", "::", "::1", "::ffff:1.2.3.4", "::1.2.3.4", "fe80::1:0:0", "2001:db8::"],
+    "INET4": ["10.0.0.0", "0.0.0.0", "255.1.2.3"],
+}
+
+
+@pytest.mark.parametrize("kind", IDENTIFIERS)
+def test_identifiers_are_the_same_texts_in_the_snapshot_and_in_the_stream(database: Database, kind: str) -> None:
+    texts = IDENTIFIERS[kind]
+    values = ", ".join(f"('{text}')" for text in texts)
+    database.run(f"CREATE TABLE things (id {kind} PRIMARY KEY)", f"INSERT INTO things VALUES {values}")
+    with running(MysqlSource, database.config()) as source:
+        assert {each.key["id"] for each in source.take(len(texts))} == set(texts)
+        database.run("DELETE FROM things")
+        assert {each.key["id"] for each in source.take(2 * len(texts))} == set(texts)
 
 
 def test_schema_changes_are_followed(database: Database) -> None:

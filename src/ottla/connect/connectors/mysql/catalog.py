@@ -6,6 +6,7 @@ from typing import Any, Final
 from ottla.connect.connectors.capture.envelope import Column, TableEvents, context_headers
 from ottla.connect.connectors.capture.selection import Selection
 from ottla.connect.connectors.mysql.changes import source_of
+from ottla.connect.connectors.mysql.keys import KeyColumn, quoted
 from ottla.connect.connectors.mysql.session import rows
 from ottla.connect.connectors.mysql.settings import MysqlSettings
 from ottla.connect.connectors.mysql.types import MysqlColumn, map_column
@@ -16,9 +17,13 @@ _TABLES: Final = """
     WHERE table_type = 'BASE TABLE' AND table_schema NOT IN %s ORDER BY table_schema, table_name
 """
 _COLUMNS: Final = """
-    SELECT column_name, data_type, column_type, is_nullable = 'YES', column_key = 'PRI',
+    SELECT column_name, data_type, column_type, is_nullable = 'YES',
            coalesce(numeric_precision, 0), coalesce(numeric_scale, 0), coalesce(datetime_precision, 0)
     FROM information_schema.columns WHERE table_schema = %s AND table_name = %s ORDER BY ordinal_position
+"""
+_KEY: Final = """
+    SELECT column_name FROM information_schema.key_column_usage
+    WHERE table_schema = %s AND table_name = %s AND constraint_name = 'PRIMARY' ORDER BY ordinal_position
 """
 
 
@@ -38,6 +43,8 @@ class Catalog:
         chosen = self._settings.database_include_list
         if database in _SYSTEM or (chosen and database not in chosen):
             return False
+        if f"{database}.{table}" == self._settings.signal_data_collection:
+            return False
         return self._selection.has_table(database, table)
 
     def tables(self) -> list[tuple[str, str, int]]:
@@ -50,20 +57,30 @@ class Catalog:
         """database.table of every table."""
         return [f"{database}.{name}" for database, name, _ in rows(self._connection, _TABLES, _SYSTEM)]
 
-    def names(self, database: str, table: str) -> list[str]:
-        """Names of a table's columns, in order."""
-        return [row[0] for row in rows(self._connection, _COLUMNS, database, table)]
+    def selected(self, database: str, table: str) -> tuple[list[str], str]:
+        """Names of a table's columns, in order, and what a query has to select for their values to be whole."""
+        kinds = {row[0]: row[1] for row in self._columns(database, table)}
+        # a FLOAT as such comes with six figures, not with all that it has
+        texts = [f"({quoted(name)} + 0e0)" if kind == "float" else quoted(name) for name, kind in kinds.items()]
+        return list(kinds), ", ".join(texts)
+
+    def primary_key(self, database: str, table: str) -> list[KeyColumn]:
+        """Its columns, in the order of the index; [] if there is none."""
+        known = {row[0]: (number, MysqlColumn(*row)) for number, row in enumerate(self._columns(database, table))}
+        key = [known[name] for (name,) in rows(self._connection, _KEY, database, table) if name in known]
+        return [KeyColumn(c.name, number, c.kind, self._column(number, c).convert) for number, c in key]
 
     def describe(self, database: str, table: str, names: Sequence[str], key: Sequence[str] = ()) -> TableEvents:
-        """Records of rows with columns of these names; `key`: what the binlog says it is.
+        """Records of rows with columns of these names; `key`: what the binlog says it is, in any order.
 
         A column that is no longer there is read as a text.
         """
-        known = {row[0]: MysqlColumn(*row) for row in rows(self._connection, _COLUMNS, database, table)}
+        known = {row[0]: MysqlColumn(*row) for row in self._columns(database, table)}
         chosen = self._selection.key_columns(database, table)
-        keys = chosen or list(key) or [name for name in names if name in known and known[name].in_key]
+        in_order = [name for (name,) in rows(self._connection, _KEY, database, table)]
+        keys = chosen or (in_order if not key or set(key) == set(in_order) else list(key))
         columns = [
-            self._column(number, known.get(name) or MysqlColumn(name, "text", "text", True, False, 0, 0, 0))
+            self._column(number, known.get(name) or MysqlColumn(name, "text", "text", True, 0, 0, 0))
             for number, name in enumerate(names)
             if name in keys or self._selection.has_column(database, table, name)
         ]
@@ -77,6 +94,9 @@ class Catalog:
             tombstones=self._settings.tombstones_on_delete,
             headers=self._headers,
         )
+
+    def _columns(self, database: str, table: str) -> list[tuple[Any, ...]]:
+        return rows(self._connection, _COLUMNS, database, table)
 
     def _column(self, number: int, column: MysqlColumn) -> Column:
         schema, convert, missing = map_column(column, self._settings)

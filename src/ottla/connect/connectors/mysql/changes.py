@@ -2,15 +2,17 @@
 
 A position is `{"file", "pos", "gtids", "events": n}`: all transactions before `pos` in `file` are done, which are those
 of `gtids` where the server has them, and the first n rows of the one that begins there. The stream is started by GTIDs
-where it can be, so that another server of the same data does as well.
+where it can be, so that another server of the same data does as well. `incremental` is what signals have begun;
+`begun` says that the begin of that transaction has been told, where such things are.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from ottla.connect.api import Position, Progress, Schema, SourceRecord
-from ottla.connect.connectors.capture.envelope import VERSION, SourceBlock, TableEvents, source_schema
+from ottla.connect.connectors.capture.envelope import VERSION, SourceBlock, TableEvents, kept, source_schema
+from ottla.connect.connectors.capture.transactions import Transactions
 from ottla.connect.schema import INT32, INT64, STRING
 
 SOURCE: Final = {
@@ -75,8 +77,38 @@ def source_of(kind: str) -> Schema:
     return SOURCE[kind]
 
 
+class Listener(Protocol):
+    """Who hears of changes for the sake of incremental snapshots."""
+
+    def has_signals(self, database: str, table: str) -> bool:
+        """Whether this is the signal table."""
+
+    def signalled(
+        self,
+        names: Sequence[str],
+        before: Sequence[Any] | None,
+        after: Sequence[Any] | None,
+        place: tuple[str, int],
+    ) -> list[SourceRecord]:
+        """A row of the signal table changed, at a place in the binlog. Returns the records of a chunk if that was its
+        second mark.
+        """
+
+    def changed(self, change: RowChange) -> None:
+        """Rows of another table changed."""
+
+    def restructured(self, statement: str) -> None:
+        """Tables may have another form, or no rows any more."""
+
+    def position(self) -> Mapping[str, Any]:
+        """What a position has to say about it."""
+
+
 class Changes:
-    """Takes one event after the other. `kind`: mysql or mariadb; `now_ns`: the clock of `ts_ms`."""
+    """Takes one event after the other. `kind`: mysql or mariadb; `now_ns`: the clock of `ts_ms`.
+
+    transactions: if begins and ends are to be told. listener: if there is a signal table.
+    """
 
     def __init__(
         self,
@@ -87,6 +119,8 @@ class Changes:
         add_gtid: AddGtid,
         now_ns: Callable[[], int],
         skipped: frozenset[str] = frozenset(),
+        transactions: Transactions | None = None,
+        listener: Listener | None = None,
     ) -> None:
         self._kind = kind
         self._server = server
@@ -94,23 +128,33 @@ class Changes:
         self._add_gtid = add_gtid
         self._now_ns = now_ns
         self._skipped = skipped
+        self._transactions = transactions
+        self._listener = listener
         self._tables: dict[tuple[str, str, tuple[str, ...]], TableEvents | None] = {}
         self._file: str = position["file"]
         self._pos: int = position["pos"]
         self._gtids: str = position.get("gtids") or ""
         self._to_skip: int = position.get("events", 0)
+        """Rows of this transaction that were done before the stream began."""
+        self._begin_told: bool = position.get("begun", False)
         self._gtid: str | None = None
         self._events = 0
         self.in_transaction = False
         """Amid a transaction, of which more follows."""
+        self._has_end = False
+        """Whether an event of its own ends it, as it does for all but a statement that is a transaction by itself."""
 
     def position(self) -> dict[str, Any]:
         """Where to go on from now."""
         position: dict[str, Any] = {"file": self._file, "pos": self._pos}
         if self._gtids:
             position["gtids"] = self._gtids
-        if self._events:
-            position["events"] = self._events
+        if self._events or self._to_skip:
+            position["events"] = max(self._events, self._to_skip)
+        if self._begin_told:
+            position["begun"] = True
+        if self._listener is not None:
+            position.update(self._listener.position())
         return position
 
     def rotated(self, file: str, pos: int) -> None:
@@ -118,44 +162,95 @@ class Changes:
         if not self.in_transaction:
             self._file, self._pos = file, pos
 
-    def began(self, gtid: str | None) -> None:
-        """A transaction begins."""
-        self.in_transaction, self._events = True, 0
-        self._gtid = gtid or self._gtid
+    def numbered(self, gtid: str) -> None:
+        """What comes next is a transaction, or one statement, with a GTID."""
+        self.in_transaction, self._has_end, self._events, self._gtid = True, False, 0, gtid
 
-    def table_changed(self) -> None:
+    def began(self, at_s: int, batch: list[SourceRecord | Progress]) -> None:
+        """A transaction begins, whose end comes as an event; `at_s`: seconds since 1970."""
+        self.in_transaction, self._has_end, self._events = True, True, 0
+        if self._transactions is None:
+            return
+        self._transactions.reset()
+        if not self._begin_told:
+            self._begin_told = True
+            self._add([self._transactions.began(self._id(), at_s * 1000)], batch)
+
+    def restructured(self, statement: str) -> None:
         """A statement may have changed tables: look at them again."""
         self._tables.clear()
+        if self._listener is not None:
+            self._listener.restructured(statement)
 
-    def committed(self, pos: int, batch: list[SourceRecord | Progress]) -> None:
+    def stated(self, pos: int, batch: list[SourceRecord | Progress]) -> None:
+        """A statement is in the binlog as such: a transaction by itself, unless it is amid one. `pos`: what follows."""
+        if not self._has_end:
+            self._moved(pos, batch)
+
+    def committed(self, pos: int, at_s: int, batch: list[SourceRecord | Progress]) -> None:
         """The transaction ends; `pos` is what follows it."""
-        before = self.position()
-        had_rows = bool(batch) and self._events > 0 and batch[-1].position == before
-        if self._gtid is not None:
-            self._gtids = self._add_gtid(self._gtids, self._gtid)
-        self.in_transaction, self._events, self._gtid, self._to_skip = False, 0, None, 0
-        self._pos = pos
-        if had_rows or (batch and isinstance(batch[-1], Progress)):  # not handed on yet: it says that all of it is done
-            batch[-1].position = self.position()
-        else:
-            batch.append(Progress(position=self.position()))
+        end = self._transactions.ended(self._id(), at_s * 1000) if self._transactions is not None else None
+        if end is not None and self._has_end:
+            batch.append(end)
+        self._moved(pos, batch)
 
     def change(self, change: RowChange, pos: int, batch: list[SourceRecord | Progress]) -> None:
         """Rows changed. Raises ConnectError for a value that no schema can hold."""
+        listener = self._listener
+        if listener is not None:
+            if listener.has_signals(change.database, change.table):
+                for before, after in change.rows:
+                    self._events += 1
+                    if not self._is_done:
+                        self._add(listener.signalled(change.names, before, after, (self._file, pos)), batch)
+                return
+            listener.changed(change)
         which = (change.database, change.table, change.names)
         if which not in self._tables:
             self._tables[which] = self._describe(change.database, change.table, change.names, change.key)
         table = self._tables[which]
         block = source_block(self._kind, self._server, change.at_s * 1000, self._file, pos)
         block |= {"db": change.database, "table": change.table, "server_id": change.server_id, "gtid": self._gtid}
+        name, transactions = f"{change.database}.{change.table}", self._transactions
         for number, (before, after) in enumerate(change.rows):
             self._events += 1
-            if table is None or self._events <= self._to_skip:
+            if table is None or (self._is_done and transactions is None):
                 continue
             records = self._row(table, before, after, block | {"row": number})
-            if records:
-                records[-1].position = self.position()
-                batch.extend(records)
+            if transactions is not None:
+                transactions.mark(records, name, self._id())
+            if not self._is_done:
+                self._add(records, batch)
+
+    @property
+    def _is_done(self) -> bool:
+        """Whether the row that was counted last had been done before the stream began."""
+        return self._events <= self._to_skip
+
+    def _id(self) -> str:
+        """Of the transaction that is being taken, as Debezium has it."""
+        return self._gtid or f"file={self._file},pos={self._pos}"
+
+    def _add(self, records: list[SourceRecord], batch: list[SourceRecord | Progress]) -> None:
+        if records:
+            records[-1].position = self.position()
+            batch.extend(records)
+
+    def _moved(self, pos: int, batch: list[SourceRecord | Progress]) -> None:
+        """All before `pos` is done, which the last thing in the batch says if it was of this transaction."""
+        last = batch[-1] if batch else None
+        takes_it = isinstance(last, Progress) or (
+            last is not None and (last.position is None or (self._events > 0 and last.position == self.position()))
+        )
+        if self._gtid is not None:
+            self._gtids = self._add_gtid(self._gtids, self._gtid)
+        self.in_transaction, self._has_end, self._begin_told = False, False, False
+        self._events, self._gtid, self._to_skip = 0, None, 0
+        self._pos = pos
+        if last is not None and takes_it:  # not handed on yet
+            last.position = self.position()
+        else:
+            batch.append(Progress(position=self.position()))
 
     def _row(
         self, table: TableEvents, before: list[Any] | None, after: list[Any] | None, block: SourceBlock
@@ -163,7 +258,7 @@ class Changes:
         if before is None and after is not None:
             return [table.created(after, block, self._now_ns())] if "c" not in self._skipped else []
         if before is not None and after is not None:
-            return table.updated(before, True, after, block, self._now_ns()) if "u" not in self._skipped else []
+            return kept(table.updated(before, True, after, block, self._now_ns()), self._skipped)
         if before is not None:
             return table.deleted(before, block, self._now_ns()) if "d" not in self._skipped else []
         return []

@@ -86,9 +86,23 @@ def explained(doing: str) -> Iterator[None]:
         raise Retriable(f"{doing}: {error}") from error
 
 
+def code_of(error: ConnectError) -> int:
+    """The server's number of the error that was explained, or 0."""
+    cause = error.__cause__
+    number = cause.args[0] if isinstance(cause, pymysql.err.MySQLError) and cause.args else 0
+    return number if isinstance(number, int) else 0
+
+
 def rows(connection: "pymysql.connections.Connection[Any]", statement: str, *parameters: Any) -> list[tuple[Any, ...]]:
-    """All rows of a query. Raises what `explained` does."""
-    with explained("a query of the server's catalog"), connection.cursor() as cursor:
+    """All rows of a query of the catalog. Raises what `explained` does."""
+    return run("a query of the server's catalog", connection, statement, *parameters)
+
+
+def run(
+    doing: str, connection: "pymysql.connections.Connection[Any]", statement: str, *parameters: Any
+) -> list[tuple[Any, ...]]:
+    """All rows of a statement's answer. Raises what `explained` does, saying what was being done."""
+    with explained(doing), connection.cursor() as cursor:
         cursor.execute(statement, parameters or None)
         return list(cursor.fetchall())
 

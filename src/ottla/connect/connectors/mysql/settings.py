@@ -1,9 +1,18 @@
 """Settings of the change capture from MySQL and MariaDB, by the names of Debezium's connectors."""
 
-from typing import Literal
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, field_validator
 
 from ottla.connect.api import CommaList, SecretStr, setting
 from ottla.connect.connectors.capture.selection import CaptureSettings
+
+
+def _lower(text: Any) -> Any:
+    return text.lower() if isinstance(text, str) else text
+
+
+WatermarkingStrategy = Annotated[Literal["insert_insert", "insert_delete"], BeforeValidator(_lower)]
 
 
 class MysqlSettings(CaptureSettings):
@@ -28,9 +37,27 @@ class MysqlSettings(CaptureSettings):
         importance="high",
     )
     snapshot_fetch_size: int = setting("Rows fetched at once by a snapshot.", 10_240, ge=1)
+    incremental_snapshot_chunk_size: int = setting("Rows read at once by a snapshot amid the changes.", 1_024, ge=1)
+    incremental_snapshot_watermarking_strategy: WatermarkingStrategy = setting(
+        "How a chunk's end is marked in the signal table: by a second row (insert_insert), or by deleting the row of "
+        "its start (insert_delete), so that none stay.",
+        "insert_insert",
+    )
+    signal_data_collection: str = setting(
+        "database.table of the table whose new rows (id, type, data) are signals, such as execute-snapshot; marks of "
+        "chunks go there too.",
+        "",
+    )
     bigint_unsigned_handling_mode: Literal["long", "precise"] = setting(
         "BIGINT UNSIGNED as an int64, which is too short for half of them, or as a Decimal.", "long"
     )
     skipped_operations: CommaList = setting(
         "Operations left out: c, u and d, with commas, or none.", default_factory=lambda: ["none"]
     )
+
+    @field_validator("signal_data_collection")
+    @classmethod
+    def _signals(cls, name: str) -> str:
+        if name and name.count(".") != 1:
+            raise ValueError(f"{name!r} is not of the form database.table")
+        return name

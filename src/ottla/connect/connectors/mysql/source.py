@@ -1,6 +1,7 @@
 """The connector: a snapshot, then the changes after it, without a gap and without doing one twice."""
 
 import difflib
+import ssl
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
@@ -8,9 +9,8 @@ from typing import Any, ClassVar, Final
 
 import pymysql
 from pymysqlreplication import BinLogStreamReader
-from pymysqlreplication.event import GtidEvent, HeartbeatLogEvent, MariadbGtidEvent, QueryEvent, RotateEvent, XidEvent
+from pymysqlreplication.event import HeartbeatLogEvent, RotateEvent
 from pymysqlreplication.gtid import Gtid, GtidSet
-from pymysqlreplication.row_event import DeleteRowsEvent, UpdateRowsEvent, WriteRowsEvent
 
 from ottla.connect.api import (
     ConfigError,
@@ -26,16 +26,17 @@ from ottla.connect.api import (
     Yielded,
 )
 from ottla.connect.connectors.capture.envelope import READ, TableEvents, heartbeat
+from ottla.connect.connectors.capture.transactions import Transactions
 from ottla.connect.connectors.mysql.catalog import Catalog
-from ottla.connect.connectors.mysql.changes import Changes, RowChange, source_block
-from ottla.connect.connectors.mysql.session import check_server, connect, connection_settings, explained, rows
+from ottla.connect.connectors.mysql.changes import Changes, source_block
+from ottla.connect.connectors.mysql.events import EVENTS, EventTaker
+from ottla.connect.connectors.mysql.keys import quoted
+from ottla.connect.connectors.mysql.session import check_server, connect, connection_settings, explained, rows, run
 from ottla.connect.connectors.mysql.settings import MysqlSettings
+from ottla.connect.connectors.mysql.signals import Signals, SignalTable
 
 _BEAT_S: Final = 0.5
 _BATCH_S: Final = 0.05
-_TELL_EVERY: Final = 10_000
-_STANDALONE: Final = 1
-"""Flag of a GTID whose statement is a transaction by itself (a DDL)."""
 
 
 class MysqlSource(Source[MysqlSettings]):
@@ -54,6 +55,7 @@ class MysqlSource(Source[MysqlSettings]):
         super().__init__(settings, context)
         self._now_ns: Callable[[], int] = time.time_ns
         self._connections = 0
+        self._connection: Any = None
 
     @classmethod
     def check(cls, settings: MysqlSettings, context: Context) -> None:
@@ -61,7 +63,10 @@ class MysqlSource(Source[MysqlSettings]):
         with closing(connect(settings)) as connection:
             check_server(connection)
             _master(connection)
-            _check_tables(settings, Catalog(connection, settings, "mysql"))
+            catalog = Catalog(connection, settings, "mysql")
+            _check_tables(settings, catalog)
+            if settings.signal_data_collection:
+                SignalTable(settings, connection).check(catalog)
 
     def part(self) -> Part:
         return {"server": self.settings.topic_prefix}
@@ -130,16 +135,15 @@ class MysqlSource(Source[MysqlSettings]):
         self, reading: Any, catalog: Catalog, kind: str, start: Position, which: tuple[str, str, int], *, first: bool
     ) -> Iterator[list[SourceRecord]]:
         database, table, about = which
-        names = catalog.names(database, table)
+        names, columns = catalog.selected(database, table)
         events = catalog.describe(database, table, names)
         what = f"snapshot of {database}.{table}"
         block = source_block(kind, self.settings.topic_prefix, self._now_ns() // 1_000_000, start["file"], start["pos"])
         block |= {"db": database, "table": table, "snapshot": "true"}
         done = 0
         batch: list[SourceRecord] = []
-        columns = ", ".join(map(_quoted, names))
         with explained(f"reading table {database}.{table}"), reading.cursor() as cursor:
-            cursor.execute(f"SELECT {columns} FROM {_quoted(database)}.{_quoted(table)}")
+            cursor.execute(f"SELECT {columns} FROM {quoted(database)}.{quoted(table)}")
             while found := cursor.fetchmany(self.settings.snapshot_fetch_size):
                 for values in found:
                     done += 1
@@ -159,29 +163,49 @@ class MysqlSource(Source[MysqlSettings]):
 
     def _follow(self, connection: Any, catalog: Catalog, kind: str, start: Position) -> Iterator[Yielded]:
         settings = self.settings
+        signals: Signals | None = None
+        if settings.signal_data_collection:
+            signals = Signals(settings, self.context, catalog, connection, kind, start, self._now_ns)
+            signals.check()
 
         def describe(database: str, table: str, names: Any, key: Any) -> TableEvents | None:
             return catalog.describe(database, table, names, key) if catalog.has(database, table) else None
 
-        add_gtid = _add_mariadb_gtid if kind == "mariadb" else _add_mysql_gtid
-        skipped = frozenset(settings.skipped_operations)
-        changes = Changes(kind, settings.topic_prefix, start, describe, add_gtid, self._now_ns, skipped)
+        changes = Changes(
+            kind,
+            settings.topic_prefix,
+            start,
+            describe,
+            _add_mariadb_gtid if kind == "mariadb" else _add_mysql_gtid,
+            self._now_ns,
+            frozenset(settings.skipped_operations),
+            Transactions(settings.transaction_topic) if settings.provide_transaction_metadata else None,
+            signals,
+        )
         stream = self._stream(kind, start)
+        taker = EventTaker(stream.table_map, changes, catalog)
         beat_at = time.monotonic()
         try:
             while True:
-                batch = self._batch(stream, changes)
+                batch, at_end = self._batch(stream, taker, changes)
                 now = time.monotonic()
                 if settings.heartbeat_interval_ms and now >= beat_at and not changes.in_transaction:
                     beat_at = now + settings.heartbeat_interval_ms / 1000
-                    if settings.heartbeat_action_query:
-                        rows(connection, settings.heartbeat_action_query)
-                    topic = f"{settings.topic_heartbeat_prefix}.{settings.topic_prefix}"
-                    now_ms = self._now_ns() // 1_000_000
-                    batch.append(heartbeat(topic, settings.topic_prefix, now_ms, changes.position()))
+                    batch.append(self._beat(connection, changes))
                 yield batch or None
+                if at_end and any(isinstance(each, SourceRecord) for each in batch):
+                    yield None  # whoever waits for it need not wait for the next event
+                if signals is not None and not changes.in_transaction:
+                    signals.go_on()
         finally:
             stream.close()
+
+    def _beat(self, connection: Any, changes: Changes) -> SourceRecord:
+        settings = self.settings
+        if settings.heartbeat_action_query:
+            run("running heartbeat.action.query", connection, settings.heartbeat_action_query)
+        topic = f"{settings.topic_heartbeat_prefix}.{settings.topic_prefix}"
+        return heartbeat(topic, settings.topic_prefix, self._now_ns() // 1_000_000, changes.position())
 
     def _stream(self, kind: str, start: Position) -> Any:
         self._connections = 0
@@ -195,17 +219,7 @@ class MysqlSource(Source[MysqlSettings]):
             is_mariadb=kind == "mariadb",
             enable_logging=False,
             pymysql_wrapper=self._connected,
-            only_events=[
-                DeleteRowsEvent,
-                GtidEvent,
-                HeartbeatLogEvent,
-                MariadbGtidEvent,
-                QueryEvent,
-                RotateEvent,
-                UpdateRowsEvent,
-                WriteRowsEvent,
-                XidEvent,
-            ],
+            only_events=EVENTS,
             **(by_gtid or by_place),
         )
 
@@ -216,10 +230,13 @@ class MysqlSource(Source[MysqlSettings]):
             raise Retriable("the server closed the connection on which its binlog was read")
         if "db" in options:  # the library's name for it, which the driver is about to forget
             options["database"] = options.pop("db")
-        return pymysql.connect(**options)
+        self._connection = pymysql.connect(**options)  # the last one is the stream's
+        return self._connection
 
-    def _batch(self, stream: Any, changes: Changes) -> list[SourceRecord | Progress]:
-        """What has arrived, up to `max.batch.size` records; waits a little for the first of it."""
+    def _batch(self, stream: Any, taker: EventTaker, changes: Changes) -> tuple[list[SourceRecord | Progress], bool]:
+        """What has arrived, up to `max.batch.size` records, and whether nothing more has; waits a little for the first
+        of it.
+        """
         batch: list[SourceRecord | Progress] = []
         until = time.monotonic() + _BATCH_S
         with explained("reading the binlog"):
@@ -228,48 +245,23 @@ class MysqlSource(Source[MysqlSettings]):
                 if event is None:
                     raise Retriable("the server ended the stream of its binlog")
                 if isinstance(event, HeartbeatLogEvent):
-                    break
-                _take(event, stream, changes, batch)
-                if batch and not changes.in_transaction:
-                    break  # whoever waits for it need not wait for the next event
-        return batch
+                    return batch, True
+                taker.take(event, batch)
+                # after a file's end come events that are not handed on, and then perhaps nothing for long
+                if batch and not changes.in_transaction and (isinstance(event, RotateEvent) or not self._more_came()):
+                    return batch, True
+        return batch, False
 
-
-def _take(event: Any, stream: Any, changes: Changes, batch: list[SourceRecord | Progress]) -> None:
-    if isinstance(event, RotateEvent):
-        changes.rotated(event.next_binlog, event.position)
-    elif isinstance(event, MariadbGtidEvent):
-        changes.began(event.gtid)
-        if event.flags & _STANDALONE:
-            changes.table_changed()
-    elif isinstance(event, GtidEvent):
-        changes.began(event.gtid)
-    elif isinstance(event, XidEvent):
-        changes.committed(event.packet.log_pos, batch)
-    elif isinstance(event, QueryEvent):
-        statement = event.query.strip().upper()
-        if statement == "BEGIN":
-            changes.began(None)
-        elif not statement.startswith("SAVEPOINT"):
-            changes.table_changed()
-            changes.committed(event.packet.log_pos, batch)
-    else:
-        changes.change(_row_change(event, stream), event.packet.log_pos, batch)
-
-
-def _row_change(event: Any, stream: Any) -> RowChange:
-    columns = stream.table_map[event.table_id].columns
-    found: list[tuple[list[Any] | None, list[Any] | None]] = []
-    for row in event.rows:
-        if isinstance(event, WriteRowsEvent):
-            found.append((None, list(row["values"].values())))
-        elif isinstance(event, DeleteRowsEvent):
-            found.append((list(row["values"].values()), None))
-        else:
-            found.append((list(row["before_values"].values()), list(row["after_values"].values())))
-    names = tuple(column.name for column in columns)
-    key = tuple(column.name for column in columns if column.is_primary)
-    return RowChange(event.schema, event.table, names, key, found, event.timestamp, event.packet.server_id)
+    def _more_came(self) -> bool:
+        """Whether something can be read from the stream's connection at once."""
+        sock, buffered = self._connection._sock, self._connection._rfile  # the driver has no public way
+        sock.setblocking(False)
+        try:
+            return bool(buffered.peek(1))
+        except ssl.SSLWantReadError:
+            return False
+        finally:
+            sock.setblocking(True)
 
 
 def _master(connection: Any) -> tuple[str, int, str]:
@@ -303,10 +295,6 @@ def _add_mysql_gtid(gtids: str, gtid: str) -> str:
 def _mark(record: SourceRecord, mark: str) -> None:
     """Say which of the snapshot's records this is; the block is shared until then."""
     record.value["source"] = {**record.value["source"], "snapshot": mark}
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
 
 
 def _check_tables(settings: MysqlSettings, catalog: Catalog) -> None:

@@ -6,8 +6,10 @@ converters take either. Source of the mapping: Debezium 3.2, MySqlValueConverter
 
 import base64
 import datetime as dt
+import ipaddress
 import json
 import re
+import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
@@ -46,7 +48,6 @@ class MysqlColumn:
     kind: str
     full: str
     nullable: bool
-    in_key: bool
     precision: int
     scale: int
     fraction: int
@@ -78,7 +79,8 @@ def map_column(column: MysqlColumn, settings: MysqlSettings) -> tuple[Schema, Co
             return types.enumeration(labels), str, ""
         return types.label_set(labels), lambda value: _labels(value, labels), ""
     if kind in _BINARY:
-        return _binary(settings.binary_handling_mode)
+        # the binlog leaves zeros out at the end of a value of a fixed length
+        return _binary(settings.binary_handling_mode, int(column.full[7:-1]) if kind == "binary" else 0)
     return _PLAIN.get(kind, (STRING, _text, ""))
 
 
@@ -128,13 +130,16 @@ def _labels(value: Any, labels: list[str]) -> str:
     return chosen if isinstance(chosen, str) else ",".join(chosen)
 
 
-def _binary(mode: str) -> tuple[Schema, Convert, Any]:
+def _binary(mode: str, length: int) -> tuple[Schema, Convert, Any]:
+    def whole(value: Any) -> bytes:
+        return _bytes(value).ljust(length, b"\0")
+
     encode: Mapping[str, Convert] = {
-        "hex": lambda value: _bytes(value).hex(),
-        "base64": lambda value: base64.b64encode(_bytes(value)).decode(),
-        "base64-url-safe": lambda value: base64.urlsafe_b64encode(_bytes(value)).decode(),
+        "hex": lambda value: whole(value).hex(),
+        "base64": lambda value: base64.b64encode(whole(value)).decode(),
+        "base64-url-safe": lambda value: base64.urlsafe_b64encode(whole(value)).decode(),
     }
-    return (BYTES, _bytes, b"") if mode == "bytes" else (STRING, encode[mode], "")
+    return (BYTES, whole, b"") if mode == "bytes" else (STRING, encode[mode], "")
 
 
 def _bytes(value: Any) -> bytes:
@@ -161,6 +166,32 @@ def _decoded(value: Any) -> Any:
     return value if isinstance(value, int | float | str | bool | None) else str(value)
 
 
+def _uuid(value: Any) -> str:
+    packed = _packed(value, 16)
+    return str(uuid.UUID(bytes=packed)) if packed is not None else str(value)
+
+
+def _inet4(value: Any) -> str:
+    packed = _packed(value, 4)
+    return str(ipaddress.IPv4Address(packed)) if packed is not None else str(value)
+
+
+def _inet6(value: Any) -> str:
+    """As the server writes it: addresses of version 4 in their own form."""
+    packed = _packed(value, 16)
+    if packed is None:
+        return str(value)
+    for prefix, text in ((bytes(10) + b"\xff\xff", "::ffff:"), (bytes(12), "::")):
+        if packed.startswith(prefix) and packed[12:14] != b"\0\0":
+            return f"{text}{ipaddress.IPv4Address(packed[12:])}"
+    return str(ipaddress.IPv6Address(packed))
+
+
+def _packed(value: Any, length: int) -> bytes | None:
+    """The bytes that the binlog has, without zeros at their end, in place of a query's text; None for the text."""
+    return _bytes(value).ljust(length, b"\0") if isinstance(value, bytes) or not value else None
+
+
 _TEMPORAL: Final = frozenset({"timestamp", "date", "time", "datetime"})
 _BINARY: Final = frozenset(
     {"binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob", "geometry", "point", "polygon", "linestring"}
@@ -176,4 +207,7 @@ _PLAIN: Final[Mapping[str, tuple[Schema, Convert, Any]]] = {
     "double": (FLOAT64, float, 0.0),
     "year": (types.YEAR, int, 1970),
     "json": (types.JSON, _json, "{}"),
+    "uuid": (STRING, _uuid, ""),
+    "inet4": (STRING, _inet4, ""),
+    "inet6": (STRING, _inet6, ""),
 }

@@ -4,6 +4,7 @@ from typing import Any
 
 from ottla.connect.api import Progress, SourceRecord
 from ottla.connect.connectors.capture.envelope import Column, TableEvents
+from ottla.connect.connectors.capture.transactions import Transactions
 from ottla.connect.connectors.mysql.changes import Changes, RowChange, source_of
 from ottla.connect.connectors.mysql.source import _add_mariadb_gtid, _add_mysql_gtid
 from ottla.connect.schema import INT64
@@ -12,13 +13,13 @@ COLUMNS = [Column("id", 0, INT64, int)]
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 
 
-def changes(position: dict[str, Any]) -> Changes:
+def changes(position: dict[str, Any], transactions: Transactions | None = None) -> Changes:
     table = TableEvents("t.db.items", COLUMNS, ["id"], source_of("mariadb"), unchanged=object())
 
     def describe(_database: str, name: str, _names: Any, _key: Any) -> TableEvents | None:
         return table if name == "items" else None
 
-    return Changes("mariadb", "t", position, describe, _add_mariadb_gtid, lambda: 1)
+    return Changes("mariadb", "t", position, describe, _add_mariadb_gtid, lambda: 1, frozenset(), transactions)
 
 
 def inserted(table: str, *keys: int) -> RowChange:
@@ -27,10 +28,11 @@ def inserted(table: str, *keys: int) -> RowChange:
 
 def transaction(made: Changes, gtid: str, *events: RowChange, end: int) -> list[SourceRecord | Progress]:
     batch: list[SourceRecord | Progress] = []
-    made.began(gtid)
+    made.numbered(gtid)
+    made.began(1, batch)
     for event in events:
         made.change(event, 0, batch)
-    made.committed(end, batch)
+    made.committed(end, 2, batch)
     return batch
 
 
@@ -60,3 +62,27 @@ def test_sets_of_gtids_grow() -> None:
     assert _add_mariadb_gtid("0-1-5,2-1-3", "0-2-6") == "0-2-6,2-1-3"
     assert _add_mysql_gtid("", f"{UUID}:1") == f"{UUID}:1"
     assert _add_mysql_gtid(f"{UUID}:1-4", f"{UUID}:5") == f"{UUID}:1-5"
+
+
+def test_transactions_are_told_and_counted_if_asked_for() -> None:
+    position: dict[str, Any] = {"file": "b.1", "pos": 4}
+    made = changes(position, Transactions("t.transaction"))
+    begin, first, second, end = transaction(made, "0-1-7", inserted("items", 1, 2), end=99)
+    assert (begin.value["status"], begin.value["id"], begin.value["ts_ms"]) == ("BEGIN", "0-1-7", 1000)  # type: ignore[union-attr]
+    assert first.value["transaction"] == {"id": "0-1-7", "total_order": 1, "data_collection_order": 1}  # type: ignore[union-attr]
+    assert second.value["transaction"]["total_order"] == 2  # type: ignore[union-attr]
+    assert (end.value["status"], end.value["event_count"], end.value["ts_ms"]) == ("END", 2, 2000)  # type: ignore[union-attr]
+    assert end.position == {"file": "b.1", "pos": 99, "gtids": "0-1-7"}
+    assert first.position == {"file": "b.1", "pos": 4, "events": 1, "begun": True}
+    again = changes(dict(first.position), Transactions("t.transaction"))
+    second, end = transaction(again, "0-1-7", inserted("items", 1, 2), end=99)
+    assert second.value["transaction"]["total_order"] == 2  # type: ignore[union-attr]
+    assert end.value["event_count"] == 2  # type: ignore[union-attr]
+
+
+def test_a_position_before_a_transaction_that_is_half_done_says_what_is_done() -> None:
+    position = {"file": "b.1", "pos": 4, "events": 2}
+    made = changes(position)
+    assert made.position() == position
+    made.numbered("0-1-7")
+    assert made.position() == position
