@@ -1,7 +1,7 @@
 """Between a connector and a topic: converters and transforms, set up once for each task."""
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from ottla.connect.connector_config import RuntimeSettings
 from ottla.connect.converters.base import Converter, converter
@@ -13,6 +13,8 @@ from ottla.connect.transforms.base import Step, steps
 
 R = TypeVar("R", bound=Record)
 
+_new_record: Final = SinkRecord.__new__
+
 
 class Encoded(NamedTuple):
     """A record as it is produced."""
@@ -23,17 +25,6 @@ class Encoded(NamedTuple):
     headers: list[tuple[str, str | bytes | None]]
     timestamp: int | None
     partition: int | None
-
-
-class Consumed(NamedTuple):
-    """A record as it was consumed."""
-
-    origin: TopicPartition
-    offset: int
-    key: bytes | None
-    value: bytes | None
-    headers: tuple[tuple[str, bytes | None], ...]
-    timestamp: int | None
 
 
 class Chain:
@@ -83,9 +74,19 @@ class Chain:
         self._last_headers = (headers, topic, encoded)
         return encoded
 
-    def decode(self, consumed: Consumed) -> SinkRecord | None:
-        """What the sink is handed; None: a transform dropped it, or it cannot be used and is skipped."""
-        origin, offset, raw_key, raw_value, raw_headers, timestamp = consumed
+    def decode(
+        self,
+        origin: TopicPartition,
+        offset: int,
+        raw_key: bytes | None,
+        raw_value: bytes | None,
+        raw_headers: tuple[tuple[str, bytes | None], ...],
+        timestamp: int | None,
+    ) -> SinkRecord | None:
+        """What the sink is handed of a consumed record.
+
+        None: a transform dropped it, or it cannot be used and is skipped.
+        """
         topic, partition = origin
         key_schema = key = value_schema = value = None
         headers: tuple[Header, ...] = ()
@@ -100,21 +101,20 @@ class Chain:
                 headers = tuple([self._header(topic, name, each) for name, each in raw_headers])
         except BadRecord as error:
             refused = error
-        record = SinkRecord(
-            topic=topic,
-            value=value,
-            key=key,
-            key_schema=key_schema,
-            value_schema=value_schema,
-            headers=headers,
-            timestamp=timestamp,
-            partition=partition,
-            origin=origin,
-            offset=offset,
-            raw_key=raw_key,
-            raw_value=raw_value,
-            raw_headers=raw_headers,
-        )
+        record: SinkRecord = _new_record(SinkRecord)  # thirteen keywords would take longer than a value's JSON
+        record.topic = topic
+        record.value = value
+        record.key = key
+        record.key_schema = key_schema
+        record.value_schema = value_schema
+        record.headers = headers
+        record.timestamp = timestamp
+        record.partition = partition
+        record.origin = origin
+        record.offset = offset
+        record.raw_key = raw_key
+        record.raw_value = raw_value
+        record.raw_headers = raw_headers
         if refused is not None:
             self._tolerance.handle(stage, where, refused, record)
             return None

@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as Place
 
 from ottla.connect.api import Sink
-from ottla.connect.chain import Chain, Consumed
+from ottla.connect.chain import Chain
 from ottla.connect.connector_config import RuntimeSettings, SinkRuntimeSettings, parsed
 from ottla.connect.errors import BadRecord, ConnectError, Retriable
 from ottla.connect.handling import DeadLetters, Tolerance
@@ -62,7 +62,7 @@ class SinkTask(Task):
         self._owned: set[TopicPartition] = set()
         self._left: set[TopicPartition] = set()
         """Partitions that were taken away since the last records were consumed; those come again if they are back."""
-        self._origins: dict[tuple[str, int], TopicPartition] = {}
+        self._origins: dict[TopicPartition, TopicPartition] = {}
         self._longest_pause_s = 60.0
         self._flush_every_s = around.settings.offset_flush_interval_ms / 1000
         self.written = 0
@@ -138,32 +138,34 @@ class SinkTask(Task):
     def _decoded(self, messages: Sequence[Message], chain: Chain) -> tuple[list[SinkRecord], dict[TopicPartition, int]]:
         batch: list[SinkRecord] = []
         seen: dict[TopicPartition, int] = {}
+        origin: TopicPartition | None = None
+        decode = chain.decode
         for message in messages:
             error = message.error()
+            topic, partition, offset = message.topic() or "", message.partition() or 0, message.offset() or 0
+            if origin is None or partition != origin.partition or topic != origin.topic:
+                origin = self._origin(topic, partition)
             if error is not None:
                 if error.code() == KafkaError._PARTITION_EOF:  # beyond control records, which are no lag
-                    seen[self._origin(message)] = message.offset() or 0
+                    seen[origin] = offset
                 else:
                     self._trouble(error)
                 continue
-            origin = self._origin(message)
-            consumed = _consumed(message, origin)
-            if origin.topic not in self._topics:
-                self._topics.add(origin.topic)
-                self._on_topic(self.id, origin.topic)
-            record = chain.decode(consumed)
+            if topic not in self._topics:
+                self._topics.add(topic)
+                self._on_topic(self.id, topic)
+            record = decode(
+                origin, offset, _bytes(message.key()), _bytes(message.value()), _headers(message), _timestamp(message)
+            )
             if record is not None:
                 batch.append(record)
-            seen[origin] = consumed.offset + 1
+            seen[origin] = offset + 1
         return batch, seen
 
-    def _origin(self, message: Message) -> TopicPartition:
+    def _origin(self, topic: str, partition: int) -> TopicPartition:
         """Where a message is from: one object for all of a partition."""
-        where = (message.topic() or "", message.partition() or 0)
-        origin = self._origins.get(where)
-        if origin is None:
-            origin = self._origins[where] = TopicPartition(*where)
-        return origin
+        origin = TopicPartition(topic, partition)
+        return self._origins.setdefault(origin, origin)
 
     def _trouble(self, error: KafkaError) -> None:
         if error.code() in (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED):
@@ -173,10 +175,11 @@ class SinkTask(Task):
     def _write(self, batch: list[SinkRecord]) -> None:
         def write() -> None:
             self._check_not_given_up()
-            left = [record for record in batch if self._still(record.origin)]
-            batch[:] = left
-            if left:
-                self._sink.write(left)
+            gone = {each for each in {record.origin for record in batch} if not self._still(each)}
+            if gone:
+                batch[:] = [record for record in batch if record.origin not in gone]
+            if batch:
+                self._sink.write(batch.copy())
 
         while True:
             try:
@@ -331,14 +334,14 @@ class _Context(BasicContext):
             following[place] = offset
 
 
-def _consumed(message: Message, origin: TopicPartition) -> Consumed:
-    offset = message.offset()
-    assert offset is not None
-    kind, timestamp = message.timestamp()
+def _headers(message: Message) -> tuple[tuple[str, bytes | None], ...]:
     given: Any = message.headers()
-    headers = tuple([(name, _bytes(value)) for name, value in given]) if given else ()
-    when = timestamp if kind else None
-    return Consumed(origin, offset, _bytes(message.key()), _bytes(message.value()), headers, when)
+    return tuple([(name, _bytes(value)) for name, value in given]) if given else ()
+
+
+def _timestamp(message: Message) -> int | None:
+    kind, timestamp = message.timestamp()
+    return timestamp if kind else None
 
 
 def _bytes(value: Any) -> bytes | None:

@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import Any, Final
 
 from ottla.connect.converters.by_schema import BySchema, range_of, refused
-from ottla.connect.converters.logical import FROM_PLAIN
+from ottla.connect.converters.logical import FROM_PLAIN, decimals_of
 from ottla.connect.errors import BadRecord
 from ottla.connect.schema import DECIMAL, Schema, Type
 
@@ -110,11 +110,30 @@ def without_decimals(value: Any) -> Any:
 def _logical(schema: Schema) -> Decode:
     assert schema.name is not None
     convert = FROM_PLAIN[schema.name]
-    if schema.name != DECIMAL:
-        whole = _integer(schema)
-        return lambda value: convert(schema, whole(value))
+    if schema.name == DECIMAL:
+        return _decimal(schema)
+    whole = _integer(schema)
+    low, high = range_of(schema)
+
+    def decode(value: Any) -> Any:
+        return convert(schema, value if value.__class__ is int and low <= value <= high else whole(value))
+
+    return decode
+
+
+def _decimal(schema: Schema) -> Decode:
     digits = _bytes(schema)
-    return lambda value: Decimal(value) if _is_number(value) else convert(schema, digits(value))
+    of_bytes: Callable[[bytes], Decimal] | None = None
+
+    def decode(value: Any) -> Decimal:
+        nonlocal of_bytes
+        if _is_number(value):
+            return Decimal(value)
+        if of_bytes is None:  # now, not before: a schema without a scale is a value's fault, not a connector's
+            of_bytes = decimals_of(schema)
+        return of_bytes(digits(value))
+
+    return decode
 
 
 def _is_number(value: Any) -> bool:

@@ -5,6 +5,7 @@ as texts, for one), and nothing the other way round; what it takes is what they 
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Final
 
 from pydantic_core import CoreSchema, SchemaValidator, core_schema, from_json
@@ -28,7 +29,7 @@ def reader(schema: Schema | None, decoders: JsonDecoders) -> ReadBytes:
 
 def _of(schema: Schema, decoders: JsonDecoders) -> CoreSchema:
     if _becomes_default(schema, decoders):
-        return _by_decoder(schema, decoders)
+        return core_schema.no_info_plain_validator_function(decoders.of(schema))
     made = _not_null(schema, decoders)
     return core_schema.nullable_schema(made) if schema.optional else made
 
@@ -73,4 +74,5 @@ def _struct(schema: Schema, decoders: JsonDecoders) -> CoreSchema:
 
 
 def _by_decoder(schema: Schema, decoders: JsonDecoders) -> CoreSchema:
-    return core_schema.no_info_plain_validator_function(decoders.of(schema))
+    without_null = replace(schema, optional=False, has_default=False, default=None)
+    return core_schema.no_info_plain_validator_function(decoders.of(without_null))

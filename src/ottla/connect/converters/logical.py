@@ -39,8 +39,14 @@ def _too_exact(value: Decimal, scale: int) -> BadRecord:
     return BadRecord(f"{value} has more than the {scale} digits after the point that its schema allows")
 
 
+def decimals_of(schema: Schema) -> Callable[[bytes], Decimal]:
+    """What makes Decimals of bytes in two's complement, by the scale of their schema. Raises BadRecord."""
+    exponent = -scale_of(schema)
+    return lambda value: Decimal(int.from_bytes(value, "big", signed=True)).scaleb(exponent, _EXACT)
+
+
 def _decimal_from_bytes(schema: Schema, value: bytes) -> Decimal:
-    return Decimal(int.from_bytes(value, "big", signed=True)).scaleb(-scale_of(schema), _EXACT)
+    return decimals_of(schema)(value)
 
 
 def scale_of(schema: Schema) -> int:
@@ -84,7 +90,7 @@ def _days_to_date(schema: Schema, value: int) -> dt.date:
 
 def _ms_to_timestamp(schema: Schema, value: int) -> dt.datetime:
     try:
-        return _EPOCH + value * _MS
+        return _EPOCH + dt.timedelta(0, 0, 0, value)
     except OverflowError:
         raise BadRecord(f"{value} ms since 1970 are beyond the years 1 to 9999") from None
 
