@@ -17,7 +17,7 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Final
+from typing import Any, Final
 
 
 class Type(enum.StrEnum):
@@ -43,6 +43,14 @@ DECIMAL: Final = "org.apache.kafka.connect.data.Decimal"
 DATE: Final = "org.apache.kafka.connect.data.Date"
 TIME: Final = "org.apache.kafka.connect.data.Time"
 TIMESTAMP: Final = "org.apache.kafka.connect.data.Timestamp"
+
+
+class Shared(dict[str, Any]):
+    """A struct that stands in many records as the very same object, and is not changed any more: encoders may remember
+    what became of it.
+    """
+
+    __slots__ = ()
 
 
 @dataclass(frozen=True, eq=True)

@@ -25,6 +25,7 @@ from ottla.connect.schema import (
     INT64,
     STRING,
     Schema,
+    Shared,
     array,
     date,
     decimal,
@@ -115,6 +116,20 @@ def test_a_registry_keeps_the_schema(name: str, registry: SchemaRegistry) -> Non
     with pytest.raises(BadRecord):
         through.to_bytes(name, EVERYTHING, {**VALUE, "big": "text"})
     through.close()
+
+
+def test_a_struct_is_written_as_it_is_now_and_a_shared_one_once() -> None:
+    where = struct(None, table=STRING, lsn=INT64)
+    schema = struct(None, source=where, id=INT64)
+    plain = made(JSON, schemas_enable="false")
+    changing: dict[str, Any] = {"table": "orders", "lsn": 1}
+    shared = Shared(table="orders", lsn=2)
+    written = []
+    for number in range(2):
+        changing["lsn"] += number
+        written += [plain.to_bytes("t", schema, {"source": each, "id": 7}) for each in (changing, shared)]
+    texts = [f'{{"source":{{"table":"orders","lsn":{lsn}}},"id":7}}'.encode() for lsn in (1, 2, 2, 2)]
+    assert written == texts
 
 
 def test_json_without_schema() -> None:

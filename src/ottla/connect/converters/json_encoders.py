@@ -12,7 +12,7 @@ from typing import Any, Final
 from ottla.connect.converters.by_schema import BySchema, range_of, refused
 from ottla.connect.converters.java_text import double, quoted, single
 from ottla.connect.converters.logical import TO_PLAIN, scale_of, unscaled_bytes
-from ottla.connect.schema import DECIMAL, Schema, Type
+from ottla.connect.schema import DECIMAL, Schema, Shared, Type
 
 Encode = Callable[[Any], str]
 
@@ -42,12 +42,17 @@ class JsonEncoders(BySchema[str]):
             for allowed, null in (self.of_null(each.schema),)
         ]
 
+        last: tuple[Any, str] = (None, "")
+
         def encode(value: Any) -> str:
+            nonlocal last
+            if value is last[0]:
+                return last[1]
             try:
                 get = value.get
             except AttributeError:
                 raise refused(schema, value) from None
-            return (
+            text = (
                 "{"
                 + ",".join(
                     [
@@ -57,6 +62,9 @@ class JsonEncoders(BySchema[str]):
                 )
                 + "}"
             )
+            if value.__class__ is Shared:
+                last = value, text
+            return text
 
         return encode
 

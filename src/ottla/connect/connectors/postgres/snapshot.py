@@ -12,6 +12,7 @@ from ottla.connect.connectors.postgres.catalog import Catalog, FoundTable
 from ottla.connect.connectors.postgres.changes import source_block
 from ottla.connect.connectors.postgres.session import connect, explained
 from ottla.connect.connectors.postgres.settings import PostgresSettings
+from ottla.connect.schema import Shared
 
 _TELL_EVERY: Final = 10_000
 
@@ -97,7 +98,7 @@ class Snapshot:
         position = {"snapshot": True, "lsn": self._lsn}
         now_us = self._now_ns() // 1000
         block = source_block(self._settings.topic_prefix, self._settings.database_dbname, now_us, None, self._lsn)
-        block |= {"schema": table.schema, "table": table.name, "snapshot": "true"}
+        block = Shared(block, schema=table.schema, table=table.name, snapshot="true")
         done = 0
         batch: list[SourceRecord] = []
         self._context.progress(what, 0, table.rows_about)
