@@ -1,7 +1,9 @@
 """The examples of docs/connect.md, run as they stand there."""
 
 import re
+import signal
 import sqlite3
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -82,3 +84,20 @@ def totals(database: Path) -> list[tuple[str, int]]:
         return []
     finally:
         connection.close()
+
+
+def test_a_worker_finds_the_connectors_beside_which_it_was_started(place: Path) -> None:
+    (place / "notes.toml").write_text(TOML[0])
+    (place / "notes.txt").write_text("one\n")
+    (place / "worker.properties").write_text("listeners=http://127.0.0.1:0\nlistners=no\n")
+    ottla = [str(Path(sys.executable).with_name("ottla")), "connect", "serve", "--config", "worker.properties"]
+    with Broker() as broker:
+        command = [*ottla, "--bootstrap", broker.bootstrap, "notes.toml"]
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as serving:
+            try:
+                assert eventually(lambda: values_of(broker.bootstrap, "notes", 1)) == [b"one"]
+            finally:
+                serving.send_signal(signal.SIGINT)
+                _, said = serving.communicate(timeout=60)
+    assert serving.returncode == 130
+    assert "the worker's setting listners is unknown, and left alone; did you mean listeners?" in said

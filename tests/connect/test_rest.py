@@ -121,6 +121,7 @@ def test_a_configuration_that_no_topic_takes_is_refused_and_the_next_one_taken(w
     assert worker.request("PUT", "/connectors/small/config", NUMBERS)["name"] == "small"
     assert refused(worker, "GET", "/connectors/small/logs?lines=many")[0] == 400
     assert refused(worker, "POST", "/connectors/small/tasks/%C2%B2/restart")[0] == 404
+    assert refused(worker, "PUT", "/connectors/a%2Fb/config", NUMBERS)[0] == 400
     worker.request("DELETE", "/connectors/small")
 
 

@@ -4,6 +4,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import quote
 
 import click
 
@@ -57,7 +58,7 @@ def apply(rest: Rest, files: tuple[Path, ...], wait_s: float, as_json: bool) -> 
 def put(rest: Rest, name: str, config: Mapping[str, str]) -> str:
     """Make a connector what a configuration says: `created`, `changed` or `unchanged`. Raises CommandFailed."""
     try:
-        before = rest.ask("GET", f"/connectors/{name}/config")
+        before = rest.ask("GET", f"/connectors/{quote(name, safe='')}/config")
     except RestRefused as refused:
         if refused.status != 404:
             raise

@@ -27,15 +27,25 @@ def named_configs(files: Iterable[Path]) -> dict[str, dict[str, str]]:
     return found
 
 
+def text_of(path: Path) -> str:
+    """What is in a file. Raises CommandFailed, naming it."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as failure:
+        raise CommandFailed(f"{path}: {(failure.strerror or str(failure)).lower()}") from None
+    except UnicodeDecodeError:
+        raise CommandFailed(f"{path}: this is no text in UTF-8") from None
+
+
 def _documents(path: Path) -> list[Any]:
-    text = path.read_text(encoding="utf-8")
+    text = text_of(path)
     try:
         if path.suffix == ".toml":
             return [tomllib.loads(text)]
         if path.suffix == ".properties":
             return [read_properties(text)]
         document = json.loads(text)
-    except (ValueError, PropertiesProblem) as problem:
+    except (ValueError, RecursionError, PropertiesProblem) as problem:
         kind = {".toml": "TOML", ".properties": "properties"}.get(path.suffix, "JSON")
         raise CommandFailed(f"{path}: no {kind}: {problem}") from None
     return document if isinstance(document, list) else [document]

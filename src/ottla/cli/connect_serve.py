@@ -10,7 +10,7 @@ from typing import Final
 import click
 
 from ottla.cli.client import Connection, connection_options
-from ottla.cli.connect_files import named_configs
+from ottla.cli.connect_files import named_configs, text_of
 from ottla.cli.exits import CommandFailed
 from ottla.cli.output import note
 from ottla.cli.properties import PropertiesProblem, client_properties, read_properties
@@ -36,20 +36,25 @@ def serve(connection: Connection, files: tuple[Path, ...], config: Path | None, 
     """Run a worker until Ctrl-C, and with it the CONNECTORs of these files.
 
     Workers with one group.id share connectors, and take over from one that dies. State is in three topics; with
-    offset.storage.file.filename it is in that file, and the worker is alone.
+    offset.storage.file.filename it is in that file, and the worker is alone. Modules in the current directory may be
+    connectors.
     """
     from ottla.connect.connector_log import CleanFormatter
     from ottla.connect.errors import ConnectError
     from ottla.connect.server import Server
+    from ottla.connect.worker_settings import unknown_worker_settings
 
     settings = {"bootstrap.servers": connection.bootstrap, **connection.properties}
     try:
         if config is not None:
-            settings.update(_worker_properties(config.read_text(encoding="utf-8")))
+            settings.update(_worker_properties(text_of(config)))
         settings.update(_worker_properties("\n".join(override)))
     except PropertiesProblem as problem:
         raise click.UsageError(str(problem)) from None
+    for sentence in unknown_worker_settings(settings):
+        note(sentence)
     wanted = named_configs(files)
+    sys.path.append(str(Path.cwd()))  # connectors may be modules that lie beside
     connection.bootstrap = settings["bootstrap.servers"]
     connection.reach()
     try:

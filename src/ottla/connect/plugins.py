@@ -90,6 +90,8 @@ def connector_class(name: str | None) -> ConnectorClass:
         )
     near = difflib.get_close_matches(name, list(_points()), n=1)
     hint = f"; did you mean {near[0]!r}?" if near else f"; known are {', '.join(_points()) or 'none'}"
+    if module and not near:
+        hint += f", and no module {module} with it in the directory of the worker, on PYTHONPATH, or installed"
     raise ConfigError(f"Failed to find any class that implements Connector and which name matches {name}{hint}", None)
 
 

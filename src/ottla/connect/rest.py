@@ -68,10 +68,14 @@ def application(worker: Worker, lines: ConnectorLog) -> ASGIApp:
     known = Starlette(routes=routes, exception_handlers={HTTPException: _http_error})
 
     async def without_slash(scope: Scope, receive: Receive, send: Send) -> None:
-        """As Kafka's: a slash at the end is none, and redirects none."""
-        if scope["type"] == "http" and len(scope["path"]) > 1:
-            scope["path"] = scope["path"].removesuffix("/")
-        await known(scope, receive, send)
+        """As Kafka's: a slash at the end is none, and redirects none; one in a name is refused."""
+        app: ASGIApp = known
+        if scope["type"] == "http":
+            if len(scope["path"]) > 1:
+                scope["path"] = scope["path"].removesuffix("/")
+            if b"%2f" in scope["raw_path"].lower():
+                app = _error(400, "Ambiguous URI path separator: no name has a slash in it")
+        await app(scope, receive, send)
 
     return without_slash
 

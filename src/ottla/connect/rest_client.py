@@ -18,7 +18,7 @@ class RestError(Exception):
         """The worker's sentence."""
         if isinstance(self.body, dict) and "message" in self.body:
             return str(self.body["message"])
-        return f"the worker answered {self.status}: {str(self.body or 'nothing')[:200]}"
+        return f"the worker answered {self.status}: {' '.join(str(self.body or 'nothing').split())[:200]}"
 
 
 def ask(url: str, method: str, path: str, body: Any = None, *, within_s: float) -> Any:

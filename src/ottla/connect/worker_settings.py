@@ -1,5 +1,6 @@
 """Settings of a worker, by Kafka Connect's names."""
 
+import difflib
 import logging
 from collections.abc import Mapping
 from typing import Any, Final
@@ -71,6 +72,37 @@ def worker_settings(settings: Mapping[str, str]) -> WorkerSettings:
         first = wrong.errors()[0]
         name = str(first["loc"][0]) if first["loc"] else None
         raise ConfigError(f"{name or 'the worker'}: {first['msg'].lower()}", name) from None
+
+
+_OTHERS: Final = (
+    *_CLIENT,
+    *("producer.", "consumer.", "admin.", "key.converter.", "value.converter.", "header.converter."),
+    *("plugin.path", "plugin.discovery", "config.providers", "connector.client.config.override.policy", "client.id"),
+    *("metric", "rest.", "access.control.", "response.http.headers.", "worker.", "inter.worker.", "connect.protocol"),
+    *(
+        "scheduled.rebalance.max.delay.ms",
+        "offset.flush.timeout.ms",
+        "topic.creation.",
+        "internal.",
+        "client.dns.lookup",
+    ),
+    *("task.shutdown.", "connections.max.idle.ms", "retry.backoff.", "reconnect.backoff.", "request.timeout.ms"),
+    *("receive.buffer.bytes", "send.buffer.bytes", "socket.", "metadata.", "admin.listeners", "offset.storage.topic."),
+    *("config.storage.topic.", "status.storage.topic."),
+)
+"""Beginnings of what clients and converters know, and of Kafka's settings that have no meaning here."""
+
+
+def unknown_worker_settings(settings: Mapping[str, str]) -> list[str]:
+    """A sentence for each setting that nobody looks at, with the nearest that there is."""
+    known = [field.alias or name for name, field in WorkerSettings.model_fields.items()]
+    sentences = []
+    for name in settings:
+        if name not in known and not name.startswith(_OTHERS):
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            sentences.append(f"the worker's setting {name} is unknown, and left alone{hint}")
+    return sentences
 
 
 def client_settings(settings: Mapping[str, str], kind: str = "") -> dict[str, Any]:

@@ -1,9 +1,12 @@
 """Configurations of connectors in files."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from ottla.cli.connect_apply import put
+from ottla.cli.connect_client import Rest
 from ottla.cli.connect_files import named_configs
 from ottla.cli.exits import CommandFailed
 
@@ -66,3 +69,32 @@ def test_a_connector_is_in_one_file_only(tmp_path: Path) -> None:
         path.write_text('{"name": "orders"}')
     with pytest.raises(CommandFailed, match="in another file too"):
         named_configs(paths)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("a.json", b"\xff{", "this is no text in UTF-8"),
+        ("a.toml", b"\xff", "this is no text in UTF-8"),
+        ("a.json", b"[" * 100_000, "no JSON: maximum recursion depth"),
+        ("none.json", None, "no such file or directory"),
+    ],
+)
+def test_what_cannot_be_read_is_named(tmp_path: Path, name: str, content: bytes | None, said: str) -> None:
+    path = tmp_path / name
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(CommandFailed, match=f"{name}: {said}"):
+        named_configs([path])
+
+
+def test_names_stand_in_paths_as_they_must() -> None:
+    asked: list[str] = []
+
+    class Asked(Rest):
+        def ask(self, method: str, path: str, body: Any = None) -> Any:
+            asked.append(path)
+            return {} if method == "GET" else None
+
+    assert put(Asked("http://none"), "a b/c", {"name": "a b/c"}) == "changed"
+    assert asked == ["/connectors/a%20b%2Fc/config"] * 2

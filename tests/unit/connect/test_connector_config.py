@@ -9,7 +9,7 @@ from ottla.connect.connector_config import parsed, unknown_settings, validated
 from ottla.connect.errors import ConfigError
 from ottla.connect.plugins import connector_class, kind_of, version_of
 from ottla.connect.validation import all_definitions, definitions
-from ottla.connect.worker_settings import client_settings, worker_settings
+from ottla.connect.worker_settings import client_settings, unknown_worker_settings, worker_settings
 
 
 class LampSettings(Settings):
@@ -109,3 +109,16 @@ def test_what_is_required_is_not_blank_unless_it_is_a_password(blank: str) -> No
         name: [f"Invalid value {blank} for configuration {name}: String must be non-empty"]
         for name in ("topic", "rooms", "file")
     }
+
+
+def test_settings_of_a_worker_that_nobody_looks_at_are_named() -> None:
+    known = {"producer.acks": "1", "plugin.path": "/", "group.id": "g", "value.converter.schemas.enable": "false"}
+    assert unknown_worker_settings({**known, "listners": "http://:1", "colour": "red"}) == [
+        "the worker's setting listners is unknown, and left alone; did you mean listeners?",
+        "the worker's setting colour is unknown, and left alone",
+    ]
+
+
+def test_a_class_of_nobody_is_looked_for_where() -> None:
+    with pytest.raises(ConfigError, match="no module lines with it in the directory of the worker, on PYTHONPATH, or"):
+        connector_class("lines.Liness")
