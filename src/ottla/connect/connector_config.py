@@ -162,7 +162,7 @@ def unknown_settings(connector: ConnectorClass, config: Mapping[str, str]) -> li
     known = [field.alias or key for model in models for key, field in model.model_fields.items()]
     sentences = []
     for name in config:
-        if name not in known and not name.startswith(_OPEN):
+        if name not in known and not name.startswith((*_OPEN, *connector.settings_model.open_names)):
             near = difflib.get_close_matches(name, known, n=1)
             hint = f"; did you mean {near[0]}?" if near else ""
             sentences.append(f"the setting {name} is unknown, and left alone{hint}")

@@ -8,10 +8,11 @@ the creation of the new one. Source: Debezium 3.2, `io.debezium.data.Envelope`, 
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
 from ottla.connect.api import ConnectError, Header, SourceRecord
+from ottla.connect.connectors.capture.masks import Mask
 from ottla.connect.connectors.capture.types import SNAPSHOT_MARK, TRANSACTION_BLOCK
 from ottla.connect.schema import INT64, STRING, Field, Schema, Type
 
@@ -31,7 +32,8 @@ class Column:
 
     index: among the values that come in. convert: what turns the database's value into the schema's.
     when_unchanged: what stands for a value that the database did not send. when_missing: for one that nobody knows, in
-    a column that has no nulls (the columns outside a deleted row's identity).
+    a column that has no nulls (the columns outside a deleted row's identity). mask: what becomes of it in rows, though
+    not in keys. in_rows: False for one that is in keys alone.
     """
 
     name: str
@@ -40,6 +42,8 @@ class Column:
     convert: Callable[[Any], Any]
     when_unchanged: Any = None
     when_missing: Any = None
+    mask: Mask | None = None
+    in_rows: bool = True
 
 
 def source_schema(connector: str, *own: tuple[str, Schema]) -> Schema:
@@ -73,6 +77,17 @@ def _conversion(column: Column) -> _Conversion:
     return column.name, column.index, convert, null, column.when_unchanged
 
 
+def _masked(column: Column) -> tuple[Field, _Conversion]:
+    """A column as it is in rows."""
+    mask, plain = column.mask, _conversion(column)
+    if mask is None:
+        return Field(column.name, column.schema), plain
+    change, convert, (_, _, _, null, not_sent) = mask.change, column.convert, plain
+    parameters = {**(column.schema.parameters or {}), **mask.parameters}
+    conversion = column.name, column.index, lambda value: change(convert(value)), change(null), change(not_sent)
+    return Field(column.name, replace(column.schema, parameters=parameters)), conversion
+
+
 class TableEvents:
     """Makes the records of one table, as it is at one time.
 
@@ -94,16 +109,16 @@ class TableEvents:
         headers: tuple[Header, ...] = (),
     ) -> None:
         self.topic = topic
-        self.columns = tuple(columns)
         by_name = {each.name: each for each in columns}
         self.key = tuple(by_name[name] for name in key if name in by_name)
         self._unchanged = unchanged
         self._key_in_identity = key_in_identity
         self._tombstones = tombstones
         self._headers = headers
-        self._converts = [_conversion(each) for each in columns]
+        in_rows = [_masked(each) for each in columns if each.in_rows]
+        self._converts = [conversion for _, conversion in in_rows]
         self._key_converts = [_conversion(each) for each in self.key]
-        fields = tuple(Field(each.name, each.schema) for each in columns)
+        fields = tuple(field for field, _ in in_rows)
         row = Schema(Type.STRUCT, name=f"{topic}.Value", optional=True, fields=fields)
         of_key = tuple(Field(each.name, each.schema) for each in self.key)
         self.key_schema = Schema(Type.STRUCT, name=f"{topic}.Key", fields=of_key) if of_key else None

@@ -3,11 +3,13 @@
 import re
 from collections.abc import Iterable
 from decimal import Decimal
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
-from pydantic import AfterValidator, model_validator
+from pydantic import AfterValidator, ModelWrapValidatorHandler, PrivateAttr, model_validator
 
 from ottla.connect.api import CommaList, Settings, setting
+from ottla.connect.connectors.capture.masks import PREFIXES, Mask, Masks
+from ottla.connect.schema import Schema
 
 _NOT_IN_TOPICS: Final = re.compile(r"[^a-zA-Z0-9._-]")
 
@@ -28,6 +30,9 @@ Expressions = Annotated[CommaList, AfterValidator(_expressions)]
 class CaptureSettings(Settings):
     """What the change captures of all databases are told, by Debezium's names."""
 
+    open_names: ClassVar[tuple[str, ...]] = PREFIXES
+    _masks: Masks = PrivateAttr(default_factory=lambda: Masks({}))
+
     topic_prefix: str = setting(
         "Name of this capture, unique in the cluster: topics are called prefix.schema.table.", importance="high"
     )
@@ -44,7 +49,7 @@ class CaptureSettings(Settings):
         default_factory=list,
     )
     column_exclude_list: Expressions = setting(
-        "Regular expressions for the columns to leave out; keys stay.", default_factory=list
+        "Regular expressions for the columns to leave out; they stay in keys.", default_factory=list
     )
     message_key_columns: str = setting(
         "Keys for tables without a primary key: schema.table:column,column;...", default=""
@@ -89,9 +94,22 @@ class CaptureSettings(Settings):
     max_batch_size: int = setting("Records handed on at once.", default=2048, ge=1)
 
     @property
+    def masks(self) -> Masks:
+        """What is hidden or cut off: settings whose names say how."""
+        return self._masks
+
+    @property
     def transaction_topic(self) -> str:
         """The name of the topic with begins and ends of transactions."""
         return f"{self.topic_prefix}.{self.topic_transaction}"
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _with_masks(cls, given: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        made = handler(given)
+        if isinstance(given, dict):
+            made._masks = Masks(given)
+        return made
 
     @model_validator(mode="after")
     def _one_list_of_each(self) -> "CaptureSettings":
@@ -107,6 +125,7 @@ class Selection:
     def __init__(self, settings: CaptureSettings) -> None:
         self._tables = Names(settings.table_include_list, settings.table_exclude_list)
         self._columns = Names(settings.column_include_list, settings.column_exclude_list)
+        self._masks = settings.masks
         self._prefix = settings.topic_prefix
         self._keys = _key_columns(settings.message_key_columns)
 
@@ -115,6 +134,10 @@ class Selection:
 
     def has_column(self, schema: str, table: str, column: str) -> bool:
         return self._columns.has(f"{schema}.{table}.{column}")
+
+    def mask(self, schema: str, table: str, column: str, kind: Schema, length: int | None) -> Mask | None:
+        """What becomes of a column's values. length: how many characters they can have, if that is limited."""
+        return self._masks.of(f"{schema}.{table}.{column}", kind, length)
 
     def topic(self, *names: str) -> str:
         """prefix.schema.table, with an underscore for each character that topics cannot have."""

@@ -4,12 +4,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from ottla.connect.connectors.capture.envelope import Column, TableEvents, context_headers
-from ottla.connect.connectors.capture.selection import Selection
+from ottla.connect.connectors.capture.selection import Names, Selection
 from ottla.connect.connectors.postgres.changes import CONNECTOR, SOURCE
 from ottla.connect.connectors.postgres.pgoutput import UNCHANGED, Relation, RelationColumn
 from ottla.connect.connectors.postgres.session import PostgresConnection, rows
 from ottla.connect.connectors.postgres.settings import PostgresSettings
-from ottla.connect.connectors.postgres.types import PostgresType, default_value, map_type
+from ottla.connect.connectors.postgres.types import PostgresType, character_length, default_value, map_type
 
 _TYPES: Final = """
     SELECT t.oid, t.typname, t.typtype::text, CASE WHEN t.typcategory = 'A' THEN t.typelem ELSE 0 END,
@@ -62,6 +62,7 @@ class Catalog:
         self._connection = connection
         self._settings = settings
         self._selection = Selection(settings)
+        self._schemas = Names(settings.schema_include_list, settings.schema_exclude_list)
         self._types: dict[int, PostgresType] = {}
         self._headers = context_headers(settings.topic_prefix, CONNECTOR) if settings.extended_headers_enabled else ()
 
@@ -69,9 +70,10 @@ class Catalog:
         """All ordinary and partitioned tables that settings select; the signal table too, if asked for."""
         found = (FoundTable(*row) for row in rows(self._connection, _TABLES))
         signals = self._settings.signal_data_collection if and_signals else ""
-        return [
-            each for each in found if each.full_name == signals or self._selection.has_table(each.schema, each.name)
-        ]
+        return [each for each in found if each.full_name == signals or self._captures(each.schema, each.name)]
+
+    def _captures(self, schema: str, table: str) -> bool:
+        return self._schemas.has(schema) and self._selection.has_table(schema, table)
 
     def all_names(self) -> list[str]:
         """schema.table of every table, selected or not."""
@@ -103,7 +105,7 @@ class Catalog:
         chosen: the catalog does, as of now, for columns that are still there.
         """
         is_signals = f"{relation.schema}.{relation.table}" == self._settings.signal_data_collection
-        if not is_signals and not self._selection.has_table(relation.schema, relation.table):
+        if not is_signals and not self._captures(relation.schema, relation.table):
             return None
         self._learn({column.type_oid for column in relation.columns})
         facts: dict[str, tuple[bool, int | None, str | None]] = {
@@ -120,10 +122,11 @@ class Catalog:
             outdated = relation.identity == "d" and identity and identity != set(key)
             if outdated or (not key and relation.identity != "f"):
                 key = [name for name in names if name in identity]
+        captured = [self._selection.has_column(relation.schema, relation.table, name) for name in names]
         columns = [
-            self._column(number, column, facts.get(column.name, _UNKNOWN))
+            self._column(relation, number, facts.get(column.name, _UNKNOWN), in_rows=captured[number])
             for number, column in enumerate(relation.columns)
-            if column.name in key or self._selection.has_column(relation.schema, relation.table, column.name)
+            if column.name in key or captured[number]
         ]
         return TableEvents(
             self._selection.topic(relation.schema, relation.table),
@@ -136,14 +139,26 @@ class Catalog:
             headers=self._headers,
         )
 
-    def _column(self, number: int, column: RelationColumn, fact: tuple[bool, int | None, str | None]) -> Column:
-        not_null, _, expression = fact
+    def _column(
+        self, relation: Relation, number: int, fact: tuple[bool, int | None, str | None], *, in_rows: bool
+    ) -> Column:
+        column, (not_null, _, expression) = relation.columns[number], fact
         mapped = map_type(column.type_oid, column.type_modifier, self._types, self._settings)
         schema = mapped.schema if not_null else mapped.schema.as_optional()
         default = default_value(expression, mapped) if expression is not None else None
         if default is not None:
             schema = replace(schema, default=default, has_default=True)
-        return Column(column.name, number, schema, mapped.convert, mapped.when_unchanged, mapped.when_missing)
+        length = character_length(column.type_oid, column.type_modifier, self._types)
+        return Column(
+            column.name,
+            number,
+            schema,
+            mapped.convert,
+            mapped.when_unchanged,
+            mapped.when_missing,
+            self._selection.mask(relation.schema, relation.table, column.name, schema, length),
+            in_rows,
+        )
 
     def _learn(self, oids: set[int]) -> None:
         """Ask for types that are not known yet, with those that they are made of."""

@@ -61,6 +61,13 @@ class PostgresSettings(CaptureSettings):
     skipped_operations: CommaList = setting(
         "Operations left out: c, u, d and t (truncates), with commas, or none.", default_factory=lambda: ["t"]
     )
+    schema_include_list: Expressions = setting(
+        "Regular expressions for the names of the schemas to capture; empty: all.", default_factory=list
+    )
+    schema_exclude_list: Expressions = setting(
+        "Regular expressions for the schemas not to capture; not together with schema.include.list.",
+        default_factory=list,
+    )
     message_prefix_include_list: Expressions = setting(
         "Regular expressions for the prefixes of the logical messages to capture; empty: all.", default_factory=list
     )
@@ -79,9 +86,11 @@ class PostgresSettings(CaptureSettings):
         return name
 
     @model_validator(mode="after")
-    def _one_list_of_prefixes(self) -> "PostgresSettings":
-        if self.message_prefix_include_list and self.message_prefix_exclude_list:
-            raise ValueError("message.prefix.include.list and message.prefix.exclude.list exclude each other: set one")
+    def _one_list_of_schemas_and_prefixes(self) -> "PostgresSettings":
+        for kind in ("schema", "message_prefix"):
+            if getattr(self, f"{kind}_include_list") and getattr(self, f"{kind}_exclude_list"):
+                name = kind.replace("_", ".")
+                raise ValueError(f"{name}.include.list and {name}.exclude.list exclude each other: set one of them")
         return self
 
     @field_validator("skipped_operations")

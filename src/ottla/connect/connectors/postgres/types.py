@@ -104,6 +104,14 @@ def map_type(oid: int, modifier: int, known: Mapping[int, PostgresType], modes: 
     return make(modifier, modes) if make is not None else _text(STRING, modes)
 
 
+def character_length(oid: int, modifier: int, known: Mapping[int, PostgresType]) -> int | None:
+    """How many characters a column can have; None for those without a limit, or without characters."""
+    kind = known.get(oid)
+    if kind is not None and kind.kind == "d":
+        return character_length(kind.base_oid, kind.base_modifier if modifier < 0 else modifier, known)
+    return modifier - 4 if kind is not None and kind.name in ("varchar", "bpchar") and modifier > 4 else None
+
+
 def default_value(expression: str, mapped: Mapped) -> Any:
     """What a column's default, as an expression of SQL, is in its schema: what a function makes is not known, and is
     there what stands for a null. None: no default that a schema can have.
@@ -155,16 +163,17 @@ def _boolean(text: str) -> bool:
 
 
 def _numeric(modifier: int, modes: Modes) -> Mapped:
-    if modes.decimal_handling_mode == "string":
-        return Mapped(STRING, str, modes.unavailable_value_placeholder, "0")
-    if modes.decimal_handling_mode == "double":
-        return Mapped(FLOAT64, float, 0.0, 0.0)
-    if modifier < 4:
-        nothing = {"scale": 0, "value": b"\0"}
-        return Mapped(types.VARIABLE_DECIMAL, lambda text: variable_decimal(_finite(text)), nothing, nothing)
     precision, scale = (modifier - 4) >> 16 & 0xFFFF, (modifier - 4) & 0x7FF
     if scale >= 1024:  # numeric(3, -2): digits before the point that are zeros
         scale -= 2048
+    is_fixed = modifier >= 4
+    if modes.decimal_handling_mode == "string":
+        return Mapped(STRING, str, modes.unavailable_value_placeholder, f"{0:.{max(scale, 0) if is_fixed else 0}f}")
+    if modes.decimal_handling_mode == "double":
+        return Mapped(FLOAT64, float, 0.0, 0.0)
+    if not is_fixed:
+        nothing = {"scale": 0, "value": b"\0"}
+        return Mapped(types.VARIABLE_DECIMAL, lambda text: variable_decimal(_finite(text)), nothing, nothing)
     return Mapped(types.decimal(precision, scale), _finite, Decimal(0), Decimal(0))
 
 
@@ -181,7 +190,7 @@ def _finite(text: str) -> Decimal:
 def _money(_modifier: int, modes: Modes) -> Mapped:
     """The text is that of the locale C: `-$1,234.50`."""
     if modes.decimal_handling_mode == "string":
-        return Mapped(STRING, lambda text: str(_money_value(text)), "0", "0")
+        return Mapped(STRING, lambda text: str(_money_value(text)), "0.00", "0.00")
     if modes.decimal_handling_mode == "double":
         return Mapped(FLOAT64, lambda text: float(_money_value(text)), 0.0, 0.0)
     schema = types.decimal(0, 2)

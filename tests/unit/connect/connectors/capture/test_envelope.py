@@ -6,6 +6,7 @@ import pytest
 
 from ottla.connect.api import ConnectError
 from ottla.connect.connectors.capture.envelope import Column, TableEvents, context_headers, source_schema
+from ottla.connect.connectors.capture.masks import Mask
 from ottla.connect.schema import INT32, INT64, STRING, Schema
 
 SOURCE = source_schema("tested")
@@ -81,6 +82,27 @@ def test_a_table_without_a_key_has_records_without_one() -> None:
     keyless = TableEvents("t", COLUMNS, [], SOURCE, unchanged=UNCHANGED)
     assert shown(keyless.deleted(["1", "a", "n"], {}, 0)) == [(None, ("d", {"id": 1, "name": "a", "note": "n"}, None))]
     assert keyless.key_schema is None
+
+
+def test_masks_are_of_rows_and_not_of_keys_and_keys_may_have_columns_that_rows_do_not() -> None:
+    hidden = Mask({"masked": "true"}, lambda value: f"<{value}>")
+    columns = [
+        Column("id", 0, STRING, str, None, "", hidden),
+        Column("no", 1, INT32, int, None, 0, None, in_rows=False),
+        Column("note", 2, STRING.as_optional(), str, "unavailable", "", hidden),
+    ]
+    made = TableEvents("t", columns, ["id", "no"], SOURCE, unchanged=UNCHANGED)
+    (changed,) = made.updated(None, False, ["a", "7", UNCHANGED], {}, 0)
+    assert changed.key == {"id": "a", "no": 7}
+    assert changed.value["after"] == {"id": "<a>", "note": "<unavailable>"}
+    assert made.deleted(["a", "7", None], {}, 0)[0].value["before"] == {"id": "<a>", "note": "<None>"}
+    row = made.value_schema.by_name["after"].schema
+    assert [(each.name, each.schema.parameters) for each in row.fields] == [
+        ("id", {"masked": "true"}),
+        ("note", {"masked": "true"}),
+    ]
+    assert made.key_schema is not None
+    assert [each.schema.parameters for each in made.key_schema.fields] == [None, None]
 
 
 def test_times_are_those_of_the_clock_in_three_units() -> None:

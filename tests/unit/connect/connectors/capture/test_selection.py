@@ -5,7 +5,12 @@ from decimal import Decimal
 import pytest
 from pydantic import ValidationError
 
+from ottla.connect.api import ConfigError
+from ottla.connect.connector_config import parsed, unknown_settings
 from ottla.connect.connectors.capture.selection import CaptureSettings, Selection, digits, variable_decimal
+from ottla.connect.connectors.postgres.settings import PostgresSettings
+from ottla.connect.connectors.postgres.source import PostgresSource
+from ottla.connect.schema import STRING
 
 
 def selection(**settings: str) -> Selection:
@@ -24,6 +29,21 @@ def test_expressions_fit_whole_names_in_any_case() -> None:
 
 def test_topics_have_allowed_names() -> None:
     assert selection().topic("public", "naïve table") == "shop.public.na_ve_table"
+
+
+def test_masks_come_from_settings_whose_names_say_how() -> None:
+    config = {"database.hostname": "h", "database.user": "u", "database.dbname": "d", "topic.prefix": "shop"}
+    rule = {"column.mask.with.3.chars": r"public\.people\.name"}
+    settings = parsed(PostgresSettings, config | rule)
+    mask = Selection(settings).mask("public", "people", "name", STRING, None)
+    assert mask is not None
+    assert mask.change("Ada") == "***"
+    assert Selection(settings).mask("public", "people", "id", STRING, None) is None
+    assert unknown_settings(PostgresSource, config | rule) == []
+    with pytest.raises(ConfigError, match=r"column\.mask\.with\.chars is none of .*no column would be masked"):
+        parsed(PostgresSettings, config | {"column.mask.with.chars": "a"})
+    with pytest.raises(ConfigError, match=r"schema\.include\.list and schema\.exclude\.list exclude each other"):
+        parsed(PostgresSettings, config | {"schema.include.list": "a", "schema.exclude.list": "b"})
 
 
 def test_keys_by_setting() -> None:

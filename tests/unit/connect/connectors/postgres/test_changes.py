@@ -73,7 +73,7 @@ def test_the_sequence_says_where_the_transaction_before_ended_also_after_a_resta
 
 
 def test_messages_amid_a_transaction_and_between_two_come_once() -> None:
-    stream = [
+    stream: list[tuple[int, Message]] = [
         (100, Begin(100, 7_000, 5)),
         (101, LogicalMessage(True, 0, "outbox", b"one")),
         (102, LogicalMessage(True, 0, "audit", b"not asked for")),
