@@ -166,6 +166,8 @@ class Rows:
         if mode == "record_value":
             return shape, lambda record, value: _whole_key(record, of_key(value)) + of_others(value)
         if mode == "record_key":
+            if len(keys) == 1 and next(iter(keys.values()))[0].convert is None:
+                return shape, _under_one_column(next(iter(keys)), others)
             of_whole_key = _of_key(keys)
             return shape, lambda record, value: of_whole_key(record, record.key) + of_others(value)
         if mode == "kafka":
@@ -214,6 +216,21 @@ def _shape(keys: Fields, others: Fields, whole: Shape | None = None) -> Shape:
         tuple([nullable and name not in keys for name, (_, nullable) in everything.items()]),
         whole,
     )
+
+
+def _under_one_column(name: str, others: Fields) -> Callable[[SinkRecord, Mapping[str, Any]], Row]:
+    """What makes rows whose key is one column of the record's key: most are, and this takes half the time."""
+    of_others = _picking(others)
+
+    def row(record: SinkRecord, value: Mapping[str, Any]) -> Row:
+        key = record.key
+        if key.__class__ is dict:
+            key = key.get(name)
+        if key is None:
+            raise BadRecord(f"{_name(record)} has a null in its key", record)
+        return (key, *of_others(value))
+
+    return row
 
 
 def _of_key(fields: Fields) -> Callable[[SinkRecord, Any], Row]:
