@@ -1,5 +1,6 @@
 """Connections to MySQL and MariaDB, and what their failures mean for the people who read a connector's status."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
@@ -12,6 +13,7 @@ from ottla.connect.connectors.mysql.settings import MysqlSettings
 
 _NO_RIGHTS: Final = (1044, 1142, 1143, 1227)
 _LOST: Final = (1236, 1373)
+LOST: Final = "for a new snapshot delete the connector's offsets, or set snapshot.mode to when_needed, and restart it"
 _AWAY: Final = (
     1040,
     1053,
@@ -76,8 +78,7 @@ def explained(doing: str) -> Iterator[None]:
             raise ConnectError(f"{doing}: {text}; {_RIGHTS}") from error
         if code in _LOST:
             raise ConnectError(
-                f"{doing}: the server no longer has the binlog from there on ({text}), and changes are lost: for a new "
-                "snapshot delete the connector's offsets, or set snapshot.mode to when_needed, and restart it"
+                f"{doing}: the server no longer has the binlog from there on ({text}), and changes are lost: {LOST}"
             ) from error
         if code in _AWAY or not code or isinstance(error, pymysql.err.InterfaceError):
             raise Retriable(f"{doing}: {text}") from error
@@ -108,22 +109,36 @@ def run(
 
 
 def check_server(connection: "pymysql.connections.Connection[Any]") -> None:
-    """Raises ConnectError if the binlog does not have what is needed.
+    """Raises ConnectError if the binlog does not have what is needed, or the user may not read it.
 
     With binlog_row_metadata=FULL it says the columns' names itself, so that changes from before a change of a table are
     read right without keeping a history of all tables.
     """
-    wanted = {
-        "log_bin": ("ON", "set log_bin and restart the server"),
-        "binlog_format": ("ROW", "SET GLOBAL binlog_format = 'ROW'"),
-        "binlog_row_image": ("FULL", "SET GLOBAL binlog_row_image = 'FULL'"),
-        "binlog_row_metadata": (
-            "FULL",
-            "SET GLOBAL binlog_row_metadata = 'FULL' (MySQL 8.0.14, MariaDB 10.5 or newer)",
-        ),
-    }
-    names = ", ".join(f"'{name}'" for name in wanted)
+    names = ", ".join(f"'{name}'" for name in (*_WANTED, *_UNWANTED))
     found = dict(rows(connection, f"SHOW GLOBAL VARIABLES WHERE variable_name IN ({names})"))
-    for name, (value, advice) in wanted.items():
+    for name, (value, advice) in _WANTED.items():
         if str(found.get(name, "unknown")).upper() != value:
             raise ConnectError(f"the server's {name} is {found.get(name, 'unknown')} and has to be {value}: {advice}")
+    for name, value in _UNWANTED.items():
+        if str(found.get(name, value)).upper() != value:
+            raise ConnectError(
+                f"the server's {name} is {found[name]}, which cannot be read: SET GLOBAL {name} = '{value}'"
+            )
+    grants = [str(grant) for (grant,) in rows(connection, "SHOW GRANTS")]
+    by_roles = any(" ON " not in grant for grant in grants)
+    if not by_roles and not any(" ON *.* " in grant and _READS_BINLOG.search(grant) for grant in grants):
+        raise ConnectError(f"database.user may not read the binlog: {_RIGHTS}")
+
+
+_WANTED: Final = {
+    "log_bin": ("ON", "set log_bin and restart the server"),
+    "binlog_format": ("ROW", "SET GLOBAL binlog_format = 'ROW', which sessions have from their next start on"),
+    "binlog_row_image": ("FULL", "SET GLOBAL binlog_row_image = 'FULL'"),
+    "binlog_row_metadata": (
+        "FULL",
+        "SET GLOBAL binlog_row_metadata = 'FULL' (MySQL 8.0.14, MariaDB 10.5 or newer)",
+    ),
+}
+_UNWANTED: Final = {"log_bin_compress": "OFF", "binlog_transaction_compression": "OFF", "binlog_row_value_options": ""}
+"""MariaDB's, and two of MySQL's: events that the library does not read."""
+_READS_BINLOG: Final = re.compile("ALL PRIVILEGES|REPLICATION SLAVE")

@@ -31,7 +31,15 @@ from ottla.connect.connectors.mysql.catalog import Catalog
 from ottla.connect.connectors.mysql.changes import Changes, source_block
 from ottla.connect.connectors.mysql.events import EVENTS, EventTaker
 from ottla.connect.connectors.mysql.keys import quoted
-from ottla.connect.connectors.mysql.session import check_server, connect, connection_settings, explained, rows, run
+from ottla.connect.connectors.mysql.session import (
+    LOST,
+    check_server,
+    connect,
+    connection_settings,
+    explained,
+    rows,
+    run,
+)
 from ottla.connect.connectors.mysql.settings import MysqlSettings
 from ottla.connect.connectors.mysql.signals import Signals, SignalTable
 
@@ -100,7 +108,7 @@ class MysqlSource(Source[MysqlSettings]):
         """The end of the binlog."""
         file, pos, gtids = _master(connection)
         if kind == "mariadb":
-            gtids = str(rows(connection, "SELECT BINLOG_GTID_POS(%s, %s)", file, pos)[0][0] or "")
+            gtids = _mariadb_gtids(connection, file, pos) or ""
         position = {"file": file, "pos": pos}
         return position | {"gtids": gtids.replace("\n", "")} if gtids else position
 
@@ -163,6 +171,11 @@ class MysqlSource(Source[MysqlSettings]):
 
     def _follow(self, connection: Any, catalog: Catalog, kind: str, start: Position) -> Iterator[Yielded]:
         settings = self.settings
+        if kind == "mariadb" and not start.get("gtids"):  # somebody's own: the library would begin anywhere
+            gtids = _mariadb_gtids(connection, start["file"], start["pos"])
+            if gtids is None:
+                raise ConnectError(f"no transaction ends at {start['pos']} in {start['file']}: {LOST}")
+            start = {**start, "gtids": gtids}
         signals: Signals | None = None
         if settings.signal_data_collection:
             signals = Signals(settings, self.context, catalog, connection, kind, start, self._now_ns)
@@ -220,6 +233,7 @@ class MysqlSource(Source[MysqlSettings]):
             enable_logging=False,
             pymysql_wrapper=self._connected,
             only_events=EVENTS,
+            filter_non_implemented_events=False,
             **(by_gtid or by_place),
         )
 
@@ -276,6 +290,12 @@ def _master(connection: Any) -> tuple[str, int, str]:
         raise ConnectError("the server writes no binlog: set log_bin and restart it")
     row = found[0]
     return str(row[0]), int(row[1]), str(row[4]) if len(row) > 4 else ""
+
+
+def _mariadb_gtids(connection: Any, file: str, pos: int) -> str | None:
+    """The GTIDs of all that is before a place in the binlog; None if there is no such place."""
+    gtids = rows(connection, "SELECT BINLOG_GTID_POS(%s, %s)", file, pos)[0][0]
+    return None if gtids is None else str(gtids)
 
 
 def _add_mariadb_gtid(gtids: str, gtid: str) -> str:

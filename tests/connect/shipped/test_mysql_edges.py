@@ -1,0 +1,257 @@
+"""What servers and their users do that is not quite a row after the other, against a real MariaDB."""
+
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ottla.connect.api import ConnectError
+from ottla.connect.connectors.mysql import source as mysql_source
+from ottla.connect.connectors.mysql.source import MysqlSource
+from tests.connect.shipped.mysql_database import Database, ops
+from tests.support.connect_tasks import TaskContext, running
+from tests.support.mariadb import MariaDb
+
+_LONG_S = 30.0
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[MariaDb]:
+    with MariaDb(binlog_row_metadata="FULL") as mariadb:
+        yield mariadb
+
+
+@pytest.fixture
+def database(server: MariaDb, request: pytest.FixtureRequest) -> Iterator[Database]:
+    made = Database(server, f"t{abs(hash(request.node.name)) % 10**12}")
+    made.run("CREATE TABLE items (id INT PRIMARY KEY)", "INSERT INTO items VALUES (0)")
+    yield made
+    made.connection.close()
+
+
+def set_globally(database: Database, **settings: str) -> None:
+    root = database.server.connect()
+    with root.cursor() as cursor:
+        for name, value in settings.items():
+            cursor.execute(f"SET GLOBAL {name} = '{value}'")
+    root.close()
+
+
+@pytest.mark.parametrize("then", ["", "FLUSH BINARY LOGS"])
+def test_a_lone_change_is_handed_on_at_once(database: Database, monkeypatch: pytest.MonkeyPatch, then: str) -> None:
+    monkeypatch.setattr(mysql_source, "_BEAT_S", _LONG_S)
+    began = time.monotonic()
+    with running(MysqlSource, database.config()) as source:
+        source.take(1)
+        database.run(*filter(None, ["INSERT INTO items VALUES (1)", then]))
+        assert ops(source.take(1)) == [("c", 1)]
+        assert source.step() == []  # None: the runtime commits, and waits for nothing
+        assert source.position is not None
+        assert "events" not in source.position
+    assert time.monotonic() - began < _LONG_S
+
+
+@pytest.mark.soak
+def test_a_lone_change_is_handed_on_at_once_over_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mysql_source, "_BEAT_S", _LONG_S)
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    made = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    out = ["-subj", "/CN=localhost", "-keyout", str(key), "-out", str(certificate)]
+    subprocess.run([*made, *out], check=True, capture_output=True)
+    tmp_path.chmod(0o755)
+    key.chmod(0o644)
+    for parent in tmp_path.parents[:2]:
+        parent.chmod(parent.stat().st_mode | 0o055)
+    with MariaDb(binlog_row_metadata="FULL", ssl_key=str(key), ssl_cert=str(certificate)) as server:
+        database = Database(server, "secret")
+        database.run("CREATE TABLE items (id INT PRIMARY KEY)", "INSERT INTO items VALUES (0)")
+        began = time.monotonic()
+        with running(MysqlSource, database.config(database_ssl_mode="required")) as source:
+            source.take(1)
+            database.run("INSERT INTO items VALUES (1)")
+            assert ops(source.take(1)) == [("c", 1)]
+            assert source.step() == []
+        assert time.monotonic() - began < _LONG_S
+        database.connection.close()
+
+
+def test_statements_within_a_transaction_do_not_end_it(database: Database) -> None:
+    """A position after its last row is not after the transaction, until that has ended."""
+    with running(MysqlSource, database.config(max_batch_size="1")) as source:
+        source.take(1)
+        database.run(
+            "BEGIN",
+            "INSERT INTO items VALUES (1)",
+            "SAVEPOINT here",
+            "INSERT INTO items VALUES (2)",
+            "ROLLBACK TO here",
+            "CREATE TEMPORARY TABLE mine (id INT)",
+            "INSERT INTO items VALUES (3)",
+            "COMMIT",
+        )
+        assert ops(source.take(1)) == [("c", 1)]
+        position = source.position
+        assert position is not None
+        assert position["events"] == 1
+    with running(MysqlSource, database.config(), position) as source:
+        assert ops(source.take(1)) == [("c", 3)]
+    database.run("CREATE TABLE made (id INT PRIMARY KEY) SELECT id FROM items", "INSERT INTO items VALUES (9)")
+    with running(MysqlSource, database.config(max_batch_size="1"), position) as source:
+        assert ops(source.take(5)) == [("c", 3), ("c", 0), ("c", 1), ("c", 3), ("c", 9)]
+
+
+def test_distributed_transactions_come_when_they_are_prepared(database: Database) -> None:
+    with running(MysqlSource, database.config(max_batch_size="1")) as source:
+        source.take(1)
+        database.run("XA START 'x'", "INSERT INTO items VALUES (1)", "INSERT INTO items VALUES (2)")
+        database.run("XA END 'x'", "XA PREPARE 'x'")
+        assert ops(source.take(1)) == [("c", 1)]
+        position = source.position
+        database.run("XA COMMIT 'x'", "INSERT INTO items VALUES (3)")
+    with running(MysqlSource, database.config(), position) as source:
+        assert ops(source.take(2)) == [("c", 2), ("c", 3)]
+        database.run("XA START 'y'", "INSERT INTO items VALUES (4)", "XA END 'y'", "XA COMMIT 'y' ONE PHASE")
+        assert ops(source.take(1)) == [("c", 4)]
+
+
+def test_tables_without_transactions_are_captured(database: Database) -> None:
+    with running(MysqlSource, database.config()) as source:
+        source.take(1)
+        database.run(
+            "CREATE TABLE plain (id INT PRIMARY KEY) ENGINE=MyISAM",
+            "INSERT INTO plain VALUES (1), (2)",
+            "DELETE FROM plain WHERE id = 1",
+        )
+        assert ops(source.take(4)) == [("c", 1), ("c", 2), ("d", 1), (None, 1)]
+        source.until(lambda _: "events" not in (source.position or {}))
+
+
+@pytest.mark.parametrize("format_", ["STATEMENT", "MIXED"])
+def test_a_statement_in_place_of_rows_is_an_error_and_the_position_stays_before_it(
+    database: Database, format_: str
+) -> None:
+    with running(MysqlSource, database.config()) as source:
+        source.take(1)
+        database.run(
+            "INSERT INTO items VALUES (1)",
+            f"SET SESSION binlog_format = '{format_}'",
+            "CREATE TABLE `somewhere else` (id INT)",
+            "/* a note */ INSERT INTO `somewhere else` VALUES (5)",
+        )
+        assert ops(source.take(1)) == [("c", 1)]
+    with running(
+        MysqlSource, database.config(table_include_list=rf"{database.name}\.items"), source.position
+    ) as source:
+        database.run("-- a note\nUPDATE items SET id = id + 10")
+        with pytest.raises(ConnectError, match=r"has a statement that changed .*\.items in place of its rows \(UPDATE"):
+            source.until(bool)
+        position = source.position
+        assert position is not None
+    with (
+        running(MysqlSource, database.config(), position) as source,
+        pytest.raises(ConnectError, match="SET GLOBAL binlog_format = 'ROW'"),
+    ):
+        source.until(bool)
+
+
+def test_compressed_events_are_an_error_and_not_passed_over(database: Database) -> None:
+    with running(MysqlSource, database.config()) as source:
+        source.take(1)
+        set_globally(database, log_bin_compress="ON")
+        try:
+            database.run(
+                "CREATE TABLE texts (id INT PRIMARY KEY, t TEXT)", "INSERT INTO texts VALUES (1, REPEAT('x', 5000))"
+            )
+            with pytest.raises(ConnectError, match="SET GLOBAL log_bin_compress = OFF"):
+                source.until(bool)
+            with pytest.raises(ConnectError, match="log_bin_compress is ON, which cannot be read"):
+                check(database)
+        finally:
+            set_globally(database, log_bin_compress="OFF")
+
+
+def check(database: Database, **more: str) -> None:
+    settings = MysqlSource.settings_model(**database.config(**more))
+    MysqlSource.check(settings, TaskContext())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong", "right"),
+    [
+        ("binlog_format", "STATEMENT", "ROW"),
+        ("binlog_format", "MIXED", "ROW"),
+        ("binlog_row_image", "MINIMAL", "FULL"),
+        ("binlog_row_metadata", "MINIMAL", "FULL"),
+    ],
+)
+def test_a_server_with_other_settings_is_refused_in_one_sentence(
+    database: Database, name: str, wrong: str, right: str
+) -> None:
+    set_globally(database, **{name: wrong})
+    try:
+        with pytest.raises(
+            ConnectError, match=rf"{name} is {wrong} and has to be {right}: SET GLOBAL {name} = '{right}'"
+        ):
+            check(database)
+    finally:
+        set_globally(database, **{name: right})
+
+
+RIGHTS: dict[str, tuple[str, str | None]] = {
+    "none to replicate": (
+        "SELECT, RELOAD, BINLOG MONITOR",
+        "may not read the binlog: GRANT SELECT, RELOAD, REPLICATION",
+    ),
+    "none to ask where it is": ("SELECT, RELOAD, REPLICATION SLAVE", "GRANT SELECT, RELOAD, REPLICATION SLAVE"),
+    "none to select": ("RELOAD, REPLICATION SLAVE, BINLOG MONITOR", r"fits no table of the server"),
+    "enough": ("SELECT, RELOAD, REPLICATION SLAVE, BINLOG MONITOR", None),
+}
+
+
+@pytest.mark.parametrize("which", RIGHTS)
+def test_rights_that_are_missing_are_told_when_it_is_made(database: Database, which: str) -> None:
+    rights, sentence = RIGHTS[which]
+    user = "reader@'127.0.0.1'"
+    database.run(f"CREATE OR REPLACE USER {user} IDENTIFIED BY 'r'", f"GRANT {rights} ON *.* TO {user}")
+    of_reader: dict[str, Any] = {"database_user": "reader", "database_password": "r"}
+    of_reader["table_include_list"] = rf"{database.name}\.items"
+    if sentence is None:
+        check(database, **of_reader)
+        with running(MysqlSource, database.config(**of_reader)) as source:
+            assert ops(source.take(1)) == [("r", 0)]
+            database.run("INSERT INTO items VALUES (1)")
+            assert ops(source.take(1)) == [("c", 1)]
+    else:
+        with pytest.raises(ConnectError, match=sentence):
+            check(database, **of_reader)
+
+
+def test_a_position_of_another_server_is_an_error(database: Database) -> None:
+    with running(MysqlSource, database.config()) as source:
+        source.take(1)
+        position = source.position
+    assert position is not None
+    elsewhere = dict(position) | {"gtids": "0-1-99999999"}
+    lost = "no longer has the binlog from there on .* delete the connector's offsets"
+    with running(MysqlSource, database.config(), elsewhere) as source, pytest.raises(ConnectError, match=lost):
+        source.until(bool)
+    for place in ({"file": position["file"], "pos": 10**9}, {"file": "binlog.999999", "pos": 4}):
+        with (
+            running(MysqlSource, database.config(), place) as source,
+            pytest.raises(ConnectError, match="delete the connector's offsets"),
+        ):
+            source.until(bool)
+
+
+def test_a_position_that_somebody_has_set_needs_no_gtids(database: Database) -> None:
+    with running(MysqlSource, database.config()) as source:
+        source.take(1)
+        position = source.position
+    assert position is not None
+    database.run("INSERT INTO items VALUES (1)")
+    place = {name: position[name] for name in ("file", "pos")}
+    with running(MysqlSource, database.config(), place) as source:
+        assert ops(source.take(1)) == [("c", 1)]
