@@ -110,6 +110,7 @@ def test_files_are_shared_among_tasks(tmp_path: Path) -> None:
     ("name", "content", "sentence"),
     [
         ("a.csv", "a,b\n1\n", "has a row of 1 values at byte 4, and 2 columns"),
+        ("a.csv", "a,b,a\n1,2,3\n", "has two columns called 'a': name them by csv.columns"),
         ("a.csv", "a,b\nx,1\n", "column a has 'x'; look at csv.types"),
         ("a.jsonl", "{\n", "has a line that is no JSON before byte 2"),
         ("a.parquet", "nothing", "is no file of Parquet that is whole"),
@@ -420,3 +421,36 @@ def test_a_file_that_is_taken_away_during_the_look_stops_nothing(
     monkeypatch.setattr(module, "_files", lambda settings: gone | seen(settings))
     with running(FileSource, source(tmp_path)) as task:
         assert values(task.take(1)) == [{"n": 1}]
+
+
+@pytest.mark.parametrize("kept", [True, False], ids=["after", "before"])
+def test_wherever_it_broke_off_each_row_is_in_one_file(tmp_path: Path, kept: bool) -> None:
+    settings = {"flush_size": "3", "partition_field_name": "even"}
+    records = [sink_record("items", n, {"n": n, "even": n % 2 == 0}) for n in range(8)]
+
+    class Killed(BaseException):
+        pass
+
+    for at_step in range(1, 30):
+        target = Target(f"{tmp_path}/{at_step}/out", {})
+        into, _ = target.sink(**settings)
+        put, steps = into._put, iter(range(1, 1000))
+
+        def killed(name: str, content: bytes, put: Any = put, steps: Any = steps, at_step: int = at_step) -> None:
+            last = next(steps) == at_step
+            if kept or not last:
+                put(name, content)
+            if last:
+                raise Killed
+
+        into._put = killed
+        try:
+            into.write(records)
+        except Killed:
+            again, found = target.sink(**settings)
+            again.write(records[found.get(ITEMS, 0) :])
+            again.write([sink_record("items", 8, {"n": 8, "even": True})])
+            assert numbers(target.read()) == list(range(9)), at_step
+        else:
+            break
+    assert at_step == 9, "two chunks: settled, two files, noted"

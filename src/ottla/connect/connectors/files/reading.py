@@ -144,6 +144,9 @@ def csv_rows(file: Any, name: str, position: dict[str, Any], form: CsvFormat, *,
             continue
         if not names:
             names = tuple(row)
+            twice = next((each for each in names if names.count(each) > 1), None)
+            if twice is not None:
+                raise ConnectError(f"{name} has two columns called {twice!r}: name them by csv.columns, or mend it")
             continue
         if schema is None:
             more = {} if form.names else {"names": list(names)}
