@@ -3,7 +3,6 @@ field by field, but for what docs/connectors.md says: the changes here have no n
 quotes in them, which Debezium garbles.
 """
 
-import json
 from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
@@ -14,6 +13,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from ottla.testing import Broker
+from tests.connect.shipped.comparing import OURS, THEIRS, Topics, fields_differ, operations_differ, written_by_both
 from tests.connect.shipped.test_postgres import VALUES
 from tests.support.connect import messages_of
 from tests.support.connect_process import GenuineConnect, OttlaConnect
@@ -22,7 +22,6 @@ from tests.support.postgres import USER, Postgres
 
 pytestmark = pytest.mark.soak
 
-OURS, THEIRS = "ours", "them"  # of the same length, so that one takes the other's place in every text
 KINDS = {kind: literal for kind, (literal, _, _) in VALUES.items() if kind != "pair"}  # Debezium leaves composites out
 BEFORE = (
     "CREATE TYPE mood AS ENUM ('happy', 'so so')",
@@ -138,8 +137,8 @@ LAST = f"{OURS}.public.kinds"
 
 
 @pytest.fixture(scope="module", params=SETTINGS)
-def topics(request: pytest.FixtureRequest) -> Iterator[dict[str, tuple[list[Any], list[Any]]]]:
-    """What both have written, by the topics' names without the prefix."""
+def topics(request: pytest.FixtureRequest) -> Iterator[Topics]:
+    """What both have written with the same settings."""
     with (
         Postgres(wal_level="logical") as server,
         Broker() as broker,
@@ -162,14 +161,7 @@ def topics(request: pytest.FixtureRequest) -> Iterator[dict[str, tuple[list[Any]
         eventually(lambda: is_last(broker.bootstrap, LAST), timeout_s=120)
         eventually(lambda: is_last(broker.bootstrap, LAST.replace(OURS, THEIRS)), timeout_s=120)
         known = AdminClient({"bootstrap.servers": broker.bootstrap}).list_topics(timeout=60).topics
-        names = {name.partition(".")[2] for name in known if name.startswith((f"{OURS}.", f"{THEIRS}."))}
-        yield {name: (written(broker, OURS, name), written(broker, THEIRS, name)) for name in sorted(names)}
-
-
-def written(broker: Broker, prefix: str, name: str) -> list[Any]:
-    """All records but Debezium's tombstones without a key, which no compacted topic takes."""
-    found = messages_of(broker.bootstrap, f"{prefix}.{name}", 0)
-    return [each for each in found if each.key() is not None or each.value() is not None]
+        yield written_by_both(broker.bootstrap, list(known))
 
 
 def config(server: Postgres, prefix: str) -> dict[str, str]:
@@ -197,40 +189,16 @@ def is_last(bootstrap: str, topic: str) -> bool:
     return any(b'{"id":100}' in (message.key() or b"") for message in messages_of(bootstrap, topic, 1))
 
 
-def test_the_same_topics_have_records_of_the_same_operations(topics: dict[str, tuple[list[Any], list[Any]]]) -> None:
-    for name, (ours, theirs) in topics.items():
-        assert [operation(each) for each in ours] == [operation(each) for each in theirs], name
+def test_the_same_topics_have_records_of_the_same_operations(topics: Topics) -> None:
+    assert operations_differ(topics) == []
 
 
-def test_records_are_the_same_field_by_field(topics: dict[str, tuple[list[Any], list[Any]]]) -> None:
-    found: list[str] = []
-    for name, (ours, theirs) in topics.items():
-        for number, (our, their) in enumerate(zip(ours, theirs, strict=False)):
-            where = f"{name}[{number}]"
-            found += differences(f"{where}.key", document(our.key()), document(their.key()))
-            found += differences(f"{where}.value", document(our.value()), document(their.value()))
-            found += differences(f"{where}.headers", headers(our), headers(their))
-    assert not found, "\n".join(dict.fromkeys(found))
+def test_records_are_the_same_field_by_field(topics: Topics) -> None:
+    found = fields_differ(topics)
+    assert not found, "\n".join(found)
 
 
-def document(payload: bytes | None) -> Any:
-    """JSON, with the name of this worker's prefix as the other has it."""
-    return None if payload is None else json.loads(payload.replace(OURS.encode(), THEIRS.encode()))
-
-
-def headers(message: Any) -> list[tuple[str, Any]]:
-    return [(name, value.replace(OURS.encode(), THEIRS.encode())) for name, value in message.headers() or ()]
-
-
-def operation(message: Any) -> str | None:
-    """Of a change, or what is told of a transaction. None: a tombstone."""
-    value = document(message.value())
-    return None if value is None else value["payload"].get("op") or value["payload"]["status"]
-
-
-def test_transactions_have_a_topic_if_they_are_to_be_told_of(
-    topics: dict[str, tuple[list[Any], list[Any]]], request: pytest.FixtureRequest
-) -> None:
+def test_transactions_have_a_topic_if_they_are_to_be_told_of(topics: Topics, request: pytest.FixtureRequest) -> None:
     settings = SETTINGS[request.node.callspec.params["topics"]]
     assert {"transaction", "begins-and-ends"} & topics.keys() == {
         name
@@ -239,37 +207,3 @@ def test_transactions_have_a_topic_if_they_are_to_be_told_of(
     }
     if settings == SETTINGS["more"]:
         assert len(topics["transaction"][0]) == 2 * len(TRANSACTIONS)
-
-
-def differences(where: str, ours: Any, theirs: Any) -> list[str]:
-    """A line for each field that is not the same, but for those that cannot be."""
-    if isinstance(ours, dict) and isinstance(theirs, dict):
-        if where.endswith((".payload.source", ".payload")):
-            ours, theirs = comparable(ours), comparable(theirs)
-        if list(ours) != list(theirs):
-            return [f"{where} has {list(ours)}, Debezium's {list(theirs)}"]
-        return [line for name in ours for line in differences(f"{where}.{name}", ours[name], theirs[name])]
-    if isinstance(ours, list) and isinstance(theirs, list) and len(ours) == len(theirs):
-        pairs = enumerate(zip(ours, theirs, strict=True))
-        return [line for number, (a, b) in pairs for line in differences(f"{where}[{number}]", a, b)]
-    if type(ours) is type(theirs) and ours == theirs:
-        return []
-    return [f"{where}: {str(ours)[:300]!r}, Debezium's {str(theirs)[:300]!r}"]
-
-
-def comparable(struct: dict[str, Any]) -> dict[str, Any]:
-    """Without what depends on when a connector looked: its own clock and, of rows of a snapshot, its place."""
-    unlike = {"ts_ms", "ts_us", "ts_ns"} if "op" in struct else set()
-    if struct.get("snapshot", "false") != "false":
-        unlike = {"ts_ms", "ts_us", "ts_ns", "lsn", "txId", "sequence"}
-    if struct.get("xmin") is not None:  # of the slot, when it was looked up
-        unlike = unlike | {"xmin"}
-    if struct.get("data_collections"):  # in no order
-        struct = struct | {"data_collections": sorted(map(counted, struct["data_collections"]))}
-    return {name: "" if name in unlike else value for name, value in struct.items()}
-
-
-def counted(count: dict[str, Any]) -> tuple[str, int]:
-    """How many changes a table has. What Debezium calls messages is the name of an object in Java's memory."""
-    name = count["data_collection"]
-    return ("LOGICAL_DECODING_MESSAGE" if "LogicalDecodingMessageId@" in name else name, count["event_count"])
