@@ -22,7 +22,7 @@ from ottla.connect.state import TaskId
 from ottla.connect.task import BasicContext, Report, Surroundings, Task
 
 _WAIT_S: Final = 0.1
-_MOST_RECORDS: Final = 3000
+_MOST_RECORDS: Final = 10_000
 """In one batch, unless `consumer.override.max.poll.records` says."""
 _FIRST_PAUSE_S: Final = 0.2
 _LOST: Final = (
