@@ -2,6 +2,7 @@
 
 import datetime as dt
 from collections.abc import Iterator
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -10,6 +11,8 @@ from sqlalchemy import Engine, Table, event, text
 
 from ottla.connect import schema as connect
 from ottla.connect.api import BadRecord, ConfigError, ConnectError, Retriable, TopicPartition
+from ottla.connect.connectors.relational import database
+from ottla.connect.connectors.relational.settings import SinkSettings
 from ottla.connect.connectors.relational.sink import RelationalSink
 from ottla.connect.schema import Schema, struct
 from tests.connect.shipped.databases import KINDS, emptied, rows, server
@@ -116,6 +119,77 @@ def test_columns_are_added_when_allowed(engine: Engine) -> None:
     needed = sink_record("items", 2, {"id": 1, "must": 1}, key={"id": 1}, key_schema=KEY, value_schema=strict)
     with pytest.raises(ConnectError, match="has no column must, and one that may not be null"):
         upserting(engine, auto_evolve="true").write([needed])
+
+
+def test_columns_that_may_not_be_null_are_added_with_their_defaults(engine: Engine) -> None:
+    upserting(engine).write([item(0, 1)])
+    fields = {
+        "id": connect.INT32,
+        "number": Schema(connect.Type.INT32, default=7, has_default=True),
+        "yes": Schema(connect.Type.BOOLEAN, default=True, has_default=True),
+        "note": Schema(connect.Type.STRING, default="it's", has_default=True),
+        "sum": replace(connect.decimal(2), default=Decimal("1.25"), has_default=True),
+        "day": Schema(connect.Type.INT32, name="io.debezium.time.Date", default=19782, has_default=True),
+    }
+    value = {"id": 2, "number": 1, "yes": False, "note": "", "sum": Decimal(0), "day": 0}
+    wider = connect.struct_of("items.Value", fields)
+    record = sink_record("items", 1, value, key={"id": 2}, key_schema=KEY, value_schema=wider)
+    upserting(engine, auto_evolve="true").write([record])
+    (found,) = rows(engine, "SELECT number, yes, note, sum, day FROM items WHERE id = 1")
+    assert (found[0], bool(found[1]), found[2], Decimal(str(found[3])), str(found[4])) == (
+        7, True, "it's", Decimal("1.25"), "2024-02-29"
+    )  # fmt: skip
+
+
+def test_times_without_a_zone_are_utcs_in_columns_that_have_one(engine: Engine) -> None:
+    kind_of = {"postgresql": "TIMESTAMPTZ", "mysql": "TIMESTAMP", "mariadb": "TIMESTAMP"}.get(engine.dialect.name)
+    zone = {"postgresql": "ALTER ROLE tests SET timezone = 'Asia/Tokyo'", None: ""}.get(
+        engine.dialect.name if kind_of else None, "SET GLOBAL time_zone = '+09:00'"
+    )
+    if kind_of is None:
+        return  # SQLite's times have none
+    with engine.begin() as connection:
+        connection.execute(text(f"CREATE TABLE items (id INT PRIMARY KEY, at {kind_of} NULL)"))
+        connection.execute(text(zone))
+    try:
+        kinds = struct("k", id=connect.INT32, at=connect.timestamp())
+        at = dt.datetime(2024, 2, 29, 12, tzinfo=dt.UTC)
+        upserting(engine).write(
+            [sink_record("items", 0, {"id": 1, "at": at}, key={"id": 1}, key_schema=KEY, value_schema=kinds)]
+        )
+        seconds = {"postgresql": "extract(epoch FROM at)"}.get(engine.dialect.name, "unix_timestamp(at)")
+        ((found,),) = rows(engine, f"SELECT {seconds} FROM items")
+        assert int(found) == at.timestamp()  # type: ignore[call-overload]
+    finally:
+        with engine.begin() as connection:
+            connection.execute(text(zone.replace("= 'Asia/Tokyo'", "= 'UTC'").replace("+09:00", "+00:00")))
+
+
+@pytest.mark.parametrize(
+    ("url", "driver", "query"),
+    [
+        ("jdbc:postgresql://h/db?user=u&password=p&reWriteBatchedInserts=true&sslmode=require", "psycopg2",
+         {"sslmode": "require"}),
+        ("jdbc:postgresql://h/db?ssl=true&currentSchema=s", "psycopg2",
+         {"sslmode": "verify-full", "options": "-csearch_path=s"}),
+        ("jdbc:mysql://h:3306/db?useSSL=false&serverTimezone=UTC", "pymysql", {}),
+        ("jdbc:sqlite:rows.db", "pysqlite", {}),
+    ],
+)  # fmt: skip
+def test_urls_of_jdbc_are_understood(url: str, driver: str, query: dict[str, str]) -> None:
+    settings = SinkSettings.model_validate({"connection.url": url})
+    made = database.engine(settings)
+    assert (made.dialect.driver, dict(made.url.query)) == (driver, query)
+    assert made.url.password == ("p" if "password" in url else None)
+    assert database.describe(settings).startswith(("postgresql+psycopg2://", "mysql+pymysql://", "sqlite:///rows.db"))
+
+
+def test_an_encrypted_connection_of_jdbc_is_not_made_without_encryption() -> None:
+    settings = SinkSettings.model_validate({"connection.url": "jdbc:mysql://h/db?sslMode=VERIFY_CA"})
+    with pytest.raises(
+        ConfigError, match=r"asks for sslMode=VERIFY_CA, which is JDBC's alone: write it as SQLAlchemy's"
+    ):
+        database.engine(settings)
 
 
 def test_change_events_become_the_rows_that_they_speak_of(engine: Engine) -> None:

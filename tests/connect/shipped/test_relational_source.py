@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, text
 
-from ottla.connect.api import ConfigError, SourceRecord
+from ottla.connect.api import ConfigError, ConnectError, SourceRecord
 from ottla.connect.connectors.relational.source import RelationalSource
 from tests.connect.shipped.databases import KINDS, emptied, server
 from tests.support.connect_tasks import TaskContext, running
@@ -126,3 +126,64 @@ def test_tables_are_shared_among_tasks_and_names_checked(engine: Engine) -> None
         RelationalSource.check(settings(mode="incrementing", incrementing_column_name="key"), context)
     with pytest.raises(ValueError, match=r"mode=timestamp needs timestamp\.column\.name"):
         settings(mode="timestamp")
+
+
+def test_what_only_one_database_has_is_read_too(engine: Engine) -> None:
+    columns = {
+        "postgresql": (
+            "tags text[], big numeric(60,2), raw bytea",
+            "'{a,NULL}', 12345678901234567890123456789012345678.5, '\\x00ff'",
+        ),
+        "mysql": (
+            "tags SET('b', 'a'), big DECIMAL(60,2), raw VARBINARY(9), longer LONGBLOB",
+            "'a,b', 12345678901234567890123456789012345678.5, x'00ff', x'00ff'",
+        ),
+        "sqlite": ("tags TEXT, raw BLOB", "'x', x'00ff'"),
+    }
+    kinds, values = columns[engine.dialect.name]
+    run(engine, "DROP TABLE items")
+    with engine.begin() as connection:
+        connection.exec_driver_sql(f"CREATE TABLE items (id INT PRIMARY KEY, {kinds})")
+        connection.exec_driver_sql(f"INSERT INTO items VALUES (1, {values})")
+    with running(RelationalSource, config(engine, mode="bulk")) as source:
+        ((found),) = source.take(1)
+    assert found.value["raw"] == b"\x00\xff"
+    assert found.value.get("longer", b"\x00\xff") == b"\x00\xff"
+    assert found.value["tags"] in ('["a", null]', "b,a", "x")
+    big = Decimal("12345678901234567890123456789012345678.50")
+    assert found.value.get("big", big) == big
+
+
+def test_a_value_that_cannot_be_read_is_named(engine: Engine) -> None:
+    if engine.dialect.name == "mysql":
+        return  # its driver returns such a value as a text
+    before_christ, garbage = "'0044-03-15 BC'", "'yesterday'"
+    kind, value = "timestamp", garbage if engine.dialect.name == "sqlite" else before_christ
+    run(engine, "DROP TABLE items", f"CREATE TABLE items (id INT PRIMARY KEY, at {kind})")
+    run(engine, f"INSERT INTO items VALUES (1, {value})")
+    with (
+        running(RelationalSource, config(engine, mode="bulk")) as source,
+        pytest.raises(ConnectError, match="table items has a value that cannot be read"),
+    ):
+        source.step()
+
+
+@pytest.mark.parametrize("instant", [True, False], ids=["instant", "wall-clock"])
+def test_rows_are_found_whatever_the_servers_zone_is(engine: Engine, instant: bool) -> None:
+    if engine.dialect.name == "sqlite":
+        return  # it has no zone
+    postgres = engine.dialect.name == "postgresql"
+    kind = {True: "timestamptz", False: "timestamp"} if postgres else {True: "timestamp", False: "datetime(6)"}
+    zone = "ALTER ROLE tests SET timezone = '{}'" if postgres else "SET GLOBAL time_zone = '{}'"
+    run(engine, zone.format("<+09>-09" if postgres else "+09:00"))
+    engine.dispose()
+    try:
+        run(engine, "DROP TABLE items", f"CREATE TABLE items (id INT PRIMARY KEY, name VARCHAR(9), at {kind[instant]})")
+        run(engine, "INSERT INTO items VALUES (1, 'a', CURRENT_TIMESTAMP)")
+        (now,) = (dt.datetime.now(dt.UTC),)
+        with running(RelationalSource, config(engine, mode="timestamp", timestamp_column_name="at")) as source:
+            (found,) = source.take(1)
+        beyond = dt.timedelta() if instant else dt.timedelta(hours=9)
+        assert abs(found.value["at"] - beyond - now) < dt.timedelta(minutes=2)
+    finally:
+        run(engine, zone.format("UTC" if postgres else "SYSTEM"))

@@ -6,7 +6,7 @@ Debezium's types are understood too, so that captured changes become rows again.
 import datetime as dt
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Context, Decimal
 from typing import Any, Final
 
@@ -27,6 +27,7 @@ from sqlalchemy import (
     Time,
 )
 from sqlalchemy.dialects import mysql, postgresql
+from sqlalchemy.sql.sqltypes import _Binary
 from sqlalchemy.types import TypeEngine
 
 from ottla.connect import schema as connect
@@ -50,10 +51,11 @@ Convert = Callable[[Any], Any]
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a field becomes: the column's type, and the value in it (of what is not null)."""
+    """What a field becomes: the column's type, the value in it (of what is not null), and its default, or None."""
 
     type: TypeEngine[Any]
     convert: Convert | None = None
+    default: Any = None
 
 
 _DATETIME: Final = DateTime().with_variant(mysql.DATETIME(fsp=6), "mysql", "mariadb")
@@ -80,11 +82,11 @@ def as_json(value: Any) -> str:
 
 
 def _us(value: int) -> dt.datetime | str:
-    return _INFINITE.get(value) or _EPOCH + dt.timedelta(microseconds=value)
+    return _INFINITE.get(value) or _EPOCH + dt.timedelta(0, 0, value)
 
 
 def _ms(value: int) -> dt.datetime | str:
-    return _INFINITE.get(value) or _EPOCH + dt.timedelta(milliseconds=value)
+    return _INFINITE.get(value) or _EPOCH + dt.timedelta(0, 0, 0, value)
 
 
 def _day(value: int) -> dt.date | str:
@@ -104,7 +106,9 @@ def _zoned(value: str) -> dt.datetime | str:
 
 
 def _naive(value: dt.datetime) -> dt.datetime:
-    return value.astimezone(dt.UTC).replace(tzinfo=None) if value.tzinfo is not None else value
+    if value.tzinfo is not None and value.tzinfo is not dt.UTC:
+        value = value.astimezone(dt.UTC)
+    return value.replace(tzinfo=None)
 
 
 def _variable_decimal(value: Mapping[str, Any]) -> Decimal:
@@ -140,12 +144,26 @@ _PLAIN: Final[Mapping[Type, Target]] = {
     Type.STRUCT: Target(_JSON, as_json),
 }
 
+_WITHOUT_LITERALS: Final = (_JSON, _PLAIN[Type.BYTES].type)
+"""Types whose columns get no default: not all databases have literals of them."""
+
 
 def target(schema: Schema) -> Target:
     """Of a field with this schema."""
     if schema.name == connect.DECIMAL:
-        return Target(_numeric(int((schema.parameters or {}).get("scale", 0))))
-    return _NAMED.get(schema.name or "") or _PLAIN[schema.type]
+        found = Target(_numeric(int((schema.parameters or {}).get("scale", 0))))
+    else:
+        found = _NAMED.get(schema.name or "") or _PLAIN[schema.type]
+    if not schema.has_default or schema.default is None or found.type in _WITHOUT_LITERALS:
+        return found
+    try:
+        return replace(found, default=_converted(found, schema.default))
+    except (ValueError, TypeError, ArithmeticError):  # beyond what Python's types can be
+        return found
+
+
+def _converted(found: Target, value: Any) -> Any:
+    return value if found.convert is None else found.convert(value)
 
 
 def target_of_value(value: Any) -> Target:
@@ -176,6 +194,9 @@ def source_schema(type_: TypeEngine[Any], *, nullable: bool) -> tuple[Schema, Co
 
 
 def _schema_of(type_: TypeEngine[Any]) -> tuple[Schema, Convert | None]:
+    if isinstance(type_, mysql.SET):
+        members = list(type_.values)
+        return connect.STRING, lambda value: ",".join(each for each in members if each in value)
     if isinstance(type_, Numeric) and not isinstance(type_, Float):
         if type_.scale is not None:
             return connect.decimal(type_.scale), _decimal_of(type_.scale)
@@ -189,7 +210,7 @@ def _schema_of(type_: TypeEngine[Any]) -> tuple[Schema, Convert | None]:
         (DateTime, connect.timestamp(), _aware),
         (Date, connect.date(), None),
         (Time, connect.time(), None),
-        (LargeBinary, connect.BYTES, bytes),
+        (_Binary, connect.BYTES, bytes),
         (JSON, connect.STRING, as_json),
     )
     return next(
@@ -207,4 +228,6 @@ def _aware(value: dt.datetime) -> dt.datetime:
 
 
 def _text(value: Any) -> str:
-    return value if isinstance(value, str) else str(value)
+    if isinstance(value, list | tuple | dict):  # PostgreSQL's arrays and hstores
+        return as_json(value)
+    return value if value.__class__ is str else str(value)

@@ -1,17 +1,25 @@
 """The database itself: how it is reached, and what its failures mean."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.connect.api import ConfigError, ConnectError, Retriable
 from ottla.connect.connectors.relational.settings import DatabaseSettings
 
 if TYPE_CHECKING:
-    from sqlalchemy import Engine
+    from sqlalchemy import URL, Engine
     from sqlalchemy.exc import DBAPIError
 
 _DRIVERS: Final = {"postgresql": "postgresql+psycopg2", "mysql": "mysql+pymysql", "mariadb": "mysql+pymysql"}
+_IN_UTC: Final = {
+    "postgresql": "SET TIME ZONE 'UTC'",
+    "mysql": "SET time_zone = '+00:00'",
+    "mariadb": "SET time_zone = '+00:00'",
+}
+"""So that times without a zone, which are UTC's in records, mean the same in columns that have one."""
+_ENCRYPTING: Final = ("ssl", "sslmode", "sslMode", "useSSL", "requireSSL")
+_NOT: Final = ("", "false", "disable", "disabled", "prefer", "preferred", "allow")
 _REFUSALS: Final = (
     ("password authentication failed", "check connection.user and connection.password"),
     ("no password supplied", "set connection.password"),
@@ -39,29 +47,19 @@ _OF_VALUES: Final = (
 
 
 def engine(settings: DatabaseSettings) -> "Engine":
-    """One connection at a time, kept. Raises ConfigError for a URL that is none, or whose driver is not installed."""
-    from sqlalchemy import create_engine, make_url
+    """One connection at a time, kept, in sessions whose time zone is UTC.
+
+    Raises ConfigError for a URL that is none, or whose driver is not installed.
+    """
+    from sqlalchemy import create_engine, event
     from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
-    text = settings.connection_url
-    if text.startswith("jdbc:"):
-        text = text.removeprefix("jdbc:")
-        kind, _, rest = text.partition(":")
-        text = f"{_DRIVERS[kind]}:{rest}" if kind in _DRIVERS else text
-        if kind == "sqlite" and not rest.startswith("//"):
-            text = f"sqlite:///{rest}"
     try:
-        url = make_url(text)
-        if url.drivername in _DRIVERS:
-            url = url.set(drivername=_DRIVERS[url.drivername])
-        if settings.connection_user:
-            url = url.set(username=settings.connection_user)
-        if settings.connection_password is not None:
-            url = url.set(password=settings.connection_password.get_secret_value())
+        url = _url(settings)
         more: dict[str, Any] = {"pool_pre_ping": True, "pool_size": 1, "max_overflow": 1}
         if url.get_backend_name() == "sqlite":
             more = {"connect_args": {"timeout": 30}}
-        return create_engine(url, **more)
+        made = create_engine(url, **more)
     except (ArgumentError, NoSuchModuleError, ValueError) as error:
         raise ConfigError(
             f"connection.url is no URL of a database that SQLAlchemy knows: {error}", "connection.url"
@@ -70,14 +68,70 @@ def engine(settings: DatabaseSettings) -> "Engine":
         raise ConfigError(
             f"connection.url needs the package {error.name}: pip install {error.name}", "connection.url"
         ) from error
+    in_utc = _IN_UTC.get(url.get_backend_name())
+    if in_utc is not None:
+
+        def set_zone(connection: Any, _record: object) -> None:
+            with closing(connection.cursor()) as cursor:
+                cursor.execute(in_utc)
+            connection.commit()  # a rollback would take it back
+
+        event.listen(made, "connect", set_zone)
+    return made
+
+
+def _url(settings: DatabaseSettings) -> "URL":
+    """Raises ArgumentError for what is no URL, ConfigError for what JDBC would do and this cannot."""
+    from sqlalchemy import make_url
+
+    text = settings.connection_url
+    if text.startswith("jdbc:"):
+        kind, _, rest = text.removeprefix("jdbc:").partition(":")
+        if kind == "sqlite" and not rest.startswith("//"):
+            rest = f"///{rest}"
+        url = _without_jdbc(make_url(f"{kind}:{rest}"))
+    else:
+        url = make_url(text)
+    if url.drivername in _DRIVERS:
+        url = url.set(drivername=_DRIVERS[url.drivername])
+    if settings.connection_user:
+        url = url.set(username=settings.connection_user)
+    if settings.connection_password is not None:
+        url = url.set(password=settings.connection_password.get_secret_value())
+    return url
+
+
+def _without_jdbc(url: "URL") -> "URL":
+    """A URL without the properties of Java's drivers: what they say that matters, said as Python's drivers want it."""
+    said = {name: value if isinstance(value, str) else value[-1] for name, value in url.query.items()}
+    url = url.set(username=said.get("user", url.username), password=said.get("password", url.password), query={})
+    encrypts = next((f"{name}={said[name]}" for name in _ENCRYPTING if said.get(name, "").lower() not in _NOT), None)
+    if url.drivername == "postgresql":
+        query: dict[str, str] = {
+            name: said[name] for name in ("sslmode", "sslrootcert", "sslcert", "sslkey") if name in said
+        }
+        if encrypts and "sslmode" not in query and "ssl" in said:
+            query["sslmode"] = "verify-full"
+        if "currentSchema" in said:
+            query["options"] = f"-csearch_path={said['currentSchema']}"
+        return url.set(query=query)
+    if encrypts and url.drivername in _DRIVERS:
+        raise ConfigError(
+            f"connection.url asks for {encrypts}, which is JDBC's alone: write it as SQLAlchemy's "
+            "mysql+pymysql://user@host/name?ssl_ca=FILE",
+            "connection.url",
+        )
+    return url
 
 
 def describe(settings: DatabaseSettings) -> str:
     """The database without its password."""
-    from sqlalchemy import make_url
+    from sqlalchemy.exc import ArgumentError
 
-    url = make_url(settings.connection_url.removeprefix("jdbc:"))
-    return url.set(query={}).render_as_string(hide_password=True)
+    try:
+        return _url(settings).set(query={}).render_as_string(hide_password=True)
+    except (ArgumentError, ConfigError):
+        return "the database of connection.url"
 
 
 def is_of_rows(error: Exception) -> bool:

@@ -3,6 +3,7 @@
 import datetime as dt
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar, Final
@@ -29,6 +30,13 @@ if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, Connection, Engine, FromClause, Select
 
 _SLEEP_S: Final = 0.5
+_MYSQLS_CLOCK: Final = "SELECT COALESCE(CONVERT_TZ(NOW(6), '+00:00', @@global.time_zone), NOW(6))"
+_WALL_CLOCKS: Final = {
+    "postgresql": "SELECT current_timestamp AT TIME ZONE reset_val FROM pg_settings WHERE name = 'TimeZone'",
+    "mysql": _MYSQLS_CLOCK,
+    "mariadb": _MYSQLS_CLOCK,
+}
+"""What the time is where the server is: the sessions here are in UTC."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,11 +107,12 @@ class RelationalSource(Source[SourceSettings]):
                     continue
                 looks_at = time.monotonic() + self.settings.poll_interval_ms / 1000
                 for reading in readings:
-                    for batch in self._new(reading, positions[str(reading.part)]):
-                        moved = [each.position for each in batch if each.position is not None]
-                        if moved:
-                            positions[str(reading.part)] = moved[-1]
-                        yield batch
+                    with _readable(reading):
+                        for batch in self._new(reading, positions[str(reading.part)]):
+                            moved = [each.position for each in batch if each.position is not None]
+                            if moved:
+                                positions[str(reading.part)] = moved[-1]
+                            yield batch
                 yield None
 
     def close(self) -> None:
@@ -201,13 +210,30 @@ class RelationalSource(Source[SourceSettings]):
         return query.order_by(stamp, number) if number is not None else query.order_by(stamp)
 
     def _until(self, connection: "Connection", kind: Any) -> dt.datetime:
-        """The database's clock, less what late commits are waited for."""
-        from sqlalchemy import func, select
+        """The database's clock, for columns without a zone in its own zone, less what late commits are waited for."""
+        from sqlalchemy import TIMESTAMP, func, select, text
 
-        now: dt.datetime = connection.execute(select(func.current_timestamp())).scalar_one()
+        of_mysql = connection.dialect.name in ("mysql", "mariadb")
+        has_zone = getattr(kind, "timezone", False) or (of_mysql and isinstance(kind, TIMESTAMP))
+        own = None if has_zone else _WALL_CLOCKS.get(connection.dialect.name)
+        now: dt.datetime = connection.execute(
+            select(func.current_timestamp()) if own is None else text(own)
+        ).scalar_one()
         if not getattr(kind, "timezone", False):
             now = now.replace(tzinfo=None)
         return now - dt.timedelta(milliseconds=self.settings.timestamp_delay_interval_ms)
+
+
+@contextmanager
+def _readable(reading: _Reading) -> Iterator[None]:
+    """Say of which table a value is that a driver makes no object of Python of, such as a year before Christ."""
+    try:
+        yield
+    except (ValueError, ArithmeticError, TypeError) as error:
+        where = f"table {reading.name}" if reading.name is not None else "the query"
+        raise ConnectError(
+            f"{where} has a value that cannot be read: {error}; mend it, or leave its column out by query"
+        ) from error
 
 
 def _tables(settings: SourceSettings, connection: "Connection") -> list[str]:

@@ -1,5 +1,6 @@
 """Tables as records need them: made, widened, or refused in one sentence."""
 
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from ottla.connect.api import ConnectError
@@ -9,7 +10,8 @@ from ottla.connect.connectors.relational.settings import SinkSettings
 from ottla.connect.connectors.relational.steps import Shape
 
 if TYPE_CHECKING:
-    from sqlalchemy import Column, Connection, Table
+    from sqlalchemy import Column, Connection, Dialect, Table, TextClause
+    from sqlalchemy.types import TypeEngine
 
 
 def split_name(name: str) -> tuple[str | None, str]:
@@ -66,11 +68,13 @@ class Tables:
             return Table(table, MetaData(), schema=schema, autoload_with=connection)
 
     def _widen(self, connection: "Connection", name: str, table: "Table", shape: Shape, missing: list[str]) -> None:
-        from sqlalchemy.schema import CreateColumn
+        from sqlalchemy.schema import CreateColumn, DefaultClause
 
         if not self._settings.auto_evolve:
             raise ConnectError(f"table {name} has no column {missing[0]}: add it, or set auto.evolve=true")
-        required = [each for each in missing if not shape.nullable[shape.names.index(each)]]
+        targets = dict(zip(shape.names, shape.targets, strict=True))
+        nullable = dict(zip(shape.names, shape.nullable, strict=True))
+        required = [each for each in missing if not nullable[each] and targets[each].default is None]
         if required:
             raise ConnectError(
                 f"table {name} has no column {required[0]}, and one that may not be null cannot be added to the rows "
@@ -78,9 +82,22 @@ class Tables:
             )
         quoted = connection.dialect.identifier_preparer.format_table(table)
         for column in _columns(shape, missing):
+            default = targets[column.name].default
+            if default is not None and not nullable[column.name]:
+                column.server_default = DefaultClause(_literal(default, column.type, connection.dialect))
             what = str(CreateColumn(column).compile(dialect=connection.dialect))
             with explained(f"adding column {column.name} to table {name}"):
                 connection.exec_driver_sql(f"ALTER TABLE {quoted} ADD COLUMN {what}")
+
+
+def _literal(value: Any, kind: "TypeEngine[Any]", dialect: "Dialect") -> "TextClause":
+    """A default for the rows that are there; MySQL wants that of a long text in brackets, SQLite without."""
+    from sqlalchemy import literal, text
+
+    if isinstance(value, Decimal) and dialect.name == "sqlite":  # which has none
+        value = f"{value:f}"
+    written = str(literal(value, kind).compile(dialect=dialect, compile_kwargs={"literal_binds": True}))
+    return text(f"({written})" if dialect.name in ("mysql", "mariadb") else written)
 
 
 def _columns(shape: Shape, names: "tuple[str, ...] | list[str]") -> "list[Column[Any]]":
