@@ -38,6 +38,7 @@ KEY_CHARACTERS: Final = 255
 """Of a text in a key: MySQL cannot have keys of any length."""
 
 _EPOCH: Final = dt.datetime(1970, 1, 1)  # noqa: DTZ001 (columns without a zone)
+_EPOCH_UTC: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _EPOCH_DAY: Final = _EPOCH.toordinal()
 
 _EXACT: Final = Context(prec=1 << 18)
@@ -106,9 +107,7 @@ def _zoned(value: str) -> dt.datetime | str:
 
 
 def _naive(value: dt.datetime) -> dt.datetime:
-    if value.tzinfo is not None and value.tzinfo is not dt.UTC:
-        value = value.astimezone(dt.UTC)
-    return value.replace(tzinfo=None)
+    return _EPOCH + (value - _EPOCH_UTC) if value.tzinfo is not None else value  # `replace` takes four times as long
 
 
 def _variable_decimal(value: Mapping[str, Any]) -> Decimal:
