@@ -6,9 +6,10 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import Producer
 
+from ottla.cli import connect_redrive
 from ottla.cli.app import run
+from ottla.connect.rest_client import RestError
 from ottla.testing import Broker, ConnectWorker
-from ottla.testing.connect import RestError
 from tests.connect.connectors import COLLECTED, Fragile
 from tests.support.connect import messages_of
 from tests.support.eventually import eventually
@@ -65,6 +66,37 @@ def test_dead_letters_say_why_and_go_back(
     assert run(arguments) == 0  # they fail again, and are dead letters again
     again = eventually(lambda: messages_of(broker.bootstrap, "letters", 5))
     assert [message.headers() for message in again[3:5]] == [[("own", b"1")]] * 2
+
+
+def test_a_dead_letter_goes_back_once_if_two_people_send_it(
+    broker: Broker, worker: ConnectWorker, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    produce(broker, "twice", b'{"bad": 1}', b'{"bad": 2}', b'{"bad": 3}')
+    config = {
+        **SINK,
+        "topics": "twice",
+        "errors.tolerance": "all",
+        "errors.deadletterqueue.topic.name": "dead-twice",
+        "errors.deadletterqueue.context.headers.enable": "true",
+    }
+    worker.put("twice", config)
+    eventually(lambda: messages_of(broker.bootstrap, "dead-twice", 3))
+    worker.request("PUT", "/connectors/twice/stop")
+    arguments = ["connect", "redrive", "twice", "--url", worker.url, "-b", broker.bootstrap]
+
+    def while_the_first_one_thinks(*_: object, yes: bool) -> None:
+        if not yes:
+            assert run([*arguments, "--yes", "--max", "2"]) == 0
+            assert "sent 2 records" in capsys.readouterr().err
+
+    monkeypatch.setattr(connect_redrive, "confirm", while_the_first_one_thinks)
+    assert run(arguments) == 0
+    assert "sent 1 record" in capsys.readouterr().err
+    assert [message.value() for message in messages_of(broker.bootstrap, "twice", 6)][3:] == [
+        b'{"bad": 1}', b'{"bad": 2}', b'{"bad": 3}',
+    ]  # fmt: skip
+    assert run([*arguments, "--yes"]) == 0
+    assert "no dead letter of twice is left" in capsys.readouterr().err
 
 
 def test_without_tolerance_the_task_fails_and_keeps_its_place(broker: Broker, worker: ConnectWorker) -> None:

@@ -1,9 +1,12 @@
 """`ottla connect redrive`: dead letters go back to the topics they came from, exactly once."""
 
+import contextlib
+import time
+from collections.abc import Iterable
 from typing import Any, Final
 
 import click
-from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from ottla.cli.client import Connection, connection_options, known_topics, offset_ranges, partitions_of
 from ottla.cli.connect_client import Rest, rest_option
@@ -41,49 +44,70 @@ def redrive(connection: Connection, rest: Rest, name: str, target: str | None, m
     ends = {place: end for place, (_, end) in offset_ranges(connection, admin, partitions).items()}
     group = f"connect-{name}-redrive"
     consumer = connection.consumer(
-        group_id=group, enable_auto_commit="false", auto_offset_reset="earliest", isolation_level="read_committed"
+        group_id=group,
+        enable_auto_commit="false",
+        auto_offset_reset="earliest",
+        isolation_level="read_committed",
+        enable_partition_eof="true",
     )
+    limits = {(place.topic, place.partition): end for place, end in ends.items()}
     try:
-        wanted = [TopicPartition(each.topic, each.partition) for each in partitions]
-        places = consumer.committed(wanted, timeout=_PATIENCE_S)
-        starts = {(each.topic, each.partition): max(0, each.offset) for each in places}
-        left = sum(max(0, end - starts[place.topic, place.partition]) for place, end in ends.items())
+        starts = _committed(consumer, limits)
+        left = sum(max(0, end - starts[place]) for place, end in limits.items())
         if not left:
             note(f"no dead letter of {name} is left in {topic}")
             return
         count = left if most is None else min(left, most)
         confirm(f"Send {plural(count, 'record')} from {topic} to {target or 'where they came from'}?", yes=yes)
+        producer = connection.producer(transactional_id=group)
+        producer.init_transactions(_PATIENCE_S)  # from here on nobody else sends any
+        starts = _committed(consumer, limits)
         consumer.assign([TopicPartition(t, number, offset) for (t, number), offset in starts.items()])
-        limits = {(place.topic, place.partition): end for place, end in ends.items()}
-        sent = _send(connection, consumer, group, target, most, limits, starts)
+        try:
+            sent = _send(producer, consumer, target, most, limits, starts)
+        except BaseException:
+            with contextlib.suppress(KafkaException):  # none may be open; readers would wait for its end
+                producer.abort_transaction(_PATIENCE_S)
+            raise
     finally:
         consumer.close()
     note(f"sent {plural(sent, 'record')}")
 
 
+def _committed(consumer: Consumer, places: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
+    """Where the group has come to."""
+    found = consumer.committed([TopicPartition(*place) for place in places], timeout=_PATIENCE_S)
+    return {(each.topic, each.partition): max(0, each.offset) for each in found}
+
+
 def _send(
-    connection: Connection,
+    producer: Producer,
     consumer: Consumer,
-    group: str,
     target: str | None,
     most: int | None,
     limits: dict[tuple[str, int], int],
     places: dict[tuple[str, int], int],
 ) -> int:
-    producer = connection.producer(transactional_id=group)
-    producer.init_transactions(_PATIENCE_S)
     sent = 0
+    heard = time.monotonic()
     while any(places[place] < limits[place] for place in limits) and (most is None or sent < most):
         wanted = _BATCH if most is None else min(_BATCH, most - sent)
-        messages = consumer.consume(wanted, 2.0)
-        if not messages:
-            break  # what is left are control records
+        messages = consumer.consume(wanted, 0.5)
+        if messages:
+            heard = time.monotonic()
+        elif time.monotonic() - heard > _PATIENCE_S:
+            raise CommandFailed(
+                f"sent {plural(sent, 'record')}; the others could not be read within {_PATIENCE_S:.0f} s"
+            )
         producer.begin_transaction()
         for message in messages:
-            error = message.error()
-            if error is not None:
-                _abort(producer, error)
             place = (message.topic() or "", message.partition() or 0)
+            error = message.error()
+            if error is not None and error.code() == KafkaError._PARTITION_EOF:  # the library's name
+                places[place] = max(places[place], limits[place])  # what is left are control records
+                continue
+            if error is not None:
+                raise CommandFailed(f"the dead letters cannot be read: {error.str()}")
             offset = message.offset() or 0
             if offset < limits[place]:
                 _forward(producer, message, target)
@@ -95,17 +119,11 @@ def _send(
     return sent
 
 
-def _abort(producer: Producer, error: KafkaError) -> None:
-    producer.abort_transaction(_PATIENCE_S)
-    raise CommandFailed(f"the dead letters cannot be read: {error.str()}")
-
-
 def _forward(producer: Producer, message: Message, target: str | None) -> None:
     headers: list[Any] = list(message.headers() or ())
     origin = next((value for key, value in headers if key == f"{_PREFIX}topic"), None)
     topic = target or (origin.decode() if isinstance(origin, bytes) else origin)
     if not topic:
-        producer.abort_transaction(_PATIENCE_S)
         raise CommandFailed(
             f"the record at offset {message.offset()} does not say where it came from; name a topic with --to"
         )

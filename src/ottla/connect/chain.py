@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from ottla.connect.connector_config import RuntimeSettings
 from ottla.connect.converters.base import Converter, converter
 from ottla.connect.converters.headers import header_converter
-from ottla.connect.errors import BadRecord
+from ottla.connect.errors import BadRecord, ConnectError
 from ottla.connect.handling import Tolerance
 from ottla.connect.records import Header, Record, SinkRecord, SourceRecord, TopicPartition
 from ottla.connect.transforms.base import Step, steps
@@ -58,8 +58,8 @@ class Chain:
             value = self._value.to_bytes(topic, changed.value_schema, changed.value)
             stage, where = "HEADER_CONVERTER", self._headers_name
             headers = self._encoded_headers(topic, changed.headers) if changed.headers else []
-        except BadRecord as error:
-            self._tolerance.handle(stage, where, error, record)
+        except Exception as error:
+            self._tolerance.handle(stage, where, _bad(error), record)
             return None
         return Encoded(topic, key, value, headers, changed.timestamp, changed.partition)
 
@@ -99,8 +99,8 @@ class Chain:
             if raw_headers:
                 stage, where = "HEADER_CONVERTER", self._headers_name
                 headers = tuple([self._header(topic, name, each) for name, each in raw_headers])
-        except BadRecord as error:
-            refused = error
+        except Exception as error:
+            refused = _bad(error)
         record: SinkRecord = _new_record(SinkRecord)  # thirteen keywords would take longer than a value's JSON
         record.topic = topic
         record.value = value
@@ -135,6 +135,18 @@ class Chain:
             if changed is None:
                 return None
         return changed
+
+
+def _bad(failure: Exception) -> BadRecord:
+    """What a converter raised, about one record: whatever a record has in it may be skipped like any other bad one.
+
+    Raises what is about more than this record, such as a registry that is away.
+    """
+    if isinstance(failure, BadRecord):
+        return failure
+    if isinstance(failure, ConnectError):
+        raise failure
+    return BadRecord(f"{type(failure).__name__}: {failure}")
 
 
 def _chosen(setting: str, config: Mapping[str, str], worker: Mapping[str, str]) -> tuple[str, dict[str, str]]:

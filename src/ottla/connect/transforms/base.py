@@ -63,9 +63,9 @@ class Step:
 
     def __call__(self, record: Any) -> Any:
         """The record, changed or as it was; None: dropped."""
-        if self._predicate is not None and self._predicate(record) == self._negate:
-            return record
         try:
+            if self._predicate is not None and self._predicate(record) == self._negate:
+                return record
             return self._transform(record)
         except ConnectError:
             raise
@@ -117,7 +117,15 @@ def _transform(class_name: str, options: Options) -> Transform:
         if not make.sided and dollar:
             raise options.wrong("type", f"is {plain}, without {dollar}{side}")
         return make.build(options, side)
-    return _python_function(class_name, options, TRANSFORMS)
+    function = _python_function(class_name, options, TRANSFORMS)
+
+    def checked(record: Record) -> Any:
+        changed = function(record)
+        if changed is not None and not isinstance(changed, Record):
+            raise BadRecord(f"{class_name} returned a {type(changed).__name__}, which is neither a record nor None")
+        return changed
+
+    return checked
 
 
 def _predicate(name: str, config: Mapping[str, str]) -> Predicate:
