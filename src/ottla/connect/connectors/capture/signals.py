@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeVar
 from ottla.connect.api import SourceContext, SourceRecord
 from ottla.connect.connectors.capture.envelope import READ, SourceBlock, TableEvents
 from ottla.connect.connectors.capture.incremental import Chunk, Incremental
+from ottla.connect.schema import Shared
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,7 @@ class ChunkReader(ABC, Generic[T]):
     def records(self, chunk: Chunk, now_ns: int) -> list[SourceRecord]:
         """What is left of a chunk at its second mark, of op r."""
         assert self._table is not None
-        events, block = self._table.events, self.block(chunk.table, now_ns)
+        events, block = self._table.events, Shared(self.block(chunk.table, now_ns))
         self._done += len(chunk.rows)
         done = self._done
         self._context.progress(f"incremental snapshot of {chunk.table}", done, done if chunk.end else None)

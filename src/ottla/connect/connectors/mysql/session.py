@@ -76,6 +76,12 @@ def explained(doing: str) -> Iterator[None]:
             raise ConnectError(f"{doing}: {text}; check database.user and database.password") from error
         if code in _NO_RIGHTS:
             raise ConnectError(f"{doing}: {text}; {_RIGHTS}") from error
+        if code in _LOST and "same server" in text:
+            raise ConnectError(
+                f"{doing}: {text}; give each reader of the server a database.server.id of its own"
+            ) from error
+        if code in _LOST and "max_allowed_packet" in text:
+            raise ConnectError(f"{doing}: {text}; SET GLOBAL max_allowed_packet = 1073741824") from error
         if code in _LOST:
             raise ConnectError(
                 f"{doing}: the server no longer has the binlog from there on ({text}), and changes are lost: {LOST}"

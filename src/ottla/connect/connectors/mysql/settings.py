@@ -1,11 +1,16 @@
 """Settings of the change capture from MySQL and MariaDB, by the names of Debezium's connectors."""
 
-from typing import Annotated, Any, Literal
+import zlib
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import BeforeValidator, field_validator
 
 from ottla.connect.api import CommaList, SecretStr, setting
 from ottla.connect.connectors.capture.selection import CaptureSettings
+
+_FIRST_SERVER_ID: Final = 10_000
+"""Of those by name: people give small ones to their servers."""
+_MOST_SERVER_ID: Final = 4_294_967_295
 
 
 def _lower(text: Any) -> Any:
@@ -25,8 +30,12 @@ class MysqlSettings(CaptureSettings):
         importance="high",
     )
     database_password: SecretStr | None = setting("Its password.", None, importance="high")
-    database_server_id: int = setting(
-        "This reader's number among the server's replicas, unique among them.", 5_400, ge=1, le=4_294_967_295
+    database_server_id: int | None = setting(
+        "This reader's number among the server's replicas: the server ends the stream of whoever had it before. "
+        "Empty: one of its own, by topic.prefix.",
+        None,
+        ge=1,
+        le=_MOST_SERVER_ID,
     )
     database_include_list: CommaList = setting("Databases to capture; empty: all.", default_factory=list)
     database_ssl_mode: Literal["disabled", "required"] = setting("Whether the connection is encrypted.", "disabled")
@@ -54,6 +63,13 @@ class MysqlSettings(CaptureSettings):
     skipped_operations: CommaList = setting(
         "Operations left out: c, u and d, with commas, or none.", default_factory=lambda: ["none"]
     )
+
+    @property
+    def replica_id(self) -> int:
+        """The reader's number among the replicas, always the same one: a stream that hangs is ended by the next."""
+        if self.database_server_id is not None:
+            return self.database_server_id
+        return _FIRST_SERVER_ID + zlib.crc32(self.topic_prefix.encode()) % (_MOST_SERVER_ID - _FIRST_SERVER_ID)
 
     @field_validator("signal_data_collection")
     @classmethod

@@ -42,6 +42,7 @@ from ottla.connect.connectors.mysql.session import (
 )
 from ottla.connect.connectors.mysql.settings import MysqlSettings
 from ottla.connect.connectors.mysql.signals import Signals, SignalTable
+from ottla.connect.schema import Shared
 
 _BEAT_S: Final = 0.5
 _BATCH_S: Final = 0.05
@@ -124,8 +125,8 @@ class MysqlSource(Source[MysqlSettings]):
             finally:
                 rows(other, "UNLOCK TABLES")
             last: SourceRecord | None = None
-            for database, table, about in catalog.tables():
-                for batch in self._table(reading, catalog, kind, start, (database, table, about), first=last is None):
+            for number, which in enumerate(catalog.tables()):
+                for batch in self._table(reading, catalog, kind, start, which, first=number == 0):
                     if last is not None:
                         batch.insert(0, last)
                     last = batch.pop()
@@ -147,7 +148,7 @@ class MysqlSource(Source[MysqlSettings]):
         events = catalog.describe(database, table, names)
         what = f"snapshot of {database}.{table}"
         block = source_block(kind, self.settings.topic_prefix, self._now_ns() // 1_000_000, start["file"], start["pos"])
-        block |= {"db": database, "table": table, "snapshot": "true"}
+        block = Shared(block, db=database, table=table, snapshot="true")
         done = 0
         batch: list[SourceRecord] = []
         with explained(f"reading table {database}.{table}"), reading.cursor() as cursor:
@@ -165,7 +166,8 @@ class MysqlSource(Source[MysqlSettings]):
                         batch = batch[-1:]
                 self.context.progress(what, done, max(done, about))
         if batch:
-            _mark(batch[-1], "last_in_data_collection")
+            if not first or done > 1:
+                _mark(batch[-1], "last_in_data_collection")
             yield batch
         self.context.progress(what, done, done)
 
@@ -226,7 +228,7 @@ class MysqlSource(Source[MysqlSettings]):
         by_place = {"log_file": start["file"], "log_pos": start["pos"], "resume_stream": True}
         return BinLogStreamReader(
             connection_settings=connection_settings(self.settings),
-            server_id=self.settings.database_server_id,
+            server_id=self.settings.replica_id,
             blocking=True,
             slave_heartbeat=_BEAT_S,
             is_mariadb=kind == "mariadb",
