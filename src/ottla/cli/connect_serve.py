@@ -41,6 +41,7 @@ def serve(connection: Connection, files: tuple[Path, ...], config: Path | None, 
     """
     from ottla.connect.connector_log import CleanFormatter
     from ottla.connect.errors import ConnectError
+    from ottla.connect.secrets import Secrets
     from ottla.connect.server import Server
     from ottla.connect.worker_settings import unknown_worker_settings
 
@@ -55,9 +56,9 @@ def serve(connection: Connection, files: tuple[Path, ...], config: Path | None, 
         note(sentence)
     wanted = named_configs(files)
     sys.path.append(str(Path.cwd()))  # connectors may be modules that lie beside
-    connection.bootstrap = settings["bootstrap.servers"]
-    connection.reach()
     try:
+        connection.bootstrap = Secrets().resolve(settings)["bootstrap.servers"]
+        connection.reach()
         server = Server(settings)
         handler = logging.StreamHandler(sys.stderr)
         handler.setFormatter(CleanFormatter("%(asctime)s %(levelname)s %(message)s", server.worker.secrets))

@@ -1,15 +1,18 @@
-"""`${env:NAME}` and `${file:path:key}` in a connector's settings: resolved where a task starts, and nowhere else.
+"""`${env:NAME}` and `${file:path:key}` in a connector's settings: resolved where a task starts, and nowhere else; in a
+worker's, when it starts.
 
 What is stored and shown is the text with the placeholders. `Secrets` remembers what it resolved, so that logs and
 statuses
 can be cleaned of it. Source: KIP-297; `FileConfigProvider`, `EnvVarConfigProvider`.
 """
 
+import json
 import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
+from urllib.parse import quote, quote_plus
 
 from ottla.connect.errors import ConfigError
 from ottla.connect.settings import SecretStr, Settings
@@ -39,9 +42,10 @@ class Secrets:
                 self.remember(value.get_secret_value())
 
     def remember(self, value: str) -> None:
-        """Hide this from now on."""
+        """Hide this from now on, also as it stands in URLs, in JSON and in Python's messages."""
         if len(value) >= _SHORTEST:
-            self._known.add(value)
+            within = (json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1], repr(value)[1:-1])
+            self._known.update((value, quote(value), quote(value, safe=""), quote_plus(value), *within))
 
     def clean(self, text: str) -> str:
         """The text without any secret that was resolved."""
@@ -74,8 +78,8 @@ class Secrets:
 def _from_file(setting: str, path: str, key: str | None) -> str:
     try:
         text = Path(path).read_text(encoding="utf-8")
-    except OSError as failure:
-        reason = (failure.strerror or str(failure)).lower()
+    except (OSError, UnicodeDecodeError) as failure:
+        reason = (getattr(failure, "strerror", None) or str(failure)).lower()
         raise ConfigError(f"{setting} asks for the file {path}, which cannot be read: {reason}", setting) from None
     if key is None:
         return text.strip()

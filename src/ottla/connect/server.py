@@ -12,6 +12,7 @@ import uvicorn
 from ottla.connect.connector_log import ConnectorLog
 from ottla.connect.errors import ConfigError, ConnectError
 from ottla.connect.rest import application
+from ottla.connect.secrets import Secrets
 from ottla.connect.worker import Worker
 from ottla.connect.worker_settings import worker_settings
 
@@ -26,7 +27,7 @@ class Server:
     """
 
     def __init__(self, settings: Mapping[str, str]) -> None:
-        known = worker_settings(settings)
+        known = worker_settings(Secrets().resolve(settings))
         host, port = _address(known.listeners)
         self._socket = _listening(host, port)
         bound = self._socket.getsockname()[1]

@@ -67,9 +67,10 @@ class Worker:
     """
 
     def __init__(self, settings: Mapping[str, str], address: str) -> None:
+        self.state, self.statuses, self.secrets = ClusterState(), Statuses(), Secrets()
+        settings = self.secrets.resolve(settings)
         self.settings = worker_settings(settings)
         self.address = address
-        self.state, self.statuses, self.secrets = ClusterState(), Statuses(), Secrets()
         self.lock = threading.RLock()
         """Held by whoever reads or changes `state`."""
         positions = Positions()

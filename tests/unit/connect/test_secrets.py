@@ -1,11 +1,14 @@
 """Placeholders: resolved late, and hidden from then on."""
 
+import json
 from pathlib import Path
+from urllib.parse import quote_plus
 
 import pytest
 
 from ottla.connect.errors import ConfigError
 from ottla.connect.secrets import Secrets
+from ottla.connect.worker import Worker
 
 
 def test_placeholders_are_filled_in_and_hidden(tmp_path: Path) -> None:
@@ -36,3 +39,21 @@ def test_a_secret_within_another_leaves_nothing_of_it() -> None:
     for value in ("horse", "correct horse", "horse staple", "correct horse staple"):
         secrets.remember(value)
     assert secrets.clean("a correct horse staple!") == "a [hidden]!"
+
+
+def test_a_secret_is_hidden_in_the_forms_that_messages_give_it() -> None:
+    secrets = Secrets({})
+    secrets.remember('p@ss/w\u00f6rd "1"\n')
+    url, text = "postgresql://me:p%40ss%2Fw%C3%B6rd%20%221%22%0A@host", 'p@ss/w\u00f6rd "1"\n'
+    assert secrets.clean(url) == "postgresql://me:[hidden]@host"
+    for shown in (text, repr(text), json.dumps(text), json.dumps({"a": text}), quote_plus(text)):
+        assert "rd" not in secrets.clean(shown)
+
+
+def test_a_workers_own_settings_may_have_placeholders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OF_BROKERS", "correct horse")
+    monkeypatch.setenv("STATE", str(tmp_path / "state"))
+    worker = Worker({"sasl.password": "${env:OF_BROKERS}", "offset.storage.file.filename": "${env:STATE}"}, "here:1")
+    assert worker.around.client("admin", {})["sasl.password"] == "correct horse"
+    assert worker.settings.offset_storage_file_filename == str(tmp_path / "state")
+    assert worker.secrets.clean("a correct horse") == "a [hidden]"
