@@ -7,7 +7,8 @@ import pytest
 from ottla.connect.api import ConnectError
 from ottla.connect.connectors.postgres.source import PostgresSource
 from tests.connect.shipped.test_postgres import Database, ops
-from tests.support.connect_tasks import running
+from tests.support.connect_tasks import TaskContext, running
+from tests.support.eventually import eventually
 from tests.support.postgres import Postgres
 
 
@@ -98,3 +99,93 @@ def test_rows_that_changed_before_their_table_got_another_key_have_the_key_that_
     assert found == [
         ("c", {"id": 2}), ("d", {"id": 1}), (None, {"id": 1}), ("d", {"code": 20}), (None, {"code": 20})
     ]  # fmt: skip
+
+
+def test_a_table_that_is_not_published_is_told_of(database: Database) -> None:
+    database.run(
+        "CREATE TABLE a (id int PRIMARY KEY)",
+        "CREATE TABLE b (id int PRIMARY KEY)",
+        "CREATE TABLE parted (id int PRIMARY KEY) PARTITION BY RANGE (id)",
+        "CREATE TABLE part PARTITION OF parted FOR VALUES FROM (0) TO (100)",
+        "CREATE PUBLICATION dbz_publication FOR TABLE a, parted",
+        "INSERT INTO a VALUES (1)",
+    )
+    context = TaskContext()
+    with running(PostgresSource, database.config(), context=context) as source:
+        source.take(1)
+        eventually(lambda: source.step() == [] and context.warning is not None)
+        assert "table public.b is to be captured and is not in publication dbz_publication" in str(context.warning)
+    with running(PostgresSource, database.config(table_include_list="public.parted"), context=context) as source:
+        eventually(lambda: source.step() == [] and "table public.parted is to be" in str(context.warning))
+
+
+def test_a_publication_that_connectors_share_keeps_the_tables_of_all(database: Database) -> None:
+    database.run("CREATE TABLE a (id int PRIMARY KEY)", "CREATE TABLE b (id int PRIMARY KEY)")
+    one = database.config(table_include_list="public.a", publication_autocreate_mode="filtered")
+    other = one | {"table.include.list": "public.b", "slot.name": f"{database.name}_other"}
+    for config in (one, other, one):
+        with running(PostgresSource, config) as source:
+            source.until(lambda _: source.position is not None)
+    with running(PostgresSource, one, source.position) as source:
+        database.run("INSERT INTO b VALUES (1)", "INSERT INTO a VALUES (2)")
+        assert ops(source.take(1)) == [("c", 2)]
+    assert database.ask("SELECT count(*) FROM pg_publication_tables") == 2
+
+
+def test_rights_that_lack_are_named(database: Database) -> None:
+    role = f"poor_{database.name}"
+    database.run(
+        f"CREATE ROLE {role} LOGIN REPLICATION",
+        "CREATE TABLE items (id int PRIMARY KEY)",
+        "CREATE PUBLICATION dbz_publication FOR TABLE items",
+    )
+    with (
+        running(PostgresSource, database.config(database_user=role)) as source,
+        pytest.raises(ConnectError, match=r"permission denied for table items; grant the role of database\.user"),
+    ):
+        source.step()
+
+
+def test_a_value_that_no_schema_holds_is_named_with_its_column_and_table(database: Database) -> None:
+    database.run(
+        "CREATE TABLE items (id int PRIMARY KEY, price numeric, grid int[])", "INSERT INTO items VALUES (1, 'NaN')"
+    )
+    with (
+        running(PostgresSource, database.config()) as source,
+        pytest.raises(ConnectError, match=r"column price of the rows for shop\.public\.items: .* holds NaN"),
+    ):
+        source.step()
+    database.run("UPDATE items SET price = 1, grid = '{{1,2},{3,4}}'")
+    with (
+        running(PostgresSource, database.config()) as source,
+        pytest.raises(ConnectError, match=r"column grid of the rows for shop\.public\.items: .* several dimensions"),
+    ):
+        source.step()
+
+
+def test_a_slot_that_lost_its_wal_is_told_of_before_tables_are_read() -> None:
+    with Postgres(wal_level="logical", max_slot_wal_keep_size="1MB", max_wal_size="32MB", min_wal_size="32MB") as own:
+        database = Database(own, "lost")
+        database.run("CREATE TABLE items (id int PRIMARY KEY, note text)", "INSERT INTO items VALUES (0)")
+        config = database.config(snapshot_mode="no_data")
+        with running(PostgresSource, config) as source:
+            source.until(lambda _: source.position is not None)
+        for _ in range(20):
+            if database.slots("wal_status = 'lost'"):
+                break
+            database.run(
+                "CREATE TABLE filler AS SELECT repeat('x', 200) FROM generate_series(1, 50000)",
+                "DROP TABLE filler",
+                "SELECT pg_switch_wal()",
+                "CHECKPOINT",
+            )
+        for more in ({}, {"snapshot_mode": "initial"}):
+            with (
+                running(PostgresSource, config | database.config(**more)) as source,
+                pytest.raises(ConnectError, match=r"lost_slot has lost its WAL .* pg_drop_replication_slot"),
+            ):
+                source.step()
+        with running(PostgresSource, database.config(snapshot_mode="when_needed")) as source:
+            assert ops(source.take(1)) == [("r", 0)]
+            database.run("INSERT INTO items VALUES (1)")
+            assert ops(source.take(1)) == [("c", 1)]

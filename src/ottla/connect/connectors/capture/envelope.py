@@ -221,20 +221,27 @@ class TableEvents:
             }
         except (ValueError, TypeError, ArithmeticError) as error:
             raise self._unreadable(conversions, values, error) from error
+        except ConnectError as error:  # which says what to do, and not where
+            column = self._failing(conversions, values)
+            raise ConnectError(f"column {column} of the rows for {self.topic}: {error}") from error
 
     def _unreadable(self, conversions: Sequence[_Conversion], values: Sequence[Any], error: Exception) -> ConnectError:
-        name = next((name for name, index, convert, *_ in conversions if self._fails(convert, values[index])), "?")
+        column = self._failing(conversions, values)
         return ConnectError(
-            f"column {name} of the rows for {self.topic} has a value that cannot be read ({error}): "
+            f"column {column} of the rows for {self.topic} has a value that cannot be read ({error}): "
             "leave the column out by column.exclude.list"
         )
+
+    def _failing(self, conversions: Sequence[_Conversion], values: Sequence[Any]) -> str:
+        """The column whose value cannot be converted."""
+        return next((name for name, index, convert, *_ in conversions if self._fails(convert, values[index])), "?")
 
     def _fails(self, convert: Callable[[Any], Any] | None, value: Any) -> bool:
         if convert is None or value is None or value is self._unchanged:
             return False
         try:
             convert(value)
-        except (ValueError, TypeError, ArithmeticError):
+        except (ValueError, TypeError, ArithmeticError, ConnectError):
             return True
         return False
 

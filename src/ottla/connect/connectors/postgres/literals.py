@@ -9,10 +9,12 @@ from ottla.connect.api import ConnectError
 
 _PAIR: Final = re.compile(r'"((?:[^"\\]|\\.)*)"=>(?:"((?:[^"\\]|\\.)*)"|NULL)')
 _ELEMENT: Final = re.compile(r'(?:"((?:[^"\\]|\\.)*)"|([^,{}"]*))([,}])')
+_BOX: Final = re.compile(r'(?:"((?:[^"\\]|\\.)*)"|([^;{}"]*))([;}])')
+"""Elements of the one type whose arrays have semicolons in between, for it has commas itself."""
 _ESCAPE: Final = re.compile(r"\\(.)", re.DOTALL)
 
 
-def parse_array(text: str, convert: Callable[[str], Any]) -> list[Any]:
+def parse_array(text: str, convert: Callable[[str], Any], *, of_boxes: bool = False) -> list[Any]:
     """`{1,NULL,"a \\"b\\""}` as a list.
 
     Raises ConnectError for an array of arrays, which no schema of an array of elements can hold.
@@ -25,9 +27,10 @@ def parse_array(text: str, convert: Callable[[str], Any]) -> list[Any]:
             "list of its elements: leave the column out by column.exclude.list"
         )
     elements = []
+    element = _BOX if of_boxes else _ELEMENT
     at = 1
     while at < len(text):
-        found = _ELEMENT.match(text, at)
+        found = element.match(text, at)
         if found is None:
             raise ValueError(f"{text!r} is no array")
         quoted, plain, _ = found.groups()

@@ -111,6 +111,10 @@ def explained(doing: str) -> Iterator[None]:
     except psycopg2.Error as error:
         text = " ".join(str(error).split())
         code = error.pgcode or ""
+        if code == errorcodes.INSUFFICIENT_PRIVILEGE:
+            raise ConnectError(
+                f"{doing} failed: {text}; grant the role of database.user the right to do that"
+            ) from error
         if code[:2] in _PERMANENT and code not in _PASSING:
             raise ConnectError(f"{doing} failed: {text}") from error
         raise Retriable(f"{doing} failed: {text}") from error

@@ -1,6 +1,7 @@
 """The replication slot and its publication: made when needed, watched, and what is wrong with them in one sentence."""
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -12,6 +13,12 @@ from ottla.connect.connectors.postgres.session import PostgresConnection, explai
 from ottla.connect.connectors.postgres.settings import PostgresSettings
 
 _TRIES: Final = 100
+_MEMBERS: Final = """
+    SELECT r.prrelid FROM pg_publication_rel r JOIN pg_publication p ON p.oid = r.prpubid WHERE p.pubname = %s
+"""
+_PARENTS: Final = """
+    SELECT i.inhrelid, i.inhparent FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid WHERE c.relispartition
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +107,7 @@ def check_goes_on(found: SlotState | None, settings: PostgresSettings, lsn: int)
 
 
 def make_publication(connection: PostgresConnection, catalog: Catalog, settings: PostgresSettings) -> None:
-    """Make the publication, or fit the one that is there to what is captured. Raises ConnectError if it may not."""
+    """Make the publication, or add what is captured to the one that is there. Raises ConnectError if it may not."""
     name, mode = settings.publication_name, settings.publication_autocreate_mode
     there = rows(connection, "SELECT puballtables FROM pg_publication WHERE pubname = %s", name)
     if there and (mode != "filtered" or there[0][0]):
@@ -113,11 +120,14 @@ def make_publication(connection: PostgresConnection, catalog: Catalog, settings:
     tables = catalog.tables(and_signals=True)
     if mode == "filtered" and not tables:
         raise ConnectError("no table of the database is captured: look at table.include.list")
+    if there:  # its other tables may be another connector's
+        known = {oid for (oid,) in rows(connection, _MEMBERS, name)}
+        tables = [each for each in tables if each.oid not in known]
+        if not tables:
+            return
     members = sql.SQL(", ").join(sql.Identifier(each.schema, each.name) for each in tables)
     if there:
-        if {each.oid for each in catalog.published(and_signals=True)} == {each.oid for each in tables}:
-            return
-        statement = sql.SQL("ALTER PUBLICATION {} SET TABLE {}").format(sql.Identifier(name), members)
+        statement = sql.SQL("ALTER PUBLICATION {} ADD TABLE {}").format(sql.Identifier(name), members)
     else:
         which = sql.SQL("ALL TABLES") if mode == "all_tables" else sql.SQL("TABLE {}").format(members)
         statement = sql.SQL("CREATE PUBLICATION {} FOR {} WITH (publish_via_partition_root = {})").format(
@@ -126,6 +136,29 @@ def make_publication(connection: PostgresConnection, catalog: Catalog, settings:
     doing = f"making publication {name} (or ask a superuser to, and set publication.autocreate.mode=disabled)"
     with explained(doing), connection.cursor() as cursor:
         cursor.execute(statement)
+
+
+def unpublished(connection: PostgresConnection, catalog: Catalog) -> list[str]:
+    """Full names of tables that settings select and whose changes do not come, for no publication has them.
+
+    A partition is published with its table, and a table by its partitions, if these are captured.
+    """
+    parents = dict(rows(connection, _PARENTS))
+    published = {each.oid for each in catalog.published()}
+    reached = {above for each in published for above in _and_above(each, parents)}
+    return [
+        each.full_name
+        for each in catalog.tables()
+        if each.oid not in reached and published.isdisjoint(_and_above(each.oid, parents))
+    ]
+
+
+def _and_above(oid: int, parents: Mapping[int, int]) -> list[int]:
+    """A table, what it is a partition of, and so on."""
+    found = [oid]
+    while found[-1] in parents:
+        found.append(parents[found[-1]])
+    return found
 
 
 def create(replication: Any, name: str, *, temporary: bool) -> tuple[int, str]:

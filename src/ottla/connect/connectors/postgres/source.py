@@ -66,7 +66,7 @@ class PostgresSource(Source[PostgresSettings]):
         self._last_start = 0
         """Where the stream has the last message that came."""
         self._told_at = 0.0
-        self._is_behind = False
+        self._has_warned = False
 
     @classmethod
     def check(cls, settings: PostgresSettings, context: Context) -> None:
@@ -123,6 +123,10 @@ class PostgresSource(Source[PostgresSettings]):
                     slot.drop(connection, settings.slot_name)
             else:
                 return position
+        elif found is not None and found.status == "lost":
+            if mode != "when_needed":
+                slot.check_goes_on(found, settings, 0)
+            slot.drop(connection, settings.slot_name)
         elif mode in ("no_data", "never"):
             if found is not None:
                 return {"lsn": found.confirmed}
@@ -181,7 +185,7 @@ class PostgresSource(Source[PostgresSettings]):
                     # psycopg2 would say by itself, before a position is stored, what keepalives say: _tell does it
                     status_interval=_OWN_FEEDBACK_EVERY_S,
                 )
-            yield from self._follow(connection, changes, signals)
+            yield from self._follow(connection, catalog, changes, signals)
         finally:
             self._stream = None
             with suppress(psycopg2.Error):
@@ -189,7 +193,9 @@ class PostgresSource(Source[PostgresSettings]):
             if settings.slot_drop_on_stop:
                 slot.drop(connection, settings.slot_name)
 
-    def _follow(self, connection: Any, changes: Changes, signals: Signals | None) -> Iterator[Yielded]:
+    def _follow(
+        self, connection: Any, catalog: Catalog, changes: Changes, signals: Signals | None
+    ) -> Iterator[Yielded]:
         """Batch by batch, with what has to be done now and then in between."""
         beat_every_s = self.settings.heartbeat_interval_ms / 1000
         look_at = beat_at = time.monotonic()
@@ -204,7 +210,7 @@ class PostgresSource(Source[PostgresSettings]):
                 batch.append(self._beat(connection, changes))
             if now >= look_at and broken is None:
                 look_at = now + _LOOK_EVERY_S
-                self._guard(connection)
+                self._guard(connection, catalog)
             if not batch:
                 progress = changes.caught_up(self._stream.wal_end)
                 if progress is not None:
@@ -279,8 +285,11 @@ class PostgresSource(Source[PostgresSettings]):
         with explained("confirming what is safe"):
             stream.send_feedback(write_lsn=self._told, flush_lsn=self._told, force=True)
 
-    def _guard(self, connection: Any) -> None:
-        """Look at the WAL that the slot holds back. Raises ConnectError after dropping one that was to be dropped."""
+    def _guard(self, connection: Any, catalog: Catalog) -> None:
+        """Look at the WAL that the slot holds back, and for tables that are not published.
+
+        Raises ConnectError after dropping a slot that was to be dropped.
+        """
         settings = self.settings
         found = slot.state(connection, settings)
         if found is None:
@@ -293,15 +302,23 @@ class PostgresSource(Source[PostgresSettings]):
                 f"slot.lag.drop.bytes={settings.slot_lag_drop_bytes}, and was dropped: delete the connector's offsets "
                 "and restart it for a new snapshot"
             )
-        was_behind = self._is_behind
-        self._is_behind = found.held_back > settings.slot_lag_warn_bytes or found.status in ("extended", "unreserved")
-        if self._is_behind:
-            self.context.warn(
+        had_warned, sentence = self._has_warned, None
+        missing = slot.unpublished(connection, catalog)
+        if found.held_back > settings.slot_lag_warn_bytes or found.status in ("extended", "unreserved"):
+            sentence = (
                 f"slot {settings.slot_name} holds back {found.held_back // _MB} MB of the server's WAL "
                 f"({found.status}): its changes are not taken as fast as they come, or a transaction is open for long"
             )
-        elif was_behind:  # a warning of somebody else stays
-            self.context.warn(None)
+        elif missing:
+            more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+            sentence = (
+                f"table {missing[0]}{more} is to be captured and is not in publication {settings.publication_name}, so "
+                "that its changes do not come: ALTER PUBLICATION ... ADD TABLE, or for one that has partitions "
+                "capture these, or set publish.via.partition.root=true and have the publication made anew"
+            )
+        self._has_warned = sentence is not None
+        if sentence is not None or had_warned:  # a warning of somebody else stays
+            self.context.warn(sentence)
 
 
 def _check_tables(settings: PostgresSettings, catalog: Catalog) -> None:

@@ -97,7 +97,9 @@ def map_type(oid: int, modifier: int, known: Mapping[int, PostgresType], modes: 
     if kind is not None and kind.kind == "d":
         return map_type(kind.base_oid, kind.base_modifier if modifier < 0 else modifier, known, modes)
     if kind is not None and kind.element_oid:
-        return _array(map_type(kind.element_oid, modifier, known, modes), modes)
+        element = known.get(kind.element_oid)
+        of_boxes = element is not None and element.name == "box"
+        return _array(map_type(kind.element_oid, modifier, known, modes), modes, of_boxes=of_boxes)
     if kind is not None and kind.kind == "e":
         return _text(types.enumeration(list(kind.labels)), modes)
     make = _BY_NAME.get(kind.name) if kind is not None else None
@@ -137,12 +139,13 @@ def default_value(expression: str, mapped: Mapped) -> Any:
     return None if isinstance(value, dict | list) else value
 
 
-def _array(element: Mapped, modes: Modes) -> Mapped:
+def _array(element: Mapped, modes: Modes, *, of_boxes: bool) -> Mapped:
     placeholder = modes.unavailable_value_placeholder
     unchanged: list[Any] = [element.when_unchanged]
     if element.schema in (INT16, INT32, INT64):  # one number per byte: nothing else fits (Debezium does the same)
         unchanged = list(placeholder.encode())
-    return Mapped(array(element.schema.as_optional()), partial(parse_array, convert=element.convert), unchanged, [])
+    parse = partial(parse_array, convert=element.convert, of_boxes=of_boxes)
+    return Mapped(array(element.schema.as_optional()), parse, unchanged, [])
 
 
 def _text(schema: Schema, modes: Modes) -> Mapped:

@@ -86,7 +86,7 @@ def test_where_a_server_that_stops_was_told_to_be_is_stored(source: Any) -> None
 
     stream.read_message = read_message
     changes = Changes("s", "d", {"lsn": 5}, lambda _relation: None, lambda: 1)
-    following = source._follow(None, changes, None)
+    following = source._follow(None, None, changes, None)
     assert next(following) == [Progress(position={"lsn": 900})]
     with pytest.raises(Retriable, match="it stops"):
         next(following)

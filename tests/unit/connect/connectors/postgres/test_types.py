@@ -56,6 +56,7 @@ def test_modes_decide_about_types() -> None:
 
 def test_arrays() -> None:
     assert parse_array("{}", int) == []
+    assert parse_array("{(1,1),(0,0);NULL;(2,2),(1,1)}", str, of_boxes=True) == ["(1,1),(0,0)", None, "(2,2),(1,1)"]
     assert parse_array('{1,NULL,"2"}', int) == [1, None, 2]
     assert parse_array('{"a,\\"}",NULL,"NULL",b}', str) == ['a,"}', None, "NULL", "b"]
     for text in ("{{1},{2}}", "[0:1]={1,2}"):
