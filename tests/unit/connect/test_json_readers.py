@@ -174,3 +174,13 @@ def test_decimals_that_are_numbers_keep_their_digits() -> None:
 def test_what_is_no_number_is_refused_by_a_sentence(written: str) -> None:
     with pytest.raises(BadRecord, match="float64"):
         JsonConverter({}).to_value("t", f'{{"schema":{{"type":"double"}},"payload":{written}}}'.encode())
+
+
+def test_schemas_of_a_topic_are_told_apart_however_they_alternate() -> None:
+    names = [f"field{number}" for number in range(20)]
+    payloads = {name: JsonConverter({}).to_bytes("t", struct_of("s", {name: INT64}), {name: 5}) for name in names}
+    converter = JsonConverter({})
+    for name in [*names, *names[:3] * 3, *names]:
+        schema, value = converter.to_value("t", payloads[name])
+        assert schema == struct_of("s", {name: INT64})
+        assert value == {name: 5}

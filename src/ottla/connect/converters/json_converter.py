@@ -26,6 +26,9 @@ _REMEMBERED: Final = 1000
 
 _PARSER: Final[Any] = json.JSONDecoder(parse_float=Decimal)
 _FLOATS: Final[Any] = json.JSONDecoder()
+_HEADS: Final = 8
+"""Schemas of one topic that are known by their bytes: of partitions before and after a change, of several tables."""
+_NO_HEADS: Final[dict[bytes, tuple[Schema | None, ReadBytes]]] = {}
 _SCHEMA: Final = '{"schema":'
 _PAYLOAD: Final = ',"payload":'
 
@@ -48,8 +51,8 @@ class JsonConverter(Converter):
         self._decoders = JsonDecoders(fill=fill)
         self._encode_by: dict[int, tuple[Schema, Encode, bytes]] = {}
         self._read: dict[str, _Reading] = {}
-        self._heads: dict[str, tuple[bytes, Schema | None, ReadBytes]] = {}
-        """How the last record of each topic began, up to its payload; what reads that."""
+        self._heads: dict[str, dict[bytes, tuple[Schema | None, ReadBytes]]] = {}
+        """How the last records of each topic began, up to their payloads; what reads those."""
 
     def to_bytes(self, topic: str, schema: Schema | None, value: Any) -> bytes | None:
         """A JSON document; None without a schema is a tombstone."""
@@ -87,17 +90,16 @@ class JsonConverter(Converter):
                 return None, from_json(payload)
             except ValueError:
                 return None, _parsed(topic, payload)
-        known = self._heads.get(topic)
-        if known is not None and payload.startswith(known[0]) and payload.endswith(b"}"):
-            head, schema, read = known
-            try:
-                return schema, read(payload[len(head) : -1])
-            except (ValueError, RecursionError, BadRecord):
-                pass  # what is wrong, if anything is, the long way says
+        for head, (schema, read) in self._heads.get(topic, _NO_HEADS).items():
+            if payload.startswith(head) and payload.endswith(b"}"):
+                try:
+                    return schema, read(payload[len(head) : -1])
+                except (ValueError, RecursionError, BadRecord):
+                    break  # what is wrong, if anything is, the long way says
         return self._with_its_schema(topic, payload)
 
     def _with_its_schema(self, topic: str, payload: bytes) -> tuple[Schema | None, Any]:
-        """A record whose schema is not that of the one before, or that is not written as Kafka writes them."""
+        """A record whose schema is not that of those before, or that is not written as Kafka writes them."""
         document = _parsed(topic, payload, parse_float=Decimal)
         if not isinstance(document, dict) or document.keys() != {"schema", "payload"}:
             raise BadRecord(
@@ -115,9 +117,12 @@ class JsonConverter(Converter):
         value = known.decode(document["payload"])
         head = _head(payload)
         if head is not None:
-            if topic in self._heads and self._heads[topic][0] == head:  # the reader has just refused what is good
+            heads = self._heads.setdefault(topic, {})
+            if head in heads:  # the reader has just refused what is good
                 known.read = _parsing(known.schema, known.decode)
-            self._heads[topic] = (head, known.schema, known.read)
+            elif len(heads) >= _HEADS:
+                heads.clear()
+            heads[head] = (known.schema, known.read)
         return known.schema, value
 
 
