@@ -1,5 +1,6 @@
 """Change capture against a real MariaDB, step by step: what is captured, from where it goes on, and what it says."""
 
+import hashlib
 from collections.abc import Iterator
 from decimal import Decimal
 
@@ -159,6 +160,25 @@ def test_identifiers_are_the_same_texts_in_the_snapshot_and_in_the_stream(databa
         assert {each.key["id"] for each in source.take(len(texts))} == set(texts)
         database.run("DELETE FROM things")
         assert {each.key["id"] for each in source.take(2 * len(texts))} == set(texts)
+
+
+def test_columns_are_masked_cut_off_and_left_out_of_rows(database: Database) -> None:
+    database.run(
+        "CREATE TABLE people (name VARCHAR(20) PRIMARY KEY, mail VARCHAR(8), note TEXT)",
+        "INSERT INTO people VALUES ('Ada', 'a@b.c', 'a long one')",
+    )
+    rules = {
+        "column.exclude.list": f"{database.name}.people.name",
+        "column.mask.hash.v2.MD5.with.salt.s": f"{database.name}.people.mail",
+        "column.truncate.to.6.chars": f"{database.name}.people.note",
+    }
+    hashed = hashlib.md5(b"sa@b.c", usedforsecurity=False).hexdigest()[:8]
+    with running(MysqlSource, database.config() | rules) as source:
+        (read,) = source.take(1)
+        database.run("DELETE FROM people")
+        deleted, _ = source.take(2)
+    assert read.key == deleted.key == {"name": "Ada"}
+    assert read.value["after"] == deleted.value["before"] == {"mail": hashed, "note": "a long"}
 
 
 def test_schema_changes_are_followed(database: Database) -> None:

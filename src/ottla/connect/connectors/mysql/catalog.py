@@ -1,15 +1,17 @@
 """What information_schema says about tables, and their records."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from ottla.connect.connectors.capture.envelope import Column, TableEvents, context_headers
 from ottla.connect.connectors.capture.selection import Selection
 from ottla.connect.connectors.mysql.changes import source_of
+from ottla.connect.connectors.mysql.defaults import default_value
 from ottla.connect.connectors.mysql.keys import KeyColumn, quoted
 from ottla.connect.connectors.mysql.session import rows
 from ottla.connect.connectors.mysql.settings import MysqlSettings
-from ottla.connect.connectors.mysql.types import MysqlColumn, map_column
+from ottla.connect.connectors.mysql.types import MysqlColumn, character_length, map_column
 
 _SYSTEM: Final = ("mysql", "information_schema", "performance_schema", "sys")
 _TABLES: Final = """
@@ -18,7 +20,8 @@ _TABLES: Final = """
 """
 _COLUMNS: Final = """
     SELECT column_name, data_type, column_type, is_nullable = 'YES',
-           coalesce(numeric_precision, 0), coalesce(numeric_scale, 0), coalesce(datetime_precision, 0)
+           coalesce(numeric_precision, 0), coalesce(numeric_scale, 0), coalesce(datetime_precision, 0),
+           column_default, extra LIKE '%%DEFAULT_GENERATED%%'
     FROM information_schema.columns WHERE table_schema = %s AND table_name = %s ORDER BY ordinal_position
 """
 _KEY: Final = """
@@ -35,6 +38,7 @@ class Catalog:
         self._connection = connection
         self._settings = settings
         self._selection = Selection(settings)
+        self._kind = kind
         self._source = source_of(kind)
         self._headers = context_headers(settings.topic_prefix, kind) if settings.extended_headers_enabled else ()
 
@@ -79,11 +83,14 @@ class Catalog:
         chosen = self._selection.key_columns(database, table)
         in_order = [name for (name,) in rows(self._connection, _KEY, database, table)]
         keys = chosen or (in_order if not key or set(key) == set(in_order) else list(key))
-        columns = [
-            self._column(number, known.get(name) or MysqlColumn(name, "text", "text", True, 0, 0, 0))
-            for number, name in enumerate(names)
-            if name in keys or self._selection.has_column(database, table, name)
-        ]
+        columns = []
+        for number, name in enumerate(names):
+            in_rows = self._selection.has_column(database, table, name)
+            if in_rows or name in keys:
+                found = known.get(name) or MysqlColumn(name, "text", "text", True, 0, 0, 0)
+                column = self._column(number, found)
+                mask = self._selection.mask(database, table, name, column.schema, character_length(found))
+                columns.append(replace(column, mask=mask, in_rows=in_rows))
         topic = self._selection.topic(database, table)
         return TableEvents(
             topic,
@@ -100,7 +107,12 @@ class Catalog:
 
     def _column(self, number: int, column: MysqlColumn) -> Column:
         schema, convert, missing = map_column(column, self._settings)
-        return Column(column.name, number, schema.as_optional() if column.nullable else schema, convert, None, missing)
+        if column.nullable:
+            schema = schema.as_optional()
+        default = default_value(column, self._kind, convert, missing)
+        if default is not None:
+            schema = replace(schema, default=default, has_default=True)
+        return Column(column.name, number, schema, convert, None, missing)
 
 
 _NEVER: Final = object()

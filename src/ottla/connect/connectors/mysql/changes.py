@@ -38,7 +38,7 @@ AddGtid = Callable[[str, str], str]
 
 @dataclass(slots=True)
 class RowChange:
-    """Rows of one event of the binlog. `rows`: before and after, None for what was not there."""
+    """Rows of one event of the binlog, which begins at `pos`. `rows`: before and after, None for what was not there."""
 
     database: str
     table: str
@@ -47,6 +47,7 @@ class RowChange:
     rows: list[tuple[list[Any] | None, list[Any] | None]]
     at_s: int
     server_id: int
+    pos: int
 
 
 def source_block(kind: str, server: str, at_ms: int, file: str, pos: int) -> SourceBlock:
@@ -209,7 +210,7 @@ class Changes:
         if which not in self._tables:
             self._tables[which] = self._describe(change.database, change.table, change.names, change.key)
         table = self._tables[which]
-        block = source_block(self._kind, self._server, change.at_s * 1000, self._file, pos)
+        block = source_block(self._kind, self._server, change.at_s * 1000, self._file, change.pos)
         block |= {"db": change.database, "table": change.table, "server_id": change.server_id, "gtid": self._gtid}
         name, transactions = f"{change.database}.{change.table}", self._transactions
         for number, (before, after) in enumerate(change.rows):

@@ -115,6 +115,15 @@ class EventTaker:
                 found.append((list(row["values"].values()), None))
             else:
                 found.append((list(row["before_values"].values()), list(row["after_values"].values())))
-        names = tuple(column.name for column in columns)
+        names, packet = tuple(column.name for column in columns), event.packet
         key = tuple(column.name for column in columns if column.is_primary)
-        return RowChange(event.schema, event.table, names, key, found, event.timestamp, event.packet.server_id)
+        return RowChange(
+            event.schema,
+            event.table,
+            names,
+            key,
+            found,
+            event.timestamp,
+            packet.server_id,
+            packet.log_pos - packet.event_size,
+        )

@@ -35,6 +35,7 @@ from ottla.connect.schema import (
 _EPOCH: Final = dt.datetime(1970, 1, 1)  # noqa: DTZ001 (columns without a zone)
 _EPOCH_DAY: Final = _EPOCH.toordinal()
 _US: Final = dt.timedelta(microseconds=1)
+_CHARACTERS: Final = re.compile(r"(?:var)?char\((\d+)\)")
 _LABELS: Final = re.compile(r"'((?:[^']|'')*)'")
 
 Convert = Callable[[Any], Any]
@@ -42,7 +43,10 @@ Convert = Callable[[Any], Any]
 
 @dataclass(frozen=True, slots=True)
 class MysqlColumn:
-    """A row of information_schema.columns. `kind`: data_type; `full`: column_type, such as `int(10) unsigned`."""
+    """A row of information_schema.columns. `kind`: data_type; `full`: column_type, such as `int(10) unsigned`.
+
+    default: as the server writes it; has_expression: whether MySQL says that it is to be worked out.
+    """
 
     name: str
     kind: str
@@ -51,6 +55,13 @@ class MysqlColumn:
     precision: int
     scale: int
     fraction: int
+    default: str | None = None
+    has_expression: bool = False
+
+
+def character_length(column: MysqlColumn) -> int | None:
+    """How many characters a column can have; None for those without a limit that is said, or without characters."""
+    return int(found[1]) if (found := _CHARACTERS.match(column.full)) else None
 
 
 def map_column(column: MysqlColumn, settings: MysqlSettings) -> tuple[Schema, Convert, Any]:

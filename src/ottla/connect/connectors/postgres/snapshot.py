@@ -73,10 +73,8 @@ class Snapshot:
                                 sql.Identifier(table.schema, table.name)
                             )
                         )
-            first = True
-            for table in tables:
-                for batch in self._table(connection, table, first=first):
-                    first = False
+            for number, table in enumerate(tables):
+                for batch in self._table(connection, table, first=number == 0):
                     if last is not None:
                         batch.insert(0, last)
                     last = batch.pop()
@@ -115,7 +113,8 @@ class Snapshot:
             if done % _TELL_EVERY == 0:
                 self._context.progress(what, done, max(done, table.rows_about))
         if batch:
-            _mark(batch[-1], "last_in_data_collection")
+            if not first or done > 1:
+                _mark(batch[-1], "last_in_data_collection")
             yield batch
         self._context.progress(what, done, done)
 

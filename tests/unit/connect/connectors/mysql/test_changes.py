@@ -23,7 +23,7 @@ def changes(position: dict[str, Any], transactions: Transactions | None = None) 
 
 
 def inserted(table: str, *keys: int) -> RowChange:
-    return RowChange("db", table, ("id",), ("id",), [(None, [key]) for key in keys], 1, 1)
+    return RowChange("db", table, ("id",), ("id",), [(None, [key]) for key in keys], 1, 1, 7)
 
 
 def transaction(made: Changes, gtid: str, *events: RowChange, end: int) -> list[SourceRecord | Progress]:
