@@ -133,6 +133,10 @@ class GenuineConnect(WorkerProcess):
         """Everything that the worker is told."""
         return {"plugin.discovery": "service_load", **super().settings()}
 
+    def libs(self) -> Path:
+        """Directory of the jars on its class path."""
+        return genuine_connect_libs()
+
     def prepare(self) -> None:
         """Write its properties."""
         text = "".join(f"{key}={value}\n" for key, value in self.settings().items())
@@ -147,10 +151,18 @@ class GenuineConnect(WorkerProcess):
             f"-Dlog4j2.configurationFile={_LOGGING}",
             "-Dkafka.log.level=INFO",
             "-cp",
-            f"{genuine_connect_libs()}/*",
+            f"{self.libs()}/*",
             "org.apache.kafka.connect.cli.ConnectDistributed",
             str(self.directory / "worker.properties"),
         ]
+
+
+class GenuineMariaDbConnect(GenuineConnect):
+    """The same with Debezium's connector for MariaDB."""
+
+    def libs(self) -> Path:
+        """Directory of the jars on its class path."""
+        return maven_libs(_RECIPE.with_name("debezium-mariadb.xml"), _CACHE.with_name("genuine-connect-mariadb"))
 
 
 def genuine_connect_libs() -> Path:
