@@ -97,7 +97,7 @@ def map_column(column: MysqlColumn, settings: MysqlSettings) -> tuple[Schema, Co
 
 def _decimal(column: MysqlColumn, settings: MysqlSettings) -> tuple[Schema, Convert, Any]:
     if settings.decimal_handling_mode == "string":
-        return STRING, str, "0"
+        return STRING, lambda value: f"{value:f}", f"{0:.{column.scale}f}"
     if settings.decimal_handling_mode == "double":
         return FLOAT64, float, 0.0
     return types.decimal(column.precision, column.scale), Decimal, Decimal(0)
