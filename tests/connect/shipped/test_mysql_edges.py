@@ -1,6 +1,7 @@
 """What servers and their users do that is not quite a row after the other, against a real MariaDB."""
 
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,8 @@ from tests.support.connect_tasks import TaskContext, running
 from tests.support.mariadb import MariaDb
 
 _LONG_S = 30.0
+_IDLE_S = 0.4
+"""Longer than a batch is gathered."""
 
 
 @pytest.fixture(scope="module")
@@ -46,11 +49,16 @@ def test_a_lone_change_is_handed_on_at_once(database: Database, monkeypatch: pyt
     began = time.monotonic()
     with running(MysqlSource, database.config()) as source:
         source.take(1)
-        database.run(*filter(None, ["INSERT INTO items VALUES (1)", then]))
+        database.run("INSERT INTO items VALUES (1)")
         assert ops(source.take(1)) == [("c", 1)]
         assert source.step() == []  # None: the runtime commits, and waits for nothing
+        later = threading.Timer(_IDLE_S, database.run, [*filter(None, ["INSERT INTO items VALUES (2)", then])])
+        later.start()
+        assert ops(source.take(1)) == [("c", 2)]
+        assert source.step() == []
         assert source.position is not None
         assert "events" not in source.position
+        later.join()
     assert time.monotonic() - began < _LONG_S
 
 

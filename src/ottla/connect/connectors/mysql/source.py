@@ -200,6 +200,7 @@ class MysqlSource(Source[MysqlSettings]):
         stream = self._stream(kind, start)
         taker = EventTaker(stream.table_map, changes, catalog)
         beat_at = time.monotonic()
+        waited_for = False
         try:
             while True:
                 batch, at_end = self._batch(stream, taker, changes)
@@ -208,7 +209,9 @@ class MysqlSource(Source[MysqlSettings]):
                     beat_at = now + settings.heartbeat_interval_ms / 1000
                     batch.append(self._beat(connection, changes))
                 yield batch or None
-                if at_end and any(isinstance(each, SourceRecord) for each in batch):
+                waited_for = waited_for or any(isinstance(each, SourceRecord) for each in batch)
+                if at_end and waited_for:
+                    waited_for = False
                     yield None  # whoever waits for it need not wait for the next event
                 if signals is not None and not changes.in_transaction:
                     signals.go_on()
@@ -254,15 +257,16 @@ class MysqlSource(Source[MysqlSettings]):
         of it.
         """
         batch: list[SourceRecord | Progress] = []
-        until = time.monotonic() + _BATCH_S
+        until: float | None = None
         with explained("reading the binlog"):
-            while len(batch) < self.settings.max_batch_size and (not batch or time.monotonic() < until):
+            while len(batch) < self.settings.max_batch_size and (until is None or time.monotonic() < until):
                 event = stream.fetchone()
                 if event is None:
                     raise Retriable("the server ended the stream of its binlog")
                 if isinstance(event, HeartbeatLogEvent):
                     return batch, True
                 taker.take(event, batch)
+                until = time.monotonic() + _BATCH_S if until is None and batch else until
                 # after a file's end come events that are not handed on, and then perhaps nothing for long
                 if batch and not changes.in_transaction and (isinstance(event, RotateEvent) or not self._more_came()):
                     return batch, True
