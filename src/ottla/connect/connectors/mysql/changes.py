@@ -259,6 +259,8 @@ class Changes:
         if before is None and after is not None:
             return [table.created(after, block, self._now_ns())] if "c" not in self._skipped else []
         if before is not None and after is not None:
+            if "u" in self._skipped:  # also one of the key: Debezium's connectors do not read such events
+                return []
             return kept(table.updated(before, True, after, block, self._now_ns()), self._skipped)
         if before is not None:
             return table.deleted(before, block, self._now_ns()) if "d" not in self._skipped else []

@@ -13,13 +13,15 @@ COLUMNS = [Column("id", 0, INT64, int)]
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 
 
-def changes(position: dict[str, Any], transactions: Transactions | None = None) -> Changes:
+def changes(
+    position: dict[str, Any], transactions: Transactions | None = None, skipped: frozenset[str] = frozenset()
+) -> Changes:
     table = TableEvents("t.db.items", COLUMNS, ["id"], source_of("mariadb"), unchanged=object())
 
     def describe(_database: str, name: str, _names: Any, _key: Any) -> TableEvents | None:
         return table if name == "items" else None
 
-    return Changes("mariadb", "t", position, describe, _add_mariadb_gtid, lambda: 1, frozenset(), transactions)
+    return Changes("mariadb", "t", position, describe, _add_mariadb_gtid, lambda: 1, skipped, transactions)
 
 
 def inserted(table: str, *keys: int) -> RowChange:
@@ -86,3 +88,12 @@ def test_a_position_before_a_transaction_that_is_half_done_says_what_is_done() -
     assert made.position() == position
     made.numbered("0-1-7")
     assert made.position() == position
+
+
+def test_updates_are_left_out_whole_and_deletes_and_creations_also_of_changed_keys() -> None:
+    change = RowChange("db", "items", ("id",), ("id",), [(["1"], ["2"]), (["2"], ["2"])], 1, 1, 7)
+    for skipped, left in (("u", []), ("d", ["c", "u"]), ("c", ["d", None, "u"]), ("t", ["d", None, "c", "u"])):
+        made = changes({"file": "b.1", "pos": 4}, skipped=frozenset({skipped}))
+        records = [each for each in transaction(made, "0-1-7", change, end=99) if isinstance(each, SourceRecord)]
+        assert [each.value and each.value["op"] for each in records] == left, skipped
+        assert all(each.value is None or each.value["source"]["pos"] == 7 for each in records)
