@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, Final
 
+from ottla.connect import schema as connect
 from ottla.connect.api import BadRecord, SinkRecord
 from ottla.connect.connectors.relational.columns import Target, target, target_of_value
 from ottla.connect.connectors.relational.settings import SinkSettings
@@ -13,6 +14,7 @@ from ottla.connect.schema import Schema, Type
 
 KAFKA_COLUMNS: Final = ("__connect_topic", "__connect_partition", "__connect_offset")
 _KAFKA_TARGETS: Final = (Schema(Type.STRING), Schema(Type.INT32), Schema(Type.INT64))
+_SENT_AS: Final[Mapping[Type, type]] = {Type.STRING: str, Type.BYTES: bytes, Type.ARRAY: list}
 _NO_ROWS: Final = frozenset(("t", "m"))
 """Operations of change events that are about no row: a truncation, a message."""
 
@@ -25,12 +27,14 @@ class _Plan:
     """How records with a pair of schemas become rows (of the record, and of the struct that has the columns).
 
     of_change: whether the value is Debezium's envelope. kept: the schemas, so that their ids are not used again.
+    placeholders: what may stand for a value that was not sent, of fields of these types.
     """
 
     shape: Shape
     row: Callable[[SinkRecord, Mapping[str, Any]], Row]
     of_change: bool
     kept: object
+    placeholders: tuple[Any, ...] = ()
 
 
 class Rows:
@@ -85,7 +89,7 @@ class Rows:
             op, value = value.get("op"), value.get("after")
             if op in _NO_ROWS:
                 return
-            if op != "r" and value is not None:
+            if op != "r" and value is not None and (plan is None or _has_one(plan.placeholders, value)):
                 unknown = self._unknown(value)
             if plan is None and schema is not None:
                 schema = schema.by_name["after"].schema
@@ -113,10 +117,16 @@ class Rows:
             )
         shape, row = self._made(record, value, schema)
         kept = (record.value_schema, record.key_schema)
-        plan = _Plan(shape, row, schema is not record.value_schema, kept)
+        of_change = schema is not record.value_schema
+        placeholders = self._placeholders(schema) if of_change and schema is not None else ()
+        plan = _Plan(shape, row, of_change, kept, placeholders)
         if schema is not None:
             self._plans[(id(record.value_schema), id(record.key_schema))] = plan
         return plan
+
+    def _placeholders(self, schema: Schema) -> tuple[Any, ...]:
+        kinds = {_SENT_AS.get(each.schema.type) for each in schema.fields if each.schema.name != connect.DECIMAL}
+        return tuple([each for kind, those in self._not_sent.items() if kind in kinds for each in those])
 
     def _unknown(self, after: Mapping[str, Any]) -> tuple[str, ...]:
         """Fields whose values did not change and were not sent (PostgreSQL's, of columns in TOAST)."""
@@ -282,6 +292,15 @@ def _whole_key(record: SinkRecord, row: Row) -> Row:
     if None in row:
         raise BadRecord(f"{_name(record)} has a null in its key", record)
     return row
+
+
+def _has_one(of: tuple[Any, ...], struct: Mapping[str, Any]) -> bool:
+    """Whether one of these is a struct's value; nearly always not, and of every change event it is asked."""
+    values = struct.values()
+    for each in of:  # noqa: SIM110 # a generator would take as long as the rest
+        if each in values:
+            return True
+    return False
 
 
 def _is_change(value: Any, schema: Schema | None) -> bool:

@@ -158,3 +158,26 @@ def test_a_batch_leaves_what_its_records_one_by_one_leave(batch: list[SinkRecord
         return left
 
     assert after(batch) == after(*[[each] for each in batch])
+
+
+LONG = struct(
+    "row", optional=True, id=connect.INT64, text=connect.STRING.as_optional(), raw=connect.BYTES.as_optional(),
+    many=connect.array(connect.STRING, optional=True), price=connect.decimal(2, optional=True),
+)  # fmt: skip
+NOT_SENT = "__debezium_unavailable_value"
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("text", NOT_SENT), ("raw", NOT_SENT.encode()), ("many", [NOT_SENT]), (None, None)]
+)
+def test_what_was_not_sent_is_left_out_of_a_row_by_a_plan_that_is_known_too(field: str | None, value: object) -> None:
+    envelope = struct("e", before=LONG, after=LONG, source=struct("s", optional=True), op=connect.STRING)
+
+    def long(offset: int, **more: object) -> SinkRecord:
+        after = {"id": 1, "text": "a", "raw": b"b", "many": [], "price": None, **more}
+        change = {"before": None, "after": after, "source": {}, "op": "u"}
+        return sink_record("t", offset, change, key={"id": 1}, key_schema=KEY, value_schema=envelope)
+
+    names = {"id", "text", "raw", "many", "price"}
+    work, _ = done(rows(), long(0), long(1, **({field: value} if field else {})))
+    assert [set(step.shape.names) for _, step in work] == ([names, names - {field}] if field else [names])
