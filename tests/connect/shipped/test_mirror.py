@@ -7,7 +7,8 @@ import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from ottla.connect.api import ConfigError, ConnectError, SourceRecord
+from ottla.connect.api import ConfigError, ConnectError, Retriable, SourceRecord
+from ottla.connect.connectors import mirror
 from ottla.connect.connectors.mirror import MirrorSettings, MirrorSource, Translation
 from tests.support.broker_process import BrokerProcess
 from tests.support.connect_tasks import RunningSource, TaskContext, running
@@ -245,3 +246,22 @@ def test_a_cluster_is_not_copied_into_itself(here: BrokerProcess) -> None:
         pytest.raises(ConfigError, match="is this cluster, and with IdentityReplicationPolicy"),
     ):
         source.step()
+
+
+def test_a_login_that_is_refused_is_told_of(here: BrokerProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mirror, "_TIMEOUT_S", 2)
+    settings = config(
+        here,
+        source_cluster_security_protocol="SASL_PLAINTEXT",  # which this broker does not speak
+        source_cluster_sasl_mechanism="PLAIN",
+        source_cluster_sasl_username="me",
+        source_cluster_sasl_password="wrong",
+    )
+    with pytest.raises(
+        ConnectError, match=r"refuses the login: .*; check source\.cluster\.security\.protocol"
+    ) as caught:
+        MirrorSource.check(MirrorSettings.model_validate(settings), context(here))
+    assert not isinstance(caught.value, Retriable)
+    settings["source.cluster.bootstrap.servers"] = "127.0.0.1:1"
+    with pytest.raises(Retriable, match=r"no answer from 127\.0\.0\.1:1"):
+        MirrorSource.check(MirrorSettings.model_validate(settings), context(here))

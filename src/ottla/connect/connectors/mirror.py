@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 _WAIT_S: Final = 0.5
 _TIMEOUT_S: Final = 10
+_HEAR_S: Final = 0.2
 _PAIRS_KEPT: Final = 1_000
 _NOT_COPIED: Final = frozenset(
     {"follower.replication.throttled.replicas", "leader.replication.throttled.replicas", "message.timestamp.type"}
@@ -171,13 +172,16 @@ class MirrorSource(Source[MirrorSettings]):
         super().__init__(settings, context)
         self._translations: dict[tuple[str, int], Translation] = {}
         self._probe: Consumer | None = None
+        self._refusals: list[KafkaError] = []
+        """What the client of the other cluster has been told."""
         self._ids: dict[str, str] = {}
         """Ids of topics there: one that is deleted and made again has another."""
 
     @classmethod
     def check(cls, settings: MirrorSettings, context: Context) -> None:
         """That the cluster answers, and has such topics."""
-        names = _topics(_admin(settings.client()), settings)
+        refusals: list[KafkaError] = []
+        names = _topics(_admin(settings.client(), refusals), settings.source_cluster_bootstrap_servers, refusals)
         found = {each for each in names if settings.mirrored(each)}
         if not found:
             near = difflib.get_close_matches(settings.topics[0] if settings.topics else "", names, 1)
@@ -191,7 +195,8 @@ class MirrorSource(Source[MirrorSettings]):
         from confluent_kafka import Consumer
 
         settings = self.settings
-        there, here = _admin(settings.client()), _admin(dict(self.context.client))
+        there, here = _admin(settings.client(), self._refusals), _admin(dict(self.context.client), [])
+        _topics(there, settings.source_cluster_bootstrap_servers, self._refusals)
         if settings.name_here("t") == "t" and _cluster_id(there) == _cluster_id(here):
             raise ConfigError(
                 f"{settings.source_cluster_bootstrap_servers} is this cluster, and with IdentityReplicationPolicy its "
@@ -248,7 +253,7 @@ class MirrorSource(Source[MirrorSettings]):
         """Take on new topics and partitions, which are made here first."""
         from confluent_kafka import OFFSET_BEGINNING, TopicPartition
 
-        all_there = _topics(there, self.settings)
+        all_there = _topics(there, self.settings.source_cluster_bootstrap_servers, self._refusals)
         counts = {
             name: count
             for name, count in all_there.items()
@@ -276,7 +281,7 @@ class MirrorSource(Source[MirrorSettings]):
         from confluent_kafka.admin import NewPartitions, NewTopic
 
         settings = self.settings
-        have = _topics(here, settings)
+        have = _topics(here, "this cluster", [])
         configs = _configs(there, list(counts)) if settings.sync_topic_configs_enabled else {}
         missing = {name: count for name, count in counts.items() if settings.name_here(name) not in have}
         topics = [
@@ -391,22 +396,31 @@ class MirrorSource(Source[MirrorSettings]):
                 answer.result()
 
 
-def _admin(client: Mapping[str, Any]) -> "AdminClient":
+def _admin(client: Mapping[str, Any], refusals: "list[KafkaError]") -> "AdminClient":
+    """`refusals` gets what brokers tell the client by the way."""
     from confluent_kafka.admin import AdminClient
 
-    return AdminClient(dict(client))
+    settings: dict[str, Any] = {**client, "error_cb": refusals.append}
+    return AdminClient(settings)
 
 
-def _topics(admin: "AdminClient", settings: MirrorSettings) -> dict[str, int]:
-    """Numbers of partitions by topic. Raises Retriable if nobody answers."""
-    from confluent_kafka import KafkaException
+def _topics(admin: "AdminClient", where: str, refusals: "list[KafkaError]") -> dict[str, int]:
+    """Numbers of partitions by topic. Raises Retriable if nobody answers, ConnectError if the login is refused."""
+    from confluent_kafka import KafkaError, KafkaException
+
+    refusals.clear()
 
     try:
         found = admin.list_topics(timeout=_TIMEOUT_S).topics
     except KafkaException as error:
-        raise Retriable(
-            f"no answer from {settings.source_cluster_bootstrap_servers} or this cluster: {error}"
-        ) from error
+        admin.poll(_HEAR_S)  # only so does the library say what it was told
+        login = next((each for each in refusals if each.code() == KafkaError._AUTHENTICATION), None)
+        if login is not None:
+            raise ConnectError(
+                f"{where} refuses the login: {login.str()}; check source.cluster.security.protocol and "
+                "source.cluster.sasl.mechanism, username and password"
+            ) from error
+        raise Retriable(f"no answer from {where}: {error}") from error
     return {name: len(each.partitions) for name, each in found.items()}
 
 
