@@ -3,6 +3,7 @@
 import urllib.parse
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 
 import pytest
 
@@ -57,6 +58,6 @@ def test_names_with_strange_characters_are_passed_on_and_tasks_taken_over(
 
     eventually(taken_over, timeout_s=60)
     for number in range(len(names)):
-        found = eventually(lambda topic=f"of-{number}": values_of(broker.bootstrap, topic, 60), timeout_s=60)
+        found = eventually(partial(values_of, broker.bootstrap, f"of-{number}", 60), timeout_s=60)
         assert [int(value) for value in found] == list(range(60))
     both[0].start()

@@ -150,6 +150,10 @@ def version_of(connector: ConnectorClass) -> str:
     """The connector's version, or that of the package that brings it; `undefined` if it has none."""
     if connector.version:
         return connector.version
+    own = f"{connector.__module__}:{connector.__qualname__}"
+    for point in _points().values():
+        if point.value == own and point.dist is not None:  # whose name may be another than its module's
+            return point.dist.version
     try:
         return version(connector.__module__.partition(".")[0])
     except PackageNotFoundError:

@@ -2,10 +2,12 @@
 
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
 from ottla.connect import plugins
+from ottla.connect.api import Settings, Sink
 from ottla.connect.errors import ConfigError
 from ottla.connect.plugins import connector_class, dotted
 
@@ -78,3 +80,13 @@ def test_one_that_cannot_be_loaded_is_no_unknown_one(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(plugins, "_LOADED", {})
     with pytest.raises(ConfigError, match=r"connector broken \(somewhere:Broken\) cannot be loaded; the worker's log"):
         connector_class("broken")
+
+
+def test_a_connector_has_the_version_of_the_package_that_registers_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Registered(Sink[Settings]):
+        """Of a package that is called otherwise than its module."""
+
+    package = SimpleNamespace(version="3.2")
+    point = SimpleNamespace(value=f"{Registered.__module__}:{Registered.__qualname__}", dist=package)
+    monkeypatch.setattr(plugins, "_points", lambda: {"registered": point})
+    assert plugins.version_of(Registered) == "3.2"
