@@ -249,7 +249,8 @@ class MysqlSource(Source[MysqlSettings]):
             raise Retriable("the server closed the connection on which its binlog was read")
         if "db" in options:  # the library's name for it, which the driver is about to forget
             options["database"] = options.pop("db")
-        self._connection = pymysql.connect(**options)  # the last one is the stream's
+            return pymysql.connect(**options)
+        self._connection = pymysql.connect(**options)  # the stream's has no database
         return self._connection
 
     def _batch(self, stream: Any, taker: EventTaker, changes: Changes) -> tuple[list[SourceRecord | Progress], bool]:
