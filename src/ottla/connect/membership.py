@@ -6,6 +6,7 @@ member is its worker's id, `host:port` of its REST API.
 """
 
 import logging
+import re
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -18,6 +19,9 @@ log = logging.getLogger(__name__)
 
 _ANSWER_S: Final = 10.0
 _ASK_EVERY_S: Final = 1.0
+_WORKER: Final = re.compile(r".+:\d+")
+"""Ids of workers; other members are consumers that happen to have the same group."""
+_OF_ITS_OWN: Final = "give each an address of its own with rest.advertised.host.name and rest.advertised.port"
 
 
 class Membership(Protocol):
@@ -138,9 +142,14 @@ class Group:
         except (KafkaException, TimeoutError) as failure:
             log.warning("the workers' group cannot be described: %s", failure)
             return self._members
-        holders = {each.client_id for each in described.members if each.assignment.topic_partitions}
-        members = sorted({member.client_id for member in described.members})
-        self._members = members if holders == {self._worker} else None
+        workers = [each for each in described.members if _WORKER.fullmatch(each.client_id)]
+        members = sorted({each.client_id for each in workers})
+        if len(members) < len(workers):  # each would run the tasks of both, and fence the other's
+            names = [each.client_id for each in workers]
+            twice = next(name for name in members if names.count(name) > 1)
+            log.error("two workers call themselves %s, so that none is given tasks; %s", twice, _OF_ITS_OWN)
+        holders = {each.client_id for each in workers if each.assignment.topic_partitions}
+        self._members = members if holders == {self._worker} and len(members) == len(workers) else None
         return self._members
 
     def _follow(self) -> None:
