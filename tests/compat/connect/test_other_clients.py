@@ -52,7 +52,8 @@ def test_a_connector_lives_its_life_by_another_client(worker: ConnectWorker, row
     ]
     valid = client.validate_connector_config("file-source", {**rows, "name": "life"})
     assert valid["error_count"] == 0
-    assert client.validate_connector_config("file-source", {**rows, "name": "life", "batch.max.rows": "few"})["error_count"] == 1
+    wrong = {**rows, "name": "life", "batch.max.rows": "few"}
+    assert client.validate_connector_config("file-source", wrong)["error_count"] == 1
 
     assert client.create_connector({"name": "life", "config": rows})["config"] == {**rows, "name": "life"}
     _settles(client, "life", ["RUNNING", "RUNNING"])
