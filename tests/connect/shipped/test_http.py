@@ -1,10 +1,8 @@
 """HTTP in and out against a server of the test's own."""
 
-import datetime as dt
 import json
 import threading
 from collections.abc import Callable, Iterator
-from email.utils import format_datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -212,7 +210,7 @@ def test_a_redirect_of_the_whole_request_is_followed(server: Server, status: int
     ("said", "least", "most"),
     [
         ("7", 7, 7),
-        (format_datetime(dt.datetime.now(dt.UTC) + dt.timedelta(hours=9), usegmt=True), 3600, 3600),
+        ("Fri, 01 Jan 2100 00:00:00 GMT", 3600, 3600),
         ("99999999", 3600, 3600),
         ("Fri, 01 Jan 2021 00:00:00 GMT", 0, 0),
         ("soon", 0, 0),
