@@ -468,6 +468,33 @@ def test_a_table_is_read_again_amid_its_changes(database: Database) -> None:
     assert {op for op, _ in latest.values()} == {"c", "u", "r"}
 
 
+def test_rows_are_told_apart_by_the_primary_key_whatever_key_their_records_have(database: Database) -> None:
+    database.run(
+        "CREATE TABLE items (id int PRIMARY KEY, kind int NOT NULL)",
+        "CREATE TABLE others (id int PRIMARY KEY, code int NOT NULL UNIQUE)",
+        "CREATE TABLE signals (id text PRIMARY KEY, type text NOT NULL, data text)",
+        "INSERT INTO items SELECT number, 1 FROM generate_series(1, 30) number",
+        "ALTER TABLE others REPLICA IDENTITY USING INDEX others_code_key",
+    )
+    config = database.config(
+        snapshot_mode="no_data",
+        table_include_list="public.items,public.others",
+        message_key_columns="public.items:kind",
+        signal_data_collection="public.signals",
+        incremental_snapshot_chunk_size="7",
+    )
+    context = TaskContext()
+    asked = """INSERT INTO signals VALUES ('1', 'execute-snapshot', '{"data-collections": ["public.*"]}')"""
+    with running(PostgresSource, config, context=context) as source:
+        database_ready(source, database)
+        database.run(asked)
+        records = source.take(30)
+        source.until(lambda _: "replica identity" in str(context.warning))
+    assert {each.key["kind"] for each in records} == {1}
+    assert sorted(each.value["after"]["id"] for each in records) == list(range(1, 31))
+    assert "public.others" in str(context.warning)
+
+
 def test_one_sentence_says_what_is_wrong(database: Database, server: Postgres) -> None:
     database.run("CREATE TABLE orders (id int PRIMARY KEY)", f"CREATE ROLE reader_{database.name} LOGIN")
 

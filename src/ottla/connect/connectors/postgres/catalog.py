@@ -1,5 +1,6 @@
 """What PostgreSQL's catalog says about tables: their types, keys and columns, and what is published."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -19,8 +20,12 @@ _TYPES: Final = """
 """
 _COLUMNS: Final = """
     SELECT a.attname, a.attnotnull, a.atttypid, a.atttypmod, array_position(i.indkey::int2[], a.attnum),
-           pg_get_expr(d.adbin, d.adrelid)
+           pg_get_expr(d.adbin, d.adrelid),
+           c.relreplident = 'f' OR EXISTS (
+               SELECT FROM pg_index r WHERE r.indrelid = a.attrelid AND a.attnum = ANY(r.indkey)
+               AND CASE c.relreplident WHEN 'd' THEN r.indisprimary WHEN 'i' THEN r.indisreplident ELSE false END)
     FROM pg_attribute a
+    JOIN pg_class c ON c.oid = a.attrelid
     LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
     LEFT JOIN pg_index i ON i.indrelid = a.attrelid AND (
         i.indisprimary OR i.indisreplident AND NOT EXISTS (
@@ -35,8 +40,10 @@ _TABLES: Final = """
     WHERE c.relkind IN ('r', 'p') AND n.nspname NOT IN ('pg_catalog', 'information_schema')
       AND n.nspname !~ '^pg_(toast|temp)' ORDER BY n.nspname, c.relname
 """
+_Facts = Mapping[str, tuple[bool, int | None, str | None]]
+"""Of columns by their names: whether not null, the place in the key, and the default."""
 _UNKNOWN: Final = (False, None, None)
-"""Whether not null, the place in the key, and the default, of a column that is no longer there."""
+"""Those of a column that is no longer there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +100,8 @@ class Catalog:
     def relation(self, table: FoundTable) -> Relation:
         """A table as the replication stream would describe it."""
         columns = tuple(
-            RelationColumn(name, type_oid, modifier, place is not None or table.identity == "f")
-            for name, _, type_oid, modifier, place, _ in rows(self._connection, _COLUMNS, table.oid)
+            RelationColumn(name, type_oid, modifier, in_identity)
+            for name, _, type_oid, modifier, _, _, in_identity in rows(self._connection, _COLUMNS, table.oid)
         )
         return Relation(table.oid, table.schema, table.name, table.identity, columns)
 
@@ -108,20 +115,12 @@ class Catalog:
         if not is_signals and not self._captures(relation.schema, relation.table):
             return None
         self._learn({column.type_oid for column in relation.columns})
-        facts: dict[str, tuple[bool, int | None, str | None]] = {
-            name: (not_null, place, default)
-            for name, not_null, _, _, place, default in rows(self._connection, _COLUMNS, relation.oid)
-        }
+        facts = self._facts(relation)
         names = [column.name for column in relation.columns]
         identity = {column.name for column in relation.columns if column.in_identity}
         key = self._selection.key_columns(relation.schema, relation.table)
         if key is None:
-            places = {name: facts.get(name, _UNKNOWN)[1] for name in names}
-            key = [name for _, name in sorted((place, name) for name, place in places.items() if place is not None)]
-            # by default the stream names the primary key as it was: the catalog's may be a new one since
-            outdated = relation.identity == "d" and identity and identity != set(key)
-            if outdated or (not key and relation.identity != "f"):
-                key = [name for name in names if name in identity]
+            key = _row_key(relation, facts)
         captured = [self._selection.has_column(relation.schema, relation.table, name) for name in names]
         columns = [
             self._column(relation, number, facts.get(column.name, _UNKNOWN), in_rows=captured[number])
@@ -138,6 +137,16 @@ class Catalog:
             tombstones=self._settings.tombstones_on_delete,
             headers=self._headers,
         )
+
+    def row_key(self, relation: Relation) -> list[str]:
+        """The columns that tell a table's rows apart, whatever is their records' key; none if nothing does."""
+        return _row_key(relation, self._facts(relation))
+
+    def _facts(self, relation: Relation) -> _Facts:
+        return {
+            name: (not_null, place, default)
+            for name, not_null, _, _, place, default, _ in rows(self._connection, _COLUMNS, relation.oid)
+        }
 
     def _column(
         self, relation: Relation, number: int, fact: tuple[bool, int | None, str | None], *, in_rows: bool
@@ -169,3 +178,15 @@ class Catalog:
                 self._types[oid] = PostgresType(oid, name, kind, element, base, modifier, tuple(labels))
             made_of = {oid for row in found for oid in (row[3], row[4]) if oid}
             wanted = made_of - self._types.keys()
+
+
+def _row_key(relation: Relation, facts: _Facts) -> list[str]:
+    names = [column.name for column in relation.columns]
+    identity = {column.name for column in relation.columns if column.in_identity}
+    places = {name: facts.get(name, _UNKNOWN)[1] for name in names}
+    key = [name for _, name in sorted((place, name) for name, place in places.items() if place is not None)]
+    # by default the stream names the primary key as it was: the catalog's may be a new one since
+    outdated = relation.identity == "d" and identity and identity != set(key)
+    if outdated or (not key and relation.identity != "f"):
+        key = [name for name in names if name in identity]
+    return key

@@ -38,7 +38,7 @@ SOURCE: Final = source_schema(
 )
 
 RowChange = Insert | Update | Delete
-OnChange = Callable[[Relation, TableEvents, RowChange | Truncate, int | None], None]
+OnChange = Callable[[Relation, RowChange | Truncate, int | None], None]
 """Told of each change of a row, or of all, with its transaction."""
 Describe = Callable[[Relation], TableEvents | None]
 """What becomes of the changes of a table as it is now; None: they are not captured."""
@@ -269,7 +269,7 @@ class Changes:
             if self._transactions is None:
                 return None
         elif self._on_change is not None:
-            self._on_change(table.relation, table.events, change, self.xid)
+            self._on_change(table.relation, change, self.xid)
         return table if table.has_records and op not in self._skipped else None
 
     def _marked(self, collection: str, records: list[SourceRecord], lsn: int) -> list[SourceRecord]:

@@ -46,10 +46,12 @@ class PostgresChunks(ChunkReader[PostgresTable]):
             return "is not there"
         relation = self._catalog.relation(found)
         events = self._catalog.describe(relation)
-        if events is None or not events.key:
+        key = self._catalog.row_key(relation)
+        if events is None or not key:
             return "has no primary key"
-        names = [column.name for column in relation.columns]
-        return PostgresTable(events, [column.name for column in events.key], found, names)
+        if not set(key) <= {column.name for column in relation.columns if column.in_identity}:
+            return "has a replica identity without its primary key, and deletes do not say which row is gone"
+        return PostgresTable(events, key, found, [column.name for column in relation.columns])
 
     def read(self, table: PostgresTable, name: str, number: str) -> Chunk | None:
         """Read between two marks; None while a transaction is open that began before the signal."""

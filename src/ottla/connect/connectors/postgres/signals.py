@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ottla.connect.api import ConnectError, Position, SourceContext, SourceRecord
-from ottla.connect.connectors.capture.envelope import TableEvents
 from ottla.connect.connectors.capture.signals import TableSignals
 from ottla.connect.connectors.postgres.catalog import Catalog
 from ottla.connect.connectors.postgres.changes import RowChange
@@ -30,6 +29,8 @@ class Signals:
         self._catalog = catalog
         self._incremental = PostgresIncremental(lambda: uuid.uuid4().hex, position.get("incremental"))
         reader = PostgresChunks(settings, context, catalog, self._incremental)
+        self._row_keys: dict[int, tuple[Relation, list[int]]] = {}
+        """By table: the relation that they are of, and which of its columns tell rows apart."""
         self._signals = TableSignals(context, self._incremental, reader, self._known, now_ns)
 
     def check(self) -> None:
@@ -45,7 +46,7 @@ class Signals:
         """What a position has to say about the incremental snapshot."""
         return self._signals.position()
 
-    def changed(self, relation: Relation, table: TableEvents, change: RowChange | Truncate, xid: int | None) -> None:
+    def changed(self, relation: Relation, change: RowChange | Truncate, xid: int | None) -> None:
         """A row changed, or all are gone; also of the signal table."""
         name = f"{relation.schema}.{relation.table}"
         if name == self._settings.signal_data_collection:
@@ -58,7 +59,8 @@ class Signals:
             rows = [] if isinstance(change, Delete) else [change.new]
             if isinstance(change, Update | Delete) and change.old is not None:
                 rows.append(change.old)
-            keys = [tuple([row[each.index] for each in table.key]) for row in rows]
+            at = self._row_key(relation)
+            keys = [tuple([row[index] for index in at]) for row in rows]
             self._incremental.changed_by(xid, name, keys)
 
     def marked(self, message: LogicalMessage) -> list[SourceRecord]:
@@ -71,6 +73,14 @@ class Signals:
     def go_on(self) -> None:
         """Read the next chunk, if there is one to read and none is waited for."""
         self._signals.go_on()
+
+    def _row_key(self, relation: Relation) -> list[int]:
+        known = self._row_keys.get(relation.oid)
+        if known is None or known[0] is not relation:
+            names = [column.name for column in relation.columns]
+            at = [names.index(name) for name in self._catalog.row_key(relation)]
+            known = self._row_keys[relation.oid] = (relation, at)
+        return known[1]
 
     def _known(self) -> list[str]:
         return [each.full_name for each in self._catalog.tables()]

@@ -256,7 +256,7 @@ def test_the_begin_of_a_transaction_that_was_not_told_of_is_made_up_for() -> Non
 def test_a_table_that_is_listened_to_has_no_records_and_what_is_done_is_not_heard_again() -> None:
     heard: list[tuple[int, str]] = []
 
-    def hear(relation: Relation, _table: TableEvents, change: Message, _xid: int | None) -> None:
+    def hear(relation: Relation, change: Message, _xid: int | None) -> None:
         heard.append((relation.oid, type(change).__name__))
 
     records, _ = told({"lsn": 50}, listened_to="public.more", on_change=hear)
