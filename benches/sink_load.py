@@ -4,7 +4,7 @@ has of them."""
 import base64
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 import psycopg2
@@ -140,7 +140,7 @@ def fill_topic(bootstrap: str, topic: str, rows: Iterator[tuple[int, str, str]],
         raise LoadFailedError(f"the records of {topic} were not acknowledged")
 
 
-def written(server: Postgres, broker: OttlaProcess, worker: WorkerProcess, records: int) -> dict[str, float]:
+def written(server: Postgres, broker: OttlaProcess, workers: Sequence[WorkerProcess], records: int) -> dict[str, float]:
     """Wait until so many records are committed; from the first hundredth on: records a second, and the processor time
     of each process for a record.
 
@@ -149,7 +149,7 @@ def written(server: Postgres, broker: OttlaProcess, worker: WorkerProcess, recor
     """
 
     def cpu() -> tuple[float, ...]:
-        return worker.cpu_seconds(), server.cpu_seconds(), broker.cpu_seconds()
+        return sum(each.cpu_seconds() for each in workers), server.cpu_seconds(), broker.cpu_seconds()
 
     began, at_begin, before = 0.0, 0, cpu()
     deadline = time.monotonic() + _PATIENCE_S

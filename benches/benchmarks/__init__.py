@@ -5,7 +5,7 @@ from typing import Final
 from benches.benchmarks.big_log import BIG_LOG
 from benches.benchmarks.cluster import CLUSTER_CONTROLLER, CLUSTER_FAILOVER, CLUSTER_LOAD, CLUSTER_START
 from benches.benchmarks.connect import CONNECT_CAPTURE, CONNECT_SNAPSHOT
-from benches.benchmarks.connect_sink import CONNECT_SINK, CONNECT_SINK_CHANGES
+from benches.benchmarks.connect_sink import CONNECT_SINK, CONNECT_SINK_CHANGES, CONNECT_SINK_WORKERS
 from benches.benchmarks.groups import GROUP_MEMORY, GROUP_SETTLING, HEARTBEATS
 from benches.benchmarks.growth import GROWTH
 from benches.benchmarks.latency import LATENCY
@@ -35,6 +35,7 @@ BENCHMARKS: Final[tuple[Benchmark, ...]] = (
     CONNECT_CAPTURE,
     CONNECT_SNAPSHOT,
     CONNECT_SINK,
+    CONNECT_SINK_WORKERS,
     CONNECT_SINK_CHANGES,
     CLUSTER_START,
     CLUSTER_LOAD,

@@ -1,34 +1,50 @@
 """Connectors' other end: Ottla's worker writes a topic into PostgreSQL, each record once."""
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Final
 
+from tests.support.connect_process import OttlaConnect, WorkerProcess
 from tests.support.postgres import USER
 
 from benches import sink_load
 from benches.benchmarks.connect import surroundings
 from benches.contestants import Contestant
-from benches.generators import create_topic
+from benches.generators import LoadFailedError, create_topic
 from benches.model import Bench, Benchmark, Figure, Goal
 
 _PARTITIONS: Final = 2
 _FIGURES: Final = (
     Figure("upserts_per_s", "upserts committed", "upserts/s", "higher", {"ottla": Goal("value", 50_000)}),
-    Figure("cpu_us_per_record", "processor time of the worker for a record", "us", "lower"),
+    Figure("cpu_us_per_record", "processor time of the workers for a record", "us", "lower"),
     Figure("database_us_per_record", "of PostgreSQL", "us", "lower"),
     Figure("broker_us_per_record", "of the broker", "us", "lower"),
-    Figure("rss_mb", "memory of the worker afterwards", "MB", "lower"),
+    Figure("rss_mb", "memory of the workers afterwards", "MB", "lower"),
 )
 
 
-def _measuring(rows: sink_load.Rows, full: int) -> Callable[[Contestant, Bench], dict[str, float]]:
+@contextmanager
+def _started(first: WorkerProcess, count: int, bench: Bench) -> Iterator[list[WorkerProcess]]:
+    """A group of so many workers."""
+    workers = [first]
+    with ExitStack() as stack:
+        for _ in range(count - 1):
+            another = OttlaConnect(first.brokers, bench.data_root / f"worker-{time.monotonic_ns()}")
+            stack.callback(another.kill)
+            workers.append(another)
+        for each in workers:
+            each.start()
+        yield workers
+
+
+def _measuring(rows: sink_load.Rows, full: int, count: int = 1) -> Callable[[Contestant, Bench], dict[str, float]]:
     def measure(contestant: Contestant, bench: Bench) -> dict[str, float]:
         records = bench.scaled(full, 50_000)
         with surroundings(contestant, bench) as (server, broker, worker):
             create_topic(broker.bootstrap, "orders", _PARTITIONS)
             bench.say(f"{contestant.title}: a topic is filled with {records} rows")
             sink_load.fill_topic(broker.bootstrap, "orders", rows(records, records // 2), _PARTITIONS)
-            worker.start()
             bench.say(f"{contestant.title}: they are written")
             config = {
                 "connector.class": "relational-sink",
@@ -40,9 +56,13 @@ def _measuring(rows: sink_load.Rows, full: int) -> Callable[[Contestant, Bench],
                 "delete.enabled": "true",
                 "auto.create": "true",
             }
-            worker.put("orders", config)
-            figures = sink_load.written(server, broker, worker, records)
-            return {**figures, "rss_mb": worker.rss_bytes() / 1e6}
+            with _started(worker, count, bench) as workers:
+                worker.put("orders", config)
+                figures = sink_load.written(server, broker, workers, records)
+                tasks = worker.request("GET", "/connectors/orders/status")["tasks"]
+                if len({task["worker_id"] for task in tasks}) != count:
+                    raise LoadFailedError(f"the tasks are not shared by {count} workers: {tasks}")
+                return {**figures, "rss_mb": sum(each.rss_bytes() for each in workers) / 1e6}
 
     return measure
 
@@ -52,6 +72,15 @@ CONNECT_SINK: Final = Benchmark(
     f"Upserts from a topic of {_PARTITIONS} partitions into a table of PostgreSQL, exactly once: rows of seven columns",
     _FIGURES,
     _measuring(sink_load.plain_rows, 1_000_000),
+    disk_gb=4,
+    contestants=frozenset(("ottla",)),
+)
+
+CONNECT_SINK_WORKERS: Final = Benchmark(
+    "connect-sink-workers",
+    f"The same by {_PARTITIONS} workers, which share the tasks: one for each core",
+    _FIGURES,
+    _measuring(sink_load.plain_rows, 1_000_000, count=_PARTITIONS),
     disk_gb=4,
     contestants=frozenset(("ottla",)),
 )
