@@ -74,8 +74,13 @@ class SourceRuntimeSettings(RuntimeSettings):
         importance="low",
         group="Exactly Once Support",
     )
+    topic_creation_groups: CommaList = setting(
+        "Groups of topics that are made by settings of their own, topic.creation.GROUP.include and so on.",
+        [],
+        group="Topic Creation",
+    )
     topic_creation_default_partitions: int | None = setting(
-        "Partitions of topics that are made for this connector.", None, group="Topic Creation"
+        "Partitions of topics that are made for this connector; -1: the brokers' default.", None, group="Topic Creation"
     )
     topic_creation_default_replication_factor: int | None = setting(
         "Replicas of topics that are made for this connector; -1: the brokers' default.", None, group="Topic Creation"

@@ -19,6 +19,7 @@ from ottla.connect.chain import Chain, Encoded
 from ottla.connect.connector_config import RuntimeSettings, SourceRuntimeSettings, parsed
 from ottla.connect.errors import BadRecord, ConfigError, ConnectError, Fenced, Retriable, of_brokers
 from ottla.connect.handling import Tolerance
+from ottla.connect.new_topics import NewTopics
 from ottla.connect.plugins import ConnectorClass
 from ottla.connect.positions import position_value
 from ottla.connect.records import Part, Position, Progress, SourceRecord
@@ -206,13 +207,10 @@ class SourceTask(Task):
         given: object = topic  # by a plugin or a transform, which may give anything
         if not isinstance(given, str) or not _TOPIC.fullmatch(given) or given in (".", ".."):
             raise BadRecord(f"{topic!r:.300} is no name of a topic: letters, digits, `.`, `_` and `-`, at most 249")
-        partitions = config.get("topic.creation.default.partitions")
-        replicas = config.get("topic.creation.default.replication.factor")
-        if self._around.settings.topic_creation_enable and partitions is not None and replicas is not None:
-            prefix = "topic.creation.default."
-            own = {n.removeprefix(prefix): value for n, value in config.items() if n.startswith(prefix)}
-            settings = {name: text for name, text in own.items() if name not in ("partitions", "replication.factor")}
-            new = NewTopic(topic, int(partitions), int(replicas), config=settings)
+        wanted = NewTopics.of(config) if self._around.settings.topic_creation_enable else None
+        if wanted is not None:
+            group = wanted.group(topic)
+            new = NewTopic(topic, group.partitions, group.replicas, config=dict(group.settings))
             admin = AdminClient(dict(self.context.client))
             try:
                 admin.create_topics([new], request_timeout=_PATIENCE_S)[topic].result(_PATIENCE_S)

@@ -9,6 +9,7 @@ from typing import Any, Final
 from ottla.connect.chain import check_chain
 from ottla.connect.connector_config import default_text, is_secret, runtime_model, validated, with_defaults
 from ottla.connect.errors import ConfigError, ConnectError, Retriable
+from ottla.connect.new_topics import NewTopics
 from ottla.connect.plugins import ConnectorClass, connector_class, kind_of
 from ottla.connect.settings import SettingFacts, Settings
 from ottla.connect.state import TaskId
@@ -108,6 +109,10 @@ def _ask(problems: dict[str, list[str]], question: typing.Callable[[], None]) ->
 
 def _topics_problems(connector: ConnectorClass, config: Mapping[str, str]) -> dict[str, list[str]]:
     if kind_of(connector) == "source":
+        try:
+            NewTopics.of(config)
+        except ConfigError as wrong:
+            return {wrong.setting or "": [str(wrong)]}
         return {}
     topics, pattern = bool(config.get("topics", "").strip()), bool(config.get("topics.regex", "").strip())
     if topics and pattern:
