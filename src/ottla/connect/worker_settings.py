@@ -1,10 +1,10 @@
 """Settings of a worker, by Kafka Connect's names."""
 
 import difflib
-import logging
 from collections.abc import Mapping
 from typing import Any, Final
 
+from ottla.connect.client_log import CLIENT_LOG
 from ottla.connect.errors import ConfigError
 from ottla.connect.settings import Settings, setting
 
@@ -109,7 +109,7 @@ def client_settings(settings: Mapping[str, str], kind: str = "") -> dict[str, An
     """The settings of a client of the worker: what all share, and what has the prefix `kind.`."""
     shared: dict[str, Any] = {name: value for name, value in settings.items() if name.startswith(_CLIENT)}
     shared.setdefault("bootstrap.servers", WorkerSettings.model_fields["bootstrap_servers"].default)
-    shared["logger"] = _CLIENT_LOG
+    shared["logger"] = CLIENT_LOG
     for name, value in _SOONER.items():
         shared.setdefault(name, value)
     if kind:
@@ -119,7 +119,6 @@ def client_settings(settings: Mapping[str, str], kind: str = "") -> dict[str, An
     return shared
 
 
-_CLIENT_LOG: Final = logging.getLogger("ottla.connect.client")
 _SOONER: Final[Mapping[str, Any]] = {"reconnect.backoff.ms": 20}
 """The client library waits for half of this between its first connection and the one that it then uses, 50 ms if not
 told. It grows with each failure all the same.

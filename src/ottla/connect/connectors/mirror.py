@@ -29,6 +29,7 @@ from ottla.connect.api import (
     Yielded,
     setting,
 )
+from ottla.connect.client_log import CLIENT_LOG
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError, Message
@@ -91,6 +92,7 @@ class MirrorSettings(Settings):
         settings: dict[str, Any] = {
             "bootstrap.servers": self.source_cluster_bootstrap_servers,
             "security.protocol": self.source_cluster_security_protocol,
+            "logger": CLIENT_LOG,
         }
         if self.source_cluster_sasl_mechanism:
             settings["sasl.mechanism"] = self.source_cluster_sasl_mechanism
