@@ -5,7 +5,7 @@ import ssl
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, NamedTuple
 
 import pymysql
 from pymysqlreplication import BinLogStreamReader
@@ -46,6 +46,15 @@ from ottla.connect.schema import Shared
 
 _BEAT_S: Final = 0.5
 _BATCH_S: Final = 0.05
+
+
+class _Arrived(NamedTuple):
+    """Up to `max.batch.size` records; whether nothing more has come; why nothing more can be read, if so: what came
+    before is good."""
+
+    batch: list[SourceRecord | Progress]
+    at_end: bool
+    broken: ConnectError | None = None
 
 
 class MysqlSource(Source[MysqlSettings]):
@@ -203,7 +212,10 @@ class MysqlSource(Source[MysqlSettings]):
         waited_for = False
         try:
             while True:
-                batch, at_end = self._batch(stream, taker, changes)
+                batch, at_end, broken = self._batch(stream, taker, changes)
+                if broken is not None:
+                    yield batch
+                    raise broken
                 now = time.monotonic()
                 if settings.heartbeat_interval_ms and now >= beat_at and not changes.in_transaction:
                     beat_at = now + settings.heartbeat_interval_ms / 1000
@@ -253,11 +265,18 @@ class MysqlSource(Source[MysqlSettings]):
         self._connection = pymysql.connect(**options)  # the stream's has no database
         return self._connection
 
-    def _batch(self, stream: Any, taker: EventTaker, changes: Changes) -> tuple[list[SourceRecord | Progress], bool]:
-        """What has arrived, up to `max.batch.size` records, and whether nothing more has; waits a little for the first
-        of it.
-        """
+    def _batch(self, stream: Any, taker: EventTaker, changes: Changes) -> _Arrived:
+        """Waits a little for the first of it. Raises ConnectError if it is what cannot be read."""
         batch: list[SourceRecord | Progress] = []
+        try:
+            return _Arrived(batch, at_end=self._fill(batch, stream, taker, changes))
+        except ConnectError as broken:
+            if not batch:
+                raise
+            return _Arrived(batch, at_end=False, broken=broken)
+
+    def _fill(self, batch: list[SourceRecord | Progress], stream: Any, taker: EventTaker, changes: Changes) -> bool:
+        """Add what has arrived; returns whether nothing more has."""
         until: float | None = None
         with explained("reading the binlog"):
             while len(batch) < self.settings.max_batch_size and (until is None or time.monotonic() < until):
@@ -265,13 +284,13 @@ class MysqlSource(Source[MysqlSettings]):
                 if event is None:
                     raise Retriable("the server ended the stream of its binlog")
                 if isinstance(event, HeartbeatLogEvent):
-                    return batch, True
+                    return True
                 taker.take(event, batch)
                 until = time.monotonic() + _BATCH_S if until is None and batch else until
                 # after a file's end come events that are not handed on, and then perhaps nothing for long
                 if batch and not changes.in_transaction and (isinstance(event, RotateEvent) or not self._more_came()):
-                    return batch, True
-        return batch, False
+                    return True
+        return False
 
     def _more_came(self) -> bool:
         """Whether something can be read from the stream's connection at once."""
