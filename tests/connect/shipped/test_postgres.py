@@ -29,12 +29,13 @@ class Database:
 
     def __init__(self, server: Postgres, name: str) -> None:
         self.server, self.name = server, name
-        with closing(self._connect("postgres")) as connection, connection.cursor() as cursor:
+        with closing(self.connect("postgres")) as connection, connection.cursor() as cursor:
             cursor.execute(f"CREATE DATABASE {name}")
-        self.connection = self._connect(name)
+        self.connection = self.connect()
 
-    def _connect(self, name: str) -> Any:
-        connection = psycopg2.connect(host="127.0.0.1", port=self.server.port, user=USER, dbname=name)
+    def connect(self, name: str = "") -> Any:
+        """A session of its own, in autocommit."""
+        connection = psycopg2.connect(host="127.0.0.1", port=self.server.port, user=USER, dbname=name or self.name)
         connection.autocommit = True
         return connection
 

@@ -1,6 +1,7 @@
 """Change capture where PostgreSQL's tables, values and servers are not as one expects them."""
 
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 
@@ -117,6 +118,22 @@ def test_a_table_that_is_not_published_is_told_of(database: Database) -> None:
         assert "table public.b is to be captured and is not in publication dbz_publication" in str(context.warning)
     with running(PostgresSource, database.config(table_include_list="public.parted"), context=context) as source:
         eventually(lambda: source.step() == [] and "table public.parted is to be" in str(context.warning))
+
+
+def test_a_commit_right_behind_a_message_comes_after_a_restart(database: Database) -> None:
+    database.run("CREATE TABLE items (id int PRIMARY KEY)")
+    config = database.config(snapshot_mode="no_data")
+    with running(PostgresSource, config) as source:
+        source.until(lambda _: source.position is not None)
+        with closing(database.connect()) as other, other.cursor() as cursor:
+            cursor.execute("BEGIN; INSERT INTO items VALUES (1)")
+            database.run("SELECT pg_logical_emit_message(false, 'outbox', 'before')")
+            source.take(1)
+            source.stop()
+            cursor.execute("COMMIT")
+        position = source.position
+    with running(PostgresSource, config, position) as source:
+        assert ops(source.take(1)) == [("c", 1)]
 
 
 def test_a_publication_that_connectors_share_keeps_the_tables_of_all(database: Database) -> None:

@@ -225,8 +225,8 @@ class Changes:
     def _emitted(self, message: LogicalMessage, lsn: int, batch: list[SourceRecord | Progress]) -> None:
         if message.transactional:
             self._events += 1
-        else:  # it stands where it was written, between transactions
-            self.lsn, self._last_commit = lsn + 1, lsn
+        else:  # it is between transactions, and its place is its end: where a commit may begin
+            self.lsn = self._last_commit = lsn
         is_done = message.transactional and self._is_done
         if self._on_message is not None and not is_done:
             self._add(self._on_message(message), batch)
