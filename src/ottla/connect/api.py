@@ -209,6 +209,8 @@ class Sink(_Connector[S]):
     """
 
     context: SinkContext
+    most_records: ClassVar[int] = 500
+    """In one batch, unless `consumer.override.max.poll.records` says; fewer where a batch takes long to be written."""
 
     @classmethod
     def tasks(cls, settings: S, max_tasks: int, context: Context) -> Sequence[TaskSettings]:

@@ -22,8 +22,10 @@ from ottla.connect.state import TaskId
 from ottla.connect.task import BasicContext, Report, Surroundings, Task
 
 _WAIT_S: Final = 0.1
-_MOST_RECORDS: Final = 10_000
-"""In one batch, unless `consumer.override.max.poll.records` says."""
+_FIRST_RECORDS: Final = 100
+"""In the first batch at most: nobody knows yet how long a target takes."""
+_WRITE_S: Final = 30.0
+"""How long a batch should take to be written at most: the group takes partitions from who does not ask for more."""
 _FIRST_PAUSE_S: Final = 0.2
 _LOST: Final = (
     KafkaError.ILLEGAL_GENERATION,
@@ -85,7 +87,7 @@ class SinkTask(Task):
                 self._sink = connector(parsed(connector.settings_model, config), self.context)
                 ending.callback(self._sink.close)
                 client = self._around.client("consumer", config)
-                most = int(client.pop("max.poll.records", _MOST_RECORDS))
+                most = int(client.pop("max.poll.records", connector.most_records))
                 self._consumer = self.context.consumer = self._new_consumer(client, group_of(self.id.connector, config))
                 ending.callback(self._leave)
                 self._next, self._committed, self._owned, self._left = {}, {}, set(), set()
@@ -121,12 +123,13 @@ class SinkTask(Task):
 
     def _pump(self, chain: Chain, most: int) -> None:
         flushed = time.monotonic()
+        size = min(most, _FIRST_RECORDS)
         while not self.context.stopping:
-            messages = self._consumer.consume(most, _WAIT_S)
+            messages = self._consumer.consume(size, _WAIT_S)
             self._left.clear()
             batch, seen = self._decoded(messages, chain)
             if batch:
-                self._write(batch)
+                size = min(most, self._write_timed(batch))
             for place, offset in seen.items():
                 if self._still(place):
                     self._next[place] = offset
@@ -171,6 +174,12 @@ class SinkTask(Task):
         if error.code() in (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED):
             raise ConnectError(f"the brokers do not let this sink read: {error.str()}")
         self.context.warn(f"reading: {error.str()}")
+
+    def _write_timed(self, batch: list[SinkRecord]) -> int:
+        """Returns how many records the target takes in the time that there is."""
+        count, began = len(batch), time.monotonic()
+        self._write(batch)
+        return max(1, int(count * _WRITE_S / max(time.monotonic() - began, 0.001)))
 
     def _write(self, batch: list[SinkRecord]) -> None:
         def write() -> None:

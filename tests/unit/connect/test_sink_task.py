@@ -164,3 +164,33 @@ def test_a_consumer_that_cannot_be_made_closes_the_sink_and_says_why(monkeypatch
         task._attempt(Closing, {}, runtime)
     assert not isinstance(failure.value, Retriable)
     assert closed == ["sink", "chain"]
+
+
+def test_a_slow_target_is_handed_as_many_records_as_leave_time_for_the_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch that takes longer than `max.poll.interval.ms` is never committed, and so written for ever."""
+    now = 0.0
+    asked: list[int] = []
+
+    class Slow(Target):
+        def write(self, batch: Any) -> None:
+            nonlocal now
+            now += 2.0 * len(batch)
+
+    class Full(Grouped):
+        def consume(self, most: int, _seconds: float) -> list[Any]:
+            asked.append(most)
+            return list(range(most))
+
+    consumer = Full()
+    task = task_with(Slow(), consumer)
+    monkeypatch.setattr(sink_task, "time", SimpleNamespace(monotonic=lambda: now))
+
+    def decoded(messages: list[Any], _chain: Any) -> Any:
+        if len(asked) == 3:
+            task.stop()
+        return [record(MINE, offset) for offset in messages], {MINE: sum(asked)}
+
+    task._decoded = decoded
+    task._pump(None, 10_000)
+    assert asked == [100, 15, 15]
+    assert consumer.committed == [(0, 100), (0, 115), (0, 130)]

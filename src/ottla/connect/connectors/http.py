@@ -190,10 +190,11 @@ class HttpSink(Sink[HttpSinkSettings]):
     def __init__(self, settings: HttpSinkSettings, context: SinkContext) -> None:
         super().__init__(settings, context)
         self._client: httpx.Client | None = None
-        self._sent: dict[Any, int] = {}
+        self._sent: dict[TopicPartition, int] = {}
+        self._unsent: dict[TopicPartition, int] = {}
 
-    def open(self, partitions: Sequence[Any]) -> None:
-        self._sent = {}
+    def open(self, partitions: Sequence[TopicPartition]) -> None:
+        self._sent, self._unsent = {}, {}
         if self._client is None:
             self._client = _client(self.settings, {"Content-Type": self.settings.http_content_type})
 
@@ -203,9 +204,15 @@ class HttpSink(Sink[HttpSinkSettings]):
         for each in batch:
             if each.offset >= self._sent.get(each.origin, 0):
                 by_partition.setdefault(each.origin, []).append(each)
-        for fresh in by_partition.values():
+        for origin, fresh in by_partition.items():
             for first in range(0, len(fresh), size):
+                if self.context.stopping:
+                    self._unsent[origin] = fresh[first].offset
+                    break
                 self._send(fresh[first : first + size])
+
+    def flush(self) -> Mapping[TopicPartition, int] | None:
+        return self._unsent
 
     def close(self) -> None:
         if self._client is not None:

@@ -18,7 +18,7 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 from urllib.parse import quote
 
 from pydantic import model_validator
@@ -97,6 +97,8 @@ class FileSink(Sink[FileSinkSettings]):
 
     Files are called `path/topic/[directories/]topic+partition+offset.jsonl`, after the offset of their first record.
     """
+
+    most_records: ClassVar[int] = 10_000
 
     def __init__(self, settings: FileSinkSettings, context: SinkContext) -> None:
         super().__init__(settings, context)

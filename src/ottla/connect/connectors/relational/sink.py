@@ -41,6 +41,7 @@ class RelationalSink(Sink[SinkSettings]):
         "io.confluent.connect.jdbc.JdbcSinkConnector",
         "io.aiven.connect.jdbc.JdbcSinkConnector",
     )
+    most_records: ClassVar[int] = 10_000
 
     def __init__(self, settings: SinkSettings, context: SinkContext) -> None:
         super().__init__(settings, context)
