@@ -113,9 +113,8 @@ class Changes:
         self._tables: dict[int, _Table | None] = {}
         self.lsn: int = position["lsn"]
         """Everything before is taken: the end of the last whole transaction."""
-        self._done_of: int | None = position.get("transaction")
-        self._done: int = position.get("events", 0)
-        self._begin_told: bool = position.get("begun", False)
+        self._half_done = {name: position[name] for name in ("transaction", "events", "begun") if name in position}
+        """What the start says of a transaction that has not come yet, which no position may forget until it has."""
         self._begin: Begin | None = None
         self._events = 0
         self._to_skip = 0
@@ -169,22 +168,27 @@ class Changes:
             position["commit"] = self._last_commit
         if self._more_position is not None:
             position.update(self._more_position())
-        if self._begin is not None and (self._events or self._transactions is not None):
+        if self._half_done:
+            position.update(self._half_done)
+        elif self._begin is not None and (self._events or self._to_skip or self._transactions is not None):
             position["transaction"], position["events"] = self._begin.final_lsn, max(self._events, self._to_skip)
             if self._transactions is not None:
                 position["begun"] = True
         return position
 
     def _began(self, begin: Begin, lsn: int, batch: list[SourceRecord | Progress]) -> None:
-        goes_on = begin.final_lsn == self._done_of
+        half_done = self._half_done
+        goes_on = begin.final_lsn == half_done.get("transaction")
+        if begin.final_lsn >= half_done.get("transaction", 0):
+            self._half_done = {}
         self._begin, self._events = begin, 0
-        self._to_skip = self._done if goes_on else 0
+        self._to_skip = half_done.get("events", 0) if goes_on else 0
         self._block = source_block(self._server, self._database, begin.committed_at_us, begin.xid, None)
         self._block["xmin"] = self._xmin()
         self._before = "null" if self._last_commit is None else f'"{self._last_commit}"'
         if self._transactions is not None:
             self._transactions.reset()
-            if not (goes_on and self._begin_told):
+            if not (goes_on and half_done.get("begun", False)):
                 self._add([self._transactions.began(f"{begin.xid}:{lsn}", begin.committed_at_us // 1000)], batch)
 
     def _described(self, relation: Relation, _lsn: int, _batch: list[SourceRecord | Progress]) -> None:

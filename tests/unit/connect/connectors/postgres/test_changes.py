@@ -160,6 +160,25 @@ def test_an_idle_server_moves_the_position_but_not_amid_a_transaction() -> None:
     assert made.caught_up(99) is None
 
 
+def test_what_is_done_of_a_transaction_is_not_forgotten_before_it_comes_again() -> None:
+    half_done = {"transaction": 200, "events": 2, "begun": True}
+    for transactions in (None, Transactions("t.transaction")):
+        made = changes({"lsn": 50, **half_done}, transactions=transactions)
+        assert made.position() == {"lsn": 50, **half_done}
+        assert made.caught_up(150) == Progress(position={"lsn": 150, **half_done})
+        taken(made, LogicalMessage(False, 0, "heartbeat", b""))
+        assert made.position() == {"lsn": 1, "commit": 1, **half_done}
+        taken(made, Begin(200, 0, 5))
+        assert {**made.position(), "begun": True} == {"lsn": 1, "commit": 1, **half_done}
+        again = taken(changes(made.position(), transactions=transactions), *transaction(7, 7, 7, final=200))
+        keys = [each.key["id"] for each in again if isinstance(each, SourceRecord) and each.topic == TABLE.topic]
+        assert keys == [2]
+        taken(made, Insert(7, ["1"]), Commit(200, 210, 0))
+        assert made.position() == {"lsn": 210, "commit": 210}
+    made = changes({"lsn": 50, **half_done})  # and the transaction does not come: the server is another one
+    assert taken(made, *transaction(7, final=300))[-1].position == {"lsn": 310, "commit": 310}
+
+
 def test_truncates_are_told_unless_skipped() -> None:
     message = Truncate((7, 8), False, False)
     (told,) = (each for each in taken(changes({"lsn": 1}), Begin(9, 0, 5), message) if isinstance(each, SourceRecord))
