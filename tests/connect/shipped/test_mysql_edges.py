@@ -111,6 +111,25 @@ def test_statements_within_a_transaction_do_not_end_it(database: Database) -> No
         assert ops(source.take(5)) == [("c", 3), ("c", 0), ("c", 1), ("c", 3), ("c", 9)]
 
 
+def test_rows_of_a_transaction_that_took_the_place_of_a_half_done_one_are_not_passed_over(database: Database) -> None:
+    """As after a failover to a server that did not have the half-done one."""
+    with running(MysqlSource, database.config(max_batch_size="1")) as source:
+        source.take(1)
+        database.run("BEGIN", "INSERT INTO items VALUES (1)", "INSERT INTO items VALUES (2)", "COMMIT")
+        source.take(1)
+        position = source.position
+    assert position is not None
+    assert position["transaction"].startswith("0-1-")
+    with running(MysqlSource, database.config(), position) as source:
+        assert ops(source.take(1)) == [("c", 2)]
+    elsewhere = {**position, "transaction": position["transaction"].replace("0-1-", "0-2-")}
+    with running(MysqlSource, database.config(), elsewhere) as source:
+        assert ops(source.take(2)) == [("c", 1), ("c", 2)]
+    unnamed = {name: value for name, value in position.items() if name != "transaction"}
+    with running(MysqlSource, database.config(), unnamed) as source:
+        assert ops(source.take(1)) == [("c", 2)]
+
+
 def test_distributed_transactions_come_when_they_are_prepared(database: Database) -> None:
     with running(MysqlSource, database.config(max_batch_size="1")) as source:
         source.take(1)

@@ -1,9 +1,11 @@
 """PURE: events of the binlog as records, each with the position to go on from after it.
 
-A position is `{"file", "pos", "gtids", "events": n}`: all transactions before `pos` in `file` are done, which are those
-of `gtids` where the server has them, and the first n rows of the one that begins there. The stream is started by GTIDs
-where it can be, so that another server of the same data does as well. `incremental` is what signals have begun;
-`begun` says that the begin of that transaction has been told, where such things are.
+A position is `{"file", "pos", "gtids", "events": n, "transaction"}`: all transactions before `pos` in `file` are done,
+which are those of `gtids` where the server has them, and the first n rows of the one that begins there, whose GTID is
+`transaction`. The stream is started by GTIDs where it can be, so that another server of the same data does as well. It
+may have that transaction further on, until which `half_done` keeps by its GTID what is done of it, or not at all.
+`incremental` is what signals have begun; `begun` says that the begin of that transaction has been told, where such
+things are.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -108,6 +110,7 @@ class Listener(Protocol):
 class Changes:
     """Takes one event after the other. `kind`: mysql or mariadb; `now_ns`: the clock of `ts_ms`.
 
+    warn: is told of a transaction that was half done and is gone.
     transactions: if begins and ends are to be told. listener: if there is a signal table.
     """
 
@@ -119,6 +122,7 @@ class Changes:
         describe: Describe,
         add_gtid: AddGtid,
         now_ns: Callable[[], int],
+        warn: Callable[[str], None],
         skipped: frozenset[str] = frozenset(),
         transactions: Transactions | None = None,
         listener: Listener | None = None,
@@ -128,6 +132,7 @@ class Changes:
         self._describe = describe
         self._add_gtid = add_gtid
         self._now_ns = now_ns
+        self._warn = warn
         self._skipped = skipped
         self._transactions = transactions
         self._listener = listener
@@ -138,6 +143,10 @@ class Changes:
         self._to_skip: int = position.get("events", 0)
         """Rows of this transaction that were done before the stream began."""
         self._begin_told: bool = position.get("begun", False)
+        self._half_done: str | None = position.get("transaction")
+        """The GTID of the one that these two are about, if they were so before the stream began."""
+        self._later: dict[str, dict[str, Any]] = dict(position.get("half_done") or {})
+        """What is done of transactions that this server has further on."""
         self._gtid: str | None = None
         self._events = 0
         self.in_transaction = False
@@ -154,6 +163,11 @@ class Changes:
             position["events"] = max(self._events, self._to_skip)
         if self._begin_told:
             position["begun"] = True
+        transaction = self._gtid or self._half_done
+        if transaction is not None and ("events" in position or self._begin_told):
+            position["transaction"] = transaction
+        if self._later:
+            position["half_done"] = dict(self._later)
         if self._listener is not None:
             position.update(self._listener.position())
         return position
@@ -166,6 +180,19 @@ class Changes:
     def numbered(self, gtid: str) -> None:
         """What comes next is a transaction, or one statement, with a GTID."""
         self.in_transaction, self._has_end, self._events, self._gtid = True, False, 0, gtid
+        if self._half_done not in (None, gtid):
+            self._later[self._half_done] = {"events": self._to_skip, "begun": self._begin_told}
+            self._to_skip, self._begin_told = 0, False
+        self._half_done = None
+        done = self._later.pop(gtid, None)
+        if done is not None:
+            self._to_skip, self._begin_told = done["events"], done["begun"]
+        for gone in [each for each in self._later if self._kind == "mariadb" and _domain(each) == _domain(gtid)]:
+            self._warn(
+                f"transaction {gone}, of which {self._later.pop(gone)['events']} rows were handed on, is no longer in "
+                f"the binlog, where {gtid} has its place (after a failover, or a crash without sync_binlog=1): the "
+                "server does not have these rows"
+            )
 
     def began(self, at_s: int, batch: list[SourceRecord | Progress]) -> None:
         """A transaction begins, whose end comes as an event; `at_s`: seconds since 1970."""
@@ -246,7 +273,7 @@ class Changes:
         if self._gtid is not None:
             self._gtids = self._add_gtid(self._gtids, self._gtid)
         self.in_transaction, self._has_end, self._begin_told = False, False, False
-        self._events, self._gtid, self._to_skip = 0, None, 0
+        self._events, self._gtid, self._to_skip, self._half_done = 0, None, 0, None
         self._pos = pos
         if last is not None and takes_it:  # not handed on yet
             last.position = self.position()
@@ -265,3 +292,8 @@ class Changes:
         if before is not None:
             return table.deleted(before, block, self._now_ns()) if "d" not in self._skipped else []
         return []
+
+
+def _domain(gtid: str) -> str:
+    """Of one of MariaDB: the transactions of a domain have one order on all servers."""
+    return gtid.split("-", 1)[0]

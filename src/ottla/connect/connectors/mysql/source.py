@@ -202,6 +202,7 @@ class MysqlSource(Source[MysqlSettings]):
             describe,
             _add_mariadb_gtid if kind == "mariadb" else _add_mysql_gtid,
             self._now_ns,
+            self.context.log.warning,
             frozenset(settings.skipped_operations),
             Transactions(settings.transaction_topic) if settings.provide_transaction_metadata else None,
             signals,

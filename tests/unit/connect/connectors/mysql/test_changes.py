@@ -14,14 +14,18 @@ UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 
 
 def changes(
-    position: dict[str, Any], transactions: Transactions | None = None, skipped: frozenset[str] = frozenset()
+    position: dict[str, Any],
+    transactions: Transactions | None = None,
+    skipped: frozenset[str] = frozenset(),
+    warned: list[str] | None = None,
 ) -> Changes:
     table = TableEvents("t.db.items", COLUMNS, ["id"], source_of("mariadb"), unchanged=object())
 
     def describe(_database: str, name: str, _names: Any, _key: Any) -> TableEvents | None:
         return table if name == "items" else None
 
-    return Changes("mariadb", "t", position, describe, _add_mariadb_gtid, lambda: 1, skipped, transactions)
+    warn = (warned if warned is not None else []).append
+    return Changes("mariadb", "t", position, describe, _add_mariadb_gtid, lambda: 1, warn, skipped, transactions)
 
 
 def inserted(table: str, *keys: int) -> RowChange:
@@ -42,8 +46,8 @@ def test_the_last_record_of_a_transaction_has_its_end() -> None:
     made = changes({"file": "b.1", "pos": 4})
     batch = transaction(made, "0-1-7", inserted("items", 1, 2), inserted("items", 3), end=99)
     assert [each.position for each in batch] == [
-        {"file": "b.1", "pos": 4, "events": 1},
-        {"file": "b.1", "pos": 4, "events": 2},
+        {"file": "b.1", "pos": 4, "events": 1, "transaction": "0-1-7"},
+        {"file": "b.1", "pos": 4, "events": 2, "transaction": "0-1-7"},
         {"file": "b.1", "pos": 99, "gtids": "0-1-7"},
     ]
     made.rotated("b.2", 4)
@@ -74,8 +78,9 @@ def test_transactions_are_told_and_counted_if_asked_for() -> None:
     assert first.value["transaction"] == {"id": "0-1-7", "total_order": 1, "data_collection_order": 1}  # type: ignore[union-attr]
     assert second.value["transaction"]["total_order"] == 2  # type: ignore[union-attr]
     assert (end.value["status"], end.value["event_count"], end.value["ts_ms"]) == ("END", 2, 2000)  # type: ignore[union-attr]
+    assert begin.position == {"file": "b.1", "pos": 4, "transaction": "0-1-7", "begun": True}
     assert end.position == {"file": "b.1", "pos": 99, "gtids": "0-1-7"}
-    assert first.position == {"file": "b.1", "pos": 4, "events": 1, "begun": True}
+    assert first.position == {"file": "b.1", "pos": 4, "events": 1, "transaction": "0-1-7", "begun": True}
     again = changes(dict(first.position), Transactions("t.transaction"))
     second, end = transaction(again, "0-1-7", inserted("items", 1, 2), end=99)
     assert second.value["transaction"]["total_order"] == 2  # type: ignore[union-attr]
@@ -83,11 +88,51 @@ def test_transactions_are_told_and_counted_if_asked_for() -> None:
 
 
 def test_a_position_before_a_transaction_that_is_half_done_says_what_is_done() -> None:
-    position = {"file": "b.1", "pos": 4, "events": 2}
+    position = {"file": "b.1", "pos": 4, "events": 2, "transaction": "0-1-7", "begun": True}
     made = changes(position)
     assert made.position() == position
     made.numbered("0-1-7")
     assert made.position() == position
+
+
+def keys(batch: list[SourceRecord | Progress]) -> list[Any]:
+    return [each.key["id"] for each in batch if isinstance(each, SourceRecord)]
+
+
+def test_rows_of_another_transaction_than_the_half_done_one_are_not_passed_over() -> None:
+    """After a failover, or a crash without sync_binlog=1, the half-done one may be gone."""
+    warned: list[str] = []
+    position = {"file": "b.1", "pos": 4, "gtids": "0-1-9", "events": 3, "transaction": "0-1-10", "begun": True}
+    made = changes(position, Transactions("t.transaction"), warned=warned)
+    begin, *rows, _ = transaction(made, "0-2-10", inserted("items", 1, 2), end=99)
+    assert begin.value["status"] == "BEGIN"  # type: ignore[union-attr]
+    assert keys(rows) == [1, 2]
+    assert made.position() == {"file": "b.1", "pos": 99, "gtids": "0-2-10"}
+    (sentence,) = warned
+    assert sentence.startswith("transaction 0-1-10, of which 3 rows were handed on, is no longer in the binlog")
+
+
+def test_a_half_done_transaction_that_another_server_has_further_on_is_gone_on_with_there() -> None:
+    warned: list[str] = []
+    made = changes({"file": "b.1", "pos": 4, "gtids": "0-1-9", "events": 2, "transaction": "0-1-10"}, warned=warned)
+    first, _ = transaction(made, "1-1-6", inserted("items", 8, 9), end=50)
+    half_done = {"0-1-10": {"events": 2, "begun": False}}
+    assert first.position == {
+        "file": "b.1",
+        "pos": 4,
+        "gtids": "0-1-9",
+        "events": 1,
+        "transaction": "1-1-6",
+        "half_done": half_done,
+    }
+    again = changes(dict(first.position), warned=warned)
+    assert keys(transaction(again, "1-1-6", inserted("items", 8, 9), end=50)) == [9]
+    position = again.position()
+    assert position["half_done"] == half_done
+    assert keys(transaction(changes(position), "0-1-10", inserted("items", 1, 2, 3), end=99)) == [3]
+    assert keys(transaction(again, "0-1-10", inserted("items", 1, 2, 3), end=99)) == [3]
+    assert again.position() == {"file": "b.1", "pos": 99, "gtids": "0-1-10,1-1-6"}
+    assert warned == []
 
 
 def test_updates_are_left_out_whole_and_deletes_and_creations_also_of_changed_keys() -> None:
