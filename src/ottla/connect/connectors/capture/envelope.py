@@ -154,12 +154,13 @@ class TableEvents:
         self, old: Sequence[Any] | None, old_is_whole: bool, new: Sequence[Any], source: SourceBlock, now_ns: int
     ) -> list[SourceRecord]:
         """A row that changed; `old` as in the database's log: absent, the identity alone, or whole."""
+        if old is not None:
+            new = self._filled(new, old)
         key = self.key_of(new)
         before = None
         if old is not None:
             if old_is_whole:
-                new = self._filled(new, old)
-                key, before = self.key_of(new), self.row(old)
+                before = self.row(old)
             before_key = self.key_of(old) if old_is_whole or self._key_in_identity else key
             if key != before_key:
                 gone = self._record(before_key, self.row(old), None, source, "d", now_ns)
@@ -246,11 +247,17 @@ class TableEvents:
         return False
 
     def _filled(self, new: Sequence[Any], old: Sequence[Any]) -> Sequence[Any]:
-        """What the database did not send because it is unchanged stands in the whole old row."""
+        """What the database did not send because it is unchanged stands in the old row, if that has the column.
+
+        An identity alone has nulls for all other columns, and never a null where something was stored out of line.
+        """
         unchanged = self._unchanged
         if not any(value is unchanged for value in new):
             return new
-        return [before if value is unchanged else value for value, before in zip(new, old, strict=True)]
+        return [
+            before if value is unchanged and before is not None else value
+            for value, before in zip(new, old, strict=True)
+        ]
 
 
 def kept(records: list[SourceRecord], skipped: Collection[str]) -> list[SourceRecord]:

@@ -39,6 +39,14 @@ def test_what_is_unchanged_is_taken_from_a_whole_old_row() -> None:
     assert shown(records) == [({"id": 1}, ("u", before, after))]
 
 
+def test_a_key_that_is_not_sent_because_it_is_unchanged_stands_in_the_identity() -> None:
+    columns = [Column("id", 0, STRING, str, "unavailable", ""), COLUMNS[1], COLUMNS[2]]
+    made = TableEvents("t", columns, ["id"], SOURCE, unchanged=UNCHANGED)
+    records = made.updated(["long", None, None], False, [UNCHANGED, "b", UNCHANGED], {}, 0)
+    after = {"id": "long", "name": "b", "note": "unavailable"}
+    assert shown(records) == [({"id": "long"}, ("u", None, after))]
+
+
 def test_an_identity_without_the_key_says_nothing_of_it() -> None:
     keyed = table(key_in_identity=False)
     assert shown(keyed.deleted(["1", "a", None], {}, 0)) == [(None, ("d", {"id": 1, "name": "a", "note": None}, None))]
