@@ -102,6 +102,25 @@ def test_rows_that_changed_before_their_table_got_another_key_have_the_key_that_
     ]  # fmt: skip
 
 
+def test_columns_that_an_index_only_carries_along_are_not_of_the_key(database: Database) -> None:
+    database.run(
+        "CREATE TABLE signals (id text PRIMARY KEY, type text NOT NULL, data text)",
+        "CREATE TABLE a (note text, id int, size int, PRIMARY KEY (size, id) INCLUDE (note))",
+        "CREATE TABLE b (LIKE a INCLUDING INDEXES)",
+        "ALTER TABLE b REPLICA IDENTITY FULL",
+        "INSERT INTO a VALUES ('x', 1, 2)",
+        "INSERT INTO b VALUES ('x', 1, 2)",
+    )
+    config = database.config(table_include_list="public.a,public.b", signal_data_collection="public.signals")
+    asked = """INSERT INTO signals VALUES ('1', 'execute-snapshot', '{"data-collections": ["public.[ab]"]}')"""
+    with running(PostgresSource, config) as source:
+        found = source.take(2)
+        database.run("UPDATE a SET note = 'y'", "UPDATE b SET note = 'y'", asked)
+        found += source.take(4)
+    assert [each.value["op"] for each in found] == ["r", "r", "u", "u", "r", "r"]
+    assert all(list(each.key.items()) == [("size", 2), ("id", 1)] for each in found)
+
+
 def test_a_table_that_is_not_published_is_told_of(database: Database) -> None:
     database.run(
         "CREATE TABLE a (id int PRIMARY KEY)",

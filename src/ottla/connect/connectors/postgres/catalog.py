@@ -18,11 +18,14 @@ _TYPES: Final = """
            ARRAY(SELECT e.enumlabel::text FROM pg_enum e WHERE e.enumtypid = t.oid ORDER BY e.enumsortorder)
     FROM pg_type t WHERE t.oid = ANY(%s)
 """
+# the first indnkeyatts columns of an index are its key: the others it only carries along (INCLUDE)
 _COLUMNS: Final = """
-    SELECT a.attname, a.attnotnull, a.atttypid, a.atttypmod, array_position(i.indkey::int2[], a.attnum),
+    SELECT a.attname, a.attnotnull, a.atttypid, a.atttypmod,
+           array_position((i.indkey::int2[])[0:i.indnkeyatts - 1], a.attnum),
            pg_get_expr(d.adbin, d.adrelid),
            c.relreplident = 'f' OR EXISTS (
-               SELECT FROM pg_index r WHERE r.indrelid = a.attrelid AND a.attnum = ANY(r.indkey)
+               SELECT FROM pg_index r
+               WHERE r.indrelid = a.attrelid AND a.attnum = ANY((r.indkey::int2[])[0:r.indnkeyatts - 1])
                AND CASE c.relreplident WHEN 'd' THEN r.indisprimary WHEN 'i' THEN r.indisreplident ELSE false END)
     FROM pg_attribute a
     JOIN pg_class c ON c.oid = a.attrelid
