@@ -22,6 +22,7 @@ from ottla.connect.state import TaskId
 from ottla.connect.task import BasicContext, Report, Surroundings, Task
 
 _WAIT_S: Final = 0.1
+_ANSWER_S: Final = 10.0
 _FIRST_RECORDS: Final = 100
 """In the first batch at most: nobody knows yet how long a target takes."""
 _WRITE_S: Final = 30.0
@@ -64,6 +65,7 @@ class SinkTask(Task):
         self._owned: set[TopicPartition] = set()
         self._left: set[TopicPartition] = set()
         """Partitions that were taken away since the last records were consumed; those come again if they are back."""
+        self._target_keeps = False
         self._origins: dict[TopicPartition, TopicPartition] = {}
         self._longest_pause_s = 60.0
         self._flush_every_s = around.settings.offset_flush_interval_ms / 1000
@@ -86,6 +88,7 @@ class SinkTask(Task):
                 ending.callback(chain.close)
                 self._sink = connector(parsed(connector.settings_model, config), self.context)
                 ending.callback(self._sink.close)
+                self._target_keeps = connector.positions is not Sink.positions
                 client = self._around.client("consumer", config)
                 most = int(client.pop("max.poll.records", connector.most_records))
                 self._consumer = self.context.consumer = self._new_consumer(client, group_of(self.id.connector, config))
@@ -148,6 +151,8 @@ class SinkTask(Task):
             topic, partition, offset = message.topic() or "", message.partition() or 0, message.offset() or 0
             if origin is None or partition != origin.partition or topic != origin.topic:
                 origin = self._origin(topic, partition)
+                if self._target_keeps and error is None and offset < self._next.get(origin, 0):
+                    raise _made_again(origin, self._next[origin], offset)
             if error is not None:
                 if error.code() == KafkaError._PARTITION_EOF:  # beyond control records, which are no lag
                     seen[origin] = offset
@@ -269,6 +274,7 @@ class SinkTask(Task):
         for each in partitions:
             offset = kept.get(TopicPartition(each.topic, each.partition))
             if offset is not None:
+                _check_in_log(consumer, each, offset)
                 each.offset = offset
         consumer.assign(partitions)
 
@@ -341,6 +347,22 @@ class _Context(BasicContext):
         for place, offset in seeks.items():
             self.consumer.seek(Place(place.topic, place.partition, offset))
             following[place] = offset
+
+
+def _check_in_log(consumer: Consumer, place: Place, offset: int) -> None:
+    """Raises ConnectError for a position kept by the target that the log does not reach."""
+    _, end = consumer.get_watermark_offsets(place, timeout=_ANSWER_S)
+    if offset > end:
+        raise _made_again(TopicPartition(place.topic, place.partition), offset, end)
+
+
+def _made_again(place: TopicPartition, kept: int, there: int) -> ConnectError:
+    """Read on from the log's beginning, as a consumer does by itself, its records would pass for written ones."""
+    return ConnectError(
+        f"the target has what is before offset {kept} of {place.topic}-{place.partition}, where the log is at {there}: "
+        "was the topic deleted and made again? Stop the connector and delete its offset of this partition (PATCH or "
+        "DELETE /connectors/NAME/offsets) to write what is in it now, or set the offset to go on from"
+    )
 
 
 def _headers(message: Message) -> tuple[tuple[str, bytes | None], ...]:

@@ -114,3 +114,12 @@ def test_a_sink_that_may_not_read_fails(task: Any) -> None:
     error = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
     with pytest.raises(ConnectError, match="do not let this sink read"):
         task._decoded([message("t", 0, 0, None, error=error)], chain(Skipping()))
+
+
+def test_a_log_that_begins_again_is_refused_where_the_target_would_take_it_for_written(task: Any) -> None:
+    again = [message("t", 1, 3), message("t", 0, 0)]
+    task._next = {TopicPartition("t", 0): 7, TopicPartition("t", 1): 3}
+    assert len(task._decoded(again, chain(Skipping()))[0]) == 2, "the group's offset goes back by itself"
+    task._target_keeps = True
+    with pytest.raises(ConnectError, match="before offset 7 of t-0, where the log is at 0"):
+        task._decoded(again, chain(Skipping()))

@@ -26,10 +26,14 @@ class Target(Sink[Settings]):
         self.written: list[tuple[int, int]] = []
         self.away = 0
         self.flushed = 0
+        self.kept: dict[TopicPartition, int] = {}
 
     def write(self, batch: Any) -> None:
         self.fail()
         self.written += [(record.origin.partition, record.offset) for record in batch]
+
+    def positions(self, partitions: Any) -> dict[TopicPartition, int]:
+        return self.kept
 
     def flush(self) -> None:
         self.fail()
@@ -46,6 +50,7 @@ class Grouped:
 
     def __init__(self) -> None:
         self.committed: list[tuple[int, int]] = []
+        self.assigned: list[tuple[int, int]] = []
         self.meanwhile: Callable[[], None] = lambda: None
 
     def consume(self, _most: int, _seconds: float) -> list[Any]:
@@ -58,7 +63,11 @@ class Grouped:
     def assignment(self) -> list[Place]:
         return []
 
-    def assign(self, places: list[Place]) -> None: ...
+    def assign(self, places: list[Place]) -> None:
+        self.assigned = [(each.partition, each.offset) for each in places]
+
+    def get_watermark_offsets(self, _place: Place, timeout: float) -> tuple[int, int]:
+        return 0, 5
 
     def pause(self, places: list[Place]) -> None: ...
 
@@ -194,3 +203,16 @@ def test_a_slow_target_is_handed_as_many_records_as_leave_time_for_the_group(mon
     task._pump(None, 10_000)
     assert asked == [100, 15, 15]
     assert consumer.committed == [(0, 100), (0, 115), (0, 130)]
+
+
+def test_a_position_that_the_log_does_not_reach_is_refused() -> None:
+    """A topic that was made again begins at 0: what is below the position would pass for written."""
+    target, consumer = Target(), Grouped()
+    task = task_with(target, consumer)
+    target.kept = {MINE: 5}
+    task._assigned(consumer, [Place(*MINE)])
+    assert consumer.assigned == [(0, 5)]
+    target.kept = {MINE: 6}
+    with pytest.raises(ConnectError, match="before offset 6 of t-0, where the log is at 5") as refused:
+        task._assigned(consumer, [Place(*MINE)])
+    assert not isinstance(refused.value, Retriable)
