@@ -225,11 +225,14 @@ class PostgresSource(Source[PostgresSettings]):
     def _fill(self, batch: list[SourceRecord | Progress], changes: Changes, wait_s: float) -> Retriable | None:
         """Add what has arrived, up to `max.batch.size` records; wait so long for the first of it.
 
+        It ends in half a second also amid messages of which no record is made, so that the runtime can do its part.
+
         Returns why there is no more to come: what came before is good, and a server that stops may have been told that
         all of it is kept.
         """
         stream, most, take = self._stream, self.settings.max_batch_size, changes.take
-        until = time.monotonic() + wait_s
+        now = time.monotonic()
+        until, end = now + wait_s, now + _WAIT_S
         gathered = False
         try:
             with self._reading():
@@ -238,6 +241,8 @@ class PostgresSource(Source[PostgresSettings]):
                     if message is not None:
                         self._last_start = message.data_start
                         take(decode(message.payload), self._last_start, batch)
+                        if time.monotonic() >= end:
+                            break
                         continue
                     if batch:
                         if gathered:

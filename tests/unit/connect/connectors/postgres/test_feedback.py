@@ -1,5 +1,6 @@
 """What the source tells the server, through a driver that tells it more: everything up to the last keepalive."""
 
+import itertools
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,6 +10,7 @@ from tests.support.connect_tasks import TaskContext
 from ottla.connect.api import Progress, Retriable
 from ottla.connect.connectors.postgres import source as module
 from ottla.connect.connectors.postgres.changes import Changes
+from ottla.connect.connectors.postgres.pgoutput import Relation
 from ottla.connect.connectors.postgres.settings import PostgresSettings
 from ottla.connect.connectors.postgres.source import PostgresSource
 
@@ -90,3 +92,21 @@ def test_where_a_server_that_stops_was_told_to_be_is_stored(source: Any) -> None
     assert next(following) == [Progress(position={"lsn": 900})]
     with pytest.raises(Retriable, match="it stops"):
         next(following)
+
+
+def test_a_step_ends_while_messages_come_of_which_no_record_is_made(
+    source: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = itertools.count(0, 0.001)
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: next(now), time_ns=lambda: 1))
+    insert = SimpleNamespace(data_start=100, payload=b"I" + bytes([0, 0, 0, 7]) + b"N" + bytes([0, 1]) + b"n")
+    messages = itertools.chain(
+        [SimpleNamespace(data_start=99, payload=b"B" + bytes(20))], itertools.repeat(insert, 9999)
+    )
+    source._stream.read_message = lambda: next(messages)
+    changes = Changes("s", "d", {"lsn": 5}, lambda _relation: None, lambda: 1)
+    changes.take(Relation(7, "public", "other", "d", ()), 0, [])
+    following = source._follow(None, None, changes, None)
+    source._guard = lambda *_: None
+    assert [next(following) for _ in range(3)] == [None, None, None]
+    assert changes.in_transaction
