@@ -227,6 +227,19 @@ def test_records_without_schema_and_keys_from_the_log(engine: Engine) -> None:
     assert found == [("items", 5, 1, "x"), ("items", 6, 2, "y")]
 
 
+def test_a_null_without_a_schema_takes_the_place_of_a_value(engine: Engine) -> None:
+    def event(offset: int, **after: Any) -> Any:
+        change = {"before": None, "after": after, "source": {}, "op": "u"}
+        return sink_record("items", offset, change, key={"id": after["id"]})
+
+    into = upserting(engine, auto_evolve="true")
+    into.write([event(0, id=1, a="x", b=None, n=5), event(1, id=2, a=None, b=None, n=6)])
+    into.write([event(2, id=1, a=None, b=None, n=7)])
+    assert rows(engine, "SELECT id, a, n FROM items ORDER BY id") == [(1, None, 7), (2, None, 6)]
+    into.write([event(3, id=1, a=None, b=None, n=8), event(4, id=2, a="y", b=1, n=9)])
+    assert rows(engine, "SELECT id, a, b, n FROM items ORDER BY id") == [(1, None, None, 8), (2, "y", 1, 9)]
+
+
 def test_only_rows_that_are_there_are_updated(engine: Engine) -> None:
     upserting(engine).write([item(0, 1, "one")])
     upserting(engine, insert_mode="update").write([item(1, 1, "uno"), item(2, 2, "dos")])

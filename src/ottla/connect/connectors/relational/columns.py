@@ -28,7 +28,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects import mysql, postgresql
 from sqlalchemy.sql.sqltypes import _Binary
-from sqlalchemy.types import TypeEngine
+from sqlalchemy.types import NullType, TypeEngine
 
 from ottla.connect import schema as connect
 from ottla.connect.connectors.capture.times import INFINITY_MS, MINUS_INFINITY_MS
@@ -143,6 +143,9 @@ _PLAIN: Final[Mapping[Type, Target]] = {
     Type.STRUCT: Target(_JSON, as_json),
 }
 
+UNKNOWN: Final = Target(NullType())
+"""Of a field without a schema that has had no value yet: no column can be made for it."""
+
 _WITHOUT_LITERALS: Final = (_JSON, _PLAIN[Type.BYTES].type)
 """Types whose columns get no default: not all databases have literals of them."""
 
@@ -167,6 +170,8 @@ def _converted(found: Target, value: Any) -> Any:
 
 def target_of_value(value: Any) -> Target:
     """Of a field without a schema, by the value that came first."""
+    if value is None:
+        return UNKNOWN
     for kind, type_ in (
         (bool, Type.BOOLEAN),
         (int, Type.INT64),

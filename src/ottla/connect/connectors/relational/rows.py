@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from ottla.connect import schema as connect
 from ottla.connect.api import BadRecord, SinkRecord
-from ottla.connect.connectors.relational.columns import Target, target, target_of_value
+from ottla.connect.connectors.relational.columns import UNKNOWN, Target, target, target_of_value
 from ottla.connect.connectors.relational.settings import SinkSettings
 from ottla.connect.connectors.relational.steps import Row, Shape, Step, Steps
 from ottla.connect.schema import Schema, Type
@@ -225,6 +225,7 @@ def _shape(keys: Fields, others: Fields, whole: Shape | None = None) -> Shape:
         tuple(keys),
         tuple([nullable and name not in keys for name, (_, nullable) in everything.items()]),
         whole,
+        tuple([name for name, (each, _) in everything.items() if each is UNKNOWN]),
     )
 
 
@@ -312,7 +313,7 @@ def _is_change(value: Any, schema: Schema | None) -> bool:
 def _fields(value: Mapping[str, Any], schema: Schema | None) -> Fields:
     if schema is not None:
         return {each.name: (target(each.schema), each.schema.optional) for each in schema.fields}
-    return {name: (target_of_value(each), True) for name, each in value.items() if each is not None}
+    return {name: (target_of_value(each), True) for name, each in value.items()}
 
 
 def _name(record: SinkRecord) -> str:

@@ -134,6 +134,7 @@ class RelationalSink(Sink[SinkSettings]):
         copying = Copying(connection) if connection.dialect.name == "postgresql" else None
         for name, step in work:
             table = self._tables.fitting(connection, name, step.shape)
+            step = step.within(table.columns)
             if copying is not None:
                 copying.run(table, step, self.settings.insert_mode)
             else:

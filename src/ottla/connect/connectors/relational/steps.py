@@ -1,6 +1,7 @@
 """PURE: rows of one table that come and go, in as few steps as leave the same rows behind."""
 
-from dataclasses import dataclass, field
+from collections.abc import Container
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ottla.connect.connectors.relational.columns import Target
@@ -13,7 +14,8 @@ class Shape:
     """What rows of one kind look like.
 
     key: the names of the key's columns, which come first. whole: the shape of the table's rows, where these have not
-    all of their columns, because what is in the others is not known and stays.
+    all of their columns, because what is in the others is not known and stays. without_values: the names of columns in
+    which there are nulls alone, without a schema: of which type they would be is not known.
     """
 
     names: tuple[str, ...]
@@ -21,6 +23,35 @@ class Shape:
     key: tuple[str, ...]
     nullable: tuple[bool, ...] = field(compare=False)
     whole: "Shape | None" = field(compare=False, default=None)
+    without_values: tuple[str, ...] = field(compare=False, default=())
+
+    def learning_from(self, other: "Shape") -> "Shape":
+        """This shape, with targets of another one for columns that have had no values."""
+        known = {
+            name: target
+            for name, target in zip(other.names, other.targets, strict=True)
+            if name not in other.without_values
+        }
+        targets = zip(self.names, self.targets, strict=True)
+        return replace(
+            self,
+            targets=tuple(
+                [known.get(name, target) if name in self.without_values else target for name, target in targets]
+            ),
+            whole=self.whole.learning_from(other.whole or other) if self.whole is not None else None,
+            without_values=tuple([name for name in self.without_values if name not in known]),
+        )
+
+    def without(self, names: Container[str]) -> "Shape":
+        """This shape, less some columns that are not the key's."""
+        kept = [number for number, name in enumerate(self.names) if name not in names]
+        return replace(
+            self,
+            names=tuple([self.names[number] for number in kept]),
+            targets=tuple([self.targets[number] for number in kept]),
+            nullable=tuple([self.nullable[number] for number in kept]),
+            without_values=tuple([name for name in self.without_values if name not in names]),
+        )
 
 
 @dataclass(slots=True)
@@ -30,6 +61,16 @@ class Step:
     shape: Shape
     removed: list[Row]
     put: list[Row]
+
+    def within(self, columns: Container[str]) -> "Step":
+        """This step, for a table with these columns: what has no values needs none."""
+        absent = [name for name in self.shape.without_values if name not in columns]
+        if not absent:
+            return self
+        kept = [number for number, name in enumerate(self.shape.names) if name not in absent]
+        return Step(
+            self.shape.without(absent), self.removed, [tuple([row[number] for number in kept]) for row in self.put]
+        )
 
 
 class Steps:
@@ -53,10 +94,13 @@ class Steps:
 
     def put(self, shape: Shape, row: Row) -> None:
         """A row in the shape's order comes."""
-        if shape is not self._shape and shape != self._shape:
-            if self._shape is not None or self._key not in (None, shape.key):
-                self._end()
-            self._shape, self._key = shape, shape.key
+        if shape is not self._shape:
+            if shape != self._shape:
+                if self._shape is not None or self._key not in (None, shape.key):
+                    self._end()
+                self._shape, self._key = shape, shape.key
+            elif self._shape.without_values:
+                self._shape = self._shape.learning_from(shape)
         if self._by_key:
             self._rows[row[: len(shape.key)]] = row
         else:

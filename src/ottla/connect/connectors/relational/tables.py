@@ -32,17 +32,19 @@ class Tables:
         self._known.clear()
 
     def fits(self, name: str, shape: Shape) -> bool:
-        """Whether a table is known to have all of the shape's columns."""
+        """Whether a table is known to have all of the shape's columns that have had values."""
         table = self._known.get(name)
-        return table is not None and all(each in table.columns for each in (shape.whole or shape).names)
+        return table is not None and not _missing(table, shape.whole or shape)
 
     def fitting(self, connection: "Connection", name: str, shape: Shape) -> "Table":
-        """A table with all of the shape's columns. Raises ConnectError if it has not and may not be changed."""
+        """A table with all of the shape's columns that have had values. Raises ConnectError if it has not and may not
+        be changed.
+        """
         shape = shape.whole or shape
         table = self._known.get(name)
         if table is None:
             table = self._known[name] = self._found(connection, name, shape)
-        missing = [each for each in shape.names if each not in table.columns]
+        missing = _missing(table, shape)
         if missing:
             self._widen(connection, name, table, shape, missing)
             table = self._known[name] = self._reflected(connection, name)
@@ -57,7 +59,7 @@ class Tables:
         if not self._settings.auto_create:
             raise ConnectError(f"table {name} is not there: make it, or set auto.create=true")
         with explained(f"making table {name}"):
-            Table(table, MetaData(), *_columns(shape, shape.names), schema=schema).create(connection)
+            Table(table, MetaData(), *_columns(shape, _missing(None, shape)), schema=schema).create(connection)
         return self._reflected(connection, name)
 
     def _reflected(self, connection: "Connection", name: str) -> "Table":
@@ -100,7 +102,13 @@ def _literal(value: Any, kind: "TypeEngine[Any]", dialect: "Dialect") -> "TextCl
     return text(f"({written})" if dialect.name in ("mysql", "mariadb") else written)
 
 
-def _columns(shape: Shape, names: "tuple[str, ...] | list[str]") -> "list[Column[Any]]":
+def _missing(table: "Table | None", shape: Shape) -> list[str]:
+    """Columns that the shape's rows need, and a table (None: one that is not there) has not."""
+    there = table.columns if table is not None else ()
+    return [each for each in shape.names if each not in there and each not in shape.without_values]
+
+
+def _columns(shape: Shape, names: list[str]) -> "list[Column[Any]]":
     from sqlalchemy import Column
 
     columns: list[Column[Any]] = []

@@ -9,6 +9,7 @@ from tests.support.connect_tasks import sink_record
 
 from ottla.connect import schema as connect
 from ottla.connect.api import BadRecord, SinkRecord
+from ottla.connect.connectors.relational.columns import target_of_value
 from ottla.connect.connectors.relational.rows import Rows
 from ottla.connect.connectors.relational.settings import SinkSettings
 from ottla.connect.connectors.relational.steps import Step
@@ -124,6 +125,28 @@ def test_where_keys_come_from(settings: dict[str, str], record: Any, names: tupl
     for _ in range(2):  # the second by what is remembered
         ((_, step),), rejected = done(of, record)
         assert (step.shape.names, step.put, rejected) == (names, [row], [])
+
+
+def plain(offset: int, **value: Any) -> SinkRecord:
+    return sink_record("t", offset, value, key={"id": 1})
+
+
+def test_a_null_without_a_schema_is_a_null_and_its_type_is_that_of_a_later_value() -> None:
+    ((_, step),), rejected = done(rows(), plain(0, id=1, a=None, b=None, n=5))
+    assert (step.shape.names, step.put, rejected) == (("id", "a", "b", "n"), [(1, None, None, 5)], [])
+    assert step.shape.without_values == ("a", "b")
+    narrow = step.within(["id", "n"])
+    assert (narrow.shape.names, narrow.put) == (("id", "n"), [(1, 5)])
+    ((_, step),) = done(rows(), plain(0, id=1, a=None, b=None), plain(1, id=1, a=[1], b=None))[0]
+    assert (step.put, step.shape.without_values) == ([(1, "[1]", None)], ("b",))
+    assert step.shape.targets[1] == target_of_value([1])
+
+
+def test_a_null_in_a_key_without_a_schema_is_a_bad_record() -> None:
+    for settings in ({}, {"pk.mode": "record_value", "pk.fields": "id", "delete.enabled": "false"}):
+        record = sink_record("t", 0, {"id": None, "n": 1}, key={"id": None})
+        work, (reason,) = done(rows(**settings), record)
+        assert (work, "has a null in its key" in reason) == ([], True)
 
 
 def test_a_key_of_one_value_where_others_have_several() -> None:
