@@ -9,12 +9,13 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+from confluent_kafka.schema_registry.error import SchemaRegistryError
 from tests.support.schema_registry import SchemaRegistry
 
 from ottla.connect.converters.base import Converter, converter
 from ottla.connect.converters.headers import SimpleHeaderConverter
 from ottla.connect.converters.java_text import double, quoted, single
-from ottla.connect.errors import BadRecord, ConfigError
+from ottla.connect.errors import BadRecord, ConfigError, ConnectError, Retriable
 from ottla.connect.schema import (
     BOOLEAN,
     BYTES,
@@ -256,3 +257,21 @@ def test_what_is_not_json_of_the_schema_before_is_refused(end: str) -> None:
     reader.to_value("t", b'{"schema":{"type":"int64"},"payload":1}')
     with pytest.raises(BadRecord):
         reader.to_value("t", f'{{"schema":{{"type":"int64"}},"payload":{end}'.encode(errors="surrogateescape"))
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [(401, ConnectError), (403, ConnectError), (404, BadRecord), (408, Retriable), (429, Retriable), (503, Retriable)],
+)
+def test_no_record_is_bad_because_a_registry_is_busy_or_lets_nobody_in(
+    status: int, kind: type[ConnectError], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = made(AVRO, schema_registry_url="http://there")
+
+    def refuse(_number: int) -> None:
+        raise SchemaRegistryError(status, status * 100, "not now")
+
+    monkeypatch.setattr(reader._registry._client, "get_schema", refuse)  # type: ignore[attr-defined]
+    with pytest.raises(ConnectError, match="not now") as refused:
+        reader.to_value("t", b"\0\0\0\0\1rest")
+    assert type(refused.value) is kind

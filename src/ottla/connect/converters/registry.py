@@ -13,10 +13,12 @@ from confluent_kafka.schema_registry import Schema as RegisteredSchema
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 
-from ottla.connect.errors import BadRecord, ConfigError, Retriable
+from ottla.connect.errors import BadRecord, ConfigError, ConnectError, Retriable
 
 _HEAD: Final = struct.Struct(">bI")
-_BUSY: Final = 500
+_BUSY: Final = (408, 429)
+_NOT_LET_IN: Final = (401, 403, 407)
+_TROUBLE: Final = 500
 
 
 class Registry:
@@ -70,8 +72,14 @@ class Registry:
         try:
             return question()
         except SchemaRegistryError as failure:
-            if failure.http_status_code >= _BUSY:
+            status = failure.http_status_code
+            if status >= _TROUBLE or status in _BUSY:
                 raise Retriable(f"the registry {self._url} cannot answer now: {failure.error_message}") from None
+            if status in _NOT_LET_IN:
+                raise ConnectError(
+                    f"the registry {self._url} does not let this client ask for {what} ({status}): "
+                    f"{failure.error_message}; check basic.auth.user.info"
+                ) from None
             raise BadRecord(f"the registry {self._url} refuses {what}: {failure.error_message}") from None
         except Exception as failure:  # of its HTTP library, whichever that is
             reason = f"{type(failure).__name__}: {failure}"
