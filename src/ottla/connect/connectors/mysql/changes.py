@@ -1,11 +1,11 @@
 """PURE: events of the binlog as records, each with the position to go on from after it.
 
 A position is `{"file", "pos", "gtids", "events": n, "transaction"}`: all transactions before `pos` in `file` are done,
-which are those of `gtids` where the server has them, and the first n rows of the one that begins there, whose GTID is
-`transaction`. The stream is started by GTIDs where it can be, so that another server of the same data does as well. It
-may have that transaction further on, until which `half_done` keeps by its GTID what is done of it, or not at all.
-`incremental` is what signals have begun; `begun` says that the begin of that transaction has been told, where such
-things are.
+which are those of `gtids`, and the first n rows of the one that begins there, whose GTID is `transaction`. The stream
+is started by GTIDs where they are known to be all (MySQL would send again what is missing in a set), so that another
+server of the same data does as well. It may have that transaction further on, until which `half_done` keeps by its
+GTID what is done of it, or not at all. `incremental` is what signals have begun; `begun` says that the begin of that
+transaction has been told, where such things are.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -139,7 +139,8 @@ class Changes:
         self._tables: dict[tuple[str, str, tuple[str, ...]], TableEvents | None] = {}
         self._file: str = position["file"]
         self._pos: int = position["pos"]
-        self._gtids: str = position.get("gtids") or ""
+        self._gtids: str | None = position.get("gtids")
+        """Empty if none was done; None if it is not known which were."""
         self._to_skip: int = position.get("events", 0)
         """Rows of this transaction that were done before the stream began."""
         self._begin_told: bool = position.get("begun", False)
@@ -157,7 +158,7 @@ class Changes:
     def position(self) -> dict[str, Any]:
         """Where to go on from now."""
         position: dict[str, Any] = {"file": self._file, "pos": self._pos}
-        if self._gtids:
+        if self._gtids is not None:
             position["gtids"] = self._gtids
         if self._events or self._to_skip:
             position["events"] = max(self._events, self._to_skip)
@@ -270,7 +271,7 @@ class Changes:
         takes_it = isinstance(last, Progress) or (
             last is not None and (last.position is None or (self._events > 0 and last.position == self.position()))
         )
-        if self._gtid is not None:
+        if self._gtid is not None and self._gtids is not None:
             self._gtids = self._add_gtid(self._gtids, self._gtid)
         self.in_transaction, self._has_end, self._begin_told = False, False, False
         self._events, self._gtid, self._to_skip, self._half_done = 0, None, 0, None

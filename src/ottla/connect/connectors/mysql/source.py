@@ -117,10 +117,12 @@ class MysqlSource(Source[MysqlSettings]):
     def _now(connection: Any, kind: str) -> dict[str, Any]:
         """The end of the binlog."""
         file, pos, gtids = _master(connection)
+        position: dict[str, Any] = {"file": file, "pos": pos}
         if kind == "mariadb":
-            gtids = _mariadb_gtids(connection, file, pos) or ""
-        position = {"file": file, "pos": pos}
-        return position | {"gtids": gtids.replace("\n", "")} if gtids else position
+            return position | {"gtids": _mariadb_gtids(connection, file, pos) or ""}
+        if rows(connection, "SELECT @@GLOBAL.gtid_mode")[0][0] != "ON":
+            return position  # there are transactions without a GTID, or may be
+        return position | {"gtids": gtids.replace("\n", "")}
 
     def _snapshot(self, catalog: Catalog, kind: str) -> Generator[Yielded, None, Position]:
         """Rows of all tables as of one place in the binlog, which is returned; writers wait while it is noted."""

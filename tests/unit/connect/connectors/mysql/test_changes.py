@@ -2,11 +2,13 @@
 
 from typing import Any
 
+import pytest
+
 from ottla.connect.api import Progress, SourceRecord
 from ottla.connect.connectors.capture.envelope import Column, TableEvents
 from ottla.connect.connectors.capture.transactions import Transactions
 from ottla.connect.connectors.mysql.changes import Changes, RowChange, source_of
-from ottla.connect.connectors.mysql.source import _add_mariadb_gtid, _add_mysql_gtid
+from ottla.connect.connectors.mysql.source import MysqlSource, _add_mariadb_gtid, _add_mysql_gtid
 from ottla.connect.schema import INT64
 
 COLUMNS = [Column("id", 0, INT64, int)]
@@ -18,6 +20,7 @@ def changes(
     transactions: Transactions | None = None,
     skipped: frozenset[str] = frozenset(),
     warned: list[str] | None = None,
+    kind: str = "mariadb",
 ) -> Changes:
     table = TableEvents("t.db.items", COLUMNS, ["id"], source_of("mariadb"), unchanged=object())
 
@@ -25,7 +28,8 @@ def changes(
         return table if name == "items" else None
 
     warn = (warned if warned is not None else []).append
-    return Changes("mariadb", "t", position, describe, _add_mariadb_gtid, lambda: 1, warn, skipped, transactions)
+    add = _add_mariadb_gtid if kind == "mariadb" else _add_mysql_gtid
+    return Changes(kind, "t", position, describe, add, lambda: 1, warn, skipped, transactions)
 
 
 def inserted(table: str, *keys: int) -> RowChange:
@@ -43,11 +47,11 @@ def transaction(made: Changes, gtid: str, *events: RowChange, end: int) -> list[
 
 
 def test_the_last_record_of_a_transaction_has_its_end() -> None:
-    made = changes({"file": "b.1", "pos": 4})
+    made = changes({"file": "b.1", "pos": 4, "gtids": ""})
     batch = transaction(made, "0-1-7", inserted("items", 1, 2), inserted("items", 3), end=99)
     assert [each.position for each in batch] == [
-        {"file": "b.1", "pos": 4, "events": 1, "transaction": "0-1-7"},
-        {"file": "b.1", "pos": 4, "events": 2, "transaction": "0-1-7"},
+        {"file": "b.1", "pos": 4, "gtids": "", "events": 1, "transaction": "0-1-7"},
+        {"file": "b.1", "pos": 4, "gtids": "", "events": 2, "transaction": "0-1-7"},
         {"file": "b.1", "pos": 99, "gtids": "0-1-7"},
     ]
     made.rotated("b.2", 4)
@@ -70,6 +74,53 @@ def test_sets_of_gtids_grow() -> None:
     assert _add_mysql_gtid(f"{UUID}:1-4", f"{UUID}:5") == f"{UUID}:1-5"
 
 
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [({}, {}), ({"gtids": ""}, {"gtids": f"{UUID}:9"}), ({"gtids": f"{UUID}:1-8"}, {"gtids": f"{UUID}:1-9"})],
+)
+def test_a_position_has_gtids_only_if_they_are_all(before: dict[str, Any], after: dict[str, Any]) -> None:
+    """MySQL sends again all that are missing in a set: with `uuid:9` alone 1 to 8."""
+    made = changes({"file": "b.1", "pos": 4, **before}, kind="mysql")
+    (record,) = transaction(made, f"{UUID}:9", inserted("items", 1), end=99)
+    assert record.position == {"file": "b.1", "pos": 99, **after}
+
+
+class Server:
+    """A MySQL that is asked where its binlog ends; a cursor of its own, too."""
+
+    def __init__(self, gtids: str, gtid_mode: str) -> None:
+        self._answers = {"SHOW MASTER STATUS": ("b.1", 4, "", "", gtids), "SELECT @@GLOBAL.gtid_mode": (gtid_mode,)}
+        self._asked = ""
+
+    def cursor(self) -> "Server":
+        return self
+
+    def __enter__(self) -> "Server":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def execute(self, statement: str, _parameters: object) -> None:
+        self._asked = statement
+
+    def fetchall(self) -> list[tuple[Any, ...]]:
+        return [self._answers[self._asked]]
+
+
+@pytest.mark.parametrize(
+    ("gtids", "mode", "known"),
+    [
+        ("", "OFF", {}),
+        (f"{UUID}:1-4", "ON_PERMISSIVE", {}),
+        ("", "ON", {"gtids": ""}),
+        (f"{UUID}:1-4,\n{UUID[:-1]}3:1", "ON", {"gtids": f"{UUID}:1-4,{UUID[:-1]}3:1"}),
+    ],
+)
+def test_gtids_of_mysql_are_all_if_every_transaction_has_one(gtids: str, mode: str, known: dict[str, str]) -> None:
+    assert MysqlSource._now(Server(gtids, mode), "mysql") == {"file": "b.1", "pos": 4, **known}
+
+
 def test_transactions_are_told_and_counted_if_asked_for() -> None:
     position: dict[str, Any] = {"file": "b.1", "pos": 4}
     made = changes(position, Transactions("t.transaction"))
@@ -79,7 +130,7 @@ def test_transactions_are_told_and_counted_if_asked_for() -> None:
     assert second.value["transaction"]["total_order"] == 2  # type: ignore[union-attr]
     assert (end.value["status"], end.value["event_count"], end.value["ts_ms"]) == ("END", 2, 2000)  # type: ignore[union-attr]
     assert begin.position == {"file": "b.1", "pos": 4, "transaction": "0-1-7", "begun": True}
-    assert end.position == {"file": "b.1", "pos": 99, "gtids": "0-1-7"}
+    assert end.position == {"file": "b.1", "pos": 99}
     assert first.position == {"file": "b.1", "pos": 4, "events": 1, "transaction": "0-1-7", "begun": True}
     again = changes(dict(first.position), Transactions("t.transaction"))
     second, end = transaction(again, "0-1-7", inserted("items", 1, 2), end=99)
