@@ -46,6 +46,9 @@ from ottla.connect.schema import Shared
 
 _BEAT_S: Final = 0.5
 _BATCH_S: Final = 0.05
+"""How long a batch is gathered that has something."""
+_EMPTY_S: Final = 0.5
+"""How long events are read that add nothing: those of tables that are not captured, or that were done before."""
 
 
 class _Arrived(NamedTuple):
@@ -280,16 +283,18 @@ class MysqlSource(Source[MysqlSettings]):
 
     def _fill(self, batch: list[SourceRecord | Progress], stream: Any, taker: EventTaker, changes: Changes) -> bool:
         """Add what has arrived; returns whether nothing more has."""
-        until: float | None = None
+        until = time.monotonic() + _EMPTY_S
         with explained("reading the binlog"):
-            while len(batch) < self.settings.max_batch_size and (until is None or time.monotonic() < until):
+            while len(batch) < self.settings.max_batch_size and time.monotonic() < until:
                 event = stream.fetchone()
                 if event is None:
                     raise Retriable("the server ended the stream of its binlog")
                 if isinstance(event, HeartbeatLogEvent):
                     return True
+                was_empty = not batch
                 taker.take(event, batch)
-                until = time.monotonic() + _BATCH_S if until is None and batch else until
+                if was_empty and batch:
+                    until = time.monotonic() + _BATCH_S
                 # after a file's end come events that are not handed on, and then perhaps nothing for long
                 if batch and not changes.in_transaction and (isinstance(event, RotateEvent) or not self._more_came()):
                     return True
