@@ -116,6 +116,8 @@ class MysqlChunks(ChunkReader[MysqlTable]):
     def find(self, name: str) -> MysqlTable | str:
         """The table as it is now, or why it cannot be read."""
         database, _, table = name.partition(".")
+        if not self._catalog.has(database, table):
+            return "is not captured any more"
         names, selected = self._catalog.selected(database, table)
         if not names:
             return "is not there"
