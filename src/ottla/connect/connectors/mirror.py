@@ -30,6 +30,7 @@ from ottla.connect.api import (
     setting,
 )
 from ottla.connect.client_log import CLIENT_LOG
+from ottla.connect.errors import of_brokers
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError, Message
@@ -296,14 +297,14 @@ class MirrorSource(Source[MirrorSettings]):
             for name, count in missing.items()
         ]
         if topics:
-            _wait(here.create_topics(topics), "making topics here")
+            _wait(here.create_topics(topics, request_timeout=_TIMEOUT_S), "making topics here")
         wider = [
             NewPartitions(settings.name_here(name), count)
             for name, count in counts.items()
             if name not in missing and have[settings.name_here(name)] < count
         ]
         if wider:
-            _wait(here.create_partitions(wider), "adding partitions here")
+            _wait(here.create_partitions(wider, request_timeout=_TIMEOUT_S), "adding partitions here")
         self._copy_configs(here, {name: each for name, each in configs.items() if name not in missing})
 
     def _copy_configs(self, here: "AdminClient", configs: Mapping[str, Mapping[str, str]]) -> None:
@@ -322,7 +323,8 @@ class MirrorSource(Source[MirrorSettings]):
                 ]
                 resources.append(ConfigResource(ResourceType.TOPIC, name_here, incremental_configs=entries))
         if resources:
-            _wait(here.incremental_alter_configs(resources), "setting topics' settings here")
+            answers = here.incremental_alter_configs(resources, request_timeout=_TIMEOUT_S)
+            _wait(answers, "setting topics' settings here")
 
     def _batch(self, consumer: "Consumer") -> list[SourceRecord]:
         records = []
@@ -437,18 +439,18 @@ def _cluster_id(admin: "AdminClient") -> str:
 
 
 def _ids(admin: "AdminClient", topics: list[str]) -> dict[str, str]:
-    """Ids of topics, of those that are there and have one."""
-    from confluent_kafka import KafkaException, TopicCollection, Uuid
+    """Ids of topics, of those that are there and have one. Raises Retriable, ConnectError."""
+    from confluent_kafka import KafkaError, TopicCollection, Uuid
 
     if not topics:
         return {}
     none = str(Uuid(0, 0))
     found = {}
     for topic, answer in admin.describe_topics(TopicCollection(topics), request_timeout=_TIMEOUT_S).items():
-        try:
-            topic_id = str(answer.result(_TIMEOUT_S).topic_id)
-        except KafkaException:  # deleted since it was listed
+        described = _result(answer, f"asking for the id of topic {topic}", KafkaError.UNKNOWN_TOPIC_OR_PART)
+        if described is None:  # deleted since it was listed
             continue
+        topic_id = str(described.topic_id)
         if topic_id not in (none, "None"):
             found[topic] = topic_id
     return found
@@ -492,14 +494,16 @@ def _wait(answers: Mapping[Any, Any], doing: str) -> None:
         _result(answer, doing)
 
 
-def _result(answer: Any, doing: str) -> Any:
+def _result(answer: Any, doing: str, nothing: int | None = None) -> Any:
+    """What the brokers answered; None for the error `nothing`. Raises Retriable, ConnectError."""
     from confluent_kafka import KafkaException
 
     try:
         return answer.result(_TIMEOUT_S)
     except KafkaException as error:
         found = error.args[0]
-        text = found.str() if hasattr(found, "str") else str(error)
-        if getattr(found, "retriable", bool)():
-            raise Retriable(f"{doing}: {text}") from error
-        raise ConnectError(f"{doing} failed: {text}") from error
+        if found.code() == nothing:
+            return None
+        raise of_brokers(found, f"{doing} failed: {found.str()}") from error
+    except TimeoutError as error:
+        raise Retriable(f"{doing} failed: no answer within {_TIMEOUT_S} s") from error
