@@ -10,9 +10,11 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 Key = tuple[Any, ...]
+_INCREMENTAL: Final = "incremental"
+_CONDITIONS: Final = ("additional-conditions", "additional-condition")
 
 
 @dataclass(slots=True)
@@ -65,15 +67,21 @@ class Incremental:
         if kind not in ("execute-snapshot", "stop-snapshot"):
             return f"a signal of type {kind!r} is left out: execute-snapshot and stop-snapshot are known"
         try:
-            wanted = json.loads(data or "{}").get("data-collections", [])
+            asked = json.loads(data or "{}")
+            wanted, how = asked.get("data-collections", []), str(asked.get("type") or _INCREMENTAL)
             patterns = [re.compile(each, re.IGNORECASE) for each in wanted]
         except (ValueError, AttributeError, TypeError, re.error) as error:
             return f'a signal has data that is not {{"data-collections": ["schema.table"]}}: {error}'
+        if how.lower() != _INCREMENTAL:
+            return f"a signal for a snapshot of type {how!r} is left out: {_INCREMENTAL} is known"
         if kind == "stop-snapshot":
             if not wanted or (self.tables and any(each.fullmatch(self.tables[0]) for each in patterns)):
                 self.next_table()
             self.tables = [each for each in self.tables if wanted and not any(p.fullmatch(each) for p in patterns)]
             return None
+        conditions = next((name for name in _CONDITIONS if asked.get(name)), None)
+        if conditions is not None:
+            return f"a signal with {conditions} is left out, and nothing is read: tables are read whole"
         found = [each for each in known if any(pattern.fullmatch(each) for pattern in patterns)]
         self.tables += [each for each in found if each not in self.tables]
         return None if found else f"a signal asks for {', '.join(wanted)}, and no captured table is called so"

@@ -87,9 +87,32 @@ def test_a_signal_stops_one_table_or_all() -> None:
     assert incremental.state() == {}
 
 
+def test_a_signal_may_say_that_it_is_for_an_incremental_snapshot_of_whole_tables() -> None:
+    incremental = Incremental(lambda: "1")
+    data = {"data-collections": ["public.a"], "type": "INCREMENTAL", "additional-conditions": []}
+    assert incremental.signal("execute-snapshot", json.dumps(data), KNOWN) is None
+    assert incremental.tables == ["public.a"]
+
+
 @pytest.mark.parametrize(
     ("kind", "data", "sentence"),
     [
+        (
+            "execute-snapshot",
+            '{"data-collections": ["public.a"], "type": "BLOCKING"}',
+            "a signal for a snapshot of type 'BLOCKING' is left out: incremental is known",
+        ),
+        (
+            "execute-snapshot",
+            '{"data-collections": ["public.a"], "additional-conditions": '
+            '[{"data-collection": "public.a", "filter": "id < 5"}]}',
+            "a signal with additional-conditions is left out, and nothing is read: tables are read whole",
+        ),
+        (
+            "execute-snapshot",
+            '{"data-collections": ["public.a"], "additional-condition": "id < 5"}',
+            "a signal with additional-condition is left out",
+        ),
         ("log", None, "a signal of type 'log' is left out"),
         ("execute-snapshot", "nothing", "a signal has data that is not"),
         ("execute-snapshot", '["public.a"]', "a signal has data that is not"),
