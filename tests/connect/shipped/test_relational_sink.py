@@ -130,14 +130,15 @@ def test_columns_that_may_not_be_null_are_added_with_their_defaults(engine: Engi
         "note": Schema(connect.Type.STRING, default="it's", has_default=True),
         "sum": replace(connect.decimal(2), default=Decimal("1.25"), has_default=True),
         "day": Schema(connect.Type.INT32, name="io.debezium.time.Date", default=19782, has_default=True),
+        "until": Schema(connect.Type.INT64, name="io.debezium.time.MicroTime", default=DAY_US, has_default=True),
     }
-    value = {"id": 2, "number": 1, "yes": False, "note": "", "sum": Decimal(0), "day": 0}
+    value = {"id": 2, "number": 1, "yes": False, "note": "", "sum": Decimal(0), "day": 0, "until": 0}
     wider = connect.struct_of("items.Value", fields)
     record = sink_record("items", 1, value, key={"id": 2}, key_schema=KEY, value_schema=wider)
     upserting(engine, auto_evolve="true").write([record])
-    (found,) = rows(engine, "SELECT number, yes, note, sum, day FROM items WHERE id = 1")
-    assert (found[0], bool(found[1]), found[2], Decimal(str(found[3])), str(found[4])) == (
-        7, True, "it's", Decimal("1.25"), "2024-02-29"
+    (found,) = rows(engine, "SELECT number, yes, note, sum, day, CAST(until AS CHAR(8)) FROM items WHERE id = 1")
+    assert (found[0], bool(found[1]), found[2], Decimal(str(found[3])), str(found[4]), str(found[5])[:8]) == (
+        7, True, "it's", Decimal("1.25"), "2024-02-29", "24:00:00"
     )  # fmt: skip
 
 
@@ -402,6 +403,39 @@ def test_a_value_that_no_column_holds_is_one_bad_record(engine: Engine, schema: 
     refused += [record for record, _ in context.rejected]
     assert [each is records[1] for each in refused] == [True]
     assert rows(engine, "SELECT id FROM items ORDER BY id") == [(0,), (2,)]
+
+
+DAY_US = 86_400_000_000
+LONGEST_US = ((838 * 60 + 59) * 60 + 59) * 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("us", "text_of", "takes_it"),
+    [
+        (DAY_US, "24:00:00", ("postgresql", "mysql", "mariadb")),
+        (LONGEST_US, "838:59:59", ("mysql", "mariadb")),
+        (-1_800_000_000, "-00:30:00", ("mysql", "mariadb")),
+    ],
+)
+def test_a_time_beyond_a_day_is_itself_or_a_bad_record(
+    engine: Engine, us: int, text_of: str, takes_it: tuple[str, ...]
+) -> None:
+    kinds = struct("k", id=connect.INT32, at=kind("MicroTime", connect.Type.INT64))
+    records = [
+        sink_record("items", n, {"id": n, "at": at}, key={"id": n}, key_schema=KEY, value_schema=kinds)
+        for n, at in enumerate((1_000_000, us, 2_000_000))
+    ]
+    into = upserting(engine)
+    if engine.dialect.name in takes_it:
+        into.write(records)
+        ((found,),) = rows(engine, "SELECT CAST(at AS CHAR(9)) FROM items WHERE id = 1")
+        assert str(found).strip().startswith(text_of)
+    else:
+        with pytest.raises(BadRecord, match="items-0, offset 1") as caught:
+            into.write(records)
+        assert caught.value.record is records.pop(1)
+        into.write(records)
+        assert rows(engine, "SELECT id FROM items ORDER BY id") == [(0,), (2,)]
 
 
 def test_what_a_constraint_or_a_column_refuses_is_one_bad_record(engine: Engine) -> None:

@@ -43,6 +43,7 @@ _EPOCH_DAY: Final = _EPOCH.toordinal()
 
 _EXACT: Final = Context(prec=1 << 18)
 """More digits than any database's decimals have: Python's own context rounds to 28."""
+_DAY_US: Final = 86_400_000_000
 _INFINITE: Final = {INFINITY_MS: "infinity", MINUS_INFINITY_MS: "-infinity"}
 _INFINITE_DAYS: Final = {2_147_483_647: "infinity", -2_147_483_648: "-infinity"}
 """As Debezium writes PostgreSQL's, and as PostgreSQL reads them; other databases refuse the word."""
@@ -94,8 +95,18 @@ def _day(value: int) -> dt.date | str:
     return _INFINITE_DAYS.get(value) or dt.date.fromordinal(value + _EPOCH_DAY)
 
 
-def _time_of_us(value: int) -> dt.time:
-    return (_EPOCH + dt.timedelta(microseconds=value)).time()
+def _time_of_us(value: int) -> dt.time | str:
+    if 0 <= value < _DAY_US:
+        return (_EPOCH + dt.timedelta(0, 0, value)).time()
+    return _long_time(value)
+
+
+def _long_time(value: int) -> str:
+    """Beyond a day, or before it: PostgreSQL reads 24:00:00, MySQL up to 838:59:59; others refuse the text."""
+    seconds, fraction = divmod(abs(value), 1_000_000)
+    minutes, seconds = divmod(seconds, 60)
+    sign = "-" if value < 0 else ""
+    return f"{sign}{minutes // 60:02d}:{minutes % 60:02d}:{seconds:02d}.{fraction:06d}"
 
 
 def _zoned(value: str) -> dt.datetime | str:

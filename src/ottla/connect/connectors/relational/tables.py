@@ -94,10 +94,12 @@ class Tables:
 
 def _literal(value: Any, kind: "TypeEngine[Any]", dialect: "Dialect") -> "TextClause":
     """A default for the rows that are there; MySQL wants that of a long text in brackets, SQLite without."""
-    from sqlalchemy import literal, text
+    from sqlalchemy import String, literal, text
 
     if isinstance(value, Decimal) and dialect.name == "sqlite":  # which has none
         value = f"{value:f}"
+    if isinstance(value, str):  # also a time that Python has not: 24:00:00, or infinity
+        kind = String()
     written = str(literal(value, kind).compile(dialect=dialect, compile_kwargs={"literal_binds": True}))
     return text(f"({written})" if dialect.name in ("mysql", "mariadb") else written)
 
