@@ -1,7 +1,8 @@
 """Change capture where PostgreSQL's tables, values and servers are not as one expects them."""
 
+import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 
 import pytest
 
@@ -11,6 +12,8 @@ from tests.connect.shipped.test_postgres import Database, ops
 from tests.support.connect_tasks import TaskContext, running
 from tests.support.eventually import eventually
 from tests.support.postgres import Postgres
+
+EXECUTE_SNAPSHOT = """INSERT INTO signals VALUES ('1', 'execute-snapshot', '{"data-collections": ["public.*"]}')"""
 
 
 @pytest.fixture(scope="module")
@@ -112,13 +115,36 @@ def test_columns_that_an_index_only_carries_along_are_not_of_the_key(database: D
         "INSERT INTO b VALUES ('x', 1, 2)",
     )
     config = database.config(table_include_list="public.a,public.b", signal_data_collection="public.signals")
-    asked = """INSERT INTO signals VALUES ('1', 'execute-snapshot', '{"data-collections": ["public.[ab]"]}')"""
     with running(PostgresSource, config) as source:
         found = source.take(2)
-        database.run("UPDATE a SET note = 'y'", "UPDATE b SET note = 'y'", asked)
+        database.run("UPDATE a SET note = 'y'", "UPDATE b SET note = 'y'", EXECUTE_SNAPSHOT)
         found += source.take(4)
     assert [each.value["op"] for each in found] == ["r", "r", "u", "u", "r", "r"]
     assert all(list(each.key.items()) == [("size", 2), ("id", 1)] for each in found)
+
+
+def test_a_table_is_not_read_again_before_all_that_was_open_at_its_signal_has_ended(database: Database) -> None:
+    database.run(
+        "CREATE TABLE items (id int PRIMARY KEY)",
+        "CREATE TABLE signals (id text PRIMARY KEY, type text NOT NULL, data text)",
+        "INSERT INTO items VALUES (1)",
+    )
+    config = database.config(
+        snapshot_mode="no_data", table_include_list="public.items", signal_data_collection="public.signals"
+    )
+    with running(PostgresSource, config) as source, ExitStack() as open_ones:
+        source.until(lambda _: source.position is not None)
+        database.run(EXECUTE_SNAPSHOT)
+        early, late = (open_ones.enter_context(closing(database.connect())) for _ in range(2))
+        for session in (early, late):  # both are open, and no transaction has ended since the first began
+            session.cursor().execute("BEGIN; SELECT pg_current_xact_id()")
+        source.until(lambda _: "incremental" in (source.position or {}))
+        early.cursor().execute("COMMIT")
+        deadline = time.monotonic() + 2
+        while time.monotonic() < deadline:
+            assert source.step() == []
+        late.cursor().execute("COMMIT")
+        assert ops(source.take(1)) == [("r", 1)]
 
 
 def test_a_table_that_is_not_published_is_told_of(database: Database) -> None:

@@ -58,8 +58,10 @@ class PostgresChunks(ChunkReader[PostgresTable]):
         user = f"ottla {self._context.connector} incremental"
         with closing(connect(self._settings, user)) as connection, explained(f"reading a chunk of table {name}"):
             with connection.cursor() as cursor:
+                if self._incremental.ready_from is None:
+                    self._incremental.ready_from = _number(cursor)
                 sees = _visibility(cursor)
-            if not self._incremental.may_begin(sees.oldest, sees.unseen_from):
+            if not self._incremental.may_begin(sees.oldest):
                 return None
             _emit(connection, f"{number} low")
             chunk = self._read(connection, table, number)
@@ -108,6 +110,12 @@ def _emit(connection: PostgresConnection, mark: str) -> None:
     """A mark in a transaction of its own: it stands in the stream where that commits."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_logical_emit_message(true, %s, %s)", (PREFIX, mark))
+
+
+def _number(cursor: Any) -> int:
+    """A transaction of its own, later than all that are open: what a snapshot calls the next one may be among these."""
+    cursor.execute("SELECT pg_current_xact_id()::text::bigint & 4294967295")
+    return int(cursor.fetchone()[0])
 
 
 def _visibility(cursor: Any) -> Visibility:

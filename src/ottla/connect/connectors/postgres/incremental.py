@@ -31,7 +31,7 @@ class Visibility:
 class PostgresIncremental(Incremental):
     """Knows by their transactions which rows changed before a chunk's first mark.
 
-    ready_from: the transaction before which none may be open for the table to be begun.
+    ready_from: a transaction of after the signal, before which none may be open for the table to be begun.
     """
 
     def __init__(self, new_id: Callable[[], str], state: Mapping[str, Any] | None = None) -> None:
@@ -40,11 +40,9 @@ class PostgresIncremental(Incremental):
         self._changed: dict[int, set[tuple[str, Key]]] = {}
         self._sees: Visibility | None = None
 
-    def may_begin(self, oldest: int, following: int) -> bool:
-        """Whether what was open at the signal has ended. `oldest` is open, `following` will be the next one."""
-        if self.ready_from is None:
-            self.ready_from = following
-        return _follows(oldest, self.ready_from)
+    def may_begin(self, oldest: int) -> bool:
+        """Whether what was open at the signal has ended. `oldest` is open, or the next one if none is."""
+        return self.ready_from is not None and _follows(oldest, self.ready_from)
 
     def read_with(self, sees: Visibility) -> None:
         """What the reader of the next chunk saw."""

@@ -58,7 +58,8 @@ def test_numbers_of_transactions_begin_again() -> None:
     begin(incremental, "ab", oldest=0xFFFFFFF0, unseen_from=2)
     incremental.marked("1 low")
     assert left(incremental) == "a"
-    assert reading().may_begin(5, 5)
     waiting = reading()
-    assert not waiting.may_begin(0xFFFFFFFE, 2)
-    assert waiting.may_begin(2, 7)
+    assert not waiting.may_begin(5)
+    waiting.ready_from = 2
+    assert not waiting.may_begin(0xFFFFFFFE)
+    assert waiting.may_begin(2)
