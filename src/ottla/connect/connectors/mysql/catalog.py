@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from ottla.connect.connectors.capture.envelope import Column, TableEvents, context_headers
-from ottla.connect.connectors.capture.selection import Selection
+from ottla.connect.connectors.capture.selection import Names, Selection
 from ottla.connect.connectors.mysql.changes import source_of
 from ottla.connect.connectors.mysql.defaults import default_value
 from ottla.connect.connectors.mysql.keys import KeyColumn, quoted
@@ -38,14 +38,14 @@ class Catalog:
         self._connection = connection
         self._settings = settings
         self._selection = Selection(settings)
+        self._databases = Names(settings.database_include_list, ())
         self._kind = kind
         self._source = source_of(kind)
         self._headers = context_headers(settings.topic_prefix, kind) if settings.extended_headers_enabled else ()
 
     def has(self, database: str, table: str) -> bool:
         """Whether a table is captured."""
-        chosen = self._settings.database_include_list
-        if database in _SYSTEM or (chosen and database not in chosen):
+        if database in _SYSTEM or not self._databases.has(database):
             return False
         if f"{database}.{table}" == self._settings.signal_data_collection:
             return False

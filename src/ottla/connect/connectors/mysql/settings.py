@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BeforeValidator, field_validator
 
 from ottla.connect.api import CommaList, SecretStr, setting
-from ottla.connect.connectors.capture.selection import CaptureSettings
+from ottla.connect.connectors.capture.selection import CaptureSettings, Expressions
 
 _FIRST_SERVER_ID: Final = 10_000
 """Of those by name: people give small ones to their servers."""
@@ -37,7 +37,9 @@ class MysqlSettings(CaptureSettings):
         ge=1,
         le=_MOST_SERVER_ID,
     )
-    database_include_list: CommaList = setting("Databases to capture; empty: all.", default_factory=list)
+    database_include_list: Expressions = setting(
+        "Regular expressions for the names of the databases to capture; empty: all.", default_factory=list
+    )
     database_ssl_mode: Literal["disabled", "required"] = setting("Whether the connection is encrypted.", "disabled")
     snapshot_mode: Literal["initial", "initial_only", "always", "no_data", "never", "when_needed"] = setting(
         "Whether tables are read before their changes: once (initial), and no more (initial_only), at each start "
