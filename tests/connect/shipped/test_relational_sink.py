@@ -462,6 +462,24 @@ def test_what_is_rejected_is_rejected_once_however_often_its_batch_is_written(en
     assert [record.offset for record, _ in context.rejected] == [0]
 
 
+def test_nothing_is_rejected_again_or_written_again_because_a_later_transaction_failed(engine: Engine) -> None:
+    for more in ({}, {"offset_table": ""}):
+        with engine.begin() as connection:
+            connection.execute(text("DROP TABLE IF EXISTS items"))
+            connection.execute(text("CREATE TABLE items (id INT, name VARCHAR(9) NOT NULL, price NUMERIC(9))"))
+        context = TaskContext()
+        into = sink(engine, context, batch_size="2", **more)
+        into.alter_offsets(None)
+        into.positions([ITEMS])
+        batch = [item(0, 0, "x"), sink_record("items", 1, "text"), item(2, 2, "x"), item(3, 3), item(4, 4, "x")]
+        with pytest.raises(BadRecord, match="items-0, offset 3"):
+            into.write(batch)
+        into.write(batch[:3] + batch[4:])
+        assert rows(engine, "SELECT id FROM items ORDER BY id") == [(0,), (2,), (4,)], more
+        assert [record.offset for record, _ in context.rejected] == [1], more
+        into.close()
+
+
 def test_digits_are_kept_however_many_there_are(engine: Engine) -> None:
     number = 123456789012345678901234567890123456789012
     variable = Schema(

@@ -42,7 +42,11 @@ class SinkSettings(DatabaseSettings):
     fields_whitelist: CommaList = setting("Fields of values that are written; empty: all.", default_factory=list)
     auto_create: bool = setting("Whether missing tables are made, by the schema of the first record.", False)
     auto_evolve: bool = setting("Whether columns are added for fields that the table does not have.", False)
-    batch_size: int = setting("Most records in one transaction of the database.", 10_000, ge=1)
+    batch_size: int = setting(
+        "Most records in one transaction of the database; without an offset.table all that come at once are in one.",
+        10_000,
+        ge=1,
+    )
     offset_table: str = setting(
         "Table beside the others in which the offsets are kept, in the transactions of the rows; "
         "empty: none, and rows may come twice after a crash.",

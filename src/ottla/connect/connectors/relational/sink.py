@@ -76,8 +76,11 @@ class RelationalSink(Sink[SinkSettings]):
 
     def write(self, batch: Sequence[SinkRecord]) -> None:
         remaining = iter(batch)
-        while some := list(islice(remaining, self.settings.batch_size)):
+        # without offsets, what an earlier transaction has written would be written again if a later one fails
+        most = self.settings.batch_size if self._offsets is not None else len(batch)
+        while some := list(islice(remaining, most)):
             self._write(some)
+        self._rejected.clear()
 
     def close(self) -> None:
         if self._engine is not None:
@@ -101,7 +104,6 @@ class RelationalSink(Sink[SinkSettings]):
                     raise self._bad(batch, error) from error
                 if self._offsets is not None:
                     self._offsets.moved(ends)
-                self._rejected.clear()
         except ConnectError:
             self._tables.forget()
             raise
