@@ -75,17 +75,16 @@ class FileSinkSettings(StoreSettings):
 @dataclass(slots=True)
 class _Chunk:
     """Records that are not in files yet. start: the offset at which it begins; until: where it has to end, if that was
-    settled before a crash."""
+    settled before a crash; next: everything before is in files, here or left out."""
 
     start: int
     until: int | None = None
     records: list[SinkRecord] = field(default_factory=list)
     since: float = 0.0
+    next: int = field(init=False)
 
-    @property
-    def next(self) -> int:
-        """Everything before is in files or here."""
-        return self.records[-1].offset + 1 if self.records else self.start
+    def __post_init__(self) -> None:
+        self.next = self.start
 
     @property
     def end(self) -> int:
@@ -147,13 +146,11 @@ class FileSink(Sink[FileSinkSettings]):
                 chunk = self._chunks[record.origin]
             if record.offset < chunk.next:  # also what came before a file could not be written: it is handed in again
                 continue
-            if record.value is None:
-                if self.settings.behavior_on_null_values == "fail":
-                    self.context.reject(record, f"the record at {_where(record)} has no value, which no file can hold")
-                continue
             reason = self._unfit(record)
             if reason is not None:
                 self.context.reject(record, reason)
+            chunk.next = record.offset + 1
+            if reason is not None or record.value is None:
                 continue
             if not chunk.records:
                 chunk.since = self._now()
@@ -206,6 +203,10 @@ class FileSink(Sink[FileSinkSettings]):
 
     def _unfit(self, record: SinkRecord) -> str | None:
         """Why no file can hold a record: asked before it is one of a chunk, whose records are written together."""
+        if record.value is None:
+            if self.settings.behavior_on_null_values == "ignore":
+                return None
+            return f"the record at {_where(record)} has no value, which no file can hold"
         if self.settings.format == "parquet" and not isinstance(record.value, dict):
             return f"the record at {_where(record)} is no struct or object, which Parquet needs"
         try:
