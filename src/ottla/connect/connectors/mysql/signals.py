@@ -2,7 +2,8 @@
 
 The binlog has transactions in the order in which they become visible: what is in it before a chunk's first mark was
 seen by its reader, and what its reader saw is in it before the second mark. So the rows that change between the marks
-are all that have to be let go. The marks are rows of the signal table, as Debezium's are.
+are all that have to be let go. MySQL keeps that order with binlog_order_commits=ON, its default, which is therefore
+asked for. The marks are rows of the signal table, as Debezium's are.
 """
 
 import uuid
@@ -17,7 +18,7 @@ from ottla.connect.connectors.capture.signals import ChunkReader, Readable, Tabl
 from ottla.connect.connectors.mysql.catalog import Catalog
 from ottla.connect.connectors.mysql.changes import RowChange, source_block
 from ottla.connect.connectors.mysql.keys import KeyColumn, first_after, from_json, in_json, key_of, quoted
-from ottla.connect.connectors.mysql.session import code_of, run
+from ottla.connect.connectors.mysql.session import check_order, code_of, run
 from ottla.connect.connectors.mysql.settings import MysqlSettings
 
 _OPEN: Final = "snapshot-window-open"
@@ -38,7 +39,8 @@ class SignalTable:
         self._connection = connection
 
     def check(self, catalog: Catalog) -> None:
-        """Raises ConnectError if the table is not there, or marks cannot be written."""
+        """Raises ConnectError if the table is not there, marks cannot be written, or would mean nothing."""
+        check_order(self._connection)
         names = {name.lower() for name in catalog.selected(self.database, self.table)[0]}
         if not names >= {"id", "type", "data"}:
             raise ConnectError(

@@ -1,10 +1,12 @@
 """What errors of the server mean to those who read a connector's status."""
 
+from unittest.mock import MagicMock
+
 import pymysql
 import pytest
 
 from ottla.connect.api import ConnectError, Retriable
-from ottla.connect.connectors.mysql.session import code_of, explained
+from ottla.connect.connectors.mysql.session import check_order, code_of, explained
 from ottla.connect.connectors.mysql.settings import MysqlSettings
 
 
@@ -31,6 +33,18 @@ def test_errors_say_what_to_do(code: int, text: str, kind: type[ConnectError], s
 
 def test_an_error_of_something_else_has_no_code() -> None:
     assert code_of(ConnectError("no")) == 0
+
+
+def test_incremental_snapshots_are_refused_where_the_binlog_may_have_another_order_than_readers_see() -> None:
+    def check(*variables: tuple[str, str]) -> None:
+        connection = MagicMock()
+        connection.cursor.return_value.__enter__.return_value.fetchall.return_value = variables
+        check_order(connection)
+
+    check()
+    check(("binlog_order_commits", "ON"))
+    with pytest.raises(ConnectError, match="SET GLOBAL binlog_order_commits = 'ON'"):
+        check(("binlog_order_commits", "OFF"))
 
 
 def test_readers_have_numbers_by_their_names_unless_they_are_told() -> None:
