@@ -103,6 +103,18 @@ def test_rows_and_offsets_change_together_or_not_at_all(engine: Engine) -> None:
     assert into.positions([ITEMS]) == {ITEMS: 4}
 
 
+def test_a_key_that_goes_makes_no_table(engine: Engine) -> None:
+    value = struct("items.Value", id=connect.INT32, name=connect.STRING)
+    into = upserting(engine, auto_evolve="true")
+    into.write([gone(0, 1)])
+    into.write([item(1, 1), gone(2, 1)])
+    into.write([sink_record("items", 3, {"id": 1, "name": "x"}, key={"id": 1}, key_schema=KEY, value_schema=value)])
+    assert rows(engine, "SELECT * FROM items") == [(1, "x")]
+    assert into.positions([ITEMS]) == {ITEMS: 4}
+    with pytest.raises(ConnectError, match="table items2 is not there"):
+        upserting(engine, auto_create="false", table_name_format="items2").write([gone(4, 1)])
+
+
 def test_columns_are_added_when_allowed(engine: Engine) -> None:
     upserting(engine).write([item(0, 1, "one")])
     wider = struct(

@@ -114,12 +114,12 @@ class RelationalSink(Sink[SinkSettings]):
 
     def _fit(self, work: Sequence[tuple[str, Step]]) -> None:
         """Make and widen tables before the transaction of the rows: MySQL ends a transaction when a table changes."""
-        if all(self._tables.fits(name, step.shape) for name, step in work):
+        if all(self._tables.fits(name, step) for name, step in work):
             return
 
         def fit(connection: "Connection") -> None:
             for name, step in work:
-                self._tables.fitting(connection, name, step.shape)
+                self._tables.fitting(connection, name, step)
 
         self._making(fit)
 
@@ -135,7 +135,9 @@ class RelationalSink(Sink[SinkSettings]):
     def _put(self, connection: "Connection", work: Sequence[tuple[str, Step]]) -> None:
         copying = Copying(connection) if connection.dialect.name == "postgresql" else None
         for name, step in work:
-            table = self._tables.fitting(connection, name, step.shape)
+            table = self._tables.fitting(connection, name, step)
+            if table is None:
+                continue
             step = step.within(table.columns)
             if copying is not None:
                 copying.run(table, step, self.settings.insert_mode)

@@ -7,7 +7,7 @@ from ottla.connect.api import ConnectError
 from ottla.connect.connectors.relational.columns import key_type
 from ottla.connect.connectors.relational.database import explained
 from ottla.connect.connectors.relational.settings import SinkSettings
-from ottla.connect.connectors.relational.steps import Shape
+from ottla.connect.connectors.relational.steps import Shape, Step
 
 if TYPE_CHECKING:
     from sqlalchemy import Column, Connection, Dialect, Table, TextClause
@@ -31,26 +31,29 @@ class Tables:
         """Somebody may have changed them: look again."""
         self._known.clear()
 
-    def fits(self, name: str, shape: Shape) -> bool:
-        """Whether a table is known to have all of the shape's columns that have had values."""
+    def fits(self, name: str, step: Step) -> bool:
+        """Whether a table is known to have all columns that a step has values for."""
         table = self._known.get(name)
-        return table is not None and not _missing(table, shape.whole or shape)
+        return table is not None and not _missing(table, step.shape.whole or step.shape)
 
-    def fitting(self, connection: "Connection", name: str, shape: Shape) -> "Table":
-        """A table with all of the shape's columns that have had values. Raises ConnectError if it has not and may not
-        be changed.
+    def fitting(self, connection: "Connection", name: str, step: Step) -> "Table | None":
+        """A table with all columns that a step has values for; None: it is to be made, but no row comes in this step,
+        and the key alone does not tell what a row has. Raises ConnectError if it has not and may not be changed.
         """
-        shape = shape.whole or shape
+        shape = step.shape.whole or step.shape
         table = self._known.get(name)
         if table is None:
-            table = self._known[name] = self._found(connection, name, shape)
+            table = self._found(connection, name, shape, make=bool(step.put))
+            if table is None:
+                return None
+            self._known[name] = table
         missing = _missing(table, shape)
         if missing:
             self._widen(connection, name, table, shape, missing)
             table = self._known[name] = self._reflected(connection, name)
         return table
 
-    def _found(self, connection: "Connection", name: str, shape: Shape) -> "Table":
+    def _found(self, connection: "Connection", name: str, shape: Shape, *, make: bool) -> "Table | None":
         from sqlalchemy import MetaData, Table, inspect
 
         schema, table = split_name(name)
@@ -58,6 +61,8 @@ class Tables:
             return self._reflected(connection, name)
         if not self._settings.auto_create:
             raise ConnectError(f"table {name} is not there: make it, or set auto.create=true")
+        if not make:
+            return None
         with explained(f"making table {name}"):
             Table(table, MetaData(), *_columns(shape, _missing(None, shape)), schema=schema).create(connection)
         return self._reflected(connection, name)
