@@ -17,6 +17,8 @@ _KAFKA_TARGETS: Final = (Schema(Type.STRING), Schema(Type.INT32), Schema(Type.IN
 _SENT_AS: Final[Mapping[Type, type]] = {Type.STRING: str, Type.BYTES: bytes, Type.ARRAY: list}
 _NO_ROWS: Final = frozenset(("t", "m"))
 """Operations of change events that are about no row: a truncation, a message."""
+_MISFITS: Final = (ValueError, TypeError, ArithmeticError, LookupError)
+"""What the conversion of a value raises that is beyond what it should be."""
 
 Fields = Mapping[str, tuple[Target, bool]]
 """What is known of columns: their targets, and whether they may be null."""
@@ -95,7 +97,11 @@ class Rows:
                 schema = schema.by_name["after"].schema
         if value is None:
             plan = self._removal(record)
-            steps.remove(plan.shape, plan.row(record, record.key))
+            try:
+                key = plan.row(record, record.key)
+            except _MISFITS as wrong:
+                raise _misfit(record, wrong) from wrong
+            steps.remove(plan.shape, key)
             return
         if unknown:
             plan = self._plan_without(record, value, unknown)
@@ -103,8 +109,8 @@ class Rows:
             plan = self._plan(record, value, schema)
         try:
             row = plan.row(record, value)
-        except (ValueError, TypeError, ArithmeticError, LookupError) as wrong:
-            raise BadRecord(f"{_name(record)} does not fit its table: {wrong}", record) from wrong
+        except _MISFITS as wrong:
+            raise _misfit(record, wrong) from wrong
         steps.put(plan.shape, row)
 
     def _plan(self, record: SinkRecord, value: Any, schema: Schema | None) -> _Plan:
@@ -314,6 +320,10 @@ def _fields(value: Mapping[str, Any], schema: Schema | None) -> Fields:
     if schema is not None:
         return {each.name: (target(each.schema), each.schema.optional) for each in schema.fields}
     return {name: (target_of_value(each), True) for name, each in value.items()}
+
+
+def _misfit(record: SinkRecord, wrong: Exception) -> BadRecord:
+    return BadRecord(f"{_name(record)} does not fit its table: {wrong}", record)
 
 
 def _name(record: SinkRecord) -> str:

@@ -142,6 +142,13 @@ def test_a_null_without_a_schema_is_a_null_and_its_type_is_that_of_a_later_value
     assert step.shape.targets[1] == target_of_value([1])
 
 
+def test_a_key_out_of_range_that_goes_is_a_bad_record() -> None:
+    days = struct("k", day=Schema(Type.INT32, name="io.debezium.time.Date"))
+    keys = ({"day": 10_000_000}, {"day": 0})
+    ((_, step),), (reason,) = done(rows(), *[sink_record("t", 0, None, key=key, key_schema=days) for key in keys])
+    assert ([str(day) for (day,) in step.removed], "does not fit its table" in reason) == (["1970-01-01"], True)
+
+
 def test_a_null_in_a_key_without_a_schema_is_a_bad_record() -> None:
     for settings in ({}, {"pk.mode": "record_value", "pk.fields": "id", "delete.enabled": "false"}):
         record = sink_record("t", 0, {"id": None, "n": 1}, key={"id": None})
