@@ -1,5 +1,6 @@
 """Change capture where PostgreSQL's tables, values and servers are not as one expects them."""
 
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
@@ -145,6 +146,48 @@ def test_a_table_is_not_read_again_before_all_that_was_open_at_its_signal_has_en
             assert source.step() == []
         late.cursor().execute("COMMIT")
         assert ops(source.take(1)) == [("r", 1)]
+
+
+@pytest.mark.parametrize(
+    ("change", "rest"),
+    [
+        ("ALTER TABLE items ALTER note TYPE varchar(9) USING note || '!'", {"id", "note", "size"}),
+        ("ALTER TABLE items DROP COLUMN note", {"id", "size"}),
+        ("DROP TABLE items", None),
+    ],
+)
+def test_a_table_that_is_altered_amid_its_chunks_is_read_on_as_it_is_then(
+    database: Database, change: str, rest: set[str] | None
+) -> None:
+    database.run(
+        "CREATE TABLE items (id int PRIMARY KEY, note text, size int)",
+        "CREATE TABLE signals (id text PRIMARY KEY, type text NOT NULL, data text)",
+        "INSERT INTO items SELECT number, 'x', 1 FROM generate_series(1, 9) number",
+    )
+    config = database.config(
+        snapshot_mode="no_data",
+        table_include_list="public.items",
+        signal_data_collection="public.signals",
+        incremental_snapshot_chunk_size="3",
+    )
+    context = TaskContext()
+    with running(PostgresSource, config, context=context) as source, closing(database.connect()) as other:
+        source.until(lambda _: source.position is not None)
+        database.run(EXECUTE_SNAPSHOT)
+        assert ops(source.take(3)) == [("r", 1), ("r", 2), ("r", 3)]
+        other.cursor().execute(f"BEGIN; {change}")
+        committed = threading.Timer(1, lambda: other.cursor().execute("COMMIT"))
+        committed.start()
+        try:
+            if rest is None:
+                source.until(lambda _: context.warning is not None)
+                assert context.warning == "table public.items is not there and is not read again"
+            else:
+                found = source.take(6)
+                assert ops(found) == [("r", number) for number in range(4, 10)]
+                assert {name for each in found for name in each.value["after"]} == rest
+        finally:
+            committed.join()
 
 
 def test_a_table_that_is_not_published_is_told_of(database: Database) -> None:

@@ -1,14 +1,17 @@
 """Signals from a table of the database, and the chunks that they have read; what all databases have in common."""
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from ottla.connect.api import SourceContext, SourceRecord
 from ottla.connect.connectors.capture.envelope import READ, SourceBlock, TableEvents
 from ottla.connect.connectors.capture.incremental import Chunk, Incremental
 from ottla.connect.schema import Shared
+
+_AGAIN_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +34,7 @@ class ChunkReader(ABC, Generic[T]):
         self._table: T | None = None
         """The one that the chunk between the marks is of."""
         self._done = 0
+        self._again_at = 0.0
 
     @abstractmethod
     def find(self, name: str) -> T | str:
@@ -45,7 +49,12 @@ class ChunkReader(ABC, Generic[T]):
         """Where rows come from that are read at this time."""
 
     def read_next(self) -> None:
-        """Read a chunk of the first table. One that is gone or has no key is left out."""
+        """Read a chunk of the first table. One that is gone or has no key is left out.
+
+        What cannot be read now is tried again a second later.
+        """
+        if time.monotonic() < self._again_at:
+            return
         incremental = self._incremental
         name = incremental.tables[0]
         table = self.find(name)
@@ -59,7 +68,9 @@ class ChunkReader(ABC, Generic[T]):
         if incremental.after is None:
             self._done = 0
         chunk = self.read(table, name, incremental.new_id())
-        if chunk is not None:
+        if chunk is None:
+            self._again_at = time.monotonic() + _AGAIN_S
+        else:
             self._table = table
             incremental.begin_chunk(chunk)
 

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
-from psycopg2 import sql
+from psycopg2 import errors, sql
 
 from ottla.connect.api import SourceContext
 from ottla.connect.connectors.capture.envelope import SourceBlock
@@ -14,17 +14,21 @@ from ottla.connect.connectors.capture.signals import ChunkReader, Readable
 from ottla.connect.connectors.postgres.catalog import Catalog, FoundTable
 from ottla.connect.connectors.postgres.changes import source_block
 from ottla.connect.connectors.postgres.incremental import PREFIX, PostgresIncremental, Visibility
+from ottla.connect.connectors.postgres.pgoutput import Relation
 from ottla.connect.connectors.postgres.session import PostgresConnection, connect, explained
 from ottla.connect.connectors.postgres.settings import PostgresSettings
 from ottla.connect.connectors.postgres.snapshot import as_text, rows_of
 
+_HOLD_MS: Final = 500
+"""How long is waited for whoever changes a table: the stream is not read meanwhile."""
+
 
 @dataclass(frozen=True, slots=True)
 class PostgresTable(Readable):
-    """A table, and the names of its columns in order."""
+    """A table, and how its columns are."""
 
     found: FoundTable
-    names: Sequence[str]
+    relation: Relation
 
 
 class PostgresChunks(ChunkReader[PostgresTable]):
@@ -51,10 +55,12 @@ class PostgresChunks(ChunkReader[PostgresTable]):
             return "has no primary key"
         if not set(key) <= {column.name for column in relation.columns if column.in_identity}:
             return "has a replica identity without its primary key, and deletes do not say which row is gone"
-        return PostgresTable(events, key, found, [column.name for column in relation.columns])
+        return PostgresTable(events, key, found, relation)
 
     def read(self, table: PostgresTable, name: str, number: str) -> Chunk | None:
-        """Read between two marks; None while a transaction is open that began before the signal."""
+        """Read between two marks; None while a transaction is open that began before the signal, or the table is being
+        changed: it is to be found anew.
+        """
         user = f"ottla {self._context.connector} incremental"
         with closing(connect(self._settings, user)) as connection, explained(f"reading a chunk of table {name}"):
             with connection.cursor() as cursor:
@@ -65,7 +71,8 @@ class PostgresChunks(ChunkReader[PostgresTable]):
                 return None
             _emit(connection, f"{number} low")
             chunk = self._read(connection, table, number)
-            _emit(connection, f"{number} high")
+            if chunk is not None:
+                _emit(connection, f"{number} high")
         return chunk
 
     def block(self, name: str, now_ns: int) -> SourceBlock:
@@ -74,12 +81,15 @@ class PostgresChunks(ChunkReader[PostgresTable]):
         schema, _, table = name.partition(".")
         return block | {"schema": schema, "table": table, "snapshot": "incremental"}
 
-    def _read(self, connection: PostgresConnection, table: PostgresTable, number: str) -> Chunk:
-        at = [table.names.index(name) for name in table.key]
+    def _read(self, connection: PostgresConnection, table: PostgresTable, number: str) -> Chunk | None:
+        names = [column.name for column in table.relation.columns]
+        at = [names.index(name) for name in table.key]
         incremental, limit = self._incremental, self._settings.incremental_snapshot_chunk_size
         connection.set_session(isolation_level="REPEATABLE READ", readonly=True, autocommit=False)
         with connection.cursor() as cursor:
             as_text(cursor)
+            if not (_hold(cursor, table.found) and self._is_as_found(table)):
+                return None
             incremental.read_with(_visibility(cursor))
             keys = sql.SQL(", ").join(map(sql.Identifier, table.key))
             source = rows_of(table.found)
@@ -89,7 +99,7 @@ class PostgresChunks(ChunkReader[PostgresTable]):
                 incremental.until = cursor.fetchone()
             rows: list[tuple[Any, ...]] = []
             if incremental.until is not None:
-                columns = sql.SQL(", ").join(map(sql.Identifier, table.names))
+                columns = sql.SQL(", ").join(map(sql.Identifier, names))
                 where = sql.SQL("({}) <= ({})").format(keys, _literals(incremental.until))
                 if incremental.after is not None:
                     where += sql.SQL(" AND ({}) > ({})").format(keys, _literals(incremental.after))
@@ -104,6 +114,30 @@ class PostgresChunks(ChunkReader[PostgresTable]):
         by_key: dict[Key, Sequence[Any]] = {tuple(row[index] for index in at): row for row in rows}
         last = next(reversed(by_key), incremental.after)
         return Chunk(number, table.found.full_name, by_key, end=len(rows) < limit, last=last)
+
+    def _is_as_found(self, table: PostgresTable) -> bool:
+        """Whether columns and key still are those that were found before the table was held."""
+        relation = self._catalog.relation(table.found)
+        events = self._catalog.describe(relation)
+        return (
+            relation == table.relation
+            and self._catalog.row_key(relation) == table.key
+            and events is not None
+            and events.value_schema == table.events.value_schema
+        )
+
+
+def _hold(cursor: Any, table: FoundTable) -> bool:
+    """Keep a table from being changed, before anything is seen of it: rewritten later, it would be seen as empty.
+
+    False if it is being changed, or gone.
+    """
+    cursor.execute(sql.SQL("SET LOCAL lock_timeout = {}").format(sql.Literal(_HOLD_MS)))
+    try:
+        cursor.execute(sql.SQL("LOCK TABLE {} IN ACCESS SHARE MODE").format(rows_of(table)))
+    except (errors.LockNotAvailable, errors.UndefinedTable, errors.InvalidSchemaName):
+        return False
+    return True
 
 
 def _emit(connection: PostgresConnection, mark: str) -> None:
