@@ -253,6 +253,19 @@ def test_a_null_without_a_schema_takes_the_place_of_a_value(engine: Engine) -> N
     assert rows(engine, "SELECT id, a, b, n FROM items ORDER BY id") == [(1, None, None, 8), (2, "y", 1, 9)]
 
 
+def test_decimals_are_changed_and_are_keys_whatever_the_database(engine: Engine) -> None:
+    upserting(engine).write([item(0, 1, "one", "1.25")])
+    upserting(engine, insert_mode="update").write([item(1, 1, "uno", "1.50")])
+    assert [Decimal(str(price)) for _, _, price in _items(engine)] == [Decimal("1.50")]
+    sums = struct("k", sum=connect.decimal(2))
+    into = upserting(engine, table_name_format="sums", offset_table="")
+    for key in ("1.25", "2.50"):
+        place = {"key": {"sum": Decimal(key)}, "key_schema": sums}
+        into.write([sink_record("items", 2, {"name": "x"}, value_schema=struct("v", name=connect.STRING), **place)])
+    into.write([sink_record("items", 3, None, key={"sum": Decimal("1.25")}, key_schema=sums)])
+    assert [Decimal(str(key)) for (key,) in rows(engine, "SELECT sum FROM sums")] == [Decimal("2.50")]
+
+
 def test_only_rows_that_are_there_are_updated(engine: Engine) -> None:
     upserting(engine).write([item(0, 1, "one")])
     upserting(engine, insert_mode="update").write([item(1, 1, "uno"), item(2, 2, "dos")])

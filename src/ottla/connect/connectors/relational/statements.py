@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from ottla.connect.connectors.relational.steps import Step
+from ottla.connect.connectors.relational.steps import Row, Step
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Table
@@ -19,6 +19,8 @@ def run(connection: "Connection", table: "Table", step: Step, mode: str) -> None
     Rows that have not all columns of their table (`Shape.whole`) are changed before they are added: no column that may
     not be null can be left out of an upsert, even of a row that is there.
     """
+    if connection.dialect.name == "sqlite":
+        step = Step(step.shape, _plain(step.removed), _plain(step.put))
     if step.removed:
         _remove(connection, table, step)
     if step.put:
@@ -69,7 +71,7 @@ def _put(connection: "Connection", table: "Table", step: Step, mode: str) -> Non
     elif mode == "upsert":
         statement = mysql.insert(table)
         statement = statement.on_duplicate_key_update({name: statement.inserted[name] for name in others or key})
-    connection.execute(statement, [_plain(row) for row in rows] if connection.dialect.name == "sqlite" else rows)
+    connection.execute(statement, rows)
 
 
 def _is_there(connection: "Connection", table: "Table", key: Sequence[str], row: dict[str, Any]) -> bool:
@@ -79,6 +81,6 @@ def _is_there(connection: "Connection", table: "Table", key: Sequence[str], row:
     return connection.execute(select(table.c[key[0]]).where(*of_key)).first() is not None
 
 
-def _plain(row: dict[str, Any]) -> dict[str, Any]:
+def _plain(rows: Sequence[Row]) -> list[Row]:
     """SQLite has no decimals: their texts keep every digit."""
-    return {name: f"{value:f}" if isinstance(value, Decimal) else value for name, value in row.items()}
+    return [tuple([f"{value:f}" if value.__class__ is Decimal else value for value in row]) for row in rows]
