@@ -13,7 +13,7 @@ import logging
 import threading
 import time
 from collections.abc import Mapping
-from concurrent.futures import Future
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -59,6 +59,15 @@ _PLANNING_S: Final = 30.0
 """How long a connector may think about its tasks before its status says so."""
 
 
+@dataclass(slots=True, eq=False)
+class _Plan:
+    """A connector being asked for its tasks; its answer counts until it is asked anew. since: monotonic, in seconds."""
+
+    revision: int
+    since: float
+    ended: bool = False
+
+
 class Worker:
     """Starts and stops with `start` and `stop`.
 
@@ -88,7 +97,8 @@ class Worker:
         self._written: dict[TaskId, object] = {}
         self._seen_topics: set[tuple[str, str]] = set()
         self._restarts: collections.deque[Restart | TaskId] = collections.deque()
-        self._plans: dict[str, tuple[Future[None], float]] = {}
+        self._plans: dict[str, _Plan] = {}
+        self._committing = threading.Lock()
         self._plan_again: set[str] = set()
         self._plan_failed: dict[str, tuple[int, float]] = {}
         self._ending_since: dict[str, float] = {}
@@ -241,6 +251,8 @@ class Worker:
                 log.warning("connector %s: %s", name, self.secrets.clean(str(failure)))
         for name in set(self._plan_failed) - set(connectors):
             del self._plan_failed[name]
+        for name in set(self._plans) - set(connectors):
+            del self._plans[name]
 
     def _plan(self, name: str, connector: ConnectorState) -> None:
         if connector.target is Target.STOPPED:
@@ -281,36 +293,42 @@ class Worker:
         return False
 
     def _start_planning(self, name: str, connector: ConnectorState) -> None:
-        going, since = self._plans.get(name, (None, 0.0))
-        if going is None or going.done():
+        going = self._plans.get(name)
+        if going is None or going.ended or going.revision != connector.revision or name in self._plan_again:
             self._plan_again.discard(name)
-            planned = in_thread(f"connect plan {name}", lambda: self._planned(name, connector))
-            self._plans[name] = planned, time.monotonic()
-        elif time.monotonic() - since > _PLANNING_S and self._state_of(name) != "UNASSIGNED":
+            plan = self._plans[name] = _Plan(connector.revision, time.monotonic())
+            in_thread(f"connect plan {name}", lambda: self._planned(name, connector, plan))
+        elif time.monotonic() - going.since > _PLANNING_S and self._state_of(name) != "UNASSIGNED":
             sentence = f"it was asked for its tasks {_PLANNING_S:.0f} s ago, and has not answered yet"
             self._connector_status(name, "UNASSIGNED", sentence)
 
-    def _planned(self, name: str, connector: ConnectorState) -> None:
+    def _planned(self, name: str, connector: ConnectorState, plan: _Plan) -> None:
         with self.lock:
-            revision, stored, before = connector.revision, connector.config, connector.tasks
-            known = connector.planned == revision
+            stored, before, known = connector.config, connector.tasks, connector.planned == plan.revision
         try:
             tasks = self._tasks_of(name, stored)
             if known and [dict(each) for each in before] == tasks:
                 return
+            if self._plans.get(name) is not plan:  # it was asked anew, or deleted
+                return
             for number, former in enumerate(before):  # its work may be another task's from now on
                 if number >= len(tasks) or dict(former) != tasks[number]:
                     self._fence(TaskId(name, number), former)
-            self._commit_tasks(name, tasks, revision)
+            with self._committing:
+                if self._plans.get(name) is plan:
+                    self._commit_tasks(name, tasks, plan.revision)
         except Fenced as fenced:
             log.warning("connector %s is planned by the worker that leads: %s", name, fenced)
         except BaseException as failure:  # also `sys.exit`
+            if self._plans.get(name) is not plan:
+                return
             trace = self.secrets.clean(trace_of(failure))
             log.error("connector %s has no tasks: %s", name, trace)
-            self._plan_failed[name] = (revision, time.monotonic() + _PLAN_AGAIN_S)
+            self._plan_failed[name] = (plan.revision, time.monotonic() + _PLAN_AGAIN_S)
             with contextlib.suppress(ConnectError):
                 self._connector_status(name, "FAILED", trace)
         finally:
+            plan.ended = True
             self._wake.set()
 
     def _tasks_of(self, name: str, stored: Mapping[str, str]) -> list[dict[str, str]]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException
+from tests.support.eventually import eventually
 
 from ottla.connect import handling, logs, sink_offsets, source_task
 from ottla.connect.api import ConnectError, Part, Position, Retriable, SinkRecord, SourceRecord, TopicPartition
@@ -301,7 +302,13 @@ def leader(statuses: dict[int, dict[str, str]], done: list[str]) -> Any:
     worker._commit_tasks = lambda _name, tasks, _revision: done.append(f"{len(tasks)} tasks")
     worker._connector_status = lambda _name, state, *_: done.append(state)
     worker._state_of = lambda _: "RUNNING"
+    worker._plans, worker._plan_again, worker._committing = {}, set(), threading.Lock()
     return worker
+
+
+def plan(worker: Any, connector: Any) -> None:
+    worker._start_planning("tested", connector)
+    eventually(lambda: worker._plans["tested"].ended)
 
 
 def test_stopped_is_said_when_the_tasks_have_ended_or_are_fenced() -> None:
@@ -326,7 +333,7 @@ def test_a_worker_that_leads_no_more_says_nothing_of_a_connector() -> None:
 
     worker._commit_tasks = fenced
     connector: Any = SimpleNamespace(revision=1, planned=0, config={}, tasks=(), target=Target.STARTED)
-    worker._planned("tested", connector)
+    plan(worker, connector)
     assert done == []
 
 
@@ -341,7 +348,7 @@ def test_tasks_whose_configuration_changes_are_fenced_before_the_new_ones_are_kn
         tasks=({"tables": "a"}, {"tables": "b,c"}, {"tables": "d"}),
         target=Target.STARTED,
     )
-    worker._planned("tested", connector)
+    plan(worker, connector)
     assert done == ["fence tested-1", "fence tested-2", "2 tasks"]
 
 
@@ -350,8 +357,34 @@ def test_tasks_that_are_the_same_as_before_go_on() -> None:
     worker = leader({}, done)
     worker._tasks_of = lambda *_: [{"tables": "a"}]
     connector: Any = SimpleNamespace(revision=1, planned=1, config={}, tasks=({"tables": "a"},), target=Target.STARTED)
-    worker._planned("tested", connector)
+    plan(worker, connector)
     assert done == []
+
+
+def test_a_connector_that_hangs_is_asked_anew_when_it_changes_and_its_late_answer_does_not_count() -> None:
+    done: list[str] = []
+    worker = leader({}, done)
+    let_go = threading.Event()
+
+    def tasks_of(_name: str, config: dict[str, str]) -> list[dict[str, str]]:
+        if config["hangs"]:
+            let_go.wait(60)
+        return [{}] * int(config["tasks"])
+
+    worker._tasks_of = tasks_of
+    hung: Any = SimpleNamespace(revision=1, planned=0, config={"hangs": "yes", "tasks": "1"}, tasks=())
+    worker._start_planning("tested", hung)
+    late = worker._plans["tested"]
+    worker._start_planning("tested", hung)
+    assert worker._plans["tested"] is late
+    plan(worker, SimpleNamespace(revision=2, planned=0, config={"hangs": "", "tasks": "2"}, tasks=()))
+    assert done == ["2 tasks"]
+    worker._plan_again.add("tested")  # as a restart does
+    plan(worker, SimpleNamespace(revision=2, planned=2, config={"hangs": "", "tasks": "3"}, tasks=({}, {})))
+    assert done == ["2 tasks", "3 tasks"]
+    let_go.set()
+    eventually(lambda: late.ended)
+    assert done == ["2 tasks", "3 tasks"]
 
 
 def test_a_connector_that_cannot_be_fenced_holds_up_no_other() -> None:
