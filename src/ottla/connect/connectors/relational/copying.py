@@ -20,14 +20,15 @@ _CHUNK: Final = 1 << 18
 class Copying:
     """Runs steps in one transaction.
 
-    The temporary tables stay with the connection, for the same columns of the same table, and are empty after each
-    transaction: made anew each time they would fill the system's catalogs with the dead.
+    The temporary tables stay with the connection, for the same columns of the same types of the same table, and are
+    empty after each transaction: made anew each time they would fill the system's catalogs with the dead.
     """
 
     def __init__(self, connection: "Connection") -> None:
         self._connection = connection
         self._quote = connection.dialect.identifier_preparer.quote
         self._used: set[str] = set()
+        self._types: dict[str, dict[str, tuple[int, int]]] = {}
 
     def run(self, table: "Table", step: Step, mode: str) -> None:
         """Remove and put the rows of a step; `mode`: insert, upsert or update.
@@ -69,7 +70,8 @@ class Copying:
     def _staged(self, table: "Table", names: Sequence[str], rows: Sequence[Row]) -> str:
         """Rows in a temporary table with the target's types; its name."""
         columns, target = self._list(names), self._target(table)
-        kinds = [str(table.c[name].type) for name in names]
+        types = self._types_in(target)
+        kinds = [types.get(name) for name in names]
         known_by = hashlib.sha256(repr((target, columns, kinds)).encode()).hexdigest()[:24]
         name = f"ottla_rows_{known_by}"
         staged = f"pg_temp.{name}"
@@ -83,6 +85,20 @@ class Copying:
             )
         self._copy(staged, rows)
         return staged
+
+    def _types_in(self, target: str) -> dict[str, tuple[int, int]]:
+        """The types of a table's columns, with their modifiers (digits, say): of this moment, and of the rest of the
+        transaction, for the table cannot be altered after it has been named in it.
+        """
+        found = self._types.get(target)
+        if found is None:
+            quoted = target.replace("'", "''")
+            rows = self._connection.exec_driver_sql(
+                "SELECT attname, atttypid, atttypmod FROM pg_catalog.pg_attribute WHERE attnum > 0 "
+                f"AND attrelid = '{quoted}'::regclass AND NOT EXISTS (SELECT FROM {target} WHERE false)"
+            )
+            found = self._types[target] = {name: (kind, modifier) for name, kind, modifier in rows}
+        return found
 
     def _copy(self, into: str, rows: Sequence[Row]) -> None:
         from sqlalchemy.exc import DataError, DBAPIError
