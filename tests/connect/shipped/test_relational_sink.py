@@ -260,8 +260,9 @@ def test_decimals_are_changed_and_are_keys_whatever_the_database(engine: Engine)
     sums = struct("k", sum=connect.decimal(2))
     into = upserting(engine, table_name_format="sums", offset_table="")
     for key in ("1.25", "2.50"):
-        place = {"key": {"sum": Decimal(key)}, "key_schema": sums}
-        into.write([sink_record("items", 2, {"name": "x"}, value_schema=struct("v", name=connect.STRING), **place)])
+        value, value_schema = {"name": "x"}, struct("v", name=connect.STRING)
+        record = sink_record("items", 2, value, key={"sum": Decimal(key)}, key_schema=sums, value_schema=value_schema)
+        into.write([record])
     into.write([sink_record("items", 3, None, key={"sum": Decimal("1.25")}, key_schema=sums)])
     assert [Decimal(str(key)) for (key,) in rows(engine, "SELECT sum FROM sums")] == [Decimal("2.50")]
 

@@ -138,7 +138,7 @@ class RelationalSink(Sink[SinkSettings]):
             table = self._tables.fitting(connection, name, step)
             if table is None:
                 continue
-            step = step.within(table.columns)
+            step = step.within(table.columns.keys())
             if copying is not None:
                 copying.run(table, step, self.settings.insert_mode)
             else:
