@@ -172,20 +172,23 @@ class Operations:
     def delete(self, name: str) -> None:
         """`DELETE /connectors/NAME`."""
         self._lead()
-        _, tasks = self._connector(name)
-        known = self._worker.statuses.tasks(name)
-        self._put(CONNECTOR + name, None)
-        self._put(TARGET_STATE + name, None)
-        self._worker.forget_topics(name)
-        Statuses.put_connector(self._worker.logs, name, None)
-        for number in {*known, *range(len(tasks))}:
-            Statuses.put_task(self._worker.logs, TaskId(name, number), None)
+        with self._changing:
+            _, tasks = self._connector(name)
+            known = self._worker.statuses.tasks(name)
+            self._put(CONNECTOR + name, None)
+            self._put(TARGET_STATE + name, None)
+            self._worker.forget_topics(name)
+            Statuses.put_connector(self._worker.logs, name, None)
+            for number in {*known, *range(len(tasks))}:
+                Statuses.put_task(self._worker.logs, TaskId(name, number), None)
 
     def set_target(self, name: str, target: Target) -> None:
         """`PUT /connectors/NAME/{pause,resume,stop}`."""
         self._connector(name, f"Unknown connector {name}")
         self._lead()
-        self._put_target(name, target)
+        with self._changing:
+            self._connector(name, f"Unknown connector {name}")  # or the next one of that name would begin so
+            self._put_target(name, target)
 
     def restart(self, name: str, *, include_tasks: bool, only_failed: bool) -> dict[str, Any]:
         """`POST /connectors/NAME/restart`: the status, with what is restarted as RESTARTING."""
