@@ -190,6 +190,32 @@ def test_a_table_that_is_altered_amid_its_chunks_is_read_on_as_it_is_then(
             committed.join()
 
 
+def test_only_tables_that_are_published_are_read_again(database: Database) -> None:
+    database.run(
+        "CREATE TABLE items (id int PRIMARY KEY)",
+        "CREATE TABLE others (id int PRIMARY KEY)",
+        "CREATE TABLE signals (id text PRIMARY KEY, type text NOT NULL, data text)",
+        "CREATE PUBLICATION dbz_publication FOR TABLE items, signals",
+        "INSERT INTO items VALUES (1), (2)",
+        "INSERT INTO others VALUES (3)",
+    )
+    config = database.config(
+        snapshot_mode="no_data",
+        table_include_list="public.items,public.others",
+        signal_data_collection="public.signals",
+        incremental_snapshot_chunk_size="1",
+    )
+    context = TaskContext()
+    with running(PostgresSource, config, context=context) as source:
+        source.until(lambda _: source.position is not None)
+        database.run(EXECUTE_SNAPSHOT)
+        assert ops(source.take(1)) == [("r", 1)]
+        database.run("ALTER PUBLICATION dbz_publication DROP TABLE items")
+        found = source.until(lambda _: "incremental" not in (source.position or {}))
+    assert found == []
+    assert context.warning == "table public.items is not in publication dbz_publication and is not read again"
+
+
 def test_a_table_that_is_not_published_is_told_of(database: Database) -> None:
     database.run(
         "CREATE TABLE a (id int PRIMARY KEY)",

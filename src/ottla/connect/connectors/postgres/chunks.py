@@ -45,9 +45,10 @@ class PostgresChunks(ChunkReader[PostgresTable]):
 
     def find(self, name: str) -> PostgresTable | str:
         """The table as it is now, or why it cannot be read."""
-        found = next((each for each in self._catalog.tables() if each.full_name == name), None)
+        found = next((each for each in self._catalog.published() if each.full_name == name), None)
         if found is None:
-            return "is not there"
+            is_there = any(each.full_name == name for each in self._catalog.tables())
+            return f"is not in publication {self._settings.publication_name}" if is_there else "is not there"
         relation = self._catalog.relation(found)
         events = self._catalog.describe(relation)
         key = self._catalog.row_key(relation)

@@ -83,4 +83,4 @@ class Signals:
         return known[1]
 
     def _known(self) -> list[str]:
-        return [each.full_name for each in self._catalog.tables()]
+        return [each.full_name for each in self._catalog.published()]
