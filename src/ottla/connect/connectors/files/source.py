@@ -113,6 +113,9 @@ class FileSource(Source[FileSourceSettings]):
                     for batch in self._batches(name, positions[name], is_complete=size == before):
                         positions[name] = dict(batch[-1].position or {})
                         yield batch
+                    if size == before and not _is_done(name, positions[name], size):  # one need not look again
+                        positions[name]["size"] = size
+                        yield Progress(position=dict(positions[name]), part=_part(name))
             if self._left_alone or before_alone:
                 self.context.warn(self._left_alone[0] if self._left_alone else None)
             yield None
@@ -192,7 +195,7 @@ class FileSource(Source[FileSourceSettings]):
 
 
 def _is_done(name: str, position: Mapping[str, Any], size: int) -> bool:
-    """Whether nothing was added since; of compressed files one knows only by reading."""
+    """Whether nothing was added since; of compressed files, whose bytes are others, one knows only after a look."""
     if position.get("size", -1) == size:
         return True
     return position.get("bytes", -1) == size and not name.endswith(_COMPRESSED)
