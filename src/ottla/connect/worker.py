@@ -543,6 +543,7 @@ class Worker:
             return
         running = self._tasks.get(task)
         context = None if running is None else running[0].context
+        warning = None if context is None else context.warning
         value = status_value(
             state,
             self.address,
@@ -550,7 +551,7 @@ class Worker:
             trace=trace,
             version=self._version(task.connector),
             progress=None if context is None else {what: list(count) for what, count in context.made.items()},
-            warning=None if context is None else context.warning,
+            warning=None if warning is None else self.secrets.clean(warning),
         )
         Statuses.put_task(self.logs, task, value)
 

@@ -22,6 +22,7 @@ from ottla.connect.secrets import Secrets
 from ottla.connect.sink_task import SinkTask
 from ottla.connect.source_task import SourceTask
 from ottla.connect.state import Target, TaskId
+from ottla.connect.statuses import Statuses
 from ottla.connect.worker import Worker
 
 TASK = TaskId("tested", 0)
@@ -335,6 +336,21 @@ def test_a_worker_that_leads_no_more_says_nothing_of_a_connector() -> None:
     connector: Any = SimpleNamespace(revision=1, planned=0, config={}, tasks=(), target=Target.STARTED)
     plan(worker, connector)
     assert done == []
+
+
+def test_a_warning_of_a_connector_has_no_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[Any] = []
+    monkeypatch.setattr(Statuses, "put_task", lambda _logs, _task, value: told.append(value))
+    worker: Any = Worker.__new__(Worker)
+    worker.statuses, worker.logs, worker.address = SimpleNamespace(task=lambda _: None), None, "here:1"
+    worker.state, worker._version = SimpleNamespace(assignment=SimpleNamespace(generation=1)), lambda _: None
+    worker.secrets = Secrets({"PASSWORD": "correct horse"})
+    worker.secrets.resolve({"password": "${env:PASSWORD}"})
+    context = SimpleNamespace(made={}, warning="no answer from https://me:correct horse@there")
+    worker._tasks = {TASK: (SimpleNamespace(context=context), None)}
+    worker._tell(TASK, "RUNNING", None)
+    assert "correct horse" not in str(told)
+    assert "no answer from" in told[0]["warning"]
 
 
 def test_tasks_whose_configuration_changes_are_fenced_before_the_new_ones_are_known() -> None:
