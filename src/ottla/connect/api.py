@@ -248,7 +248,8 @@ class Sink(_Connector[S]):
         """Make everything written so far durable; the group's offsets are committed after it.
 
         Returns the offset of the next record for each partition, where less is durable than was written; None: all is.
-        Raises as `write` does; Retriable: `flush` is called again.
+        Raises Retriable: `flush` is called again; ConnectError: the task fails. A record that is bad is for `write` to
+        refuse: BadRecord fails the task here, for what was buffered is not handed in again.
         """
         return None
 

@@ -113,11 +113,6 @@ class Task(abc.ABC):
         with self._telling:
             self._said_its_last = True
 
-    @property
-    def given_up(self) -> bool:
-        """Whether it is nobody's any more, or has ended."""
-        return self._said_its_last
-
     def tell_again(self) -> None:
         """Report once more that it runs, if it does: what its context tells has changed."""
         self._say("RUNNING")
