@@ -1,13 +1,13 @@
 """Change capture where PostgreSQL's tables, values and servers are not as one expects them."""
 
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 
 import pytest
 
 from ottla.connect.api import ConnectError
+from ottla.connect.connectors.postgres import chunks
 from ottla.connect.connectors.postgres.source import PostgresSource
 from tests.connect.shipped.test_postgres import Database, ops
 from tests.support.connect_tasks import TaskContext, running
@@ -124,7 +124,9 @@ def test_columns_that_an_index_only_carries_along_are_not_of_the_key(database: D
     assert all(list(each.key.items()) == [("size", 2), ("id", 1)] for each in found)
 
 
-def test_a_table_is_not_read_again_before_all_that_was_open_at_its_signal_has_ended(database: Database) -> None:
+def test_a_table_is_not_read_again_before_all_that_was_open_at_its_signal_has_ended(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
     database.run(
         "CREATE TABLE items (id int PRIMARY KEY)",
         "CREATE TABLE signals (id text PRIMARY KEY, type text NOT NULL, data text)",
@@ -133,7 +135,9 @@ def test_a_table_is_not_read_again_before_all_that_was_open_at_its_signal_has_en
     config = database.config(
         snapshot_mode="no_data", table_include_list="public.items", signal_data_collection="public.signals"
     )
-    with running(PostgresSource, config) as source, ExitStack() as open_ones:
+    context = TaskContext()
+    monkeypatch.setattr(chunks, "_PATIENCE_S", 1)
+    with running(PostgresSource, config, context=context) as source, ExitStack() as open_ones:
         source.until(lambda _: source.position is not None)
         database.run(EXECUTE_SNAPSHOT)
         early, late = (open_ones.enter_context(closing(database.connect())) for _ in range(2))
@@ -141,11 +145,11 @@ def test_a_table_is_not_read_again_before_all_that_was_open_at_its_signal_has_en
             session.cursor().execute("BEGIN; SELECT pg_current_xact_id()")
         source.until(lambda _: "incremental" in (source.position or {}))
         early.cursor().execute("COMMIT")
-        deadline = time.monotonic() + 2
-        while time.monotonic() < deadline:
-            assert source.step() == []
+        end = f": end the session of process {late.info.backend_pid} in database {database.name} (idle in"
+        assert source.until(lambda found: found or end in str(context.warning)) == []
         late.cursor().execute("COMMIT")
         assert ops(source.take(1)) == [("r", 1)]
+        assert context.warning is None
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Chunks of tables between two marks in the replication stream, for incremental snapshots."""
 
+import time
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -21,6 +22,13 @@ from ottla.connect.connectors.postgres.snapshot import as_text, rows_of
 
 _HOLD_MS: Final = 500
 """How long is waited for whoever changes a table: the stream is not read meanwhile."""
+_PATIENCE_S: Final = 10.0
+_HOLDERS: Final = """
+    SELECT format('the session of process %%s in database %%s (%%s)', pid, datname, state)
+    FROM pg_stat_activity WHERE backend_xid::text = %(xid)s
+    UNION ALL SELECT format('the prepared transaction %%L in database %%s', gid, database)
+    FROM pg_prepared_xacts WHERE transaction::text = %(xid)s
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +50,8 @@ class PostgresChunks(ChunkReader[PostgresTable]):
         super().__init__(context, incremental)
         self._settings = settings
         self._catalog = catalog
+        self._waits_from = 0.0
+        self._has_warned = False
 
     def find(self, name: str) -> PostgresTable | str:
         """The table as it is now, or why it cannot be read."""
@@ -66,10 +76,12 @@ class PostgresChunks(ChunkReader[PostgresTable]):
         with closing(connect(self._settings, user)) as connection, explained(f"reading a chunk of table {name}"):
             with connection.cursor() as cursor:
                 if self._incremental.ready_from is None:
-                    self._incremental.ready_from = _number(cursor)
+                    self._incremental.ready_from, self._waits_from = _number(cursor), time.monotonic()
                 sees = _visibility(cursor)
-            if not self._incremental.may_begin(sees.oldest):
-                return None
+                if not self._incremental.may_begin(sees.oldest):
+                    self._wait(cursor, name, sees.oldest)
+                    return None
+            self._go_on()
             _emit(connection, f"{number} low")
             chunk = self._read(connection, table, number)
             if chunk is not None:
@@ -81,6 +93,24 @@ class PostgresChunks(ChunkReader[PostgresTable]):
         block = source_block(self._settings.topic_prefix, self._settings.database_dbname, now_ns // 1000, None, None)
         schema, _, table = name.partition(".")
         return block | {"schema": schema, "table": table, "snapshot": "incremental"}
+
+    def _wait(self, cursor: Any, name: str, oldest: int) -> None:
+        """Say what a table waits for if that takes long: a session that was forgotten would hold it back for ever."""
+        if time.monotonic() < self._waits_from + _PATIENCE_S:
+            return
+        cursor.execute(_HOLDERS, {"xid": str(oldest)})
+        holder = cursor.fetchone()
+        self._has_warned = True
+        self._context.warn(
+            f"table {name} is read again when transaction {oldest} has ended, which was open at the signal"
+            + (f": end {holder[0]}" if holder is not None else "")
+        )
+
+    def _go_on(self) -> None:
+        """Nothing is waited for any more."""
+        if self._has_warned:
+            self._has_warned = False
+            self._context.warn(None)
 
     def _read(self, connection: PostgresConnection, table: PostgresTable, number: str) -> Chunk | None:
         names = [column.name for column in table.relation.columns]
