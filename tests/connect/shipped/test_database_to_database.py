@@ -27,7 +27,7 @@ def test_the_copy_equals_the_table_after_a_kill_of_the_worker() -> None:
     with (
         Postgres(wal_level="logical") as server,
         Broker() as broker,
-        ConnectProcess(broker.bootstrap) as worker,
+        ConnectProcess(broker.bootstrap, {"consumer.session.timeout.ms": "6000"}) as worker,
     ):
         with Load(server, at_least=200, pause_s=0.005):
             worker.put("orders", source(server))
