@@ -72,6 +72,29 @@ def test_steps_of_one_table_do_not_see_each_others_rows(engine: Engine, sink: An
     assert len(set(counts)) == 1, "they are made once, not for each transaction"
 
 
+def test_temporary_tables_of_many_tables_go_when_they_are_not_used(engine: Engine, sink: Any) -> None:
+    def kept() -> object:
+        ((count,),) = rows(engine, "SELECT count(*) FROM pg_class WHERE relname LIKE 'ottla_rows%' AND relkind = 'r'")
+        return count
+
+    many = [
+        sink_record(f"items{n}", 0, {"id": n, "name": "a"}, key={"id": n}, key_schema=KEY, value_schema=VALUE)
+        for n in range(40)
+    ]
+    for _ in range(2):
+        sink.alter_offsets(None)
+        sink.positions([ITEMS])
+        sink.write(many)
+        assert kept() == 40, "those of a batch stay for the next one like it"
+    sink.write([item(0, 0, "a")])
+    with pytest.raises(BadRecord):
+        sink.write([item(1, 1, "a\x00b")])
+    for offset in (2, 3):
+        sink.write([item(offset, offset, "a")])
+        assert kept() == 16
+    assert rows(engine, "SELECT id FROM items ORDER BY id") == [(0,), (2,), (3,)]
+
+
 def test_texts_come_through_whatever_is_in_them(engine: Engine, sink: Any) -> None:
     texts = ["", "\\N", "a\tb", "\\.", "\r\n", "\\", "é\u2028", None, "None"]
     sink.write([item(n, n, each) for n, each in enumerate(texts)])

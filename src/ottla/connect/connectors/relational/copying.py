@@ -15,19 +15,25 @@ if TYPE_CHECKING:
 
 _CHUNK: Final = 1 << 18
 """Characters handed to the driver at once."""
+_KEPT: Final = 16
+"""Temporary tables that stay though they were not used lately: each commit empties all there are, a file each."""
 
 
 class Copying:
     """Runs steps in one transaction.
 
     The temporary tables stay with the connection, for the same columns of the same types of the same table, and are
-    empty after each transaction: made anew each time they would fill the system's catalogs with the dead.
+    empty after each transaction: made anew each time they would fill the system's catalogs with the dead. Those that
+    neither this transaction nor the one before it has used go when there are many.
     """
 
     def __init__(self, connection: "Connection") -> None:
         self._connection = connection
         self._quote = connection.dialect.identifier_preparer.quote
         self._used: set[str] = set()
+        self._kept: dict[str, int] = connection.info.setdefault("ottla_rows", {})
+        """Temporary tables of the connection, and which of its transactions was the last to use them; in this order."""
+        self._number = next(reversed(self._kept.values()), 0) + 1
         self._types: dict[str, dict[str, tuple[int, int]]] = {}
 
     def run(self, table: "Table", step: Step, mode: str) -> None:
@@ -78,13 +84,34 @@ class Copying:
         if name in self._used:
             self._execute(f"DELETE FROM {staged}")
         else:
+            if not self._used:
+                self._let_go()
             self._used.add(name)
+            self._kept.pop(name, None)
+            self._kept[name] = self._number
             self._execute(
                 f"CREATE TEMPORARY TABLE IF NOT EXISTS {name} ON COMMIT DELETE ROWS "
                 f"AS SELECT {columns} FROM {target} WITH NO DATA"
             )
         self._copy(staged, rows)
         return staged
+
+    def _let_go(self) -> None:
+        """Drop old temporary tables. They are forgotten when they are seen to be gone, for this may be rolled back."""
+        if len(self._kept) <= _KEPT:
+            return
+        there = {
+            name
+            for (name,) in self._connection.exec_driver_sql(
+                "SELECT relname FROM pg_catalog.pg_class WHERE relnamespace = pg_my_temp_schema()"
+            )
+        }
+        for name in self._kept.keys() - there:
+            del self._kept[name]
+        old = [name for name, used in self._kept.items() if used < self._number - 1]
+        old = old[: max(0, len(self._kept) - _KEPT)]
+        if old:
+            self._execute(f"DROP TABLE IF EXISTS {', '.join(f'pg_temp.{name}' for name in old)}")
 
     def _types_in(self, target: str) -> dict[str, tuple[int, int]]:
         """The types of a table's columns, with their modifiers (digits, say): of this moment, and of the rest of the
