@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from ottla.testing import Broker, ConnectWorker
 from ottla.testing.connect import RestError
@@ -87,6 +88,29 @@ def test_a_sink_whose_target_keeps_its_offsets_goes_on_from_where_it_is_put(
     change(worker, "table", "DELETE")
     worker.request("PUT", "/connectors/table/resume")
     assert eventually(lambda: taken_by(database, 23), timeout_s=60) == [*range(10), 7, 8, 9, *range(10)]
+
+
+def test_a_sink_goes_on_in_a_topic_that_was_made_again_when_its_offset_is_forgotten(
+    broker: Broker, worker: ConnectWorker, tmp_path: Path
+) -> None:
+    database = tmp_path / "table.db"
+    worker.put("numbers", NUMBERS)
+    worker.put("table", {"connector.class": "tests.connect.connectors.Table", "topics": "n", "database": str(database)})
+    assert eventually(lambda: taken_by(database, 10), timeout_s=60) == list(range(10))
+    stop(worker, "table")
+    worker.request("DELETE", "/connectors/numbers")
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.delete_topics(["n"])["n"].result(60)
+    worker.put("again", {**NUMBERS, "count": "3"})
+    assert numbers(broker, "n", 3) == list(range(3))
+    worker.request("PUT", "/connectors/table/resume")
+    trace = worker.wait("table", "FAILED")["tasks"][0]["trace"]
+    assert "before offset 10 of n-0, where the log is at " in trace
+    assert "was the topic deleted and made again?" in trace
+    stop(worker, "table")
+    change(worker, "table", "PATCH", of_topic(None))
+    worker.request("PUT", "/connectors/table/resume")
+    assert eventually(lambda: taken_by(database, 13), timeout_s=60) == [*range(10), 0, 1, 2]
 
 
 def test_a_sink_that_cannot_move_the_offsets_in_its_target_says_so(
