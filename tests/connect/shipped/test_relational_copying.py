@@ -95,6 +95,28 @@ def test_temporary_tables_of_many_tables_go_when_they_are_not_used(engine: Engin
     assert rows(engine, "SELECT id FROM items ORDER BY id") == [(0,), (2,), (3,)]
 
 
+@pytest.mark.parametrize("kind", ["citext", "char(4)", "text COLLATE nocase"])
+def test_keys_that_are_the_same_to_postgresql_alone(engine: Engine, sink: Any, kind: str) -> None:
+    names = struct("k", name=connect.STRING)
+    other = "foo " if kind == "char(4)" else "FOO"
+
+    def named(offset: int, name: str, n: int | None) -> Any:
+        value = None if n is None else {"n": n}
+        return sink_record("items", offset, value, key={"name": name}, key_schema=names, value_schema=numbers)
+
+    numbers = struct("v", n=connect.INT32)
+    with engine.begin() as connection:
+        connection.execute(text("CREATE EXTENSION IF NOT EXISTS citext"))
+        nocase = "(provider = icu, locale = 'und-u-ks-level2', deterministic = false)"
+        connection.execute(text(f"CREATE COLLATION IF NOT EXISTS nocase {nocase}"))
+        connection.execute(text(f"CREATE TABLE items (name {kind} PRIMARY KEY, n int)"))
+    sink.write([named(0, "foo", 0), named(1, other, 1), named(2, "bar", 2), named(3, "foo", 3)])
+    found = "SELECT trim(name::text), n FROM items ORDER BY n"
+    assert rows(engine, found) == [("bar", 2), ("foo", 3)]
+    sink.write([named(4, "foo", 4), named(5, other, None), named(6, "bar", None), named(7, "bar", 7)])
+    assert rows(engine, found) == [("bar", 7)]
+
+
 def test_texts_come_through_whatever_is_in_them(engine: Engine, sink: Any) -> None:
     texts = ["", "\\N", "a\tb", "\\.", "\r\n", "\\", "é\u2028", None, "None"]
     sink.write([item(n, n, each) for n, each in enumerate(texts)])

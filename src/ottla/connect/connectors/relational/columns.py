@@ -11,7 +11,9 @@ from decimal import Context, Decimal
 from typing import Any, Final
 
 from sqlalchemy import (
+    CHAR,
     JSON,
+    REAL,
     BigInteger,
     Boolean,
     Date,
@@ -195,6 +197,17 @@ def target_of_value(value: Any) -> Target:
         if isinstance(value, kind):
             return _PLAIN[type_]
     return _PLAIN[Type.STRING]
+
+
+def is_loose(type_: TypeEngine[Any]) -> bool:
+    """Whether PostgreSQL may hold values of a column of a key for the same that Python does not: texts without regard
+    to case or to spaces at their ends, and what is rounded.
+    """
+    if isinstance(type_, postgresql.CITEXT | CHAR | REAL):
+        return True
+    if isinstance(type_, Numeric):
+        return type_.scale is not None
+    return isinstance(type_, postgresql.TIMESTAMP | postgresql.TIME) and type_.precision is not None
 
 
 def key_type(type_: TypeEngine[Any]) -> TypeEngine[Any]:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _CHUNK: Final = 1 << 18
 """Characters handed to the driver at once."""
+_NUMBER: Final = "__ottla_number"
 _KEPT: Final = 16
 """Temporary tables that stay though they were not used lately: each commit empties all there are, a file each."""
 
@@ -49,16 +50,20 @@ class Copying:
         if mode == "insert":
             self._copy(f"{self._target(table)} ({self._list(step.shape.names)})", step.put)
         else:
-            self._move(table, step, self._staged(table, step.shape.names, step.put), mode)
+            self._move(table, step, mode)
 
     def _remove(self, table: "Table", step: Step) -> None:
         key = step.shape.key
         rows = self._staged(table, key, step.removed)
         self._execute(f"DELETE FROM {self._target(table)} t USING {rows} r WHERE {self._same(key)}")
 
-    def _move(self, table: "Table", step: Step, rows: str, mode: str) -> None:
+    def _move(self, table: "Table", step: Step, mode: str) -> None:
         names, key, target, quote = step.shape.names, step.shape.key, self._target(table), self._quote
         columns, same = self._list(names), self._same(key)
+        rows = self._staged(table, names, step.put, numbered=step.repeating)
+        if step.repeating:
+            keys = self._list(key)
+            rows = f"(SELECT DISTINCT ON ({keys}) {columns} FROM {rows} ORDER BY {keys}, {_NUMBER} DESC)"
         others = [name for name in names if name not in key]
         partial = mode == "upsert" and step.shape.whole is not None
         if mode == "update" or partial:
@@ -69,13 +74,16 @@ class Copying:
                 return
         changes = ", ".join(f"{quote(name)} = excluded.{quote(name)}" for name in others)
         then = f"DO UPDATE SET {changes}" if changes else "DO NOTHING"
-        fresh = f" r WHERE NOT EXISTS (SELECT FROM {target} t WHERE {same})" if partial else ""
+        fresh = f" WHERE NOT EXISTS (SELECT FROM {target} t WHERE {same})" if partial else ""
         on_key = f"ON CONFLICT ({self._list(key)}) {then}"
-        self._execute(f"INSERT INTO {target} ({columns}) SELECT {columns} FROM {rows}{fresh} {on_key}")
+        self._execute(f"INSERT INTO {target} ({columns}) SELECT {columns} FROM {rows} r{fresh} {on_key}")
 
-    def _staged(self, table: "Table", names: Sequence[str], rows: Sequence[Row]) -> str:
-        """Rows in a temporary table with the target's types; its name."""
+    def _staged(self, table: "Table", names: Sequence[str], rows: Sequence[Row], *, numbered: bool = False) -> str:
+        """Rows in a temporary table with the target's types, and with their numbers if asked for; its name."""
         columns, target = self._list(names), self._target(table)
+        if numbered:
+            columns += f", 0 AS {_NUMBER}"
+            rows = [(*row, number) for number, row in enumerate(rows)]
         types = self._types_in(target)
         kinds = [types.get(name) for name in names]
         known_by = hashlib.sha256(repr((target, columns, kinds)).encode()).hexdigest()[:24]

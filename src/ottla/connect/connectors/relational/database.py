@@ -146,6 +146,13 @@ def is_of_rows(error: Exception) -> bool:
     return isinstance(error, StatementError)  # what is raised before the driver is asked: a text for a date, say
 
 
+def is_of_a_key_twice(error: Exception) -> bool:
+    """Whether PostgreSQL found two rows of one statement to have the same key."""
+    from sqlalchemy.exc import DBAPIError
+
+    return isinstance(error, DBAPIError) and _sqlstate(error) == "21000"
+
+
 def _sqlstate(error: "DBAPIError") -> str:
     """As psycopg, psycopg2 and PyMySQL have it; empty: nobody said."""
     found = error.orig

@@ -1,6 +1,6 @@
 """PURE: records as rows of a table: which columns they have, which rows are put there, which are taken away."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, Final
@@ -65,9 +65,15 @@ class Rows:
         return name
 
     def work(
-        self, batch: Sequence[SinkRecord], reject: Callable[[SinkRecord, BadRecord], None]
+        self,
+        batch: Sequence[SinkRecord],
+        reject: Callable[[SinkRecord, BadRecord], None],
+        loose: Container[str] = (),
     ) -> list[tuple[str, Step]]:
-        """What is to be done to which table; `reject` is called with records that fit none."""
+        """What is to be done to which table; `reject` is called with records that fit none.
+
+        loose: tables whose keys may be the same though their values are not.
+        """
         tables: dict[str, Steps] = {}
         topic, steps = "", Steps(by_key=self._by_key)
         for record in batch:
@@ -75,7 +81,7 @@ class Rows:
                 topic = record.topic
                 name = self.table(topic)
                 if name not in tables:
-                    tables[name] = Steps(by_key=self._by_key)
+                    tables[name] = Steps(by_key=self._by_key and name not in loose)
                 steps = tables[name]
             try:
                 self._add(record, steps)

@@ -17,7 +17,7 @@ from ottla.connect.api import (
 )
 from ottla.connect.connectors.relational import statements
 from ottla.connect.connectors.relational.copying import Copying
-from ottla.connect.connectors.relational.database import describe, engine, explained, is_of_rows
+from ottla.connect.connectors.relational.database import describe, engine, explained, is_of_a_key_twice, is_of_rows
 from ottla.connect.connectors.relational.offsets import Offsets
 from ottla.connect.connectors.relational.rows import Rows
 from ottla.connect.connectors.relational.settings import SinkSettings
@@ -92,13 +92,18 @@ class RelationalSink(Sink[SinkSettings]):
         try:
             with explained(f"writing to {describe(self.settings)}"):
                 work = self._work(batch)
+                loose = len(self._tables.loose)
                 self._fit(work)
+                if len(self._tables.loose) > loose:  # as is seen when a table is looked at
+                    work = self._work(batch)
                 ends = {record.origin: record.offset + 1 for record in batch}
                 try:
                     with self._transaction() as connection:
                         left = self._left(connection, batch, ends)
                         self._put(connection, work if len(left) == len(batch) else self._work(left))
                 except (StatementError, UnicodeError) as error:
+                    if self._is_news_of_keys(error, work):
+                        return self._write(batch)
                     if not is_of_rows(error):
                         raise
                     raise self._bad(batch, error) from error
@@ -110,7 +115,7 @@ class RelationalSink(Sink[SinkSettings]):
 
     def _work(self, batch: Sequence[SinkRecord]) -> list[tuple[str, Step]]:
         """What is to be done to which table."""
-        return self._rows.work(batch, self._reject)
+        return self._rows.work(batch, self._reject, self._tables.loose)
 
     def _fit(self, work: Sequence[tuple[str, Step]]) -> None:
         """Make and widen tables before the transaction of the rows: MySQL ends a transaction when a table changes."""
@@ -176,16 +181,27 @@ class RelationalSink(Sink[SinkSettings]):
         """Why the database does not take these, if it does not; nothing is kept of them."""
         from sqlalchemy.exc import StatementError
 
+        work = self._work(batch)
         try:
             with self._engine_now().connect() as connection:  # never committed
-                self._put(connection, self._work(batch))
+                self._put(connection, work)
                 if connection.dialect.name == "postgresql":
                     connection.exec_driver_sql("SET CONSTRAINTS ALL IMMEDIATE")  # those looked at by a commit, too
         except (StatementError, UnicodeError) as error:
+            if self._is_news_of_keys(error, work):
+                return self._refused(batch)
             if not is_of_rows(error):
                 raise
             return error
         return None
+
+    def _is_news_of_keys(self, error: Exception, work: Sequence[tuple[str, Step]]) -> bool:
+        """Whether a key came twice in a statement, of a table that was not known for it, as it is from now on."""
+        strict = {name for name, _ in work} - self._tables.loose
+        if not strict or not is_of_a_key_twice(error):
+            return False
+        self._tables.loose |= strict
+        return True
 
     def _making(self, make: "Callable[[Connection], T]") -> T:
         """Do what may make or widen tables; once more if it fails, for another task may have done it meanwhile."""

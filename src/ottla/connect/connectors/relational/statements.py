@@ -4,6 +4,7 @@ PostgreSQL has a way of its own (`copying.py`).
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ def run(connection: "Connection", table: "Table", step: Step, mode: str) -> None
     not be null can be left out of an upsert, even of a row that is there.
     """
     if connection.dialect.name == "sqlite":
-        step = Step(step.shape, _plain(step.removed), _plain(step.put))
+        step = replace(step, removed=_plain(step.removed), put=_plain(step.put))
     if step.removed:
         _remove(connection, table, step)
     if step.put:

@@ -56,11 +56,15 @@ class Shape:
 
 @dataclass(slots=True)
 class Step:
-    """Rows of one shape that a database can take at once: keys whose rows go, then rows that come."""
+    """Rows of one shape that a database can take at once: keys whose rows go, then rows that come.
+
+    repeating: whether a key may come more than once; the last row counts then, where keys count.
+    """
 
     shape: Shape
     removed: list[Row]
     put: list[Row]
+    repeating: bool = False
 
     def within(self, columns: Container[str]) -> "Step":
         """This step, for a table with these columns: what has no values needs none."""
@@ -69,14 +73,18 @@ class Step:
             return self
         kept = [number for number, name in enumerate(self.shape.names) if name not in absent]
         return Step(
-            self.shape.without(absent), self.removed, [tuple([row[number] for number in kept]) for row in self.put]
+            self.shape.without(absent),
+            self.removed,
+            [tuple([row[number] for number in kept]) for row in self.put],
+            self.repeating,
         )
 
 
 class Steps:
     """Collects what happens to one table, in its order.
 
-    by_key: the last row of a key counts, as an upsert has it; otherwise all rows come, in order.
+    by_key: the last row of a key counts, as an upsert has it; otherwise all rows come, in order, and none comes before
+    a key that goes.
     """
 
     def __init__(self, *, by_key: bool) -> None:
@@ -125,6 +133,6 @@ class Steps:
         if shape is None:
             return
         rows = list(self._rows.values()) if self._by_key else self._order
-        self._made.append(Step(shape, list(self._gone), rows))
+        self._made.append(Step(shape, list(self._gone), rows, repeating=not self._by_key))
         self._shape = self._keys_alone = self._key = None
         self._gone, self._rows, self._order = {}, {}, []

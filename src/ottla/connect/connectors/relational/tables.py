@@ -4,7 +4,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from ottla.connect.api import ConnectError
-from ottla.connect.connectors.relational.columns import key_type
+from ottla.connect.connectors.relational.columns import is_loose, key_type
 from ottla.connect.connectors.relational.database import explained
 from ottla.connect.connectors.relational.settings import SinkSettings
 from ottla.connect.connectors.relational.steps import Shape, Step
@@ -26,6 +26,8 @@ class Tables:
     def __init__(self, settings: SinkSettings) -> None:
         self._settings = settings
         self._known: dict[str, Table] = {}
+        self.loose: set[str] = set()
+        """Those of PostgreSQL that have been found to have keys that may be the same though their values are not."""
 
     def forget(self) -> None:
         """Somebody may have changed them: look again."""
@@ -47,6 +49,10 @@ class Tables:
             if table is None:
                 return None
             self._known[name] = table
+            if connection.dialect.name == "postgresql" and any(
+                is_loose(table.columns[each].type) for each in shape.key if each in table.columns
+            ):
+                self.loose.add(name)
         missing = _missing(table, shape)
         if missing:
             self._widen(connection, name, table, shape, missing)

@@ -61,6 +61,15 @@ def test_the_last_row_of_a_key_counts_and_what_goes_goes() -> None:
     assert (step.removed, step.put) == ([(2,), (9,)], [(1, "c"), (3, None)])
 
 
+def test_rows_of_a_table_whose_keys_may_be_the_same_all_come_and_none_before_a_key_that_goes() -> None:
+    batch = (item(0, 1, "a"), item(1, 2, "b"), item(2, 1, "c"), gone(3, {"id": 2}), item(4, 3), gone(5, {"id": 9}))
+    work = rows().work(batch, lambda *_: None, {"t"})
+    assert [(step.removed, step.put) for _, step in work] == [
+        ([], [(1, "a"), (2, "b"), (1, "c")]), ([(2,)], [(3, None)]), ([(9,)], [])
+    ]  # fmt: skip
+    assert all(step.repeating for _, step in work)
+
+
 def test_several_topics_and_schemas_in_a_batch() -> None:
     work, rejected = done(
         rows(**{"table.name.format": "s.${topic}"}),
