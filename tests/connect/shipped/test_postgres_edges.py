@@ -3,11 +3,12 @@
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
+from typing import Any
 
 import pytest
 
-from ottla.connect.api import ConnectError
-from ottla.connect.connectors.postgres import chunks
+from ottla.connect.api import ConnectError, Retriable
+from ottla.connect.connectors.postgres import chunks, slot
 from ottla.connect.connectors.postgres.source import PostgresSource
 from tests.connect.shipped.test_postgres import Database, ops
 from tests.support.connect_tasks import TaskContext, running
@@ -39,6 +40,36 @@ def test_a_snapshot_alone_is_not_taken_again_and_needs_no_slot(database: Databas
     with running(PostgresSource, config, position) as source:
         assert source.rest() == []
     assert database.slots() == 0
+
+
+@pytest.mark.parametrize(("table", "rewritten"), [("items", "items"), ("parted", "part")])
+def test_a_table_that_is_rewritten_as_the_snapshot_begins_is_not_seen_as_empty(
+    database: Database, monkeypatch: pytest.MonkeyPatch, table: str, rewritten: str
+) -> None:
+    database.run(
+        "CREATE TABLE items (id int PRIMARY KEY, note text)",
+        "CREATE TABLE parted (id int PRIMARY KEY, note text) PARTITION BY RANGE (id)",
+        "CREATE TABLE part PARTITION OF parted FOR VALUES FROM (0) TO (100)",
+        "INSERT INTO items VALUES (1, 'x')",
+        "INSERT INTO parted VALUES (1, 'x')",
+    )
+    config = database.config(publish_via_partition_root="true")
+    create = slot.create
+
+    def create_and_rewrite(*arguments: Any, **more: Any) -> tuple[int, str]:
+        made = create(*arguments, **more)
+        database.run(f"ALTER TABLE {table} ALTER note TYPE varchar(9) USING note || '!'")
+        return made
+
+    with monkeypatch.context() as patched:
+        patched.setattr(slot, "create", create_and_rewrite)
+        with (
+            running(PostgresSource, config) as source,
+            pytest.raises(Retriable, match=f"table {rewritten} was rewritten just as the snapshot began"),
+        ):
+            source.step()
+    with running(PostgresSource, config) as source:
+        assert ops(source.take(2)) == [("r", 1), ("r", 1)]
 
 
 def test_rows_of_a_table_that_inherits_come_once(database: Database) -> None:
@@ -146,7 +177,7 @@ def test_a_table_is_not_read_again_before_all_that_was_open_at_its_signal_has_en
         source.until(lambda _: "incremental" in (source.position or {}))
         early.cursor().execute("COMMIT")
         end = f": end the session of process {late.info.backend_pid} in database {database.name} (idle in"
-        assert source.until(lambda found: found or end in str(context.warning)) == []
+        assert source.until(lambda found: bool(found) or end in str(context.warning)) == []
         late.cursor().execute("COMMIT")
         assert ops(source.take(1)) == [("r", 1)]
         assert context.warning is None

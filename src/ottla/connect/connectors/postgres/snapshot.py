@@ -6,7 +6,7 @@ from typing import Any, Final
 import psycopg2.extensions
 from psycopg2 import sql
 
-from ottla.connect.api import SourceContext, SourceRecord
+from ottla.connect.api import Retriable, SourceContext, SourceRecord
 from ottla.connect.connectors.capture.envelope import READ, SourceBlock
 from ottla.connect.connectors.postgres.catalog import Catalog, FoundTable
 from ottla.connect.connectors.postgres.changes import source_block
@@ -15,6 +15,12 @@ from ottla.connect.connectors.postgres.settings import PostgresSettings
 from ottla.connect.schema import Shared
 
 _TELL_EVERY: Final = 10_000
+_REWRITTEN: Final = """
+    SELECT c.oid::regclass::text FROM pg_class c
+    WHERE c.relkind = 'r' AND c.relfilenode <> pg_relation_filenode(c.oid) AND c.oid IN (
+        SELECT coalesce(p.relid, t) FROM unnest(%s::oid[]) t LEFT JOIN LATERAL pg_partition_tree(t::regclass) p ON true)
+"""
+"""pg_class is seen as of the snapshot, pg_relation_filenode looks at the table as it is now."""
 
 
 def as_text(cursor: Any) -> None:
@@ -59,6 +65,7 @@ class Snapshot:
         """Batches of records of op r.
 
         Their positions say that the snapshot has to start again; the very last's is that of the changes after it.
+        Raises Retriable if a table was rewritten since the moment of the snapshot, at which it would be seen as empty.
         """
         connection = connect(self._settings, f"ottla {self._context.connector} snapshot")
         last: SourceRecord | None = None
@@ -73,6 +80,10 @@ class Snapshot:
                                 sql.Identifier(table.schema, table.name)
                             )
                         )
+                    cursor.execute(_REWRITTEN, ([table.oid for table in tables],))
+                    rewritten = cursor.fetchone()
+            if rewritten is not None:
+                raise Retriable(f"table {rewritten[0]} was rewritten just as the snapshot began, which is begun anew")
             for number, table in enumerate(tables):
                 for batch in self._table(connection, table, first=number == 0):
                     if last is not None:
