@@ -83,6 +83,10 @@ class MariaDb:
         self._process.kill()
         self._process.wait()
 
+    def lose_binlog(self, file: str, pos: int) -> None:
+        """What a crash of the machine does without sync_binlog=1, while the server is down."""
+        os.truncate(self._directory / "data" / file, pos)
+
     def connect(self, database: str = "shop") -> "pymysql.connections.Connection[pymysql.cursors.Cursor]":
         """A connection in autocommit."""
         return pymysql.connect(

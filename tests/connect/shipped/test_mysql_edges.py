@@ -130,6 +130,39 @@ def test_rows_of_a_transaction_that_took_the_place_of_a_half_done_one_are_not_pa
         assert ops(source.take(1)) == [("c", 2)]
 
 
+@pytest.mark.soak
+def test_a_transaction_that_a_crash_has_lost_does_not_hide_the_one_with_its_number() -> None:
+    def ask(database: Database, statement: str) -> tuple[Any, ...]:
+        with database.connection.cursor() as cursor:
+            cursor.execute(statement)
+            return tuple(cursor.fetchone() or ())
+
+    with MariaDb(binlog_row_metadata="FULL") as server:
+        database = Database(server, "crashing")
+        database.run("CREATE TABLE items (id INT PRIMARY KEY)", "INSERT INTO items VALUES (0)")
+        file, pos = ask(database, "SHOW MASTER STATUS")[:2]
+        database.run(*["CREATE OR REPLACE DATABASE another"] * 20)
+        before = ask(database, "SELECT @@gtid_binlog_pos")
+        with running(MysqlSource, database.config(max_batch_size="1")) as source:
+            source.take(1)
+            database.run("BEGIN", "INSERT INTO items VALUES (1)", "INSERT INTO items VALUES (2)", "COMMIT")
+            source.take(1)
+            position = source.position
+        server.kill()
+        server.lose_binlog(file, pos)
+        server.start()
+        database = Database(server, "crashed")
+        while ask(database, "SELECT @@gtid_binlog_pos") != before:
+            database.run("CREATE OR REPLACE DATABASE another")
+        database.run("USE crashing", "INSERT INTO items VALUES (3), (4)")
+        with running(MysqlSource, database.config(database_include_list="crashing"), position) as source:
+            first, second = source.take(2)
+        assert ops([first, second]) == [("c", 3), ("c", 4)]
+        assert position is not None
+        assert first.value["source"]["gtid"] == position["transaction"]
+        database.connection.close()
+
+
 def test_distributed_transactions_come_when_they_are_prepared(database: Database) -> None:
     with running(MysqlSource, database.config(max_batch_size="1")) as source:
         source.take(1)

@@ -110,7 +110,8 @@ class Listener(Protocol):
 class Changes:
     """Takes one event after the other. `kind`: mysql or mariadb; `now_ns`: the clock of `ts_ms`.
 
-    warn: is told of a transaction that was half done and is gone.
+    warn: is told of a transaction that was half done and is gone. origin: what all GTIDs have in them that the server
+    gives to its own transactions, and no others.
     transactions: if begins and ends are to be told. listener: if there is a signal table.
     """
 
@@ -123,6 +124,7 @@ class Changes:
         add_gtid: AddGtid,
         now_ns: Callable[[], int],
         warn: Callable[[str], None],
+        origin: str,
         skipped: frozenset[str] = frozenset(),
         transactions: Transactions | None = None,
         listener: Listener | None = None,
@@ -133,6 +135,7 @@ class Changes:
         self._add_gtid = add_gtid
         self._now_ns = now_ns
         self._warn = warn
+        self._origin = origin
         self._skipped = skipped
         self._transactions = transactions
         self._listener = listener
@@ -146,6 +149,7 @@ class Changes:
         self._begin_told: bool = position.get("begun", False)
         self._half_done: str | None = position.get("transaction")
         """The GTID of the one that these two are about, if they were so before the stream began."""
+        self._half_done_at = (self._file, self._pos)
         self._later: dict[str, dict[str, Any]] = dict(position.get("half_done") or {})
         """What is done of transactions that this server has further on."""
         self._gtid: str | None = None
@@ -157,7 +161,8 @@ class Changes:
 
     def position(self) -> dict[str, Any]:
         """Where to go on from now."""
-        position: dict[str, Any] = {"file": self._file, "pos": self._pos}
+        file, pos = (self._file, self._pos) if self._half_done is None else self._half_done_at
+        position: dict[str, Any] = {"file": file, "pos": pos}
         if self._gtids is not None:
             position["gtids"] = self._gtids
         if self._events or self._to_skip:
@@ -181,7 +186,10 @@ class Changes:
     def numbered(self, gtid: str) -> None:
         """What comes next is a transaction, or one statement, with a GTID."""
         self.in_transaction, self._has_end, self._events, self._gtid = True, False, 0, gtid
-        if self._half_done not in (None, gtid):
+        if self._half_done == gtid and self._origin in gtid and self._file != self._half_done_at[0]:
+            self._tell_of_loss(gtid, self._to_skip, "another one")  # after a crash a server begins a file
+            self._to_skip, self._begin_told = 0, False
+        elif self._half_done not in (None, gtid):
             self._later[self._half_done] = {"events": self._to_skip, "begun": self._begin_told}
             self._to_skip, self._begin_told = 0, False
         self._half_done = None
@@ -189,11 +197,7 @@ class Changes:
         if done is not None:
             self._to_skip, self._begin_told = done["events"], done["begun"]
         for gone in [each for each in self._later if self._kind == "mariadb" and _domain(each) == _domain(gtid)]:
-            self._warn(
-                f"transaction {gone}, of which {self._later.pop(gone)['events']} rows were handed on, is no longer in "
-                f"the binlog, where {gtid} has its place (after a failover, or a crash without sync_binlog=1): the "
-                "server does not have these rows"
-            )
+            self._tell_of_loss(gone, self._later.pop(gone)["events"], gtid)
 
     def began(self, at_s: int, batch: list[SourceRecord | Progress]) -> None:
         """A transaction begins, whose end comes as an event; `at_s`: seconds since 1970."""
@@ -264,6 +268,12 @@ class Changes:
         if records:
             records[-1].position = self.position()
             batch.extend(records)
+
+    def _tell_of_loss(self, gtid: str, rows: int, instead: str) -> None:
+        self._warn(
+            f"transaction {gtid}, whose first rows ({rows}) were handed on, is no longer in the binlog, where {instead}"
+            " has its place (after a failover, or a crash without sync_binlog=1): the server does not have these rows"
+        )
 
     def _moved(self, pos: int, batch: list[SourceRecord | Progress]) -> None:
         """All before `pos` is done, which the last thing in the batch says if it was of this transaction."""

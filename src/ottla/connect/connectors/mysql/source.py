@@ -208,6 +208,7 @@ class MysqlSource(Source[MysqlSettings]):
             _add_mariadb_gtid if kind == "mariadb" else _add_mysql_gtid,
             self._now_ns,
             self.context.log.warning,
+            _origin(connection, kind),
             frozenset(settings.skipped_operations),
             Transactions(settings.transaction_topic) if settings.provide_transaction_metadata else None,
             signals,
@@ -330,6 +331,13 @@ def _mariadb_gtids(connection: Any, file: str, pos: int) -> str | None:
     """The GTIDs of all that is before a place in the binlog; None if there is no such place."""
     gtids = rows(connection, "SELECT BINLOG_GTID_POS(%s, %s)", file, pos)[0][0]
     return None if gtids is None else str(gtids)
+
+
+def _origin(connection: Any, kind: str) -> str:
+    """What GTIDs have in them of transactions that began at this server."""
+    if kind == "mariadb":
+        return f"-{rows(connection, 'SELECT @@server_id')[0][0]}-"
+    return f"{rows(connection, 'SELECT @@server_uuid')[0][0]}:"
 
 
 def _add_mariadb_gtid(gtids: str, gtid: str) -> str:

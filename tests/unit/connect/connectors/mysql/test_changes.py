@@ -29,7 +29,7 @@ def changes(
 
     warn = (warned if warned is not None else []).append
     add = _add_mariadb_gtid if kind == "mariadb" else _add_mysql_gtid
-    return Changes(kind, "t", position, describe, add, lambda: 1, warn, skipped, transactions)
+    return Changes(kind, "t", position, describe, add, lambda: 1, warn, "-1-", skipped, transactions)
 
 
 def inserted(table: str, *keys: int) -> RowChange:
@@ -160,7 +160,21 @@ def test_rows_of_another_transaction_than_the_half_done_one_are_not_passed_over(
     assert keys(rows) == [1, 2]
     assert made.position() == {"file": "b.1", "pos": 99, "gtids": "0-2-10"}
     (sentence,) = warned
-    assert sentence.startswith("transaction 0-1-10, of which 3 rows were handed on, is no longer in the binlog")
+    assert sentence.startswith("transaction 0-1-10, whose first rows (3) were handed on, is no longer in the binlog")
+
+
+def test_a_transaction_with_the_number_of_a_half_done_one_that_was_lost_comes_whole() -> None:
+    """After a crash without sync_binlog=1 a server gives the same numbers again, in a new file."""
+    for gtid, rows, count in (("0-1-10", [1, 2, 3], 1), ("0-2-10", [3], 0)):
+        warned: list[str] = []
+        position = {"file": "b.1", "pos": 4, "gtids": "0-1-9", "events": 2, "transaction": gtid}
+        made = changes(position, warned=warned)
+        made.rotated("b.2", 4)
+        assert made.position() == position
+        assert keys(transaction(made, gtid, inserted("items", 1, 2, 3), end=99)) == rows
+        assert len(warned) == count
+        made = changes(position)
+        assert keys(transaction(made, gtid, inserted("items", 1, 2, 3), end=99)) == [3]
 
 
 def test_a_half_done_transaction_that_another_server_has_further_on_is_gone_on_with_there() -> None:
