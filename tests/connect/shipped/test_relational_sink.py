@@ -11,8 +11,6 @@ from sqlalchemy import Engine, Table, event, text
 
 from ottla.connect import schema as connect
 from ottla.connect.api import BadRecord, ConfigError, ConnectError, Retriable, TopicPartition
-from ottla.connect.connectors.relational import database
-from ottla.connect.connectors.relational.settings import SinkSettings
 from ottla.connect.connectors.relational.sink import RelationalSink
 from ottla.connect.schema import Schema, struct
 from tests.connect.shipped.databases import KINDS, emptied, rows, server
@@ -176,33 +174,6 @@ def test_times_without_a_zone_are_utcs_in_columns_that_have_one(engine: Engine) 
     finally:
         with engine.begin() as connection:
             connection.execute(text(zone.replace("= 'Asia/Tokyo'", "= 'UTC'").replace("+09:00", "+00:00")))
-
-
-@pytest.mark.parametrize(
-    ("url", "driver", "query"),
-    [
-        ("jdbc:postgresql://h/db?user=u&password=p&reWriteBatchedInserts=true&sslmode=require", "psycopg2",
-         {"sslmode": "require"}),
-        ("jdbc:postgresql://h/db?ssl=true&currentSchema=s", "psycopg2",
-         {"sslmode": "verify-full", "options": "-csearch_path=s"}),
-        ("jdbc:mysql://h:3306/db?useSSL=false&serverTimezone=UTC", "pymysql", {}),
-        ("jdbc:sqlite:rows.db", "pysqlite", {}),
-    ],
-)  # fmt: skip
-def test_urls_of_jdbc_are_understood(url: str, driver: str, query: dict[str, str]) -> None:
-    settings = SinkSettings.model_validate({"connection.url": url})
-    made = database.engine(settings)
-    assert (made.dialect.driver, dict(made.url.query)) == (driver, query)
-    assert made.url.password == ("p" if "password" in url else None)
-    assert database.describe(settings).startswith(("postgresql+psycopg2://", "mysql+pymysql://", "sqlite:///rows.db"))
-
-
-def test_an_encrypted_connection_of_jdbc_is_not_made_without_encryption() -> None:
-    settings = SinkSettings.model_validate({"connection.url": "jdbc:mysql://h/db?sslMode=VERIFY_CA"})
-    with pytest.raises(
-        ConfigError, match=r"asks for sslMode=VERIFY_CA, which is JDBC's alone: write it as SQLAlchemy's"
-    ):
-        database.engine(settings)
 
 
 def test_change_events_become_the_rows_that_they_speak_of(engine: Engine) -> None:
