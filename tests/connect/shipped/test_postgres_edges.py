@@ -10,7 +10,7 @@ import pytest
 from ottla.connect.api import ConnectError, Retriable
 from ottla.connect.connectors.postgres import chunks, slot
 from ottla.connect.connectors.postgres.source import PostgresSource
-from tests.connect.shipped.test_postgres import Database, ops
+from tests.connect.shipped.test_postgres import Database, database_ready, ops
 from tests.support.connect_tasks import TaskContext, running
 from tests.support.eventually import eventually
 from tests.support.postgres import Postgres
@@ -169,7 +169,7 @@ def test_a_table_is_not_read_again_before_all_that_was_open_at_its_signal_has_en
     context = TaskContext()
     monkeypatch.setattr(chunks, "_PATIENCE_S", 1)
     with running(PostgresSource, config, context=context) as source, ExitStack() as open_ones:
-        source.until(lambda _: source.position is not None)
+        database_ready(source, database)
         database.run(EXECUTE_SNAPSHOT)
         early, late = (open_ones.enter_context(closing(database.connect())) for _ in range(2))
         for session in (early, late):  # both are open, and no transaction has ended since the first began
@@ -207,7 +207,7 @@ def test_a_table_that_is_altered_amid_its_chunks_is_read_on_as_it_is_then(
     )
     context = TaskContext()
     with running(PostgresSource, config, context=context) as source, closing(database.connect()) as other:
-        source.until(lambda _: source.position is not None)
+        database_ready(source, database)
         database.run(EXECUTE_SNAPSHOT)
         assert ops(source.take(3)) == [("r", 1), ("r", 2), ("r", 3)]
         other.cursor().execute(f"BEGIN; {change}")
@@ -242,7 +242,7 @@ def test_only_tables_that_are_published_are_read_again(database: Database) -> No
     )
     context = TaskContext()
     with running(PostgresSource, config, context=context) as source:
-        source.until(lambda _: source.position is not None)
+        database_ready(source, database)
         database.run(EXECUTE_SNAPSHOT)
         assert ops(source.take(1)) == [("r", 1)]
         database.run("ALTER PUBLICATION dbz_publication DROP TABLE items")
@@ -273,7 +273,7 @@ def test_a_commit_right_behind_a_message_comes_after_a_restart(database: Databas
     database.run("CREATE TABLE items (id int PRIMARY KEY)")
     config = database.config(snapshot_mode="no_data")
     with running(PostgresSource, config) as source:
-        source.until(lambda _: source.position is not None)
+        database_ready(source, database)
         with closing(database.connect()) as other, other.cursor() as cursor:
             cursor.execute("BEGIN; INSERT INTO items VALUES (1)")
             database.run("SELECT pg_logical_emit_message(false, 'outbox', 'before')")

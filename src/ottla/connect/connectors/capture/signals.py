@@ -1,6 +1,5 @@
 """Signals from a table of the database, and the chunks that they have read; what all databases have in common."""
 
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +10,8 @@ from ottla.connect.connectors.capture.envelope import READ, SourceBlock, TableEv
 from ottla.connect.connectors.capture.incremental import Chunk, Incremental
 from ottla.connect.schema import Shared
 
-_AGAIN_S: Final = 1.0
+_AGAIN_NS: Final = 1_000_000_000
+"""What cannot be read now is tried again so much later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,6 @@ class ChunkReader(ABC, Generic[T]):
         self._table: T | None = None
         """The one that the chunk between the marks is of."""
         self._done = 0
-        self._again_at = 0.0
 
     @abstractmethod
     def find(self, name: str) -> T | str:
@@ -48,13 +47,11 @@ class ChunkReader(ABC, Generic[T]):
     def block(self, name: str, now_ns: int) -> SourceBlock:
         """Where rows come from that are read at this time."""
 
-    def read_next(self) -> None:
+    def read_next(self) -> bool:
         """Read a chunk of the first table. One that is gone or has no key is left out.
 
-        What cannot be read now is tried again a second later.
+        False if it cannot be read now.
         """
-        if time.monotonic() < self._again_at:
-            return
         incremental = self._incremental
         name = incremental.tables[0]
         table = self.find(name)
@@ -63,16 +60,15 @@ class ChunkReader(ABC, Generic[T]):
             self._context.log.warning("%s", sentence)
             self._context.warn(sentence)
             incremental.next_table()
-            return
+            return True
         incremental.read_by(table.key)
         if incremental.after is None:
             self._done = 0
         chunk = self.read(table, name, incremental.new_id())
-        if chunk is None:
-            self._again_at = time.monotonic() + _AGAIN_S
-        else:
+        if chunk is not None:
             self._table = table
             incremental.begin_chunk(chunk)
+        return chunk is not None
 
     def records(self, chunk: Chunk, now_ns: int) -> list[SourceRecord]:
         """What is left of a chunk at its second mark, of op r."""
@@ -100,6 +96,8 @@ class TableSignals(Generic[T]):
         self._reader = reader
         self._known = known
         self._now_ns = now_ns
+        self._failed_ns: int | None = None
+        """When a chunk could not be read."""
 
     def position(self) -> Mapping[str, Any]:
         """What a position has to say about the incremental snapshot."""
@@ -120,5 +118,8 @@ class TableSignals(Generic[T]):
 
     def go_on(self) -> None:
         """Read the next chunk, if there is one to read and none is waited for."""
-        if self._incremental.tables and self._incremental.chunk is None:
-            self._reader.read_next()
+        if not self._incremental.tables or self._incremental.chunk is not None:
+            return
+        now_ns = self._now_ns()
+        if self._failed_ns is None or not 0 <= now_ns - self._failed_ns < _AGAIN_NS:  # clocks may be set back
+            self._failed_ns = None if self._reader.read_next() else now_ns
