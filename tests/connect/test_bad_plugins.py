@@ -77,6 +77,7 @@ def test_tasks_may_have_settings_that_are_no_strings(worker: ConnectWorker, monk
 
 
 def test_connectors_that_think_forever_hold_up_no_other(worker: ConnectWorker) -> None:
+    LET_GO.clear()
     for number in range(6):
         worker.put(f"thinking-{number}", evil("thinks"))
     worker.put("after", GOOD)
@@ -86,6 +87,7 @@ def test_connectors_that_think_forever_hold_up_no_other(worker: ConnectWorker) -
 
 
 def test_settings_that_are_looked_at_forever_hold_up_no_request(worker: ConnectWorker) -> None:
+    LET_GO.clear()  # other tests leave it set, and run in any order
     said: list[str] = []
 
     def put(number: int) -> None:
