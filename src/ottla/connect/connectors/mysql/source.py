@@ -1,6 +1,5 @@
 """The connector: a snapshot, then the changes after it, without a gap and without doing one twice."""
 
-import difflib
 import ssl
 import time
 from collections.abc import Callable, Generator, Iterator
@@ -13,7 +12,6 @@ from pymysqlreplication.event import HeartbeatLogEvent, RotateEvent
 from pymysqlreplication.gtid import Gtid, GtidSet
 
 from ottla.connect.api import (
-    ConfigError,
     ConnectError,
     Context,
     Part,
@@ -26,6 +24,7 @@ from ottla.connect.api import (
     Yielded,
 )
 from ottla.connect.connectors.capture.envelope import READ, TableEvents, heartbeat
+from ottla.connect.connectors.capture.snapshots import mark, nothing_fits, table_batches, without_last
 from ottla.connect.connectors.capture.transactions import Transactions
 from ottla.connect.connectors.mysql.catalog import Catalog
 from ottla.connect.connectors.mysql.changes import Changes, source_block
@@ -138,16 +137,13 @@ class MysqlSource(Source[MysqlSettings]):
                 rows(reading, "START TRANSACTION WITH CONSISTENT SNAPSHOT")
             finally:
                 rows(other, "UNLOCK TABLES")
-            last: SourceRecord | None = None
-            for number, which in enumerate(catalog.tables()):
-                for batch in self._table(reading, catalog, kind, start, which, first=number == 0):
-                    if last is not None:
-                        batch.insert(0, last)
-                    last = batch.pop()
-                    if batch:
-                        yield batch
+            last = yield from without_last(
+                batch
+                for number, which in enumerate(catalog.tables())
+                for batch in self._table(reading, catalog, kind, start, which, first=number == 0)
+            )
         if last is not None:
-            _mark(last, "last")
+            mark(last, "last")
             last.position = start
             yield [last]
         else:
@@ -157,33 +153,30 @@ class MysqlSource(Source[MysqlSettings]):
     def _table(
         self, reading: Any, catalog: Catalog, kind: str, start: Position, which: tuple[str, str, int], *, first: bool
     ) -> Iterator[list[SourceRecord]]:
+        what = f"snapshot of {which[0]}.{which[1]}"
+        records = self._rows(reading, catalog, kind, start, which, what)
+        done = yield from table_batches(records, self.settings.max_batch_size, first=first)
+        self.context.progress(what, done, done)
+
+    def _rows(
+        self, reading: Any, catalog: Catalog, kind: str, start: Position, which: tuple[str, str, int], what: str
+    ) -> Iterator[SourceRecord]:
+        """A table's rows. what: under which name they are told of."""
         database, table, about = which
         names, columns = catalog.selected(database, table)
         events = catalog.describe(database, table, names)
-        what = f"snapshot of {database}.{table}"
         block = source_block(kind, self.settings.topic_prefix, self._now_ns() // 1_000_000, start["file"], start["pos"])
         block = Shared(block, db=database, table=table, snapshot="true")
         done = 0
-        batch: list[SourceRecord] = []
         with explained(f"reading table {database}.{table}"), reading.cursor() as cursor:
             cursor.execute(f"SELECT {columns} FROM {quoted(database)}.{quoted(table)}")
             while found := cursor.fetchmany(self.settings.snapshot_fetch_size):
                 for values in found:
-                    done += 1
                     record = events.created(values, block, self._now_ns(), READ)
                     record.position = {"snapshot": True}
-                    if done == 1:
-                        _mark(record, "first" if first else "first_in_data_collection")
-                    batch.append(record)
-                    if len(batch) > self.settings.max_batch_size:
-                        yield batch[:-1]
-                        batch = batch[-1:]
+                    yield record
+                done += len(found)
                 self.context.progress(what, done, max(done, about))
-        if batch:
-            if not first or done > 1:
-                _mark(batch[-1], "last_in_data_collection")
-            yield batch
-        self.context.progress(what, done, done)
 
     def _follow(self, connection: Any, catalog: Catalog, kind: str, start: Position) -> Iterator[Yielded]:
         settings = self.settings
@@ -354,19 +347,7 @@ def _add_mysql_gtid(gtids: str, gtid: str) -> str:
     return str(merged)
 
 
-def _mark(record: SourceRecord, mark: str) -> None:
-    """Say which of the snapshot's records this is; the block is shared until then."""
-    record.value["source"] = {**record.value["source"], "snapshot": mark}
-
-
 def _check_tables(settings: MysqlSettings, catalog: Catalog) -> None:
     """Raises ConfigError if nothing is captured."""
-    if catalog.tables() or not settings.table_include_list:
-        return
-    wanted = settings.table_include_list[0].replace("\\", "")
-    near = difflib.get_close_matches(wanted, catalog.all_names(), 1)
-    raise ConfigError(
-        "table.include.list fits no table of the server"
-        + (f": is it {near[0]}?" if near else ", or none that exists yet: names are database.table"),
-        "table.include.list",
-    )
+    if not catalog.tables() and settings.table_include_list:
+        raise nothing_fits(settings.table_include_list, catalog.all_names(), "the server", "database.table")

@@ -7,9 +7,11 @@ import psycopg2.extensions
 from psycopg2 import sql
 
 from ottla.connect.api import Retriable, SourceContext, SourceRecord
-from ottla.connect.connectors.capture.envelope import READ, SourceBlock
+from ottla.connect.connectors.capture.envelope import READ, TableEvents
+from ottla.connect.connectors.capture.snapshots import mark, table_batches, without_last
 from ottla.connect.connectors.postgres.catalog import Catalog, FoundTable
 from ottla.connect.connectors.postgres.changes import source_block
+from ottla.connect.connectors.postgres.pgoutput import Relation
 from ottla.connect.connectors.postgres.session import connect, explained
 from ottla.connect.connectors.postgres.settings import PostgresSettings
 from ottla.connect.schema import Shared
@@ -68,7 +70,6 @@ class Snapshot:
         Raises Retriable if a table was rewritten since the moment of the snapshot, at which it would be seen as empty.
         """
         connection = connect(self._settings, f"ottla {self._context.connector} snapshot")
-        last: SourceRecord | None = None
         try:
             with explained("taking the snapshot"):
                 connection.set_session(isolation_level="REPEATABLE READ", readonly=True, autocommit=False)
@@ -84,17 +85,15 @@ class Snapshot:
                     rewritten = cursor.fetchone()
             if rewritten is not None:
                 raise Retriable(f"table {rewritten[0]} was rewritten just as the snapshot began, which is begun anew")
-            for number, table in enumerate(tables):
-                for batch in self._table(connection, table, first=number == 0):
-                    if last is not None:
-                        batch.insert(0, last)
-                    last = batch.pop()
-                    if batch:
-                        yield batch
+            last = yield from without_last(
+                batch
+                for number, table in enumerate(tables)
+                for batch in self._table(connection, table, first=number == 0)
+            )
         finally:
             connection.close()
         if last is not None:  # only now: whoever wants to change a table has waited long enough
-            _mark(last, "last")
+            mark(last, "last")
             last.position = {"lsn": self._lsn}
             yield [last]
 
@@ -104,30 +103,26 @@ class Snapshot:
         if events is None:
             return
         what = f"snapshot of {table.full_name}"
+        records = self._records(connection, table, relation, events, what)
+        done = yield from table_batches(records, self._settings.max_batch_size, first=first)
+        self._context.progress(what, done, done)
+
+    def _records(
+        self, connection: Any, table: FoundTable, relation: Relation, events: TableEvents, what: str
+    ) -> Iterator[SourceRecord]:
+        """A table's rows. what: under which name they are told of."""
         position = {"snapshot": True, "lsn": self._lsn}
         now_us = self._now_ns() // 1000
         block = source_block(self._settings.topic_prefix, self._settings.database_dbname, now_us, None, self._lsn)
         block = Shared(block, schema=table.schema, table=table.name, snapshot="true")
-        done = 0
-        batch: list[SourceRecord] = []
         self._context.progress(what, 0, table.rows_about)
-        for values in self._rows(connection, table, [column.name for column in relation.columns]):
-            done += 1
+        names = [column.name for column in relation.columns]
+        for done, values in enumerate(self._rows(connection, table, names), 1):
             record = events.created(values, block, self._now_ns(), READ)
             record.position = position
-            if done == 1:
-                _mark(record, "first" if first else "first_in_data_collection")
-            batch.append(record)
-            if len(batch) > self._settings.max_batch_size:
-                yield batch[:-1]
-                batch = batch[-1:]
+            yield record
             if done % _TELL_EVERY == 0:
                 self._context.progress(what, done, max(done, table.rows_about))
-        if batch:
-            if not first or done > 1:
-                _mark(batch[-1], "last_in_data_collection")
-            yield batch
-        self._context.progress(what, done, done)
 
     def _rows(self, connection: Any, table: FoundTable, names: list[str]) -> Iterator[tuple[Any, ...]]:
         with explained(f"reading table {table.full_name}"), connection.cursor("snapshot") as cursor:
@@ -135,9 +130,3 @@ class Snapshot:
             as_text(cursor)
             cursor.execute(select(table, names))
             yield from cursor
-
-
-def _mark(record: SourceRecord, mark: str) -> None:
-    """Say which of the snapshot's records this is; the block is shared until then."""
-    block: SourceBlock = {**record.value["source"], "snapshot": mark}
-    record.value["source"] = block

@@ -1,6 +1,5 @@
 """The connector: a snapshot, then the changes after it, without a gap and without doing one twice."""
 
-import difflib
 import select
 import time
 from collections.abc import Callable, Iterator
@@ -11,7 +10,6 @@ import psycopg2
 from psycopg2.extras import REPLICATION_LOGICAL
 
 from ottla.connect.api import (
-    ConfigError,
     ConnectError,
     Context,
     Part,
@@ -24,6 +22,7 @@ from ottla.connect.api import (
     Yielded,
 )
 from ottla.connect.connectors.capture.envelope import heartbeat
+from ottla.connect.connectors.capture.snapshots import nothing_fits
 from ottla.connect.connectors.capture.transactions import Transactions
 from ottla.connect.connectors.postgres import slot
 from ottla.connect.connectors.postgres.catalog import Catalog
@@ -328,12 +327,6 @@ class PostgresSource(Source[PostgresSettings]):
 
 def _check_tables(settings: PostgresSettings, catalog: Catalog) -> None:
     """Raises ConfigError if nothing is captured, or a table named in full is not there."""
-    if catalog.tables() or not settings.table_include_list:
-        return
-    wanted = settings.table_include_list[0].replace("\\", "")
-    near = difflib.get_close_matches(wanted, catalog.all_names(), 1)
-    raise ConfigError(
-        f"table.include.list fits no table of database {settings.database_dbname}"
-        + (f": is it {near[0]}?" if near else ", or none that exists yet: names are schema.table"),
-        "table.include.list",
-    )
+    if not catalog.tables() and settings.table_include_list:
+        where = f"database {settings.database_dbname}"
+        raise nothing_fits(settings.table_include_list, catalog.all_names(), where, "schema.table")
