@@ -67,29 +67,23 @@ def _measuring(rows: sink_load.Rows, full: int, count: int = 1) -> Callable[[Con
     return measure
 
 
-CONNECT_SINK: Final = Benchmark(
-    "connect-sink",
-    f"Upserts from a topic of {_PARTITIONS} partitions into a table of PostgreSQL, exactly once: rows of seven columns",
-    _FIGURES,
-    _measuring(sink_load.plain_rows, 1_000_000),
-    disk_gb=4,
-    contestants=frozenset(("ottla",)),
-)
+def _sink(name: str, title: str, rows: sink_load.Rows, full: int, *, workers: int = 1) -> Benchmark:
+    measure = _measuring(rows, full, workers)
+    return Benchmark(name, title, _FIGURES, measure, disk_gb=5, contestants=frozenset(("ottla",)))
 
-CONNECT_SINK_WORKERS: Final = Benchmark(
+
+_INTO: Final = f"Upserts from a topic of {_PARTITIONS} partitions into a table of PostgreSQL, exactly once"
+
+CONNECT_SINK: Final = _sink("connect-sink", f"{_INTO}: rows of seven columns", sink_load.plain_rows, 1_000_000)
+
+CONNECT_SINK_WORKERS: Final = _sink(
     "connect-sink-workers",
     f"The same by {_PARTITIONS} workers, which share the tasks: one for each core",
-    _FIGURES,
-    _measuring(sink_load.plain_rows, 1_000_000, count=_PARTITIONS),
-    disk_gb=4,
-    contestants=frozenset(("ottla",)),
+    sink_load.plain_rows,
+    1_000_000,
+    workers=_PARTITIONS,
 )
 
-CONNECT_SINK_CHANGES: Final = Benchmark(
-    "connect-sink-changes",
-    f"Upserts from a topic of {_PARTITIONS} partitions into a table of PostgreSQL, exactly once: Debezium's envelopes",
-    _FIGURES,
-    _measuring(sink_load.change_events, 500_000),
-    disk_gb=5,
-    contestants=frozenset(("ottla",)),
+CONNECT_SINK_CHANGES: Final = _sink(
+    "connect-sink-changes", f"{_INTO}: Debezium's envelopes", sink_load.change_events, 500_000
 )
