@@ -12,7 +12,7 @@ from ottla.protocol.schema import Message
 
 
 class ApiKey(IntEnum):
-    """The APIs whose messages are declared here; Kafka's KRaft-only and Streams-group ones are not."""
+    """The APIs whose messages are declared here; Kafka's KRaft-only ones are not."""
 
     PRODUCE = 0
     FETCH = 1
@@ -90,6 +90,8 @@ class ApiKey(IntEnum):
     WRITE_SHARE_GROUP_STATE = 85
     DELETE_SHARE_GROUP_STATE = 86
     READ_SHARE_GROUP_STATE_SUMMARY = 87
+    STREAMS_GROUP_HEARTBEAT = 88
+    STREAMS_GROUP_DESCRIBE = 89
     DESCRIBE_SHARE_GROUP_OFFSETS = 90
     ALTER_SHARE_GROUP_OFFSETS = 91
     DELETE_SHARE_GROUP_OFFSETS = 92

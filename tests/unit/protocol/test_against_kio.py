@@ -59,7 +59,7 @@ NEWER_IN_KIO = {
     "WriteTxnMarkersResponse": {2},
 }
 
-# Messages of kio that Ottla does not declare: KRaft's own, and Streams groups.
+# Messages of kio that Ottla does not declare: KRaft's own.
 NOT_IN_OTTLA = {
     "add_raft_voter",
     "assign_replicas_to_dirs",
@@ -74,8 +74,6 @@ NOT_IN_OTTLA = {
     "remove_raft_voter",
     "snapshot_footer_record",
     "snapshot_header_record",
-    "streams_group_describe",
-    "streams_group_heartbeat",
     "unregister_broker",
     "update_raft_voter",
     "vote",
