@@ -1,0 +1,134 @@
+"""A client that asks something trivial every 20 ms while another one attacks the broker.
+
+Run in a process of its own, so that the attack's own work does not count: its worst answer and the broker's peak memory
+are what an attack comes to. What a busy machine adds is taken off again: the time for which the broker's loop or this
+process was ready to run and had to wait for a processor (`/proc/PID/schedstat`).
+"""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from ottla.protocol.messages.api_versions import ApiVersionsRequest
+from tests.support.broker_process import BrokerProcess
+from tests.support.raw_client import RawConnection
+
+EVERY_S: Final = 0.02
+PAGE_BYTES: Final = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Suffered:
+    """What a bystander saw."""
+
+    worst_s: float
+    """The longest answer, without the waits for a processor."""
+    answers: int
+    memory_before_bytes: int
+    """Resident memory of the broker when the attack began."""
+    memory_peak_bytes: int
+
+    @property
+    def grown_bytes(self) -> int:
+        return self.memory_peak_bytes - self.memory_before_bytes
+
+    def __str__(self) -> str:
+        mib = 1 << 20
+        return (
+            f"worst answer {self.worst_s * 1000:.0f} ms of {self.answers}, "
+            f"memory {self.memory_before_bytes / mib:.0f} -> {self.memory_peak_bytes / mib:.0f} MiB"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Attack:
+    """Something a client may do. To add one, write a function of a broker and list it with its name."""
+
+    name: str
+    run: Callable[[BrokerProcess], None]
+    """What is measured; returns when the harm, if any, is done."""
+    prepare: Callable[[BrokerProcess], None] = lambda broker: None
+    """What has to be there before; not measured."""
+    properties: Mapping[str, str] = field(default_factory=dict)
+    """Settings of the broker."""
+    grows_by_bytes: int = 256 << 20
+    """The most memory that the broker may take for it."""
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Bystander:
+    """The other client, for as long as the context lasts; then `suffered` says what it saw."""
+
+    def __init__(self) -> None:
+        self._suffered: Suffered | None = None
+
+    @property
+    def suffered(self) -> Suffered:
+        assert self._suffered is not None, "known when the context has ended"
+        return self._suffered
+
+    def ended(self, said: bytes) -> None:
+        self._suffered = Suffered(**json.loads(said))
+
+
+@contextmanager
+def bystander(broker: BrokerProcess) -> Iterator[Bystander]:
+    """Ask all the time while the body runs."""
+    seen = Bystander()
+    command = [sys.executable, "-m", "tests.support.bystander", broker.bootstrap, str(broker.pid)]
+    root = Path(__file__).parents[2]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=root) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            assert process.stdout.readline() == b"ready\n"
+            yield seen
+        finally:
+            process.stdin.close()
+            said = process.stdout.readline()
+        seen.ended(said)
+
+
+def resident_bytes(pid: int) -> int:
+    """What of the process is in memory now."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE_BYTES
+
+
+def _waited_s(pid: int | str) -> float:
+    """For how long the main thread has been ready and waiting for a processor."""
+    return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
+
+
+def main(bootstrap: str, pid: int) -> None:
+    """Ask until stdin ends, then print what was seen."""
+    import select
+
+    request = ApiVersionsRequest(client_software_name="bystander", client_software_version="1")
+    worst_s, answers = 0.0, 0
+    with RawConnection(bootstrap) as connection:
+        connection.ask(request, 4)
+        before = peak = resident_bytes(pid)
+        print("ready", flush=True)
+        while not select.select([sys.stdin], [], [], EVERY_S)[0]:
+            waited_before = _waited_s(pid) + _waited_s("self")
+            began = time.perf_counter()
+            connection.ask(request, 4)
+            took_s = time.perf_counter() - began
+            waited_s = _waited_s(pid) + _waited_s("self") - waited_before
+            worst_s = max(worst_s, took_s - waited_s)
+            answers += 1
+            peak = max(peak, resident_bytes(pid))
+    found = {"worst_s": worst_s, "answers": answers, "memory_before_bytes": before, "memory_peak_bytes": peak}
+    print(json.dumps(found), flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]))
