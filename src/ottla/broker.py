@@ -38,6 +38,7 @@ from ottla.replication.compaction import Compaction
 from ottla.replication.directory_moves import DirectoryMoves
 from ottla.replication.maintenance import Maintenance
 from ottla.replication.manager import ReplicaManager
+from ottla.server.connection_limits import ConnectionLimits, follow_settings
 from ottla.server.context import Services
 from ottla.server.dispatch import Dispatcher
 from ottla.server.fetch_sessions import FetchSessionCache
@@ -73,6 +74,7 @@ class Broker:
         self._connection_ids = itertools.count(1)
         self._endpoints: dict[str, tuple[str, int]] = {}
         self._listeners: list[Listener] = []
+        self._limits: ConnectionLimits | None = None
         self._metadata: MetadataView | None = None
         self._replicas: ReplicaManager | None = None
         self.ports: dict[str, int] = {}
@@ -196,6 +198,8 @@ class Broker:
         )
         dispatcher = Dispatcher(services)
         stack.push_async_callback(dispatcher.close)
+        assert self._limits is not None
+        follow_settings(self._limits, metadata, loop)
         for listener in self._listeners:
             stack.callback(listener.close)
             listener.start(dispatcher, share_partitions.sessions.disconnected)
@@ -235,18 +239,22 @@ class Broker:
 
     def _bind_all(self, stack: AsyncExitStack) -> None:
         loop = asyncio.get_running_loop()
-        self._listeners = [self._bind(listener, loop, stack) for listener in self.config.listeners]
+        limits = self._limits = ConnectionLimits(self.config)
+        self._listeners = [self._bind(listener, limits, loop, stack) for listener in self.config.listeners]
 
-    def _bind(self, wanted: ListenerConfig, loop: asyncio.AbstractEventLoop, stack: AsyncExitStack) -> Listener:
+    def _bind(
+        self,
+        wanted: ListenerConfig,
+        limits: ConnectionLimits,
+        loop: asyncio.AbstractEventLoop,
+        stack: AsyncExitStack,
+    ) -> Listener:
         config = self.config
         listener = Listener(
             wanted.name,
             loop=loop,
-            max_frame_bytes=config.socket_request_max_bytes,
-            max_connections=config.max_connections,
-            max_connections_per_ip=config.max_connections_per_ip,
-            per_ip_overrides=config.max_connections_per_ip_overrides,
-            idle_limit_seconds=config.connections_max_idle_ms / 1000,
+            config=config,
+            limits=limits,
             next_connection_id=self._connection_ids.__next__,
         )
         stack.callback(listener.close)

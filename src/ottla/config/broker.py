@@ -114,6 +114,10 @@ class BrokerConfig:
     connections_max_idle_ms: int
     max_connections: int
     max_connections_per_ip: int
+    max_connection_creation_rate: int
+    socket_send_buffer_bytes: int
+    socket_receive_buffer_bytes: int
+    socket_listen_backlog_size: int
     socket_request_max_bytes: int
     fetch_max_bytes: int
     max_incremental_fetch_session_cache_slots: int

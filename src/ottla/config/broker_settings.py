@@ -274,20 +274,55 @@ _CLEANER: Final = (
 )
 
 _CONNECTIONS: Final = (
-    _fixed("connections.max.idle.ms", Kind.LONG, "600000", "Close a connection that was silent for so long."),
-    _fixed("max.connections", Kind.INT, INT_MAX, "Connections open at the same time at most.", AT_LEAST_0),
     _fixed(
+        "connections.max.idle.ms", Kind.LONG, "600000", "Close a connection that was silent for so long; -1 for never."
+    ),
+    _dynamic(
+        "max.connections",
+        Kind.INT,
+        INT_MAX,
+        "Connections open at the same time at most, on all listeners together. What is past it waits to be accepted; "
+        "the inter-broker listener is spared where clients have another one.",
+        AT_LEAST_0,
+    ),
+    _dynamic(
         "max.connections.per.ip",
         Kind.INT,
         INT_MAX,
-        "Connections open at the same time from one address at most.",
+        "Connections open at the same time from one address at most; what is past it is closed.",
         AT_LEAST_0,
     ),
-    _fixed(
+    _dynamic(
         "max.connections.per.ip.overrides",
         Kind.STRING,
         "",
-        "Other limits for some addresses: `host:count`, comma-separated.",
+        "Other limits for some addresses: `host:count`, comma-separated; names are looked up once.",
+    ),
+    _dynamic(
+        "max.connection.creation.rate",
+        Kind.INT,
+        INT_MAX,
+        "New connections per second at most, on all listeners but the inter-broker listener.",
+        AT_LEAST_0,
+    ),
+    _fixed(
+        "socket.send.buffer.bytes",
+        Kind.INT,
+        "102400",
+        "Send buffer of a client's socket, if set: Ottla takes a megabyte otherwise. -1 leaves it to the system.",
+    ),
+    _fixed(
+        "socket.receive.buffer.bytes",
+        Kind.INT,
+        "102400",
+        "Receive buffer of a client's socket, if set: Ottla leaves it to the system otherwise, as for -1.",
+    ),
+    _fixed(
+        "socket.listen.backlog.size",
+        Kind.INT,
+        "50",
+        "Connections that may wait to be accepted, if set: Ottla lets 1,024 wait otherwise.",
+        AT_LEAST_1,
     ),
     _fixed("socket.request.max.bytes", Kind.INT, "104857600", "Size of the largest request that is taken.", AT_LEAST_1),
     _fixed("fetch.max.bytes", Kind.INT, "57671680", "Most bytes of records in one answer to a fetch.", Range(1024)),

@@ -19,16 +19,6 @@ def _other(
 
 # Network and threads
 _NETWORK_AND_THREADS: Final = (
-    _other(
-        "socket.send.buffer.bytes", Kind.INT, "102400", "Send buffer of a client's socket. Ottla chooses it itself."
-    ),
-    _other(
-        "socket.receive.buffer.bytes",
-        Kind.INT,
-        "102400",
-        "Receive buffer of a client's socket. Ottla leaves it to the system.",
-    ),
-    _other("socket.listen.backlog.size", Kind.INT, "50", "Connections that may wait to be accepted.", AT_LEAST_1),
     _other("background.threads", Kind.INT, "10", "Threads for background work.", AT_LEAST_1),
     _other(
         "num.network.threads",
@@ -54,7 +44,6 @@ _NETWORK_AND_THREADS: Final = (
     _other(
         "queued.max.request.bytes", Kind.LONG, "-1", "Bytes of requests that may wait before sockets stop being read."
     ),
-    _other("max.connection.creation.rate", Kind.INT, "2147483647", "New connections per second at most.", AT_LEAST_0),
     _other(
         "connection.failed.authentication.delay.ms",
         Kind.INT,

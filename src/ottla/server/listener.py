@@ -1,15 +1,19 @@
-"""Listening sockets: accept, count, refuse what is too much, and close everything at the end."""
+"""Listening sockets: accept as many as `ConnectionLimits` allows, and close everything at the end."""
 
 import asyncio
 import contextlib
 import errno
 import logging
 import socket
-from collections import Counter
-from collections.abc import Callable, Mapping
-from typing import Final
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
 from ottla.server.connection import SCRATCH_BYTES, Connection, FrameHandler
+
+if TYPE_CHECKING:
+    from ottla.config.broker import BrokerConfig
+    from ottla.server.connection_limits import ConnectionLimits
 
 log = logging.getLogger(__name__)
 
@@ -17,6 +21,7 @@ BACKLOG: Final = 1024
 ACCEPTS_PER_WAKEUP: Final = 64
 ACCEPT_PAUSE_SECONDS: Final = 0.1
 SEND_BUFFER_BYTES: Final = 1 << 20
+SYSTEMS_CHOICE: Final = -1
 
 
 def open_sockets(host: str, port: int) -> list[socket.socket]:
@@ -71,11 +76,8 @@ class Listener:
         name: str,
         *,
         loop: asyncio.AbstractEventLoop,
-        max_frame_bytes: int,
-        max_connections: int,
-        max_connections_per_ip: int,
-        per_ip_overrides: Mapping[str, int],
-        idle_limit_seconds: float,
+        config: "BrokerConfig",
+        limits: "ConnectionLimits",
         next_connection_id: Callable[[], int],
     ) -> None:
         self.name = name
@@ -83,16 +85,15 @@ class Listener:
         self._loop = loop
         self._handle_frame: FrameHandler | None = None
         self._disconnected: Callable[[int], None] | None = None
-        self._max_frame_bytes = max_frame_bytes
-        self._max_connections = max_connections
-        self._max_connections_per_ip = max_connections_per_ip
-        self._per_ip_overrides = per_ip_overrides
-        self._per_ip: Counter[str] = Counter()
-        self._idle_limit_seconds = idle_limit_seconds
+        self._config = config
+        self._limits = limits
+        self._idle_limit_seconds = config.connections_max_idle_ms / 1000
         self._next_connection_id = next_connection_id
         self._sockets: list[socket.socket] = []
         self._scratch = memoryview(bytearray(SCRATCH_BYTES))
         self._idle_timer: asyncio.TimerHandle | None = None
+        self._send_buffer_bytes = SEND_BUFFER_BYTES
+        self._is_full = False
 
     def bind(self, host: str, port: int, open_sockets: OpenSockets = open_sockets) -> int:
         """Bind all addresses of `host` (empty: every interface) and return the port, chosen by the system for 0.
@@ -112,13 +113,27 @@ class Listener:
         self._handle_frame = handle_frame
         self._disconnected = disconnected
         for sock in self._sockets:
-            sock.listen(BACKLOG)
+            receive_buffer = self._given("socket.receive.buffer.bytes", SYSTEMS_CHOICE)
+            if receive_buffer != SYSTEMS_CHOICE:  # set here, it holds for the connections, and for their windows
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+            sock.listen(self._given("socket.listen.backlog.size", BACKLOG))
             self._loop.add_reader(sock.fileno(), self._accept, sock)
-        self._idle_timer = self._loop.call_later(self._idle_limit_seconds / 2, self._close_idle)
+        self._send_buffer_bytes = self._given("socket.send.buffer.bytes", SEND_BUFFER_BYTES)
+        if self._idle_limit_seconds > 0:  # -1 means never
+            self._idle_timer = self._loop.call_later(self._idle_limit_seconds / 2, self._close_idle)
+
+    def _given(self, name: str, own: int) -> int:
+        """A setting that somebody has set, or what Ottla takes instead of Kafka's default."""
+        value = self._config.value(name)
+        return value if name in self._config.given and isinstance(value, int) else own
 
     def _accept(self, listening: socket.socket) -> None:
         assert self._handle_frame is not None
         for _ in range(ACCEPTS_PER_WAKEUP):
+            wait_s = self._limits.wait_s(self.name, self._loop.time())
+            if wait_s != 0:
+                self._pause_accepting(listening, wait_s)
+                return
             try:
                 sock, address = listening.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
@@ -126,10 +141,9 @@ class Listener:
             except OSError as error:
                 # Out of descriptors or memory: the loop would spin on the waiting connection.
                 log.error("listener %s cannot accept: %s; trying again in a moment", self.name, error)
-                self._loop.remove_reader(listening.fileno())
-                self._loop.call_later(ACCEPT_PAUSE_SECONDS, self._resume_accepting, listening)
+                self._pause_accepting(listening, ACCEPT_PAUSE_SECONDS)
                 return
-            refusal = self._refusal(address[0])
+            refusal = self._limits.refusal(address[0])
             if refusal:
                 log.warning("refusing %s at listener %s: %s", address[0], self.name, refusal)
                 sock.close()
@@ -137,13 +151,14 @@ class Listener:
             sock.setblocking(False)
             try:
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
+                if self._send_buffer_bytes != SYSTEMS_CHOICE:
+                    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._send_buffer_bytes)
                 connection = Connection(
                     sock,
                     loop=self._loop,
                     scratch=self._scratch,
                     handle_frame=self._handle_frame,
-                    max_frame_bytes=self._max_frame_bytes,
+                    max_frame_bytes=self._config.socket_request_max_bytes,
                     listener=self.name,
                     connection_id=self._next_connection_id(),
                     closed=self._forget,
@@ -152,26 +167,28 @@ class Listener:
                 sock.close()  # the peer left between the handshake and now
                 continue
             self.connections[connection] = None
-            self._per_ip[connection.client_host] += 1
+            self._limits.opened(connection, self.name)
 
-    def _refusal(self, host: str) -> str:
-        if len(self.connections) >= self._max_connections:
-            return f"it has {len(self.connections)} connections (max.connections)"
-        from_host = self._per_ip[host]
-        if from_host >= self._per_ip_overrides.get(host, self._max_connections_per_ip):
-            return f"this address has {from_host} connections (max.connections.per.ip)"
-        return ""
+    def _pause_accepting(self, listening: socket.socket, wait_s: float | None) -> None:
+        """For a while or, with None, until other connections are closed; who knocks waits in the system's queue."""
+        self._loop.remove_reader(listening.fileno())
+        if wait_s is None:
+            if not self._is_full:
+                self._is_full = True
+                log.warning("listener %s accepts nothing: there are too many connections (max.connections)", self.name)
+            self._limits.when_room(partial(self._resume_accepting, listening))
+        else:
+            self._loop.call_later(wait_s, self._resume_accepting, listening)
 
     def _forget(self, connection: Connection) -> None:
         self.connections.pop(connection, None)
-        self._per_ip[connection.client_host] -= 1
-        if not self._per_ip[connection.client_host]:
-            del self._per_ip[connection.client_host]
+        self._limits.closed(connection)
         if self._disconnected is not None:
             self._disconnected(connection.connection_id)
 
     def _resume_accepting(self, listening: socket.socket) -> None:
         if listening.fileno() >= 0:
+            self._is_full = False
             self._loop.add_reader(listening.fileno(), self._accept, listening)
 
     def _close_idle(self) -> None:

@@ -195,7 +195,6 @@ def test_the_file_that_comes_with_kafka_is_understood(tmp_path: Path) -> None:
         "controller.quorum.bootstrap.servers",
         "num.io.threads",
         "num.network.threads",
-        "socket.send.buffer.bytes",
     ]
 
 

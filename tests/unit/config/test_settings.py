@@ -101,8 +101,8 @@ def test_acted_on_means_that_something_reads_it() -> None:
 
 
 def test_what_can_be_changed_while_the_broker_runs_is_read_again_then() -> None:
-    """Those behind the settings of topics: `MetadataService.log_config` resolves them anew; and rates of copying,
-    which those who copy ask for."""
+    """Those behind the settings of topics: `MetadataService.log_config` resolves them anew; rates of copying, which
+    the fetchers ask for; and limits of connections, which `ConnectionLimits` follows."""
     behind = {synonym.name for topic in TOPIC_SETTINGS.values() for synonym in topic.synonyms}
     changeable = {name for name, setting in BROKER_SETTINGS.items() if setting.change is not Change.READ_ONLY}
     rates = {
@@ -110,7 +110,13 @@ def test_what_can_be_changed_while_the_broker_runs_is_read_again_then() -> None:
         "follower.replication.throttled.rate",
         "replica.alter.log.dirs.io.max.bytes.per.second",
     }
-    assert changeable - behind == rates
+    connections = {
+        "max.connections",
+        "max.connections.per.ip",
+        "max.connections.per.ip.overrides",
+        "max.connection.creation.rate",
+    }
+    assert changeable - behind == rates | connections
 
 
 @pytest.mark.parametrize(
