@@ -145,6 +145,12 @@ def members(what: str, broker: BrokerProcess, topic: str, **options: float | str
     return _run_module("benches.members_load", what, **where, **options)
 
 
+def requests(what: str, broker: BrokerProcess, topic: str, **options: float | str) -> dict[str, float]:
+    """Run `benches.requests_load`; its figures."""
+    where: dict[str, float | str] = {"bootstrap": broker.bootstrap, "topic": topic, "pid": broker.pid}
+    return _run_module("benches.requests_load", what, **where, **options)
+
+
 def _run_module(module: str, what: str, **options: float | str) -> dict[str, float]:
     arguments = [word for name, value in options.items() for word in (f"--{name.replace('_', '-')}", str(value))]
     return _run(f"{module} {what}", [sys.executable, "-m", module, what, *arguments])

@@ -10,6 +10,7 @@ from benches.benchmarks.groups import GROUP_MEMORY, GROUP_SETTLING, HEARTBEATS
 from benches.benchmarks.growth import GROWTH
 from benches.benchmarks.latency import LATENCY
 from benches.benchmarks.load import LOAD_1K, LOAD_100B
+from benches.benchmarks.requests import CLASSIC_CROWD, METADATA, REQUESTS
 from benches.benchmarks.restart import RESTART_CRASH, RESTART_PARTITIONS
 from benches.benchmarks.spark_read import SPARK_LATENCY, SPARK_READ
 from benches.benchmarks.spark_write import SPARK_WRITE
@@ -22,6 +23,9 @@ BENCHMARKS: Final[tuple[Benchmark, ...]] = (
     LATENCY,
     LOAD_1K,
     LOAD_100B,
+    REQUESTS,
+    METADATA,
+    CLASSIC_CROWD,
     TRANSACTIONS,
     READ_PROCESS_WRITE,
     GROUP_SETTLING,

@@ -43,6 +43,7 @@ from ottla.server.context import Services
 from ottla.server.dispatch import Dispatcher
 from ottla.server.fetch_sessions import FetchSessionCache
 from ottla.server.listener import Listener
+from ottla.server.metadata_topics import MetadataTopics
 from ottla.server.producer_connections import ProducerConnections
 from ottla.server.share_partitions import SharePartitions
 from ottla.server.turns import Turns
@@ -194,6 +195,7 @@ class Broker:
             share_groups=share_groups,
             share_partitions=share_partitions,
             fetch_sessions=FetchSessionCache(config.max_incremental_fetch_session_cache_slots),
+            metadata_topics=MetadataTopics(),
             cluster=membership,
         )
         dispatcher = Dispatcher(services)

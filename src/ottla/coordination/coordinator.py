@@ -1,13 +1,16 @@
 """What every coordinator of a broker is: machines run on the partitions of one topic, asked by key."""
 
 from collections.abc import Callable
-from typing import Any, Final, Generic
+from typing import TYPE_CHECKING, Any, Final, Generic
 
 from ottla.coordination.machine import Token
 from ottla.coordination.runtime import CoordinatorRuntime, EventT, RecordT
 from ottla.coordination.topic import CoordinatorTopic
 from ottla.errors import OttlaError
 from ottla.ids import LeaderEpoch, PartitionId
+
+if TYPE_CHECKING:
+    import asyncio
 
 LOAD_PATIENCE_S: Final = 1.0
 
@@ -50,9 +53,12 @@ class Coordinator(Generic[EventT, RecordT]):
         """Let writes finish, then answer all who wait with NOT_COORDINATOR."""
         await self._runtime.stop()
 
-    async def ask(self, key: str, event_for: Callable[[Token], EventT]) -> Any:
-        """The reply of the machine that stands for the key to the event made with a token."""
-        return await self._runtime.ask(self.partition_for(key), event_for)
+    def ask(self, key: str, event_for: Callable[[Token], EventT]) -> "asyncio.Future[Any]":
+        """The reply of the machine that stands for the key to the event made with a token.
+
+        The future is done already if the reply waits for no write.
+        """
+        return self._runtime.ask(self.partition_for(key), event_for)
 
     async def tell_all(self, event_for: Callable[[Token], EventT]) -> list[OttlaError]:
         """Put an event to every machine of this broker, one after the other; what was raised instead of a reply."""

@@ -7,6 +7,7 @@ import asyncio
 import logging
 import uuid
 from collections.abc import Callable, Coroutine, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Self
 
 from ottla.clock import Clock
@@ -157,15 +158,16 @@ class GroupCoordinator(Coordinator[GroupEvent, "GroupRecord"]):
         reply: Synced = await self.ask(event.group_id, lambda token: event._replace(token=token))
         return reply
 
-    async def heartbeat(self, event: Heartbeat) -> ErrorCode:
-        """A member of a group that is still being read is told to carry on."""
+    def heartbeat(self, event: Heartbeat) -> "asyncio.Future[ErrorCode]":
+        """The verdict on a member of a classic group. A group that is still being read accepts all of them."""
         if not event.group_id:
-            return ErrorCode.INVALID_GROUP_ID
+            raise ApiError(ErrorCode.INVALID_GROUP_ID, "a group's id cannot be empty")
         try:
-            reply: ErrorCode = await self.ask(event.group_id, lambda token: event._replace(token=token))
-        except OttlaError as error:
-            return ErrorCode.NONE if error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS else error.code
-        return reply
+            return self.ask(event.group_id, lambda token: event._replace(token=token))
+        except CoordinatorLoadInProgress:
+            accepted: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
+            accepted.set_result(ErrorCode.NONE)
+            return accepted
 
     async def leave(self, event: Leave) -> Left:
         if not event.group_id:
@@ -173,12 +175,18 @@ class GroupCoordinator(Coordinator[GroupEvent, "GroupRecord"]):
         reply: Left = await self.ask(event.group_id, lambda token: event._replace(token=token))
         return reply
 
-    async def consumer_heartbeat(self, event: ConsumerHeartbeat) -> ConsumerBeat:
-        """A member of a consumer group (KIP-848) joins, lives or leaves. What it asks has been looked at already."""
-        beat: ConsumerBeat = await self.ask(event.group_id, lambda token: event._replace(token=token))
-        if beat.resolve:
-            self._spawn(self._resolve(event.group_id, beat.resolve))
-        return beat
+    def consumer_heartbeat(self, event: ConsumerHeartbeat) -> "asyncio.Future[ConsumerBeat]":
+        """The reply to a member of a consumer group (KIP-848) that joins, lives or leaves; the request is valid."""
+        reply: asyncio.Future[ConsumerBeat] = self.ask(event.group_id, lambda token: event._replace(token=token))
+        if reply.done():
+            self._resolve_for(event.group_id, reply)
+        else:
+            reply.add_done_callback(partial(self._resolve_for, event.group_id))
+        return reply
+
+    def _resolve_for(self, group_id: GroupId, reply: "asyncio.Future[ConsumerBeat]") -> None:
+        if not reply.cancelled() and reply.exception() is None and reply.result().resolve:
+            self._spawn(self._resolve(group_id, reply.result().resolve))
 
     async def _resolve(self, group_id: GroupId, regexes: Sequence[str]) -> None:
         """Tell a group which topics its regular expressions match; if that fails, it asks again later."""

@@ -14,6 +14,7 @@ from ottla.protocol.errors import MalformedMessage, UnencodableMessage
 from ottla.protocol.primitives import (
     MAX_STRING,
     Buffer,
+    Encoded,
     Piece,
     Primitive,
     read_uvarint,
@@ -107,6 +108,8 @@ class _Writer:
             self.length(None if value is None else len(value), compact, "i")
             for element in () if value is None else value:
                 self.value(kind.element, element, compact)
+        elif isinstance(value, Encoded):
+            self.out += value
         elif not isinstance(kind, Primitive):
             self.struct(value)
         elif kind is primitives.STRING:

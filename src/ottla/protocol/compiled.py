@@ -21,7 +21,7 @@ from typing import Any, Final, TypeVar
 from ottla.protocol.decoder_source import DecoderSource
 from ottla.protocol.encoder_source import EncoderSource
 from ottla.protocol.errors import MalformedMessage, UnencodableMessage
-from ottla.protocol.primitives import Buffer, Piece
+from ottla.protocol.primitives import Buffer, Encoded, Piece
 from ottla.protocol.schema import MISSING, Message, Struct, check_version, fields_of
 
 M = TypeVar("M", bound=Message)
@@ -33,6 +33,7 @@ Decoder = Callable[[Any, int], tuple[Any, int]]
 """The message at a position of a buffer, and the position after it."""
 
 _encoders: Final[dict[tuple[type[Message], int], Encoder]] = {}
+_part_encoders: Final[dict[tuple[type[Struct], type[Message], int], Encoder]] = {}
 _decoders: Final[dict[tuple[type[Message], int], Decoder]] = {}
 
 DECODE_ERRORS: Final = (struct.error, IndexError, UnicodeDecodeError, MalformedMessage)
@@ -59,6 +60,25 @@ def encode_after(head: bytearray, message: Message, version: int) -> list[Piece]
     except ENCODE_ERRORS as error:
         raise UnencodableMessage(f"{cls.__name__} version {version}: {error}") from error
     return pieces
+
+
+def encode_part(part: Struct, message: type[Message], version: int) -> Encoded:
+    """A structure as it stands in a list of `message` in `version`; it must hold no records.
+
+    Raises `UnsupportedVersion`, or `UnencodableMessage` for a value that does not fit its field or that this version
+    cannot carry.
+    """
+    cls = type(part)
+    encoder = _part_encoders.get((cls, message, version))
+    if encoder is None:
+        check_version(message, version)
+        source = EncoderSource(message, version, cls)
+        encoder = _run(source.text(), source.scope, f"encode_{cls.__name__}_{version}")
+        _part_encoders[cls, message, version] = encoder
+    try:
+        return Encoded(encoder(part, bytearray(), []))
+    except ENCODE_ERRORS as error:
+        raise UnencodableMessage(f"{cls.__name__} version {version}: {error}") from error
 
 
 def decode(cls: type[M], buffer: Buffer, version: int, offset: int = 0) -> M:

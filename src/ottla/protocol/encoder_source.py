@@ -20,7 +20,7 @@ from typing import Any
 
 from ottla.protocol import primitives
 from ottla.protocol.errors import UnencodableMessage
-from ottla.protocol.primitives import MAX_STRING, Primitive, uvarint
+from ottla.protocol.primitives import MAX_STRING, Encoded, Primitive, uvarint
 from ottla.protocol.schema import Array, Field, Message, Struct, Type, fields_of
 
 
@@ -41,8 +41,10 @@ def _long_string(length_code: int) -> bytes:
 class EncoderSource:
     """`text()` is the function; `scope` its globals."""
 
-    def __init__(self, cls: type[Message], version: int) -> None:
+    def __init__(self, cls: type[Message], version: int, part: type[Struct] | None = None) -> None:
+        """Encodes `cls`; with `part`, one structure of that class as it stands in a list of `cls`."""
         self.cls = cls
+        self.root: type[Struct] = part or cls
         self.version = version
         self.flexible = version >= cls.FLEXIBLE_SINCE
         self.lines: list[str] = []
@@ -56,11 +58,12 @@ class EncoderSource:
             "unsupported": _unsupported,
             "refuse_null": _refuse_null,
             "pack": struct.pack,
+            "encoded": Encoded,
         }
 
     def text(self) -> str:
-        head = f"def encode_{self.cls.__name__}_{self.version}(o0, out, pieces):"
-        self.struct(self.cls, "o0")
+        head = f"def encode_{self.root.__name__}_{self.version}(o0, out, pieces):"
+        self.struct(self.root, "o0")
         self.flush()
         self.line("return out")
         return "\n".join([head, *self.lines])
@@ -253,6 +256,8 @@ class EncoderSource:
         self.line(f"for {item} in {items}:")
         self.depth += 1
         before = len(self.lines)
+        if isinstance(element, type):
+            self.line(f"if {item}.__class__ is encoded: {self.out} += {item}; continue")
         self.value(element, item, compact, False, "")
         self.flush()
         if len(self.lines) == before:

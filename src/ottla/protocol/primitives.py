@@ -18,6 +18,15 @@ Piece: TypeAlias = bytes | bytearray | memoryview | Sized
 """One element of an encoded message: bytes, or something whose length is known and that the connection can send."""
 
 
+class Encoded(bytes):
+    """A structure encoded beforehand, for one message in one version (`compiled.encode_part`).
+
+    It takes the structure's place in a list, so that what many answers have in common is encoded once.
+    """
+
+    __slots__ = ()
+
+
 class Primitive:
     """A type without inner structure. `code` is its `struct` format; empty when its length varies."""
 

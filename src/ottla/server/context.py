@@ -21,10 +21,12 @@ if TYPE_CHECKING:
     from ottla.replication.manager import ReplicaManager
     from ottla.server.fetch_sessions import FetchSessionCache
     from ottla.server.membership import Membership
+    from ottla.server.metadata_topics import MetadataTopics
     from ottla.server.producer_connections import ProducerConnections
     from ottla.server.share_partitions import SharePartitions
     from ottla.server.turns import Turns
 
+ReplyT = TypeVar("ReplyT")
 ResponseT = TypeVar("ResponseT")
 
 
@@ -59,6 +61,33 @@ class Deferred(Generic[ResponseT]):
             deliver(self._response)
 
 
+def when_done(
+    reply: "asyncio.Future[ReplyT]", respond: Callable[[ReplyT], ResponseT]
+) -> "ResponseT | Deferred[ResponseT]":
+    """The response made of a reply: at once if that is there, else when it comes. Neither takes a task.
+
+    Raises what the reply failed with, if that is known by now.
+    """
+    if reply.done():
+        return respond(reply.result())
+    deferred: Deferred[ResponseT] = Deferred()
+
+    def complete(_: "asyncio.Future[ReplyT]") -> None:
+        if reply.cancelled():
+            return  # the broker stops, and the connection is closed
+        failure = reply.exception()
+        if failure is None:
+            try:
+                deferred.complete(respond(reply.result()))
+                return
+            except Exception as error:
+                failure = error
+        deferred.complete(failure if isinstance(failure, Exception) else RuntimeError(str(failure)))
+
+    reply.add_done_callback(complete)
+    return deferred
+
+
 @dataclass(slots=True)
 class Services:
     """The parts of a running broker, as handlers see them."""
@@ -80,6 +109,7 @@ class Services:
     share_groups: "ShareGroupCoordinator"
     share_partitions: "SharePartitions"
     fetch_sessions: "FetchSessionCache"
+    metadata_topics: "MetadataTopics"
     cluster: "Membership | None" = None
     """This broker's part in a cluster, if it is in one."""
 

@@ -91,3 +91,42 @@ def test_a_structure_that_is_null_is_told_otherwise_in_a_tagged_field(owner: Own
     assert joined(compiled.encode(owner, 0)).hex() == joined(codec.encode(owner, 0)).hex() == expected
     assert compiled.decode(Owner, bytes.fromhex(expected), 0) == owner
     assert codec.decode(Owner, bytes.fromhex(expected), 0) == owner
+
+
+@message(versions=(0, 2), flexible=1)
+class Shelf(Message):
+    name: str
+    books: list[Book]
+    closed: Int8 = 0
+
+
+@struct
+class Book(Struct):
+    title: str
+    pages: list[Page]
+    isbn: str | None = since(1, default=None, ignorable=True)
+
+
+@struct
+class Page(Struct):
+    number: Int8
+
+
+@pytest.mark.parametrize("version", Shelf.VERSIONS)
+def test_a_part_that_was_encoded_before_takes_the_place_of_the_structure(version: int) -> None:
+    first = Book(title="a", pages=[Page(number=1), Page(number=2)], isbn="x")
+    second = Book(title="b", pages=[])
+    whole = Shelf(name="s", books=[first, second, first], closed=1)
+    part = compiled.encode_part(first, Shelf, version)
+    mixed: list[Any] = [part, second, part]
+    spliced = Shelf(name="s", books=mixed, closed=1)
+
+    assert joined(compiled.encode(spliced, version)) == joined(codec.encode(whole, version))
+    assert joined(codec.encode(spliced, version)) == joined(codec.encode(whole, version))
+
+
+def test_a_part_of_a_version_that_is_not_there_is_refused() -> None:
+    with pytest.raises(ProtocolError):
+        compiled.encode_part(Page(number=1), Shelf, 3)
+    with pytest.raises(ProtocolError, match="Page version 2"):
+        compiled.encode_part(Page(number=1000), Shelf, 2)

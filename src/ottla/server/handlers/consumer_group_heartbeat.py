@@ -7,7 +7,14 @@ Other than in Kafka, the interval until the next heartbeat is shorter than the s
 from typing import Final
 
 from ottla.errors import ApiError, ErrorCode, InvalidRequest
-from ottla.groups.consumer_events import JOINING, LEAVING, LEAVING_FOR_A_WHILE, ConsumerHeartbeat, Partitions
+from ottla.groups.consumer_events import (
+    JOINING,
+    LEAVING,
+    LEAVING_FOR_A_WHILE,
+    ConsumerBeat,
+    ConsumerHeartbeat,
+    Partitions,
+)
 from ottla.groups.kinds import GroupKind
 from ottla.ids import GroupId, InstanceId, MemberId, TopicId, TopicName
 from ottla.protocol.messages.consumer_group_heartbeat import (
@@ -16,12 +23,14 @@ from ottla.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
     TopicPartitions,
 )
-from ottla.server.context import RequestContext, Services
+from ottla.server.context import Deferred, RequestContext, Services, when_done
 
 OWN_MEMBER_ID_SINCE: Final = 1
 
 
-async def handle(request: ConsumerGroupHeartbeatRequest, context: RequestContext) -> ConsumerGroupHeartbeatResponse:
+def handle(
+    request: ConsumerGroupHeartbeatRequest, context: RequestContext
+) -> ConsumerGroupHeartbeatResponse | Deferred[ConsumerGroupHeartbeatResponse]:
     broker = context.broker
     if not is_offered(broker):
         return _refused(ErrorCode.UNSUPPORTED_VERSION)
@@ -29,7 +38,7 @@ async def handle(request: ConsumerGroupHeartbeatRequest, context: RequestContext
         _check(request, context.api_version, broker.config.group_consumer_assignors)
     except (InvalidRequest, ApiError) as refused:
         return _refused(refused.code, str(refused))
-    beat = await broker.groups.consumer_heartbeat(
+    reply = broker.groups.consumer_heartbeat(
         ConsumerHeartbeat(
             token=None,
             group_id=GroupId(request.group_id),
@@ -48,6 +57,10 @@ async def handle(request: ConsumerGroupHeartbeatRequest, context: RequestContext
             owned=None if request.topic_partitions is None else _owned(request.topic_partitions),
         )
     )
+    return when_done(reply, _response)
+
+
+def _response(beat: ConsumerBeat) -> ConsumerGroupHeartbeatResponse:
     if beat.error:
         return _refused(beat.error, beat.message)
     return ConsumerGroupHeartbeatResponse(

@@ -16,7 +16,8 @@ from ottla.protocol.messages.describe_topic_partitions import (
 )
 from ottla.protocol.primitives import NULL_UUID
 from ottla.server.context import RequestContext
-from ottla.server.handlers.metadata import ALL_TOPIC_OPERATIONS, partition_error
+from ottla.server.handlers.metadata import ALL_TOPIC_OPERATIONS
+from ottla.server.metadata_topics import partition_error
 
 
 def handle(request: DescribeTopicPartitionsRequest, context: RequestContext) -> DescribeTopicPartitionsResponse:
@@ -78,7 +79,7 @@ def _found(
         is_internal=topic.internal,
         partitions=[
             DescribeTopicPartitionsResponsePartition(
-                error_code=partition_error(image, partition, context),
+                error_code=partition_error(image.brokers.get(partition.leader), context.listener),
                 partition_index=partition.partition,
                 leader_id=partition.leader,
                 leader_epoch=partition.leader_epoch,

@@ -1,12 +1,13 @@
 """Heartbeat (v0-v4): a member of a classic group is alive."""
 
+from ottla.errors import ErrorCode
 from ottla.groups.events import Heartbeat
 from ottla.ids import GroupId, InstanceId, MemberId
 from ottla.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from ottla.server.context import RequestContext
+from ottla.server.context import Deferred, RequestContext, when_done
 
 
-async def handle(request: HeartbeatRequest, context: RequestContext) -> HeartbeatResponse:
+def handle(request: HeartbeatRequest, context: RequestContext) -> HeartbeatResponse | Deferred[HeartbeatResponse]:
     event = Heartbeat(
         token=None,
         group_id=GroupId(request.group_id),
@@ -14,4 +15,8 @@ async def handle(request: HeartbeatRequest, context: RequestContext) -> Heartbea
         instance_id=None if request.group_instance_id is None else InstanceId(request.group_instance_id),
         generation=request.generation_id,
     )
-    return HeartbeatResponse(error_code=await context.broker.groups.heartbeat(event))
+    return when_done(context.broker.groups.heartbeat(event), _response)
+
+
+def _response(verdict: ErrorCode) -> HeartbeatResponse:
+    return HeartbeatResponse(error_code=verdict)

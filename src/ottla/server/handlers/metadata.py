@@ -4,8 +4,8 @@ A topic that is created automatically is there in the same answer; Kafka says UN
 the client ask again.
 """
 
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Coroutine, Iterator, Mapping
+from typing import Any, Final, cast
 from uuid import UUID
 
 from ottla.cluster.controller import CLUSTER_METADATA_TOPIC, check_topic_name
@@ -15,25 +15,22 @@ from ottla.cluster.image import (
     TRANSACTION_STATE_TOPIC,
     BrokerImage,
     MetadataImage,
-    PartitionImage,
     TopicImage,
 )
 from ottla.errors import ErrorCode, InvalidTopic, OttlaError
 from ottla.ids import TopicId, TopicName
 from ottla.protocol.messages.metadata import (
     MetadataRequest,
-    MetadataRequestTopic,
     MetadataResponse,
     MetadataResponseBroker,
-    MetadataResponsePartition,
     MetadataResponseTopic,
 )
 from ottla.protocol.primitives import NULL_UUID
 from ottla.server.context import RequestContext
 from ottla.server.endpoints import address_of
+from ottla.server.metadata_topics import describe
 
 NULL_ASKS_FOR_ALL_SINCE: Final = 1
-LISTENER_ERRORS_SINCE: Final = 6
 IDS_IN_REQUESTS_SINCE: Final = 12
 
 # Sets of operations, a bit for each as KIP-430 numbers them. Without an authorizer everybody may do everything.
@@ -51,14 +48,14 @@ def handle(
     metadata = context.broker.metadata
     asked = request.topics
     if asked is None or (not asked and context.api_version < NULL_ASKS_FOR_ALL_SINCE):
-        return _respond(request, context, [_found(topic, context) for topic in metadata.image.topics.values()])
+        return _respond(request, context, [_found(topic, request, context) for topic in metadata.image.topics.values()])
     by_id = any(topic.topic_id != NULL_UUID for topic in asked)
     if by_id and context.api_version < IDS_IN_REQUESTS_SINCE:
         return _refuse(request)
     if any(topic.name is None and topic.topic_id == NULL_UUID for topic in asked):
         return _refuse(request)
     if by_id:
-        return _respond(request, context, _asked_for_by_id(asked, context))
+        return _respond(request, context, _asked_for_by_id(request, context))
     missing = [
         TopicName(topic.name)
         for topic in asked
@@ -94,21 +91,21 @@ def _asked_for(
     for name in dict.fromkeys(topic.name or "" for topic in request.topics or ()):
         topic = image.topics.get(TopicName(name))
         if topic is not None:
-            answers.append(_found(topic, context))
+            answers.append(_found(topic, request, context))
             continue
         problem = refused.get(TopicName(name))
         answers.append(_missing(name, NULL_UUID, _why_missing(name) if problem is None else problem.code))
     return answers
 
 
-def _asked_for_by_id(asked: Sequence[MetadataRequestTopic], context: RequestContext) -> list[MetadataResponseTopic]:
+def _asked_for_by_id(request: MetadataRequest, context: RequestContext) -> list[MetadataResponseTopic]:
     """Whoever asks by id (the Java consumer sends empty names along) is told of nothing else, as in Kafka."""
     image = context.broker.metadata.image
     answers: list[MetadataResponseTopic] = []
-    for topic_id in dict.fromkeys(topic.topic_id for topic in asked if topic.topic_id != NULL_UUID):
+    for topic_id in dict.fromkeys(topic.topic_id for topic in request.topics or () if topic.topic_id != NULL_UUID):
         topic = image.topics_by_id.get(TopicId(topic_id))
         answers.append(
-            _missing(None, topic_id, ErrorCode.UNKNOWN_TOPIC_ID) if topic is None else _found(topic, context)
+            _missing(None, topic_id, ErrorCode.UNKNOWN_TOPIC_ID) if topic is None else _found(topic, request, context)
         )
     return answers
 
@@ -151,37 +148,13 @@ def brokers_at(image: MetadataImage, context: RequestContext) -> Iterator[tuple[
             yield broker, *address
 
 
-def partition_error(image: MetadataImage, partition: PartitionImage, context: RequestContext) -> ErrorCode:
-    """Why a client cannot reach a partition's leader; NONE when it can."""
-    leader = image.brokers.get(partition.leader)
-    if leader is None:
-        return ErrorCode.LEADER_NOT_AVAILABLE
-    if context.listener not in leader.endpoints:
-        return ErrorCode.LISTENER_NOT_FOUND
-    return ErrorCode.NONE
-
-
-def _found(topic: TopicImage, context: RequestContext) -> MetadataResponseTopic:
-    image = context.broker.metadata.image
-    partitions: list[MetadataResponsePartition] = []
-    for partition in topic.partitions:
-        error = partition_error(image, partition, context)
-        if error is ErrorCode.LISTENER_NOT_FOUND and context.api_version < LISTENER_ERRORS_SINCE:
-            error = ErrorCode.LEADER_NOT_AVAILABLE
-        partitions.append(
-            MetadataResponsePartition(
-                error_code=error,
-                partition_index=partition.partition,
-                leader_id=partition.leader,
-                leader_epoch=partition.leader_epoch,
-                replica_nodes=list(partition.replicas),
-                isr_nodes=list(partition.isr),
-                offline_replicas=list(image.offline_replicas(topic.name, partition)),
-            )
-        )
-    return MetadataResponseTopic(
-        name=topic.name, topic_id=topic.topic_id, is_internal=topic.internal, partitions=partitions
-    )
+def _found(topic: TopicImage, request: MetadataRequest, context: RequestContext) -> MetadataResponseTopic:
+    """As it was encoded for others, unless its authorized operations are asked for."""
+    image, listener, version = context.broker.metadata.image, context.listener, context.api_version
+    if request.include_topic_authorized_operations:
+        return describe(topic, image, listener, version)
+    encoded = context.broker.metadata_topics.encoded(topic, image, listener, version)
+    return cast("MetadataResponseTopic", encoded)  # takes its place in the list
 
 
 def _missing(name: str | None, topic_id: UUID, error: ErrorCode) -> MetadataResponseTopic:
