@@ -10,6 +10,7 @@ import gc
 import itertools
 import logging
 import signal
+import socket
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
@@ -87,10 +88,16 @@ class Broker:
 
     @classmethod
     def configured(
-        cls, properties_file: Path | None, overrides: Mapping[str, str], *, machine: Machine | None = None
+        cls,
+        properties_file: Path | None,
+        overrides: Mapping[str, str],
+        *,
+        strict: bool = False,
+        allow_insecure: bool = False,
+        machine: Machine | None = None,
     ) -> Self:
-        """A broker with the settings of a file and what overrides them. Raises InvalidConfig."""
-        config, warnings = load(properties_file, overrides)
+        """A broker with the settings of a file and what overrides them; see `load`. Raises InvalidConfig."""
+        config, warnings = load(properties_file, overrides, strict=strict, allow_insecure=allow_insecure)
         for warning in warnings:
             log.warning("%s", warning)
         return cls(config, machine=machine)
@@ -262,7 +269,10 @@ class Broker:
         stack.callback(listener.close)
         port = self.ports[wanted.name] = listener.bind(wanted.host, wanted.port, self._machine.open_sockets)
         advertised = next((a for a in config.advertised_listeners if a.name == wanted.name), wanted)
-        self._endpoints[wanted.name] = (advertised.host, advertised.port or port)
+        host = advertised.host
+        if not host and config.zookeeper_connect is not None:
+            host = socket.getfqdn()  # what other machines may know this one by, as in Kafka
+        self._endpoints[wanted.name] = (host, advertised.port or port)
         return listener
 
 
@@ -307,25 +317,30 @@ def allow_many_descriptors() -> None:
             log.warning("the limit of open files stays at %d: %s", soft, error)
 
 
-def main(properties_file: Path | None, overrides: Mapping[str, str]) -> int:
-    """Run one broker until SIGTERM or SIGINT; returns the exit code. Logging is set up by the caller."""
+def main(
+    properties_file: Path | None, overrides: Mapping[str, str], *, strict: bool = False, allow_insecure: bool = False
+) -> int:
+    """Run one broker until SIGTERM or SIGINT; returns the exit code. Logging is set up by the caller.
+
+    The arguments are those of `load`.
+    """
     sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
     allow_many_descriptors()
     keep_freed_memory()
     loop = new_event_loop()
     try:
-        return loop.run_until_complete(_serve(properties_file, overrides))
+        return loop.run_until_complete(_serve(properties_file, overrides, strict, allow_insecure))
     finally:
         loop.close()
 
 
-async def _serve(properties_file: Path | None, overrides: Mapping[str, str]) -> int:
+async def _serve(properties_file: Path | None, overrides: Mapping[str, str], strict: bool, allow_insecure: bool) -> int:
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
     for name in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(name, stopping.set)
     try:
-        broker = Broker.configured(properties_file, overrides)
+        broker = Broker.configured(properties_file, overrides, strict=strict, allow_insecure=allow_insecure)
         broker.on_failure = stopping.set
         async with broker:
             # Everything built so far lives as long as the broker: the collector need never look at it again.

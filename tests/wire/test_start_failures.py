@@ -3,16 +3,17 @@
 import socket
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 
-def serve(directory: Path, *overrides: str) -> str:
+def serve(directory: Path, *overrides: str, flags: Sequence[str] = ()) -> str:
     """What a broker that must fail writes to standard error."""
     options = [part for override in ("log.dirs=data", *overrides) for part in ("--override", override)]
     ended = subprocess.run(
-        [sys.executable, "-m", "ottla.cli.main", "serve", *options],
+        [sys.executable, "-m", "ottla.cli.main", "serve", *options, *flags],
         cwd=directory,
         capture_output=True,
         text=True,
@@ -44,6 +45,13 @@ def test_a_log_directory_that_is_a_file(tmp_path: Path, setting: str) -> None:
 
 
 def test_settings_that_do_not_exist(tmp_path: Path) -> None:
-    said = serve(tmp_path, "log.retention.hour=3", "num.partition=2")
+    said = serve(tmp_path, "log.retention.hour=3", "num.partition=2", flags=["--strict"])
     assert "did you mean log.retention.hours?" in said
     assert "did you mean num.partitions?" in said
+
+
+def test_settings_that_ask_for_protection(tmp_path: Path) -> None:
+    said = serve(tmp_path, "authorizer.class.name=x", "ssl.keystore.password=hunter2")
+    assert "authorizer.class.name: asks for access control" in said
+    assert "--allow-insecure" in said
+    assert "hunter2" not in said

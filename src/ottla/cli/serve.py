@@ -8,10 +8,11 @@ from typing import Final
 from ottla.cli import exits, suggest
 
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
-OPTIONS: Final = ("--override", "--log-level", "--help")
+FLAGS: Final = ("--strict", "--allow-insecure")
+OPTIONS: Final = ("--override", "--log-level", *FLAGS, "--help")
 
 HELP: Final = """\
-Usage: ottla serve [SERVER.PROPERTIES] [--override KEY=VALUE]... [--log-level LEVEL]
+Usage: ottla serve [SERVER.PROPERTIES] [--override KEY=VALUE]... [--log-level LEVEL] [--strict] [--allow-insecure]
 
   Start a broker. Settings have the names and values of Apache Kafka's broker settings.
   Without any: node 1, PLAINTEXT://127.0.0.1:9092, data under ./ottla-data.
@@ -19,6 +20,9 @@ Usage: ottla serve [SERVER.PROPERTIES] [--override KEY=VALUE]... [--log-level LE
   SERVER.PROPERTIES          a file of KEY=VALUE lines
   --override KEY=VALUE       a setting that wins over the file; may be given many times
   --log-level LEVEL          debug, info (default), warning or error; the log goes to standard error
+  --strict                   refuse settings that do not exist, instead of warning of them
+  --allow-insecure           start although settings ask for TLS, SASL or access control, which Ottla does not have yet;
+                             everyone who reaches the broker's ports may then do everything, in plain text
   --help                     this text
 
   SIGTERM and Ctrl-C stop the broker cleanly.
@@ -41,6 +45,8 @@ class ServeArguments:
     properties_file: Path | None = None
     overrides: dict[str, str] = field(default_factory=dict)
     log_level: str = "info"
+    strict: bool = False
+    allow_insecure: bool = False
     help_wanted: bool = False
 
 
@@ -53,6 +59,7 @@ def parse_arguments(arguments: list[str]) -> ServeArguments:
     properties_file: Path | None = None
     overrides: dict[str, str] = {}
     log_level = "info"
+    flags: set[str] = set()
     only_files = False
     rest = iter(arguments)
     for argument in rest:
@@ -69,6 +76,11 @@ def parse_arguments(arguments: list[str]) -> ServeArguments:
             return ServeArguments(help_wanted=True)
         if option not in OPTIONS:
             raise UsageProblem(f"no such option: {option}{suggest.did_you_mean(option, OPTIONS)}")
+        if option in FLAGS:
+            if has_value:
+                raise UsageProblem(f"{option} takes no value")
+            flags.add(option)
+            continue
         if not has_value:
             following = next(rest, None)
             if following is None:
@@ -83,7 +95,7 @@ def parse_arguments(arguments: list[str]) -> ServeArguments:
             log_level = value.lower()
             if log_level not in LOG_LEVELS:
                 raise UsageProblem(f"--log-level is one of {', '.join(LOG_LEVELS)}, not {value!r}")
-    return ServeArguments(properties_file, overrides, log_level)
+    return ServeArguments(properties_file, overrides, log_level, "--strict" in flags, "--allow-insecure" in flags)
 
 
 def serve(arguments: list[str]) -> int:
@@ -107,4 +119,6 @@ def serve(arguments: list[str]) -> int:
     )
     from ottla.broker import main as run_broker
 
-    return run_broker(wanted.properties_file, wanted.overrides)
+    return run_broker(
+        wanted.properties_file, wanted.overrides, strict=wanted.strict, allow_insecure=wanted.allow_insecure
+    )

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple, NoReturn, cast, final
 from ottla.config.broker_settings import BROKER_SETTINGS
 from ottla.config.group_settings import GroupSettings, check_group_defaults, group_settings
 from ottla.config.log import LogConfig, TimestampType
+from ottla.config.protection import UNPROTECTED
 from ottla.config.setting import Value, invalid_value, parse_value, render_value
 from ottla.config.topic_settings import TOPIC_SETTINGS, TopicSetting
 from ottla.errors import InvalidConfig
@@ -190,7 +191,10 @@ class BrokerConfig:
     given: Mapping[str, str]
     """What was written by someone, as it was written; everything else is a default."""
 
-    def __init__(self, given: Mapping[str, str]) -> None:
+    allow_insecure: bool
+    """Settings that ask for protection which does not exist yet are ignored, not refused."""
+
+    def __init__(self, given: Mapping[str, str], *, allow_insecure: bool = False) -> None:
         """Read the settings in `given` that Ottla acts on; others are kept in `given` and ignored."""
         values: dict[str, Value] = {}
         own = self.__dict__
@@ -199,6 +203,7 @@ class BrokerConfig:
             value = parse_value(name, setting.kind, setting.default) if text is None else setting.parse(text)
             values[name] = own[setting.attribute] = value
         own["given"] = dict(given)
+        own["allow_insecure"] = allow_insecure
         own["_values"] = values
         self._read_names(own)
         self._check()
@@ -212,16 +217,15 @@ class BrokerConfig:
                     f"listener.security.protocol.map: {protocol!r} (of listener {name}) is none of "
                     f"{', '.join(SECURITY_PROTOCOLS)}"
                 )
+        if "broker" not in self.process_roles:
+            raise InvalidConfig(
+                f"process.roles: must contain broker; a node that is only {', '.join(self.process_roles) or 'nothing'} "
+                "has no part in Ottla, whose brokers coordinate through ZooKeeper or are alone"
+            )
         left_out = _words(_text(values, "controller.listener.names"))
         listeners = _listeners("listeners", _text(values, "listeners"), protocols, left_out)
         if not listeners:
             raise InvalidConfig("listeners: nothing to listen at, apart from what controller.listener.names leaves out")
-        for listener in listeners:
-            if listener.security_protocol not in SERVED_PROTOCOLS:
-                raise InvalidConfig(
-                    f"listeners: {listener} asks for {listener.security_protocol}, which Ottla does not serve yet; "
-                    f"served: {', '.join(SERVED_PROTOCOLS)}"
-                )
         advertised = _listeners("advertised.listeners", _text(values, "advertised.listeners"), protocols, left_out)
         known = {listener.name for listener in listeners}
         for listener in advertised:
@@ -229,7 +233,7 @@ class BrokerConfig:
                 raise InvalidConfig(
                     f"advertised.listeners: {listener} is not in listeners, which has {', '.join(sorted(known))}"
                 )
-            if listener.host in ("", "0.0.0.0", "::"):
+            if listener.host in ("0.0.0.0", "::"):
                 raise InvalidConfig(f"advertised.listeners: {listener} is no address that a client could dial")
         own["listener_security_protocol_map"] = protocols
         own["controller_listener_names"] = left_out
@@ -252,9 +256,17 @@ class BrokerConfig:
                 f"node.id is {self.node_id} and broker.id {self.broker_id}: they are one number, set only node.id"
             )
         if self.node_id < 0:
-            raise InvalidConfig("broker.id: must be 0 or more")
-        if "broker" not in self.process_roles:
-            raise InvalidConfig("process.roles: must contain broker; Ottla needs no controllers of their own")
+            raise InvalidConfig("broker.id: must be 0 or more; Ottla makes up no ids")
+        if self.zookeeper_connect is not None:
+            advertised = {listener.name: listener for listener in self.advertised_listeners}
+            for listener in self.listeners:
+                if advertised.get(listener.name, listener).host in ("0.0.0.0", "::"):
+                    raise InvalidConfig(
+                        f"listeners: in a cluster, {listener} needs an address in advertised.listeners at which "
+                        "clients and other brokers reach it"
+                    )
+        if self.unprotected_listeners and not self.allow_insecure:
+            raise InvalidConfig("\n".join([*self.unprotected_listeners, UNPROTECTED]))
         if self.inter_broker_listener not in {listener.name for listener in self.listeners}:
             raise InvalidConfig(f"inter.broker.listener.name: {self.inter_broker_listener} is not in listeners")
         if not self.log_dirs:
@@ -287,12 +299,23 @@ class BrokerConfig:
 
     def with_changes(self, changes: Mapping[str, str]) -> BrokerConfig:
         """The settings with some given anew (dynamic configs); raises `InvalidConfig`."""
-        return BrokerConfig({**self.given, **changes})
+        return BrokerConfig({**self.given, **changes}, allow_insecure=self.allow_insecure)
+
+    @property
+    def unprotected_listeners(self) -> list[str]:
+        """A sentence for each listener whose protocol Ottla does not have yet; it speaks plain text there."""
+        return [
+            f"listeners: {listener} asks for {listener.security_protocol}"
+            for listener in self.listeners
+            if listener.security_protocol not in SERVED_PROTOCOLS
+        ]
 
     @property
     def inter_broker_listener(self) -> str:
-        """Name of the listener over which brokers speak with each other."""
-        return self.inter_broker_listener_name or self.listeners[0].name
+        """Name of the listener over which brokers speak with each other: without a setting PLAINTEXT, as in Kafka, or
+        the first one."""
+        names = [listener.name for listener in self.listeners]
+        return self.inter_broker_listener_name or ("PLAINTEXT" if "PLAINTEXT" in names else names[0])
 
     # -- topics ----------------------------------------------------------------------------------------------------
 

@@ -14,8 +14,16 @@ INTRODUCTION = """\
 <!-- Printed by `python -m ottla.config`; a test holds it equal. -->
 
 `ottla serve` reads Kafka's `server.properties`: the same names, values and syntax (Java's `.properties`).
-`--override NAME=VALUE` wins over the file. A setting that Kafka 4.1 knows and Ottla does not act on gives a warning; a
-name that neither knows is an error.
+`--override NAME=VALUE` wins over the file. A setting that Kafka 4.1 knows and Ottla does not act on gives a warning, as
+does a name that neither knows (`--strict` refuses it). Settings that ask for TLS, SASL or access control, which Ottla
+does not have yet, stop the start unless `--allow-insecure` is given: `ssl.*`, `sasl.*`, `listener.name.*` of these,
+`authorizer.class.name`, `super.users`, `security.inter.broker.protocol`, `zookeeper.set.acl`,
+`zookeeper.ssl.client.enable`, listeners with another protocol than PLAINTEXT. Kafka's defaults ask for nothing.
+
+`process.roles=broker,controller` starts a broker that keeps its metadata itself, or in ZooKeeper with
+`zookeeper.connect`; what `controller.listener.names` names is not opened. A quorum with other nodes
+(`controller.quorum.voters`, `controller.quorum.bootstrap.servers`) is refused without `zookeeper.connect`: each node
+would become a cluster of its own. So is a node that is only a controller.
 
 *Changeable* settings can be changed while the broker runs, for one broker or for all (`ottla config set`, or any
 client's IncrementalAlterConfigs); the others need a restart. A size is in bytes, a time in the unit that ends its name.

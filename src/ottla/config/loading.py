@@ -7,78 +7,127 @@ from typing import Final
 
 from ottla.config.broker import BrokerConfig
 from ottla.config.broker_settings import BROKER_SETTINGS
+from ottla.config.earlier_settings import EARLIER_SETTINGS
 from ottla.config.properties import PropertiesProblem, parse_properties
+from ottla.config.protection import PROTECTING_NAMES, UNPROTECTED, asked_protection
 from ottla.errors import InvalidConfig
 
 DEVELOPMENT_START: Final = {"group.initial.rebalance.delay.ms": "0"}
 """What is different when a broker is started without a properties file."""
 
 _PREFIXED: Final = re.compile(r"(listener\.name|rlmm\.config|rsm\.config|config\.providers)\..+|config\.providers")
+_OF_ZOOKEEPER: Final = re.compile(r"zookeeper\.ssl\..+")
+_OF_OTHERS: Final = re.compile(r"confluent\..+|kafka\.(http|rest)\..+|strimzi\..+|cruise\.control\..+")
+"""Settings of other people's additions to Kafka: no name of Kafka's is meant by them."""
 
-_OF_KAFKA_3: Final = re.compile(
-    r"zookeeper\.(max\.in\.flight\.requests|set\.acl|metadata\.migration\..+|ssl\..+|clientCnxnSocket)"
-)
 
-
-def load(properties_file: Path | None, overrides: Mapping[str, str]) -> tuple[BrokerConfig, list[str]]:
+def load(
+    properties_file: Path | None, overrides: Mapping[str, str], *, strict: bool = False, allow_insecure: bool = False
+) -> tuple[BrokerConfig, list[str]]:
     """Read the broker's settings; `overrides` win over the file.
 
-    Returns the settings and a warning, one sentence, for each that Kafka knows and Ottla does not act on.
+    Returns the settings and a warning, one sentence, for each that has no effect.
+
+    With `strict` unknown names are refused. With `allow_insecure` settings that ask for protection which does not exist
+    yet have no effect; otherwise they are refused.
 
     Raises:
-        InvalidConfig: the file cannot be read, a name is unknown or a value refused; the text says which, and where.
+        InvalidConfig: the file cannot be read or a value is refused; the text says which, and where.
     """
-    given: dict[str, str] = {}
-    if properties_file is None:
-        given.update(DEVELOPMENT_START)
-    else:
-        try:
-            given.update(parse_properties(properties_file.read_text(encoding="utf-8")))
-        except OSError as error:
-            raise InvalidConfig(f"{properties_file} cannot be read: {error.strerror}") from error
-        except UnicodeDecodeError as error:
-            raise InvalidConfig(f"{properties_file} is not UTF-8 text: {error.reason}") from error
-        except PropertiesProblem as problem:
-            raise InvalidConfig(f"{properties_file}, {problem}") from problem
-    given.update(overrides)
-    warnings, unknown = [], []
+    given = {**_given(properties_file), **overrides}
+    warnings, unknown, insecure = [], [], []
     for name, text in given.items():
         if name in BROKER_SETTINGS:
             if not BROKER_SETTINGS[name].acted_on:
                 warnings.append(f"{name}: Ottla does not act on this setting")
+            continue
+        known = _without_effect(name, text)
+        near = _nearest(name) if known is None else None
+        described = name if known else f"{name}: there is no such setting{f'; did you mean {near}?' if near else ''}"
+        if name not in overrides:
+            described = f"{properties_file}: {described}"
+        protection = asked_protection(name, text) or (near and asked_protection(near, text))
+        if protection:
+            insecure.append(f"{described}: {protection}" if known else f"{described} It {protection}")
+        elif known is not None:
+            warnings.append(known)
         else:
-            try:
-                warnings.append(_not_acted_on(name, text))
-            except _UnknownSetting as problem:
-                unknown.append(str(problem) if name in overrides else f"{properties_file}: {problem}")
-    if unknown:  # all of them, so that a file is put right in one go
-        raise InvalidConfig("\n".join(unknown))
-    config = BrokerConfig(given)
+            unknown.append(described)
+    if insecure and not allow_insecure:  # all of them, so that a file is put right in one go
+        insecure += BrokerConfig(given, allow_insecure=True).unprotected_listeners
+        raise InvalidConfig("\n".join([*insecure, UNPROTECTED]))
+    if unknown and strict:
+        raise InvalidConfig("\n".join([*unknown, "--strict refuses settings that do not exist"]))
+    config = BrokerConfig(given, allow_insecure=allow_insecure)
+    insecure += config.unprotected_listeners
+    warnings += [f"{asked}, and gets NO PROTECTION (--allow-insecure)" for asked in insecure]
+    warnings += unknown
+    warnings += _quorum_warnings(config)
+    return config, warnings
+
+
+def _quorum_warnings(config: BrokerConfig) -> list[str]:
+    """What a node of Kafka's own quorum has to know that becomes a broker of Ottla's.
+
+    Raises `InvalidConfig` for one of several nodes without ZooKeeper: each would become a cluster of its own.
+    """
+    given = config.given
+    warnings = []
     if config.controller_listener_names and "listeners" in given:
         warnings.append(
             f"controller.listener.names: {', '.join(config.controller_listener_names)} is not opened; "
             "Ottla has no controller quorum"
         )
-    return config, warnings
+    if config.zookeeper_connect is not None:
+        return warnings
+    is_controller = "controller" in config.process_roles
+    for name in ("controller.quorum.voters", "controller.quorum.bootstrap.servers"):
+        nodes = [node.strip() for node in given.get(name, "").split(",") if node.strip()]
+        number, is_voter, _ = nodes[0].partition("@") if nodes else ("", "", "")
+        is_this_node = is_controller and len(nodes) == 1 and number == (str(config.node_id) if is_voter else nodes[0])
+        if nodes and not is_this_node:
+            raise InvalidConfig(
+                f"{name}: {given[name]} is a quorum with other nodes than this one, and Ottla has no controller "
+                "quorum. For a broker of a cluster give zookeeper.connect instead; for one that is alone leave "
+                f"{name} out (or start with --override {name}=)"
+            )
+    return warnings
 
 
-class _UnknownSetting(Exception):
-    """The text names it, and the nearest one that exists."""
+def _given(properties_file: Path | None) -> dict[str, str]:
+    if properties_file is None:
+        return dict(DEVELOPMENT_START)
+    try:
+        return parse_properties(properties_file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InvalidConfig(f"{properties_file} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise InvalidConfig(f"{properties_file} is not UTF-8 text: {error.reason}") from error
+    except PropertiesProblem as problem:
+        raise InvalidConfig(f"{properties_file}, {problem}") from problem
 
 
-def _not_acted_on(name: str, text: str) -> str:
+def _without_effect(name: str, text: str) -> str | None:
+    """The warning for a setting that exists, but not for Ottla; None for a name that is unknown."""
     from ottla.config.other_settings import OTHER_SETTINGS  # big, and seldom needed
 
     setting = OTHER_SETTINGS.get(name)
     if setting is not None:
         setting.parse(text)
         return f"{name}: Ottla does not act on this setting"
-    if _PREFIXED.fullmatch(name):
+    if name in EARLIER_SETTINGS:
+        return f"{name}: has no effect; {EARLIER_SETTINGS[name]}"
+    if name in PROTECTING_NAMES or _PREFIXED.fullmatch(name) or _OF_ZOOKEEPER.fullmatch(name):
         return f"{name}: Ottla does not act on settings of this kind"
-    if _OF_KAFKA_3.fullmatch(name):
-        return f"{name}: Ottla does not act on this setting of Kafka 3.9"
+    if _OF_OTHERS.fullmatch(name):
+        return f"{name}: has no effect; it belongs to an addition to Kafka that Ottla does not have"
+    return None
+
+
+def _nearest(name: str) -> str | None:
     import difflib
 
-    near = difflib.get_close_matches(name, [*BROKER_SETTINGS, *OTHER_SETTINGS], n=1, cutoff=0.6)
-    hint = f"; did you mean {near[0]}?" if near else ""
-    raise _UnknownSetting(f"{name}: there is no such setting{hint}")
+    from ottla.config.other_settings import OTHER_SETTINGS
+
+    known = {*BROKER_SETTINGS, *OTHER_SETTINGS, *EARLIER_SETTINGS, *PROTECTING_NAMES}
+    return next(iter(difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.6)), None)

@@ -22,6 +22,11 @@ def test_file_overrides_and_log_level() -> None:
     assert parsed == ServeArguments(Path("server.properties"), {"a": "2", "b": "x=y"}, "debug")
 
 
+def test_flags_take_no_value() -> None:
+    parsed = parse_arguments(["--strict", "server.properties", "--allow-insecure"])
+    assert parsed == ServeArguments(Path("server.properties"), strict=True, allow_insecure=True)
+
+
 def test_after_two_dashes_everything_is_a_file() -> None:
     assert parse_arguments(["--", "--odd.properties"]).properties_file == Path("--odd.properties")
 
@@ -32,6 +37,7 @@ def test_after_two_dashes_everything_is_a_file() -> None:
         (["a", "b"], "only one properties file"),
         (["--overide", "a=1"], "did you mean '--override'"),
         (["--override"], "needs a value"),
+        (["--allow-insecure=yes"], "takes no value"),
         (["--override", "a"], "takes KEY=VALUE, not 'a'"),
         (["--override", "=1"], "takes KEY=VALUE"),
         (["--log-level", "loud"], "one of debug, info, warning, error"),

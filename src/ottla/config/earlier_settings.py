@@ -1,0 +1,39 @@
+"""Settings that Kafka had up to 3.9 and no longer has, with what became of each. They are still in many files."""
+
+from typing import Final
+
+_NO_EFFECT: Final = "a setting of earlier Kafka versions without a part in Ottla"
+_HOST_AND_PORT: Final = "replaced by {} in Kafka 3.0, and ignored since"
+
+EARLIER_SETTINGS: Final = {
+    "advertised.host.name": _HOST_AND_PORT.format("advertised.listeners"),
+    "advertised.port": _HOST_AND_PORT.format("advertised.listeners"),
+    "host.name": _HOST_AND_PORT.format("listeners"),
+    "port": _HOST_AND_PORT.format("listeners"),
+    "inter.broker.protocol.version": "Ottla asks each broker which versions it speaks",
+    "log.message.format.version": "records are always kept in format 2",
+    "log.message.downconversion.enable": "clients before Kafka 0.11 are not served",
+    "log.message.timestamp.difference.max.ms": (
+        "replaced by log.message.timestamp.before.max.ms and log.message.timestamp.after.max.ms in Kafka 3.6"
+    ),
+    "allow.everyone.if.no.acl.found": "Ottla has no ACLs yet: everyone is served",
+    "auto.include.jmx.reporter": "Ottla has no JMX",
+    "broker.id.generation.enable": "Ottla makes up no node ids: set node.id",
+    "reserved.broker.max.id": "Ottla makes up no node ids: set node.id",
+    "offsets.commit.required.acks": "commits are acknowledged by all replicas in sync",
+    "password.encoder.cipher.algorithm": _NO_EFFECT,
+    "password.encoder.iterations": _NO_EFFECT,
+    "password.encoder.key.length": _NO_EFFECT,
+    "password.encoder.keyfactory.algorithm": _NO_EFFECT,
+    "password.encoder.old.secret": _NO_EFFECT,
+    "password.encoder.secret": _NO_EFFECT,
+    "quota.consumer.default": "Ottla has no quotas yet",
+    "quota.producer.default": "Ottla has no quotas yet",
+    "zookeeper.sync.time.ms": _NO_EFFECT,
+    "zookeeper.max.in.flight.requests": _NO_EFFECT,
+    "zookeeper.set.acl": "the nodes in ZooKeeper are open to everyone",
+    "zookeeper.clientCnxnSocket": _NO_EFFECT,
+    "zookeeper.metadata.migration.enable": "Ottla has no controller quorum to migrate to",
+    "zookeeper.metadata.migration.min.batch.size": "Ottla has no controller quorum to migrate to",
+}
+"""By name: why it has no effect, as the end of a sentence."""

@@ -1,0 +1,67 @@
+"""Settings that ask for protection which Ottla does not have yet: TLS, SASL, ACLs.
+
+To ignore them would serve everybody, in plain text, what was meant to be guarded. A start with one of them is refused,
+and so is a change at runtime, unless `--allow-insecure` is given.
+"""
+
+import re
+from typing import Final
+
+_TLS: Final = "asks for TLS"
+_SASL: Final = "asks for SASL"
+_ACLS: Final = "asks for access control"
+_TOKENS: Final = "asks for delegation tokens"
+
+PROTECTING_NAMES: Final = {
+    "authorizer.class.name": _ACLS,
+    "super.users": _ACLS,
+    "principal.builder.class": _ACLS,
+    "connections.max.reauth.ms": _SASL,
+    "security.providers": _TLS,
+    "security.inter.broker.protocol": "asks for protected connections between brokers",
+    "zookeeper.ssl.client.enable": "asks for TLS to ZooKeeper",
+    "zookeeper.set.acl": "asks for ACLs on ZooKeeper's nodes",
+    "delegation.token.master.key": _TOKENS,
+    "delegation.token.secret.key": _TOKENS,
+}
+UNPROTECTED: Final = (
+    "Ottla has no TLS, SASL or ACLs yet. Leave out what asks for them, or start with --allow-insecure: everyone who "
+    "reaches the broker's ports may then do everything, in plain text"
+)
+"""What to do about settings that ask for protection."""
+
+_FAMILIES: Final = (("ssl.", _TLS), ("sasl.", _SASL))
+_LISTENERS: Final = re.compile(r"listener\.name\.[^.]+\.(.+)")
+_MECHANISM: Final = re.compile(r"[^.]+\.(sasl\..+|connections\.max\.reauth\.ms)")
+_NOTHING: Final = frozenset({"", "0", "none", "false", "plaintext"})
+_CLOSED_BY_FALSE: Final = "allow.everyone.if.no.acl.found"
+"""The one name that asks for protection by being false."""
+
+
+def asked_protection(name: str, text: str) -> str | None:
+    """What a setting asks for and does not get, as `asks for TLS`; None for one that is harmless.
+
+    A value that equals Kafka's default asks for nothing. A name of a protecting family that Kafka does not know is
+    taken to ask. Raises `InvalidConfig` for a value that Kafka would refuse.
+    """
+    override = _LISTENERS.fullmatch(name)
+    if override is not None:
+        name = override.group(1)
+        by_mechanism = _MECHANISM.fullmatch(name)
+        name = name if by_mechanism is None else by_mechanism.group(1)
+    value = text.strip().lower()
+    if name == _CLOSED_BY_FALSE:
+        return _ACLS if value == "false" else None
+    found = PROTECTING_NAMES.get(name) or next(
+        (reason for prefix, reason in _FAMILIES if name.startswith(prefix)), None
+    )
+    if found is None or value in _NOTHING:
+        return None
+    from ottla.config.other_settings import OTHER_SETTINGS  # big, and seldom needed
+
+    known = OTHER_SETTINGS.get(name)
+    if known is not None:
+        known.parse(text)
+        if known.default is not None and value.replace(" ", "") == known.default.lower():
+            return None
+    return found

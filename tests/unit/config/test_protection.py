@@ -1,0 +1,108 @@
+"""Settings that ask for protection which does not exist yet stop the start, unless that is wanted."""
+
+import re
+
+import pytest
+
+from ottla.config import load
+from ottla.errors import InvalidConfig
+
+ASKING = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": "User:admin",
+    "allow.everyone.if.no.acl.found": "False",
+    "principal.builder.class": "com.example.Builder",
+    "connections.max.reauth.ms": "3600000",
+    "security.inter.broker.protocol": "SASL_SSL",
+    "security.providers": "com.example.Provider",
+    "zookeeper.set.acl": "true",
+    "zookeeper.ssl.client.enable": "TRUE",
+    "delegation.token.secret.key": "x",
+    "ssl.client.auth": "requested",
+    "ssl.keystore.location": "/etc/kafka/keystore.jks",
+    "ssl.truststore.certificates": "-----BEGIN CERTIFICATE-----",
+    "ssl.cipher.suites": "TLS_AES_256_GCM_SHA384",
+    "ssl.unheard.of": "1",
+    "sasl.enabled.mechanisms": "PLAIN",
+    "sasl.jaas.config": "x",
+    "listener.name.internal.ssl.client.auth": "required",
+    "listener.name.internal.ssl.key.password": "x",
+    "listener.name.internal.plain.sasl.jaas.config": "x",
+    "listener.name.internal.scram-sha-256.sasl.server.callback.handler.class": "x",
+    "listener.name.internal.plain.connections.max.reauth.ms": "1",
+    "authoriser.class.name": "a name mistyped is no less a wish",
+    "ssl.client.atuh": "required",
+}
+
+HARMLESS = {
+    "authorizer.class.name": "",
+    "super.users": " ",
+    "allow.everyone.if.no.acl.found": "true",
+    "connections.max.reauth.ms": "0",
+    "security.inter.broker.protocol": "PLAINTEXT",
+    "zookeeper.set.acl": "false",
+    "zookeeper.ssl.client.enable": "false",
+    "zookeeper.ssl.protocol": "TLSv1.2",
+    "ssl.client.auth": "none",
+    "ssl.enabled.protocols": "TLSv1.2, TLSv1.3",
+    "ssl.endpoint.identification.algorithm": "HTTPS",
+    "ssl.keystore.location": "",
+    "sasl.enabled.mechanisms": "GSSAPI",
+    "listener.name.internal.ssl.client.auth": "none",
+    "listener.name.internal.max.connections": "100",
+    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_SSL:SASL_SSL",
+}
+
+
+@pytest.mark.parametrize(("name", "value"), ASKING.items())
+def test_what_asks_for_protection_is_refused_or_named(name: str, value: str) -> None:
+    with pytest.raises(InvalidConfig, match=re.escape(name)) as refused:
+        load(None, {name: value})
+    assert "--allow-insecure" in str(refused.value)
+    config, warnings = load(None, {name: value}, allow_insecure=True)
+    assert config.allow_insecure
+    (warning,) = warnings
+    assert warning.startswith(f"{name}: ")
+    assert warning.endswith("gets NO PROTECTION (--allow-insecure)")
+    assert len(value) < 3 or value not in warning, "it may be a secret"
+
+
+@pytest.mark.parametrize(("name", "value"), HARMLESS.items())
+def test_what_asks_for_nothing_starts(name: str, value: str) -> None:
+    assert not any("PROTECTION" in warning for warning in load(None, {name: value})[1])
+
+
+def test_a_listener_that_asks_for_tls_is_served_in_plain_text_only_if_wanted() -> None:
+    given = {
+        "listeners": "PLAINTEXT://localhost:1,OUTSIDE://localhost:2",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,OUTSIDE:SASL_SSL",
+    }
+    with pytest.raises(InvalidConfig, match=r"OUTSIDE://localhost:2 asks for SASL_SSL(.|\n)*--allow-insecure"):
+        load(None, given)
+    config, warnings = load(None, given, allow_insecure=True)
+    assert [listener.name for listener in config.listeners] == ["PLAINTEXT", "OUTSIDE"]
+    assert len(warnings) == 1
+    assert "OUTSIDE" in warnings[0]
+
+
+def test_all_is_named_at_once_without_its_values() -> None:
+    given = {
+        "listeners": "SSL://localhost:1",
+        "ssl.keystore.password": "hunter2",
+        "zookeeper.set.acl": "true",
+        "no.such.setting": "1",
+    }
+    with pytest.raises(InvalidConfig) as refused:
+        load(None, given)
+    lines = str(refused.value).splitlines()
+    assert [line.partition(":")[0] for line in lines[:-1]] == [
+        "ssl.keystore.password",
+        "zookeeper.set.acl",
+        "listeners",
+    ]
+    assert "hunter2" not in str(refused.value)
+
+
+def test_changes_while_it_runs_keep_what_was_allowed() -> None:
+    config, _ = load(None, {"ssl.client.auth": "required", "listeners": "SSL://localhost:1"}, allow_insecure=True)
+    assert config.with_changes({"log.retention.ms": "5"}).allow_insecure

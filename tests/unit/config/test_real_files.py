@@ -1,0 +1,93 @@
+"""Configuration files of real life, from Kafka 2.8 to 4.3, of vendors and tutorials: each starts, or says why not.
+
+The files in `files/` were written for this test after public documentation; their first lines say whose they are like.
+"""
+
+import asyncio
+import logging
+from pathlib import Path
+
+import pytest
+
+from ottla.broker import Broker
+from ottla.config import load
+from ottla.errors import InvalidConfig
+
+FILES = Path(__file__).parent / "files"
+
+REFUSED = {
+    "bitnami-sasl": ["sasl.enabled.mechanisms", "SASL_PLAINTEXT://:9092 asks for SASL_PLAINTEXT"],
+    "confluent-rbac": ["authorizer.class.name", "super.users", "oauthbearer", "EXTERNAL://:9093 asks for SASL_SSL"],
+    "kafka-3.3-kraft-broker": ["controller.quorum.voters: 1@localhost:9093", "zookeeper.connect"],
+    "kafka-3.5-kraft-controller": ["process.roles: must contain broker", "ZooKeeper"],
+    "kafka-4.3-broker": ["controller.quorum.bootstrap.servers: localhost:9093", "zookeeper.connect"],
+    "kafka-4.3-controller": ["process.roles: must contain broker"],
+    "strimzi": ["listener.name.replication-9091.ssl.client.auth", "REPLICATION-9091://0.0.0.0:9091 asks for SSL"],
+    "strimzi-three-nodes": ["controller.quorum.voters: 0@kafka-0:9090", "--override controller.quorum.voters="],
+    "tutorial-acls": ["authorizer.class.name", "allow.everyone.if.no.acl.found", "super.users"],
+    "tutorial-tls": ["ssl.keystore.location", "security.inter.broker.protocol", "SSL://localhost:9093 asks for SSL"],
+}
+"""What the refusal names, at least."""
+
+UNKNOWN = {
+    "bitnami": ["max.request.size"],
+    "confluent-docker": ["jmx.port"],
+    "debian": ["log4j.configuration"],
+    "tutorial-2014": ["replica.lag.max.messages"],
+}
+"""Names that neither Kafka nor a known addition to it has; of other files none."""
+
+NAMES = sorted(file.stem for file in FILES.glob("*.properties"))
+STARTED = [name for name in NAMES if name not in REFUSED]
+
+
+def test_there_are_twenty_and_more() -> None:
+    assert len(NAMES) >= 20
+    assert REFUSED.keys() | UNKNOWN.keys() <= set(NAMES)
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_refusal_says_exactly_why(name: str) -> None:
+    with pytest.raises(InvalidConfig) as refused:
+        load(FILES / f"{name}.properties", {})
+    for named in REFUSED[name]:
+        assert named in str(refused.value)
+
+
+@pytest.mark.parametrize("name", STARTED)
+def test_the_others_are_understood(name: str) -> None:
+    _, warnings = load(FILES / f"{name}.properties", {})
+    unknown = [warning.split(": ")[1] for warning in warnings if "there is no such setting" in warning]
+    assert unknown == UNKNOWN.get(name, [])
+    assert not any("PROTECTION" in warning for warning in warnings)
+
+
+@pytest.mark.parametrize("name", STARTED)
+def test_the_others_start(name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """On free ports of this machine, and alone: ZooKeeper is another test's matter."""
+    file = FILES / f"{name}.properties"
+    there = load(file, {})[0].listeners
+    overrides = {
+        "listeners": ",".join(f"{listener.name}://127.0.0.1:0" for listener in there),
+        "log.dirs": str(tmp_path / "data"),
+    }
+    copy = tmp_path / "server.properties"
+    copy.write_text("\n".join(line for line in file.read_text().splitlines() if "zookeeper.connect=" not in line))
+
+    async def start() -> None:
+        with caplog.at_level(logging.ERROR):
+            async with Broker.configured(copy, overrides) as broker:
+                assert broker.ports.keys() == {listener.name for listener in there}
+
+    asyncio.run(start())
+    assert not caplog.records
+
+
+def test_all_of_them_start_where_insecurity_is_wanted_and_the_quorum_left_out() -> None:
+    for name in REFUSED:
+        given = {"process.roles": "broker"}
+        given |= dict.fromkeys(("controller.quorum.voters", "controller.quorum.bootstrap.servers"), "")
+        if "controller" in name:
+            given["listeners"] = "PLAINTEXT://localhost:0"
+            given["advertised.listeners"] = ""
+        load(FILES / f"{name}.properties", given, allow_insecure=True)
