@@ -535,6 +535,9 @@ def test_deleting_records(ottla_broker: Broker, version: int) -> None:
     assert delete(-1) == (10, 0)
     assert delete(0, partition=7) == (-1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     assert delete(0, topic="missing") == (-1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    for number, (policy, error) in enumerate((("compact", ErrorCode.POLICY_VIOLATION), ("compact,delete", 0))):
+        create(ottla_broker, f"compacted-{number}", configs={"cleanup.policy": policy})
+        assert delete(0, topic=f"compacted-{number}") == (-1 if error else 0, error)
 
 
 @pytest.mark.parametrize("offset", [10, -1], ids=["named", "to-the-end"])

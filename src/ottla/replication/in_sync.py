@@ -178,14 +178,12 @@ class InSyncReplicas:
         following = [replica for replica in self.maximal_isr if replica in self.followers]
         return bool(following) and all(self.followers[replica].last_fetch_at >= then for replica in following)
 
-    def least_log_start(self) -> Offset:
-        """The lowest log start among the followers that are in sync and have told theirs; -1 if none has."""
-        told = [
-            follower.log_start_offset
-            for replica, follower in self.followers.items()
-            if replica in self.isr and follower.log_start_offset >= 0
-        ]
-        return min(told, default=UNKNOWN)
+    def least_log_start(self, own: Offset) -> Offset:
+        """The lowest log start among the replicas that are in sync, `own` being this one's: no replica has records
+        below that any more. -1 while a member of the set has not fetched."""
+        maximal = self.maximal_isr
+        starts = [follower.log_start_offset for replica, follower in self.followers.items() if replica in maximal]
+        return min([own, *starts])
 
     # -- who is in sync ----------------------------------------------------------------------------------------------
 

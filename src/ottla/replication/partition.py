@@ -40,6 +40,7 @@ class Partition:
 
     __slots__ = (
         "_commit_waiters",
+        "_deletion_waiters",
         "_end_at_first",
         "_flusher",
         "_surroundings",
@@ -87,6 +88,7 @@ class Partition:
         self.follower_waiters: Waiting = {}
         """Of followers, who want to know when the log grows."""
         self._commit_waiters: deque[tuple[Offset, int, CommitWaiter]] = deque()
+        self._deletion_waiters: list[tuple[Offset, int, CommitWaiter]] = []
         self._flusher = flusher
         self._wake = wake
         self._surroundings = surroundings
@@ -260,6 +262,35 @@ class Partition:
         if self.fetch_waiters:
             self._wake(self.fetch_waiters)
 
+    # -- deleting records ---------------------------------------------------------------------------------------------
+
+    @property
+    def low_watermark(self) -> Offset:
+        """The offset below which no replica that is in sync has records any more."""
+        own = self.log.log_start_offset
+        return own if self.in_sync is None else self.in_sync.least_log_start(own)
+
+    def delete_records_before(self, offset: Offset) -> None:
+        """Move the log start up, and have followers know at once. Raises OffsetOutOfRange above the high watermark."""
+        self.log.delete_records_before(offset)
+        self._wake(self.follower_waiters)
+
+    def when_deleted(self, before: Offset, key: int, waiter: "CommitWaiter") -> None:
+        """Tell `waiter` when the low watermark has come to `before`."""
+        self._deletion_waiters.append((before, key, waiter))
+        self._settle_deletions()
+
+    def _settle_deletions(self) -> None:
+        if not self._deletion_waiters:
+            return
+        reached = self.low_watermark
+        waiting, self._deletion_waiters = self._deletion_waiters, []
+        for before, key, waiter in waiting:
+            if before <= reached:
+                waiter.committed(key)
+            else:
+                self._deletion_waiters.append((before, key, waiter))
+
     # -- the leader's side of its followers --------------------------------------------------------------------------
 
     def fetched_by(self, replica: BrokerId, offset: Offset, log_start_offset: Offset, broker_epoch: int) -> None:
@@ -288,6 +319,7 @@ class Partition:
                 self._propose(proposal)
         if moved:
             self.advance()
+        self._settle_deletions()
 
     def drop_laggards(self) -> None:
         """Propose an in-sync set without the followers that have lagged for too long, and wait no more for those that
@@ -325,6 +357,7 @@ class Partition:
         if self.in_sync is not None and self.in_sync.accepted(isr, partition_epoch):
             self.isr, self.partition_epoch = isr, partition_epoch
             self.advance()
+            self._settle_deletions()
 
     # -- the follower's side -----------------------------------------------------------------------------------------
 
@@ -400,6 +433,9 @@ class Partition:
         self.leading = False
         self.in_sync = None
         self._release_waiters(code)
+        deletions, self._deletion_waiters = self._deletion_waiters, []
+        for _, key, waiter in deletions:
+            waiter.failed(key, code)
         self._wake(self.follower_waiters)
 
     def _release_waiters(self, code: ErrorCode) -> None:

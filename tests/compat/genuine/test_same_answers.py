@@ -418,6 +418,15 @@ def test_deleted_records_of_empty_partitions(pair: Pair) -> None:
         ],
     )
     pair.ask(dr.DeleteRecordsRequest(topics=[beyond], timeout_ms=3000), 2)
+    policies = {"kept-compact": "compact", "kept-both": "compact,delete"}
+    made = [new(name, 1, {"cleanup.policy": policy}) for name, policy in policies.items()]
+    pair.ask(ct.CreateTopicsRequest(topics=made), 7)
+    kept = [
+        dr.DeleteRecordsTopic(name=name, partitions=[dr.DeleteRecordsPartition(partition_index=0, offset=0)])
+        for name in policies
+    ]
+    pair.ask(dr.DeleteRecordsRequest(topics=kept, timeout_ms=3000), 2)
+    pair.ask(dt.DeleteTopicsRequest(topic_names=list(policies), timeout_ms=3000), 5)
 
 
 @pytest.mark.parametrize("version", [2, 3, 4])

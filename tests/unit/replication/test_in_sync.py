@@ -158,9 +158,13 @@ def test_a_follower_that_is_refused_is_not_proposed_again_at_once() -> None:
 
 def test_records_may_go_that_no_follower_in_sync_has_kept() -> None:
     state = led(1, 2)
-    assert state.least_log_start() == -1
-    state.fetched(BrokerId(2), Offset(9), log_start_offset=Offset(4), end_offset=Offset(9), broker_epoch=1, now=0)
-    assert state.least_log_start() == 4
+    assert state.least_log_start(Offset(5)) == -1
+    for replica, start in ((2, 4), (3, 1)):
+        state.fetched(
+            BrokerId(replica), Offset(9), log_start_offset=Offset(start), end_offset=Offset(9), broker_epoch=1, now=0
+        )
+    assert state.least_log_start(Offset(5)) == 4, "3 is not in sync"
+    assert state.least_log_start(Offset(3)) == 3
 
 
 class ALeader(RuleBasedStateMachine):

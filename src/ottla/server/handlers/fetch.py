@@ -42,6 +42,7 @@ READ_COMMITTED: Final = 1
 READS_FROM_FOLLOWERS_SINCE: Final = 11
 LEADERS_NAMED_SINCE: Final = 12
 ENDPOINTS_NAMED_SINCE: Final = 16
+NO_OFFSET: Final = -1
 NO_BYTES: Final = b""
 NO_SUCH_TOPIC: Final = frozenset((ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID))
 
@@ -240,6 +241,8 @@ class _Attempt:
                 and target.last_log_start_offset == log_start
             ):
                 return 0
+            if self.replica >= 0 and NO_OFFSET != target.last_log_start_offset < log_start:
+                self.must_answer = True  # records were deleted: the request that asked for it waits for followers
             self._answer(target, source, high_watermark)
             return 0
         max_bytes = max(min(target.partition_max_bytes, room), 0)
