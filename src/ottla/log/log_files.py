@@ -98,6 +98,7 @@ class LogFiles:
         crash takes what is appended later for synced. May raise OSError."""
         self.on_error: Callable[[OSError], None] = _nobody
         """Told, in any thread, of every error of the disk."""
+        self._lowest_end: Offset | None = None
         self._rewrites: list[Rewrite] = []
         self._closed = False
         self._jitter_ms = _jitter_ms(config)
@@ -207,6 +208,7 @@ class LogFiles:
             # log would seem to begin there.
             self._fs.sync_directory(self._directory)
         old.finish()
+        old.close()
         segment = Segment.create(self._fs, self._directory, base_offset, created_ms=self._clock.now_ms())
         self.producer_state.end_offset = base_offset
         try:
@@ -336,6 +338,8 @@ class LogFiles:
 
     def flushed(self, ticket: FlushTicket) -> None:
         """Moves `recovery_point`, after `ticket.sync()` has returned."""
+        for closed in ticket.work.segments:
+            closed.release()
         if ticket.generation != self._generation:
             return
         if ticket.rewrites:
@@ -431,6 +435,7 @@ class LogFiles:
     def _ends_moved_back(self) -> None:
         end = self.log_end_offset
         self._generation += 1
+        self._lowest_end = end if self._lowest_end is None else min(end, self._lowest_end)
         self.recovery_point = min(self.recovery_point, end)
         self._high_watermark = min(self._high_watermark, end)
         self.log_start_offset = min(self.log_start_offset, end)
@@ -465,7 +470,11 @@ class LogFiles:
         Segments that end after `before` stay: give the recovery point that is written in the checkpoint. A crash may
         bring some of what was removed back, and not all; past that point recovery would take the gap for a loss, and
         cut off what follows. Call `Deletion.remove()` in a thread. Raises KafkaStorageError.
+
+        Descriptors that readers have left open in closed segments are closed.
         """
+        for segment in self._segments[:-1]:
+            segment.release()
         try:
             count = breached_count(
                 self._segments,
@@ -496,6 +505,11 @@ class LogFiles:
         """Another one after each truncation: what was seen of the log before may not be so any more."""
         return self._generation
 
+    def take_lowest_end(self) -> Offset | None:
+        """The lowest offset that the log was truncated to since this was last asked; None if it was not."""
+        lowest, self._lowest_end = self._lowest_end, None
+        return lowest
+
     def holds(self, segments: Sequence[Segment], generation: int) -> bool:
         """Whether these are closed segments of the log, side by side, as they were in that generation."""
         if self._closed or generation != self._generation:
@@ -521,7 +535,6 @@ class LogFiles:
         if snapshot and segment.base_offset in self._snapshots:
             self._snapshots.remove(segment.base_offset)
             paths.append(names.segment_file(self._directory, segment.base_offset, names.PRODUCER_SNAPSHOT))
-        segment.release()
         renamed = []
         for path in paths:
             try:
@@ -530,6 +543,7 @@ class LogFiles:
                 logger.debug("%s was gone already", path)
                 continue
             renamed.append(path + names.DELETED)
+        segment.retire()
         return renamed
 
     def _remove_segment(self, segment: Segment) -> None:

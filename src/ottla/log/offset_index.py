@@ -14,6 +14,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from typing import Final
 
+from ottla.log import names
 from ottla.log.fs import File, FileSystem, WouldBlock
 from ottla.records.batch import Buffer
 
@@ -145,9 +146,10 @@ class OffsetIndex:
         self._cached = _NO_BLOCK
 
     def _opened(self) -> File:
-        if self._file is None:
-            self._file = self._fs.open(self.path, create=True)
-        return self._file
+        file = self._file
+        if file is None:  # `release` may come by between two lines
+            file = self._file = self._fs.open(self.path, create=not self.path.endswith(names.DELETED))
+        return file
 
     def _samples(self, blocking: bool) -> "array[int]":
         if self._sample is None:

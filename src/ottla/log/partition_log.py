@@ -7,6 +7,7 @@ Synchronous and unlocked: one thread owns it (the event loop's). Handed out to o
 import logging
 import os
 from bisect import bisect_right
+from collections.abc import Callable
 from operator import attrgetter
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -416,14 +417,19 @@ class PartitionLog(LogFiles):
 
         It may lie above the high watermark. Raises CorruptMessage, KafkaStorageError.
         """
-        try:
-            return first_at_or_after(self._segments, timestamp_ms, self.log_start_offset)
-        except OSError as problem:
-            raise self._storage_error("search", problem) from problem
+        return self._search(lambda segments: first_at_or_after(segments, timestamp_ms, self.log_start_offset))
 
     def max_timestamp(self) -> FoundOffset | None:
         """The first record with the largest timestamp; None if no record has one. In any thread; raises as above."""
-        try:
-            return latest_timestamp(self._segments, self.log_start_offset)
-        except OSError as problem:
-            raise self._storage_error("search", problem) from problem
+        return self._search(lambda segments: latest_timestamp(segments, self.log_start_offset))
+
+    def _search(self, search: Callable[[list[Segment]], FoundOffset | None]) -> FoundOffset | None:
+        while True:
+            segments = self._segments
+            try:
+                return search(segments)
+            except FileNotFoundError as problem:
+                if segments is self._segments:
+                    raise self._storage_error("search", problem) from problem
+            except OSError as problem:
+                raise self._storage_error("search", problem) from problem

@@ -170,9 +170,10 @@ class Segment:
 
     @property
     def file(self) -> File:
-        if self._file is None:
-            self._file = self._fs.open(self.path)
-        return self._file
+        file = self._file
+        if file is None:  # `release` may come by between two lines
+            file = self._file = self._fs.open(self.path)
+        return file
 
     # --- append ------------------------------------------------------------------------------------------------
 
@@ -229,6 +230,15 @@ class Segment:
         if len(positions) >= _REMEMBERED_POSITIONS:
             self._older_positions = positions
             self._positions = {}
+
+    def close(self) -> None:
+        """Drops what only a growing segment needs: descriptors, and the positions that `remember` has noted (0.2 MB).
+
+        A log may have ten thousand closed segments.
+        """
+        self._positions = {}
+        self._older_positions = {}
+        self.release()
 
     def should_roll(
         self,
@@ -585,6 +595,14 @@ class Segment:
         self._file = None
         self.offset_index.release()
         self.time_index.release()
+
+    def retire(self) -> None:
+        """Its files have been renamed, to be removed (`.deleted`). A thread that still reads finds them there, and not
+        those that compaction has put in their place."""
+        self._suffix = names.DELETED
+        for index in (self.offset_index, self.time_index, self.transaction_index):
+            index.path += names.DELETED
+        self.release()
 
     def file_paths(self) -> list[str]:
         """Its files, as far as they exist."""

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import Final, NamedTuple
 
+from ottla.log import names
 from ottla.log.fs import File, FileSystem
 from ottla.records.batch import NO_TIMESTAMP
 
@@ -130,6 +131,7 @@ class TimeIndex:
         return TimestampOffset(NO_TIMESTAMP, self.base_offset)
 
     def _opened(self) -> File:
-        if self._file is None:
-            self._file = self._fs.open(self.path, create=True)
-        return self._file
+        file = self._file
+        if file is None:  # `release` may come by between two lines
+            file = self._file = self._fs.open(self.path, create=not self.path.endswith(names.DELETED))
+        return file

@@ -1,3 +1,5 @@
+import os
+import tracemalloc
 from itertools import pairwise
 from pathlib import Path
 
@@ -97,4 +99,31 @@ def test_jitter_takes_some_time_off(driver: LogDriver) -> None:
     spans_ms = [50 * (after - before) for before, after in pairwise(bases)]
     assert all(500 < span <= 1050 for span in spans_ms), spans_ms
     assert len(set(spans_ms)) > 3
+    log.release()
+
+
+def test_ten_thousand_closed_segments_cost_neither_memory_nor_descriptors(driver: LogDriver) -> None:
+    size = driver.batch(1).nbytes
+    log = driver.open(clean=True, segment_bytes=50 * size)
+
+    def grow(segments: int) -> None:
+        driver.fill(log, 50 * segments, count=1)
+        log.high_watermark = log.log_end_offset
+        log.flush()
+        for segment in log.segments:  # a consumer has read everything
+            log.read_blocking(segment.base_offset, 1 << 20, upper_bound=log.log_end_offset, min_one_message=True)
+        assert log.apply_retention(driver.clock.ms) is None
+
+    grow(20)
+    descriptors = len(os.listdir("/proc/self/fd"))
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        grow(100)
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(log.segments) >= 119
+    assert (after - before) / 100 < 5000
+    assert len(os.listdir("/proc/self/fd")) <= descriptors
     log.release()
