@@ -1,4 +1,4 @@
-"""Compacts the logs of this broker, one at a time, the dirtiest first.
+"""Compacts the logs of this broker, led or followed, one at a time, the dirtiest first.
 
 The work is `ottla.log.cleaner`'s and runs in a thread of its own; what changes a log (the steps of
 `ottla.log.replacement`) runs on the loop between. The thread gives way to the loop all the time, and keeps to
@@ -81,6 +81,9 @@ class Compaction:
         self._stop = threading.Event()
         self._task: asyncio.Task[None] | None = None
         self._checkpoints: dict[TopicPartition, int] = {}
+        """Up to where each log is compacted."""
+        self._logs: dict[TopicPartition, PartitionLog] = {}
+        """The logs that those offsets are about."""
         self.uncleanable: dict[TopicPartition, tuple[PartitionLog, str]] = {}
         """Logs that are left alone, and why."""
         self._resting: dict[TopicPartition, float] = {}
@@ -101,7 +104,9 @@ class Compaction:
     async def _run(self) -> None:
         for directory in self._directories.online:
             try:
-                self._checkpoints |= await self._in_thread(directory.read_cleaner_offsets)
+                offsets = await self._in_thread(directory.read_cleaner_offsets)
+                # A replica that was moved has left its offset in the directory that it came from.
+                self._checkpoints |= {tp: offset for tp, offset in offsets.items() if tp in directory.logs}
             except (OSError, KafkaStorageError) as error:
                 log.warning("%s; the logs in %s are compacted from their start", error, directory.path)
         while not self._closing.is_set():
@@ -158,11 +163,12 @@ class Compaction:
         partitions = self._replicas.partitions()
         here = {partition.topic_partition: partition.log for partition in partitions}
         self._forget_all_but(here)
+        await self._follow_truncations(here)
         for number, partition in enumerate(partitions):
             if number % _PARTITIONS_PER_TURN == 0:
                 await asyncio.sleep(0)
             tp, partition_log = partition.topic_partition, partition.log
-            if not partition.leading or not partition_log.config.compact or tp in self.uncleanable:
+            if not partition_log.config.compact or tp in self.uncleanable:
                 continue
             if self._resting.get(tp, monotonic) > monotonic or is_unfinished(partition_log):
                 continue
@@ -175,10 +181,36 @@ class Compaction:
         return candidates
 
     def _forget_all_but(self, here: "dict[TopicPartition, PartitionLog]") -> None:
-        """What is known of deleted topics must not be believed of others by their names."""
-        self._checkpoints = {tp: offset for tp, offset in self._checkpoints.items() if tp in here}
+        """Forgets deleted topics, whose names others may get, and logs that a copy in another directory has replaced:
+        the copy may have been taken before its source was compacted."""
+        self._checkpoints = {
+            tp: offset
+            for tp, offset in self._checkpoints.items()
+            if tp in here and self._logs.get(tp) in (None, here[tp])
+        }
+        self._logs = {tp: partition_log for tp, partition_log in here.items() if partition_log.config.compact}
         self.uncleanable = {tp: known for tp, known in self.uncleanable.items() if here.get(tp) is known[0]}
         self._resting = {tp: until for tp, until in self._resting.items() if tp in here}
+
+    async def _follow_truncations(self, here: "dict[TopicPartition, PartitionLog]") -> None:
+        """Lowers the checkpoints of logs that were truncated below them: what has come since is dirty."""
+        lowered: set[LogDirectory] = set()
+        for tp, checkpoint in self._checkpoints.items():
+            end = here[tp].take_lowest_end()
+            directory = self._directories.directory_of(tp)
+            if end is not None and end < checkpoint and directory is not None:
+                log.info("%s: was compacted up to offset %d, and truncated to %d", tp, checkpoint, end)
+                self._checkpoints[tp] = end
+                lowered.add(directory)
+        for directory in lowered:
+            try:
+                await self._write_checkpoints(directory)
+            except OSError as error:
+                directory.report(error)
+
+    async def _write_checkpoints(self, directory: "LogDirectory") -> None:
+        offsets = {tp: offset for tp, offset in self._checkpoints.items() if tp in directory.logs}
+        await self._in_thread(partial(directory.write_cleaner_offsets, offsets))
 
     # -- one round ---------------------------------------------------------------------------------------------------
 
@@ -193,8 +225,10 @@ class Compaction:
         except CleaningAborted:
             return False
         except (CorruptMessage, OSError) as error:
-            if self._directories.get(tp) is not partition_log:
-                return False  # deleted meanwhile
+            if self._directories.get(tp) is not partition_log or not partition_log.holds(
+                dirty.log.segments[:-1], dirty.log.generation
+            ):
+                return False  # deleted, truncated or shortened by retention meanwhile
             if isinstance(error, OSError) and error.errno in _NO_ROOM:
                 self._resting[tp] = self._clock.monotonic() + _RETRY_AFTER_SECONDS
                 log.warning("%s is not compacted for now: %s", tp, error)
@@ -221,8 +255,7 @@ class Compaction:
                 return False
         tp = dirty.log.topic_partition
         self._checkpoints[tp] = cleaning.end_offset
-        offsets = {tp: offset for tp, offset in self._checkpoints.items() if tp in directory.logs}
-        await self._in_thread(partial(directory.write_cleaner_offsets, offsets))
+        await self._write_checkpoints(directory)
         stats = cleaning.stats
         log.info(
             "compacted %s up to offset %d: %d of %d records, %d of %d bytes are left; %.2f s",

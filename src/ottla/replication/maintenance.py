@@ -1,12 +1,14 @@
 """What a broker does by the clock: checkpoints, retention, time-based rolls and flushes, expiry of producers.
 
-The decisions are the log's; this only calls them when it is time. Each round looks at every partition in turn and gives
-the loop back after a few, so that two thousand partitions never make a request wait.
+The decisions are the log's; this only calls them when it is time. Every replica gets its turn, led or followed: as in
+Kafka, each deletes by itself, within its own high watermark and recovery point. Each round gives the loop back after a
+few partitions, so that two thousand of them never make a request wait.
 """
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ottla.clock import Clock
@@ -47,8 +49,8 @@ class Maintenance:
         self._clock = clock
         self._tasks: list[asyncio.Task[None]] = []
         self._removals: dict[asyncio.Task[None], None] = {}
-        self._written: dict[TopicPartition, Offset] = {}
-        """The recovery points that the checkpoint files have."""
+        self._written: dict[Path, dict[TopicPartition, Offset]] = {}
+        """The recovery points that the checkpoint file of each log directory has."""
         self._writing = asyncio.Lock()
         self._appended_at_checkpoint = 0
 
@@ -85,11 +87,10 @@ class Maintenance:
 
     async def _each(self, work: "Callable[[Partition], None]") -> None:
         for number, partition in enumerate(self._replicas.partitions()):
-            if partition.leading:
-                try:
-                    work(partition)
-                except (OSError, KafkaStorageError) as error:
-                    log.error("%s: %s", partition.topic_partition, error)
+            try:
+                work(partition)
+            except (OSError, KafkaStorageError) as error:
+                log.error("%s: %s", partition.topic_partition, error)
             if number % PARTITIONS_PER_TURN == 0:
                 await asyncio.sleep(0)
 
@@ -100,7 +101,8 @@ class Maintenance:
         deletions: list[tuple[Partition, Deletion]] = []
 
         def apply(partition: "Partition") -> None:
-            written = self._written.get(partition.topic_partition, Offset(0))
+            points = self._written.get(partition.log.directory.parent, {})
+            written = min(points.get(partition.topic_partition, Offset(0)), partition.log.recovery_point)
             deletion = partition.log.apply_retention(now_ms, before=written)
             if partition.log.recovery_point < partition.log.segments[-1].base_offset:
                 partition.mark_dirty()  # nothing is deleted or compacted before it is on the disk
@@ -158,7 +160,7 @@ class Maintenance:
                 )
                 directory.report(error)
             else:
-                self._written |= points
+                self._written[directory.path] = points
 
     async def remove_deleted(self) -> None:
         """Remove the files of deleted topics; in a thread, since that takes long."""

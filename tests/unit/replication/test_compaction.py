@@ -6,18 +6,20 @@ import logging
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
+from unittest.mock import patch
 
 import pytest
 
 from ottla.config.log import LogConfig
-from ottla.ids import BrokerId, LeaderEpoch, PartitionId, TopicName, TopicPartition
+from ottla.ids import BrokerId, LeaderEpoch, Offset, PartitionId, TopicName, TopicPartition
 from ottla.log.cleaner import CleaningAborted
 from ottla.log.directories import LogDirectories
 from ottla.log.partition_log import PartitionLog
-from ottla.records.record import Record, encode_batch
+from ottla.records.batch import iter_batches
+from ottla.records.record import Record, decode_records, encode_batch
 from ottla.replication.compaction import Compaction, Throttle
 from ottla.testing.faulty_fs import FaultyFS, Operation
 from ottla.testing.manual_clock import ManualClock
@@ -34,10 +36,8 @@ class Settings:
     log_cleaner_io_max_bytes_per_second: float = 1e300
 
 
-class Led:
-    """A partition, as far as compaction is concerned."""
-
-    leading = True
+class Held:
+    """A partition, led or followed, as far as compaction is concerned."""
 
     def __init__(self, log: PartitionLog) -> None:
         self.log = log
@@ -56,16 +56,16 @@ class Bench:
         self.fs = FaultyFS(clock=self.clock)
         self.directories = LogDirectories([Path("/data")], fs=self.fs, clock=self.clock)
         self.directories.acquire(cluster_id="c", node_id=BrokerId(1))
-        self.led: list[Led] = []
+        self.held: list[Held] = []
         self.compaction: Compaction | None = None
 
     def add(self, name: str, config: LogConfig = CONFIG) -> PartitionLog:
         log = self.directories.create_log(TopicPartition(TopicName(name), PartitionId(0)), None, config)
-        self.led.append(Led(log))
+        self.held.append(Held(log))
         return log
 
-    def partitions(self) -> list[Led]:
-        return self.led
+    def partitions(self) -> list[Held]:
+        return self.held
 
     def fill(self, log: PartitionLog, count: int, *, sync: bool = True) -> None:
         for number in range(count):
@@ -127,7 +127,7 @@ def test_what_is_not_on_the_disk_is_synced_first(bench: Bench) -> None:
     log = bench.add("lazy")
     bench.fill(log, 10, sync=False)
     assert bench.run() == [False]
-    assert bench.led[0].marked == 1
+    assert bench.held[0].marked == 1
     log.flush()
     assert bench.run() == [True]
 
@@ -187,7 +187,7 @@ def test_a_failed_rename_leaves_a_log_that_is_read_and_restarted(bench: Bench) -
         data = log.read_blocking(log.log_start_offset, 1 << 20, upper_bound=10, min_one_message=True).data
         assert len(data)
     bench.fs.heal()
-    partitions = [led.topic_partition for led in bench.led]
+    partitions = [led.topic_partition for led in bench.held]
     bench.directories.close()
     bench.directories = LogDirectories([Path("/data")], fs=bench.fs, clock=bench.clock)
     bench.directories.acquire(cluster_id="c", node_id=BrokerId(1))
@@ -231,3 +231,75 @@ def test_the_throttle_stops_the_round() -> None:
     stop.set()
     with pytest.raises(CleaningAborted):
         throttle.pause(10)
+
+
+def last_values(log: PartitionLog) -> list[bytes | None]:
+    read = log.read_blocking(log.log_start_offset, 1 << 20, upper_bound=log.log_end_offset, min_one_message=True)
+    return [record.value for header in iter_batches(read.data) for record in decode_records(read.data, header)]
+
+
+def test_what_comes_after_a_truncation_is_dirty_again(bench: Bench) -> None:
+    """As when another replica is elected uncleanly: the checkpoint of what was compacted goes back with the log."""
+    log = bench.add("cut")
+    (directory,) = bench.directories.directories
+    bench.fill(log, 10)
+
+    async def story() -> None:
+        assert await bench.round()
+        log.truncate_to(Offset(0))
+        bench.fill(log, 20)
+        assert await bench.round()
+        assert directory.read_cleaner_offsets() == {log.topic_partition: 20}
+        assert last_values(log) == [b"19"]
+        log.truncate_to(Offset(5))
+        assert not await bench.round()
+        assert directory.read_cleaner_offsets() == {log.topic_partition: log.log_end_offset}, "also after a crash"
+        assert bench.compaction is not None
+        await bench.compaction.close()
+
+    asyncio.run(story())
+
+
+def test_a_copy_that_takes_the_place_of_a_log_is_compacted_from_its_start(bench: Bench) -> None:
+    """A move to another directory may have copied what the source had not compacted yet."""
+    log = bench.add("moved")
+    bench.fill(log, 10)
+
+    async def story() -> None:
+        assert await bench.round()
+        bench.directories.delete_log(log.topic_partition)
+        bench.held.clear()
+        copy = bench.add("moved")
+        bench.fill(copy, 10)
+        assert await bench.round()
+        assert last_values(copy) == [b"9"]
+        assert bench.compaction is not None
+        await bench.compaction.close()
+
+    asyncio.run(story())
+
+
+def test_retention_beside_compaction_is_no_fault_of_the_log(bench: Bench) -> None:
+    log = bench.add("both", replace(CONFIG, delete=True, retention_bytes=0))
+    bench.fill(log, 10)
+
+    def shorten() -> None:
+        deletion = log.apply_retention(bench.clock.now_ms())
+        if deletion is not None:
+            deletion.remove()
+
+    async def story() -> None:
+        (directory,) = bench.directories.directories
+        write = directory.prepare_checkpoints
+
+        def prepare() -> Any:
+            shorten()
+            return write()
+
+        with patch.object(directory, "prepare_checkpoints", prepare):
+            assert not await bench.round()
+        assert bench.compaction is not None
+        assert not bench.compaction.uncleanable
+        await bench.compaction.close()
+
+    asyncio.run(story())
