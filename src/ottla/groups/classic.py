@@ -53,6 +53,12 @@ DOWNGRADE: Final = "the group has become a classic one"
 LEAST_PATIENCE_MS: Final = 1_000
 """Members may allow no time at all for a rebalance; to wait for those who are away, nobody looks more often."""
 
+CROWD_PATIENCE_MS: Final = 500
+"""The longest that a group's first rebalance waits, beyond the initial delay, while members keep coming."""
+CROWD_PAUSE_MS: Final = 50
+"""Members that start together come in shorter intervals."""
+CROWD_POLL_MS: Final = 10
+
 
 class ClassicGroup(ClassicState):
     """One group. Methods named for an event decide and give effects; `replay` applies."""
@@ -66,6 +72,8 @@ class ClassicGroup(ClassicState):
         self._gathers_until_ms: int | None = None
         """Set while the group's first rebalance waits for more members: when it waits for nobody any longer."""
         self._last_came_ms = 0
+        self._crowds_until_ms = 0
+        """Until when the group's first rebalance waits while members keep coming."""
 
     # --- JoinGroup ---
 
@@ -231,6 +239,7 @@ class ClassicGroup(ClassicState):
             delay_ms = self._config.group_initial_rebalance_delay_ms
             self._gathers_until_ms = now_ms + max(self.members.rebalance_timeout_ms, delay_ms)
             self._last_came_ms = now_ms
+            self._crowds_until_ms = now_ms + delay_ms + CROWD_PATIENCE_MS
             effects.append(SetTimer((REBALANCE, self.group_id), delay_ms))
             return effects
         self._gathers_until_ms = None
@@ -257,6 +266,10 @@ class ClassicGroup(ClassicState):
 
         It ends when nobody has come for as long as the initial delay. Kafka waits that delay over and over, whole, as
         long as somebody came during the last one: up to twice as long for the same members (KIP-134).
+
+        Without a delay, a lone member gets its group at once. Of a crowd that starts together, the first rebalance
+        waits for members that follow each other closely, and for those that were just given an id and join with it in a
+        moment (KIP-394): otherwise the next rebalance would wait for heartbeats of those that were in, 3 s mostly.
         """
         if self.state is not PREPARING:
             return []
@@ -265,7 +278,13 @@ class ClassicGroup(ClassicState):
             left_ms = min(self._last_came_ms + delay_ms, self._gathers_until_ms) - now_ms
             if 0 < left_ms <= delay_ms:  # more than that is left only when somebody has set the clock back
                 return [SetTimer((REBALANCE, self.group_id), left_ms)]
+            if self._is_crowd(now_ms) and 0 < self._crowds_until_ms - now_ms <= delay_ms + CROWD_PATIENCE_MS:
+                return [SetTimer((REBALANCE, self.group_id), CROWD_POLL_MS)]
         return self._complete_join(now_ms)
+
+    def _is_crowd(self, now_ms: int) -> bool:
+        """Whether more members are about to come."""
+        return bool(self.pending) or (len(self.members) > 1 and 0 <= now_ms - self._last_came_ms < CROWD_PAUSE_MS)
 
     def _complete_join(self, now_ms: int) -> list[Effect]:
         effects: list[Effect] = [CancelTimer((REBALANCE, self.group_id))]

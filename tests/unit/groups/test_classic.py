@@ -178,6 +178,37 @@ def test_without_an_initial_delay_the_first_one_starts_alone() -> None:
     assert d.reply("a").generation == 1
 
 
+def test_without_an_initial_delay_members_that_start_together_get_one_rebalance() -> None:
+    d = driver(group_initial_rebalance_delay_ms=0)
+    for token in ("id-1", "id-2"):
+        d.send(join(token))
+    first, second = (d.reply(token).member_id for token in ("id-1", "id-2"))
+    d.send(join("a", first))
+    d.pass_time(100)
+    assert d.waits("a"), "the second member has its id and is about to come"
+    d.send(join("b", second))
+    d.pass_time(30)
+    third = enter(d, "c")
+    d.pass_time(40)
+    assert d.waits("a"), "members follow each other closely"
+    d.pass_time(20)
+    assert {member.member_id for member in d.reply("a").members} == {first, second, third}
+    assert d.reply("c").generation == 1
+
+
+def test_without_an_initial_delay_a_crowd_without_end_is_not_waited_for() -> None:
+    d = driver(group_initial_rebalance_delay_ms=0)
+    enter(d, "first")
+    for number in range(30):
+        d.send(join(f"id-{number}"))
+        enter(d, number)
+        d.pass_time(20)
+        if not d.waits("first"):
+            break
+    assert d.reply("first").generation == 1
+    assert 20 <= number <= 26, "half a second"
+
+
 def test_the_leaders_assignment_is_written_and_handed_out_after_it() -> None:
     d = driver()
     one, two = enter(d, "a"), enter(d, "b")
