@@ -91,6 +91,7 @@ class Faults:
             "reset": self._reset,
             "storm": self._storm,
             "disk": self._break_disk,
+            "full disk": self._fill_disk,
             "slow disks": self._slow_disks_down,
             "clock": self._jump_in_time,
             "elect": self._elect,
@@ -285,6 +286,13 @@ class Faults:
         machine.fs.fail(operation, LOG_FILES, error=number, skip=self._random.randrange(3), times=1)
         self._failing.add(machine.name)
         self._later(3.0, lambda: self._mend(machine))
+        return True
+
+    def _fill_disk(self) -> bool:
+        """For a while, hardly anything more can be written on one machine."""
+        machine = self._random.choice(self._machines)
+        machine.fs.capacity_bytes = machine.fs.used_bytes() + self._random.randrange(20_000)
+        self._later(5.0, partial(setattr, machine.fs, "capacity_bytes", None))
         return True
 
     def _slow_disks_down(self) -> bool:

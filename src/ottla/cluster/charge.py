@@ -19,9 +19,15 @@ from typing import Any, Final
 from ottla.clock import Clock
 from ottla.cluster.commands import Command
 from ottla.cluster.controller_channels import ControllerChannels
-from ottla.cluster.controller_requests import Sender, probe_requests, release_requests, requests_after
+from ottla.cluster.controller_requests import (
+    LACKS_ROOM,
+    Sender,
+    probe_requests,
+    release_requests,
+    requests_after,
+)
 from ottla.cluster.elections import Outages, elect_where_needed, led_by, renew_after_restarts, return_to_preferred
-from ottla.cluster.image import BrokerImage, MetadataImage
+from ottla.cluster.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
 from ottla.cluster.isr_changes import IsrChange
 from ottla.cluster.metadata_service import MetadataService
 from ottla.cluster.producer_ids import allocate_producer_ids
@@ -215,7 +221,7 @@ class Charge:
         nodes = await self._store.read(layout.LOG_DIRECTORY_EVENTS_PATH)
         brokers, operations = layout.read_log_directory_failures(nodes)
         for broker_id in sorted(brokers):
-            log.info("broker %d has lost a log directory, or wants to know what it leads", broker_id)
+            log.info("broker %d reports a change of its log directories, or asks what it leads", broker_id)
             self._channels.send(probe_requests(self._sender, self.image, broker_id), self.image.brokers)
         if operations:
             await self._store.commit(operations)
@@ -241,6 +247,7 @@ class Charge:
             self._outages.stopping - back - away,
             frozenset(replica for replica in self._outages.offline if replica[0] not in back),
             silent,
+            frozenset(replica for replica in self._outages.full if replica[0] not in back | away),
         )
         await self.service.see_brokers(brokers)
         await self._give_up(given_up)
@@ -261,24 +268,31 @@ class Charge:
     # -- what brokers say --------------------------------------------------------------------------------------------
 
     def _answered(self, broker_id: BrokerId, request: LeaderAndIsrRequest, response: LeaderAndIsrResponse) -> None:
-        """Replicas that a broker could not open are offline: others have to lead."""
+        """Replicas that a broker could not open are offline, those in a full log directory are to be replaced while
+        others are in sync: others have to lead."""
         failed = {
             (topic.topic_id, error.partition_index): error.error_code
             for topic in response.topics
             for error in topic.partition_errors
         }
-        offline = set(self._outages.offline)
+        offline, full = set(self._outages.offline), set(self._outages.full)
         has_failed = False
         for topic in request.topic_states:
             for state in topic.partition_states:
                 replica = (broker_id, TopicName(topic.topic_name), PartitionId(state.partition_index))
-                if failed.get((topic.topic_id, state.partition_index)) == ErrorCode.KAFKA_STORAGE_ERROR:
+                code = failed.get((topic.topic_id, state.partition_index))
+                if code == ErrorCode.KAFKA_STORAGE_ERROR:
                     offline.add(replica)
                     has_failed = True
                 else:
                     offline.discard(replica)
-        if has_failed or offline != self._outages.offline:  # what was known to fail may have been elected all the same
-            self._outages = self._outages._replace(offline=frozenset(offline))
+                if code == LACKS_ROOM:
+                    full.add(replica)
+                elif not code:
+                    full.discard(replica)
+        # What was known to fail may have been elected all the same.
+        if has_failed or offline != self._outages.offline or full != self._outages.full:
+            self._outages = self._outages._replace(offline=frozenset(offline), full=frozenset(full))
             self._spawn(self._settle_unless_failing())
 
     def _listens(self, broker_id: BrokerId, does: bool) -> None:
@@ -324,9 +338,15 @@ class Charge:
         answers = await self.service.change_in_sync(changes, self._outages)
         if any(answer is None for answer in answers):
             touched = [self.image.topics_by_id.get(topic_id) for topic_id in {change.topic_id for change in changes}]
-            if any(part.is_reassigned for topic in touched if topic is not None for part in topic.partitions):
+            if any(
+                self._may_settle(topic, part) for topic in touched if topic is not None for part in topic.partitions
+            ):
                 await self._settle_unless_failing()
         return answers
+
+    def _may_settle(self, topic: TopicImage, part: PartitionImage) -> bool:
+        """Whether a change of its in-sync set may end a reassignment, or relieve a leader that is going."""
+        return part.is_reassigned or self._outages.is_going(part.leader, topic.name, part.partition)
 
     async def let_stop(self, broker_id: BrokerId, broker_epoch: int) -> list[TopicPartition]:
         """A broker wants to stop: have others lead what it leads; what nobody could take over.

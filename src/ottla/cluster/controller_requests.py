@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from ottla.cluster.image import NO_LEADER, NOT_YET_LED, BrokerImage, MetadataImage, PartitionImage, TopicImage
+from ottla.errors import ErrorCode
 from ottla.ids import BrokerId, TopicPartition
 from ottla.protocol.messages.leader_and_isr import (
     LeaderAndIsrLiveLeader,
@@ -41,6 +42,10 @@ PLAINTEXT: Final = 0
 RECOVERED: Final = 0
 RECOVERING: Final = 1
 """The leader has to confirm that it leads. (KIP-704 has it say the same after an unclean election.)"""
+
+LACKS_ROOM: Final = ErrorCode.LEADER_NOT_AVAILABLE
+"""A broker's answer to LeaderAndIsr for a replica whose log directory is full: another replica is to lead, and this one
+is to leave the in-sync set, while others are in it. (Genuine controllers look at KAFKA_STORAGE_ERROR alone.)"""
 
 Request = LeaderAndIsrRequest | UpdateMetadataRequest | StopReplicaRequest
 

@@ -3,6 +3,7 @@
     a broker has gone       its partitions go to the first replica that is in sync and alive; it leaves the in-sync sets
     a broker has come       what had no leader gets one
     a broker wants to stop, or nobody listens at its address   the same as if it had gone, while its session lasts
+    a log directory is full   the same for the replicas in it, until there is room again
     by the clock            leadership goes back to the preferred replicas
     somebody asks           the preferred replica leads, or any that is alive
 
@@ -22,7 +23,7 @@ from ottla.cluster.controller import ElectionType, with_leader
 from ottla.cluster.image import NO_LEADER, NOT_YET_LED, MetadataImage, PartitionImage, Replica, TopicImage
 from ottla.errors import ApiError, ErrorCode
 from ottla.errors import UnknownTopicOrPartition as UnknownTopic
-from ottla.ids import BrokerId, LeaderEpoch, TopicName, TopicPartition
+from ottla.ids import BrokerId, LeaderEpoch, PartitionId, TopicName, TopicPartition
 
 AllowsUnclean = Callable[[TopicName], bool]
 """May a replica of this topic lead that is not in sync? (`unclean.leader.election.enable`)"""
@@ -46,11 +47,12 @@ class Outages(NamedTuple):
     """Replicas in log directories that have failed."""
     silent: frozenset[BrokerId] = frozenset()
     """Brokers at whose address nobody listens any more, while their session lasts (ADR 16)."""
+    full: frozenset[Replica] = frozenset()
+    """Replicas in log directories that have no room left."""
 
-    @property
-    def going(self) -> frozenset[BrokerId]:
-        """Brokers that lead, and are in sync, only where nobody else can be."""
-        return self.stopping | self.silent
+    def is_going(self, broker_id: BrokerId, topic: TopicName, partition: PartitionId) -> bool:
+        """Whether this replica leads, and is in sync, only where no other one can."""
+        return broker_id in self.stopping or broker_id in self.silent or (broker_id, topic, partition) in self.full
 
 
 NO_OUTAGES: Final = Outages()
@@ -83,7 +85,9 @@ def elect_where_needed(
             if now is partition:
                 continue
             changed.append(now)
-            if partition.isr and now.leader != NO_LEADER and now.leader not in partition.isr:
+            # Who led last leads again where the elected one has never confirmed: it lacks nothing.
+            is_sure = now.leader in partition.isr or now.leader == partition.last_known_leader
+            if partition.isr and now.leader != NO_LEADER and not is_sure:
                 at = TopicPartition(topic.name, partition.partition)
                 unclean.append(Unclean(at, now.leader, partition.isr))
         if changed:
@@ -113,7 +117,7 @@ def _repaired(
     if partition.partition_epoch == NOT_YET_LED:
         return _first_leader(partition, alive) if alive else partition
     leader, isr = partition.leader, partition.isr
-    able = tuple(replica for replica in alive if replica not in outages.going)
+    able = tuple(replica for replica in alive if not outages.is_going(replica, topic.name, partition.partition))
     in_sync = tuple(replica for replica in isr if replica in able)
     if leader in able:
         # Who is out of sync stays out for a while: only a leader puts it back.
@@ -198,7 +202,7 @@ def return_to_preferred(image: MetadataImage, outages: Outages, tolerated_percen
             if (
                 preferred in able
                 and preferred in partition.isr
-                and preferred not in outages.going
+                and not outages.is_going(preferred, name, partition.partition)
                 and not partition.is_reassigned
             ):
                 changes.setdefault(name, []).append(with_leader(image, partition, preferred, partition.isr))
@@ -223,7 +227,7 @@ def plan_election(
     fit = fit_replicas(image, topic.name, partition, outages)
     if partition.leader in fit and (election is ElectionType.UNCLEAN or partition.leader == preferred):
         raise ApiError(ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition.")
-    able = tuple(replica for replica in fit if replica not in outages.going)
+    able = tuple(replica for replica in fit if not outages.is_going(replica, topic.name, partition.partition))
     if election is ElectionType.PREFERRED:
         if preferred not in able or preferred not in partition.isr:
             raise ApiError(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, "The preferred leader was not available.")

@@ -72,8 +72,8 @@ def _check_eligible(image: MetadataImage, topic: TopicImage, outages: Outages, c
             reason = "holds no replica of it"
         elif replica not in able:
             reason = "is not alive, or has lost its log directory"
-        elif replica in outages.going and replica not in partition.isr:
-            reason = "is stopping, or has ended"
+        elif replica not in partition.isr and outages.is_going(replica, topic.name, partition.partition):
+            reason = "is stopping, has ended, or has no room in its log directory"
         elif epoch not in (ANY_EPOCH, image.brokers[replica].epoch):
             reason = "was started anew since it was seen in sync"
         if reason is not None:

@@ -107,7 +107,7 @@ def finish_reassignments(image: MetadataImage, outages: Outages, topics: Iterabl
             able = [
                 replica
                 for replica in fit_replicas(image, topic.name, partition, outages)
-                if replica in target and replica not in outages.going
+                if replica in target and not outages.is_going(replica, topic.name, partition.partition)
             ]
             leader = partition.leader if partition.leader in able else next(iter(able), None)
             if leader is None:

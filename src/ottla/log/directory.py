@@ -54,6 +54,8 @@ class LogDirectory:
         """Whether the last process that had the directory shut it down cleanly."""
         self.offline_reason: str | None = None
         """Why nothing is read or written here any more; None while all is well."""
+        self.is_full = False
+        """Whether a write has failed for lack of room, and there is none yet (`replication.full_directories`)."""
         self.on_error: Callable[[LogDirectory, OSError], None] = _nobody
         """Told, in any thread, of every error of the disk; it may find that the directory has failed."""
         self._fs = fs

@@ -1,6 +1,7 @@
 """A log directory that fails takes its own partitions offline; other brokers lead them, and this one goes on.
 
-    an error of the disk -- a passing one (full, out of memory) --> refused, and tried again
+    an error of the disk -- no room --> refused, and tried again; others lead meanwhile (`full_directories.py`)
+                         |- another passing one (out of memory) --> refused, and tried again
                          `- any other --> partitions offline -> the controller is told -> it elects others
                                           no directory left  -> the broker stops
 
@@ -18,13 +19,14 @@ from typing import TYPE_CHECKING, Final
 from ottla.errors import sentence
 from ottla.log.directories import LogDirectories
 from ottla.log.directory import LogDirectory
+from ottla.replication.full_directories import LACKS_ROOM, FullDirectories
 
 if TYPE_CHECKING:
     from ottla.replication.manager import ReplicaManager
 
 log = logging.getLogger(__name__)
 
-LACKING: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM))
+LACKING: Final = LACKS_ROOM | {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
 PASSING: Final = LACKING | {errno.EINTR, errno.EAGAIN, errno.EEXIST, errno.ENOTEMPTY}
 """What comes and goes, or stands in the way, without a defect of the disk."""
 
@@ -47,11 +49,19 @@ class DirectoryFailures:
         self._loop = loop
         self._tell_controller = tell_controller
         self._stop_broker = stop_broker
+        self._full = FullDirectories(loop, replicas.cold_readers, tell_controller=tell_controller)
         for directory in directories.online:
             directory.on_error = self._judge
 
+    async def close(self) -> None:
+        """Look for room in full directories no longer."""
+        await self._full.close()
+
     def _judge(self, directory: LogDirectory, problem: OSError) -> None:
-        if problem.errno not in PASSING and directory.offline_reason is None:
+        if problem.errno in LACKS_ROOM:
+            with suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._full.write_failed, directory)
+        elif problem.errno not in PASSING and directory.offline_reason is None:
             with suppress(RuntimeError):  # the loop is closed: the broker has stopped
                 self._loop.call_soon_threadsafe(self._fail, directory, problem)
 

@@ -10,7 +10,8 @@ Source: Kafka 3.9, `AbstractFetcherThread`, `ReplicaFetcherThread`.
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
@@ -63,7 +64,7 @@ Address = Callable[[BrokerId], tuple[str, int] | None]
 class _Copy:
     """One partition that is copied, in one leader epoch."""
 
-    __slots__ = ("has_caught_up", "leader_epoch", "not_before", "partition", "pause_s", "topic_id")
+    __slots__ = ("has_caught_up", "is_failing", "leader_epoch", "not_before", "partition", "pause_s", "topic_id")
 
     def __init__(self, partition: "Partition", topic_id: TopicId, *, is_in_sync: bool) -> None:
         self.partition = partition
@@ -72,6 +73,8 @@ class _Copy:
         self.not_before = 0.0
         """When it may be asked for again, after an error."""
         self.pause_s = FIRST_PAUSE_S
+        self.is_failing = False
+        """Whether what was fetched last could not be taken in."""
         self.has_caught_up = is_in_sync
         """Whether it had all that was committed when it was answered last: such a one is not throttled."""
 
@@ -136,10 +139,18 @@ class ReplicaFetchers:
         *,
         connect: Connect,
         throttle: "Throttle",
+        full_directories: Callable[[], Collection[Path]] = tuple,
     ) -> None:
         self._broker_id = config.node_id
         self._new_fetcher: Callable[[BrokerId], LeaderFetcher] = lambda leader: LeaderFetcher(
-            leader, config, address, broker_epoch, loop, connect=connect, throttle=throttle
+            leader,
+            config,
+            address,
+            broker_epoch,
+            loop,
+            connect=connect,
+            throttle=throttle,
+            full_directories=full_directories,
         )
         self._fetchers: dict[BrokerId, LeaderFetcher] = {}
         self._sources: dict[TopicPartition, BrokerId] = {}
@@ -192,6 +203,7 @@ class LeaderFetcher:
         *,
         connect: Connect,
         throttle: "Throttle",
+        full_directories: Callable[[], Collection[Path]] = tuple,
     ) -> None:
         self._leader = leader
         self._config = config
@@ -200,6 +212,7 @@ class LeaderFetcher:
         self._loop = loop
         self._connect = connect
         self._throttle = throttle
+        self._full_directories = full_directories
         self._copies: dict[TopicPartition, _Copy] = {}
         self._client: PeerClient | None = None
         self._changed = asyncio.Event()
@@ -265,7 +278,12 @@ class LeaderFetcher:
 
     async def _fetch_once(self) -> None:
         now = self._loop.time()
-        waits = {tp: self._wait_s(copy, now) for tp, copy in self._copies.items() if copy.is_current}
+        full = self._full_directories()
+        waits = {
+            tp: self._wait_s(copy, now)
+            for tp, copy in self._copies.items()
+            if copy.is_current and not (full and copy.partition.log.directory.parent in full)
+        }  # a leader waits for a follower that fetches and has had everything a moment ago
         due = {tp: self._copies[tp] for tp, wait_s in waits.items() if wait_s <= 0}
         rests = [wait_s for wait_s in waits.values() if wait_s > 0]
         if not due:
@@ -366,7 +384,14 @@ class LeaderFetcher:
             if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
                 await self._find_range(copy)
             elif data.error_code:
-                self._delay(copy, ErrorCode(data.error_code))
+                log.info(
+                    "%s: broker %d answers %s; it is asked again in %.2f s",
+                    partition.topic_partition,
+                    self._leader,
+                    ErrorCode(data.error_code).name,
+                    copy.pause_s,
+                )
+                self._delay(copy)
                 return
             elif data.diverging_epoch is not None:
                 self._truncate(partition, data.diverging_epoch)
@@ -377,24 +402,25 @@ class LeaderFetcher:
                 copy.has_caught_up = partition.log.log_end_offset >= data.high_watermark
                 partition.leader_says(Offset(data.high_watermark), Offset(data.log_start_offset))
             copy.pause_s = FIRST_PAUSE_S
+            if copy.is_failing:
+                copy.is_failing = False
+                log.warning("%s is copied from broker %d again", partition.topic_partition, self._leader)
         except PeerUnavailable:
             raise
         except OttlaError as error:
-            log.error(
-                "%s cannot be copied from broker %d: %s", partition.topic_partition, self._leader, sentence(error)
-            )
-            self._delay(copy, error.code)
+            if not copy.is_failing:  # once, not for every attempt
+                copy.is_failing = True
+                log.error(
+                    "%s cannot be copied from broker %d: %s; it is tried again until it can",
+                    partition.topic_partition,
+                    self._leader,
+                    sentence(error),
+                )
+            self._delay(copy)
 
-    def _delay(self, copy: _Copy, code: ErrorCode) -> None:
-        """The leader does not know yet that it is, or knows better: news is on its way to one of the two."""
+    def _delay(self, copy: _Copy) -> None:
+        """The leader does not know yet that it is, or knows better, or the disk is in trouble: ask again later."""
         copy.not_before = self._loop.time() + copy.pause_s
-        log.info(
-            "%s: broker %d answers %s; it is asked again in %.2f s",
-            copy.partition.topic_partition,
-            self._leader,
-            code.name,
-            copy.pause_s,
-        )
         copy.pause_s = min(copy.pause_s * 2, self._config.replica_fetch_backoff_ms / 1000)
 
     def _truncate(self, partition: "Partition", leaders: EpochEndOffset) -> None:

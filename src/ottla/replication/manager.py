@@ -344,6 +344,10 @@ class ReplicaManager:
         """Is its replica in a log directory that has failed?"""
         return topic_partition in self._offline
 
+    def full_directories(self) -> frozenset[Path]:
+        """The log directories without room: others should lead what is in them, where they have replicas in sync."""
+        return frozenset(directory.path for directory in self.directories.directories if directory.is_full)
+
     def topic_name(self, topic_id: UUID) -> TopicName | None:
         found = self._metadata.image.topics_by_id.get(TopicId(topic_id))
         return None if found is None else found.name

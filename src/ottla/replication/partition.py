@@ -21,6 +21,7 @@ from ottla.errors import ErrorCode, KafkaStorageError, UnknownLeaderEpoch, sente
 from ottla.ids import BrokerId, LeaderEpoch, Offset, TopicPartition
 from ottla.log.producer_state import Origin
 from ottla.replication.in_sync import InSyncReplicas, Proposal
+from ottla.replication.refused_producers import RefusedProducers
 
 if TYPE_CHECKING:
     from ottla.config.log import LogConfig
@@ -43,6 +44,7 @@ class Partition:
         "_deletion_waiters",
         "_end_at_first",
         "_flusher",
+        "_refused",
         "_surroundings",
         "_unsynced_since_ms",
         "_wake",
@@ -82,6 +84,7 @@ class Partition:
         self.in_sync: InSyncReplicas | None = None
         """Of a partition that is led here and has followers."""
         self.refusing = False
+        self._refused = RefusedProducers()
         self.appended_bytes = 0
         self.fetch_waiters: Waiting = {}
         """Of consumers, who want to know when the high watermark moves."""
@@ -207,7 +210,12 @@ class Partition:
         *,
         require_verification: bool = False,
     ) -> "AppendInfo":
-        """Append batches as leader; arguments and errors are those of `PartitionLog.append_as_leader`."""
+        """Append batches as leader; arguments and errors are those of `PartitionLog.append_as_leader`.
+
+        A batch that follows one that could not be written is refused as that one was, with KafkaStorageError.
+        """
+        if self._refused:
+            self._refused.check(records, self._surroundings.now())
         try:
             info = self.log.append_as_leader(
                 records,
@@ -217,10 +225,13 @@ class Partition:
                 require_verification=require_verification,
             )
         except KafkaStorageError as error:
+            self._refused.add(records, self._surroundings.now())
             if not self.refusing:  # once, not for every attempt of every producer
                 self.refusing = True
                 logger.error("%s; its producers are refused until it can be written again", sentence(error))
             raise
+        if self._refused:
+            self._refused.written(records)
         if self.refusing:
             self.refusing = False
             logger.warning("%s can be written again", self.topic_partition)
@@ -432,6 +443,7 @@ class Partition:
         """This broker leads the partition no more (or the topic or the disk is gone): answer everybody who waits."""
         self.leading = False
         self.in_sync = None
+        self._refused = RefusedProducers()
         self._release_waiters(code)
         deletions, self._deletion_waiters = self._deletion_waiters, []
         for _, key, waiter in deletions:

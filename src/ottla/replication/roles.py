@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
-from ottla.cluster.controller_requests import ALL_STATES, EPOCH_WHEN_DELETED, RECOVERED
+from ottla.cluster.controller_requests import ALL_STATES, EPOCH_WHEN_DELETED, LACKS_ROOM, RECOVERED
 from ottla.cluster.image import PartitionImage
 from ottla.errors import ErrorCode, OttlaError
 from ottla.ids import BrokerId, LeaderEpoch, PartitionId, TopicId, TopicName
@@ -44,7 +44,8 @@ class ReplicaRoles:
         """Do what the request says; what became of each partition, by topic id and number.
 
         STALE_CONTROLLER_EPOCH never: that is for the whole request. FENCED_LEADER_EPOCH is given for a partition of
-        which a later epoch is known, KAFKA_STORAGE_ERROR for one that cannot be held.
+        which a later epoch is known, KAFKA_STORAGE_ERROR for one that cannot be held, `LACKS_ROOM` for one that is
+        held in a log directory without room.
         """
         outcomes: dict[tuple[UUID, int], ErrorCode] = {}
         named: set[tuple[str, int]] = set()
@@ -87,7 +88,9 @@ class ReplicaRoles:
         except Exception:  # a defect: the partitions that follow have to be told all the same
             log.exception("%s-%d cannot be held here", name, state.partition_index)
             return ErrorCode.UNKNOWN_SERVER_ERROR
-        return ErrorCode.NONE
+        held = self._replicas.find(topic_id, state.partition_index)
+        is_full = held is not None and held.log.directory.parent in self._replicas.full_directories()
+        return LACKS_ROOM if is_full else ErrorCode.NONE
 
     def stop(self, request: StopReplicaRequest) -> dict[tuple[str, int], ErrorCode]:
         """Let replicas go, with their files; what became of each, by topic and number."""

@@ -58,8 +58,9 @@ CREATE_TOPICS_VERSION: Final = 7
 LOOK_FOR_CONTROLLER_S: Final = 0.05
 HAND_OVER_S: Final = 5.0
 """How long a broker that stops looks for a controller to tell."""
-LAGGARDS_PER_LAG: Final = 2
+LAGGARDS_PER_LAG: Final = 10
 """How often, in the time that a follower may lag, those that do are looked for."""
+PARTITIONS_PER_TURN: Final = 500
 
 
 class Membership:
@@ -98,12 +99,13 @@ class Membership:
             loop,
             connect=connect,
             throttle=self.throttles.follower,
+            full_directories=replicas.full_directories,
         )
         self._proposals = IsrProposals(config.node_id, lambda: metadata.broker_epoch, self.ask_controller, loop)
         self._peers: dict[tuple[BrokerId, bool], PeerClient] = {}
         """By broker, and whether they are for requests that wait there for others to act."""
         self._laggards: asyncio.Task[None] | None = None
-        DirectoryFailures(
+        self._failures = DirectoryFailures(
             replicas,
             directories,
             loop,
@@ -139,6 +141,7 @@ class Membership:
             await self._hand_over()
         if self._laggards is not None:
             self._laggards.cancel()
+        await self._failures.close()
         await self._proposals.close()
         await self._fetchers.close()
         await self._controller.close()
@@ -184,8 +187,10 @@ class Membership:
     async def _drop_laggards(self) -> None:
         while True:
             await asyncio.sleep(self._config.replica_lag_time_max_ms / 1000 / LAGGARDS_PER_LAG)
-            for partition in self._replicas.partitions():
+            for number, partition in enumerate(self._replicas.partitions(), 1):
                 partition.drop_laggards()
+                if not number % PARTITIONS_PER_TURN:
+                    await asyncio.sleep(0)
 
     # -- others ------------------------------------------------------------------------------------------------------
 

@@ -13,13 +13,19 @@ from ottla.clock import SystemClock
 from ottla.cluster import charge as charges
 from ottla.cluster.charge import Charge
 from ottla.cluster.commands import Command, CreateTopic, RegisterBroker
+from ottla.cluster.controller_requests import LACKS_ROOM, Sender, probe_requests
 from ottla.cluster.image import MetadataImage, PartitionImage, TopicImage
 from ottla.cluster.store import layout
 from ottla.cluster.store.base import Create, StoreConflict, StoreUnavailable
 from ottla.config.broker import BrokerConfig
 from ottla.errors import ApiError, ErrorCode, OttlaError
 from ottla.ids import BrokerId, TopicId, TopicName
-from ottla.protocol.messages.leader_and_isr import LeaderAndIsrRequest
+from ottla.protocol.messages.leader_and_isr import (
+    LeaderAndIsrPartitionError,
+    LeaderAndIsrRequest,
+    LeaderAndIsrResponse,
+    LeaderAndIsrTopicError,
+)
 from ottla.testing.memory_store import MemoryStore, MemoryTree
 
 
@@ -220,3 +226,40 @@ def test_a_broker_with_another_address_is_silent_no_more() -> None:
 
     heard(says(2, False), moved)
     assert found == [frozenset({BrokerId(2)}), frozenset()]
+
+
+def test_who_leads_for_lack_of_room_elsewhere_leads_until_there_is_room() -> None:
+    """A broker's answer to LeaderAndIsr says that its replica has none; a later one, that it has again."""
+    image = cluster(1, 2)
+    topic = TopicImage(TopicName("t"), TopicId(UUID(int=7)), (partition(0, 2, (2, 1), (2, 1)),))
+    commands = [
+        *(RegisterBroker(broker._replace(endpoints={})) for broker in image.brokers.values()),
+        CreateTopic(topic, {}),
+    ]
+    operations = layout.operations_for(commands, image, {}, controller_epoch=1, now_ms=0)
+    found: list[tuple[int, tuple[int, ...], bool]] = []
+
+    async def main() -> None:
+        store = MemoryStore(MemoryTree())
+        await store.open()
+        await store.commit([Create(layout.CONTROLLER_EPOCH_PATH, b"1"), *operations])
+        config = BrokerConfig({"node.id": "1", "zookeeper.connect": "in-memory"})
+        charge = Charge(store, config, SystemClock(), asyncio.get_running_loop(), cast(Any, None), 1, Mock())
+        await charge.begin(0)
+        sender = Sender(BrokerId(1), 1, "PLAINTEXT")
+        for code in (LACKS_ROOM, ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.NONE):
+            (request,) = probe_requests(sender, charge.image, BrokerId(2))[BrokerId(2)]
+            assert isinstance(request, LeaderAndIsrRequest)
+            error = LeaderAndIsrPartitionError(partition_index=0, error_code=code)
+            answer = LeaderAndIsrResponse(
+                topics=[LeaderAndIsrTopicError(topic_id=topic.topic_id, partition_errors=[error])]
+            )
+            charge._answered(BrokerId(2), request, answer)
+            for _ in range(100):
+                await asyncio.sleep(0)
+            part = charge.image.topics[TopicName("t")].partitions[0]
+            found.append((part.leader, part.isr, bool(charge._outages.full)))
+        await charge.end()
+
+    asyncio.run(main())
+    assert found == [(1, (1,), True), (1, (1,), True), (1, (1,), False)]

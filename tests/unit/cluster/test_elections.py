@@ -255,3 +255,31 @@ def test_a_follower_that_was_started_anew_is_not_in_sync_unless_it_is_the_last()
     assert (alone.leader, alone.isr) == (2, (1, 2))
     last = three(partition(0, NO_LEADER, (1, 2, 3), isr=(1, 3)))
     assert renewed(restarted(without(last, 1), 3)) == partition(0, NO_LEADER, (1, 2, 3), isr=(1, 3))
+
+
+def full(*brokers: int) -> Outages:
+    """The replicas of partition 0 on these brokers have no room."""
+    return Outages(full=frozenset((BrokerId(broker), T, PartitionId(0)) for broker in brokers))
+
+
+def test_a_replica_without_room_is_relieved_where_others_are_in_sync() -> None:
+    leads = elected(three(partition(0, 1, (1, 2, 3))), full(1))
+    assert (leads.leader, leads.isr) == (2, (2, 3))
+    follows = elected(three(partition(0, 1, (1, 2, 3))), full(2))
+    assert (follows.leader, follows.isr) == (1, (1, 3))
+
+
+@pytest.mark.parametrize("brokers", [(1,), (1, 2)])
+def test_the_last_ones_in_sync_stay_though_they_have_no_room(brokers: tuple[int, ...]) -> None:
+    """Even where a leader that lacks records would be allowed."""
+    before = partition(0, 1, (1, 2, 3), isr=brokers)
+    assert elected(three(before), full(*brokers), unclean=True) == before
+
+
+def test_a_replica_without_room_is_not_preferred() -> None:
+    image = three(partition(0, 2, (1, 2, 3)))
+    assert return_to_preferred(image, full(1), 10) == []
+    assert return_to_preferred(image, NO_OUTAGES, 10) != []
+    with pytest.raises(OttlaError) as refused:
+        plan_election(image, full(1), TopicPartition(T, PartitionId(0)), ElectionType.PREFERRED)
+    assert refused.value.code is ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE

@@ -134,6 +134,13 @@ def test_an_election_that_may_be_unclean_is_not_where_who_led_is_there() -> None
     assert story(apply(left, [asked])) == (1, (1,), NO_LEADER)
 
 
+def test_nothing_is_reported_lost_when_the_one_that_led_last_leads_again() -> None:
+    left = apply(back(gone(gone(THREE, 3), 1), 1, 3), [RemoveBroker(BrokerId(2))])
+    again = elect_where_needed(left, NO_OUTAGES, lambda topic: False)
+    assert story(apply(left, again.changes)) == (1, (1,), NO_LEADER)
+    assert again.unclean == []
+
+
 def renewed(image: MetadataImage) -> MetadataImage:
     return apply(image, renew_after_restarts(image, lambda topic, number: 10))
 

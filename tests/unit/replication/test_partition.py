@@ -296,3 +296,23 @@ def test_laggards_are_proposed_to_leave(world: World) -> None:
     world.now = 11.0
     world.partition.drop_laggards()
     assert [proposal.isr for proposal in world.proposals] == [(1, 2)]
+
+
+def test_what_follows_a_refused_batch_is_refused_likewise(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A gap in the sequence would have its producer begin a new epoch, and write twice what is on its way elsewhere."""
+
+    def sent(sequence: int) -> bytearray:
+        return encode_batch([Record(0, 1, None, b"v")], producer_id=7, producer_epoch=0, base_sequence=sequence)
+
+    world.partition.lead(world.state(1, 0))
+    for known in (False, True):  # by the time, a producer that is not known may begin with any sequence
+        first = 10 if known else 0
+        with monkeypatch.context() as full:
+            full.setattr(world.log, "_append", Mock(side_effect=KafkaStorageError("No space left on device")))
+            with pytest.raises(KafkaStorageError):
+                world.partition.append(sent(first))
+        with pytest.raises(KafkaStorageError, match=f"sequence {first} of producer 7"):
+            world.partition.append(sent(first + 1))
+        for sequence in range(first, 10 + first):
+            world.partition.append(sent(sequence))
+    assert world.log.log_end_offset == 20

@@ -1,0 +1,148 @@
+"""One full disk of three: others lead meanwhile, whoever is healthy goes on at once, and nothing is written twice."""
+
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import ElectionType, KafkaError, Message, Producer, TopicPartition
+
+from ottla.testing.faulty_fs import FaultyFS
+from tests.support.cluster_in_process import ClusterInProcess
+from tests.support.eventually import eventually
+from tests.support.whole_topic import read_all
+
+LAG_MS = "60000"
+"""So long that no laggard is dropped for its lag within a test."""
+
+
+@pytest.fixture
+def files() -> FaultyFS:
+    return FaultyFS()
+
+
+@pytest.fixture
+def cluster(files: FaultyFS) -> Iterator[ClusterInProcess]:
+    """Broker 2, not the controller, has a disk that may be full."""
+    with ClusterInProcess(files={2: files}, replica_lag_time_max_ms=LAG_MS) as started:
+        yield started
+
+
+def values(first: int, count: int) -> list[bytes]:
+    return [b"%d" % number for number in range(first, first + count)]
+
+
+def fill(files: FaultyFS) -> None:
+    files.capacity_bytes = files.used_bytes() + 100
+
+
+def elect_preferred(cluster: ClusterInProcess) -> int:
+    """Have the preferred replica of partition 0 of `t` lead; the error code."""
+    admin = cluster.admin()  # its requests end with it
+    (error,) = admin.elect_leaders(ElectionType.PREFERRED, [TopicPartition("t", 0)]).result(20).values()
+    return KafkaError.NO_ERROR if error is None else error.code()
+
+
+class BusyProducer:
+    """An idempotent producer that sends to a topic from a thread, with several requests on their way at a time."""
+
+    def __init__(self, bootstrap: str, topic: str) -> None:
+        self._producer = Producer(
+            {"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 0, "log_level": 0}
+        )
+        self._topic = topic
+        self.acknowledged: list[bytes] = []
+        self.failed: list[KafkaError] = []
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> "BusyProducer":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopping.set()
+        self._thread.join()
+        assert self._producer.flush(40) == 0
+
+    def _run(self) -> None:
+        number = 0
+        while not self._stopping.is_set():
+            self._producer.produce(self._topic, b"%d" % number + b"." * 200, on_delivery=self._answered)
+            number += 1
+            self._producer.poll(0)
+            time.sleep(0.001)
+
+    def _answered(self, error: KafkaError | None, message: Message) -> None:
+        if error is None:
+            value = message.value()
+            assert value is not None
+            self.acknowledged.append(value)
+        else:
+            self.failed.append(error)
+
+
+def test_others_lead_while_the_leaders_disk_is_full(cluster: ClusterInProcess, files: FaultyFS) -> None:
+    assert cluster.controller == 1
+    cluster.create("t", [[2, 3, 1]])
+    cluster.create("alone", [[2]], min_insync_replicas="1")
+    cluster.produce("t", values(0, 10))
+    fill(files)
+    cluster.produce("t", values(10, 10))
+    assert cluster.partition("t")[1:2] + cluster.partition("t").isr == (3, 3, 1)
+    assert elect_preferred(cluster) == KafkaError.PREFERRED_LEADER_NOT_AVAILABLE
+    assert cluster.partition("alone").leader == 2  # nobody else has it
+    files.heal()
+    eventually(lambda: set(cluster.partition("t").isr) == {1, 2, 3})
+    eventually(lambda: elect_preferred(cluster) == KafkaError.NO_ERROR)
+    eventually(lambda: cluster.partition("t").leader == 2)
+    cluster.produce("t", values(20, 10))
+    cluster.produce("alone", values(0, 10))
+    assert sorted(read_all(cluster.bootstrap, "t", 30)) == sorted(values(0, 30))
+
+
+def test_a_follower_with_a_full_disk_holds_nobody_back(cluster: ClusterInProcess, files: FaultyFS) -> None:
+    cluster.create("t", [[1, 2, 3]])
+    cluster.produce("t", values(0, 10))
+    fill(files)
+    cluster.produce("t", values(10, 10))
+    assert cluster.partition("t").isr == (1, 3)
+    assert cluster.partition("t").leader == 1
+    files.heal()
+    eventually(lambda: set(cluster.partition("t").isr) == {1, 2, 3})
+
+
+def test_the_last_replica_in_sync_leads_on_a_full_disk_until_another_is(
+    cluster: ClusterInProcess, files: FaultyFS
+) -> None:
+    """Even where an unclean election is allowed: nothing is lost to a full disk."""
+    cluster.create("t", [[2, 3]], min_insync_replicas="1", unclean_leader_election_enable="true")
+    cluster.stop(3)
+    eventually(lambda: cluster.partition("t").isr == (2,))
+    cluster.produce("t", values(0, 10))
+    cluster.create("filler", [[2, 1]], min_insync_replicas="1")
+    fill(files)
+    cluster.produce("filler", values(0, 10))
+    assert cluster.partition("filler").leader == 1
+    assert cluster.partition("t").leader == 2
+    cluster.start(3)
+    eventually(lambda: cluster.partition("t").leader == 3)
+    assert read_all(cluster.bootstrap, "t", 10) == values(0, 10)
+
+
+def test_nothing_of_an_idempotent_producer_is_written_twice(cluster: ClusterInProcess, files: FaultyFS) -> None:
+    cluster.create("t", [[2, 3, 1], [1, 2, 3], [3, 1, 2], [2, 1, 3]])
+    with BusyProducer(cluster.bootstrap, "t") as producer:
+        for _ in range(3):
+            eventually(lambda: all(set(cluster.partition("t", number).isr) == {1, 2, 3} for number in range(4)))
+            before = len(producer.acknowledged)
+            eventually(lambda before=before: len(producer.acknowledged) > before + 50)
+            fill(files)
+            eventually(lambda: all(2 not in cluster.partition("t", number).isr for number in range(4)))
+            eventually(lambda: all(cluster.partition("t", number).leader != 2 for number in range(4)))
+            before = len(producer.acknowledged)
+            eventually(lambda before=before: len(producer.acknowledged) > before + 50)
+            files.heal()
+    assert not producer.failed
+    found = read_all(cluster.bootstrap, "t", len(producer.acknowledged))
+    assert sorted(found) == sorted(producer.acknowledged)
