@@ -170,3 +170,21 @@ def test_of_two_who_make_one_connector_one_is_told_so_and_no_patch_is_lost(worke
         f"x{number}" for number in range(8)
     }
     worker.request("DELETE", "/connectors/one")
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Content-Type": "text/plain"}, 415),
+        ({"Content-Type": "application/json", "Origin": "http://evil.example"}, 403),
+        ({"Content-Type": "application/json", "Host": "evil.example"}, 403),
+    ],
+)
+def test_a_page_in_a_browser_makes_no_connector(worker: ConnectWorker, headers: dict[str, str], status: int) -> None:
+    body = json.dumps({"name": "stolen", "config": NUMBERS}).encode()
+    request = urllib.request.Request(f"{worker.url}/connectors", data=body, headers=headers, method="POST")
+    with pytest.raises(urllib.error.HTTPError) as answer:
+        urllib.request.urlopen(request, timeout=10)
+    assert answer.value.code == status
+    assert json.loads(answer.value.read())["error_code"] == status
+    assert "stolen" not in worker.request("GET", "/connectors")

@@ -12,12 +12,13 @@ import logging
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from importlib.metadata import version
 from typing import Any, Final
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -31,6 +32,7 @@ from ottla.connect.converters.json_converter import json_text
 from ottla.connect.errors import ConnectError
 from ottla.connect.operations import Elsewhere, Operations, Refused
 from ottla.connect.plugins import listed
+from ottla.connect.rest_guard import guarded
 from ottla.connect.state import Target
 from ottla.connect.threads import in_thread
 from ottla.connect.transforms.catalog import predicate_names, transform_names
@@ -51,8 +53,11 @@ class Answer:
         self.body, self.status, self.headers = body, status, headers or {}
 
 
-def application(worker: Worker, lines: ConnectorLog) -> ASGIApp:
-    """The API of one worker."""
+def application(worker: Worker, lines: ConnectorLog, *, origins: Collection[str], is_local: bool) -> ASGIApp:
+    """The API of one worker.
+
+    origins: web pages that may use it; `is_local`: it listens on a loopback address (see `rest_guard`).
+    """
     operations = Operations(worker)
     routes = [
         Route("/", functools.partial(_served, operations, lambda *_: _root(worker)), methods=["GET"]),
@@ -77,7 +82,11 @@ def application(worker: Worker, lines: ConnectorLog) -> ASGIApp:
                 app = _error(400, "Ambiguous URI path separator: no name has a slash in it")
         await app(scope, receive, send)
 
-    return without_slash
+    guard = guarded(without_slash, _error, origins=origins, is_local=is_local)
+    if not origins:
+        return guard
+    methods = sorted({method for _, method, _ in _ROUTES})
+    return CORSMiddleware(guard, allow_origins=origins, allow_methods=methods, allow_headers=["content-type"])
 
 
 async def _served(operations: Operations, handler: Handler, request: Request) -> Response:

@@ -1,5 +1,6 @@
 """A worker with its REST API: what `ottla connect serve` runs, and tests inside their process."""
 
+import ipaddress
 import socket
 import threading
 import time
@@ -36,7 +37,12 @@ class Server:
         self.worker = Worker(settings, f"{self.host}:{self.port}")
         self._lines = ConnectorLog(self.worker.secrets)
         config = uvicorn.Config(
-            application(self.worker, self._lines),
+            application(
+                self.worker,
+                self._lines,
+                origins=[origin.strip() for origin in known.access_control_allow_origin.split(",") if origin.strip()],
+                is_local=_is_loopback(self._socket.getsockname()[0]),
+            ),
             log_config=None,
             access_log=False,
             lifespan="off",
@@ -75,6 +81,10 @@ class Server:
         self._thread.join(_START_S)
         self._socket.close()
         self._lines.remove()
+
+
+def _is_loopback(address: str) -> bool:
+    return ipaddress.ip_address(address.partition("%")[0]).is_loopback
 
 
 def _own_name() -> str:

@@ -39,7 +39,14 @@ class WorkerSettings(Settings):
         "enabled",
         pattern="^(?i:enabled|preparing|disabled)$",
     )
-    listeners: str = setting("Where the REST API listens: http://HOST:PORT; port 0: any free one.", "http://:8083")
+    listeners: str = setting(
+        "Where the REST API listens: http://HOST:PORT; port 0: any free one. Whoever reaches it can do everything: "
+        "http://0.0.0.0:8083, which a group of workers on several machines needs, is for a network of its own.",
+        "http://127.0.0.1:8083",
+    )
+    access_control_allow_origin: str = setting(
+        "Web pages that may use the REST API: origins with commas between, or *. Empty: none.", ""
+    )
     rest_advertised_host_name: str | None = setting("The host by which other workers reach this one.", None)
     rest_advertised_port: int | None = setting("The port by which other workers reach this one.", None)
     offset_flush_interval_ms: int = setting("How often positions and offsets are kept, in ms, at least.", 1000, ge=1)
