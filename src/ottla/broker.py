@@ -39,11 +39,13 @@ from ottla.replication.compaction import Compaction
 from ottla.replication.directory_moves import DirectoryMoves
 from ottla.replication.maintenance import Maintenance
 from ottla.replication.manager import ReplicaManager
+from ottla.server.cold_fetches import ColdFetches
 from ottla.server.connection_limits import ConnectionLimits, follow_settings
 from ottla.server.context import Services
 from ottla.server.dispatch import Dispatcher
 from ottla.server.fetch_sessions import FetchSessionCache
 from ottla.server.listener import Listener
+from ottla.server.memory import DEFAULT_BYTES, MemoryBudget
 from ottla.server.metadata_topics import MetadataTopics
 from ottla.server.producer_connections import ProducerConnections
 from ottla.server.share_partitions import SharePartitions
@@ -76,7 +78,6 @@ class Broker:
         self._connection_ids = itertools.count(1)
         self._endpoints: dict[str, tuple[str, int]] = {}
         self._listeners: list[Listener] = []
-        self._limits: ConnectionLimits | None = None
         self._metadata: MetadataView | None = None
         self._replicas: ReplicaManager | None = None
         self.ports: dict[str, int] = {}
@@ -145,6 +146,13 @@ class Broker:
         config, machine, clock = self.config, self._machine, self._machine.clock
         loop = asyncio.get_running_loop()
 
+        self._limits = ConnectionLimits(config)
+        memory = self._memory = MemoryBudget(
+            loop,
+            limit_bytes=config.queued_max_request_bytes if config.queued_max_request_bytes > 0 else DEFAULT_BYTES,
+            largest_request_bytes=config.socket_request_max_bytes,
+        )
+        stack.callback(memory.close)
         in_cluster = config.zookeeper_connect is not None
         directories = LogDirectories(config.log_dirs, fs=machine.fs, clock=clock, goes_on=in_cluster)
         stack.callback(directories.close)
@@ -181,6 +189,7 @@ class Broker:
         share_partitions = SharePartitions(config, metadata, replicas, share_states, clock, loop)
         stack.callback(share_partitions.close)
 
+        cold_fetches = ColdFetches(loop, replicas.cold_readers)
         turns = Turns()
         stack.push_async_callback(turns.close)
         services = Services(
@@ -203,15 +212,16 @@ class Broker:
             share_partitions=share_partitions,
             fetch_sessions=FetchSessionCache(config.max_incremental_fetch_session_cache_slots),
             metadata_topics=MetadataTopics(),
+            cold_fetches=cold_fetches,
+            memory=memory,
             cluster=membership,
         )
         dispatcher = Dispatcher(services)
         stack.push_async_callback(dispatcher.close)
-        assert self._limits is not None
         follow_settings(self._limits, metadata, loop)
         for listener in self._listeners:
             stack.callback(listener.close)
-            listener.start(dispatcher, share_partitions.sessions.disconnected)
+            listener.start(dispatcher, share_partitions.sessions.disconnected, load_for=cold_fetches.load_for)
         if membership is not None:
             stack.push_async_callback(membership.leave)
             await membership.join(self._endpoints)
@@ -248,22 +258,16 @@ class Broker:
 
     def _bind_all(self, stack: AsyncExitStack) -> None:
         loop = asyncio.get_running_loop()
-        limits = self._limits = ConnectionLimits(self.config)
-        self._listeners = [self._bind(listener, limits, loop, stack) for listener in self.config.listeners]
+        self._listeners = [self._bind(listener, loop, stack) for listener in self.config.listeners]
 
-    def _bind(
-        self,
-        wanted: ListenerConfig,
-        limits: ConnectionLimits,
-        loop: asyncio.AbstractEventLoop,
-        stack: AsyncExitStack,
-    ) -> Listener:
+    def _bind(self, wanted: ListenerConfig, loop: asyncio.AbstractEventLoop, stack: AsyncExitStack) -> Listener:
         config = self.config
         listener = Listener(
             wanted.name,
             loop=loop,
             config=config,
-            limits=limits,
+            limits=self._limits,
+            memory=self._memory,
             next_connection_id=self._connection_ids.__next__,
         )
         stack.callback(listener.close)

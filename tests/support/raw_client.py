@@ -38,6 +38,10 @@ class RawConnection:
         for piece in encode_request(request, version, 1, self._client_id):
             self._socket.sendall(bytes(piece))  # type: ignore[arg-type] # no file region in a request
 
+    def take(self, size: int) -> int:
+        """Read at most so many bytes of what comes, whatever they are; how many that were."""
+        return len(self._socket.recv(size))
+
     def receive(self, request: Message, version: int) -> Any:
         """The response to the request, which has been sent before. Raises ClosedError, or TimeoutError."""
         size = int.from_bytes(_receive(self._socket, 4), "big")

@@ -5,18 +5,102 @@ every time, what the machine does it does once. To add an attack, write a functi
 every run prints its figures.
 """
 
+import os
 import socket
+import time
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Final
 
 import pytest
 from tests.support.broker_process import BrokerProcess
 from tests.support.bystander import Attack, Suffered, bystander
 from tests.support.ottla_process import OttlaProcess
+from tests.support.raw_client import RawConnection, ask
+from tests.support.stories import Teller, batch
+
+from ottla.errors import ErrorCode
+from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from ottla.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
 MOST_S: Final = 0.05
 TRIES: Final = 3
 MIB: Final = 1 << 20
+TOPIC: Final = "large"
+LARGE_PARTITIONS: Final = 16
+BYTES_PER_PARTITION: Final = 40 * MIB
+MANY: Final = "many"
+MANY_PARTITIONS: Final = 200
+
+
+def fill(broker: BrokerProcess, topic: str, partitions: int, bytes_each: int) -> None:
+    """Records of a megabyte in every partition, unknown to the broker's process and out of the page cache."""
+    Teller(broker.bootstrap).create(topic, partitions)
+    records = bytes(batch(b"v" * (MIB - 1000)))
+    with RawConnection(broker.bootstrap) as connection:
+        for _ in range(bytes_each // MIB):
+            for number in range(partitions):
+                request = produce(topic, {number: records})
+                (answer,) = connection.ask(request, 9).responses
+                assert answer.partition_responses[0].error_code == ErrorCode.NONE
+
+
+def _drop_cache(directory: Path) -> None:
+    for path in directory.glob("*/*.log"):
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        finally:
+            os.close(descriptor)
+
+
+def produce(topic: str, records: dict[int, bytes], acks: int = -1) -> ProduceRequest:
+    parts = [PartitionProduceData(index=number, records=data) for number, data in records.items()]
+    return ProduceRequest(
+        transactional_id=None,
+        acks=acks,
+        timeout_ms=30_000,
+        topic_data=[TopicProduceData(name=topic, partition_data=parts)],
+    )
+
+
+def fetch_everything(topic: str, partitions: int) -> FetchRequest:
+    return FetchRequest(
+        max_wait_ms=0,
+        min_bytes=1,
+        max_bytes=2**31 - 1,
+        topics=[
+            FetchTopic(
+                topic=topic,
+                partitions=[
+                    FetchPartition(partition=number, fetch_offset=0, partition_max_bytes=BYTES_PER_PARTITION)
+                    for number in range(partitions)
+                ],
+            )
+        ],
+    )
+
+
+def half_sent_frames(broker: BrokerProcess) -> None:
+    """Three hundred clients announce 100 MB each, send one and stop."""
+    with ExitStack() as stack:
+        announced = (100 * MIB).to_bytes(4, "big") + bytes(MIB)
+        socks = []
+        for _ in range(300):
+            sock = stack.enter_context(socket.create_connection((broker.host, broker.port), timeout=20))
+            sock.setblocking(False)
+            socks.append([sock, memoryview(announced)])
+        deadline = time.monotonic() + 3
+        while socks and time.monotonic() < deadline:
+            for entry in socks:
+                sock, rest = entry
+                try:
+                    entry[1] = rest[sock.send(rest) :]
+                except BlockingIOError:
+                    continue
+            socks = [entry for entry in socks if len(entry[1])]
+            time.sleep(0.01)
+        time.sleep(0.5)
 
 
 def many_connections(broker: BrokerProcess) -> None:
@@ -27,8 +111,72 @@ def many_connections(broker: BrokerProcess) -> None:
                 stack.enter_context(socket.create_connection((broker.host, broker.port), timeout=20))
 
 
+def cold_fetches_unread(broker: BrokerProcess) -> None:
+    """One client asks for everything sixteen times, and reads nothing."""
+    _drop_cache(broker.log_dir)
+    with RawConnection(broker.bootstrap) as connection:
+        for _ in range(16):
+            connection.send(fetch_everything(TOPIC, LARGE_PARTITIONS), 12)
+        time.sleep(3)
+
+
+def cold_fetches_read_slowly(broker: BrokerProcess) -> None:
+    """As before, by ten clients that take a little now and then, while the kernel drops what they have not taken."""
+    _drop_cache(broker.log_dir)
+    with ExitStack() as stack:
+        connections = [stack.enter_context(RawConnection(broker.bootstrap)) for _ in range(10)]
+        for connection in connections:
+            for _ in range(4):
+                connection.send(fetch_everything(TOPIC, LARGE_PARTITIONS), 12)
+        for _ in range(20):
+            _drop_cache(broker.log_dir)
+            for connection in connections:
+                connection.take(MIB)
+
+
+def small_answers_unread(broker: BrokerProcess) -> None:
+    """Ten clients ask for a little of everything two hundred times each, and read nothing."""
+    request = FetchRequest(
+        max_wait_ms=0,
+        min_bytes=1,
+        max_bytes=2**31 - 1,
+        topics=[
+            FetchTopic(
+                topic=MANY,
+                partitions=[
+                    FetchPartition(partition=number, fetch_offset=0, partition_max_bytes=60_000)
+                    for number in range(MANY_PARTITIONS)
+                ],
+            )
+        ],
+    )
+    with ExitStack() as stack:
+        for _ in range(10):
+            connection = stack.enter_context(RawConnection(broker.bootstrap))
+            for _ in range(200):
+                connection.send(request, 12)
+        time.sleep(3)
+
+
+def prepare_large(broker: BrokerProcess) -> None:
+    fill(broker, TOPIC, LARGE_PARTITIONS, BYTES_PER_PARTITION)
+    broker.restart()
+
+
+def prepare_many(broker: BrokerProcess) -> None:
+    Teller(broker.bootstrap).create(MANY, MANY_PARTITIONS)
+    records = bytes(batch(b"v" * 50_000))
+    for number in range(0, MANY_PARTITIONS, 50):
+        parts = range(number, number + 50)
+        ask(broker.bootstrap, produce(MANY, dict.fromkeys(parts, records)), 9)
+
+
 ATTACKS: Final = [
     Attack("many connections", many_connections, grows_by_bytes=16 * MIB),
+    Attack("half-sent frames", half_sent_frames),
+    Attack("cold fetches unread", cold_fetches_unread, prepare_large, grows_by_bytes=32 * MIB),
+    Attack("cold fetches read slowly", cold_fetches_read_slowly, prepare_large, grows_by_bytes=32 * MIB),
+    Attack("small answers unread", small_answers_unread, prepare_many, grows_by_bytes=32 * MIB),
 ]
 
 

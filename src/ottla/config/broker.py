@@ -119,6 +119,7 @@ class BrokerConfig:
     socket_send_buffer_bytes: int
     socket_receive_buffer_bytes: int
     socket_listen_backlog_size: int
+    queued_max_request_bytes: int
     socket_request_max_bytes: int
     fetch_max_bytes: int
     max_incremental_fetch_session_cache_slots: int

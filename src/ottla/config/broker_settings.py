@@ -324,6 +324,12 @@ _CONNECTIONS: Final = (
         "Connections that may wait to be accepted, if set: Ottla lets 1,024 wait otherwise.",
         AT_LEAST_1,
     ),
+    _fixed(
+        "queued.max.request.bytes",
+        Kind.LONG,
+        "-1",
+        "Bytes that requests and answers of all clients may hold in memory; -1 for 256 MB.",
+    ),
     _fixed("socket.request.max.bytes", Kind.INT, "104857600", "Size of the largest request that is taken.", AT_LEAST_1),
     _fixed("fetch.max.bytes", Kind.INT, "57671680", "Most bytes of records in one answer to a fetch.", Range(1024)),
     _fixed(

@@ -42,9 +42,6 @@ _NETWORK_AND_THREADS: Final = (
         AT_LEAST_1,
     ),
     _other(
-        "queued.max.request.bytes", Kind.LONG, "-1", "Bytes of requests that may wait before sockets stop being read."
-    ),
-    _other(
         "connection.failed.authentication.delay.ms",
         Kind.INT,
         "100",

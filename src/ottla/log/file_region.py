@@ -5,12 +5,16 @@ what is known to be intact and in the page cache: the event loop must not wait f
 """
 
 import os
+from contextlib import suppress
 from typing import Final
 
 from ottla.log.fs import File
 
 MIN_REGION_BYTES: Final = 64 * 1024
 """Below this, one read and one send of everything together are cheaper than system calls of its own."""
+
+STEP_BYTES: Final = 1 << 20
+"""What one call sends at most."""
 
 
 class FileRegion:
@@ -33,7 +37,17 @@ class FileRegion:
         Raises BlockingIOError if none can go now, OSError if the connection or the file fails; EOFError if the file
         has become shorter.
         """
-        count = os.sendfile(socket_descriptor, self._descriptor, self._position + sent, self._size - sent)
+        wanted = min(self._size - sent, STEP_BYTES)
+        count = os.sendfile(socket_descriptor, self._descriptor, self._position + sent, wanted)
         if not count:
             raise EOFError(f"the file ends before byte {self._position + self._size}")
         return count
+
+    def is_in_memory(self, sent: int) -> bool:
+        """Whether what is sent next, after the first `sent` bytes, can be had without waiting for the disk."""
+        return self._file.is_in_memory(self._position + sent, min(self._size - sent, STEP_BYTES))
+
+    def load(self, sent: int) -> None:
+        """Bring what is sent next into memory; in a thread. An error shows again when it is sent."""
+        with suppress(OSError):
+            self._file.read(self._position + sent, min(self._size - sent, STEP_BYTES))

@@ -21,7 +21,7 @@ from ottla.errors import (
 )
 from ottla.ids import LeaderEpoch, Offset, TopicId, TopicPartition
 from ottla.log import recovery
-from ottla.log.file_region import FileRegion
+from ottla.log.file_region import MIN_REGION_BYTES, FileRegion
 from ottla.log.fs import FileSystem, WouldBlock
 from ottla.log.log_files import LogFiles
 from ottla.log.producer_state import Origin, ProducedBatch, Verification
@@ -70,8 +70,16 @@ class ReadResult(NamedTuple):
     """Of `data` in the segment's file."""
 
 
+class CheckedRead(NamedTuple):
+    """Whole batches that have been checked; large ones stay in their file."""
+
+    data: Buffer | FileRegion
+    next_offset: int
+    """Behind the last of them; -1 if there are none."""
+
+
 class ColdRead:
-    """A read that has to wait for the disk: call `run` in a thread; once."""
+    """A read that has to wait for the disk: call `run` or `check` in a thread; once."""
 
     __slots__ = ("_log", "_request")
 
@@ -83,6 +91,14 @@ class ColdRead:
         """What `PartitionLog.read` would have returned. Raises as it does."""
         offset, max_bytes, upper_bound, min_one_message = self._request
         return self._log.read_blocking(offset, max_bytes, upper_bound=upper_bound, min_one_message=min_one_message)
+
+    def check(self, most_bytes: int) -> CheckedRead:
+        """As `run`, but of at most so many bytes (or one batch), which stay in the file if they are worth it, to be
+        sent from there."""
+        offset, max_bytes, upper_bound, min_one_message = self._request
+        return self._log.check_blocking(
+            offset, min(max_bytes, most_bytes), upper_bound=upper_bound, min_one_message=min_one_message
+        )
 
 
 class PartitionLog(LogFiles):
@@ -311,13 +327,39 @@ class PartitionLog(LogFiles):
         """As `read`, waiting for the disk; safe in any thread."""
         return self._read(offset, max_bytes, upper_bound, min_one_message, blocking=True)
 
-    def region(self, offset: int, max_bytes: int, *, upper_bound: int) -> FileRegion | None:
-        """What `read` would give, to be sent from the file; None if `read` has to be asked. Raises as it does."""
+    def check_blocking(self, offset: int, max_bytes: int, *, upper_bound: int, min_one_message: bool) -> CheckedRead:
+        """As `read_blocking`, without holding more than about a megabyte: what is larger stays in the file."""
+        segments = self._segments
+        try:
+            found = self._find(offset, upper_bound, blocking=True) if offset < upper_bound else None
+            if found is None:
+                return CheckedRead(b"", -1)
+            segment, position, end = found
+            data, last = segment.check(position, max_bytes, end, min_one_message=min_one_message)
+            if not len(last):
+                return CheckedRead(b"", -1)
+            begins = segment.header_at(position, blocking=True).base_offset
+            if begins > offset:
+                self._check_gap(segments, segment, position, begins)
+            segment.prefetch(position + len(data))
+            return CheckedRead(data, read_header(last, last_batch(last)).next_offset)
+        except FileNotFoundError as problem:  # as in `_read`
+            if segments is self._segments:
+                raise self._storage_error("read", problem) from problem
+            return self.check_blocking(offset, max_bytes, upper_bound=upper_bound, min_one_message=min_one_message)
+        except OSError as problem:
+            raise self._storage_error("read", problem) from problem
+
+    def region(
+        self, offset: int, max_bytes: int, *, upper_bound: int, min_bytes: int = MIN_REGION_BYTES
+    ) -> FileRegion | None:
+        """What `read` would give, to be sent from the file; None if `read` has to be asked, as for less than
+        `min_bytes`. Raises as it does."""
         if not self.log_start_offset <= offset < upper_bound:
             return None
         try:
             found = self._find(offset, upper_bound, blocking=False)
-            return None if found is None else found[0].region(found[1], max_bytes, found[2])
+            return None if found is None else found[0].region(found[1], max_bytes, found[2], min_bytes)
         except (WouldBlock, OSError):
             return None
 

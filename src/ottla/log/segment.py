@@ -30,6 +30,8 @@ from ottla.records.batch import (
     NO_TIMESTAMP,
     BatchHeader,
     Buffer,
+    last_batch,
+    read_header,
 )
 from ottla.records.checksum import crc32c
 
@@ -37,8 +39,8 @@ MAX_RELATIVE_OFFSET: Final = 2**31 - 1
 _WALK: Final = Struct(">qiibIhi")
 """The first 27 bytes of a header: enough to step from batch to batch."""
 _SCAN_BYTES: Final = 4096
-_CHECK_INLINE_BYTES: Final = 1 << 20
-"""More than this is checked in a thread, not on the loop."""
+_STEP_BYTES: Final = 1 << 20
+"""How much is read and checked at a time; more than this is never checked on the loop."""
 _PREFETCH_BYTES: Final = 4 << 20
 _REMEMBERED_POSITIONS: Final = 2048
 
@@ -379,6 +381,8 @@ class Segment:
         `min_one_message` is not asked for. Raises CorruptMessage, WouldBlock, OSError.
         """
         wanted = min(max_bytes, end - position)
+        if not blocking and wanted > _STEP_BYTES:
+            wanted = _STEP_BYTES  # what is not in memory is not to be made room for, and no more is checked on the loop
         if wanted < HEADER_SIZE:
             if not min_one_message or end - position < HEADER_SIZE:
                 return b""
@@ -391,7 +395,7 @@ class Segment:
                 length = self.header_at(position, blocking=blocking).size_bytes
                 if length <= got or position + length > end:
                     raise self.corrupt(position, f"a batch of {length} bytes does not fit the file")
-                if length > wanted and not min_one_message:
+                if length > max_bytes and not min_one_message:
                     return b""
                 data = self._bytes(position, length, blocking=blocking)
                 whole = length
@@ -403,18 +407,58 @@ class Segment:
                 data = memoryview(data)[:whole]
         length = len(data)
         if not self._checked.covers(position, position + length):
-            if not blocking and length > _CHECK_INLINE_BYTES:
+            if not blocking and length > _STEP_BYTES:
                 raise WouldBlock
             data = self._intact_prefix(data, position)
         return data
 
-    def region(self, position: int, max_bytes: int, end: int) -> FileRegion | None:
-        """What `read` would give, left in the file to be sent from there; None if that is not possible or not worth it.
+    def check(
+        self, position: int, max_bytes: int, end: int, *, min_one_message: bool
+    ) -> tuple[Buffer | FileRegion, Buffer]:
+        """What `read` gives when it may wait for the disk, in steps of a megabyte or a batch, of which none is kept if
+        the whole is to be sent from the file; and the last step, in which the last batch is.
+
+        Corruption behind the first step only ends it. Raises CorruptMessage, OSError.
+        """
+        descriptor = self.file.descriptor()
+        steps: list[Buffer] = []
+        last: Buffer = b""
+        at, limit = position, min(position + max_bytes, end)
+        while at < limit or not last:
+            step = min(_STEP_BYTES, limit - at)
+            try:
+                if step >= HEADER_SIZE:
+                    step = min(max(step, self.header_at(at, blocking=True).size_bytes), limit - at)
+                data = self.read(at, step, end, min_one_message=min_one_message and not last, blocking=True)
+            except CorruptMessage:
+                if not last:
+                    raise
+                break
+            if not len(data) or (last and not self._follows(data, last)):
+                break
+            last = data
+            at += len(data)
+            if descriptor is None or at - position < MIN_REGION_BYTES:
+                steps.append(data)
+        if descriptor is None or at - position < MIN_REGION_BYTES:
+            return (steps[0] if len(steps) == 1 else b"".join(steps)), last
+        return FileRegion(self.file, descriptor, position, at - position), last
+
+    @staticmethod
+    def _follows(data: Buffer, before: Buffer) -> bool:
+        """Whether batches may follow those before: as in `_intact_prefix`, the first one behind a gap does only if the
+        one behind it vouches for its base offset."""
+        first, expected = read_header(data), read_header(before, last_batch(before)).next_offset
+        return first.base_offset == expected or (first.base_offset > expected and first.size_bytes < len(data))
+
+    def region(self, position: int, max_bytes: int, end: int, min_bytes: int = MIN_REGION_BYTES) -> FileRegion | None:
+        """What `read` would give, left in the file to be sent from there; None if that is not possible or not worth
+        it, being less than `min_bytes`.
 
         Raises CorruptMessage, WouldBlock, OSError.
         """
         size = min(max_bytes, end - position)
-        if size < MIN_REGION_BYTES:
+        if size < min_bytes:
             return None
         file = self._file or self.file
         descriptor = file.descriptor()
@@ -431,7 +475,7 @@ class Segment:
                     break
                 boundary = following
             size = boundary - position
-            if size < MIN_REGION_BYTES:
+            if size < min_bytes:
                 return None
         if not self._checked.covers(position, position + size) or not file.is_in_memory(position, size):
             return None

@@ -19,6 +19,7 @@ from itertools import islice
 from typing import Final, Protocol
 
 from ottla.log.file_region import FileRegion
+from ottla.server.memory import MemoryBudget
 
 Buffer = bytes | bytearray | memoryview
 Piece = Buffer | FileRegion
@@ -33,15 +34,21 @@ MSG_MORE: Final[int] = getattr(socket, "MSG_MORE", 0)
 MAX_BUFFERS_PER_SEND: Final = 512  # IOV_MAX is 1024 on Linux
 
 
+Load = Callable[[FileRegion, int, Callable[[], None]], None]
+"""Bring the part of a region that is sent next, from this position, into memory; then call the last argument."""
+
+
 class ReplySlot:
     """A reply's place in the line. Filled once, in any order; sent in the order of the requests."""
 
-    __slots__ = ("_buffers", "_connection", "filled", "on_abandoned")
+    __slots__ = ("_buffers", "_connection", "filled", "on_abandoned", "request_bytes")
 
     def __init__(self, connection: "Connection") -> None:
         self._connection = connection
         self._buffers: Sequence[Piece] = ()
         self.filled = False
+        self.request_bytes = 0
+        """What of the request is kept until it is answered; set by the frame's handler."""
         self.on_abandoned: Callable[[], None] | None = None
         """What to do if the connection is closed before the slot is filled."""
 
@@ -72,6 +79,7 @@ class Connection:
     """Owned by its listener; everything runs on the loop's thread."""
 
     __slots__ = (
+        "_buffered_bytes",
         "_closed_callback",
         "_fd",
         "_frame",
@@ -79,17 +87,25 @@ class Connection:
         "_frame_size",
         "_handle_frame",
         "_held",
+        "_held_bytes",
+        "_is_loaded",
+        "_load",
+        "_loading",
         "_loop",
         "_max_frame_bytes",
+        "_memory",
         "_out",
         "_prefix",
         "_reading",
         "_region_sent",
+        "_requests_bytes",
         "_resuming",
         "_scratch",
         "_slots",
         "_sock",
+        "_spared",
         "_unsent_bytes",
+        "_waiting_for_memory",
         "_writing",
         "client_host",
         "client_port",
@@ -99,6 +115,7 @@ class Connection:
         "listener",
         "local_host",
         "local_port",
+        "moved_bytes",
     )
 
     def __init__(
@@ -109,10 +126,15 @@ class Connection:
         scratch: memoryview,
         handle_frame: FrameHandler,
         max_frame_bytes: int,
+        memory: MemoryBudget,
+        load: Load | None = None,
+        spared: bool = False,
         listener: str,
         connection_id: int,
         closed: "Callable[[Connection], None]",
     ) -> None:
+        """`load` brings a part of a file into memory, in a thread, for a client that was slow to take it; without it,
+        the loop waits for the disk. A `spared` connection is counted in `memory`, and never waits for it."""
         self._sock = sock
         self._fd = sock.fileno()
         self._loop = loop
@@ -134,7 +156,17 @@ class Connection:
         self._slots: deque[ReplySlot] = deque()
         self._out: deque[Piece] = deque()
         self._unsent_bytes = 0
+        self._buffered_bytes = 0  # of those, what is not in files
         self._region_sent = 0
+        self._memory = memory
+        self._load = load
+        self._loading = False
+        self._is_loaded = False
+        self._spared = spared
+        self._requests_bytes = 0  # of requests that are kept until they are answered
+        self._held_bytes = 0  # as the budget knows
+        self._waiting_for_memory = False
+        self.moved_bytes = 0
         self._held = b""  # received, and to be handled when replies have left
         self._reading = True
         self._resuming = False
@@ -187,21 +219,28 @@ class Connection:
         if received == 0:
             self.close()
             return
+        self.moved_bytes += received
         self.last_active = self._loop.time()
         into_frame = min(received, len(frame) - self._frame_filled)
         self._frame_filled += into_frame
         rest = self._scratch[: received - into_frame]
         if self._frame_filled == len(frame) < self._frame_size:
             # The size prefix may lie: memory grows with what has really arrived.
-            more = min(self._frame_size - len(frame), max(len(frame), len(rest)))
+            may_grow = self._may_grow()
+            more = min(self._frame_size - len(frame), max(len(frame), len(rest)) if may_grow else len(rest))
             frame.extend(rest[:more])
             frame.extend(bytes(more - len(rest[:more])))
             self._frame_filled += len(rest[:more])
             rest = rest[more:]
+            self._account()
+            if not may_grow and self._frame_filled < self._frame_size:
+                self._wait_for_memory()
         if self._frame_filled < self._frame_size:
             return
         self._frame = None
+        self._memory.has_received(self)
         self._dispatch(memoryview(frame))
+        self._account()
         if len(rest):
             self._consume(rest)
 
@@ -251,16 +290,58 @@ class Connection:
 
     def _start_frame(self, size: int, beginning: memoryview) -> None:
         filled = len(beginning)
-        frame = bytearray(max(filled, min(size, FIRST_FRAME_BUFFER_BYTES)))
+        self._frame_size = size
+        may_grow = self._may_grow()
+        frame = bytearray(max(filled, min(size, FIRST_FRAME_BUFFER_BYTES)) if may_grow else filled)
         frame[:filled] = beginning
         self._frame = frame
         self._frame_filled = filled
-        self._frame_size = size
+        self._account()
+        if not may_grow:
+            self._wait_for_memory()
+
+    # -- memory ----------------------------------------------------------------------------------------------------
+
+    def _may_grow(self) -> bool:
+        return self._spared or self._memory.has_room(self._frame_size, self)
+
+    def _wait_for_memory(self) -> None:
+        self._waiting_for_memory = True
+        self._pause_reading()
+        self._memory.wait(self)
+
+    def resume(self) -> None:
+        """There is room for the request under way."""
+        self._waiting_for_memory = False
+        if not self.closed and not self._reading and len(self._slots) < MAX_IN_FLIGHT and not self._has_enough_unsent():
+            self._resume_reading()
+
+    def _account(self) -> None:
+        """Report what is held to the budget."""
+        frame = self._frame
+        held = self._buffered_bytes + self._requests_bytes + (0 if frame is None else len(frame))
+        if held != self._held_bytes:
+            self._held_bytes, before = held, self._held_bytes
+            self._memory.change(self, held - before, holds=held > 0)
+
+    def waits_for_client(self) -> bool:
+        """Whether the client has something to send or to take."""
+        return self._frame is not None or bool(self._out)
+
+    def has_more_to_read(self) -> bool:
+        """Whether the client has sent what was not read yet."""
+        try:
+            return bool(self._sock.recv(1, socket.MSG_PEEK))
+        except OSError:
+            return False
 
     def _dispatch(self, frame: memoryview) -> None:
         slot = ReplySlot(self)
         self._slots.append(slot)
         self._handle_frame(frame, self, slot)
+        if slot.request_bytes and not slot.filled:
+            self._requests_bytes += slot.request_bytes
+            self._account()
         if len(self._slots) >= MAX_IN_FLIGHT:
             self._pause_reading()
 
@@ -272,7 +353,11 @@ class Connection:
         if self.closed or not slots:
             return
         for piece in slot.take():
-            self._unsent_bytes += len(piece)
+            size = len(piece)
+            self._unsent_bytes += size
+            if not isinstance(piece, FileRegion):
+                self._buffered_bytes += size
+        self._requests_bytes -= slot.request_bytes
         if slots[0] is slot:
             out = self._out
             while slots and slots[0].filled:
@@ -281,8 +366,14 @@ class Connection:
             if not self._writing:
                 self._send()
                 return
-        if self._unsent_bytes > MAX_UNSENT_BYTES:
+        self._account()
+        if self._has_enough_unsent():
             self._pause_reading()
+
+    def _has_enough_unsent(self) -> bool:
+        return self._unsent_bytes > MAX_UNSENT_BYTES or (
+            self._unsent_bytes > 0 and not self._spared and self._memory.is_used_up
+        )
 
     def _send(self) -> None:
         out = self._out
@@ -290,6 +381,8 @@ class Connection:
         try:
             while out:
                 if isinstance(out[0], FileRegion):
+                    if not self._is_in_memory(out[0]):
+                        break
                     self._send_region(out[0])
                 else:
                     self._send_buffers()
@@ -302,16 +395,21 @@ class Connection:
             return
         if self._unsent_bytes < unsent_before:
             self.last_active = self._loop.time()
+            self.moved_bytes += unsent_before - self._unsent_bytes
         if out:
             if not self._writing:
                 self._writing = True
-                self._loop.add_writer(self._fd, self._send)
+                if not self._loading:
+                    self._loop.add_writer(self._fd, self._send)
+            elif self._loading:
+                self._loop.remove_writer(self._fd)
         elif self._writing:
             self._writing = False
             self._loop.remove_writer(self._fd)
-        if self._unsent_bytes > MAX_UNSENT_BYTES:
+        self._account()
+        if self._has_enough_unsent():
             self._pause_reading()
-        elif not self._reading and len(self._slots) < MAX_IN_FLIGHT:
+        elif not self._reading and not self._waiting_for_memory and len(self._slots) < MAX_IN_FLIGHT:
             self._resume_reading()
 
     def _send_buffers(self) -> None:
@@ -325,6 +423,7 @@ class Connection:
             batch.append(piece)
         sent = self._sock.sendmsg(batch, (), flags)
         self._unsent_bytes -= sent
+        self._buffered_bytes -= sent
         for piece in batch:
             size = len(piece)
             if sent < size:
@@ -332,6 +431,29 @@ class Connection:
                 return
             out.popleft()
             sent -= size
+
+    def _is_in_memory(self, region: FileRegion) -> bool:
+        """Whether the next part of it can be sent without waiting for the disk; if not, that part is being loaded.
+
+        It was when the answer was made: only what a client did not take at once is looked at.
+        """
+        if not self._writing or self._load is None:
+            return True
+        if self._is_loaded:  # not to be looked at again: a machine that is short of memory would never send anything
+            self._is_loaded = False
+            return True
+        if region.is_in_memory(self._region_sent):
+            return True
+        self._loading = True
+        self._load(region, self._region_sent, self._loaded)
+        return False
+
+    def _loaded(self) -> None:
+        self._loading = False
+        if not self.closed:
+            self._loop.add_writer(self._fd, self._send)
+            self._is_loaded = True
+            self._send()
 
     def _send_region(self, region: FileRegion) -> None:
         sent = region.send_to(self._fd, self._region_sent)
@@ -371,13 +493,15 @@ class Connection:
         self.closed = True
         if self._reading:
             self._loop.remove_reader(self._fd)
-        if self._writing:
+        if self._writing and not self._loading:
             self._loop.remove_writer(self._fd)
         self._sock.close()
         slots, self._slots = self._slots, deque()
         self._out.clear()
         self._frame = None
         self._held = b""
+        self._memory.forget(self, self._held_bytes)
+        self._held_bytes = 0
         self._closed_callback(self)
         for slot in slots:
             if slot.on_abandoned is not None:

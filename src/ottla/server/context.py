@@ -19,8 +19,10 @@ if TYPE_CHECKING:
     from ottla.protocol.api import ApiKey
     from ottla.replication.directory_moves import DirectoryMoves
     from ottla.replication.manager import ReplicaManager
+    from ottla.server.cold_fetches import ColdFetches
     from ottla.server.fetch_sessions import FetchSessionCache
     from ottla.server.membership import Membership
+    from ottla.server.memory import MemoryBudget
     from ottla.server.metadata_topics import MetadataTopics
     from ottla.server.producer_connections import ProducerConnections
     from ottla.server.share_partitions import SharePartitions
@@ -36,9 +38,11 @@ class Deferred(Generic[ResponseT]):
     The hot handlers (produce, fetch) answer through this instead of a coroutine, which would cost a task per request.
     """
 
-    __slots__ = ("_deliver", "_response", "on_abandoned")
+    __slots__ = ("_deliver", "_response", "keeps_request", "on_abandoned")
 
-    def __init__(self) -> None:
+    def __init__(self, *, keeps_request: bool = False) -> None:
+        """`keeps_request`: the request's bytes stay in memory until it is answered, and count as held until then."""
+        self.keeps_request = keeps_request
         self._deliver: Callable[[ResponseT | Exception], None] | None = None
         self._response: ResponseT | Exception | None = None
         self.on_abandoned: Callable[[], None] | None = None
@@ -110,6 +114,8 @@ class Services:
     share_partitions: "SharePartitions"
     fetch_sessions: "FetchSessionCache"
     metadata_topics: "MetadataTopics"
+    cold_fetches: "ColdFetches"
+    memory: "MemoryBudget"
     cluster: "Membership | None" = None
     """This broker's part in a cluster, if it is in one."""
 

@@ -77,12 +77,15 @@ class Dispatcher:
         elif isinstance(answer, Deferred):
             slot.on_abandoned = answer.on_abandoned
             answer.deliver_to(lambda response: self._answer(response, context, connection, slot))
+            if answer.keeps_request and not slot.filled:
+                slot.request_bytes = len(frame)
         elif answer is None:
             slot.fill(())
         else:
             assert isinstance(answer, Coroutine)
             task = self._services.loop.create_task(self._answer_later(answer, context, connection, slot))
             self._tasks[task] = answer
+            slot.request_bytes = len(frame)
             task.add_done_callback(self._tasks.pop)
 
     async def close(self) -> None:

@@ -9,11 +9,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from ottla.server.connection import SCRATCH_BYTES, Connection, FrameHandler
+from ottla.server.connection import SCRATCH_BYTES, Connection, FrameHandler, Load
 
 if TYPE_CHECKING:
     from ottla.config.broker import BrokerConfig
     from ottla.server.connection_limits import ConnectionLimits
+    from ottla.server.memory import MemoryBudget
 
 log = logging.getLogger(__name__)
 
@@ -22,6 +23,7 @@ ACCEPTS_PER_WAKEUP: Final = 64
 ACCEPT_PAUSE_SECONDS: Final = 0.1
 SEND_BUFFER_BYTES: Final = 1 << 20
 SYSTEMS_CHOICE: Final = -1
+LoadFor = Callable[[int], Load]
 
 
 def open_sockets(host: str, port: int) -> list[socket.socket]:
@@ -78,6 +80,7 @@ class Listener:
         loop: asyncio.AbstractEventLoop,
         config: "BrokerConfig",
         limits: "ConnectionLimits",
+        memory: "MemoryBudget",
         next_connection_id: Callable[[], int],
     ) -> None:
         self.name = name
@@ -87,6 +90,9 @@ class Listener:
         self._disconnected: Callable[[int], None] | None = None
         self._config = config
         self._limits = limits
+        self._memory = memory
+        self._load_for: LoadFor | None = None
+        self._spared = len(config.listeners) > 1 and name == config.inter_broker_listener
         self._idle_limit_seconds = config.connections_max_idle_ms / 1000
         self._next_connection_id = next_connection_id
         self._sockets: list[socket.socket] = []
@@ -107,11 +113,14 @@ class Listener:
         bound: int = self._sockets[0].getsockname()[1]
         return bound
 
-    def start(self, handle_frame: FrameHandler, disconnected: Callable[[int], None]) -> None:
-        """Accept from now on, hand every frame to `handle_frame`, and tell `disconnected` the id of each connection
-        that is closed."""
+    def start(
+        self, handle_frame: FrameHandler, disconnected: Callable[[int], None], *, load_for: LoadFor | None = None
+    ) -> None:
+        """Accept from now on, hand every frame to `handle_frame`, and report the id of each connection that is closed
+        to `disconnected`. `load_for` gives the `load` of a `Connection` with this id."""
         self._handle_frame = handle_frame
         self._disconnected = disconnected
+        self._load_for = load_for
         for sock in self._sockets:
             receive_buffer = self._given("socket.receive.buffer.bytes", SYSTEMS_CHOICE)
             if receive_buffer != SYSTEMS_CHOICE:  # set here, it holds for the connections, and for their windows
@@ -153,14 +162,18 @@ class Listener:
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 if self._send_buffer_bytes != SYSTEMS_CHOICE:
                     sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._send_buffer_bytes)
+                connection_id = self._next_connection_id()
                 connection = Connection(
                     sock,
                     loop=self._loop,
                     scratch=self._scratch,
                     handle_frame=self._handle_frame,
                     max_frame_bytes=self._config.socket_request_max_bytes,
+                    memory=self._memory,
+                    load=None if self._load_for is None else self._load_for(connection_id),
+                    spared=self._spared,
                     listener=self.name,
-                    connection_id=self._next_connection_id(),
+                    connection_id=connection_id,
                     closed=self._forget,
                 )
             except OSError:

@@ -109,7 +109,7 @@ class _Waiting:
         self._producer = producer
         self._append_all = append_all
         self._generation = generation_of(context.api_version)
-        self._deferred: Deferred[ProduceResponse | None] = Deferred()
+        self._deferred: Deferred[ProduceResponse | None] = Deferred(keeps_request=True)
 
     def start(self) -> "Answer":
         broker = self._context.broker

@@ -4,6 +4,8 @@ import pytest
 from tests.unit.log.driver import Disk, LogDriver, offsets, read, read_all
 
 from ottla.errors import CorruptMessage, OffsetOutOfRange
+from ottla.log import segment
+from ottla.log.file_region import FileRegion
 from ottla.log.partition_log import ColdRead, PartitionLog, ReadResult
 from ottla.records.batch import iter_batches
 
@@ -186,3 +188,34 @@ def test_intact_data_is_checked_only_once(driver: LogDriver, log: PartitionLog) 
     assert segment.is_checked(0, segment.size)
     _flip(log, 0, 5 * size + 70)  # in memory, which no disk error does: shows that no CRC was computed again
     assert len(read(log, 0).data) == 30 * size
+
+
+@pytest.mark.parametrize("max_bytes", [1, 500, 10_000, 1 << 20])
+@pytest.mark.parametrize("step_bytes", [100, 3000, 1 << 20])
+def test_what_is_checked_is_what_would_have_been_read(
+    filled: PartitionLog, max_bytes: int, step_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In steps, whatever their size; large ranges stay in the file."""
+    monkeypatch.setattr(segment, "_STEP_BYTES", step_bytes)
+    end = filled.log_end_offset
+    for offset in range(0, end, 23):
+        whole = filled.read_blocking(offset, max_bytes, upper_bound=end, min_one_message=True)
+        checked = filled.check_blocking(offset, max_bytes, upper_bound=end, min_one_message=True)
+        assert len(checked.data) == len(whole.data)
+        assert checked.next_offset == _headers(whole)[-1][1] + 1
+        assert isinstance(checked.data, FileRegion) or bytes(checked.data) == bytes(whole.data)
+    nothing = filled.check_blocking(0, 10, upper_bound=end, min_one_message=False)
+    assert (bytes(nothing.data), nothing.next_offset) == (b"", -1)  # type: ignore[arg-type]
+
+
+def test_a_corrupt_batch_ends_what_is_checked(driver: LogDriver) -> None:
+    log = driver.open(clean=True)
+    for _ in range(10):
+        driver.append(log, 1, value_bytes=5000)
+    log = driver.reopen(log)
+    third = log.segments[0].position_of(3, blocking=True)
+    log.segments[0].file.write(third + 100, b"flipped")
+    found = log.check_blocking(0, 1 << 20, upper_bound=10, min_one_message=True)
+    assert found.next_offset == 3
+    with pytest.raises(CorruptMessage):
+        log.check_blocking(3, 1 << 20, upper_bound=10, min_one_message=True)

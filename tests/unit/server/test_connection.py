@@ -13,6 +13,7 @@ import pytest
 from ottla.log.file_region import FileRegion
 from ottla.log.fs import RealFileSystem
 from ottla.server.connection import FIRST_FRAME_BUFFER_BYTES, MAX_IN_FLIGHT, BadFrame, Connection, ReplySlot
+from ottla.server.memory import MemoryBudget
 
 MAX_FRAME_BYTES = 8 << 20
 
@@ -39,7 +40,7 @@ class Peer:
 
 
 @contextmanager
-def connected() -> Iterator[tuple[Peer, Connection, asyncio.AbstractEventLoop]]:
+def connected(memory_bytes: int = 64 << 20) -> Iterator[tuple[Peer, Connection, asyncio.AbstractEventLoop]]:
     loop = asyncio.new_event_loop()
     listening = socket.create_server(("127.0.0.1", 0))
     peer = Peer()
@@ -61,6 +62,7 @@ def connected() -> Iterator[tuple[Peer, Connection, asyncio.AbstractEventLoop]]:
         max_frame_bytes=MAX_FRAME_BYTES,
         listener="PLAINTEXT",
         connection_id=1,
+        memory=MemoryBudget(loop, limit_bytes=memory_bytes, largest_request_bytes=MAX_FRAME_BYTES),
         closed=note_closed,
     )
     try:
@@ -93,8 +95,10 @@ async def read_exactly(loop: asyncio.AbstractEventLoop, sock: socket.socket, siz
         size -= len(chunk)
 
 
+@pytest.mark.parametrize("memory_bytes", [64 << 20, 1000])
 @pytest.mark.parametrize("seed", range(8))
-def test_frames_arrive_whole_however_they_are_cut(seed: int) -> None:
+def test_frames_arrive_whole_however_they_are_cut(seed: int, memory_bytes: int) -> None:
+    """However little memory there is, too: a single client has the turn again and again."""
     rng = random.Random(seed)
     sizes = [
         rng.choice([1, 2, 3, 100, 4096, 70_000, 300_000, FIRST_FRAME_BUFFER_BYTES + 5, 3 << 20]) for _ in range(12)
@@ -116,10 +120,29 @@ def test_frames_arrive_whole_however_they_are_cut(seed: int) -> None:
         await sending
         return replies
 
-    with connected() as (peer, _, loop):
+    with connected(memory_bytes) as (peer, _, loop):
         replies = loop.run_until_complete(asyncio.wait_for(scenario(peer, loop), 30))
         assert peer.frames == bodies
         assert replies == bodies
+
+
+def test_a_request_kept_until_it_is_answered_counts_until_then() -> None:
+    async def scenario(peer: Peer, loop: asyncio.AbstractEventLoop, memory: MemoryBudget) -> list[int]:
+        def keep(body: bytes, slot: ReplySlot) -> None:
+            slot.request_bytes = len(body)
+
+        peer.on_frame = keep
+        await loop.sock_sendall(peer.sock, framed(bytes(300_000)))
+        while not peer.frames:
+            await asyncio.sleep(0.001)
+        held = [memory.held_bytes]
+        peer.slots[0].fill([framed(bytes(1000))])
+        await read_frames(loop, peer.sock, 1)
+        return [*held, memory.held_bytes]
+
+    with connected() as (peer, connection, loop):
+        held = loop.run_until_complete(asyncio.wait_for(scenario(peer, loop, connection._memory), 30))
+        assert held == [300_000, 0]
 
 
 def test_what_is_pipelined_waits_while_replies_are_not_taken() -> None:

@@ -8,14 +8,13 @@ A follower reads to the end of the log, and says by its offset what it has (KIP-
 another rack is told of a replica in its own (KIP-392), and may read from a follower up to the high watermark.
 """
 
-import asyncio
 import logging
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from ottla.errors import ErrorCode, OffsetOutOfRange, OttlaError
 from ottla.ids import BrokerId, LeaderEpoch, Offset
-from ottla.log.file_region import FileRegion
+from ottla.log.file_region import MIN_REGION_BYTES, FileRegion
 from ottla.log.partition_log import ColdRead, PartitionLog
 from ottla.protocol.messages.fetch import (
     AbortedTransaction,
@@ -29,6 +28,7 @@ from ottla.protocol.messages.fetch import (
 )
 from ottla.protocol.primitives import Buffer
 from ottla.replication.delayed import DelayedFetch
+from ottla.server.cold_fetches import BYTES_EACH
 from ottla.server.context import Deferred, RequestContext
 from ottla.server.fetch_sessions import FetchSession, FetchTarget
 from ottla.server.leaders import MOVED, endpoints_of, leader_of, nearer_replica
@@ -44,6 +44,10 @@ LEADERS_NAMED_SINCE: Final = 12
 ENDPOINTS_NAMED_SINCE: Final = 16
 NO_OFFSET: Final = -1
 NO_BYTES: Final = b""
+SMALLEST_REGION_BYTES: Final = 1
+"""When requests and answers hold much already, everything is sent from its file."""
+MOST_INLINE_BYTES: Final = 1 << 20
+"""What one answer holds of ranges too small for a region: more than that, too, is sent from its file."""
 NO_SUCH_TOPIC: Final = frozenset((ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID))
 
 
@@ -144,15 +148,15 @@ class _Fetch:
         return True
 
     def _read_cold(self, attempt: "_Attempt") -> None:
-        """Read from the disk in a thread, then answer, with however much that gave."""
-        reads = self._context.broker.loop.run_in_executor(self._context.broker.replicas.cold_readers, attempt.read_cold)
+        """Read from the disk in a thread when the connection's turn has come, then answer, with however much that
+        gave."""
 
-        def answer(done: "asyncio.Future[None]") -> None:
-            if not done.cancelled():
-                failure = done.exception()
-                self._deferred.complete(failure if isinstance(failure, Exception) else attempt.response())
+        def answer(failure: Exception | None) -> None:
+            self._deferred.complete(attempt.response() if failure is None else failure)
 
-        reads.add_done_callback(answer)
+        self._deferred.on_abandoned = self._context.broker.cold_fetches.run(
+            self._context.connection_id, attempt.read_cold, answer
+        )
 
 
 class _Attempt:
@@ -164,6 +168,8 @@ class _Attempt:
         "_found",
         "_has_records",
         "_incremental",
+        "_inline_bytes",
+        "_min_region_bytes",
         "_session",
         "cold",
         "must_answer",
@@ -193,6 +199,8 @@ class _Attempt:
         self.must_answer = False
         self.total_bytes = 0
         self._has_records = False
+        self._min_region_bytes = SMALLEST_REGION_BYTES if context.broker.memory.is_short else MIN_REGION_BYTES
+        self._inline_bytes = 0
         replicas = context.broker.replicas
         room = min(request.max_bytes, context.broker.config.fetch_max_bytes)
         from_leader = self.replica >= 0 or context.api_version < READS_FROM_FOLLOWERS_SINCE
@@ -246,7 +254,7 @@ class _Attempt:
             self._answer(target, source, high_watermark)
             return 0
         max_bytes = max(min(target.partition_max_bytes, room), 0)
-        region = source.region(offset, max_bytes, upper_bound=bound)
+        region = source.region(offset, max_bytes, upper_bound=bound, min_bytes=self._min_region_bytes)
         if region is not None:
             return self._deliver(source, target, self._answer(target, source, high_watermark), region, bound)
         result = source.read(offset, max_bytes, upper_bound=bound, min_one_message=not self._has_records)
@@ -255,7 +263,14 @@ class _Attempt:
             self.cold.append((result, source, target, data, bound))
             self._has_records = True
             return max_bytes
-        return self._deliver(source, target, data, result.data, bound)
+        records: Buffer | FileRegion = result.data
+        if len(records) >= self._min_region_bytes:  # checked now: it need not be held
+            records = source.region(offset, len(records), upper_bound=bound, min_bytes=1) or records
+        else:
+            self._inline_bytes += len(records)
+            if self._inline_bytes > MOST_INLINE_BYTES:
+                self._min_region_bytes = SMALLEST_REGION_BYTES
+        return self._deliver(source, target, data, records, bound)
 
     def _read_for_follower(self, target: FetchTarget, partition: "Partition", room: int) -> int:
         """As `_read`; of a partition whose copying is throttled, nothing for a while (KIP-73)."""
@@ -327,7 +342,9 @@ class _Attempt:
         data: PartitionData,
         records: Buffer | FileRegion,
         bound: Offset,
+        next_offset: int = -1,
     ) -> int:
+        """`next_offset` is where the records end, if that is known."""
         size = len(records)
         data.records = records
         self.total_bytes += size
@@ -335,7 +352,11 @@ class _Attempt:
         if self._committed_only and size:
             data.aborted_transactions = [
                 AbortedTransaction(producer_id=aborted.producer_id, first_offset=aborted.first_offset)
-                for aborted in source.aborted_transactions(target.fetch_offset, bound, records)
+                for aborted in (
+                    source.aborted_transactions(target.fetch_offset, bound, records)
+                    if next_offset < 0
+                    else source.aborted_transactions(target.fetch_offset, min(bound, next_offset))
+                )
             ]
         return size
 
@@ -356,15 +377,19 @@ class _Attempt:
         self._found.append((target, data))
 
     def read_cold(self) -> None:
-        """Read what the page cache did not hold; blocks, in a thread."""
+        """Read and check what the page cache did not hold, up to `BYTES_EACH`; blocks, in a thread. Partitions for
+        which nothing is left are answered without records."""
+        left = BYTES_EACH
         for read, source, target, data, bound in self.cold:
+            if left <= 0:
+                return
             try:
-                result = read.run()
+                result = read.check(left)
             except OttlaError as error:
                 data.error_code = error.code
                 data.high_watermark = data.last_stable_offset = data.log_start_offset = -1
             else:
-                self._deliver(source, target, data, result.data, bound)
+                left -= self._deliver(source, target, data, result.data, bound, result.next_offset)
 
     def response(self) -> FetchResponse:
         session = self._session

@@ -1,0 +1,157 @@
+"""One budget for the bytes that requests and answers hold in memory, over all connections of a broker.
+
+    |---------- shared by all ----------|---- reserve: small requests, and the one that has the turn ----| limit
+
+Counted are requests under way, requests that are kept while they are worked on, and answers that were not sent yet;
+records that are sent from their files hold nothing. While the shared part is used up, large requests wait and their
+sockets are not read. One at a time then has the turn, and may use the reserve, so that there is always one that gets
+done. A request that lies in what was received at once needs no room: small requests are answered meanwhile.
+
+Nobody can hold the others up for ever: while requests wait, every `LOOK_SECONDS`, connections are closed that hold
+memory and whose client has moved nearly nothing, and the one that has the turn if it did not bring a megabyte a second.
+"""
+
+import asyncio
+import logging
+from typing import Final, Protocol
+
+log = logging.getLogger(__name__)
+
+DEFAULT_BYTES: Final = 256 << 20
+SMALL_BYTES: Final = 128 * 1024
+"""A request of this size may use the reserve."""
+LOOK_SECONDS: Final = 5.0
+LEAST_MOVED_BYTES: Final = 64 * 1024
+LEAST_IN_TURN_BYTES: Final = 5 << 20
+
+
+class Holder(Protocol):
+    """A connection."""
+
+    @property
+    def moved_bytes(self) -> int:
+        """What has gone over it, either way, since it was opened."""
+        ...
+
+    def waits_for_client(self) -> bool:
+        """Whether its client has something to send or to take."""
+        ...
+
+    def has_more_to_read(self) -> bool:
+        """Whether its client has sent what was not read yet."""
+        ...
+
+    def resume(self) -> None:
+        """Go on reading."""
+        ...
+
+    def close(self) -> None: ...
+
+    def describe(self) -> str: ...
+
+
+class MemoryBudget:
+    """What is held by whom, and who waits. On the loop's thread."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, *, limit_bytes: int, largest_request_bytes: int) -> None:
+        """`limit_bytes`: queued.max.request.bytes; `largest_request_bytes`: socket.request.max.bytes."""
+        self._loop = loop
+        self.limit_bytes = limit_bytes
+        self.shared_bytes = limit_bytes - min(largest_request_bytes, limit_bytes // 2)
+        self.held_bytes = 0
+        self._moved: dict[Holder, int | None] = {}
+        """Those who hold anything, with what had moved when they were looked at last, if they were."""
+        self._waiting: dict[Holder, None] = {}
+        self._turn: Holder | None = None
+        self._waking = False
+        self._look: asyncio.TimerHandle | None = None
+
+    def change(self, holder: Holder, bytes_: int, *, holds: bool) -> None:
+        """`holder` holds so much more, or less; `holds`: does it hold anything now?"""
+        self.held_bytes += bytes_
+        if holds:
+            self._moved.setdefault(holder, None)
+        else:
+            self._moved.pop(holder, None)
+        if self._waiting and bytes_ < 0:
+            self._wake_soon()
+
+    def has_room(self, bytes_: int, holder: Holder) -> bool:
+        """Whether a request of so many bytes in all may go on to be received."""
+        if self.held_bytes < self.shared_bytes or holder is self._turn:
+            return True
+        return bytes_ <= SMALL_BYTES and self.held_bytes < self.limit_bytes
+
+    @property
+    def is_short(self) -> bool:
+        """Whether answers had better hold nothing: then records are sent from their files, however few they are."""
+        return self.held_bytes >= self.shared_bytes // 2
+
+    @property
+    def is_used_up(self) -> bool:
+        """Whether a client that takes no answers is not to be given more."""
+        return self.held_bytes >= self.shared_bytes
+
+    def wait(self, holder: Holder) -> None:
+        """Have `holder` resume when there is room, in the order of those who wait."""
+        self._waiting[holder] = None
+        if self._look is None:
+            self._look = self._loop.call_later(LOOK_SECONDS, self._look_at_all)
+        self._wake_soon()
+
+    def has_received(self, holder: Holder) -> None:
+        """Its request is complete."""
+        if holder is self._turn:
+            self._turn = None
+            if self._waiting:
+                self._wake_soon()
+
+    def forget(self, holder: Holder, held_bytes: int) -> None:
+        """It was closed."""
+        self._waiting.pop(holder, None)
+        self.change(holder, -held_bytes, holds=False)
+        self.has_received(holder)
+
+    def _wake_soon(self) -> None:
+        if not self._waking:
+            self._waking = True
+            self._loop.call_soon(self._wake)
+
+    def _wake(self) -> None:
+        self._waking = False
+        if self._waiting and (self.held_bytes < self.shared_bytes or self._turn is None):
+            holder = next(iter(self._waiting))
+            del self._waiting[holder]
+            if self.held_bytes >= self.shared_bytes:
+                self._turn = holder
+                self._moved[holder] = None
+            holder.resume()
+            self._wake_soon()  # the others, in later turns of the loop, when this one has taken what it needs
+
+    def _look_at_all(self) -> None:
+        self._look = None
+        for holder, before in list(self._moved.items()):
+            moved = holder.moved_bytes - (before or 0)
+            if before is None or not holder.waits_for_client():
+                is_slow = False
+            elif holder is self._turn:
+                is_slow = moved < LEAST_IN_TURN_BYTES
+            else:
+                is_slow = moved < LEAST_MOVED_BYTES and not (holder in self._waiting and holder.has_more_to_read())
+            if is_slow:
+                log.warning(
+                    "closing %s: it holds memory that others wait for, and only %d bytes have gone over it in %.0f s "
+                    "(queued.max.request.bytes)",
+                    holder.describe(),
+                    moved,
+                    LOOK_SECONDS,
+                )
+                holder.close()
+            else:
+                self._moved[holder] = holder.moved_bytes
+        if self._waiting or self._turn is not None:
+            self._look = self._loop.call_later(LOOK_SECONDS, self._look_at_all)
+
+    def close(self) -> None:
+        if self._look is not None:
+            self._look.cancel()
