@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ottla.coordination.machine import Append, CancelTimer, Effect, Reply, SetTimer, Tell, TimerFired, TimerKey
+from ottla.coordination.newest import NewestRecords
+from ottla.records.record import Record, encode_batch
 
 
 @dataclass
@@ -63,3 +65,13 @@ class Driver:
 
     def waits(self, token: Any) -> bool:
         return token not in self.replies
+
+
+def replay_newest(machine: Any, log: list[Any]) -> None:
+    """Replay a log of records outside of transactions as a coordinator does that takes the partition over."""
+    newest = NewestRecords()
+    for position, record in enumerate(log):
+        key, value = machine.records.encode(record)
+        newest.take(bytes(encode_batch([Record(position, 0, key, value)], base_offset=position)), 0, 1)
+    for offset, producer_id, key, value in newest.records():
+        machine.replay(machine.records.decode(key, value), offset, producer_id)

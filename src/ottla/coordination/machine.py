@@ -101,6 +101,11 @@ class Machine(Protocol[EventT, RecordT]):
         """How its records are written."""
         ...
 
+    @property
+    def is_compacted(self) -> bool:
+        """Whether the newest record of each key says everything, so that older ones need not be replayed."""
+        ...
+
     def handle(self, event: EventT | TimerFired, now_ms: int) -> list[Effect]:
         """Decide. May change what is lost with the machine (who waits, who is joining), not what is durable."""
         ...

@@ -25,6 +25,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from enum import Enum, auto
 from functools import partial
+from itertools import islice
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from ottla.clock import Clock
@@ -40,6 +41,7 @@ from ottla.coordination.machine import (
     Tell,
     TimerFired,
 )
+from ottla.coordination.newest import NewestRecords
 from ottla.coordination.producers import Producers, ProducerStanding, Verification
 from ottla.coordination.timers import Timers
 from ottla.errors import ApiError, CoordinatorLoadInProgress, ErrorCode, NotCoordinator, NotLeader, OttlaError
@@ -52,6 +54,10 @@ from ottla.transactions.markers import TransactionMarker
 log = logging.getLogger(__name__)
 
 LOAD_RETRY_S: Final = 2.0
+SLICE_BYTES: Final = 64 << 10
+"""What is searched for the newest records in one turn of the loop, some 2 ms; to replay everything takes eight times
+as long."""
+SLICE_RECORDS: Final = 100
 
 Listener = Callable[[PartitionId, LeaderEpoch, Any], None]
 """Called with the message of a `Tell`, the partition it comes from and the epoch in which that is led."""
@@ -138,6 +144,9 @@ class CoordinatorRuntime(Generic[EventT, RecordT]):
         self._expected: dict[PartitionId, asyncio.Event] = {}
         """Set once this broker leads the partition."""
         self._tasks: dict[asyncio.Task[None], None] = {}
+        self._slice = asyncio.Lock()
+        """Held while a slice of a log is replayed: however many partitions are taken over at once, the loop is given
+        back after one."""
         self._writers: dict[PartitionId, asyncio.Task[None]] = {}
         """Writes on their way, those of machines that are gone included."""
 
@@ -478,11 +487,41 @@ class CoordinatorRuntime(Generic[EventT, RecordT]):
 
     async def _replay_log(self, at: _Partition[EventT, RecordT]) -> None:
         at.position = 0
+        if at.machine.is_compacted:
+            await self._replay_newest(at)
+            return
         async for chunk in self._log.read_all(at.partition):
-            for header in iter_batches(chunk):
-                self._replay_batch(at, chunk, header)
-                at.position = header.next_offset
-            await asyncio.sleep(0)
+            batches = iter_batches(chunk)
+            header = next(batches, None)
+            while header is not None and at.is_loading:
+                async with self._slice:
+                    end = header.position + SLICE_BYTES // 8
+                    while header is not None and header.position < end:
+                        self._replay_batch(at, chunk, header)
+                        at.position = header.next_offset
+                        header = next(batches, None)
+                    await asyncio.sleep(0)
+            if not at.is_loading:
+                return
+
+    async def _replay_newest(self, at: _Partition[EventT, RecordT]) -> None:
+        newest = NewestRecords()
+        async for read in self._log.read_all(at.partition):
+            chunk, position = bytes(read), 0
+            while position < len(chunk):
+                async with self._slice:
+                    position, at.position = newest.take(chunk, position, SLICE_BYTES)
+                    await asyncio.sleep(0)
+                if not at.is_loading:
+                    return
+        kept = newest.records()
+        while some := list(islice(kept, SLICE_RECORDS)):
+            async with self._slice:
+                for offset, producer_id, key, value in some:
+                    record = at.machine.records.decode(key, value)
+                    if record is not None:
+                        at.machine.replay(record, offset, producer_id)
+                await asyncio.sleep(0)
             if not at.is_loading:
                 return
 

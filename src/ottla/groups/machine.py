@@ -6,7 +6,7 @@ have in common: listing and deleting.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from ottla.coordination.machine import Append, Effect, Reply, TimerFired, TimerKey
 from ottla.errors import ErrorCode
@@ -31,6 +31,8 @@ from ottla.groups.surroundings import Surroundings
 
 class GroupMachine:
     """A `ottla.coordination.machine.Machine` of `GroupEvent` and `GroupRecord`."""
+
+    is_compacted: Final = True
 
     def __init__(
         self, config: GroupConfig, new_uuid: Callable[[], str], surroundings: Surroundings | None = None

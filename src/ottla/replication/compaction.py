@@ -19,6 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from ottla.clock import Clock
+from ottla.cluster.image import INTERNAL_TOPICS
 from ottla.errors import CorruptMessage, KafkaStorageError
 from ottla.log.cleaner import (
     CleanableLog,
@@ -52,6 +53,8 @@ _REST_PER_WORK: Final = 3
 _LOOK_SECONDS: Final = 0.02
 _BUSY_SHARE: Final = 0.01
 """Of a core: more than that used by the rest of the process means that there is somebody to give way to."""
+_READ_AT_TAKEOVER_BYTES: Final = 16 << 20
+"""What a coordinator's log may have in its active segment, which is not compacted: some 200,000 records."""
 _NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 _RETRY_AFTER_SECONDS: Final = 60.0
 """How long a log rests that could not be copied for want of room."""
@@ -172,6 +175,8 @@ class Compaction:
                 continue
             if self._resting.get(tp, monotonic) > monotonic or is_unfinished(partition_log):
                 continue
+            if tp.topic in INTERNAL_TOPICS:
+                self._close_in_time(partition_log)
             active = partition_log.segments[-1].base_offset
             if active <= max(self._checkpoints.get(tp, 0), partition_log.segments[0].base_offset):
                 continue
@@ -179,6 +184,14 @@ class Compaction:
                 partition.mark_dirty()
             candidates.append(cleanable_log(partition_log, partition_log.recovery_point))
         return candidates
+
+    def _close_in_time(self, partition_log: "PartitionLog") -> None:
+        """Has a coordinator's log compacted before its segment is full, at 100 MB: the next leader has to read it."""
+        if partition_log.segments[-1].size >= _READ_AT_TAKEOVER_BYTES:
+            try:
+                partition_log.roll()
+            except KafkaStorageError as error:
+                log.warning("%s", error)
 
     def _forget_all_but(self, here: "dict[TopicPartition, PartitionLog]") -> None:
         """Forgets deleted topics, whose names others may get, and logs that a copy in another directory has replaced:

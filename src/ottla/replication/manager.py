@@ -8,7 +8,6 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn, Protocol
 from uuid import UUID
@@ -27,7 +26,7 @@ from ottla.errors import (
 )
 from ottla.ids import LeaderEpoch, Offset, PartitionId, TopicId, TopicName, TopicPartition
 from ottla.log.producer_state import Origin
-from ottla.records.batch import iter_batches
+from ottla.records.batch import last_batch, read_header
 from ottla.replication.delayed import DelayedFetch, FutureCommit, Waiting
 from ottla.replication.group_commit import GroupCommit, NewFlusher
 from ottla.replication.partition import Partition
@@ -487,13 +486,10 @@ class ReplicaManager:
         offset = source.log_start_offset
         bound = max(end, source.high_watermark)
         while offset < bound:
-            read = partial(source.read_blocking, offset, READ_CHUNK_BYTES, upper_bound=bound, min_one_message=True)
-            result = await self._loop.run_in_executor(self.cold_readers, read)
-            batches = list(iter_batches(result.data))
-            if not batches:
+            data, offset = await self._loop.run_in_executor(self.cold_readers, _read_chunk, source, offset, bound)
+            if not len(data):
                 return
-            yield result.data
-            offset = Offset(batches[-1].next_offset)
+            yield data
 
     # -- flushing and waking -----------------------------------------------------------------------------------------
 
@@ -510,6 +506,12 @@ class ReplicaManager:
         woken, self._woken = self._woken, []
         for fetch in woken:
             fetch.wake()
+
+
+def _read_chunk(source: "PartitionLog", offset: Offset, bound: Offset) -> "tuple[Buffer, Offset]":
+    """Whole batches from `offset` on, and the offset behind them. In a thread."""
+    data = source.read_blocking(offset, READ_CHUNK_BYTES, upper_bound=bound, min_one_message=True).data
+    return data, Offset(read_header(data, last_batch(data)).next_offset) if len(data) else offset
 
 
 def _to_nobody(partition: Partition, proposal: "Proposal") -> None:

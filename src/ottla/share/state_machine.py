@@ -73,6 +73,9 @@ class ShareStateMachine:
     `has_partition` says whether a topic has that partition now.
     """
 
+    is_compacted: Final = False
+    """Updates count from the snapshot before them."""
+
     def __init__(self, config: ShareStateConfig, has_partition: Callable[[TopicId, PartitionId], bool]) -> None:
         self.records = ShareStateRecordFormat()
         self._config = config

@@ -82,6 +82,8 @@ class IllegalTransition(AssertionError):
 class TransactionMachine:
     """A `ottla.coordination.machine.Machine`."""
 
+    is_compacted: Final = True
+
     def __init__(self, config: TransactionConfig, transaction_version: Callable[[], int]) -> None:
         """`transaction_version`: the cluster's level of that feature as it is now."""
         self._config = config

@@ -25,6 +25,8 @@ class Adder:
     ("promise", token, producer, n) counts when the producer's transaction has been committed; ("tell", token, n) adds
     and tells of it."""
 
+    is_compacted = False
+
     def __init__(self) -> None:
         self.records = Numbers()
         self.total = 0

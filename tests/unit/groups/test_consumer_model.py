@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from tests.support.classic_members import Classic, settle_all
 from tests.support.consumer_members import Consumer, G, World
-from tests.support.machines import Driver
+from tests.support.machines import Driver, replay_newest
 
 from ottla.errors import ErrorCode
 from ottla.groups.consumer import ConsumerGroup
@@ -169,6 +169,9 @@ class Members(RuleBasedStateMachine):
     def the_log_tells_it_all(self) -> None:
         known = durable(self.world.machine)
         assert durable(self.replayed(self.world.driver.log)) == known
+        successor = self.world.new_machine()
+        replay_newest(successor, self.world.driver.log)
+        assert durable(successor) == known
 
     def replayed(self, log: list[Any]) -> GroupMachine:
         driver = Driver(self.world.new_machine())

@@ -12,7 +12,7 @@ from typing import Any
 from hypothesis import event, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from tests.support.machines import Driver
+from tests.support.machines import Driver, replay_newest
 
 from ottla.errors import ErrorCode
 from ottla.groups.classic import STABLE, ClassicGroup
@@ -200,8 +200,7 @@ class Groups(RuleBasedStateMachine):
 
     def replayed(self) -> GroupMachine:
         machine = self.new_machine()
-        for position, record in enumerate(self.driver.log):
-            machine.replay(record, position, -1)
+        replay_newest(machine, self.driver.log)
         return machine
 
     def teardown(self) -> None:

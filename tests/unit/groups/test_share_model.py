@@ -14,7 +14,7 @@ from uuid import UUID
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from tests.support.machines import Driver
+from tests.support.machines import Driver, replay_newest
 
 from ottla.config.group_settings import GroupSettings
 from ottla.errors import ErrorCode
@@ -208,8 +208,7 @@ class ShareGroups(RuleBasedStateMachine):
 
     def replayed(self) -> GroupMachine:
         machine = self.new_machine()
-        for position, record in enumerate(self.driver.log):
-            machine.replay(record, position, -1)
+        replay_newest(machine, self.driver.log)
         return machine
 
     @rule()

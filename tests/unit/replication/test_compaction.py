@@ -233,6 +233,26 @@ def test_the_throttle_stops_the_round() -> None:
         throttle.pause(10)
 
 
+def test_a_coordinators_log_is_compacted_long_before_its_segment_is_full(bench: Bench) -> None:
+    log = bench.add("__consumer_offsets")
+    big = encode_batch([Record(0, bench.clock.now_ms(), b"k", b"v" * 1_000_000)])
+
+    async def story() -> None:
+        for _ in range(17):
+            assert len(log.segments) == 1
+            assert not await bench.round()
+            log.append_as_leader(bytearray(big), LeaderEpoch(0))
+        log.high_watermark = log.log_end_offset
+        assert not await bench.round(), "it has to be on the disk first"
+        log.flush()
+        assert await bench.round()
+        assert batches_left(log) < 2 << 20
+        assert bench.compaction is not None
+        await bench.compaction.close()
+
+    asyncio.run(story())
+
+
 def last_values(log: PartitionLog) -> list[bytes | None]:
     read = log.read_blocking(log.log_start_offset, 1 << 20, upper_bound=log.log_end_offset, min_one_message=True)
     return [record.value for header in iter_batches(read.data) for record in decode_records(read.data, header)]
