@@ -48,6 +48,7 @@ class Partition:
         "_surroundings",
         "_unsynced_since_ms",
         "_wake",
+        "acknowledged_end",
         "appended_bytes",
         "fetch_waiters",
         "follower_waiters",
@@ -86,6 +87,8 @@ class Partition:
         self.refusing = False
         self._refused = RefusedProducers()
         self.appended_bytes = 0
+        self.acknowledged_end = Offset(0)
+        """Where the records end that were acknowledged with acks=1, before they are committed."""
         self.fetch_waiters: Waiting = {}
         """Of consumers, who want to know when the high watermark moves."""
         self.follower_waiters: Waiting = {}
@@ -116,6 +119,7 @@ class Partition:
         self._remember(state)
         self.isr = state.isr
         if is_new_epoch:
+            self.acknowledged_end = Offset(0)
             self._end_at_first = self.log.log_end_offset
             if len(state.replicas) > 1:
                 self.log.assign_epoch_start(state.leader_epoch)
@@ -181,6 +185,19 @@ class Partition:
     def when_end_known(self, waiter: "CommitWaiter") -> None:
         """Tell `waiter` when `knows_its_end` has become true."""
         self._commit_waiters.appendleft((self._end_at_first, 0, waiter))
+
+    @property
+    def owes_visibility(self) -> bool:
+        """Whether records were acknowledged with acks=1 that consumers do not see yet, though they will as soon as they
+        are synced. Who asks for the end, or reads there, waits for that (ADR 19).
+
+        Where there are followers it is theirs to fetch that consumers wait for, as in Kafka.
+        """
+        return self.in_sync is None and self.acknowledged_end > self.log.high_watermark
+
+    def when_visible(self, waiter: "CommitWaiter") -> None:
+        """Notify `waiter` when everything appended so far is committed."""
+        self._commit_waiters.append((self.log.log_end_offset, 0, waiter))
 
     @property
     def high_watermark(self) -> Offset:

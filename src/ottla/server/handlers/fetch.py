@@ -44,6 +44,8 @@ LEADERS_NAMED_SINCE: Final = 12
 ENDPOINTS_NAMED_SINCE: Final = 16
 NO_OFFSET: Final = -1
 NO_BYTES: Final = b""
+LONGEST_SYNC_S: Final = 0.25
+"""How long a fetch waits, at least, for records that were acknowledged with acks=1 and are being synced."""
 SMALLEST_REGION_BYTES: Final = 1
 """When requests and answers hold much already, everything is sent from its file."""
 MOST_INLINE_BYTES: Final = 1 << 20
@@ -68,6 +70,7 @@ class _Fetch:
         "_appended_when_parked",
         "_context",
         "_deferred",
+        "_ends_at",
         "_incremental",
         "_min_bytes",
         "_parked",
@@ -84,6 +87,8 @@ class _Fetch:
         self._context = context
         self._session = session
         self._incremental = incremental
+        self._ends_at: float | None = None
+        """When its time is up, if it waits longer: for records acknowledged with acks=1 to be visible."""
         self._stable_when_parked = 0
         self._roles_when_parked: list[tuple[int, bool]] = []
         """What this broker was to the partitions it waits for: when that changes, it is answered."""
@@ -96,7 +101,11 @@ class _Fetch:
         attempt = _Attempt(self._request, self._context, self._session, self._incremental, first=True)
         if attempt.cold:
             self._read_cold(attempt)
-        elif attempt.must_answer or attempt.total_bytes >= self._min_bytes or self._request.max_wait_ms <= 0:
+        elif (
+            attempt.must_answer
+            or attempt.total_bytes >= self._min_bytes
+            or (self._request.max_wait_ms <= 0 and not attempt.owes_visibility)
+        ):
             return attempt.response()
         else:
             self._park(attempt)
@@ -105,12 +114,16 @@ class _Fetch:
     def _park(self, attempt: "_Attempt") -> None:
         self._parked = attempt.partitions
         is_follower = attempt.replica >= 0
+        wait_s = self._request.max_wait_ms / 1000
+        if attempt.owes_visibility:
+            self._ends_at = self._context.broker.loop.time() + wait_s
+            wait_s = max(wait_s, LONGEST_SYNC_S)
         self._appended_when_parked = self._appended() - attempt.total_bytes
         self._stable_when_parked = self._stable()
         self._roles_when_parked = self._roles()
         delayed = DelayedFetch(
             [partition.follower_waiters if is_follower else partition.fetch_waiters for partition in self._parked],
-            self._request.max_wait_ms / 1000,
+            wait_s,
             self._context.broker.loop,
             self._retry,
         )
@@ -129,6 +142,12 @@ class _Fetch:
         min_bytes = self._min_bytes
         if self._roles_when_parked != self._roles():
             last = True
+        if (
+            self._ends_at is not None
+            and self._context.broker.loop.time() >= self._ends_at
+            and not any(partition.owes_visibility for partition in self._parked)
+        ):
+            last = True  # its time was up, but for what had been acknowledged
         too_little = min_bytes > 1 and self._appended() - self._appended_when_parked < min_bytes
         if too_little and not last:
             return False
@@ -229,6 +248,15 @@ class _Attempt:
                 self._fail(target, error)
         if not self.partitions:
             self.must_answer = True
+
+    @property
+    def owes_visibility(self) -> bool:
+        """Whether it has found nothing though there is something that was acknowledged, which only has to be synced."""
+        return (
+            not self.total_bytes
+            and self.replica < 0
+            and any(partition.owes_visibility for partition in self.partitions)
+        )
 
     def _read(self, target: FetchTarget, source: "PartitionLog", room: int, *, is_held_back: bool = False) -> int:
         """Read one partition, or only say where it ends; returns how many bytes that took."""

@@ -56,8 +56,8 @@ def handle(
 ) -> ListOffsetsResponse | Coroutine[Any, Any, ListOffsetsResponse]:
     """Each partition on its own; one that is asked for twice is refused, as in Kafka.
 
-    What a crash has left is synced first: until then the end that clients knew before may not be known again. Searches
-    by time are for threads, since they read files.
+    What a crash has left is synced first: until then the end that clients knew before may not be known again; so is
+    what was acknowledged with acks=1. Searches by time are for threads, since they read files.
     """
     unknown: list[Partition] = []
     searches: list[tuple[Partition, int]] = []
@@ -68,7 +68,7 @@ def handle(
                 continue
             if request.replica_id == CONSUMER and not partition.leading:
                 continue
-            if _needs_end(request, wanted) and not partition.knows_its_end:
+            if _needs_end(request, wanted) and (partition.owes_visibility or not partition.knows_its_end):
                 unknown.append(partition)
             if wanted.timestamp >= 0 or wanted.timestamp == MAX_TIMESTAMP:
                 searches.append((partition, wanted.timestamp))
@@ -98,7 +98,10 @@ async def _until_known(unknown: "list[Partition]", context: RequestContext) -> N
     waiting = []
     for partition in unknown:
         waiter = FutureCommit(context.broker.loop)
-        partition.when_end_known(waiter)
+        if partition.knows_its_end:
+            partition.when_visible(waiter)
+        else:
+            partition.when_end_known(waiter)
         waiting.append(waiter.future)
     await asyncio.wait(waiting, timeout=PATIENCE_SECONDS)
     for future in waiting:

@@ -1,7 +1,8 @@
 """Produce (v3-v13): append batches to partitions this broker leads.
 
 acks=0 gets no answer (an error closes the connection, as in Kafka), acks=1 is answered after the append, acks=all
-when the high watermark has passed it: after the group commit, unless `flush.before.ack` is off.
+when the high watermark has passed it: after the group commit, unless `flush.before.ack` is off. A consumer that asks
+for what acks=1 has acknowledged waits for the group commit instead (ADR 19).
 What is transactional is verified first (`ottla.server.transactional_produce`).
 """
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 ALL_IN_SYNC = -1
+LEADER_ONLY = 1
 VALID_ACKS = (-1, 0, 1)
 TOPIC_IDS_SINCE = 13
 LEADERS_NAMED_SINCE = 10
@@ -69,8 +71,11 @@ def _append_all(request: ProduceRequest, context: RequestContext, verdicts: "Ver
                     answer.error_code = ErrorCode.UNKNOWN_TOPIC_ID
                 else:
                     partition, end = _append(name, data, request, context, answer, verdict)
-                    if acks == ALL_IN_SYNC and partition.high_watermark < end:
-                        waiting[len(answers)] = (partition, end)
+                    if acks == ALL_IN_SYNC:
+                        if partition.high_watermark < end:
+                            waiting[len(answers)] = (partition, end)
+                    elif acks == LEADER_ONLY:
+                        partition.acknowledged_end = end
             except OttlaError as error:
                 answer.error_code = error.code
                 answer.error_message = str(error)
