@@ -435,6 +435,7 @@ class Partition:
         """Those who wait are told; the next ticket writes again what may be lost, before it syncs."""
         if ticket is not None:
             self.log.flush_failed(ticket)
+        self.acknowledged_end = Offset(0)  # consumers need not wait for what may take long
         self._release_waiters(ErrorCode.KAFKA_STORAGE_ERROR)
 
     def mark_dirty(self) -> None:

@@ -44,7 +44,7 @@ LEADERS_NAMED_SINCE: Final = 12
 ENDPOINTS_NAMED_SINCE: Final = 16
 NO_OFFSET: Final = -1
 NO_BYTES: Final = b""
-LONGEST_SYNC_S: Final = 0.25
+LONGEST_SYNC_S: Final = 5.0
 """How long a fetch waits, at least, for records that were acknowledged with acks=1 and are being synced."""
 SMALLEST_REGION_BYTES: Final = 1
 """When requests and answers hold much already, everything is sent from its file."""
