@@ -4,15 +4,18 @@ VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
 WORKERS ?= 2
+NATIVE := src/ottla/records/_native.abi3.so
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo demo-cdc demo-cluster test check format bench compat simulate chaos soak kills clean
+.PHONY: help install native demo demo-cdc demo-cluster test check format bench compat simulate chaos soak kills clean
 
 help: ## Show the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
 
 install: $(VENV)/.with-ottla ## Install the package and the `ottla` command into .venv
 	@echo "Installed: $(BIN)/ottla"
+
+native: $(NATIVE) ## Compile what is in C, in place; without a compiler Ottla does without
 
 demo: $(VENV)/.with-demo ## Send 336,776 flights through the log and Spark, and out again
 	@$(BIN)/python -m tests.support.requirements java
@@ -66,24 +69,28 @@ kills: $(VENV)/.with-dev ## Kill a streaming query part by part, and count what 
 	$(BIN)/python -m tests.pipeline.kills $(ARGS)
 
 clean: ## Remove what the other targets made, .venv included
-	rm -rf $(VENV) .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist
+	rm -rf $(VENV) $(NATIVE) .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist
 
 # One stamp per set of dependencies, older than pyproject.toml when it must be done again.
-$(VENV)/.with-ottla: pyproject.toml | $(BIN)/python
+$(VENV)/.with-ottla: pyproject.toml | $(BIN)/python $(NATIVE)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
 	@touch $@
 
-$(VENV)/.with-demo: pyproject.toml | $(BIN)/python
+$(VENV)/.with-demo: pyproject.toml | $(BIN)/python $(NATIVE)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517 --editable '.[demo]'
 	@touch $@ $(VENV)/.with-ottla
 
-$(VENV)/.with-cdc: pyproject.toml | $(BIN)/python
+$(VENV)/.with-cdc: pyproject.toml | $(BIN)/python $(NATIVE)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517 --editable '.[connect,pipeline]'
 	@touch $@ $(VENV)/.with-ottla
 
-$(VENV)/.with-dev: pyproject.toml | $(BIN)/python
+$(VENV)/.with-dev: pyproject.toml | $(BIN)/python $(NATIVE)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517 --editable '.[demo,test,dev]'
 	@touch $@ $(VENV)/.with-ottla $(VENV)/.with-demo $(VENV)/.with-cdc
+
+# Also when an installation is there already: whoever has only pulled a change of the source gets the module that fits it.
+$(NATIVE): src/ottla/records/_native.c hatch_build.py | $(BIN)/python
+	@$(BIN)/python hatch_build.py
 
 # The first interpreter on PATH (or PYTHON=...) that is new enough and can make a virtual environment.
 $(BIN)/python:

@@ -258,11 +258,23 @@ class CorruptMessage(OttlaError):
     code = ErrorCode.CORRUPT_MESSAGE
 
 
-class InvalidRecord(OttlaError):
+class RefusedRecords(OttlaError):
+    """A batch is refused for its records.
+
+    `records` are the numbers in the batch of those that are at fault, each with the reason; producers may send the
+    others again (KIP-467). Empty where the batch as a whole is at fault.
+    """
+
+    def __init__(self, message: str = "", records: tuple[tuple[int, str], ...] = ()) -> None:
+        super().__init__(message)
+        self.records = records
+
+
+class InvalidRecord(RefusedRecords):
     code = ErrorCode.INVALID_RECORD
 
 
-class InvalidTimestamp(OttlaError):
+class InvalidTimestamp(RefusedRecords):
     code = ErrorCode.INVALID_TIMESTAMP
 
 

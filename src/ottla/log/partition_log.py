@@ -28,7 +28,7 @@ from ottla.log.producer_state import Origin, ProducedBatch, Verification
 from ottla.log.segment import Segment
 from ottla.log.time_lookup import FoundOffset, first_at_or_after, latest_timestamp
 from ottla.log.transaction_index import AbortedTransaction
-from ottla.log.validation import assign, prepare_batches
+from ottla.log.validation import CheckedBatches, assign, prepare_batches
 from ottla.records.batch import (
     BASE_OFFSET,
     CONTROL_FLAG,
@@ -155,6 +155,7 @@ class PartitionLog(LogFiles):
         origin: Origin = Origin.CLIENT,
         verification: Verification | None = None,
         require_verification: bool = False,
+        checked: CheckedBatches | None = None,
     ) -> AppendInfo:
         """Checks the batches, writes offsets and leader epoch into their headers IN PLACE, appends them.
 
@@ -169,7 +170,11 @@ class PartitionLog(LogFiles):
             view = memoryview(bytearray(view))
         now_ms = self._clock.now_ms()
         config = self.config
-        view, headers = prepare_batches(view, self.log_end_offset, leader_epoch, config, origin, now_ms)
+        if checked is None:
+            view, headers = prepare_batches(view, self.log_end_offset, leader_epoch, config, origin, now_ms)
+        else:
+            view = view if checked.rewritten is None else checked.rewritten
+            headers = checked.placed(self.log_end_offset, leader_epoch)
         state = self.producer_state
         for header in headers:
             if header.producer_id < 0:

@@ -1,19 +1,30 @@
 """What a batch must satisfy before a leader appends it, and the few cases in which its bytes are changed.
 
-Records are opened only if the topic needs it: keys of compacted topics, `message.timestamp.before.max.ms`, and
-recompression. In all other cases the header tells enough, and the producer's bytes go to the file as they came.
+Every record that a client sends is walked (`ottla.records.structure`), a compressed one as it is unpacked: what is
+acknowledged can be read. The producer's bytes go to the file as they came, unless the topic has a compression of its
+own, or the largest timestamp in the header is not that of the records, which is corrected, as in Kafka.
+
+    prepare_batches   checks at once
+    Examination       checks in steps, in any thread, what might take long
+
+What coordinators write was encoded here and is not walked.
 """
 
+import time
+from collections.abc import Generator
 from struct import Struct, pack_into
-from typing import Final
+from typing import Final, NamedTuple
 
-from ottla.config.log import FOREVER_MS, LogConfig, TimestampType
-from ottla.errors import CorruptMessage, InvalidRecord, InvalidTimestamp, MessageTooLarge
+from ottla.config.log import LogConfig, TimestampType
+from ottla.errors import CorruptMessage, InvalidRecord, InvalidTimestamp, MessageTooLarge, OttlaError
 from ottla.log.producer_state import Origin
 from ottla.records.batch import (
     ATTRIBUTES_AT,
     CHECKED_FROM,
+    COMPRESSION_MASK,
+    CONTROL_FLAG,
     CRC_AT,
+    DELETE_HORIZON_FLAG,
     HEADER,
     HEADER_SIZE,
     LEADER_EPOCH_AT,
@@ -21,13 +32,15 @@ from ottla.records.batch import (
     LOG_APPEND_TIME_FLAG,
     MAGIC_V2,
     MAX_TIMESTAMP_AT,
-    NO_TIMESTAMP,
+    NO_LEADER_EPOCH,
     BatchHeader,
     Compression,
     check_magic_and_length,
+    seal,
 )
 from ottla.records.checksum import crc32c
-from ottla.records.record import decode_records, encode_batch, iter_slices, unpack_records
+from ottla.records.structure import PROBLEM_TEXTS, Fault, Findings, Problem, Scanner, scan
+from ottla.records.unpacking import Packer, unpacked
 
 _pack_offset: Final = Struct(">q").pack_into
 _pack_epoch: Final = Struct(">i").pack_into
@@ -40,16 +53,87 @@ _COMPRESSION_BY_NAME: Final = {
     "lz4": Compression.LZ4,
     "zstd": Compression.ZSTD,
 }
+_INT64_MAX: Final = (1 << 63) - 1
+_ANY_TIME: Final = (-_INT64_MAX - 1, _INT64_MAX)
+
+
+class CheckedBatches(NamedTuple):
+    """Batches that a leader may append."""
+
+    headers: list[BatchHeader]
+    """With offsets from 0 on, and without a leader epoch."""
+    rewritten: memoryview | None
+    """What is to be appended in place of the bytes that were checked, if the topic has another compression."""
+
+    def placed(self, next_offset: int, leader_epoch: int) -> list[BatchHeader]:
+        """The headers with the offsets that the batches get at the end of a log."""
+        return [
+            header._replace(base_offset=next_offset + header.base_offset, leader_epoch=leader_epoch)
+            for header in self.headers
+        ]
 
 
 def prepare_batches(
     records: memoryview, next_offset: int, leader_epoch: int, config: LogConfig, origin: Origin, now_ms: int
 ) -> tuple[memoryview, list[BatchHeader]]:
-    """The batches in `records`, checked, with the offsets that they are to get; nothing is written into them yet.
+    """The batches in `records`, checked, with the offsets that they are to get; these are not written into them yet.
 
-    Recompressed if the topic asks for it, else the same bytes. Raises as `check_batch`; InvalidRecord for no batch
-    at all, and for what a client may not send: several batches (KIP-98), a base offset other than 0.
+    Recompressed if the topic asks for it, else the same bytes. Raises as `check_header`; InvalidRecord and
+    InvalidTimestamp for records that are not as they should be, InvalidRecord for no batch at all, and for what a
+    client may not send: several batches (KIP-98), a base offset other than 0.
     """
+    headers = _headers(records, next_offset, leader_epoch, config, origin)
+    if config.compression_type == "producer":
+        if origin is not Origin.CLIENT:
+            return records, headers
+        header = headers[0]
+        if not header.attributes & COMPRESSION_MASK:
+            return records, [_walked(records, header, config, now_ms)]
+    steps = _checked(records, headers, config, origin, now_ms)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            checked: CheckedBatches = end.value
+            return records if checked.rewritten is None else checked.rewritten, checked.headers
+
+
+class Examination:
+    """The check of one partition's batches, which may be long. In one thread at a time.
+
+    A largest timestamp that is not that of the records is corrected in `records`, IN PLACE.
+    """
+
+    def __init__(self, records: memoryview, config: LogConfig, now_ms: int) -> None:
+        self.result: CheckedBatches | OttlaError | None = None
+        """None until it has come to an end."""
+        self._steps = self._examine(records, config, now_ms)
+
+    def go_on(self, max_bytes: int, seconds: float) -> int:
+        """Unpack about so many bytes, or for so long; returns how many it were. `result` says whether that was all."""
+        unpacked_bytes = 0
+        deadline = time.monotonic() + seconds
+        try:
+            while unpacked_bytes < max_bytes:
+                unpacked_bytes += next(self._steps)
+                if time.monotonic() >= deadline:
+                    break
+        except StopIteration as end:
+            self.result = end.value
+        except OttlaError as error:
+            self.result = error
+        return unpacked_bytes
+
+    @staticmethod
+    def _examine(records: memoryview, config: LogConfig, now_ms: int) -> Generator[int, None, CheckedBatches]:
+        headers = _headers(records, 0, NO_LEADER_EPOCH, config, Origin.CLIENT)
+        return (yield from _checked(records, headers, config, Origin.CLIENT, now_ms))
+
+
+def _headers(
+    records: memoryview, next_offset: int, leader_epoch: int, config: LogConfig, origin: Origin
+) -> list[BatchHeader]:
+    """The headers of the batches in `records`, checked; at least one."""
     size = records.nbytes
     headers: list[BatchHeader] = []
     position = 0
@@ -63,7 +147,7 @@ def prepare_batches(
             raise InvalidRecord(f"a batch of format {header.magic}; produce requests hold batches of format {MAGIC_V2}")
         if end > size:
             raise _cut_off(f"a batch claims {length + LENGTH_OVERHEAD} bytes, {size - position} were sent", origin)
-        check_batch(records, header, config, origin, now_ms)
+        check_header(records, header, config, origin)
         if origin is Origin.CLIENT:
             if sent_offset:
                 raise InvalidRecord(f"the base offset of a batch that is produced should be 0, not {sent_offset}")
@@ -74,33 +158,12 @@ def prepare_batches(
         position = end
     if not headers:
         raise InvalidRecord("no record batch was sent")
-    if config.compression_type != "producer":
-        return _recompress(records, headers, config)
-    return records, headers
+    return headers
 
 
 def _cut_off(problem: str, origin: Origin) -> InvalidRecord | CorruptMessage:
     """A client that sends half a batch has no other half to send: it is not asked to try again."""
     return InvalidRecord(problem) if origin is Origin.CLIENT else CorruptMessage(problem)
-
-
-def _recompress(
-    records: memoryview, headers: list[BatchHeader], config: LogConfig
-) -> tuple[memoryview, list[BatchHeader]]:
-    targets = [target_compression(header, config) for header in headers]
-    if all(target is None for target in targets):
-        return records, headers
-    out = bytearray()
-    rewritten: list[BatchHeader] = []
-    for header, target in zip(headers, targets, strict=True):
-        position = len(out)
-        if target is None:
-            out += records[header.position : header.end_position]
-            rewritten.append(header._replace(position=position))
-        else:
-            out += recompress(records, header, target, config)
-            rewritten.append(BatchHeader(position, *HEADER.unpack_from(out, position)))
-    return memoryview(out), rewritten
 
 
 def assign(
@@ -117,8 +180,8 @@ def assign(
     return [header._replace(max_timestamp=append_time_ms) for header in headers]
 
 
-def check_batch(records: memoryview, header: BatchHeader, config: LogConfig, origin: Origin, now_ms: int) -> None:
-    """Whether the batch at `header.position` in `records` may be appended by the leader of a topic of this `config`.
+def check_header(records: memoryview, header: BatchHeader, config: LogConfig, origin: Origin) -> None:
+    """Whether the header of the batch at `header.position` in `records` lets a leader append it, its records aside.
 
     Raises CorruptMessage, UnsupportedForMessageFormat, MessageTooLarge, InvalidRecord, InvalidTimestamp.
     """
@@ -132,43 +195,133 @@ def check_batch(records: memoryview, header: BatchHeader, config: LogConfig, ori
     if crc32c(records[position + CHECKED_FROM : position + size]) != header.crc:
         raise CorruptMessage(f"the CRC of a batch of {size} bytes is not {header.crc:08x}, with which it was sent")
     attributes = header.attributes
-    if attributes & 0x07 > Compression.ZSTD:
-        raise InvalidRecord(f"compression id {attributes & 0x07} is not known")
-    if origin is Origin.CLIENT:
-        count = header.record_count
-        if count <= 0 or header.last_offset_delta != count - 1:
-            raise InvalidRecord(f"{count} records in a batch of {header.last_offset_delta + 1} offsets")
-        if header.is_control:
+    if attributes & COMPRESSION_MASK > Compression.ZSTD:
+        raise InvalidRecord(f"compression id {attributes & COMPRESSION_MASK} is not known")
+    if origin is not Origin.CLIENT:
+        return
+    count = header.record_count
+    if count <= 0 or header.last_offset_delta != count - 1:
+        raise InvalidRecord(f"{count} records in a batch of {header.last_offset_delta + 1} offsets")
+    if attributes & (CONTROL_FLAG | DELETE_HORIZON_FLAG):
+        if attributes & CONTROL_FLAG:
             raise InvalidRecord("clients may not write control records")
-        if header.producer_id >= 0 and header.base_sequence < 0:
-            raise InvalidRecord(f"producer {header.producer_id} sent the sequence {header.base_sequence}")
-    if config.message_timestamp_type is TimestampType.CREATE_TIME:
-        if attributes & LOG_APPEND_TIME_FLAG:
-            raise InvalidTimestamp("producers may not mark a batch as stamped with the time of its append")
-        latest = header.max_timestamp
-        if latest != NO_TIMESTAMP:
-            if latest - now_ms > config.message_timestamp_after_max_ms:
-                raise InvalidTimestamp(
-                    f"timestamp {latest} lies more than {config.message_timestamp_after_max_ms} ms in the future"
-                )
-            if config.message_timestamp_before_max_ms != FOREVER_MS:
-                _check_not_too_old(records, header, now_ms, config.message_timestamp_before_max_ms)
-    if config.compact and not header.is_control:
-        _check_keys(records, header)
+        raise InvalidRecord("clients may not set a delete horizon")
+    if header.producer_id >= 0 and header.base_sequence < 0:
+        raise InvalidRecord(f"producer {header.producer_id} sent the sequence {header.base_sequence}")
+    if attributes & LOG_APPEND_TIME_FLAG and config.message_timestamp_type is TimestampType.CREATE_TIME:
+        raise InvalidTimestamp("producers may not mark a batch as stamped with the time of its append")
 
 
-def _check_not_too_old(records: memoryview, header: BatchHeader, now_ms: int, before_max_ms: int) -> None:
-    earliest_allowed = now_ms - before_max_ms
-    for piece in iter_slices(unpack_records(records, header), header.record_count):
-        timestamp = header.base_timestamp + piece.timestamp_delta
-        if timestamp < earliest_allowed and timestamp != NO_TIMESTAMP:
-            raise InvalidTimestamp(f"timestamp {timestamp} lies more than {before_max_ms} ms in the past")
+# --- records -------------------------------------------------------------------------------------------------------
 
 
-def _check_keys(records: memoryview, header: BatchHeader) -> None:
-    for piece in iter_slices(unpack_records(records, header), header.record_count):
-        if piece.key is None:
-            raise InvalidRecord("a compacted topic takes no record without a key")
+def _checked(
+    records: memoryview, headers: list[BatchHeader], config: LogConfig, origin: Origin, now_ms: int
+) -> Generator[int, None, CheckedBatches]:
+    """Checks the records of all batches; yields, now and then, how many bytes it has unpacked since."""
+    pieces: list[bytearray | memoryview] = []
+    checked: list[BatchHeader] = []
+    position = 0
+    rewritten = False
+    for header in headers:
+        target = target_compression(header, config)
+        piece: bytearray | memoryview | None = None
+        found = header
+        if target is not None:
+            packer = Packer(target, _level(target, config), config.max_message_bytes - HEADER_SIZE)
+            max_timestamp = yield from _walked_unpacked(records, header, config, now_ms, packer)
+            piece = _rebuilt(header, target, packer.finish(), max_timestamp)
+            found = BatchHeader(0, *HEADER.unpack_from(piece))
+            rewritten = True
+        elif origin is not Origin.CLIENT:
+            pass
+        elif header.attributes & COMPRESSION_MASK:
+            max_timestamp = yield from _walked_unpacked(records, header, config, now_ms, None)
+            found = _with_max_timestamp(records, header, config, max_timestamp)
+        else:
+            found = _walked(records, header, config, now_ms)
+        pieces.append(records[header.position : header.end_position] if piece is None else piece)
+        checked.append(found._replace(position=position))
+        position += len(pieces[-1])
+    if not rewritten:
+        return CheckedBatches(checked, None)
+    return CheckedBatches(checked, memoryview(pieces[0] if len(pieces) == 1 else bytearray(b"".join(pieces))))
+
+
+def _walked(records: memoryview, header: BatchHeader, config: LogConfig, now_ms: int) -> BatchHeader:
+    """The header of an uncompressed batch, whose records are as they should be."""
+    bounds = _bounds(config, now_ms)
+    found = scan(
+        records[header.position + HEADER_SIZE : header.end_position],
+        header.record_count,
+        header.base_timestamp,
+        *bounds,
+        config.compact,
+    )
+    if found[0] or found[3]:
+        raise _refusal(header, found, bounds)
+    if found[2] == header.max_timestamp:
+        return header
+    return _with_max_timestamp(records, header, config, found[2])
+
+
+def _walked_unpacked(
+    records: memoryview, header: BatchHeader, config: LogConfig, now_ms: int, packer: Packer | None
+) -> Generator[int, None, int]:
+    """The largest timestamp of the records, which are as they should be; they also go through the `packer`."""
+    bounds = _bounds(config, now_ms)
+    scanner = Scanner(header.record_count, header.base_timestamp, *bounds, config.compact)
+    payload = records[header.position + HEADER_SIZE : header.end_position]
+    try:
+        for chunk in unpacked(header.compression, payload):
+            if not scanner.feed(chunk):
+                break
+            if packer is not None:
+                packer.feed(chunk)
+            yield len(chunk)
+    except CorruptMessage as problem:
+        # Sent like this, as its CRC shows: CORRUPT_MESSAGE would have the client send it again and again.
+        raise InvalidRecord(str(problem)) from problem
+    found = scanner.finish()
+    if found[0] or found[3]:
+        raise _refusal(header, found, bounds)
+    return found[2]
+
+
+def _bounds(config: LogConfig, now_ms: int) -> tuple[int, int]:
+    """The earliest and the latest timestamp that a record may have, ms."""
+    if config.message_timestamp_type is TimestampType.LOG_APPEND_TIME:
+        return _ANY_TIME
+    return now_ms - config.message_timestamp_before_max_ms, min(
+        now_ms + config.message_timestamp_after_max_ms, _INT64_MAX
+    )
+
+
+def _refusal(header: BatchHeader, found: Findings, bounds: tuple[int, int]) -> OttlaError:
+    problem, number, _, faults, named = found
+    if problem:
+        count = header.record_count
+        return InvalidRecord(f"record {number} of a batch of {count} {PROBLEM_TEXTS[Problem(problem)]}")
+    texts = {
+        Fault.NO_KEY: "a compacted topic takes no record without a key",
+        Fault.TIMESTAMP: f"its timestamp is not within {bounds[0]} to {bounds[1]}",
+    }
+    records = tuple((record, texts[Fault(fault)]) for record, fault in named)
+    first = f"record {records[0][0]}: {records[0][1]}"
+    summary = f"{faults} of {header.record_count} records are refused, and all of their batch with them; {first}"
+    refused = InvalidTimestamp if any(fault == Fault.TIMESTAMP for _, fault in named) else InvalidRecord
+    return refused(summary, records)
+
+
+def _with_max_timestamp(records: memoryview, header: BatchHeader, config: LogConfig, max_timestamp: int) -> BatchHeader:
+    """The header with the largest timestamp that its records have; corrected in `records`, too."""
+    if max_timestamp == header.max_timestamp or config.message_timestamp_type is TimestampType.LOG_APPEND_TIME:
+        return header
+    position = header.position
+    pack_into(">q", records, position + MAX_TIMESTAMP_AT, max_timestamp)
+    crc = crc32c(records[position + CHECKED_FROM : header.end_position])
+    pack_into(">I", records, position + CRC_AT, crc)
+    return header._replace(max_timestamp=max_timestamp, crc=crc)
 
 
 def target_compression(header: BatchHeader, config: LogConfig) -> Compression | None:
@@ -179,30 +332,27 @@ def target_compression(header: BatchHeader, config: LogConfig) -> Compression | 
     return None if target == header.attributes & 0x07 else target
 
 
-def recompress(records: memoryview, header: BatchHeader, target: Compression, config: LogConfig) -> bytearray:
-    """The batch again, with its records compressed by `target`. Raises CorruptMessage, MessageTooLarge."""
-    level = {
-        Compression.GZIP: config.compression_gzip_level,
-        Compression.LZ4: config.compression_lz4_level,
-        Compression.ZSTD: config.compression_zstd_level,
-    }.get(target)
-    batch = encode_batch(
-        decode_records(records, header),
-        base_offset=header.base_offset,
-        last_offset=header.last_offset,
-        compression=target,
-        compression_level=level,
-        leader_epoch=header.leader_epoch,
-        producer_id=header.producer_id,
-        producer_epoch=header.producer_epoch,
-        base_sequence=header.base_sequence,
-        transactional=header.is_transactional,
+def _level(target: Compression, config: LogConfig) -> int | None:
+    match target:
+        case Compression.GZIP:
+            return config.compression_gzip_level
+        case Compression.LZ4:
+            return config.compression_lz4_level
+        case Compression.ZSTD:
+            return config.compression_zstd_level
+    return None
+
+
+def _rebuilt(header: BatchHeader, target: Compression, payload: bytearray, max_timestamp: int) -> bytearray:
+    """The batch with other bytes of the same records."""
+    batch = bytearray(HEADER_SIZE)
+    attributes = header.attributes & ~COMPRESSION_MASK | target
+    length = HEADER_SIZE - LENGTH_OVERHEAD + len(payload)
+    HEADER.pack_into(
+        batch, 0, *header._replace(batch_length=length, attributes=attributes, max_timestamp=max_timestamp)[1:]
     )
-    if len(batch) > config.max_message_bytes:
-        raise MessageTooLarge(
-            f"a batch of {len(batch)} bytes after compression with {target.name.lower()} exceeds max.message.bytes, "
-            f"which is {config.max_message_bytes}"
-        )
+    batch += payload
+    seal(batch)
     return batch
 
 

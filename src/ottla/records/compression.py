@@ -18,16 +18,16 @@ from ottla.records.batch import Buffer, Compression
 MAX_UNCOMPRESSED_BYTES: Final = 256 << 20
 """What a batch may grow to at most unless the caller says otherwise: a bomb is refused, not unpacked."""
 
-_XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
-_XERIAL_HEADER: Final = _XERIAL_MAGIC + b"\x00\x00\x00\x01" * 2
-_XERIAL_BLOCK_BYTES: Final = 32 * 1024
-_INT32_BE: Final = Struct(">i")
-_UINT32_LE: Final = Struct("<I")
+XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
+XERIAL_HEADER: Final = XERIAL_MAGIC + b"\x00\x00\x00\x01" * 2
+XERIAL_BLOCK_BYTES: Final = 32 * 1024
+INT32_BE: Final = Struct(">i")
+UINT32_LE: Final = Struct("<I")
 
-_LZ4_BLOCK_BYTES: Final = 64 * 1024
-_LZ4_MAGIC: Final = b"\x04\x22\x4d\x18"
+LZ4_BLOCK_BYTES: Final = 64 * 1024
+LZ4_MAGIC: Final = b"\x04\x22\x4d\x18"
 # FLG 0x60: version 1, independent blocks, no checksums; BD 0x40: blocks of 64 KB; 0x82: xxh32 of both, byte 1
-_LZ4_HEADER: Final = _LZ4_MAGIC + b"\x60\x40\x82"
+LZ4_HEADER: Final = LZ4_MAGIC + b"\x60\x40\x82"
 _LZ4_UNCOMPRESSED_BLOCK: Final = 0x8000_0000
 _LZ4_FAST_LEVEL: Final = 2
 """Levels above this one mean lz4's high-compression mode."""
@@ -98,43 +98,44 @@ def _compress_snappy(payload: Buffer) -> bytes:
     import cramjam
 
     view = memoryview(payload).cast("B")
-    parts = [_XERIAL_HEADER]
-    for start in range(0, view.nbytes, _XERIAL_BLOCK_BYTES):
-        block = bytes(cramjam.snappy.compress_raw(view[start : start + _XERIAL_BLOCK_BYTES]))
-        parts.append(_INT32_BE.pack(len(block)))
+    parts = [XERIAL_HEADER]
+    for start in range(0, view.nbytes, XERIAL_BLOCK_BYTES):
+        block = bytes(cramjam.snappy.compress_raw(view[start : start + XERIAL_BLOCK_BYTES]))
+        parts.append(INT32_BE.pack(len(block)))
         parts.append(block)
     return b"".join(parts)
 
 
 def _decompress_snappy(view: memoryview, max_bytes: int) -> bytes | memoryview:
-    if bytes(view[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
-        return _decompress_snappy_block(view, max_bytes, max_bytes)
-    if view.nbytes < len(_XERIAL_HEADER):
+    if bytes(view[: len(XERIAL_MAGIC)]) != XERIAL_MAGIC:
+        return snappy_block(view, max_bytes)
+    if view.nbytes < len(XERIAL_HEADER):
         raise CorruptMessage("records compressed with snappy end within their framing")
     parts: list[bytes | memoryview] = []
     room = max_bytes
-    position = len(_XERIAL_HEADER)
+    position = len(XERIAL_HEADER)
     while position < view.nbytes:
         try:
-            (length,) = _INT32_BE.unpack_from(view, position)
+            (length,) = INT32_BE.unpack_from(view, position)
         except error:
             raise CorruptMessage("records compressed with snappy end within a block's length") from None
         position += 4
         if length < 0 or position + length > view.nbytes:
             raise CorruptMessage(f"a snappy block of {length} bytes does not fit its batch")
-        part = _decompress_snappy_block(view[position : position + length], room, max_bytes)
+        part = snappy_block(view[position : position + length], room)
         room -= len(part)
         parts.append(part)
         position += length
     return b"".join(parts)
 
 
-def _decompress_snappy_block(block: memoryview, room: int, max_bytes: int) -> memoryview:
+def snappy_block(block: memoryview, max_bytes: int) -> memoryview:
+    """What a raw block unpacks to. Raises CorruptMessage, before anything is allocated for more than `max_bytes`."""
     import cramjam
 
     try:
         length = cramjam.snappy.decompress_raw_len(block)
-        if length > room:
+        if length > max_bytes:
             raise _too_large("snappy", max_bytes)
         out = bytearray(length)
         written = cramjam.snappy.decompress_raw_into(block, out)
@@ -144,26 +145,23 @@ def _decompress_snappy_block(block: memoryview, room: int, max_bytes: int) -> me
 
 
 def _compress_lz4(payload: Buffer, level: int | None) -> bytes:
+    view = memoryview(payload).cast("B")
+    blocks = [lz4_block(view[start : start + LZ4_BLOCK_BYTES], level) for start in range(0, len(view), LZ4_BLOCK_BYTES)]
+    return b"".join([LZ4_HEADER, *blocks, UINT32_LE.pack(0)])
+
+
+def lz4_block(plain: memoryview, level: int | None) -> bytes:
+    """A block of a frame with its length, compressed unless that makes it longer."""
     import cramjam
 
-    strong = (level or 0) > _LZ4_FAST_LEVEL
-    view = memoryview(payload).cast("B")
-    parts = [_LZ4_HEADER]
-    for start in range(0, view.nbytes, _LZ4_BLOCK_BYTES):
-        plain = view[start : start + _LZ4_BLOCK_BYTES]
-        if strong:
-            packed = cramjam.lz4.compress_block(plain, mode="high_compression", compression=level, store_size=False)
-        else:
-            packed = cramjam.lz4.compress_block(plain, store_size=False)
-        block = bytes(packed)
-        if len(block) < plain.nbytes:
-            parts.append(_UINT32_LE.pack(len(block)))
-            parts.append(block)
-        else:
-            parts.append(_UINT32_LE.pack(plain.nbytes | _LZ4_UNCOMPRESSED_BLOCK))
-            parts.append(bytes(plain))
-    parts.append(_UINT32_LE.pack(0))
-    return b"".join(parts)
+    if (level or 0) > _LZ4_FAST_LEVEL:
+        packed = cramjam.lz4.compress_block(plain, mode="high_compression", compression=level, store_size=False)
+    else:
+        packed = cramjam.lz4.compress_block(plain, store_size=False)
+    block = bytes(packed)
+    if len(block) < plain.nbytes:
+        return UINT32_LE.pack(len(block)) + block
+    return UINT32_LE.pack(plain.nbytes | _LZ4_UNCOMPRESSED_BLOCK) + bytes(plain)
 
 
 def _decompress_growing(decompress_into: Any, payload: Buffer, max_bytes: int, codec: str) -> memoryview:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ottla.log.flush import FlushTicket
     from ottla.log.partition_log import AppendInfo, PartitionLog
     from ottla.log.producer_state import Verification
+    from ottla.log.validation import CheckedBatches
     from ottla.records.batch import Buffer
     from ottla.replication.delayed import CommitWaiter, Waiting
     from ottla.replication.group_commit import GroupCommit
@@ -226,6 +227,7 @@ class Partition:
         verification: "Verification | None" = None,
         *,
         require_verification: bool = False,
+        checked: "CheckedBatches | None" = None,
     ) -> "AppendInfo":
         """Append batches as leader; arguments and errors are those of `PartitionLog.append_as_leader`.
 
@@ -240,6 +242,7 @@ class Partition:
                 origin=origin,
                 verification=verification,
                 require_verification=require_verification,
+                checked=checked,
             )
         except KafkaStorageError as error:
             self._refused.add(records, self._surroundings.now())
