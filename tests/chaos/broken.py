@@ -109,7 +109,7 @@ def _early_acknowledgement() -> None:
     sound = produce._append
     promised: dict[object, int] = {}
 
-    def append(topic: str, data: Any, request: Any, context: Any, answer: Any, verification: Any) -> Any:
+    def append(topic: str, data: Any, request: Any, context: Any, answer: Any, verification: Any, checked: Any) -> Any:
         partition = context.broker.replicas.for_produce(topic, data.index, request.acks, context.client_id)
         records = bytes(data.records)
         data.records = bytearray(records)  # the request's own buffer is used again
@@ -119,7 +119,7 @@ def _early_acknowledgement() -> None:
 
         def later() -> None:
             with suppress(OttlaError):  # nobody is there to be told
-                sound(topic, data, request, context, copy(answer), verification)
+                sound(topic, data, request, context, copy(answer), verification, checked)
 
         asyncio.get_running_loop().call_later(ACKNOWLEDGED_EARLY_S, later)
         return partition, Offset(0)

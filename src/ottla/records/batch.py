@@ -58,6 +58,8 @@ ATTRIBUTES: Final = Struct(">h")
 ATTRIBUTES_AT: Final = 21
 MAX_TIMESTAMP: Final = Struct(">q")
 MAX_TIMESTAMP_AT: Final = 35
+RECORD_COUNT: Final = Struct(">i")
+RECORD_COUNT_AT: Final = 57
 HEADER: Final = Struct(">qiibIhiqqqhii")
 
 

@@ -124,6 +124,8 @@ class ReplicaManager:
         self._listeners: dict[str, LeadershipListener] = {}
         self.cold_readers: Executor = ThreadPoolExecutor(4, thread_name_prefix="ottla read")
         """Threads that may wait for a disk."""
+        self.record_checkers: Executor = ThreadPoolExecutor(2, thread_name_prefix="ottla records")
+        """Threads that unpack and check what producers send."""
 
     # -- lifecycle ---------------------------------------------------------------------------------------------------
 
@@ -324,6 +326,7 @@ class ReplicaManager:
         for flusher in self._flushers.values():
             flusher.close()
         self.cold_readers.shutdown()
+        self.record_checkers.shutdown()
         self.directories.close()
 
     def on_leadership(self, topic: str, listener: LeadershipListener) -> None:

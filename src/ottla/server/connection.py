@@ -88,6 +88,7 @@ class Connection:
         "_handle_frame",
         "_held",
         "_held_bytes",
+        "_holds",
         "_is_loaded",
         "_load",
         "_loading",
@@ -168,6 +169,7 @@ class Connection:
         self._waiting_for_memory = False
         self.moved_bytes = 0
         self._held = b""  # received, and to be handled when replies have left
+        self._holds = 0  # requests that let no other one of this connection begin
         self._reading = True
         self._resuming = False
         self._writing = False
@@ -313,8 +315,8 @@ class Connection:
     def resume(self) -> None:
         """There is room for the request under way."""
         self._waiting_for_memory = False
-        if not self.closed and not self._reading and len(self._slots) < MAX_IN_FLIGHT and not self._has_enough_unsent():
-            self._resume_reading()
+        if not self.closed:
+            self._resume_reading_if_possible()
 
     def _account(self) -> None:
         """Report what is held to the budget."""
@@ -344,6 +346,17 @@ class Connection:
             self._account()
         if len(self._slots) >= MAX_IN_FLIGHT:
             self._pause_reading()
+
+    def hold(self) -> Callable[[], None]:
+        """Handle no further request until what is returned has been called, once."""
+        self._holds += 1
+        self._pause_reading()
+        return self._release
+
+    def _release(self) -> None:
+        self._holds -= 1
+        if not self.closed:
+            self._resume_reading_if_possible()
 
     # -- writing ---------------------------------------------------------------------------------------------------
 
@@ -409,8 +422,8 @@ class Connection:
         self._account()
         if self._has_enough_unsent():
             self._pause_reading()
-        elif not self._reading and not self._waiting_for_memory and len(self._slots) < MAX_IN_FLIGHT:
-            self._resume_reading()
+        else:
+            self._resume_reading_if_possible()
 
     def _send_buffers(self) -> None:
         out = self._out
@@ -467,6 +480,16 @@ class Connection:
         if self._reading:
             self._reading = False
             self._loop.remove_reader(self._fd)
+
+    def _resume_reading_if_possible(self) -> None:
+        if (
+            not self._reading
+            and not self._holds
+            and not self._waiting_for_memory
+            and len(self._slots) < MAX_IN_FLIGHT
+            and not self._has_enough_unsent()
+        ):
+            self._resume_reading()
 
     def _resume_reading(self) -> None:
         if not self._held:

@@ -1,12 +1,11 @@
 """What a handler gets besides its request: who asks, at which version, and the parts of the broker it may call."""
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 if TYPE_CHECKING:
-    import asyncio
-
     from ottla.clock import Clock
     from ottla.cluster.metadata_view import MetadataView
     from ottla.config.broker import BrokerConfig
@@ -64,6 +63,21 @@ class Deferred(Generic[ResponseT]):
         else:
             deliver(self._response)
 
+    def future(self) -> "asyncio.Future[ResponseT]":
+        """The answer, for a coroutine to wait for; in place of `deliver_to`."""
+        future: asyncio.Future[ResponseT] = asyncio.get_running_loop().create_future()
+
+        def settle(response: ResponseT | Exception) -> None:
+            if future.done():
+                return  # cancelled
+            if isinstance(response, Exception):
+                future.set_exception(response)
+            else:
+                future.set_result(response)
+
+        self.deliver_to(settle)
+        return future
+
 
 def when_done(
     reply: "asyncio.Future[ReplyT]", respond: Callable[[ReplyT], ResponseT]
@@ -120,6 +134,10 @@ class Services:
     """This broker's part in a cluster, if it is in one."""
 
 
+def _not_held() -> Callable[[], None]:
+    return lambda: None
+
+
 @dataclass(slots=True)
 class RequestContext:
     """One request's circumstances.
@@ -138,3 +156,5 @@ class RequestContext:
     principal: str
     connection_id: int
     broker: Services
+    hold_connection: Callable[[], Callable[[], None]] = _not_held
+    """Handle nothing more of this connection until what is returned has been called."""

@@ -64,6 +64,7 @@ class Dispatcher:
             principal=ANONYMOUS,
             connection_id=connection.connection_id,
             broker=self._services,
+            hold_connection=connection.hold,
         )
         try:
             answer = handler_of(route.api_key)(request, context)

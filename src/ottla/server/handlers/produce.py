@@ -3,15 +3,26 @@
 acks=0 gets no answer (an error closes the connection, as in Kafka), acks=1 is answered after the append, acks=all
 when the high watermark has passed it: after the group commit, unless `flush.before.ack` is off. A consumer that asks
 for what acks=1 has acknowledged waits for the group commit instead (ADR 19).
-What is transactional is verified first (`ottla.server.transactional_produce`).
+What takes long to check is checked in a thread first (`ottla.server.produced_records`), then what is transactional is
+verified (`ottla.server.transactional_produce`). Records that are at fault are named (v8+).
 """
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from ottla.errors import ErrorCode, InvalidRecord, NotLeader, OttlaError, OutOfOrderSequence
+from ottla.errors import (
+    ErrorCode,
+    InvalidRecord,
+    NotLeader,
+    OttlaError,
+    OutOfOrderSequence,
+    RefusedRecords,
+    UnsupportedCompressionType,
+)
 from ottla.ids import Offset
 from ottla.protocol.messages.produce import (
+    BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,
     NodeEndpoint,
     PartitionProduceData,
@@ -20,15 +31,23 @@ from ottla.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
+from ottla.records.batch import ATTRIBUTES_AT, COMPRESSION_MASK, HEADER_SIZE, Compression
 from ottla.replication.delayed import DelayedProduce
 from ottla.server.connection import BadFrame
 from ottla.server.context import Deferred, RequestContext
 from ottla.server.leaders import MOVED, endpoints_of, leader_of
+from ottla.server.produced_records import NO_CHECKS, RecordChecks
 from ottla.server.transactional_produce import handle_transactional, has_transactional_records
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+    from typing import Any
+
     from ottla.log.producer_state import Verification
+    from ottla.log.validation import CheckedBatches
+    from ottla.records.batch import Buffer
     from ottla.replication.partition import Partition
+    from ottla.server.produced_records import Checks
     from ottla.server.transactional_produce import Answer, Verdicts
 
 log = logging.getLogger(__name__)
@@ -38,21 +57,64 @@ LEADER_ONLY = 1
 VALID_ACKS = (-1, 0, 1)
 TOPIC_IDS_SINCE = 13
 LEADERS_NAMED_SINCE = 10
+ZSTD_SINCE = 7
+MAX_NAMED_FAULTS: Final = 4096
+"""Faulty records that an answer names; a batch whose records would be too many is refused as a whole."""
 NO_VERDICTS: "Final[Verdicts]" = {}
 
 
-def handle(request: ProduceRequest, context: RequestContext) -> "Answer":
+def handle(request: ProduceRequest, context: RequestContext) -> "Answer | Coroutine[Any, Any, ProduceResponse | None]":
     """Append everything that can be appended; each partition gets its own answer."""
+    _drop_repeated(request)
+    checks = RecordChecks(request, context, by_id=context.api_version >= TOPIC_IDS_SINCE)
+    if not checks.are_needed:
+        return _append_checked(request, context, NO_CHECKS)
+    found = checks.at_once()
+    if found is not None:
+        return _append_checked(request, context, found)
+    checks.keep()
+    return _append_later(request, context, checks, context.hold_connection())
+
+
+async def _append_later(
+    request: ProduceRequest, context: RequestContext, checks: RecordChecks, release: "Callable[[], None]"
+) -> ProduceResponse | None:
+    try:
+        answer = _append_checked(request, context, await checks.in_thread())
+    finally:
+        release()
+    del request, checks  # what was sent is not needed while its replicas are waited for
+    return await answer.future() if isinstance(answer, Deferred) else answer
+
+
+def _append_checked(request: ProduceRequest, context: RequestContext, checks: "Checks") -> "Answer":
     if has_transactional_records(request):
-        return handle_transactional(request, context, _append_all)
-    return _append_all(request, context, NO_VERDICTS)
+        return handle_transactional(request, context, partial(_append_all, checks=checks))
+    return _append_all(request, context, NO_VERDICTS, checks=checks)
 
 
-def _append_all(request: ProduceRequest, context: RequestContext, verdicts: "Verdicts") -> "Answer":
+def _drop_repeated(request: ProduceRequest) -> None:
+    """Of a partition that is named more than once, the last records count, as in Kafka; it gets one answer."""
+    topics = request.topic_data
+    if len(topics) == 1 and len(topics[0].partition_data) == 1:
+        return
+    last = {(topic.name, topic.topic_id, data.index): data for topic in topics for data in topic.partition_data}
+    if len(last) == sum(len(topic.partition_data) for topic in topics):
+        return
+    for topic in topics:
+        topic.partition_data = [
+            data for data in topic.partition_data if last[topic.name, topic.topic_id, data.index] is data
+        ]
+
+
+def _append_all(
+    request: ProduceRequest, context: RequestContext, verdicts: "Verdicts", *, checks: "Checks"
+) -> "Answer":
     acks = request.acks
     answers: list[PartitionProduceResponse] = []
     waiting: dict[int, tuple[Partition, Offset]] = {}
     topics: list[TopicProduceResponse] = []
+    named_faults = MAX_NAMED_FAULTS
     replicas = context.broker.replicas
     for number, topic in enumerate(request.topic_data):
         name = replicas.topic_name(topic.topic_id) if context.api_version >= TOPIC_IDS_SINCE else topic.name
@@ -62,6 +124,7 @@ def _append_all(request: ProduceRequest, context: RequestContext, verdicts: "Ver
                 index=data.index, error_code=ErrorCode.NONE, base_offset=-1, log_append_time_ms=-1, log_start_offset=-1
             )
             verdict = verdicts.get((number, data.index)) if verdicts else None
+            checked = checks.get((number, data.index)) if checks else None
             try:
                 if isinstance(verdict, OttlaError):
                     raise verdict
@@ -70,7 +133,7 @@ def _append_all(request: ProduceRequest, context: RequestContext, verdicts: "Ver
                 elif name is None:
                     answer.error_code = ErrorCode.UNKNOWN_TOPIC_ID
                 else:
-                    partition, end = _append(name, data, request, context, answer, verdict)
+                    partition, end = _append(name, data, request, context, answer, verdict, checked)
                     if acks == ALL_IN_SYNC:
                         if partition.high_watermark < end:
                             waiting[len(answers)] = (partition, end)
@@ -79,6 +142,12 @@ def _append_all(request: ProduceRequest, context: RequestContext, verdicts: "Ver
             except OttlaError as error:
                 answer.error_code = error.code
                 answer.error_message = str(error)
+                if isinstance(error, RefusedRecords) and len(error.records) <= named_faults:
+                    named_faults -= len(error.records)
+                    answer.record_errors = [
+                        BatchIndexAndErrorMessage(batch_index=record, batch_index_error_message=why)
+                        for record, why in error.records
+                    ]
                 if error.code in MOVED and name is not None:
                     _name_leader(answer, name, context)
                 if error.code is ErrorCode.UNKNOWN_SERVER_ERROR:
@@ -116,6 +185,10 @@ def _append_all(request: ProduceRequest, context: RequestContext, verdicts: "Ver
     return deferred
 
 
+def _is_zstd(records: "Buffer") -> bool:
+    return len(records) >= HEADER_SIZE and records[ATTRIBUTES_AT + 1] & COMPRESSION_MASK == Compression.ZSTD
+
+
 def _name_leader(answer: PartitionProduceResponse, topic: str, context: RequestContext) -> None:
     """Say in the answer who leads, so that the client need not ask for metadata first (KIP-951)."""
     found = leader_of(topic, answer.index, context) if context.api_version >= LEADERS_NAMED_SINCE else None
@@ -141,14 +214,22 @@ def _append(
     context: RequestContext,
     answer: PartitionProduceResponse,
     verification: "Verification | None",
+    checked: "CheckedBatches | OttlaError | None",
 ) -> "tuple[Partition, Offset]":
     replicas = context.broker.replicas
     partition = replicas.for_produce(topic, data.index, request.acks, context.client_id)
     if data.records is None:
         raise InvalidRecord("no record batch was sent")
+    if context.api_version < ZSTD_SINCE and _is_zstd(data.records):
+        raise UnsupportedCompressionType(f"produce requests may hold zstd from version {ZSTD_SINCE} on")
+    if isinstance(checked, OttlaError):
+        raise checked
     try:
         info = partition.append(
-            data.records, verification=verification, require_verification=context.broker.verifier.verifies
+            data.records,
+            verification=verification,
+            require_verification=context.broker.verifier.verifies,
+            checked=checked,
         )
     except OutOfOrderSequence as gap:
         if replicas.holds_session():
