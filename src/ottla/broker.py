@@ -1,8 +1,8 @@
 """The composition root: builds the parts of one broker, starts and stops them in order. No logic.
 
 start   directories (lock, load, recover) -> metadata -> partitions -> coordinators -> listeners -> the cluster
-stop    the cluster (hand over) -> listeners -> coordinators -> partitions (flush, checkpoint, clean-shutdown marker)
-        -> metadata -> directories
+stop    the cluster (hand over) -> coordinators (drain) -> the cluster (leave) -> listeners -> coordinators
+        -> partitions (flush, checkpoint, clean-shutdown marker) -> metadata -> directories
 """
 
 import asyncio
@@ -57,6 +57,11 @@ if TYPE_CHECKING:
 log = logging.getLogger("ottla")
 
 FAILED: Final = 1
+DRAIN_S: Final = 5.0
+"""How long coordinators of a broker that stops wait for what they are writing: for its own disk,"""
+DRAIN_IN_CLUSTER_S: Final = 0.1
+"""and where it may be waiting for followers that will not fetch any more. Whoever leads next has it, or nobody was
+answered."""
 KEPT_BYTES: Final = 24 << 20
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8
 COLLECTOR_THRESHOLDS: Final = (20_000, 20, 50)
@@ -224,6 +229,11 @@ class Broker:
             listener.start(dispatcher, share_partitions.sessions.disconnected, load_for=cold_fetches.load_for)
         if membership is not None:
             stack.push_async_callback(membership.leave)
+        patience_s = DRAIN_S if membership is None else DRAIN_IN_CLUSTER_S
+        for coordinator in (groups, transactions, share_state):
+            stack.push_async_callback(coordinator.drain, patience_s)
+        if membership is not None:
+            stack.push_async_callback(membership.hand_over)
             await membership.join(self._endpoints)
 
     async def _open_metadata(

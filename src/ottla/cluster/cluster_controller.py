@@ -18,6 +18,7 @@ from ottla.cluster.commands import SetController
 from ottla.cluster.store import layout
 from ottla.cluster.store.base import (
     Check,
+    Delete,
     MetadataStore,
     Node,
     SessionEvent,
@@ -32,6 +33,9 @@ from ottla.peer.sockets import Connect
 log = logging.getLogger(__name__)
 
 RETRY_S: Final = 0.2
+COMPLAIN_EVERY_S: Final = 60.0
+RELEASE_S: Final = 1.0
+"""How long a controller that stops waits for ZooKeeper to delete its node."""
 
 
 class ClusterController:
@@ -62,6 +66,8 @@ class ClusterController:
         self._end_topics_watch: Callable[[], None] | None = None
         self._cancel_watches: list[Callable[[], None]] = []
         self._task: asyncio.Task[None] | None = None
+        self._complaint = "", 0.0
+        """What was logged last, and until when it is not repeated."""
         self.charge: Charge | None = None
         """While this broker is the controller."""
 
@@ -76,13 +82,29 @@ class ClusterController:
         self._task = self._loop.create_task(self._run(), name="controller")
 
     async def close(self) -> None:
-        """Take part no more; another broker is elected when the session ends."""
+        """Take part no more, and let others race at once: they need not wait for the end of the session."""
         for cancel in self._cancel_watches:
             cancel()
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
+        was_controller = self.charge is not None
         await self._resign()
+        if was_controller:
+            await self._release()
+
+    async def _release(self) -> None:
+        """Delete `/controller`, if it is still this broker's."""
+        path = layout.CONTROLLER_PATH
+        try:
+            async with asyncio.timeout(RELEASE_S):
+                node = (await self._store.read(path)).get(path)
+                if node is not None and node.is_own:
+                    await self._store.commit([Delete(path, node.version)])
+        except TimeoutError:
+            log.info("ZooKeeper does not answer; %s goes with the session", path)
+        except OttlaError as problem:
+            log.info("%s; %s goes with the session", problem, path)
 
     def _session_changed(self, event: SessionEvent) -> None:
         self._has_session = event is not SessionEvent.LOST
@@ -109,7 +131,7 @@ class ClusterController:
                 await asyncio.sleep(RETRY_S)
                 self._woken.set()
             except OttlaError as problem:
-                log.error("%s", problem)
+                self._complain(str(problem))
                 await self._resign()
                 await asyncio.sleep(RETRY_S)
                 self._woken.set()
@@ -118,6 +140,13 @@ class ClusterController:
                 await self._resign()
                 await asyncio.sleep(RETRY_S)
                 self._woken.set()
+
+    def _complain(self, problem: str) -> None:
+        """Once a minute, not for every attempt."""
+        said, again_at = self._complaint
+        if problem != said or self._loop.time() >= again_at:
+            log.error("%s", problem)
+            self._complaint = problem, self._loop.time() + COMPLAIN_EVERY_S
 
     async def _look(self) -> None:
         """See what is the case, and do what follows from it."""

@@ -75,6 +75,8 @@ class ClusterMetadata(MetadataView):
         self.broker_epoch = UNKNOWN_EPOCH
         """That of the registration in the store."""
         self._registered = asyncio.Event()
+        self._is_closed = False
+        self._is_known = False
         self.controller_epoch = UNKNOWN_EPOCH
         """The highest one that any request came with."""
         self.controller: MetadataService | None = None
@@ -118,6 +120,18 @@ class ClusterMetadata(MetadataView):
             )
         return found
 
+    async def check_cluster(self) -> None:
+        """Raise `WrongCluster` if the store no longer knows this cluster: nothing it says then is to be acted on."""
+        path = layout.CLUSTER_ID_PATH
+        node = (await self._store.read(path)).get(path)
+        found = None if node is None else layout.read_cluster_id(node)
+        if found != self._image.cluster_id:
+            raise WrongCluster(
+                f"ZooKeeper at {self._static_config.zookeeper_connect} knows "
+                f"{'no cluster' if found is None else f'cluster {found}'}, and no longer {self._image.cluster_id}: "
+                "bring its data back; until then this broker serves what it knows, and nothing can be changed"
+            )
+
     async def register(self, endpoints: Mapping[str, tuple[str, int]]) -> None:
         """Let everybody know that this broker is there, under these addresses.
 
@@ -159,11 +173,15 @@ class ClusterMetadata(MetadataView):
         await self._registered.wait()
 
     async def register_again(self) -> None:
-        """In a new session, under the same addresses. Raises as `register`."""
+        """In a new session, under the same addresses. Raises as `register` and `check_cluster`."""
+        await self.check_cluster()
         await self.register(self._endpoints)
 
     async def close(self) -> None:
-        """End the session; the last image stays readable."""
+        """End the session, unless that has been done; the last image stays readable."""
+        if self._is_closed:
+            return
+        self._is_closed = True
         if self._end_watch is not None:
             self._end_watch()
         await self._changes.close()
@@ -187,6 +205,15 @@ class ClusterMetadata(MetadataView):
                 return
 
     # -- what the controller says ------------------------------------------------------------------------------------
+
+    @property
+    def is_known(self) -> bool:
+        return self._is_known
+
+    @property
+    def is_registered(self) -> bool:
+        """Has this broker been registered, so that a controller may know it?"""
+        return self._registered.is_set()
 
     def check_controller(self, controller_epoch: int, broker_epoch: int) -> None:
         """Raise `ApiError` STALE_CONTROLLER_EPOCH or STALE_BROKER_EPOCH for a request of the past (KIP-380)."""
@@ -221,6 +248,7 @@ class ClusterMetadata(MetadataView):
             if old.topics.get(name) == topic:
                 topics[name] = old.topics[name]  # subscribers look at what is another object
         same = topics == old.topics
+        self._is_known = True
         gone = {(ResourceType.TOPIC, name) for name in old.topics.keys() - topics.keys()} & old.configs.keys()
         new_topics = {topic.topic_id: topic.name for topic in topics.values() if topic.topic_id not in old.topics_by_id}
         self._show(
@@ -278,14 +306,32 @@ class ClusterMetadata(MetadataView):
 
     async def _read_all_again(self) -> None:
         try:
+            await self._until_same_cluster()
             await self._read_settings()
             if self.controller is not None:
                 await self.controller.read_anew()
         except OttlaError as problem:
             log.warning("settings cannot be read now: %s", problem)
 
+    async def _until_same_cluster(self) -> None:
+        """Settings of a store that has lost its data would let records go. Raises as `MetadataStore.read`."""
+        is_same = await self._is_same_cluster()
+        while not is_same:
+            await asyncio.sleep(LEARN_RETRY_S)
+            is_same = await self._is_same_cluster()
+
+    async def _is_same_cluster(self) -> bool:
+        """Raises as `MetadataStore.read`."""
+        try:
+            await self.check_cluster()
+        except WrongCluster:  # which those who want to register report
+            return False
+        return True
+
     async def _follow_features(self) -> None:
         try:
+            if not await self._is_same_cluster():
+                return
             await self._read_features()
             if self.controller is not None:
                 await self.controller.read_anew()

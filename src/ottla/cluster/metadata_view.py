@@ -44,6 +44,11 @@ class MetadataView(ABC):
         return self._image
 
     @property
+    def is_known(self) -> bool:
+        """Whether the image is that of the cluster. Before, it is empty, which says nothing about what there is."""
+        return True
+
+    @property
     def broker_id(self) -> BrokerId:
         return self._static_config.node_id
 

@@ -49,6 +49,10 @@ class Coordinator(Generic[EventT, RecordT]):
         """
         await self._runtime.until_active(partition, LOAD_PATIENCE_S, expected=expected)
 
+    async def drain(self, patience_s: float) -> None:
+        """Take no requests from now on, and wait so long at most for what is being written."""
+        await self._runtime.drain(patience_s)
+
     async def stop(self) -> None:
         """Let writes finish, then answer all who wait with NOT_COORDINATOR."""
         await self._runtime.stop()

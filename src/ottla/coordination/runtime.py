@@ -149,6 +149,7 @@ class CoordinatorRuntime(Generic[EventT, RecordT]):
         back after one."""
         self._writers: dict[PartitionId, asyncio.Task[None]] = {}
         """Writes on their way, those of machines that are gone included."""
+        self._is_stopping = False
 
     # --- whom this broker speaks for ---
 
@@ -156,6 +157,8 @@ class CoordinatorRuntime(Generic[EventT, RecordT]):
         """This broker leads the partition: read it, then answer for it. A newer epoch of the same leader changes
         nothing."""
         current = self._partitions.get(partition)
+        if self._is_stopping:
+            return
         if current is not None:
             current.epoch = LeaderEpoch(max(current.epoch, epoch))
             return
@@ -167,10 +170,17 @@ class CoordinatorRuntime(Generic[EventT, RecordT]):
         if found is not None:
             self._discard(found, ErrorCode.NOT_COORDINATOR, "the coordinator has moved")
 
+    async def drain(self, patience_s: float) -> None:
+        """Take no requests and fire no timers from now on (members must not expire because this broker stops), and
+        wait so long at most for the writes under way."""
+        if not self._is_stopping:
+            self._is_stopping = True
+            if self._writers:
+                await asyncio.wait(self._writers.values(), timeout=patience_s)
+
     async def stop(self) -> None:
-        """Let what is on its way arrive, then send everybody away."""
-        if self._writers:
-            await asyncio.wait(self._writers.values(), timeout=self._commit_timeout_s)
+        """Drain, unless that has been done, then answer all who wait with NOT_COORDINATOR."""
+        await self.drain(self._commit_timeout_s)
         for partition in list(self._partitions):
             self.on_resign(partition)
         for task in list(self._tasks):
@@ -255,6 +265,8 @@ class CoordinatorRuntime(Generic[EventT, RecordT]):
         found = self._partitions.get(partition)
         if found is None:
             raise NotCoordinator(f"this broker does not lead partition {partition} of the {self._name}'s topic")
+        if self._is_stopping:
+            raise NotCoordinator(f"this broker is stopping: another one takes over the {self._name}'s topic")
         if not found.is_active:
             raise CoordinatorLoadInProgress(f"partition {partition} of the {self._name}'s topic is being read")
         return found
@@ -440,7 +452,7 @@ class CoordinatorRuntime(Generic[EventT, RecordT]):
     def fire_timers(self, partition: PartitionId) -> None:
         """Tell the partition's machine which of its timers are due by now."""
         at = self._partitions.get(partition)
-        if at is None or not at.is_active:
+        if at is None or not at.is_active or self._is_stopping:
             return
         _stop(at.wakeup)
         at.wakeup = None

@@ -367,6 +367,8 @@ class ReplicaManager:
 
     def _refuse(self, topic: str | UUID, partition: int) -> NoReturn:
         image = self._metadata.image
+        if not self._metadata.is_known:
+            raise NotLeader(f"no controller has told broker {self._broker_id} yet who leads which partition")
         known = (
             image.topics_by_id.get(TopicId(topic)) if isinstance(topic, UUID) else image.topics.get(TopicName(topic))
         )

@@ -1,7 +1,7 @@
 """A broker's part in its cluster: it registers, follows, proposes, perhaps decides, and hands over before it stops.
 
 join    register -> race for `/controller` -> the controller says what there is
-leave   controlled shutdown -> no controller any more -> copy nothing any more
+leave   controlled shutdown -> copy nothing any more -> no controller any more -> end the session
 """
 
 import asyncio
@@ -15,8 +15,10 @@ from ottla.cluster.charge import Charge
 from ottla.cluster.cluster_controller import ClusterController
 from ottla.cluster.cluster_metadata import ClusterMetadata, NotController
 from ottla.cluster.controller import NewTopic
+from ottla.cluster.elections import led_by
 from ottla.cluster.image import MetadataImage
-from ottla.cluster.standing import Standing
+from ottla.cluster.standing import Standing, node_of
+from ottla.cluster.store import layout
 from ottla.cluster.store.base import MetadataStore, SessionEvent
 from ottla.cluster.store.zookeeper import ZooKeeperStore
 from ottla.errors import ApiError, ErrorCode, OttlaError
@@ -57,7 +59,13 @@ CONTROLLED_SHUTDOWN_VERSION: Final = 3
 CREATE_TOPICS_VERSION: Final = 7
 LOOK_FOR_CONTROLLER_S: Final = 0.05
 HAND_OVER_S: Final = 5.0
-"""How long a broker that stops looks for a controller to tell."""
+"""How long a broker that stops looks for a controller, or waits for its answers, in all."""
+HAND_OVER_WITHOUT_SESSION_S: Final = 1.0
+"""The same for one without a session: whoever can be elected in its stead is, or ZooKeeper is away for everybody."""
+CLOSE_CONTROLLER_S: Final = 1.5
+"""How long a controller may take to finish what it is committing."""
+ALONE_S: Final = 1.0
+"""How long it waits for ZooKeeper to say who is alive."""
 LAGGARDS_PER_LAG: Final = 10
 """How often, in the time that a follower may lag, those that do are looked for."""
 PARTITIONS_PER_TURN: Final = 500
@@ -80,6 +88,7 @@ class Membership:
     ) -> None:
         """`stop_broker` is called with the reason when this broker cannot go on."""
         self.metadata = metadata
+        self._store = store
         self.roles = ReplicaRoles(replicas, metadata.knows_settings_of)
         self.being_told = asyncio.Lock()
         """Held while a request of a controller is judged and done: those of two would else mix."""
@@ -133,33 +142,55 @@ class Membership:
         image = self.metadata
         patience_s = self._config.zookeeper_session_timeout_ms / 1000
         if not await image.until(lambda: image.broker_id in image.image.brokers, patience_s):
-            log.warning("no controller has spoken to broker %d within %.0f s", image.broker_id, patience_s)
+            log.warning(
+                "no controller has spoken to broker %d within %.0f s; until one does, clients are asked to come back",
+                image.broker_id,
+                patience_s,
+            )
 
     async def leave(self) -> None:
-        """Hand over what this broker leads, then take part no more."""
-        if self._config.controlled_shutdown_enable:
-            await self._hand_over()
+        """Take part no more, and end the session: others need not wait for what this broker still has to do."""
         if self._laggards is not None:
             self._laggards.cancel()
         await self._failures.close()
         await self._proposals.close()
         await self._fetchers.close()
-        await self._controller.close()
+        closing = self._loop.create_task(self._controller.close())
+        await asyncio.wait([closing], timeout=CLOSE_CONTROLLER_S)
         await self.standing.close()
         for peer in self._peers.values():
             peer.close()
+        await self.metadata.close()  # a controller that waits for ZooKeeper waits no longer
+        await closing
 
-    async def _hand_over(self) -> None:
+    async def hand_over(self) -> None:
+        """Have others lead what this broker leads, as far as they can: controlled shutdown.
+
+        Where no other replica is in sync, it waits for one to come into sync, as often and as long as
+        controlled.shutdown.max.retries and .retry.backoff.ms say. Without a controller it ends after `HAND_OVER_S`.
+        """
+        if not self._config.controlled_shutdown_enable or not self.metadata.is_registered:
+            return
         request = ControlledShutdownRequest(broker_id=self._config.node_id, broker_epoch=self.metadata.broker_epoch)
+        backoff_s = self._config.controlled_shutdown_retry_backoff_ms / 1000
+        has_session = self.standing.holds()
+        patience_s = HAND_OVER_S if has_session else HAND_OVER_WITHOUT_SESSION_S
         for attempt in range(self._config.controlled_shutdown_max_retries + 1):
-            pause_s = self._config.controlled_shutdown_retry_backoff_ms / 1000 if attempt else 0.0
-            if await self.metadata.until(self._is_alone, pause_s):
+            if attempt:
+                await self.metadata.until(self._leads_nothing, backoff_s)
+            if await self._is_alone():
                 return  # there is nobody to hand over to
+            asked_at = self._loop.time()
             try:
-                answer = await self.ask_controller(request, CONTROLLED_SHUTDOWN_VERSION, patience_s=HAND_OVER_S)
-            except PeerUnavailable as error:
-                log.warning("the controller cannot be told that this broker stops: %s", error)
-                continue
+                async with asyncio.timeout(patience_s):
+                    answer = await self.ask_controller(request, CONTROLLED_SHUTDOWN_VERSION, patience_s=patience_s)
+            except (PeerUnavailable, TimeoutError) as error:
+                log.warning(
+                    "this broker stops without having handed over what it leads: %s",
+                    str(error) or "the controller does not answer",
+                )
+                return
+            patience_s = max(patience_s - (self._loop.time() - asked_at), 0.1)
             if not answer.error_code and not answer.remaining_partitions:
                 log.info("everything that this broker led is led by others")
                 return
@@ -170,8 +201,19 @@ class Membership:
             )
             log.warning("not everything could be handed over: %s", reason)
 
-    def _is_alone(self) -> bool:
-        return all(broker == self._config.node_id for broker in self.metadata.image.brokers)
+    async def _is_alone(self) -> bool:
+        """Whether no other broker is registered. The image may not know those that have just been started."""
+        try:
+            async with asyncio.timeout(ALONE_S):
+                registered = await self._store.read(layout.BROKERS_PATH)
+        except (OttlaError, TimeoutError):
+            return False
+        return not set(registered) - {layout.BROKERS_PATH, node_of(self._config.node_id)}
+
+    def _leads_nothing(self) -> bool:
+        """Whether others have taken over, as soon as they were in sync; or are gone."""
+        image, node_id = self.metadata.image, self._config.node_id
+        return image.brokers.keys() <= {node_id} or next(iter(led_by(image, node_id)), None) is None
 
     def _session_changed(self, event: SessionEvent) -> None:
         if event is SessionEvent.BEGUN:

@@ -126,3 +126,60 @@ def test_topics_that_others_make_are_looked_at(monkeypatch: pytest.MonkeyPatch, 
 
     monkeypatch.setattr(cluster_controller, "Charge", LookingCharge)
     asyncio.run(main())
+
+
+def closed_after(monkeypatch: pytest.MonkeyPatch, store: MemoryStore, *, before: list[Create]) -> list[str]:
+    """What of the controller's election is left in the store when a broker has stopped, its session still there."""
+
+    async def main() -> list[str]:
+        HeldCharge.may_begin, HeldCharge.epochs, HeldCharge.begun = asyncio.Event(), [], 0
+        HeldCharge.may_begin.set()
+        await store.open()
+        await store.commit(before)
+        metadata = SimpleNamespace(controller=None, image=empty_image("cluster"))
+        controller = ClusterController(
+            store,
+            cast(Any, metadata),
+            cast(Any, SimpleNamespace(node_id=1)),
+            SystemClock(),
+            asyncio.get_running_loop(),
+            cast(Any, None),
+        )
+        controller.start()
+        async with asyncio.timeout(20):
+            while not before and metadata.controller is None:
+                await asyncio.sleep(0.001)
+            await controller.close()
+        left = list(await store.read(layout.CONTROLLER_PATH))
+        await store.close()
+        return left
+
+    monkeypatch.setattr(cluster_controller, "Charge", HeldCharge)
+    return asyncio.run(main())
+
+
+def test_a_controller_that_stops_lets_others_race_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert closed_after(monkeypatch, MemoryStore(MemoryTree()), before=[]) == []
+
+
+def test_the_node_of_another_controller_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    other = [Create(layout.CONTROLLER_PATH, b'{"version":2,"brokerid":2,"timestamp":"1","kraftControllerEpoch":-1}')]
+    assert closed_after(monkeypatch, MemoryStore(MemoryTree()), before=other) == [layout.CONTROLLER_PATH]
+
+
+def test_what_lasts_is_reported_once_a_minute(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        controller = ClusterController(
+            MemoryStore(MemoryTree()),
+            *cast(Any, (None, None, None)),
+            cast(Any, SimpleNamespace(time=lambda: now[0])),
+            cast(Any, None),
+        )
+        for now[0], problem in ((0.0, "a"), (30.0, "a"), (59.0, "b"), (61.0, "b"), (120.0, "b")):
+            controller._complain(problem)
+
+    now = [0.0]
+    asyncio.run(main())
+    assert [record.getMessage() for record in caplog.records] == ["a", "b", "b"]

@@ -17,7 +17,7 @@ from ottla.errors import (
     NotCoordinator,
     NotLeader,
 )
-from ottla.ids import LeaderEpoch
+from ottla.ids import LeaderEpoch, PartitionId
 from ottla.records.batch import iter_batches
 from ottla.records.control import ControlType, EndTransaction, encode_end_transaction
 from ottla.records.record import Record, encode_batch
@@ -340,6 +340,30 @@ def test_stopping_lets_writes_arrive_and_sends_the_rest_away() -> None:
         await bench.runtime.stop()
         assert await added == 5
         assert code_of(parked) is ErrorCode.NOT_COORDINATOR
+
+    asyncio.run(main())
+
+
+def test_a_broker_that_stops_waits_no_longer_than_it_may_and_expires_nobody() -> None:
+    """What it is writing may wait for followers that have no leader to fetch from any more."""
+
+    async def main() -> None:
+        bench = Bench(commit_timeout_ms=60_000)
+        await bench.lead()
+        bench.log.held = True
+        parked, added = bench.ask("park", 30_000), bench.ask("add", 5)
+        await settle()
+        async with asyncio.timeout(10):
+            await bench.runtime.drain(0.01)
+            bench.clock.at += 31
+            bench.runtime.fire_timers(P)
+            assert not parked.done()
+            with pytest.raises(NotCoordinator):
+                bench.ask("get")
+            bench.runtime.on_leadership(PartitionId(P + 1), EPOCH)
+            assert bench.runtime.partitions() == [P]
+            await bench.runtime.stop()
+        assert code_of(parked) is code_of(added) is ErrorCode.NOT_COORDINATOR
 
     asyncio.run(main())
 

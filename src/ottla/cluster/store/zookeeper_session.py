@@ -42,6 +42,9 @@ ResultT = TypeVar("ResultT")
 LEASE_SHARE: Final = 2 / 3
 BEATS_PER_TIMEOUT: Final = 10
 CLOSING_SECONDS: Final = 2.0
+FIRST_REPORT_SECONDS: Final = 5.0
+REPORT_EVERY_SECONDS: Final = 60.0
+"""How soon, and how often, a lost session is reported again."""
 _CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 LOST_CONNECTION: Final = (ConnectionLoss, ConnectionClosedError, SessionExpiredError)
@@ -90,6 +93,8 @@ class Session:
         self._writing: asyncio.Future[None] | None = None
         self._beating: asyncio.Task[None] | None = None
         self._lease_timer: asyncio.TimerHandle | None = None
+        self._reporting: asyncio.Task[None] | None = None
+        """While the session counts as lost: says so again."""
 
     # -- open and close ----------------------------------------------------------------------------------------------
 
@@ -122,11 +127,13 @@ class Session:
         self._lease_until = 0.0
         if self._lease_timer is not None:
             self._lease_timer.cancel()
-        if self._beating is not None:
-            self._beating.cancel()
-            await asyncio.wait([self._beating])
-            self._beating = None
+        for task in (self._beating, self._reporting):
+            if task is not None:
+                task.cancel()
+                await asyncio.wait([task])
+        self._beating = self._reporting = None
         was_connected = self._connected.is_set()
+        self._connected.set()  # whoever waits for a connection is not to wait until the deadline
         self._connected.clear()
         self._fail_unanswered(ConnectionClosedError)
         if self._writing is not None:
@@ -254,6 +261,8 @@ class Session:
                 await asyncio.wait_for(self._connected.wait(), max(0.0, deadline - now()))
             except TimeoutError:
                 raise self.unavailable("it cannot be reached") from None
+            if self._client is None:
+                raise StoreUnavailable(f"the session with ZooKeeper at {self.address} has been closed")
 
     def unavailable(self, why: str) -> ZooKeeperUnavailable:
         """The error that says where ZooKeeper is and why it is not to be had."""
@@ -358,7 +367,50 @@ class Session:
         if not self._is_lost:
             self._is_lost = True
             self._lost_id = self._session_id
+            if self._loop is not None and (self._reporting is None or self._reporting.done()):
+                self._reporting = self._loop.create_task(self._report_absence())
             self._tell(SessionEvent.LOST)
+
+    async def _report_absence(self) -> None:
+        """Once a minute, while the session is lost. A server that has lost its data refuses whoever has seen more of
+        it, and tells no client why: one that has seen nothing finds out."""
+        await asyncio.sleep(FIRST_REPORT_SECONDS)
+        while self._is_lost:
+            reason = (
+                "it takes new clients, but none that have seen its earlier data: bring that data back, or stop all "
+                "brokers before you go on without it"
+                if await self._takes_new_clients()
+                else "it cannot be reached"
+            )
+            if self._is_lost:
+                log.error(
+                    "there is no session with ZooKeeper at %s: %s; this broker serves what it knows, and "
+                    "nothing can be changed",
+                    self.address,
+                    reason,
+                )
+            await asyncio.sleep(REPORT_EVERY_SECONDS)
+
+    async def _takes_new_clients(self) -> bool:
+        loop = self._loop
+        assert loop is not None
+        reached = asyncio.Event()
+        client = Client(self.address.hosts, session_timeout_ms=self._timeout_ms, node_changed=lambda path: None)
+
+        def state_changed(state: str) -> None:
+            if state == KazooState.CONNECTED:
+                with contextlib.suppress(RuntimeError):
+                    loop.call_soon_threadsafe(reached.set)
+
+        client.add_listener(state_changed)
+        client.start_async()
+        try:
+            await asyncio.wait_for(reached.wait(), CLOSING_SECONDS)
+        except TimeoutError:
+            return False
+        finally:
+            await self._stopped(client)
+        return True
 
     def _tell(self, event: SessionEvent) -> None:
         log.log(

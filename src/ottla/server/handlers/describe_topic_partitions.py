@@ -44,7 +44,8 @@ def handle(request: DescribeTopicPartitionsRequest, context: RequestContext) -> 
             break
         topic = image.topics.get(TopicName(name))
         if topic is None:
-            topics.append(_missing(name, _why_missing(name), ALL_TOPIC_OPERATIONS))
+            reason = _why_missing(name) if context.broker.metadata.is_known else ErrorCode.LEADER_NOT_AVAILABLE
+            topics.append(_missing(name, reason, ALL_TOPIC_OPERATIONS))
             continue
         start = cursor.partition_index if cursor is not None and name == cursor.topic_name else 0
         shown = topic.partitions[start : start + room]

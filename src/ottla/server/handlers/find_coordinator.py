@@ -74,6 +74,8 @@ async def _find_leader(
     key: str, hashed: str, coordinator: CoordinatorOfBroker[Any, Any], context: RequestContext
 ) -> Coordinator:
     metadata, topic = context.broker.metadata, coordinator.topic
+    if not metadata.is_known:
+        raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "no controller has spoken to this broker yet")
     where = TopicPartition(topic.name, topic.partition_for(hashed))
     partition = metadata.image.partition(where)
     if partition is None:

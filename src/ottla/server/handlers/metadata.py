@@ -2,6 +2,9 @@
 
 A topic that is created automatically is there in the same answer; Kafka says UNKNOWN_TOPIC_OR_PARTITION first and has
 the client ask again.
+
+Until a controller has spoken to this broker, the topics that are asked for have no leader yet (LEADER_NOT_AVAILABLE),
+and no broker is listed: clients come back after such an answer, also when they have asked for all topics.
 """
 
 from collections.abc import Coroutine, Iterator, Mapping
@@ -47,6 +50,8 @@ def handle(
     """Answered at once, unless a topic has to be created first."""
     metadata = context.broker.metadata
     asked = request.topics
+    if not metadata.is_known:
+        return _not_known_yet(request, context)
     if asked is None or (not asked and context.api_version < NULL_ASKS_FOR_ALL_SINCE):
         return _respond(request, context, [_found(topic, request, context) for topic in metadata.image.topics.values()])
     by_id = any(topic.topic_id != NULL_UUID for topic in asked)
@@ -64,6 +69,12 @@ def handle(
     if missing and request.allow_auto_topic_creation and metadata.config.auto_create_topics_enable:
         return _create_and_respond(request, context, missing)
     return _respond(request, context, _asked_for(request, context, {}))
+
+
+def _not_known_yet(request: MetadataRequest, context: RequestContext) -> MetadataResponse:
+    """Nothing is known of any topic, which is not to say that there is none."""
+    code = ErrorCode.LEADER_NOT_AVAILABLE
+    return _respond(request, context, [_missing(topic.name, topic.topic_id, code) for topic in request.topics or ()])
 
 
 def _refuse(request: MetadataRequest) -> MetadataResponse:

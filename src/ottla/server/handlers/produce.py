@@ -131,7 +131,8 @@ def _append_all(
                 if acks not in VALID_ACKS:
                     answer.error_code = ErrorCode.INVALID_REQUIRED_ACKS
                 elif name is None:
-                    answer.error_code = ErrorCode.UNKNOWN_TOPIC_ID
+                    is_known = context.broker.metadata.is_known
+                    answer.error_code = ErrorCode.UNKNOWN_TOPIC_ID if is_known else ErrorCode.NOT_LEADER_OR_FOLLOWER
                 else:
                     partition, end = _append(name, data, request, context, answer, verdict, checked)
                     if acks == ALL_IN_SYNC:
