@@ -10,10 +10,10 @@ Source: Kafka 3.9, `AbstractFetcherThread`, `ReplicaFetcherThread`.
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection
+import math
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
-from uuid import UUID
 
 from ottla.errors import ApiError, ErrorCode, OttlaError, sentence
 from ottla.ids import BrokerId, LeaderEpoch, Offset, TopicId, TopicPartition
@@ -57,6 +57,8 @@ LONGEST_REST_S: Final = 0.5
 """Of a partition that is throttled, which may be so no more at any time."""
 NO_EPOCH: Final = -1
 
+Key = tuple[TopicId, int]
+"""A partition, as fetches name it."""
 Address = Callable[[BrokerId], tuple[str, int] | None]
 """Where a broker is reached by others; None for one that is not alive."""
 
@@ -64,11 +66,11 @@ Address = Callable[[BrokerId], tuple[str, int] | None]
 class _Copy:
     """One partition that is copied, in one leader epoch."""
 
-    __slots__ = ("has_caught_up", "is_failing", "leader_epoch", "not_before", "partition", "pause_s", "topic_id")
+    __slots__ = ("has_caught_up", "is_failing", "key", "leader_epoch", "not_before", "partition", "pause_s")
 
     def __init__(self, partition: "Partition", topic_id: TopicId, *, is_in_sync: bool) -> None:
         self.partition = partition
-        self.topic_id = topic_id
+        self.key: Key = (topic_id, int(partition.topic_partition.partition))
         self.leader_epoch = partition.leader_epoch
         self.not_before = 0.0
         """When it may be asked for again, after an error."""
@@ -86,28 +88,38 @@ class _Copy:
 class _Session:
     """An incremental fetch session at the leader (KIP-227): what it knows, so that only changes need be said."""
 
-    __slots__ = ("_told", "epoch", "session_id")
+    __slots__ = ("_dropped", "_told", "epoch", "session_id")
 
     def __init__(self) -> None:
         self.session_id = NO_SESSION
         self.epoch = FIRST_EPOCH
-        self._told: dict[tuple[TopicId, int], FetchPartition] = {}
+        self._told: dict[Key, FetchPartition] = {}
+        self._dropped: list[Key] = []
 
-    def changes(
-        self, wanted: dict[tuple[TopicId, int], FetchPartition]
-    ) -> tuple[list[FetchTopic], list[ForgottenTopic]]:
-        """What of the wanted is not known there, and what is known there and not wanted any more."""
-        topics: dict[TopicId, FetchTopic] = {}
-        for (topic_id, partition), told in wanted.items():
-            if self._told.get((topic_id, partition)) != told:
-                topics.setdefault(topic_id, FetchTopic(topic_id=topic_id, partitions=[])).partitions.append(told)
-        forgotten: dict[TopicId, ForgottenTopic] = {}
-        for topic_id, partition in self._told.keys() - wanted.keys():
-            forgotten.setdefault(topic_id, ForgottenTopic(topic_id=topic_id, partitions=[])).partitions.append(
-                partition
-            )
-        self._told = wanted
-        return list(topics.values()), list(forgotten.values())
+    @property
+    def told(self) -> Mapping[Key, FetchPartition]:
+        """What was said last of each partition that the leader knows. A session that begins anew has another one."""
+        return self._told
+
+    def tell(self, key: Key, partition: FetchPartition) -> None:
+        """The next request says this of a partition."""
+        self._told[key] = partition
+
+    def drop(self, key: Key) -> None:
+        """The next request has the leader forget a partition, if it knows it, and if it is not told of it again."""
+        if self._told.pop(key, None) is not None:
+            self._dropped.append(key)
+
+    def forgotten(self) -> list[ForgottenTopic]:
+        """What the next request has the leader forget."""
+        topics: dict[TopicId, ForgottenTopic] = {}
+        for topic_id, partition in self._dropped:
+            if (topic_id, partition) not in self._told:
+                topics.setdefault(topic_id, ForgottenTopic(topic_id=topic_id, partitions=[])).partitions.append(
+                    partition
+                )
+        self._dropped.clear()
+        return list(topics.values())
 
     def answered(self, session_id: int) -> None:
         """The leader keeps the session, or has no room for one."""
@@ -119,7 +131,8 @@ class _Session:
 
     def reset(self) -> None:
         """Say everything with the next fetch. It names the session that it replaces, or the leader would keep both."""
-        self.epoch, self._told = FIRST_EPOCH, {}
+        self.epoch = FIRST_EPOCH
+        self._told, self._dropped = {}, []
 
     def forget(self) -> None:
         """The leader knows nothing of it: say everything, too."""
@@ -214,6 +227,8 @@ class LeaderFetcher:
         self._throttle = throttle
         self._full_directories = full_directories
         self._copies: dict[TopicPartition, _Copy] = {}
+        self._by_key: dict[Key, _Copy] = {}
+        """The same, as answers name them."""
         self._client: PeerClient | None = None
         self._changed = asyncio.Event()
         self._round: asyncio.Task[FetchResponse] | None = None
@@ -229,13 +244,17 @@ class LeaderFetcher:
     def add(self, partition: "Partition", topic_id: TopicId) -> None:
         """Copy one more. A fetch that waits at the leader knows nothing of it, and is given up."""
         is_in_sync = self._config.node_id in partition.isr
-        self._copies[partition.topic_partition] = _Copy(partition, topic_id, is_in_sync=is_in_sync)
+        copy = _Copy(partition, topic_id, is_in_sync=is_in_sync)
+        self._copies[partition.topic_partition] = self._by_key[copy.key] = copy
         if not self._changed.is_set():
             self._changed.set()
             self._loop.call_soon(self._interrupt)  # once for all that come in this turn
 
     def remove(self, topic_partition: TopicPartition) -> None:
-        self._copies.pop(topic_partition, None)
+        copy = self._copies.pop(topic_partition, None)
+        if copy is not None:
+            del self._by_key[copy.key]
+            self._session.drop(copy.key)
 
     def close(self) -> None:
         self._task.cancel()
@@ -277,25 +296,15 @@ class LeaderFetcher:
             return
 
     async def _fetch_once(self) -> None:
-        now = self._loop.time()
-        full = self._full_directories()
-        waits = {
-            tp: self._wait_s(copy, now)
-            for tp, copy in self._copies.items()
-            if copy.is_current and not (full and copy.partition.log.directory.parent in full)
-        }  # a leader waits for a follower that fetches and has had everything a moment ago
-        due = {tp: self._copies[tp] for tp, wait_s in waits.items() if wait_s <= 0}
-        rests = [wait_s for wait_s in waits.values() if wait_s > 0]
-        if not due:
-            await self._rest(min(rests, default=self._config.replica_fetch_backoff_ms / 1000))
+        request, rest_s = self._next_request(self._loop.time())
+        if request is None:
+            await self._rest(min(rest_s, self._config.replica_fetch_backoff_ms / 1000))
             return
-        max_wait_ms = min([self._config.replica_fetch_wait_max_ms, *(int(rest * 1000) for rest in rests)])
-        starts = {tp: copy.partition.log.log_end_offset for tp, copy in due.items()}
-        request = self._request(due, starts, max_wait_ms)
         client = self._opened()
         self._round = self._loop.create_task(
             client.ask(request, FETCH_VERSION, timeout_s=self._config.replica_socket_timeout_ms / 1000)
         )
+        told = self._session.told
         is_answered = False
         try:
             response = await self._round
@@ -316,20 +325,20 @@ class LeaderFetcher:
         if response.error_code:
             raise PeerUnavailable(f"broker {self._leader} says {ErrorCode(response.error_code).name}")
         self._session.answered(response.session_id)
-        by_id: dict[tuple[UUID, int], _Copy] = {(copy.topic_id, tp.partition): copy for tp, copy in due.items()}
         try:
             for topic in response.responses:
                 for data in topic.partitions:
-                    copy = by_id.get((topic.topic_id, data.partition_index))
-                    if copy is not None and self._is_wanted(copy):
-                        await self._take_in(copy, data, starts[copy.partition.topic_partition])
+                    key = (TopicId(topic.topic_id), data.partition_index)
+                    copy, asked = self._by_key.get(key), told.get(key)
+                    if copy is not None and asked is not None and copy.is_current:
+                        await self._take_in(copy, data, Offset(asked.fetch_offset))
         except BaseException:
             self._session.reset()  # what was not taken in would not be said again before it changes
             raise
 
     def _is_wanted(self, copy: _Copy) -> bool:
         """Whether it is still to be copied from this leader, in this epoch."""
-        return self._copies.get(copy.partition.topic_partition) is copy and copy.is_current
+        return self._by_key.get(copy.key) is copy and copy.is_current
 
     def _wait_s(self, copy: _Copy, now: float) -> float:
         """How long not to ask for a partition: after an error, or so as to copy no faster than is allowed."""
@@ -350,31 +359,61 @@ class LeaderFetcher:
             self._client = PeerClient(*address, name, connect=self._connect)
         return self._client
 
-    def _request(
-        self, due: dict[TopicPartition, _Copy], starts: dict[TopicPartition, Offset], max_wait_ms: int
-    ) -> FetchRequest:
-        wanted = {
-            (copy.topic_id, int(tp.partition)): FetchPartition(
-                partition=tp.partition,
+    def _next_request(self, now: float) -> tuple[FetchRequest | None, float]:
+        """The fetch of everything that is due, None if nothing is; and in how many seconds something else will be.
+
+        It is made for every fetch, and most partitions have nothing to say: what is done for each of them counts.
+        """
+        session, full = self._session, self._full_directories()
+        topics: dict[TopicId, FetchTopic] = {}
+        due, rest_s = 0, math.inf
+        for copy in self._copies.values():
+            log_of_copy = copy.partition.log
+            if not copy.is_current or (full and log_of_copy.directory.parent in full):
+                session.drop(copy.key)  # a leader waits for a follower that fetches and has had everything a moment ago
+                continue
+            if copy.not_before > now or not copy.has_caught_up:
+                wait_s = self._wait_s(copy, now)
+                if wait_s > 0:
+                    rest_s = min(rest_s, wait_s)
+                    session.drop(copy.key)
+                    continue
+            due += 1
+            told = session.told.get(copy.key)
+            end, epoch, start = log_of_copy.log_end_offset, log_of_copy.latest_epoch, log_of_copy.log_start_offset
+            if (
+                told is not None
+                and told.fetch_offset == end
+                and told.last_fetched_epoch == epoch
+                and told.log_start_offset == start
+                and told.current_leader_epoch == copy.leader_epoch
+            ):
+                continue
+            topic_id, number = copy.key
+            changed = FetchPartition(
+                partition=number,
                 current_leader_epoch=copy.leader_epoch,
-                fetch_offset=starts[tp],
-                last_fetched_epoch=copy.partition.log.latest_epoch,
-                log_start_offset=copy.partition.log.log_start_offset,
+                fetch_offset=end,
+                last_fetched_epoch=epoch,
+                log_start_offset=start,
                 partition_max_bytes=self._config.replica_fetch_max_bytes,
             )
-            for tp, copy in due.items()
-        }
-        topics, forgotten = self._session.changes(wanted)
-        return FetchRequest(
+            session.tell(copy.key, changed)
+            topics.setdefault(topic_id, FetchTopic(topic_id=topic_id, partitions=[])).partitions.append(changed)
+        if not due:
+            return None, rest_s
+        max_wait_ms = int(min(self._config.replica_fetch_wait_max_ms, rest_s * 1000))
+        request = FetchRequest(
             replica_state=ReplicaState(replica_id=self._config.node_id, replica_epoch=self._broker_epoch()),
             max_wait_ms=max_wait_ms,
             min_bytes=self._config.replica_fetch_min_bytes,
             max_bytes=self._config.replica_fetch_response_max_bytes,
             session_id=self._session.session_id,
             session_epoch=self._session.epoch,
-            topics=topics,
-            forgotten_topics_data=forgotten,
+            topics=list(topics.values()),
+            forgotten_topics_data=session.forgotten(),
         )
+        return request, rest_s
 
     # -- what comes back ---------------------------------------------------------------------------------------------
 
