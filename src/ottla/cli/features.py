@@ -22,7 +22,8 @@ def features(connection: Connection, changes: tuple[str, ...], dry_run: bool, as
     """Show the feature levels of the cluster, or change some: all that are given, or none.
 
     What is finalized decides which generation of a protocol clients speak: transaction.version=2 is that of KIP-890,
-    group.version=1 that of KIP-848, share.version=1 that of KIP-932. 0 turns a feature off.
+    group.version=1 that of KIP-848, share.version=1 that of KIP-932,
+    streams.version=1 that of KIP-1071. 0 turns a feature off.
     """
     wanted = [_parsed(change) for change in changes]
     with Requests(connection) as requests:

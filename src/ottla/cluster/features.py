@@ -3,6 +3,7 @@
     transaction.version   0 as it was; 1 records with tagged fields; 2 an epoch for every transaction (KIP-890)
     group.version         1 the consumer protocol of KIP-848
     share.version         1 share groups (KIP-932)
+    streams.version       1 streams groups (KIP-1071)
 
 A level of 0 is that of a feature that is not there. `metadata.version` and its like belong to KRaft.
 """
@@ -17,7 +18,7 @@ from ottla.cluster.image import MetadataImage
 from ottla.errors import ApiError, ErrorCode
 
 SUPPORTED: Final[Mapping[str, int]] = MappingProxyType(
-    {"group.version": 1, "share.version": 1, "transaction.version": 2}
+    {"group.version": 1, "share.version": 1, "streams.version": 1, "transaction.version": 2}
 )
 """The highest level of each; all begin at 0."""
 

@@ -92,7 +92,7 @@ class BrokerImage(NamedTuple):
 
 
 INITIAL_FEATURES: Final[Mapping[str, int]] = MappingProxyType(
-    {"group.version": 1, "share.version": 1, "transaction.version": 2}
+    {"group.version": 1, "share.version": 1, "streams.version": 1, "transaction.version": 2}
 )
 """Feature levels of a cluster in which nobody has changed any."""
 

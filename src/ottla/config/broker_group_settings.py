@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from ottla.config.setting import Kind, Limit, OneOf, Range, Setting
-from ottla.config.topic_settings import AT_LEAST_1
+from ottla.config.setting import Change, Kind, Limit, OneOf, Range, Setting
+from ottla.config.topic_settings import AT_LEAST_0, AT_LEAST_1
 
 INT_MAX: Final = "2147483647"
 
@@ -66,8 +66,8 @@ CONSUMER_GROUPS: Final = (
         "group.coordinator.rebalance.protocols",
         Kind.LIST,
         "classic,consumer,streams",
-        "Kinds of groups that may be made: `classic` cannot be left out, `consumer` can. Whether there are share "
-        "groups is up to the feature `share.version`; Ottla has no streams groups.",
+        "Kinds of groups that may be made: `classic` cannot be left out, `consumer` and `streams` can. Whether there "
+        "are share groups is up to the feature `share.version`.",
         OneOf(("consumer", "classic", "share", "streams")),
     ),
     _fixed(
@@ -277,6 +277,103 @@ SHARE_GROUPS: Final = (
         Kind.INT,
         "5000",
         "How long a write of a share partition's state may wait for its replicas.",
+        AT_LEAST_1,
+    ),
+)
+
+STREAMS_GROUPS: Final = (
+    Setting(
+        "group.streams.assignment.interval.ms",
+        Kind.INT,
+        "1000",
+        "How long a streams group's assignment stands at least before another is computed (KIP-1263): members that "
+        "come at the same time are assigned together. 0 computes one with every change.",
+        AT_LEAST_0,
+        Change.CLUSTER_WIDE,
+    ),
+    _fixed(
+        "group.streams.heartbeat.interval.ms",
+        Kind.INT,
+        "5000",
+        "How often members of streams groups (KIP-1071) are asked to send a heartbeat.",
+        AT_LEAST_1,
+    ),
+    _fixed(
+        "group.streams.initial.rebalance.delay.ms",
+        Kind.INT,
+        "3000",
+        "How long an empty streams group waits for more members before the first assignment. 0 when the broker is "
+        "started without a properties file.",
+        AT_LEAST_0,
+    ),
+    _fixed(
+        "group.streams.max.assignment.interval.ms",
+        Kind.INT,
+        "15000",
+        "Most that `streams.assignment.interval.ms` of a group may be.",
+        AT_LEAST_0,
+    ),
+    _fixed(
+        "group.streams.max.heartbeat.interval.ms",
+        Kind.INT,
+        "15000",
+        "Most that `streams.heartbeat.interval.ms` of a group may be.",
+        AT_LEAST_1,
+    ),
+    _fixed(
+        "group.streams.max.session.timeout.ms",
+        Kind.INT,
+        "60000",
+        "Most that `streams.session.timeout.ms` of a group may be.",
+        AT_LEAST_1,
+    ),
+    _fixed(
+        "group.streams.max.size",
+        Kind.INT,
+        INT_MAX,
+        "Most members of a streams group.",
+        AT_LEAST_1,
+    ),
+    _fixed(
+        "group.streams.max.standby.replicas",
+        Kind.INT,
+        "2",
+        "Most that `streams.num.standby.replicas` of a group may be.",
+        AT_LEAST_0,
+    ),
+    _fixed(
+        "group.streams.min.assignment.interval.ms",
+        Kind.INT,
+        "0",
+        "Least that `streams.assignment.interval.ms` of a group may be.",
+        AT_LEAST_0,
+    ),
+    _fixed(
+        "group.streams.min.heartbeat.interval.ms",
+        Kind.INT,
+        "5000",
+        "Least that `streams.heartbeat.interval.ms` of a group may be.",
+        AT_LEAST_1,
+    ),
+    _fixed(
+        "group.streams.min.session.timeout.ms",
+        Kind.INT,
+        "45000",
+        "Least that `streams.session.timeout.ms` of a group may be.",
+        AT_LEAST_1,
+    ),
+    _fixed(
+        "group.streams.num.standby.replicas",
+        Kind.INT,
+        "0",
+        "Standby tasks for each task with state.",
+        AT_LEAST_0,
+    ),
+    _fixed(
+        "group.streams.session.timeout.ms",
+        Kind.INT,
+        "45000",
+        "After how long without a heartbeat a member of a streams group is taken for dead.",
         AT_LEAST_1,
     ),
 )

@@ -6,7 +6,7 @@ Names, types, defaults and limits are Kafka 4.1's except where a setting's text 
 from typing import Final
 
 from ottla.config.broker_cluster_settings import CLUSTER
-from ottla.config.broker_group_settings import CONSUMER_GROUPS, GROUPS, SHARE_GROUPS
+from ottla.config.broker_group_settings import CONSUMER_GROUPS, GROUPS, SHARE_GROUPS, STREAMS_GROUPS
 from ottla.config.broker_transaction_settings import TRANSACTIONS
 from ottla.config.setting import Change, Kind, Limit, OneOf, Range, Setting
 from ottla.config.topic_settings import (
@@ -402,6 +402,7 @@ BROKER_SETTINGS: Final[dict[str, Setting]] = {
         *GROUPS,
         *CONSUMER_GROUPS,
         *SHARE_GROUPS,
+        *STREAMS_GROUPS,
         *_PRODUCERS,
         *_TRANSACTIONAL_WRITES,
         *TRANSACTIONS,

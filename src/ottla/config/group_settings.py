@@ -1,7 +1,6 @@
-"""The settings of a group (KIP-848, KIP-932), each with the broker's settings that give its default and its bounds.
+"""The settings of a group (KIP-848, KIP-932, KIP-1071), each with the broker's settings for default and bounds.
 
-Names, types, defaults and limits are those of Kafka 4.1; `share.delivery.order` is Ottla's own. Kafka's settings of
-streams groups (KIP-1071) are not here: Ottla has no such groups, and refuses what would do nothing.
+Names, types, defaults and limits are those of Kafka 4.3; `share.delivery.order` is Ottla's own.
 """
 
 import re
@@ -9,7 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from ottla.config.setting import Kind, OneOf, Range, Setting, Value
-from ottla.config.topic_settings import AT_LEAST_1
+from ottla.config.topic_settings import AT_LEAST_0, AT_LEAST_1
 from ottla.errors import InvalidConfig
 
 if TYPE_CHECKING:
@@ -183,6 +182,60 @@ _ALL: Final = (
             OneOf((ANY_ORDER, KEY_ORDER)),
         )
     ),
+    GroupSetting(
+        Setting(
+            "streams.assignment.interval.ms",
+            Kind.INT,
+            "1000",
+            "How long the assignment of a streams group stands at least before another is computed.",
+            AT_LEAST_0,
+        ),
+        "group.streams.assignment.interval.ms",
+        "group.streams.min.assignment.interval.ms",
+        "group.streams.max.assignment.interval.ms",
+    ),
+    GroupSetting(
+        Setting(
+            "streams.heartbeat.interval.ms",
+            Kind.INT,
+            "5000",
+            "How often members of a streams group are asked to send a heartbeat.",
+            AT_LEAST_1,
+        ),
+        "group.streams.heartbeat.interval.ms",
+        "group.streams.min.heartbeat.interval.ms",
+        "group.streams.max.heartbeat.interval.ms",
+    ),
+    GroupSetting(
+        Setting(
+            "streams.initial.rebalance.delay.ms",
+            Kind.INT,
+            "3000",
+            "How long the streams group, when empty, waits for more members before the first assignment.",
+            AT_LEAST_0,
+        ),
+        "group.streams.initial.rebalance.delay.ms",
+        None,
+        None,
+    ),
+    GroupSetting(
+        Setting("streams.num.standby.replicas", Kind.INT, "0", "Standby tasks for each task with state.", AT_LEAST_0),
+        "group.streams.num.standby.replicas",
+        None,
+        "group.streams.max.standby.replicas",
+    ),
+    GroupSetting(
+        Setting(
+            "streams.session.timeout.ms",
+            Kind.INT,
+            "45000",
+            "After how long without a heartbeat a member of a streams group is taken for dead.",
+            AT_LEAST_1,
+        ),
+        "group.streams.session.timeout.ms",
+        "group.streams.min.session.timeout.ms",
+        "group.streams.max.session.timeout.ms",
+    ),
 )
 
 GROUP_SETTINGS: Final[dict[str, GroupSetting]] = {group.setting.name: group for group in _ALL}
@@ -190,6 +243,7 @@ GROUP_SETTINGS: Final[dict[str, GroupSetting]] = {group.setting.name: group for 
 _LONGER: Final = (
     ("consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"),
     ("share.session.timeout.ms", "share.heartbeat.interval.ms"),
+    ("streams.session.timeout.ms", "streams.heartbeat.interval.ms"),
 )
 
 
@@ -204,6 +258,11 @@ class GroupSettings(NamedTuple):
     share_auto_offset_reset: OffsetReset = OffsetReset(LATEST)
     share_isolation_level: str = READ_UNCOMMITTED
     share_delivery_order: str = ANY_ORDER
+    streams_assignment_interval_ms: int = 1_000
+    streams_heartbeat_interval_ms: int = 5_000
+    streams_initial_rebalance_delay_ms: int = 3_000
+    streams_num_standby_replicas: int = 0
+    streams_session_timeout_ms: int = 45_000
 
 
 def group_value(config: "BrokerConfig", name: str, overrides: Mapping[str, str]) -> Value:
@@ -254,11 +313,11 @@ def check_group_defaults(config: "BrokerConfig") -> None:
         return cast("int", config.value(name))
 
     for group in _ALL:
-        if group.default is None or group.least is None or group.most is None:
+        if group.default is None or group.most is None:
             continue
-        for greater, smaller in ((group.most, group.least), (group.default, group.least)):
-            if number(greater) < number(smaller):
-                raise InvalidConfig(f"{greater} must be greater than or equal to {smaller}")
+        for greater in (group.most, group.default):
+            if group.least is not None and number(greater) < number(group.least):
+                raise InvalidConfig(f"{greater} must be greater than or equal to {group.least}")
         if number(group.default) > number(group.most):
             raise InvalidConfig(f"{group.default} must be less than or equal to {group.most}")
     for longer, shorter in _LONGER:

@@ -355,51 +355,6 @@ _GROUPS_OF_THE_NEW_KINDS: Final = (
         "Compression of the share groups' state topic.",
     ),
     _other("share.coordinator.threads", Kind.INT, "1", "Threads of the share coordinator.", AT_LEAST_1),
-    _other(
-        "group.streams.heartbeat.interval.ms",
-        Kind.INT,
-        "5000",
-        "Heartbeat interval of streams groups (KIP-1071).",
-        AT_LEAST_1,
-    ),
-    _other(
-        "group.streams.max.heartbeat.interval.ms",
-        Kind.INT,
-        "15000",
-        "Longest heartbeat interval a streams group may be given.",
-        AT_LEAST_1,
-    ),
-    _other(
-        "group.streams.min.heartbeat.interval.ms",
-        Kind.INT,
-        "5000",
-        "Shortest heartbeat interval a streams group may be given.",
-        AT_LEAST_1,
-    ),
-    _other("group.streams.session.timeout.ms", Kind.INT, "45000", "Session timeout of streams groups.", AT_LEAST_1),
-    _other(
-        "group.streams.max.session.timeout.ms",
-        Kind.INT,
-        "60000",
-        "Longest session timeout a streams group may be given.",
-        AT_LEAST_1,
-    ),
-    _other(
-        "group.streams.min.session.timeout.ms",
-        Kind.INT,
-        "45000",
-        "Shortest session timeout a streams group may be given.",
-        AT_LEAST_1,
-    ),
-    _other("group.streams.max.size", Kind.INT, "2147483647", "Most members of a streams group.", AT_LEAST_1),
-    _other("group.streams.num.standby.replicas", Kind.INT, "0", "Standby tasks of streams groups.", AT_LEAST_0),
-    _other(
-        "group.streams.max.standby.replicas",
-        Kind.INT,
-        "2",
-        "Most standby tasks a streams group may be given.",
-        AT_LEAST_0,
-    ),
 )
 
 # Transactions

@@ -116,6 +116,7 @@ class GroupCoordinator(Coordinator[GroupEvent, "GroupRecord"]):
             group_consumer_migration_policy=config.group_consumer_migration_policy,
             group_consumer_regex_refresh_interval_ms=config.group_consumer_regex_refresh_interval_ms,
             group_share_max_size=config.group_share_max_size,
+            group_streams_max_size=config.group_streams_max_size,
             offset_metadata_max_bytes=config.offset_metadata_max_bytes,
             offsets_commit_timeout_ms=config.offsets_commit_timeout_ms,
             offsets_retention_minutes=config.offsets_retention_minutes,

@@ -28,6 +28,7 @@ from ottla.groups.kinds import EventHandlers, Groups, Replays, TimerHandlers
 from ottla.groups.leaving import DOWNGRADED
 from ottla.groups.offsets import OffsetStore
 from ottla.groups.states import GroupState
+from ottla.groups.streams.group import StreamsGroup
 from ottla.ids import GroupId, MemberId
 
 
@@ -82,13 +83,13 @@ class ClassicGroups:
             return group.join(event, now_ms)
         if isinstance(group, ConsumerGroup) and not group.is_empty:
             return self._classic_members.join(group, event, now_ms)
-        if group is not None and not isinstance(group, ConsumerGroup):
+        if group is not None and not (isinstance(group, (ConsumerGroup, StreamsGroup)) and group.is_empty):
             return [Reply(event.token, Joined(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, NO_MEMBER))]
         if event.member_id != NO_MEMBER:
             return [Reply(event.token, Joined(ErrorCode.UNKNOWN_MEMBER_ID, event.member_id))]
         return self._join_new_group(event, group, now_ms)
 
-    def _join_new_group(self, event: Join, former: ConsumerGroup | None, now_ms: int) -> list[Effect]:
+    def _join_new_group(self, event: Join, former: ConsumerGroup | StreamsGroup | None, now_ms: int) -> list[Effect]:
         group = self._new(event.group_id)
         effects = group.join(event, now_ms)
         if not group.members and not group.pending:

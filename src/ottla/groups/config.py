@@ -18,6 +18,7 @@ class GroupConfig(NamedTuple):
     group_consumer_migration_policy: str = "bidirectional"
     group_consumer_regex_refresh_interval_ms: int = 600_000
     group_share_max_size: int = 200
+    group_streams_max_size: int = MAX_INT32
     offset_metadata_max_bytes: int = 4_096
     offsets_commit_timeout_ms: int = 5_000
     offsets_retention_minutes: int = 7 * 24 * 60

@@ -11,7 +11,7 @@ into force, here and at a successor alike.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
@@ -38,7 +38,7 @@ from ottla.groups.consumer_records import (
 )
 from ottla.groups.kinds import GroupKind, OffsetExpiry
 from ottla.groups.subscription import CONSUMER_PROTOCOL
-from ottla.ids import GroupId, InstanceId, MemberId, TopicId, TopicName
+from ottla.ids import GroupId, InstanceId, MemberId, TopicId, TopicName, TopicPartition
 
 EMPTY: Final = "Empty"
 ASSIGNING: Final = "Assigning"
@@ -143,6 +143,7 @@ class ConsumerGroup:
         *,
         knows_member_epochs: bool,
         transactional: bool = False,
+        partitions: Sequence[TopicPartition] = (),
     ) -> ErrorCode:
         """A member of the new protocol has to use requests that can say STALE_MEMBER_EPOCH; within a transaction it is
         ILLEGAL_GENERATION, whatever the member's protocol."""

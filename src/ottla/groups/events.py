@@ -12,6 +12,7 @@ from ottla.errors import ErrorCode
 from ottla.groups.consumer_events import ConsumerEvent
 from ottla.groups.share_events import ShareEvent
 from ottla.groups.states import GroupState
+from ottla.groups.streams.events import StreamsEvent
 from ottla.ids import (
     ZERO_TOPIC_ID,
     GroupId,
@@ -280,6 +281,7 @@ class DeleteGroups(NamedTuple):
 GroupEvent: TypeAlias = (
     ConsumerEvent
     | ShareEvent
+    | StreamsEvent
     | Join
     | Sync
     | Heartbeat

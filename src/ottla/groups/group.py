@@ -1,6 +1,6 @@
 """What a classic group is at a moment, and what can be asked of it. How it moves on is in `classic`. PURE."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from ottla.errors import ErrorCode
@@ -14,7 +14,7 @@ from ottla.groups.members import Member, Roster
 from ottla.groups.records import GroupRecord
 from ottla.groups.states import DECIDED, GroupState, IllegalTransition
 from ottla.groups.subscription import CONSUMER_PROTOCOL, subscribed_topics
-from ottla.ids import GroupId, InstanceId, MemberId, TopicName
+from ottla.ids import GroupId, InstanceId, MemberId, TopicName, TopicPartition
 
 
 class ClassicState:
@@ -107,6 +107,7 @@ class ClassicState:
         *,
         knows_member_epochs: bool,
         transactional: bool = False,
+        partitions: Sequence[TopicPartition] = (),
     ) -> ErrorCode:
         if epoch < 0 and self.state is GroupState.EMPTY:
             return ErrorCode.NONE  # an administrator, or a consumer that only keeps its offsets here

@@ -34,7 +34,7 @@ class Rebalance(NamedTuple):
     epoch: int
     """Generation of a classic group, epoch of the assignment of another."""
     protocol: str
-    """"classic" or "consumer", "share"."""
+    """"classic", "consumer", "share" or "streams"."""
     assignor: str
     reasons: tuple[str, ...]
     members: int

@@ -1,13 +1,13 @@
 """The kinds of groups, and what every group can be asked whatever its kind. PURE."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from ottla.coordination.machine import Effect, TimerKey
 from ottla.errors import ErrorCode
 from ottla.groups.records import GroupRecord
-from ottla.ids import GroupId, InstanceId, MemberId, TopicName
+from ottla.ids import GroupId, InstanceId, MemberId, TopicName, TopicPartition
 
 
 class GroupKind(StrEnum):
@@ -16,6 +16,7 @@ class GroupKind(StrEnum):
     CLASSIC = "classic"
     CONSUMER = "consumer"
     SHARE = "share"
+    STREAMS = "streams"
 
 
 class OffsetExpiry(NamedTuple):
@@ -64,12 +65,13 @@ class Group(Protocol):
         *,
         knows_member_epochs: bool,
         transactional: bool = False,
+        partitions: Sequence[TopicPartition] = (),
     ) -> ErrorCode:
         """Why this sender may not commit offsets now, or NONE. `epoch`: generation or member epoch, -1 if it has none.
 
         `knows_member_epochs`: the request's version says what to do about a stale one (OffsetCommit from v9 on).
         `transactional`: a producer commits for the members; it is fenced by what it says of itself, if it does
-        (KIP-447), and a rebalance is none of its business.
+        (KIP-447), and a rebalance is none of its business. `partitions`: what the offsets are in.
         """
         ...
 

@@ -26,6 +26,7 @@ from ottla.groups.offsets import OffsetStore
 from ottla.groups.records import GroupRecord, GroupRecordFormat
 from ottla.groups.share_groups import ShareGroups
 from ottla.groups.share_offset_requests import ShareOffsetRequests
+from ottla.groups.streams.machine import StreamsGroups
 from ottla.groups.surroundings import Surroundings
 
 
@@ -50,7 +51,8 @@ class GroupMachine:
         offset_requests = OffsetRequests(self.groups, self.offsets, config, classic.ensure_named)
         share = ShareGroups(self.groups, self._histories, config, around)
         share_offsets = ShareOffsetRequests(self.groups, config, around)
-        self._parts: tuple[Part, ...] = (classic, consumer, offset_requests, share, share_offsets)
+        streams = StreamsGroups(self.groups, self._histories, config, around, classic.let_go)
+        self._parts: tuple[Part, ...] = (classic, consumer, offset_requests, share, share_offsets, streams)
         self._events: dict[type, Callable[[Any, int], list[Effect]]] = {
             TimerFired: self._timer_fired,
             ListGroups: self._list,

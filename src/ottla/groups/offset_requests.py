@@ -24,7 +24,7 @@ from ottla.groups.kinds import EventHandlers, Group, Groups, Replays, TimerHandl
 from ottla.groups.offset_records import OffsetCommitted, OffsetDeleted
 from ottla.groups.offsets import OffsetStore
 from ottla.groups.records import GroupRecord
-from ottla.ids import GroupId, TopicName
+from ottla.ids import GroupId, TopicName, TopicPartition
 
 log = logging.getLogger(__name__)
 
@@ -69,6 +69,7 @@ class OffsetRequests:
                 event.generation,
                 knows_member_epochs=event.knows_member_epochs,
                 transactional=transactional,
+                partitions=[TopicPartition(wish.topic, wish.partition) for wish in event.offsets],
             )
             if not error and not transactional:
                 effects += group.keep_alive(event.member_id)

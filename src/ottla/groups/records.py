@@ -4,6 +4,7 @@
     value   int16 version    | its fields, or none     2        classic groups     `classic_records`
                                                        3-8, 16  consumer groups    `consumer_records`
                                                        10-15    share groups       `share_records`
+                                                       17-23    streams groups     `streams.records`
 
 No value is a tombstone: what the key names is gone, and compaction may forget both. Keys that are not in the table
 are passed over: they belong to kinds of groups that are not served here.
@@ -19,12 +20,14 @@ from ottla.groups.consumer_records import ConsumerRecord
 from ottla.groups.offset_records import OffsetRecord
 from ottla.groups.record_types import Decoders, Encoders
 from ottla.groups.share_records import ShareRecord
+from ottla.groups.streams import records as streams_records
+from ottla.groups.streams.records import StreamsRecord
 from ottla.protocol.errors import MalformedMessage, UnsupportedVersion
 from ottla.protocol.versioned import version_of
 
-GroupRecord: TypeAlias = OffsetRecord | ClassicRecord | ConsumerRecord | ShareRecord
+GroupRecord: TypeAlias = OffsetRecord | ClassicRecord | ConsumerRecord | ShareRecord | StreamsRecord
 
-_KINDS: Final = (offset_records, classic_records, consumer_records, share_records)
+_KINDS: Final = (offset_records, classic_records, consumer_records, share_records, streams_records)
 _ENCODERS: Final[Encoders] = MappingProxyType({cls: encode for kind in _KINDS for cls, encode in kind.ENCODERS.items()})
 _DECODERS: Final[Decoders] = MappingProxyType({key: decode for kind in _KINDS for key, decode in kind.DECODERS.items()})
 

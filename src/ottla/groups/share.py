@@ -7,7 +7,7 @@
 Members need not give anything up before others get it: a partition may have several readers. Source: KIP-932.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from ottla.coordination.machine import Effect, SetTimer
@@ -28,7 +28,7 @@ from ottla.groups.share_records import (
 )
 from ottla.groups.surroundings import Surroundings
 from ottla.groups.topics import TopicsView
-from ottla.ids import GroupId, InstanceId, MemberId, TopicId, TopicName
+from ottla.ids import GroupId, InstanceId, MemberId, TopicId, TopicName, TopicPartition
 
 SHARE_PROTOCOL: Final = "share"
 SHARE_SESSION: Final = "share-session"
@@ -104,6 +104,7 @@ class ShareGroup:
         *,
         knows_member_epochs: bool,
         transactional: bool = False,
+        partitions: Sequence[TopicPartition] = (),
     ) -> ErrorCode:
         return ErrorCode.GROUP_ID_NOT_FOUND  # as in Kafka: such groups have no committed offsets
 

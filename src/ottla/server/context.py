@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from ottla.coordination.markers import LocalMarkers
     from ottla.coordination.share_coordinator import ShareCoordinator
     from ottla.coordination.share_groups import ShareGroupCoordinator
+    from ottla.coordination.streams_groups import StreamsGroupCoordinator
     from ottla.coordination.transaction_coordinator import TransactionCoordinator
     from ottla.coordination.verification import TransactionVerifier
     from ottla.protocol.api import ApiKey
@@ -125,6 +126,7 @@ class Services:
     transactions: "TransactionCoordinator"
     share_state: "ShareCoordinator"
     share_groups: "ShareGroupCoordinator"
+    streams_groups: "StreamsGroupCoordinator"
     share_partitions: "SharePartitions"
     fetch_sessions: "FetchSessionCache"
     metadata_topics: "MetadataTopics"

@@ -85,6 +85,8 @@ ROUTES: Final[dict[ApiKey, Route]] = {
         Route(ApiKey.WRITE_SHARE_GROUP_STATE, 0, 0),
         Route(ApiKey.DELETE_SHARE_GROUP_STATE, 0, 0),
         Route(ApiKey.READ_SHARE_GROUP_STATE_SUMMARY, 0, 0),
+        Route(ApiKey.STREAMS_GROUP_HEARTBEAT, 0, 0),
+        Route(ApiKey.STREAMS_GROUP_DESCRIBE, 0, 0),
         Route(ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, 0, 0),
         Route(ApiKey.ALTER_SHARE_GROUP_OFFSETS, 0, 0),
         Route(ApiKey.DELETE_SHARE_GROUP_OFFSETS, 0, 0),

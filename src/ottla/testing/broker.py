@@ -21,6 +21,7 @@ STOP_SECONDS: Final = 30.0
 TEST_SETTINGS: Final[Mapping[str, str]] = {
     "listeners": "PLAINTEXT://127.0.0.1:0",
     "group.initial.rebalance.delay.ms": "0",
+    "group.streams.initial.rebalance.delay.ms": "0",
 }
 """What differs from `ottla serve` unless `config` says otherwise: a free port, and groups that settle at once."""
 

@@ -17,7 +17,8 @@ import org.apache.kafka.streams.state.Stores;
  * Counts words exactly once: input, a repartition topic by word, a persistent store with its changelog, output.
  *
  * <p>Nothing is cached, so every word that comes gives one record of the output: its new count. Arguments: bootstrap
- * server, application id, instance id, state directory, input topic, output topic. Runs until SIGTERM.
+ * server, application id, instance id, state directory, input topic, output topic, group protocol ("classic", or
+ * "streams" of KIP-1071). Runs until SIGTERM.
  */
 public final class WordCount {
     private WordCount() {}
@@ -50,9 +51,13 @@ public final class WordCount {
         settings.put(StreamsConfig.COMMIT_INTERVAL_MS_CONFIG, 200);
         settings.put(StreamsConfig.STATESTORE_CACHE_MAX_BYTES_CONFIG, 0);
         settings.put(StreamsConfig.consumerPrefix(ConsumerConfig.AUTO_OFFSET_RESET_CONFIG), "earliest");
-        settings.put(StreamsConfig.consumerPrefix(ConsumerConfig.GROUP_INSTANCE_ID_CONFIG), arguments[2]);
-        settings.put(StreamsConfig.consumerPrefix(ConsumerConfig.SESSION_TIMEOUT_MS_CONFIG), 6000);
-        settings.put(StreamsConfig.consumerPrefix(ConsumerConfig.HEARTBEAT_INTERVAL_MS_CONFIG), 500);
+        settings.put(StreamsConfig.GROUP_PROTOCOL_CONFIG, arguments[6]);
+        if (arguments[6].equals("classic")) {
+            // In a streams group, the broker's settings hold, and there are no static members yet.
+            settings.put(StreamsConfig.consumerPrefix(ConsumerConfig.GROUP_INSTANCE_ID_CONFIG), arguments[2]);
+            settings.put(StreamsConfig.consumerPrefix(ConsumerConfig.SESSION_TIMEOUT_MS_CONFIG), 6000);
+            settings.put(StreamsConfig.consumerPrefix(ConsumerConfig.HEARTBEAT_INTERVAL_MS_CONFIG), 500);
+        }
         settings.put(StreamsConfig.producerPrefix(ProducerConfig.TRANSACTION_TIMEOUT_CONFIG), 5000);
         return settings;
     }

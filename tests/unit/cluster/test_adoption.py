@@ -143,7 +143,7 @@ def test_the_quorums_log_says_what_counts(tmp_path: Path) -> None:
         ConfigRecord(resource_type=4, resource_name="2", name="log.retention.ms", value="7"),
         ConfigRecord(resource_type=4, resource_name="1", name="ssl.keystore.location", value="8"),
         ConfigRecord(resource_type=32, resource_name="a/b", name="consumer.session.timeout.ms", value="50000"),
-        ConfigRecord(resource_type=32, resource_name="a/b", name="streams.session.timeout.ms", value="9"),
+        ConfigRecord(resource_type=32, resource_name="a/b", name="from.the.future", value="9"),
         ProducerIdsRecord(broker_id=1, next_producer_id=3000),
     ]
     segment = batch(8, metadata_record(RemoveTopicRecord(topic_id=UUID(int=99))), b"\x01\x63\x00")

@@ -56,7 +56,8 @@ def test_a_group_has_its_own_settings_and_else_the_brokers() -> None:
     ("overrides", "problem"),
     [
         ({"nope": "1"}, "Unknown group config name: nope"),
-        ({"streams.session.timeout.ms": "50000"}, "Unknown group config name: streams.session.timeout.ms"),
+        ({"streams.num.standby.replicas": "3"}, "less than or equal to group.streams.max.standby.replicas"),
+        ({"streams.session.timeout.ms": "44999"}, "greater than or equal to group.streams.min.session.timeout.ms"),
         ({"consumer.session.timeout.ms": "x"}, "Not a number of type INT"),
         ({"consumer.session.timeout.ms": "44999"}, "greater than or equal to group.consumer.min.session.timeout.ms"),
         ({"consumer.session.timeout.ms": "60001"}, "less than or equal to group.consumer.max.session.timeout.ms"),

@@ -73,7 +73,7 @@ def test_older_versions_are_read() -> None:
     assert FORMAT.decode(b"\0\2\0\1g", group) == GroupMetadata(G, "", 1, None, None, -1, ())
 
 
-@pytest.mark.parametrize("kind", [9, 17, 99, -1])
+@pytest.mark.parametrize("kind", [9, 18, 99, -1])
 def test_other_kinds_of_records_are_passed_over(kind: int) -> None:
     assert FORMAT.decode(kind.to_bytes(2, "big", signed=True) + b"\0\1g", b"\0\0") is None
 
