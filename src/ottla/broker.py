@@ -252,7 +252,14 @@ class Broker:
             from ottla.server.membership import open_cluster  # only a broker in a cluster pays for its code
 
             metadata, join = await open_cluster(
-                config, machine.clock, machine.connect, machine.open_store, directories, stack, self._give_up
+                config,
+                machine.clock,
+                machine.connect,
+                machine.resolve,
+                machine.open_store,
+                directories,
+                stack,
+                self._give_up,
             )
             self._bind_all(stack)
             return metadata, join

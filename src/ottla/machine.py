@@ -7,7 +7,7 @@ from pathlib import Path
 from ottla.clock import Clock, SystemClock
 from ottla.cluster.store.base import MetadataStore
 from ottla.log.fs import FileSystem, RealFileSystem
-from ottla.peer.sockets import Connect, connect
+from ottla.peer.sockets import Connect, Resolve, connect, resolve
 from ottla.replication.group_commit import GroupCommit, NewFlusher
 from ottla.server.listener import OpenSockets, open_sockets
 
@@ -20,6 +20,7 @@ class Machine:
     fs: FileSystem = field(default_factory=RealFileSystem)
     open_sockets: OpenSockets = open_sockets
     connect: Connect = connect
+    resolve: Resolve = resolve
     new_flusher: NewFlusher = GroupCommit
     open_store: Callable[[Path], MetadataStore] | None = None
     """The store of the cluster's metadata, given the file it would be in; None: what the settings say."""

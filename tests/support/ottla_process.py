@@ -16,7 +16,10 @@ class OttlaProcess(BrokerProcess):
     defaults: ClassVar[dict[str, str]] = {"group.initial.rebalance.delay.ms": "0"}
 
     def command(self) -> list[str]:
-        """`ottla serve` with everything as overrides."""
+        """`ottla serve` with everything as overrides.
+
+        Insecure, as genuine Kafka is without an authorizer: alone it lets clients send what brokers send, too.
+        """
         script = Path(sys.executable).with_name("ottla")
         program = [str(script)] if script.exists() else [sys.executable, "-m", "ottla.cli.main"]
         settings = {
@@ -26,4 +29,4 @@ class OttlaProcess(BrokerProcess):
             **self.properties,
         }
         overrides = [part for key, value in settings.items() for part in ("--override", f"{key}={value}")]
-        return [*program, "serve", *overrides]
+        return [*program, "serve", "--allow-insecure", *overrides]

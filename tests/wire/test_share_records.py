@@ -67,7 +67,7 @@ def broker() -> Iterator[Broker]:
         "group.share.partition.max.record.locks": "100",
         "group.share.max.share.sessions": "300",
     }
-    with Broker(config=settings) as broker:
+    with Broker(config=settings, allow_insecure=True) as broker:  # members are there without a coordinator
         yield broker
 
 
@@ -225,7 +225,7 @@ def test_a_new_session_takes_the_place_of_the_old_one(topic: Topic) -> None:
 
 def test_there_are_only_so_many_sessions() -> None:
     settings = {"group.share.max.share.sessions": "1", "group.share.max.size": "1"}
-    with Broker(config=settings) as broker:
+    with Broker(config=settings, allow_insecure=True) as broker:  # members are there without a coordinator
         topic = Topic(broker, "few")
         one, two = topic.member(initialize=True), topic.member()
         assert one.fetch().error_code == ErrorCode.NONE
@@ -334,7 +334,7 @@ def test_begins_where_the_group_says(topic: Topic, broker: Broker, reset: str, f
 
 
 def test_what_was_acknowledged_survives_a_restart(tmp_path: Path) -> None:
-    with Broker(directory=tmp_path) as broker:
+    with Broker(directory=tmp_path, allow_insecure=True) as broker:
         topic = Topic(broker, "kept")
         topic.produce(*"abcdef")
         member = topic.member(initialize=True)

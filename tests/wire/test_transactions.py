@@ -25,7 +25,8 @@ from ottla.testing import Broker
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[Broker]:
-    with Broker(config={"offsets.topic.num.partitions": "2", "transaction.state.log.num.partitions": "2"}) as broker:
+    config = {"offsets.topic.num.partitions": "2", "transaction.state.log.num.partitions": "2"}
+    with Broker(config=config, allow_insecure=True) as broker:  # markers are sent as by coordinators
         Teller(broker.bootstrap).ready()
         yield broker
 

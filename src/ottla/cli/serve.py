@@ -22,7 +22,8 @@ Usage: ottla serve [SERVER.PROPERTIES] [--override KEY=VALUE]... [--log-level LE
   --log-level LEVEL          debug, info (default), warning or error; the log goes to standard error
   --strict                   refuse settings that do not exist, instead of warning of them
   --allow-insecure           start although settings ask for TLS, SASL or access control, which Ottla does not have yet;
-                             everyone who reaches the broker's ports may then do everything, in plain text
+                             everyone who reaches the broker's ports may then do everything, in plain text, and send
+                             a broker that is alone what only brokers send each other
   --help                     this text
 
   SIGTERM and Ctrl-C stop the broker cleanly.

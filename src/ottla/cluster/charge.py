@@ -70,7 +70,7 @@ class Charge:
         self._sender = Sender(config.node_id, controller_epoch, config.inter_broker_listener)
         self._channels = ControllerChannels(
             config.node_id,
-            config.inter_broker_listener,
+            config.control_plane_listener,
             config.controller_socket_timeout_ms / 1000,
             loop,
             connect,

@@ -49,6 +49,8 @@ class BrokerConfig:
     zookeeper_session_timeout_ms: int
     zookeeper_connection_timeout_ms: int
     inter_broker_listener_name: str | None
+    control_plane_listener_name: str | None
+    inter_broker_peer_addresses: tuple[str, ...]
     controller_socket_timeout_ms: int
     auto_leader_rebalance_enable: bool
     leader_imbalance_check_interval_seconds: int
@@ -283,6 +285,8 @@ class BrokerConfig:
             raise InvalidConfig("\n".join([*self.unprotected_listeners, UNPROTECTED]))
         if self.inter_broker_listener not in {listener.name for listener in self.listeners}:
             raise InvalidConfig(f"inter.broker.listener.name: {self.inter_broker_listener} is not in listeners")
+        if self.control_plane_listener not in {listener.name for listener in self.listeners}:
+            raise InvalidConfig(f"control.plane.listener.name: {self.control_plane_listener} is not in listeners")
         if not self.log_dirs:
             raise InvalidConfig("log.dirs: names no directory")
         if len(set(self.log_dirs)) < len(self.log_dirs):
@@ -330,6 +334,11 @@ class BrokerConfig:
         the first one."""
         names = [listener.name for listener in self.listeners]
         return self.inter_broker_listener_name or ("PLAINTEXT" if "PLAINTEXT" in names else names[0])
+
+    @property
+    def control_plane_listener(self) -> str:
+        """Name of the listener over which the controller speaks to brokers."""
+        return self.control_plane_listener_name or self.inter_broker_listener
 
     # -- topics ----------------------------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ Those of ZooKeeper and of its controller are Kafka 3.9's, the last that had them
 
 from typing import Final
 
-from ottla.config.setting import Change, Kind, Setting
+from ottla.config.setting import Change, Kind, Networks, Setting
 from ottla.config.topic_settings import AT_LEAST_0, AT_LEAST_1, FOREVER
 
 CLUSTER: Final = (
@@ -34,7 +34,23 @@ CLUSTER: Final = (
         "inter.broker.listener.name",
         Kind.STRING,
         None,
-        "Listener over which brokers speak with each other; the first one if it is not given.",
+        "Listener over which brokers speak with each other; PLAINTEXT, or the first one, if it is not given. What only "
+        "brokers may send is served at this listener alone, and refused to others as well as can be told without TLS.",
+    ),
+    Setting(
+        "control.plane.listener.name",
+        Kind.STRING,
+        None,
+        "Listener over which the controller speaks to this broker (Kafka 3.9); the one between brokers if it is not "
+        "given.",
+    ),
+    Setting(
+        "inter.broker.peer.addresses",
+        Kind.LIST,
+        "",
+        "Networks such as `10.1.0.0/16` from which brokers connect besides the addresses they are registered with: for "
+        "brokers with several addresses, or behind NAT.",
+        Networks(),
     ),
     Setting(
         "controller.socket.timeout.ms",

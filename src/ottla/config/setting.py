@@ -125,6 +125,23 @@ class ThrottledReplicas:
         return "* or partition:broker,..."
 
 
+class Networks:
+    """Networks in CIDR notation, or single addresses."""
+
+    def problem(self, value: Value) -> str | None:
+        from ipaddress import ip_network
+
+        try:
+            for word in value if isinstance(value, tuple) else ():
+                ip_network(word, strict=False)
+        except ValueError:
+            return "String must be networks such as 10.1.0.0/16, comma-separated"
+        return None
+
+    def describe(self) -> str:
+        return "networks"
+
+
 class Setting(NamedTuple):
     """Declaration of one setting; `default` is written as in a properties file."""
 

@@ -2,13 +2,26 @@
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 
 Connect = Callable[[str, int], Awaitable[socket.socket]]
 """Open a connection to host and port. Raises OSError.
 
 Of the socket are used `recv_into`, `send`, `fileno` and `close`, all without waiting.
 """
+
+Resolve = Callable[[str], Awaitable[Collection[str]]]
+"""The addresses of a host, as text; none if it cannot be resolved at the moment."""
+
+
+async def resolve(host: str) -> frozenset[str]:
+    """The addresses of a host, as text; none if it cannot be resolved now."""
+    loop = asyncio.get_running_loop()
+    try:
+        found = await loop.getaddrinfo(host or None, 0, type=socket.SOCK_STREAM)
+    except OSError:
+        return frozenset()
+    return frozenset(str(address[0]) for *_, address in found)
 
 
 async def connect(host: str, port: int) -> socket.socket:

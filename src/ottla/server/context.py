@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 if TYPE_CHECKING:
     from ottla.clock import Clock
     from ottla.cluster.metadata_view import MetadataView
+    from ottla.cluster.registered_brokers import RegisteredBrokers
     from ottla.config.broker import BrokerConfig
     from ottla.coordination.group_coordinator import GroupCoordinator
     from ottla.coordination.markers import LocalMarkers
@@ -135,6 +136,11 @@ class Services:
     cluster: "Membership | None" = None
     """This broker's part in a cluster, if it is in one."""
 
+    @property
+    def registered_brokers(self) -> "RegisteredBrokers | None":
+        """The brokers of the cluster, as the store has them."""
+        return None if self.cluster is None else self.cluster.registered_brokers
+
 
 def _not_held() -> Callable[[], None]:
     return lambda: None
@@ -160,3 +166,5 @@ class RequestContext:
     broker: Services
     hold_connection: Callable[[], Callable[[], None]] = _not_held
     """Handle nothing more of this connection until what is returned has been called."""
+    from_broker: bool = False
+    """Whether a registered broker has sent it; looked at only for what brokers alone may send (`inter_broker`)."""

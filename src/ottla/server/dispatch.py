@@ -9,6 +9,7 @@ import logging
 from collections.abc import Coroutine
 from typing import Any, Final, cast
 
+from ottla.cluster.registered_brokers import Claim
 from ottla.errors import ApiError, ErrorCode, OttlaError
 from ottla.protocol.api import ApiKey, request_class, response_class
 from ottla.protocol.compiled import decode
@@ -18,6 +19,7 @@ from ottla.protocol.primitives import STRING
 from ottla.protocol.schema import NEVER, Array, Field, Message, fields_of
 from ottla.server.connection import BadFrame, Connection, Piece, ReplySlot
 from ottla.server.context import Deferred, RequestContext, Services
+from ottla.server.inter_broker import ANSWERS_OTHERS, CLAIMS, InterBrokerGate, Verdict
 from ottla.server.routing import CLUSTER_ROUTES, OWN_ROUTES, ROUTES, Route, handler_of
 
 log = logging.getLogger(__name__)
@@ -30,7 +32,8 @@ class Dispatcher:
 
     def __init__(self, services: Services) -> None:
         self._services = services
-        self._tasks: dict[asyncio.Task[None], Coroutine[Any, Any, Message | None]] = {}
+        self._gate = InterBrokerGate(services.config, services.registered_brokers)
+        self._tasks: dict[asyncio.Task[None], Coroutine[Any, Any, Message | None] | None] = {}
         served = ROUTES | OWN_ROUTES | (CLUSTER_ROUTES if services.cluster is not None else {})
         self._routes: dict[int, Route] = {int(key): route for key, route in served.items()}
 
@@ -66,8 +69,39 @@ class Dispatcher:
             broker=self._services,
             hold_connection=connection.hold,
         )
+        claimed = CLAIMS.get(route.api_key)
+        claim = None if claimed is None else claimed(request)
+        if claim is not None:
+            context.from_broker = self._gate.admits(claim, context)
+            if not context.from_broker:
+                task = self._services.loop.create_task(self._judge(claim, request, context, connection, slot))
+                self._tasks[task] = None
+                slot.request_bytes = len(frame)
+                task.add_done_callback(self._tasks.pop)
+                return
+        self._handle(request, context, connection, slot, len(frame))
+
+    async def _judge(
+        self, claim: Claim, request: Message, context: RequestContext, connection: Connection, slot: ReplySlot
+    ) -> None:
+        """Handle a request of a broker once the store has been asked; refuse it otherwise."""
+        verdict = await self._gate.judge(claim, context)
+        context.from_broker = verdict is Verdict.BROKER
+        if verdict is Verdict.UNKNOWN:
+            connection.close()
+        elif context.from_broker or context.api_key in ANSWERS_OTHERS:
+            try:
+                self._handle(request, context, connection, slot, slot.request_bytes)
+            except BadFrame as error:
+                self._answer_failure(error, context, connection, slot)
+        else:
+            self._answer_failure(self._gate.refusal(claim, context), context, connection, slot)
+
+    def _handle(
+        self, request: Message, context: RequestContext, connection: Connection, slot: ReplySlot, request_bytes: int
+    ) -> None:
         try:
-            answer = handler_of(route.api_key)(request, context)
+            answer = handler_of(context.api_key)(request, context)
         except BadFrame:
             raise
         except Exception as error:
@@ -79,14 +113,14 @@ class Dispatcher:
             slot.on_abandoned = answer.on_abandoned
             answer.deliver_to(lambda response: self._answer(response, context, connection, slot))
             if answer.keeps_request and not slot.filled:
-                slot.request_bytes = len(frame)
+                slot.request_bytes = request_bytes
         elif answer is None:
             slot.fill(())
         else:
             assert isinstance(answer, Coroutine)
             task = self._services.loop.create_task(self._answer_later(answer, context, connection, slot))
             self._tasks[task] = answer
-            slot.request_bytes = len(frame)
+            slot.request_bytes = request_bytes
             task.add_done_callback(self._tasks.pop)
 
     async def close(self) -> None:
@@ -96,7 +130,8 @@ class Dispatcher:
             task.cancel()
         await asyncio.gather(*under_way, return_exceptions=True)
         for answer in under_way.values():
-            answer.close()  # one that had not begun yet
+            if answer is not None:
+                answer.close()  # one that had not begun yet
 
     async def _answer_later(
         self,

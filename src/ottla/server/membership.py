@@ -17,6 +17,7 @@ from ottla.cluster.cluster_metadata import ClusterMetadata, NotController
 from ottla.cluster.controller import NewTopic
 from ottla.cluster.elections import led_by
 from ottla.cluster.image import MetadataImage
+from ottla.cluster.registered_brokers import RegisteredBrokers
 from ottla.cluster.standing import Standing, node_of
 from ottla.cluster.store import layout
 from ottla.cluster.store.base import MetadataStore, SessionEvent
@@ -24,7 +25,7 @@ from ottla.cluster.store.zookeeper import ZooKeeperStore
 from ottla.errors import ApiError, ErrorCode, OttlaError
 from ottla.ids import BrokerId
 from ottla.peer.client import PeerClient, PeerUnavailable
-from ottla.peer.sockets import Connect
+from ottla.peer.sockets import Connect, Resolve
 from ottla.protocol.messages.controlled_shutdown import ControlledShutdownRequest
 from ottla.protocol.messages.create_topics import (
     CreatableReplicaAssignment,
@@ -78,6 +79,7 @@ class Membership:
         self,
         store: MetadataStore,
         metadata: ClusterMetadata,
+        registered_brokers: RegisteredBrokers,
         replicas: "ReplicaManager",
         config: "BrokerConfig",
         clock: "Clock",
@@ -89,6 +91,7 @@ class Membership:
         """`stop_broker` is called with the reason when this broker cannot go on."""
         self.metadata = metadata
         self._store = store
+        self.registered_brokers = registered_brokers
         self.roles = ReplicaRoles(replicas, metadata.knows_settings_of)
         self.being_told = asyncio.Lock()
         """Held while a request of a controller is judged and done: those of two would else mix."""
@@ -101,6 +104,7 @@ class Membership:
         """How fast replicas are copied that have to catch up."""
         self._throttle(metadata.image, metadata.image)
         metadata.subscribe(self._throttle)
+        metadata.subscribe(self._see_brokers)
         self._fetchers = ReplicaFetchers(
             config,
             self.address_of,
@@ -136,6 +140,7 @@ class Membership:
         Raises `ApiError` DUPLICATE_BROKER_REGISTRATION, `StoreUnavailable`.
         """
         await self.metadata.register(endpoints)
+        await self.registered_brokers.read()
         self.standing.start()
         self._controller.start()
         self._laggards = self._loop.create_task(self._drop_laggards())
@@ -157,6 +162,7 @@ class Membership:
         await self._fetchers.close()
         closing = self._loop.create_task(self._controller.close())
         await asyncio.wait([closing], timeout=CLOSE_CONTROLLER_S)
+        await self.registered_brokers.close()
         await self.standing.close()
         for peer in self._peers.values():
             peer.close()
@@ -225,6 +231,11 @@ class Membership:
             self.throttles.leader.rate.change(config.leader_replication_throttled_rate, now)
             self.throttles.follower.rate.change(config.follower_replication_throttled_rate, now)
             self.throttles.read_topics(new)
+
+    def _see_brokers(self, old: MetadataImage, new: MetadataImage) -> None:
+        """Know others before they ask: when they do, the store may be away."""
+        if old.brokers != new.brokers:
+            self.registered_brokers.read_soon()
 
     async def _drop_laggards(self) -> None:
         while True:
@@ -343,6 +354,7 @@ async def open_cluster(
     config: "BrokerConfig",
     clock: "Clock",
     connect: Connect,
+    resolve: Resolve,
     open_store: Callable[[Path], MetadataStore] | None,
     directories: "LogDirectories",
     stack: AsyncExitStack,
@@ -374,7 +386,10 @@ async def open_cluster(
     loop = asyncio.get_running_loop()
 
     def join(replicas: "ReplicaManager") -> Membership:
-        return Membership(store, metadata, replicas, config, clock, loop, connect, directories, stop_broker)
+        registered = RegisteredBrokers(
+            store, resolve, config.inter_broker_peer_addresses, lambda: metadata.broker_epoch
+        )
+        return Membership(store, metadata, registered, replicas, config, clock, loop, connect, directories, stop_broker)
 
     return metadata, join
 

@@ -5,8 +5,9 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Protocol, TypeVar
 from uuid import UUID
 
-from ottla.errors import OttlaError
+from ottla.errors import ApiError, ErrorCode, OttlaError
 from ottla.ids import GroupId, PartitionId, TopicId
+from ottla.server.context import RequestContext
 from ottla.share.state import SharePartitionKey
 
 
@@ -32,12 +33,14 @@ class AskedTopic(Protocol[AskedT]):
 
 
 async def answer_each(
+    context: RequestContext,
     group_id: str,
     topics: Iterable[AskedTopic[AskedT]],
     ask: Callable[[SharePartitionKey, AskedT], Awaitable[ResultT]],
     refuse: Callable[[AskedT, OttlaError], ResultT],
 ) -> list[tuple[UUID, list[ResultT]]]:
-    """What `ask` says of every partition, or `refuse` where no coordinator answered; in the request's order.
+    """What `ask` says of every partition, or `refuse` where no coordinator answered, or nobody but a broker may ask; in
+    the request's order.
 
     A request that names no group, no topics or a topic without partitions is answered with nothing, as Kafka does.
     """
@@ -48,6 +51,8 @@ async def answer_each(
     async def one(topic_id: UUID, partition: AskedT) -> ResultT:
         key = SharePartitionKey(GroupId(group_id), TopicId(topic_id), PartitionId(partition.partition))
         try:
+            if not context.from_broker:
+                raise ApiError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "only registered brokers may send this")
             return await ask(key, partition)
         except OttlaError as error:
             return refuse(partition, error)

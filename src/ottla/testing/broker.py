@@ -31,6 +31,8 @@ class Broker:
 
     directory: where its files are. None: a temporary directory, removed when the broker stops.
     config: settings by Kafka's names, over `TEST_SETTINGS`.
+    allow_insecure: serve although settings ask for protection that Ottla does not have, and let clients send what only
+        brokers send, as `ottla serve --allow-insecure`.
     clock: what it takes the time from.
     loop_limit_seconds: `stop` raises `LoopBlocked` if the broker's event loop was held up for longer while it served.
         None: as `Broker.loop_limit_seconds` says, which is not to look, and is set by the pytest option
@@ -47,12 +49,14 @@ class Broker:
         *,
         directory: str | Path | None = None,
         config: Mapping[str, str] | None = None,
+        allow_insecure: bool = False,
         clock: Clock | None = None,
         loop_limit_seconds: float | None = None,
     ) -> None:
         self._loop_limit_seconds = self.loop_limit_seconds if loop_limit_seconds is None else loop_limit_seconds
         self._given_directory = None if directory is None else Path(directory)
         self._config = {**TEST_SETTINGS, **(config or {})}
+        self._allow_insecure = allow_insecure
         self._clock = clock or SystemClock()
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -146,7 +150,9 @@ class Broker:
         settings = {**self._config, "log.dirs": self._config.get("log.dirs", str(self._directory))}
         if self._port:
             settings["listeners"] = f"PLAINTEXT://127.0.0.1:{self._port}"
-        engine = Engine.configured(None, settings, machine=Machine(clock=self._clock))
+        engine = Engine.configured(
+            None, settings, allow_insecure=self._allow_insecure, machine=Machine(clock=self._clock)
+        )
         async with engine:
             self._port = engine.port
             ready.set()

@@ -34,9 +34,9 @@ TYPES = {
 
 def test_no_setting_is_declared_twice() -> None:
     assert not set(BROKER_SETTINGS) & set(OTHER_SETTINGS)
-    # Kafka 4.1's, Kafka 4.3's of streams groups, log.flush.before.ack, Kafka 3.9's, and the rates that Kafka declares
-    # apart from the others
-    assert len(BROKER_SETTINGS) + len(OTHER_SETTINGS) == 336 + 4 + 1 + 6 + 3
+    # Kafka 4.1's, Kafka 4.3's of streams groups, log.flush.before.ack and inter.broker.peer.addresses, Kafka 3.9's, and
+    # the rates that Kafka declares apart from the others
+    assert len(BROKER_SETTINGS) + len(OTHER_SETTINGS) == 336 + 4 + 2 + 7 + 3
     assert len(TOPIC_SETTINGS) == 34 + 1  # those of Kafka 4.1, and flush.before.ack
 
 

@@ -23,7 +23,7 @@ async def handle(
         done = await share_state.change(InitializeState(None, key, asked.state_epoch, asked.start_offset))
         return PartitionResult(partition=key.partition, error_code=done.error, error_message=done.message)
 
-    answers = await answer_each(request.group_id, request.topics, ask, _refuse)
+    answers = await answer_each(context, request.group_id, request.topics, ask, _refuse)
     return InitializeShareGroupStateResponse(
         results=[InitializeStateResult(topic_id=topic_id, partitions=results) for topic_id, results in answers]
     )

@@ -30,7 +30,7 @@ async def handle(request: ReadShareGroupStateRequest, context: RequestContext) -
             state_batches=batches,
         )
 
-    answers = await answer_each(request.group_id, request.topics, ask, _refuse)
+    answers = await answer_each(context, request.group_id, request.topics, ask, _refuse)
     return ReadShareGroupStateResponse(
         results=[ReadStateResult(topic_id=topic_id, partitions=results) for topic_id, results in answers]
     )

@@ -29,7 +29,7 @@ async def handle(
             start_offset=summary.start_offset,
         )
 
-    answers = await answer_each(request.group_id, request.topics, ask, _refuse)
+    answers = await answer_each(context, request.group_id, request.topics, ask, _refuse)
     return ReadShareGroupStateSummaryResponse(
         results=[ReadStateSummaryResult(topic_id=topic_id, partitions=results) for topic_id, results in answers]
     )

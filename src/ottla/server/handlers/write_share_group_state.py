@@ -26,7 +26,7 @@ async def handle(request: WriteShareGroupStateRequest, context: RequestContext) 
         done = await share_state.change(write)
         return PartitionResult(partition=key.partition, error_code=done.error, error_message=done.message)
 
-    answers = await answer_each(request.group_id, request.topics, ask, _refuse)
+    answers = await answer_each(context, request.group_id, request.topics, ask, _refuse)
     return WriteShareGroupStateResponse(
         results=[WriteStateResult(topic_id=topic_id, partitions=results) for topic_id, results in answers]
     )

@@ -1,6 +1,7 @@
 """WriteTxnMarkers (v1): a transaction coordinator ends transactions in the partitions of this broker (KIP-98).
 
-Administrators send it as well, to abort a transaction that its coordinator knows nothing of (KIP-664).
+Administrators send it as well, to abort a transaction that its coordinator knows nothing of (KIP-664). That is all it
+does for those who are no brokers.
 """
 
 import asyncio
@@ -18,6 +19,7 @@ from ottla.protocol.messages.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 from ottla.server.context import RequestContext
+from ottla.server.hanging_transactions import abort_hanging
 from ottla.transactions.markers import TransactionMarker
 
 NONE: Final = -1
@@ -41,8 +43,10 @@ async def _write(wanted: WritableTxnMarker, context: RequestContext) -> Writable
     if NONE in (marker.producer_id, marker.producer_epoch):
         # A marker of nobody's would lie in the log for ever. Kafka has no better word for it.
         outcomes: Mapping[TopicPartition, ErrorCode] = dict.fromkeys(partitions, ErrorCode.UNKNOWN_SERVER_ERROR)
-    else:
+    elif context.from_broker:
         outcomes = await context.broker.markers.send(marker, partitions)
+    else:
+        outcomes = await abort_hanging(marker, partitions, context.broker)
     by_topic: dict[str, dict[int, ErrorCode]] = {}
     for partition, code in outcomes.items():
         by_topic.setdefault(partition.topic, {})[partition.partition] = code

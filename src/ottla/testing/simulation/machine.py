@@ -112,6 +112,7 @@ class SimMachine:
             fs=self.fs,
             open_sockets=lambda _host, port: [cast("socket", self.host.listen(port))],
             connect=cast("Callable[..., object]", self.host.connect),  # type: ignore[arg-type]
+            resolve=_resolve,
             new_flusher=partial(
                 GroupCommit, runner=_ExecutorRunner(self.loop), kernel=lambda: None, monotonic=self.loop.time
             ),
@@ -121,6 +122,11 @@ class SimMachine:
     def _open_store(self, _file: Path) -> SimStore:
         self._store = SimStore(self._zookeeper, self.name)
         return self._store
+
+
+async def _resolve(host: str) -> frozenset[str]:
+    """Names are addresses here."""
+    return frozenset((host,))
 
 
 class _ExecutorRunner:

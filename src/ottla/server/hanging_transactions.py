@@ -1,0 +1,108 @@
+"""Aborting hanging transactions: what administrators may have written without being a broker (KIP-664).
+
+A transaction hangs if it is open in a partition and no coordinator has it under way: nobody will ever end it. A marker
+is written for such a one alone, with the epochs that the partition itself remembers, and never to commit. In a cluster,
+where a coordinator may be moving while it is asked, the transaction must also be older than any may become.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from ottla.cluster.image import NO_LEADER, TRANSACTION_STATE_TOPIC
+from ottla.errors import ApiError, ErrorCode, OttlaError
+from ottla.ids import BrokerId, TopicPartition
+from ottla.protocol.messages.list_transactions import ListTransactionsRequest
+from ottla.transactions.states import AT_REST
+
+if TYPE_CHECKING:
+    from ottla.log.producer_state import ProducerEntry
+    from ottla.server.context import Services
+    from ottla.server.membership import Membership
+    from ottla.transactions.markers import TransactionMarker
+
+LIST_TRANSACTIONS_VERSION: Final = 0
+NOT_UNDER_WAY: Final = frozenset(state.label for state in AT_REST) | {"Dead"}
+
+
+async def abort_hanging(
+    marker: "TransactionMarker", partitions: Sequence[TopicPartition], broker: "Services"
+) -> Mapping[TopicPartition, ErrorCode]:
+    """Abort the producer's transaction in each partition where it hangs.
+
+    CLUSTER_AUTHORIZATION_FAILED: it was to be committed. INVALID_TXN_STATE: it is not open there, or a coordinator has
+    it under way. INVALID_PRODUCER_EPOCH: it is of another epoch. COORDINATOR_NOT_AVAILABLE: a coordinator that might
+    have it cannot be asked.
+    """
+    if marker.committed:
+        return dict.fromkeys(partitions, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    outcomes: dict[TopicPartition, ErrorCode] = {}
+    open_there: dict[TopicPartition, ProducerEntry] = {}
+    for partition in partitions:
+        try:
+            open_there[partition] = _open_transaction(marker, partition, broker)
+        except OttlaError as refused:
+            outcomes[partition] = refused.code
+    if not open_there:
+        return outcomes
+    begun = {partition: standing.transaction_first_offset for partition, standing in open_there.items()}
+    try:
+        if await _is_under_way(marker.producer_id, broker):
+            return outcomes | dict.fromkeys(open_there, ErrorCode.INVALID_TXN_STATE)
+    except OttlaError:
+        return outcomes | dict.fromkeys(open_there, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    for partition, first_offset in begun.items():
+        try:
+            standing = _open_transaction(marker, partition, broker)
+        except OttlaError as refused:
+            outcomes[partition] = refused.code
+            continue
+        if standing.transaction_first_offset != first_offset:  # another one has begun since
+            outcomes[partition] = ErrorCode.INVALID_TXN_STATE
+            continue
+        abort = marker._replace(coordinator_epoch=max(standing.coordinator_epoch, 0))
+        outcomes |= await broker.markers.send(abort, [partition])
+    return outcomes
+
+
+def _open_transaction(
+    marker: "TransactionMarker", topic_partition: TopicPartition, broker: "Services"
+) -> "ProducerEntry":
+    partition = broker.replicas.leader(topic_partition.topic, topic_partition.partition)
+    found = partition.log.producer_state.producers.get(marker.producer_id)
+    if found is None or found.transaction_first_offset is None:
+        raise ApiError(ErrorCode.INVALID_TXN_STATE, "the producer has no open transaction there")
+    age_ms = broker.clock.now_ms() - found.last_timestamp_ms
+    if broker.cluster is not None and age_ms < broker.config.transaction_max_timeout_ms:
+        raise ApiError(ErrorCode.INVALID_TXN_STATE, "the transaction is younger than transaction.max.timeout.ms")
+    if found.epoch != marker.producer_epoch:
+        raise ApiError(ErrorCode.INVALID_PRODUCER_EPOCH, f"the open transaction is of epoch {found.epoch}")
+    return found
+
+
+async def _is_under_way(producer_id: int, broker: "Services") -> bool:
+    """Whether any coordinator will end a transaction of this producer. Raises OttlaError if one cannot be asked."""
+    leaders: set[BrokerId] = set()
+    topic = broker.metadata.image.topics.get(TRANSACTION_STATE_TOPIC)
+    if topic is not None:
+        leaders = {partition.leader for partition in topic.partitions}
+    if NO_LEADER in leaders:
+        raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "a partition of transactions' states has no leader")
+    listings = await broker.transactions.list_transactions(
+        states=(), producer_ids=(producer_id,), longer_than_ms=-1, id_pattern=None
+    )
+    if any(listing.transaction.state not in AT_REST for listing in listings):
+        return True
+    if broker.cluster is None:
+        return False
+    others = leaders - {broker.config.node_id}
+    found = await asyncio.gather(*(_has_under_way(leader, producer_id, broker.cluster) for leader in others))
+    return any(found)
+
+
+async def _has_under_way(leader: BrokerId, producer_id: int, cluster: "Membership") -> bool:
+    request = ListTransactionsRequest(state_filters=[], producer_id_filters=[producer_id])
+    answer = await cluster.ask(leader, request, LIST_TRANSACTIONS_VERSION)
+    if answer.error_code:
+        raise ApiError(ErrorCode(answer.error_code), f"broker {leader} cannot say which transactions there are")
+    return any(known.transaction_state not in NOT_UNDER_WAY for known in answer.transaction_states)
