@@ -339,7 +339,7 @@ class LogDirectory:
     # -- checkpoints, end --------------------------------------------------------------------------------------------
 
     def _adopt(self, log: PartitionLog) -> None:
-        log.on_moving_back = lambda: self.prepare_checkpoints().write()
+        log.prepare_checkpoints = self.prepare_checkpoints
         log.on_error = self.report
         self.logs[log.topic_partition] = log
 
@@ -382,9 +382,14 @@ class LogDirectory:
         for log in logs.values():
             log.snapshot_producers_if_due()
         self._checkpointed = set(logs)
-        starts = {tp: log.log_start_offset for tp, log in logs.items() if log.log_start_offset}
+        starts: dict[TopicPartition, Offset] = {}
+        points: dict[TopicPartition, Offset] = {}
+        for tp, log in logs.items():
+            points[tp], start = log.checkpointed
+            if start:
+                starts[tp] = start
         files = {
-            RECOVERY_POINTS: {tp: log.recovery_point for tp, log in logs.items()},
+            RECOVERY_POINTS: points,
             LOG_START_OFFSETS: starts,
             HIGH_WATERMARKS: {tp: log.high_watermark for tp, log in logs.items()},
         }
@@ -396,8 +401,8 @@ class LogDirectory:
             ):
                 if tp in was:
                     files[file][tp] = was[tp]
-        encoded = {self._file(name): checkpoints.encode_offsets(offsets) for name, offsets in files.items()}
-        return Checkpoints(self._fs, encoded, self._writing)
+        by_path = {self._file(name): offsets for name, offsets in files.items()}
+        return Checkpoints(self._fs, by_path, self._writing)
 
     def close(self) -> None:
         """Closes all logs, writes checkpoints and, if all went well, the clean-shutdown marker; frees the lock.
@@ -482,7 +487,7 @@ class Checkpoints:
 
     __slots__ = ("_files", "_fs", "_number", "_order")
 
-    def __init__(self, fs: FileSystem, files: dict[str, bytes], order: CheckpointOrder) -> None:
+    def __init__(self, fs: FileSystem, files: dict[str, dict[TopicPartition, Offset]], order: CheckpointOrder) -> None:
         self._fs = fs
         self._files = files
         self._order = order
@@ -494,6 +499,6 @@ class Checkpoints:
         with self._order.lock:
             if self._number < self._order.written:
                 return
-            for path, data in self._files.items():
-                checkpoints.write(self._fs, path, data)
+            for path, offsets in self._files.items():
+                checkpoints.write(self._fs, path, checkpoints.encode_offsets(offsets))
             self._order.written = self._number

@@ -11,7 +11,8 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from operator import attrgetter
 from pathlib import Path
-from typing import Final
+from threading import Lock
+from typing import Final, Protocol
 
 from ottla.clock import Clock
 from ottla.config.log import LogConfig
@@ -38,8 +39,19 @@ _SNAPSHOT_EVERY_BYTES: Final = 64 << 20
 _base_offset: Final = attrgetter("base_offset")
 
 
-def _nothing() -> None:
+class Written(Protocol):
+    """Checkpoints to be written."""
+
+    def write(self) -> None:
+        """In any thread. Raises OSError."""
+        ...
+
+
+class _NoCheckpoints:
     """For a log that nobody keeps checkpoints for."""
+
+    def write(self) -> None:
+        pass
 
 
 def _nobody(problem: OSError) -> None:
@@ -68,7 +80,10 @@ class LogFiles:
         self.config = config
         self.topic_id: TopicId | None = loaded.topic_id
         self.leader_epochs = loaded.leader_epochs
-        self.producer_state: ProducerState = loaded.producer_state
+        self._producer_state: ProducerState = loaded.producer_state
+        self._producers_are_stale = False
+        """The log was truncated, and what is known of its producers is to be read again."""
+        self._loading_producers = Lock()
         self.log_start_offset: Offset = loaded.log_start_offset
         self.log_end_offset: Offset = loaded.end_offset
         self.recovery_point: Offset = loaded.recovery_point
@@ -93,9 +108,11 @@ class LogFiles:
         """Counts truncations and failed syncs: a ticket taken before one says nothing about the log after it."""
         self._sync_failed = loaded.recovery_point < loaded.end_offset
         """A sync has failed, or may have in the process before: see `ottla.log.flush`."""
-        self.on_moving_back: Callable[[], None] = _nothing
-        """Called before a truncation below the recovery point, when that has been lowered: to write it down, lest a
-        crash takes what is appended later for synced. May raise OSError."""
+        self.prepare_checkpoints: Callable[[], Written] = _NoCheckpoints
+        """The checkpoints of this log's directory as of now. They are written before a truncation below the recovery
+        point, which they lower, lest a crash takes what is appended later for synced."""
+        self._expected_cut: Offset | None = None
+        self._expected_cut_is_written = False
         self.on_error: Callable[[OSError], None] = _nobody
         """Told, in any thread, of every error of the disk."""
         self._lowest_end: Offset | None = None
@@ -377,8 +394,44 @@ class LogFiles:
 
     # --- truncate, delete, close -------------------------------------------------------------------------------
 
+    # Many logs may have to be truncated at once, each below its recovery point. Instead of writing the checkpoints of
+    # the directory for each of them:
+    #     expect_cut, of each  ->  write the checkpoints, once, in a thread  ->  cut_is_written, truncate_to, of each
+    # Until the expectation ends, no checkpoint promises more than it allows, whatever is synced meanwhile.
+
+    def expect_cut(self, offset: Offset) -> bool:
+        """`truncate_to(offset)` is to follow: whether the checkpoints have to be written before. Until `end_cut` they
+        say that nothing is synced from the beginning of its segment on."""
+        if offset >= min(self.recovery_point, self.log_end_offset):
+            return False
+        if offset <= self._segments[0].base_offset:
+            expected = 0
+        else:
+            expected = self._segments[bisect_right(self._segments, offset - 1, key=_base_offset) - 1].base_offset
+        self._expected_cut = Offset(expected)
+        self._expected_cut_is_written = False
+        return True
+
+    def cut_is_written(self) -> None:
+        """The checkpoints, as they were prepared since `expect_cut`, are on the disk."""
+        self._expected_cut_is_written = self._expected_cut is not None
+
+    def end_cut(self) -> None:
+        """The truncation is done, or not to be done any more."""
+        self._expected_cut = None
+        self._expected_cut_is_written = False
+
+    @property
+    def checkpointed(self) -> tuple[Offset, Offset]:
+        """Recovery point and log start, as checkpoints may state them now."""
+        expected = self._expected_cut
+        if expected is None:
+            return self.recovery_point, self.log_start_offset
+        return min(self.recovery_point, expected), min(self.log_start_offset, expected)
+
     def truncate_to(self, offset: Offset) -> None:
-        """Drops all from `offset` on (and the rest of the batch that it falls into). Raises KafkaStorageError."""
+        """Drops all from `offset` on (and the rest of the batch that it falls into). What is known of its producers is
+        read again when it is asked for, or by `load_producers`. Raises KafkaStorageError."""
         for rewrite in self._rewrites:
             rewrite.cancel()
         self.leader_epochs.truncate_end(min(offset, self.log_end_offset))
@@ -402,7 +455,6 @@ class LogFiles:
                 self._remove_segment(gone)
             self.log_end_offset = Offset(end)
             self._ends_moved_back()
-            self._reload_producers()
         except OSError as problem:
             raise self._storage_error("truncate", problem) from problem
 
@@ -422,19 +474,23 @@ class LogFiles:
             self._high_watermark = min(self._high_watermark, offset)
             self._ends_moved_back()
             self._high_watermark = offset
-            self._reload_producers()
         except OSError as problem:
             raise self._storage_error("truncate", problem) from problem
 
     def _move_recovery_point_back(self, offset: Offset) -> None:
-        if offset < self.recovery_point:
-            self.recovery_point = Offset(max(offset, 0))
-            self.log_start_offset = min(self.log_start_offset, self.recovery_point)
-            self.on_moving_back()
+        target = Offset(max(offset, 0))
+        if target >= self.recovery_point and (offset >= 0 or target >= self.log_start_offset):
+            return
+        self.recovery_point = min(self.recovery_point, target)
+        self.log_start_offset = min(self.log_start_offset, target)
+        expected = self._expected_cut
+        if expected is None or not self._expected_cut_is_written or target < expected:
+            self.prepare_checkpoints().write()
 
     def _ends_moved_back(self) -> None:
         end = self.log_end_offset
         self._generation += 1
+        self._producers_are_stale = True
         self._lowest_end = end if self._lowest_end is None else min(end, self._lowest_end)
         self.recovery_point = min(self.recovery_point, end)
         self._high_watermark = min(self._high_watermark, end)
@@ -444,12 +500,44 @@ class LogFiles:
         alive = set(map(id, self._segments))
         self._unsynced.segments = [segment for segment in self._unsynced.segments if id(segment) in alive]
 
-    def _reload_producers(self) -> None:
-        end = self.log_end_offset
-        self._snapshot_end = -1
-        self.producer_state, self._snapshots = producer_state(
-            self._fs, self._directory, self._segments, self._snapshots, self.log_start_offset, end
-        )
+    @property
+    def producer_state(self) -> ProducerState:
+        """What is known of producers at the end of the log. After a truncation it is read from the disk. Raises
+        KafkaStorageError."""
+        if self._producers_are_stale:
+            self.load_producers()
+        return self._producer_state
+
+    @producer_state.setter
+    def producer_state(self, state: ProducerState) -> None:
+        self._producer_state = state
+        self._producers_are_stale = False
+
+    @property
+    def has_stale_producers(self) -> bool:
+        """Whether `load_producers` has something to do."""
+        return self._producers_are_stale
+
+    def load_producers(self) -> None:
+        """Reads what is known of producers after a truncation; in any thread, while nothing is appended. Raises
+        KafkaStorageError; then it is still to be done."""
+        with self._loading_producers:  # who asks for it while a thread is at it waits
+            if not self._producers_are_stale or self._closed:
+                return
+            try:
+                state, self._snapshots = producer_state(
+                    self._fs,
+                    self._directory,
+                    self._segments,
+                    self._snapshots,
+                    self.log_start_offset,
+                    self.log_end_offset,
+                )
+            except OSError as problem:
+                raise self._storage_error("read the producers of", problem) from problem
+            self._snapshot_end = -1
+            self._producer_state = state
+            self._producers_are_stale = False
 
     def delete_records_before(self, offset: Offset) -> Offset:
         """Moves the log start offset up (DeleteRecords, retention); the new one. Segments go with the next

@@ -12,6 +12,7 @@ import asyncio
 import logging
 import math
 from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -33,6 +34,7 @@ from ottla.protocol.messages.list_offsets import ListOffsetsPartition, ListOffse
 
 if TYPE_CHECKING:
     from ottla.config.broker import BrokerConfig
+    from ottla.log.partition_log import PartitionLog
     from ottla.replication.partition import Partition
     from ottla.replication.throttles import Throttle
 
@@ -52,6 +54,9 @@ SESSION_ERRORS: Final = frozenset(
         ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
     )
 )
+THREADS: Final = 2
+LONGEST_TURN_S: Final = 0.01
+"""Of the loop, while many logs are truncated."""
 FIRST_PAUSE_S: Final = 0.02
 LONGEST_REST_S: Final = 0.5
 """Of a partition that is throttled, which may be so no more at any time."""
@@ -83,6 +88,18 @@ class _Copy:
     @property
     def is_current(self) -> bool:
         return not self.partition.leading and self.partition.leader_epoch == self.leader_epoch
+
+
+def _parting(own: "PartitionLog", leaders: EpochEndOffset) -> Offset:
+    """From where on a log has what the leader does not have: beyond the last epoch that both know, as far as the leader
+    has it.
+
+    If this log does not know the leader's epoch, what it has of earlier ones is kept and compared once more.
+    """
+    found = own.end_offset_for_epoch(LeaderEpoch(leaders.epoch))
+    if found.epoch == NO_EPOCH:
+        return Offset(min(leaders.end_offset, own.log_end_offset))
+    return Offset(min(leaders.end_offset, found.end_offset, own.log_end_offset))
 
 
 class _Session:
@@ -155,6 +172,7 @@ class ReplicaFetchers:
         full_directories: Callable[[], Collection[Path]] = tuple,
     ) -> None:
         self._broker_id = config.node_id
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="ottla truncate")
         self._new_fetcher: Callable[[BrokerId], LeaderFetcher] = lambda leader: LeaderFetcher(
             leader,
             config,
@@ -163,6 +181,7 @@ class ReplicaFetchers:
             loop,
             connect=connect,
             throttle=throttle,
+            threads=self._threads,
             full_directories=full_directories,
         )
         self._fetchers: dict[BrokerId, LeaderFetcher] = {}
@@ -201,6 +220,7 @@ class ReplicaFetchers:
         for fetcher in fetchers:
             fetcher.close()
         await asyncio.gather(*(fetcher.ended() for fetcher in fetchers))
+        self._threads.shutdown()
 
 
 class LeaderFetcher:
@@ -216,9 +236,11 @@ class LeaderFetcher:
         *,
         connect: Connect,
         throttle: "Throttle",
+        threads: Executor,
         full_directories: Callable[[], Collection[Path]] = tuple,
     ) -> None:
         self._leader = leader
+        self._threads = threads
         self._config = config
         self._address = address
         self._broker_epoch = broker_epoch
@@ -325,13 +347,19 @@ class LeaderFetcher:
         if response.error_code:
             raise PeerUnavailable(f"broker {self._leader} says {ErrorCode(response.error_code).name}")
         self._session.answered(response.session_id)
+        parted: list[tuple[_Copy, PartitionData, Offset]] = []
         try:
             for topic in response.responses:
                 for data in topic.partitions:
                     key = (TopicId(topic.topic_id), data.partition_index)
                     copy, asked = self._by_key.get(key), told.get(key)
                     if copy is not None and asked is not None and copy.is_current:
-                        await self._take_in(copy, data, Offset(asked.fetch_offset))
+                        if data.diverging_epoch is not None and not data.error_code:
+                            parted.append((copy, data, Offset(asked.fetch_offset)))
+                        else:
+                            await self._take_in(copy, data, Offset(asked.fetch_offset))
+            if parted:
+                await self._truncate_all(parted)
         except BaseException:
             self._session.reset()  # what was not taken in would not be said again before it changes
             raise
@@ -462,17 +490,47 @@ class LeaderFetcher:
         copy.not_before = self._loop.time() + copy.pause_s
         copy.pause_s = min(copy.pause_s * 2, self._config.replica_fetch_backoff_ms / 1000)
 
-    def _truncate(self, partition: "Partition", leaders: EpochEndOffset) -> None:
-        """Drop what the leader does not have: beyond the last epoch that both know, as far as the leader has it.
+    async def _truncate_all(self, parted: list[tuple[_Copy, PartitionData, Offset]]) -> None:
+        """Truncate what parts from the leader's logs: everything that this broker led before, if it comes back.
 
-        If this log does not know the leader's epoch, what it has of earlier ones is kept and compared once more.
+        The checkpoints of a log directory are written once for all its logs, and what is known of producers is read
+        again afterwards, both in threads; in between, the loop is given back every few milliseconds.
         """
-        own = partition.log
-        found = own.end_offset_for_epoch(LeaderEpoch(leaders.epoch))
-        if found.epoch == NO_EPOCH:
-            offset = Offset(min(leaders.end_offset, own.log_end_offset))
-        else:
-            offset = Offset(min(leaders.end_offset, found.end_offset, own.log_end_offset))
+        expecting: dict[Path, list[PartitionLog]] = {}
+        for copy, data, _ in parted:
+            own = copy.partition.log
+            assert data.diverging_epoch is not None
+            if own.expect_cut(_parting(own, data.diverging_epoch)):
+                expecting.setdefault(own.directory.parent, []).append(own)
+        try:
+            for logs in expecting.values():
+                try:
+                    await self._loop.run_in_executor(self._threads, logs[0].prepare_checkpoints().write)
+                except OSError as error:  # then each truncation writes them, and reports it if it cannot
+                    log.warning("cannot write the checkpoints of %d partitions at once: %s", len(logs), sentence(error))
+                else:
+                    for own in logs:
+                        own.cut_is_written()
+            began = self._loop.time()
+            for copy, data, start in parted:
+                if self._is_wanted(copy):  # it may be led here by now
+                    await self._take_in(copy, data, start)
+                if self._loop.time() - began > LONGEST_TURN_S:
+                    await asyncio.sleep(0)
+                    began = self._loop.time()
+        finally:
+            for logs in expecting.values():
+                for own in logs:
+                    own.end_cut()
+        for copy, _, _ in parted:
+            if copy.partition.log.has_stale_producers:
+                try:
+                    await self._loop.run_in_executor(self._threads, copy.partition.log.load_producers)
+                except OttlaError as error:
+                    log.error("%s", sentence(error))  # tried again with the next append
+
+    def _truncate(self, partition: "Partition", leaders: EpochEndOffset) -> None:
+        offset = _parting(partition.log, leaders)
         self._cut(partition, offset, f"it parts from the leader's log in epoch {leaders.epoch}")
 
     def _cut(self, partition: "Partition", offset: Offset, reason: str) -> None:

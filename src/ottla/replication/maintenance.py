@@ -150,7 +150,7 @@ class Maintenance:
 
     async def _write_checkpoints(self) -> None:
         for directory in self._directories.online:
-            points = {tp: partition_log.recovery_point for tp, partition_log in directory.logs.items()}
+            points = {tp: partition_log.checkpointed[0] for tp, partition_log in directory.logs.items()}
             checkpoints = directory.prepare_checkpoints()
             try:
                 await self._loop.run_in_executor(self._replicas.cold_readers, checkpoints.write)

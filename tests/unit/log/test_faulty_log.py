@@ -4,6 +4,7 @@ retention, full disks, failed syncs and crashes at any file operation, and check
 
 import errno
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -247,17 +248,28 @@ class FaultyLog(RuleBasedStateMachine):
 
         self.survive(action, survival)
 
-    @rule(back=st.integers(0, 12), survival=SURVIVALS)
-    def truncate(self, back: int, survival: Survival) -> None:
+    @rule(back=st.integers(0, 12), prepared=st.booleans(), meanwhile=st.booleans(), survival=SURVIVALS)
+    def truncate(self, back: int, prepared: bool, meanwhile: bool, survival: Survival) -> None:
+        """`prepared`: the checkpoints are written before, for many logs; `meanwhile` all is synced and checkpointed."""
         offset = max(self.log_start, len(self.values) - back)
 
         def action() -> None:
             # what is cut, from the batch's beginning, is neither there nor gone for sure until the next sync
             cut = next((header.base_offset for header in headers(self.log) if header.last_offset >= offset), offset)
+            directory = self.directories.directories[0]
+            if prepared and self.log.expect_cut(Offset(offset)):
+                with suppress(OSError):
+                    directory.prepare_checkpoints().write()
+                    self.log.cut_is_written()
+            if meanwhile:
+                self.sync()
+                with suppress(OSError):
+                    directory.prepare_checkpoints().write()
             self.synced_end = min(self.synced_end, cut)
             for at in range(len(self.values)):
                 self.former.setdefault(at, set()).add(self.values[at])
             self.log.truncate_to(Offset(offset))
+            self.log.end_cut()
             end = self.log.log_end_offset
             assert end <= offset
             self.synced_end = min(self.synced_end, end)
