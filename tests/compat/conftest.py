@@ -27,6 +27,11 @@ _PROPERTIES = {
     "group.consumer.heartbeat.interval.ms": "300",
     "group.consumer.min.heartbeat.interval.ms": "100",
     "group.consumer.min.session.timeout.ms": "1000",
+    "group.streams.heartbeat.interval.ms": "500",
+    "group.streams.initial.rebalance.delay.ms": "0",
+    "group.streams.min.heartbeat.interval.ms": "100",
+    "group.streams.min.session.timeout.ms": "1000",
+    "group.streams.session.timeout.ms": "6000",
     "transaction.state.log.num.partitions": "10",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
     # the samples are of 1970, which retention, that looks every five minutes, would find too old

@@ -18,6 +18,7 @@ NOUNS: Final = {
     "consume": "Read records from topics.",
     "group": "Look at consumer groups, move and delete them.",
     "share": "Look at share groups, move and delete them.",
+    "streams": "Look at streams groups and their tasks, delete them.",
     "txn": "List, describe and abort transactions.",
     "config": "Read and change settings of topics, brokers and groups.",
     "cluster": "Look at the cluster, or start one on this machine.",

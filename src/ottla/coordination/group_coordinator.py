@@ -307,7 +307,8 @@ class GroupCoordinator(Coordinator[GroupEvent, "GroupRecord"]):
 
         Both in any case of letters; of a type that nobody knows there are no groups.
         """
-        wanted = frozenset(state.strip().lower() for state in states)
+        # A state of two words, NotReady, is not_ready in Kafka's tools and notready in its client.
+        wanted = frozenset(state.strip().lower().replace("_", "") for state in states)
         kinds = frozenset(kind.lower() for kind in types)
         listings: list[GroupListing] = []
         for partition in self._runtime.partitions():

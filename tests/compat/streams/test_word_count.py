@@ -1,4 +1,5 @@
-"""A Kafka Streams application with exactly_once_v2 is killed, resumes, hands over, and counts every word once."""
+"""A Kafka Streams application with exactly_once_v2 is killed, resumes, hands over, and counts every word once: as a
+classic group, and as a streams group, whose tasks and internal topics are the broker's (KIP-1071)."""
 
 import random
 import signal
@@ -33,6 +34,7 @@ class Task(NamedTuple):
     application: str
     source: str
     sink: str
+    protocol: str
 
 
 class Instance:
@@ -47,10 +49,10 @@ class Instance:
     def start(self) -> None:
         libs = [maven_libs(_HERE / "pom.xml", _CACHE)]
         where = (self._task.bootstrap, self._task.application, self._name, str(self._directory))
-        topics = (self._task.source, self._task.sink)
+        what = (self._task.source, self._task.sink, self._task.protocol)
         command = java_command(
             compiled(_HERE / "WordCount.java", libs=libs),
-            *("WordCount", *where, *topics),
+            *("WordCount", *where, *what),
             libs=libs,
             jvm_options=TOOL_JVM_OPTIONS,
         )
@@ -191,9 +193,14 @@ def more(task: Task, beyond: int) -> int:
     )
 
 
+@pytest.fixture(params=["classic", "streams"])
+def protocol(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
 @pytest.fixture
-def task(bootstrap: str, new_topic: NewTopicFactory, new_name: NewNameFactory) -> Task:
-    return Task(bootstrap, new_name(), new_topic(_PARTITIONS), new_topic(_PARTITIONS))
+def task(bootstrap: str, new_topic: NewTopicFactory, new_name: NewNameFactory, protocol: str) -> Task:
+    return Task(bootstrap, new_name(), new_topic(_PARTITIONS), new_topic(_PARTITIONS), protocol)
 
 
 @pytest.mark.proof
@@ -218,12 +225,12 @@ def test_an_application_that_is_killed_counts_every_word_once(task: Task, tmp_pa
 @pytest.mark.proof
 @pytest.mark.timeout(600)
 def test_an_application_whose_broker_is_killed_counts_every_word_once(
-    own_broker: BrokerProcess, tmp_path: Path
+    own_broker: BrokerProcess, tmp_path: Path, protocol: str
 ) -> None:
     admin = AdminClient({"bootstrap.servers": own_broker.bootstrap})
     for made in admin.create_topics([NewTopic(name, _PARTITIONS, 1) for name in ("source", "sink")]).values():
         made.result(30)
-    task = Task(own_broker.bootstrap, "counts", "source", "sink")
+    task = Task(own_broker.bootstrap, "counts", "source", "sink", protocol)
     with Instance(task, "first", tmp_path) as first:
         with lines_coming(task) as finish:
             first.start()

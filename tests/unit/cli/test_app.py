@@ -80,6 +80,8 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["group", "list", "--state", "zzzz"], "there are PreparingRebalance, CompletingRebalance, Stable"),
         (["share", "list", "--state", "Stabel"], "did you mean 'Stable'?"),
         (["share", "list", "--state", "Rebalancing"], "there are Empty, Stable, Dead"),
+        (["streams", "list", "--state", "NotRaedy"], "did you mean 'NotReady'?"),
+        (["streams", "describe", "g", "--members", "--topology"], "give one of them"),
         (["config", "set", "topic", "t"], "say what to change"),
         (["config", "set", "topic", "t", "a=1", "--unset", "a"], "a is both set and unset"),
         (["config", "get", "tpoic", "t"], "'topic', 'broker', 'group'"),
