@@ -173,6 +173,32 @@ class InSyncReplicas:
         follower.broker_epoch = broker_epoch
         return moved
 
+    def is_still_there(
+        self,
+        replica: BrokerId,
+        offset: Offset,
+        *,
+        log_start_offset: Offset,
+        end_offset: Offset,
+        broker_epoch: int,
+        now: float,
+    ) -> bool:
+        """As `fetched`, for a follower in sync that had everything at its last fetch and has it now: most of them.
+
+        False if anything else is the case; then nothing is noted.
+        """
+        follower = self.followers.get(replica)
+        if (
+            follower is None
+            or not offset == end_offset == follower.end_offset == follower.last_end_seen
+            or log_start_offset != follower.log_start_offset
+            or broker_epoch != follower.broker_epoch
+            or replica not in self.isr
+        ):
+            return False
+        follower.caught_up_at = follower.last_fetch_at = now
+        return True
+
     def followed_since(self, then: float) -> bool:
         """Whether every follower that is in sync has fetched in this leader epoch since; False if there is none."""
         following = [replica for replica in self.maximal_isr if replica in self.followers]

@@ -352,6 +352,27 @@ class Partition:
             self.advance()
         self._settle_deletions()
 
+    def is_still_followed_by(
+        self, replica: BrokerId, offset: Offset, log_start_offset: Offset, broker_epoch: int, now: float
+    ) -> bool:
+        """As `fetched_by`, where nothing has changed since that follower's last fetch; False where that is not so.
+
+        A follower's fetch looks at every partition, and in most of them nothing has happened.
+        """
+        in_sync = self.in_sync
+        return (
+            in_sync is not None
+            and not self._deletion_waiters
+            and in_sync.is_still_there(
+                replica,
+                offset,
+                log_start_offset=log_start_offset,
+                end_offset=self.log.log_end_offset,
+                broker_epoch=broker_epoch,
+                now=now,
+            )
+        )
+
     def drop_laggards(self) -> None:
         """Propose an in-sync set without the followers that have lagged for too long, and wait no more for those that
         were about to come into it: nobody else may write or fetch for a while."""

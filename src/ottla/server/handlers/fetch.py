@@ -43,6 +43,7 @@ READS_FROM_FOLLOWERS_SINCE: Final = 11
 LEADERS_NAMED_SINCE: Final = 12
 ENDPOINTS_NAMED_SINCE: Final = 16
 NO_OFFSET: Final = -1
+NO_EPOCH: Final = -1
 NO_BYTES: Final = b""
 LONGEST_SYNC_S: Final = 5.0
 """How long a fetch waits, at least, for records that were acknowledged with acks=1 and are being synced."""
@@ -90,7 +91,7 @@ class _Fetch:
         self._ends_at: float | None = None
         """When its time is up, if it waits longer: for records acknowledged with acks=1 to be visible."""
         self._stable_when_parked = 0
-        self._roles_when_parked: list[tuple[int, bool]] = []
+        self._roles_when_parked: list[int] = []
         """What this broker was to the partitions it waits for: when that changes, it is answered."""
         self._deferred: Deferred[FetchResponse] = Deferred()
         self._min_bytes = min(request.min_bytes, request.max_bytes, context.broker.config.fetch_max_bytes)
@@ -118,8 +119,10 @@ class _Fetch:
         if attempt.owes_visibility:
             self._ends_at = self._context.broker.loop.time() + wait_s
             wait_s = max(wait_s, LONGEST_SYNC_S)
-        self._appended_when_parked = self._appended() - attempt.total_bytes
-        self._stable_when_parked = self._stable()
+        if self._min_bytes > 1:
+            self._appended_when_parked = self._appended() - attempt.total_bytes
+        if self._request.isolation_level == READ_COMMITTED:
+            self._stable_when_parked = self._stable()
         self._roles_when_parked = self._roles()
         delayed = DelayedFetch(
             [partition.follower_waiters if is_follower else partition.fetch_waiters for partition in self._parked],
@@ -135,8 +138,9 @@ class _Fetch:
     def _stable(self) -> int:
         return sum(partition.log.last_stable_offset for partition in self._parked)
 
-    def _roles(self) -> list[tuple[int, bool]]:
-        return [(partition.leader_epoch, partition.leading) for partition in self._parked]
+    def _roles(self) -> list[int]:
+        """Leader epochs, doubled, and one more where this broker leads."""
+        return [2 * partition.leader_epoch + partition.leading for partition in self._parked]
 
     def _retry(self, last: bool) -> bool:
         min_bytes = self._min_bytes
@@ -223,7 +227,14 @@ class _Attempt:
         replicas = context.broker.replicas
         room = min(request.max_bytes, context.broker.config.fetch_max_bytes)
         from_leader = self.replica >= 0 or context.api_version < READS_FROM_FOLLOWERS_SINCE
+        checks_quickly = incremental and not request.rack_id
+        now = context.broker.loop.time()
         for target in session.targets.values():
+            if checks_quickly:
+                known = replicas.find(target.topic, target.partition)
+                if known is not None and self._is_unchanged(target, known, request, now, first=first):
+                    self.partitions.append(known)
+                    continue
             try:
                 partition = replicas.for_fetch(
                     target.topic, target.partition, target.current_leader_epoch, from_leader=from_leader
@@ -248,6 +259,32 @@ class _Attempt:
                 self._fail(target, error)
         if not self.partitions:
             self.must_answer = True
+
+    def _is_unchanged(
+        self, target: FetchTarget, partition: "Partition", request: FetchRequest, now: float, *, first: bool
+    ) -> bool:
+        """Whether the fetcher has everything, and knows it, as of most partitions of a large session.
+
+        What a follower's fetch says of it is noted, as `_note_follower` does.
+        """
+        source = partition.log
+        offset = target.fetch_offset
+        if (
+            not partition.leading
+            or target.current_leader_epoch not in (NO_EPOCH, partition.leader_epoch)
+            or target.last_high_watermark != source.high_watermark
+            or target.last_log_start_offset != source.log_start_offset
+        ):
+            return False
+        if self.replica < 0:
+            return offset == (source.last_stable_offset if self._committed_only else source.high_watermark)
+        if offset != source.log_end_offset or target.last_fetched_epoch != source.latest_epoch:
+            return False
+        if not first:
+            return True
+        epoch = NO_EPOCH if request.replica_state is None else request.replica_state.replica_epoch
+        log_start = Offset(target.log_start_offset)
+        return partition.is_still_followed_by(BrokerId(self.replica), Offset(offset), log_start, epoch, now)
 
     @property
     def owes_visibility(self) -> bool:
