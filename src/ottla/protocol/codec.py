@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from ottla.protocol import primitives
 from ottla.protocol.errors import MalformedMessage, UnencodableMessage
+from ottla.protocol.limits import FIXED_PER_ELEMENT_SHIFT, max_elements
 from ottla.protocol.primitives import (
     MAX_STRING,
     Buffer,
@@ -53,7 +54,7 @@ def decode(cls: type[M], buffer: Buffer, version: int, offset: int = 0) -> M:
 def decode_from(cls: type[M], buffer: Buffer, version: int, offset: int = 0) -> tuple[M, int]:
     """Like `decode`; also returns the position after the message."""
     check_version(cls, version)
-    reader = _Reader(memoryview(buffer), offset, version, version >= cls.FLEXIBLE_SINCE)
+    reader = _Reader(memoryview(buffer), offset, version, version >= cls.FLEXIBLE_SINCE, max_elements(cls))
     try:
         message = reader.struct(cls)
     except (struct.error, IndexError, UnicodeDecodeError) as error:
@@ -143,10 +144,12 @@ class _Writer:
 
 
 class _Reader:
-    def __init__(self, buffer: memoryview, pos: int, version: int, flexible: bool) -> None:
+    def __init__(self, buffer: memoryview, pos: int, version: int, flexible: bool, max_elements: int | None) -> None:
         self.buffer = buffer
         self.pos = pos
         self.end = len(buffer)
+        self.max_elements = max_elements
+        self.elements = 0
         self.version = version
         self.flexible = flexible
 
@@ -161,7 +164,9 @@ class _Reader:
             else:
                 setattr(result, field.name, field.make_default())
         if self.flexible:
-            for _ in range(self.uvarint()):
+            count = self.uvarint()
+            self.count_elements(count)
+            for _ in range(count):
                 tag, size = self.uvarint(), self.uvarint()
                 if tag not in tagged:
                     self.take(size)
@@ -209,6 +214,10 @@ class _Reader:
         # Nothing in an array is shorter than a byte: an honest count is never above what is left.
         if count > self.end - self.pos:
             raise MalformedMessage(f"an array claims {count} elements, {self.end - self.pos} bytes are left")
+        size = element.size if isinstance(element, Primitive) and element is not primitives.UUID else 0
+        if count * size > self.end - self.pos:
+            raise MalformedMessage(f"an array claims {count} elements, {self.end - self.pos} bytes are left")
+        self.count_elements(count >> FIXED_PER_ELEMENT_SHIFT if size else count)
         elements = []
         for _ in range(count):
             value = self.value(element, compact)
@@ -216,6 +225,11 @@ class _Reader:
                 raise MalformedMessage("an element of an array is null")
             elements.append(value)
         return elements
+
+    def count_elements(self, count: int) -> None:
+        self.elements += count
+        if self.max_elements is not None and self.elements > self.max_elements:
+            raise MalformedMessage(f"more than {self.max_elements} elements in one request")
 
     def length(self, compact: bool, code: str) -> int:
         """A length or count; negative stands for null, whichever negative number it is, as in Kafka."""

@@ -8,7 +8,8 @@ What comes out for the response of Heartbeat, version 4:
         o0.throttle_time_ms, o0.error_code, n1 = u_ihB(buf, pos)
         pos += 7
         if n1:
-            pos = skip_tags(buf, pos, n1) if n1 < 128 else skip_many_tags(buf, pos, n1)
+            if n1 > 127: n1, pos = more(buf, pos, n1)
+            pos = skip_tags(buf, pos, n1)
         if pos > end: raise Malformed(...)
         return o0, pos
 """
@@ -20,13 +21,9 @@ from typing import Any
 
 from ottla.protocol import primitives
 from ottla.protocol.errors import MalformedMessage
+from ottla.protocol.limits import FIXED_PER_ELEMENT_SHIFT, max_elements
 from ottla.protocol.primitives import MAX_STRING, Primitive, continue_uvarint, skip_tagged_fields
 from ottla.protocol.schema import Array, Field, Message, Struct, Type, fields_of
-
-
-def _skip_many_tags(buffer: Any, pos: int, first: int) -> int:
-    count, pos = continue_uvarint(buffer, pos, first)
-    return skip_tagged_fields(buffer, pos, count)
 
 
 def _truncated(pos: int, end: int) -> MalformedMessage:
@@ -35,6 +32,10 @@ def _truncated(pos: int, end: int) -> MalformedMessage:
 
 def _refuse_count(count: int, left: int) -> MalformedMessage:
     return MalformedMessage(f"an array claims {count} elements, {left} bytes are left")
+
+
+def _refuse_elements(limit: int) -> MalformedMessage:
+    return MalformedMessage(f"more than {limit} elements in one request")
 
 
 def _refuse_long_string(length_code: int) -> None:
@@ -71,6 +72,7 @@ class DecoderSource:
         # Slicing and decoding `bytes` is nearly twice as fast as a memoryview. Only a message with records is worth
         # reading in place; anything else is copied once.
         self.in_place = holds_records(cls)
+        self.max_elements = max_elements(cls)
         self.lines: list[str] = []
         self.depth = 1
         self.names = 0
@@ -81,9 +83,9 @@ class DecoderSource:
             "UUIDS": primitives.UUIDS,
             "more": continue_uvarint,
             "skip_tags": skip_tagged_fields,
-            "skip_many_tags": _skip_many_tags,
             "truncated": _truncated,
             "refuse_count": _refuse_count,
+            "refuse_elements": _refuse_elements,
             "refuse_long_string": _refuse_long_string,
             "refuse_null": _refuse_null,
             "refuse_tag": _refuse_tag,
@@ -97,6 +99,8 @@ class DecoderSource:
         else:
             head.append("    if buf.__class__ is not bytes: buf = bytes(buf)")
         head.append("    end = len(buf)")
+        if self.max_elements is not None:
+            head.append(f"    room = {self.max_elements}")
         result = self.struct(self.cls)
         self.flush()
         self.line("if pos > end: raise truncated(pos, end)")
@@ -171,6 +175,12 @@ class DecoderSource:
         self.scope[name] = value
         return name
 
+    def take_room(self, count: str) -> None:
+        """Write the check that a request has no more elements than it may."""
+        if self.max_elements is not None:
+            self.line(f"room -= {count}")
+            self.line(f"if room < 0: raise refuse_elements({self.max_elements})")
+
     # -- walking ---------------------------------------------------------------------------------------------------
 
     def struct(self, cls: type[Struct]) -> str:
@@ -206,11 +216,16 @@ class DecoderSource:
         self.flush()
         if not tagged:
             self.line(f"if {count}:")
-            self.line(f"    pos = skip_tags(buf, pos, {count}) if {count} < 128 else skip_many_tags(buf, pos, {count})")
+            self.depth += 1
+            self.line(f"if {count} > 127: {count}, pos = more(buf, pos, {count})")
+            self.take_room(count)
+            self.line(f"pos = skip_tags(buf, pos, {count})")
+            self.depth -= 1
             return
         self.line(f"if {count}:")
         self.depth += 1
         self.line(f"if {count} > 127: {count}, pos = more(buf, pos, {count})")
+        self.take_room(count)
         tag, size, stop = self.name("t"), self.name("n"), self.name("p")
         self.line(f"for _ in range({count}):")
         self.depth += 1
@@ -308,10 +323,12 @@ class DecoderSource:
             stop = self.name("p")
             self.line(f"{stop} = pos + {count} * {element.size}")
             self.line(f"if {stop} > end: raise refuse_count({count}, end - pos)")
+            self.take_room(f"{count} >> {FIXED_PER_ELEMENT_SHIFT}")
             self.line(f'{place} = list(unpack_from(f">{{{count}}}{element.code}", buf, pos))')
             self.line(f"pos = {stop}")
         else:
             self.line(f"if {count} > end - pos: raise refuse_count({count}, end - pos)")
+            self.take_room(count)
             items = self.name("a")
             self.line(f"{items} = []")
             self.line(f"for _ in range({count}):")

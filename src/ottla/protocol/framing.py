@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 from ottla.protocol.api import request_header_version, response_class, response_header_version
 from ottla.protocol.compiled import decode, encode_after
 from ottla.protocol.errors import MalformedMessage
+from ottla.protocol.limits import MAX_HEADER_TAGS
 from ottla.protocol.primitives import Buffer, Piece, read_uvarint, skip_tagged_fields
 from ottla.protocol.schema import Message
 
@@ -64,6 +65,8 @@ def decode_request_header(buffer: Buffer, offset: int = 0) -> tuple[RequestHeade
             pos += 1
             if count:
                 count, pos = read_uvarint(buffer, pos - 1)
+                if count > MAX_HEADER_TAGS:
+                    raise MalformedMessage(f"request header: {count} tagged fields")
                 pos = skip_tagged_fields(buffer, pos, count)
         if pos > len(buffer):
             raise IndexError(f"{pos - len(buffer)} bytes are missing")

@@ -19,6 +19,7 @@ from itertools import islice
 from typing import Final, Protocol
 
 from ottla.log.file_region import FileRegion
+from ottla.protocol.limits import MAX_BYTES, max_request_bytes
 from ottla.server.memory import MemoryBudget
 
 Buffer = bytes | bytearray | memoryview
@@ -73,6 +74,15 @@ class FrameHandler(Protocol):
 
 class BadFrame(Exception):
     """The client sent what no Kafka client sends; the connection is closed and one line says why."""
+
+
+def check_size(beginning: Buffer, size: int) -> None:
+    """Whether a request of `size` bytes that begins like this is not too large for its API. Raises BadFrame."""
+    if size > MAX_BYTES and len(beginning) > 1:
+        api_key = int.from_bytes(beginning[:2], "big")
+        limit = max_request_bytes(api_key)
+        if limit is not None and size > limit:
+            raise BadFrame(f"a request of {size} bytes to API {api_key}, which takes {limit} at most")
 
 
 class Connection:
@@ -239,6 +249,7 @@ class Connection:
                 self._wait_for_memory()
         if self._frame_filled < self._frame_size:
             return
+        check_size(frame, len(frame))
         self._frame = None
         self._memory.has_received(self)
         self._dispatch(memoryview(frame))
@@ -291,6 +302,7 @@ class Connection:
         return size
 
     def _start_frame(self, size: int, beginning: memoryview) -> None:
+        check_size(beginning, size)
         filled = len(beginning)
         self._frame_size = size
         may_grow = self._may_grow()
