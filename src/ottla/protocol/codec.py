@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from ottla.protocol import primitives
 from ottla.protocol.errors import MalformedMessage, UnencodableMessage
-from ottla.protocol.limits import FIXED_PER_ELEMENT_SHIFT, max_elements
+from ottla.protocol.limits import BYTES_PER_ELEMENT_SHIFT, max_elements
 from ottla.protocol.primitives import (
     MAX_STRING,
     Buffer,
@@ -217,7 +217,7 @@ class _Reader:
         size = element.size if isinstance(element, Primitive) and element is not primitives.UUID else 0
         if count * size > self.end - self.pos:
             raise MalformedMessage(f"an array claims {count} elements, {self.end - self.pos} bytes are left")
-        self.count_elements(count >> FIXED_PER_ELEMENT_SHIFT if size else count)
+        self.count_elements(count >> BYTES_PER_ELEMENT_SHIFT if size == 1 else count)
         elements = []
         for _ in range(count):
             value = self.value(element, compact)

@@ -21,7 +21,7 @@ from typing import Any
 
 from ottla.protocol import primitives
 from ottla.protocol.errors import MalformedMessage
-from ottla.protocol.limits import FIXED_PER_ELEMENT_SHIFT, max_elements
+from ottla.protocol.limits import BYTES_PER_ELEMENT_SHIFT, max_elements
 from ottla.protocol.primitives import MAX_STRING, Primitive, continue_uvarint, skip_tagged_fields
 from ottla.protocol.schema import Array, Field, Message, Struct, Type, fields_of
 
@@ -323,7 +323,7 @@ class DecoderSource:
             stop = self.name("p")
             self.line(f"{stop} = pos + {count} * {element.size}")
             self.line(f"if {stop} > end: raise refuse_count({count}, end - pos)")
-            self.take_room(f"{count} >> {FIXED_PER_ELEMENT_SHIFT}")
+            self.take_room(f"{count} >> {BYTES_PER_ELEMENT_SHIFT}" if element.size == 1 else count)
             self.line(f'{place} = list(unpack_from(f">{{{count}}}{element.code}", buf, pos))')
             self.line(f"pos = {stop}")
         else:

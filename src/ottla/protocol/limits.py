@@ -1,8 +1,8 @@
 """How much a request may hold, so that decoding it takes the broker some 50 ms at most, whatever it is.
 
-Elements of arrays and tagged fields cost time and memory whatever their size, so each request has a number of them;
-sixteen numbers in an array count as one. Kafka's clients stay far below: ten thousand partitions in a request, each
-in a topic of its own, are twenty thousand elements.
+Elements of arrays and tagged fields cost time and memory whatever their size, and most of them an element of the
+answer, so a request has a limited number of them; sixteen bytes in an array count as one. Kafka's clients stay far
+below: ten thousand partitions in a request, each in a topic of its own, are twenty thousand elements.
 """
 
 from __future__ import annotations
@@ -12,12 +12,14 @@ from typing import Final
 from ottla.protocol.api import ApiKey
 from ottla.protocol.schema import Message
 
-MAX_ELEMENTS: Final = 50_000
+MAX_ELEMENTS: Final = 25_000
 """Of a client's request."""
+MAX_ELEMENTS_WITH_REPLICAS: Final = 50_000
+"""Of requests that may name the replicas of each partition."""
 MAX_ELEMENTS_BETWEEN_BROKERS: Final = 1_000_000
 """Of what brokers send each other, which may name every partition of a broker with its replicas."""
-FIXED_PER_ELEMENT_SHIFT: Final = 4
-"""Numbers in an array, as a power of two, that count as one element."""
+BYTES_PER_ELEMENT_SHIFT: Final = 4
+"""Bytes in an array, as a power of two, that count as one element."""
 MAX_HEADER_TAGS: Final = 16
 """Tagged fields in a request's header; Kafka has none so far."""
 
@@ -29,6 +31,9 @@ BETWEEN_BROKERS: Final = frozenset(
         ApiKey.ALTER_PARTITION,
         ApiKey.WRITE_TXN_MARKERS,
     }
+)
+_WITH_REPLICAS: Final = frozenset(
+    {ApiKey.CREATE_TOPICS, ApiKey.CREATE_PARTITIONS, ApiKey.ALTER_PARTITION_REASSIGNMENTS}
 )
 _WITH_CONTENTS: Final = frozenset(
     {ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.OFFSET_COMMIT, ApiKey.TXN_OFFSET_COMMIT, ApiKey.PUSH_TELEMETRY}
@@ -42,7 +47,9 @@ def max_elements(cls: type[Message]) -> int | None:
     """How many elements a message may have in all; None for responses, which are decoded by those who asked."""
     if cls.API_KEY is None or not cls.__name__.endswith("Request"):
         return None
-    return MAX_ELEMENTS_BETWEEN_BROKERS if cls.API_KEY in BETWEEN_BROKERS else MAX_ELEMENTS
+    if cls.API_KEY in BETWEEN_BROKERS:
+        return MAX_ELEMENTS_BETWEEN_BROKERS
+    return MAX_ELEMENTS_WITH_REPLICAS if cls.API_KEY in _WITH_REPLICAS else MAX_ELEMENTS
 
 
 def max_request_bytes(api_key: int) -> int | None:

@@ -1,6 +1,7 @@
 """The connection over a real socket pair: framing however the bytes are cut, order of replies, back-pressure."""
 
 import asyncio
+import contextlib
 import random
 import socket
 import struct
@@ -12,6 +13,8 @@ import pytest
 
 from ottla.log.file_region import FileRegion
 from ottla.log.fs import RealFileSystem
+from ottla.protocol.api import ApiKey
+from ottla.protocol.limits import MAX_BYTES
 from ottla.server.connection import FIRST_FRAME_BUFFER_BYTES, MAX_IN_FLIGHT, BadFrame, Connection, ReplySlot
 from ottla.server.memory import MemoryBudget
 
@@ -272,7 +275,7 @@ def test_a_lying_length_closes_the_connection(prefix: int) -> None:
 
 def test_memory_grows_with_what_arrives_not_with_what_is_announced() -> None:
     async def scenario(peer: Peer, connection: Connection, loop: asyncio.AbstractEventLoop) -> None:
-        await loop.sock_sendall(peer.sock, struct.pack(">i", MAX_FRAME_BYTES) + b"x" * 1000)
+        await loop.sock_sendall(peer.sock, struct.pack(">ih", MAX_FRAME_BYTES, ApiKey.PRODUCE) + b"x" * 1000)
         while connection._frame is None:
             await asyncio.sleep(0)
 
@@ -280,6 +283,24 @@ def test_memory_grows_with_what_arrives_not_with_what_is_announced() -> None:
         loop.run_until_complete(asyncio.wait_for(scenario(peer, connection, loop), 10))
         assert connection._frame is not None
         assert len(connection._frame) <= FIRST_FRAME_BUFFER_BYTES
+
+
+@pytest.mark.parametrize("first_bytes", [1, 1000])
+def test_a_request_too_large_for_its_api_is_refused_before_it_is_read(first_bytes: int) -> None:
+    async def scenario(peer: Peer, connection: Connection, loop: asyncio.AbstractEventLoop) -> None:
+        size = MAX_BYTES + 1
+        request = struct.pack(">ih", size, ApiKey.METADATA) + bytes(size)
+        await loop.sock_sendall(peer.sock, request[: 4 + first_bytes])
+        while connection._frame is None and not connection.closed:
+            await asyncio.sleep(0)
+        with contextlib.suppress(ConnectionError):
+            await loop.sock_sendall(peer.sock, request[4 + first_bytes : 4 + size])
+        while not connection.closed:
+            await asyncio.sleep(0)
+        assert peer.frames == []
+
+    with connected() as (peer, connection, loop):
+        loop.run_until_complete(asyncio.wait_for(scenario(peer, connection, loop), 20))
 
 
 def test_a_client_that_does_not_read_is_not_read_either() -> None:
