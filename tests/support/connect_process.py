@@ -8,13 +8,12 @@ from typing import Any, Final
 
 from ottla.connect.rest_client import RestError, ask
 from tests.support.broker_process import BrokerFailedError, BrokerProcess
-from tests.support.genuine import BROKER_JVM_OPTIONS, maven_libs
+from tests.support.genuine import BROKER_JVM_OPTIONS, cache_of, maven_libs
 from tests.support.requirements import java_program
 
 _REPOSITORY: Final = Path(__file__).resolve().parents[2]
 _RECIPE: Final = _REPOSITORY / "benches" / "genuine" / "debezium.xml"
 _LOGGING: Final = _REPOSITORY / "benches" / "genuine" / "log4j2.properties"
-_CACHE: Final = _REPOSITORY / ".cache" / "genuine-connect"
 _REQUEST_S: Final = 90.0
 _HEAP: Final = ("-Xms256M", "-Xmx2G")
 """As Kafka's own start script gives to a worker (bin/connect-distributed.sh)."""
@@ -162,9 +161,9 @@ class GenuineMariaDbConnect(GenuineConnect):
 
     def libs(self) -> Path:
         """Directory of the jars on its class path."""
-        return maven_libs(_RECIPE.with_name("debezium-mariadb.xml"), _CACHE.with_name("genuine-connect-mariadb"))
+        return maven_libs(_RECIPE.with_name("debezium-mariadb.xml"), cache_of("connect-mariadb"))
 
 
 def genuine_connect_libs() -> Path:
     """Directory of the jars of Kafka Connect and Debezium; see `maven_libs`."""
-    return maven_libs(_RECIPE, _CACHE)
+    return maven_libs(_RECIPE, cache_of("connect"))

@@ -14,10 +14,12 @@ from tests.support.broker_process import BrokerProcess
 from tests.support.probe import free_port
 from tests.support.requirements import java_program, require
 
-KAFKA_VERSION: Final = "4.1.1"
+KAFKA_VERSION: Final = "4.3.1"
+"""The version that Ottla is compared with."""
+OLDER_KAFKA_VERSION: Final = "4.1.1"
+"""The second peer, where its answers differ from the newest one's."""
 _REPOSITORY: Final = Path(__file__).resolve().parents[2]
 _RECIPE: Final = _REPOSITORY / "benches" / "genuine"
-_CACHE: Final = _REPOSITORY / ".cache" / f"kafka-{KAFKA_VERSION}"
 _CLUSTER_ID: Final = "b3R0bGFfZ2VudWluZV8wMQ"
 
 # Kafka's own performance options (bin/kafka-run-class.sh), with which its start script runs the broker.
@@ -44,7 +46,7 @@ _TOOLS: Final = {
     "ConsumerGroupCommand": "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
     "ConsumerPerformance": "org.apache.kafka.tools.ConsumerPerformance",
     "DeleteRecordsCommand": "org.apache.kafka.tools.DeleteRecordsCommand",
-    "DumpLogSegments": "kafka.tools.DumpLogSegments",
+    "DumpLogSegments": "org.apache.kafka.tools.DumpLogSegments",
     "EndToEndLatency": "org.apache.kafka.tools.EndToEndLatency",
     "GetOffsetShell": "org.apache.kafka.tools.GetOffsetShell",
     "GroupsCommand": "org.apache.kafka.tools.GroupsCommand",
@@ -66,18 +68,28 @@ class ToolFailedError(RuntimeError):
     """A Kafka tool ended with an error; the message carries its output."""
 
 
-def kafka_libs() -> Path:
-    """Directory of Kafka's jars, fetched by Maven on first use; safe to call from several processes at once.
+def cache_of(name: str, version: str = KAFKA_VERSION) -> Path:
+    """Directory below `.cache/` for what `name` fetches or makes of Kafka `version`."""
+    return _REPOSITORY / ".cache" / "genuine" / f"{name}-{version}"
+
+
+def kafka_libs(version: str = KAFKA_VERSION) -> Path:
+    """Directory of the jars of Kafka `version`, fetched by Maven on first use; several processes may call this at once.
 
     Raises:
         MissingProgramError: Java or Maven is missing.
         ToolFailedError: Maven could not fetch the jars.
     """
-    return maven_libs(_RECIPE / "pom.xml", _CACHE)
+    return maven_libs(_RECIPE / "pom.xml", cache_of("kafka", version), version)
 
 
-def maven_libs(recipe: Path, cache: Path) -> Path:
+def maven_libs(recipe: Path, cache: Path, version: str | None = None) -> Path:
     """Directory of the jars that the POM `recipe` names, kept under `cache` until the recipe changes.
+
+    Args:
+        recipe: a POM.
+        cache: where the jars are kept; one directory per recipe and version.
+        version: replaces the recipe's property `kafka.version`.
 
     Raises:
         MissingProgramError: Java or Maven is missing.
@@ -99,6 +111,7 @@ def maven_libs(recipe: Path, cache: Path) -> Path:
                 "-f",
                 str(recipe),
                 "dependency:copy-dependencies",
+                *((f"-Dkafka.version={version}",) if version else ()),
                 f"-DoutputDirectory={cache / 'libs'}",
                 "-DincludeScope=runtime",
             ],
@@ -113,20 +126,23 @@ def maven_libs(recipe: Path, cache: Path) -> Path:
     return cache / "libs"
 
 
-def kafka_tool_command(class_name: str, *args: str, jvm_options: Sequence[str] | None = None) -> list[str]:
+def kafka_tool_command(
+    class_name: str, *args: str, jvm_options: Sequence[str] | None = None, version: str = KAFKA_VERSION
+) -> list[str]:
     """The command line of a genuine tool, for those who run it themselves.
 
     Args:
         class_name: short (`TopicCommand`) or full Java name.
         args: the tool's own arguments.
         jvm_options: options of the virtual machine; by default those with which a tool starts soon.
+        version: Kafka's.
     """
     return [
         java_program(),
-        *((*TOOL_JVM_OPTIONS, *_shared_classes()) if jvm_options is None else jvm_options),
+        *((*TOOL_JVM_OPTIONS, *_shared_classes(version)) if jvm_options is None else jvm_options),
         f"-Dlog4j2.configurationFile={_RECIPE / 'log4j2.properties'}",
         "-cp",
-        f"{kafka_libs()}/*",
+        f"{kafka_libs(version)}/*",
         _TOOLS.get(class_name, class_name),
         *args,
     ]
@@ -139,13 +155,14 @@ def kafka_tool(
     timeout_s: float = 60.0,
     check: bool = True,
     jvm_options: Sequence[str] | None = None,
+    version: str = KAFKA_VERSION,
 ) -> subprocess.CompletedProcess[str]:
     """Run a genuine Kafka tool to its end and return what it wrote.
 
     Raises:
         ToolFailedError: it ended with an error (unless `check` is off) or did not end within `timeout_s`.
     """
-    command = kafka_tool_command(class_name, *args, jvm_options=jvm_options)
+    command = kafka_tool_command(class_name, *args, jvm_options=jvm_options, version=version)
     try:
         done = subprocess.run(
             command, input=stdin or "", capture_output=True, text=True, timeout=timeout_s, check=False
@@ -163,24 +180,25 @@ def kafka_tool(
 
 
 @cache
-def _shared_classes() -> tuple[str, ...]:
+def _shared_classes(version: str) -> tuple[str, ...]:
     """Options with which a virtual machine maps Kafka's classes instead of parsing them again (class data sharing)."""
-    kafka_libs()
+    kafka_libs(version)
     java = Path(java_program()).resolve()
     machine = hashlib.sha256(f"{java} {java.stat().st_mtime_ns}".encode()).hexdigest()[:12]
-    archive = _CACHE / f"classes-{machine}.jsa"
-    with locked(_CACHE.with_name(f"{archive.name}.lock")):
+    cache = cache_of("kafka", version)
+    archive = cache / f"classes-{machine}.jsa"
+    with locked(cache.with_name(f"{cache.name}-{archive.name}.lock")):
         if not archive.exists():
-            _archive_classes(archive)
+            _archive_classes(archive, version)
     # Without a word on stdout, should an archive not fit: it is then left out.
     return f"-XX:SharedArchiveFile={archive}", "-Xlog:disable"
 
 
-def _archive_classes(archive: Path) -> None:
+def _archive_classes(archive: Path, version: str) -> None:
     """Make the archive, of the classes that a broker has loaded from its start to its end."""
     unfinished = archive.with_suffix(".unfinished")
     unfinished.unlink(missing_ok=True)
-    with _ArchivedKafka(unfinished):
+    with _ArchivedKafka(unfinished, version):
         pass
     if unfinished.exists():
         unfinished.rename(archive)
@@ -201,6 +219,8 @@ class GenuineKafka(BrokerProcess):
         "share.coordinator.state.topic.replication.factor": "1",
         "share.coordinator.state.topic.min.isr": "1",
         "group.initial.rebalance.delay.ms": "0",
+        "group.consumer.assignment.interval.ms": "0",
+        "group.share.assignment.interval.ms": "0",
     }
 
     def __init__(
@@ -213,14 +233,16 @@ class GenuineKafka(BrokerProcess):
         environment: Mapping[str, str] | None = None,
         heap: str = "512m",
         as_it_comes: bool = False,
+        version: str = KAFKA_VERSION,
     ) -> None:
-        """As `BrokerProcess`; `heap` is both -Xms and -Xmx.
+        """As `BrokerProcess`; `heap` is both -Xms and -Xmx, `version` is Kafka's.
 
         `as_it_comes`: with the options of Kafka's own start script, for measurements, instead of those that start soon.
         """
         super().__init__(directory, properties=properties, port=port, cpus=cpus, environment=environment)
         self._heap = heap
         self._as_it_comes = as_it_comes
+        self._version = version
         self._controller_port = free_port()
 
     @property
@@ -245,13 +267,19 @@ class GenuineKafka(BrokerProcess):
         self.properties_file.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
         if not (Path(settings["log.dirs"].split(",")[0]) / "meta.properties").exists():
             arguments = ("format", "-t", _CLUSTER_ID, "-c", str(self.properties_file))
-            kafka_tool("StorageTool", *arguments, jvm_options=self.tool_jvm_options)
+            kafka_tool("StorageTool", *arguments, jvm_options=self.tool_jvm_options, version=self._version)
 
     def command(self) -> list[str]:
         """`kafka.Kafka server.properties` with the options of the virtual machine."""
-        others = BROKER_JVM_OPTIONS if self._as_it_comes else (*_TEST_BROKER_JVM_OPTIONS, *_shared_classes())
+        others = (
+            BROKER_JVM_OPTIONS if self._as_it_comes else (*_TEST_BROKER_JVM_OPTIONS, *_shared_classes(self._version))
+        )
         options = (f"-Xms{self._heap}", f"-Xmx{self._heap}", *others, "-Dkafka.log.level=INFO")
-        return kafka_tool_command("kafka.Kafka", str(self.properties_file), jvm_options=options)
+        return self._java(options)
+
+    def _java(self, options: Sequence[str]) -> list[str]:
+        """The command line of the broker with `options` of the virtual machine."""
+        return kafka_tool_command("kafka.Kafka", str(self.properties_file), jvm_options=options, version=self._version)
 
 
 class _ArchivedKafka(GenuineKafka):
@@ -259,13 +287,13 @@ class _ArchivedKafka(GenuineKafka):
 
     tool_jvm_options = TOOL_JVM_OPTIONS
 
-    def __init__(self, archive: Path) -> None:
-        super().__init__()
+    def __init__(self, archive: Path, version: str) -> None:
+        super().__init__(version=version)
         self._archive = archive
 
     def command(self) -> list[str]:
         options = (*_TEST_BROKER_JVM_OPTIONS, f"-XX:ArchiveClassesAtExit={self._archive}", "-Dkafka.log.level=INFO")
-        return kafka_tool_command("kafka.Kafka", str(self.properties_file), jvm_options=options)
+        return self._java(options)
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from tests.support.genuine import TOOL_JVM_OPTIONS, ToolFailedError, kafka_libs, locked
+from tests.support.genuine import KAFKA_VERSION, TOOL_JVM_OPTIONS, ToolFailedError, kafka_libs, locked
 from tests.support.requirements import java_program, require
 
 _REPOSITORY: Final = Path(__file__).resolve().parents[2]
@@ -26,7 +26,7 @@ def compiled(*sources: Path, libs: Sequence[Path] = ()) -> Path:
         MissingProgramError: there is no JDK.
         ToolFailedError: javac has something to say; the message has it.
     """
-    text = b"\0".join(source.name.encode() + b"\0" + source.read_bytes() for source in sources)
+    text = KAFKA_VERSION.encode() + b"\0".join(source.name.encode() + b"\0" + source.read_bytes() for source in sources)
     classes = _CACHE / hashlib.sha256(text).hexdigest()[:16]
     with locked(classes.with_name(f"{classes.name}.lock")):
         if not classes.exists():

@@ -18,11 +18,10 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.compat.factories import NewNameFactory, NewTopicFactory
 from tests.support.broker_process import BrokerProcess
 from tests.support.eventually import eventually
-from tests.support.genuine import KAFKA_VERSION, TOOL_JVM_OPTIONS, maven_libs
+from tests.support.genuine import TOOL_JVM_OPTIONS, cache_of, maven_libs
 from tests.support.java_sources import compiled, java_command
 
 _HERE: Final = Path(__file__).parent
-_CACHE: Final = _HERE.parents[2] / ".cache" / f"kafka-streams-{KAFKA_VERSION}"
 _PARTITIONS: Final = 3
 _WORDS: Final = [f"word-{number}" for number in range(40)]
 
@@ -47,7 +46,7 @@ class Instance:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        libs = [maven_libs(_HERE / "pom.xml", _CACHE)]
+        libs = [maven_libs(_HERE / "pom.xml", cache_of("streams"))]
         where = (self._task.bootstrap, self._task.application, self._name, str(self._directory))
         what = (self._task.source, self._task.sink, self._task.protocol)
         command = java_command(
