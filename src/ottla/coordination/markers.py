@@ -68,7 +68,7 @@ class LocalMarkers:
                 if topic == GROUP_METADATA_TOPIC:
                     offsets[topic_partition] = self._groups.end_transaction(number, marker)
                 else:
-                    info = found.append(bytearray(batch), Origin.COORDINATOR)
+                    info = found.append(bytearray(batch), Origin.COORDINATOR, bears_next_epoch=marker.bears_next_epoch)
                     appended.append((topic_partition, found, Offset(info.last_offset + 1)))
             except OttlaError as error:
                 outcomes[topic_partition] = _told_to_coordinator(error.code)

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 from ottla.errors import InvalidProducerEpoch, InvalidTxnState, TransactionCoordinatorFenced
 from ottla.ids import ProducerIdAndEpoch
+from ottla.records.batch import MAX_PRODUCER_EPOCH
 from ottla.transactions.markers import TransactionMarker
 
 
@@ -97,6 +98,15 @@ class Producers:
         if standing is None:
             return
         _check_epoch(standing, marker.producer_id, marker.producer_epoch)
+        if (
+            marker.bears_next_epoch
+            and standing.in_transaction
+            and marker.producer_epoch == standing.epoch != MAX_PRODUCER_EPOCH
+        ):
+            raise InvalidProducerEpoch(
+                f"a marker for producer {marker.producer_id} has epoch {standing.epoch}, which its open transaction "
+                "has: it belongs to the transaction before"
+            )
         if marker.coordinator_epoch < standing.coordinator_epoch:
             raise TransactionCoordinatorFenced(
                 f"a marker for producer {marker.producer_id} comes from coordinator epoch {marker.coordinator_epoch}, "

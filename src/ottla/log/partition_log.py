@@ -156,11 +156,13 @@ class PartitionLog(LogFiles):
         verification: Verification | None = None,
         require_verification: bool = False,
         checked: CheckedBatches | None = None,
+        bears_next_epoch: bool = False,
     ) -> AppendInfo:
         """Checks the batches, writes offsets and leader epoch into their headers IN PLACE, appends them.
 
         A client may send one batch at a time (KIP-98), other origins several. Read-only buffers are copied first.
         With `require_verification`, the first batch of a client's transaction needs its `verification` (KIP-890).
+        `bears_next_epoch`: of markers, see `ProducerStates.check_marker`.
         Raises, with nothing appended: CorruptMessage, UnsupportedForMessageFormat, InvalidRecord, InvalidTimestamp,
         MessageTooLarge, RecordListTooLarge, OutOfOrderSequence, InvalidProducerEpoch, InvalidTxnState,
         TransactionCoordinatorFenced, KafkaStorageError when it cannot be written.
@@ -182,7 +184,7 @@ class PartitionLog(LogFiles):
             if header.attributes & CONTROL_FLAG:
                 marker = decode_end_transaction(view, header)
                 if marker is not None:
-                    state.check_marker(header, marker, origin)
+                    state.check_marker(header, marker, origin, bears_next_epoch=bears_next_epoch)
                 continue
             if origin is Origin.CLIENT:
                 duplicate = state.find_duplicate(header)

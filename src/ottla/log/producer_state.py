@@ -21,7 +21,7 @@ from ottla.errors import (
     TransactionCoordinatorFenced,
 )
 from ottla.log.transaction_index import AbortedTransaction
-from ottla.records.batch import NO_PRODUCER_EPOCH, NO_SEQUENCE, NO_TIMESTAMP, BatchHeader
+from ottla.records.batch import MAX_PRODUCER_EPOCH, NO_PRODUCER_EPOCH, NO_SEQUENCE, NO_TIMESTAMP, BatchHeader
 from ottla.records.checksum import crc32c
 from ottla.records.control import EndTransaction
 
@@ -222,12 +222,27 @@ class ProducerState:
                 f"{entry.transaction_first_offset}"
             )
 
-    def check_marker(self, header: BatchHeader, marker: EndTransaction, origin: Origin) -> None:
-        """Raises InvalidProducerEpoch, TransactionCoordinatorFenced for a marker of the past."""
+    def check_marker(
+        self, header: BatchHeader, marker: EndTransaction, origin: Origin, *, bears_next_epoch: bool = False
+    ) -> None:
+        """Raises InvalidProducerEpoch, TransactionCoordinatorFenced for a marker of the past.
+
+        With `bears_next_epoch` (KIP-1228) a marker of the open transaction's own epoch is one: it ended the
+        transaction before. The last epoch there is may be borne by both.
+        """
         entry = self.producers.get(header.producer_id)
         if entry is None or origin is Origin.REPLICATION:
             return
         self._check_epoch(entry, header.producer_epoch, header.base_offset)
+        if (
+            bears_next_epoch
+            and entry.transaction_first_offset is not None
+            and header.producer_epoch == entry.epoch != MAX_PRODUCER_EPOCH
+        ):
+            raise InvalidProducerEpoch(
+                f"a marker for producer {entry.producer_id} has epoch {entry.epoch}, which its open transaction has: "
+                "it belongs to the transaction before"
+            )
         if entry.coordinator_epoch > marker.coordinator_epoch:
             raise TransactionCoordinatorFenced(
                 f"a marker for producer {header.producer_id} comes from coordinator epoch "

@@ -228,6 +228,7 @@ class Partition:
         *,
         require_verification: bool = False,
         checked: "CheckedBatches | None" = None,
+        bears_next_epoch: bool = False,
     ) -> "AppendInfo":
         """Append batches as leader; arguments and errors are those of `PartitionLog.append_as_leader`.
 
@@ -243,6 +244,7 @@ class Partition:
                 verification=verification,
                 require_verification=require_verification,
                 checked=checked,
+                bears_next_epoch=bears_next_epoch,
             )
         except KafkaStorageError as error:
             self._refused.add(records, self._surroundings.now())

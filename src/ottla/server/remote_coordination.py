@@ -22,6 +22,7 @@ from ottla.protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
 )
 from ottla.protocol.schema import Message
+from ottla.server.peer_versions import PeerVersions
 
 if TYPE_CHECKING:
     from ottla.cluster.metadata_view import MetadataView
@@ -29,7 +30,9 @@ if TYPE_CHECKING:
     from ottla.coordination.transaction_coordinator import TransactionCoordinator
     from ottla.transactions.markers import TransactionMarker
 
-WRITE_TXN_MARKERS_VERSION: Final = 1
+MARKERS_WITH_LEVEL: Final = 2
+"""Version of WriteTxnMarkers that says under which `transaction.version` a transaction ran (KIP-1228)."""
+MARKERS: Final = 1
 ADD_PARTITIONS_VERSION: Final = 5
 
 
@@ -48,6 +51,7 @@ class ClusterMarkers:
         self._local = local
         self._metadata = metadata
         self._peers = peers
+        self._versions = PeerVersions(MARKERS_WITH_LEVEL, MARKERS)
 
     async def send(
         self, marker: "TransactionMarker", partitions: Collection[TopicPartition]
@@ -84,13 +88,16 @@ class ClusterMarkers:
                         for name, numbers in _by_topic(partitions).items()
                     ],
                     coordinator_epoch=marker.coordinator_epoch,
+                    transaction_version=marker.transaction_version,
                 )
             ]
         )
+        version = self._versions.of(self._metadata.image, leader)
         outcomes = dict.fromkeys(partitions, ErrorCode.REQUEST_TIMED_OUT)
         try:
-            response = await self._peers.ask(leader, request, WRITE_TXN_MARKERS_VERSION)
+            response = await self._peers.ask(leader, request, version)
         except PeerUnavailable:
+            self._versions.unanswered(self._metadata.image, leader, version)
             return outcomes
         for result in response.markers:
             for topic in result.topics:

@@ -15,13 +15,11 @@ from enum import Enum, auto
 from typing import Final
 
 from ottla.ids import ProducerIdAndEpoch
+from ottla.records.batch import MAX_PRODUCER_EPOCH as MAX_EPOCH
+from ottla.transactions.markers import EPOCH_PER_TRANSACTION
 from ottla.transactions.records import NO_EPOCH, Transaction
 
-MAX_EPOCH: Final = 32_767
 LAST_EPOCH_OF_CLIENTS: Final = MAX_EPOCH - 1
-
-EPOCH_PER_TRANSACTION: Final = 2
-"""The `transaction.version` since which every transaction has an epoch of its own (KIP-890)."""
 
 
 def is_exhausted(epoch: int) -> bool:

@@ -113,6 +113,7 @@ class SendMarkers(NamedTuple):
     producer: ProducerIdAndEpoch
     committed: bool
     partitions: frozenset[TopicPartition]
+    transaction_version: int = 0
 
     def marker(self, coordinator_epoch: int) -> TransactionMarker:
-        return TransactionMarker(*self.producer, coordinator_epoch, self.committed)
+        return TransactionMarker(*self.producer, coordinator_epoch, self.committed, self.transaction_version)

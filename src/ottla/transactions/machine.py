@@ -28,7 +28,7 @@ from ottla.coordination.machine import (
 from ottla.errors import ErrorCode
 from ottla.ids import ProducerIdAndEpoch, TransactionalId
 from ottla.transactions.config import TransactionConfig
-from ottla.transactions.epochs import EPOCH_PER_TRANSACTION, End, Init, end_of, is_exhausted, next_for
+from ottla.transactions.epochs import End, Init, end_of, is_exhausted, next_for
 from ottla.transactions.events import (
     NEEDS_PRODUCER_ID,
     AddPartitions,
@@ -43,6 +43,7 @@ from ottla.transactions.events import (
     TransactionListing,
     VerifyPartitions,
 )
+from ottla.transactions.markers import EPOCH_PER_TRANSACTION
 from ottla.transactions.records import (
     NEVER,
     NO_EPOCH,
@@ -428,7 +429,9 @@ def _complete(*, committed: bool) -> TransactionState:
 
 def _send_markers(transactional_id: TransactionalId, prepared: Transaction) -> Tell:
     committed = prepared.state is PREPARE_COMMIT
-    return Tell(SendMarkers(transactional_id, _producer(prepared), committed, prepared.partitions))
+    return Tell(
+        SendMarkers(transactional_id, _producer(prepared), committed, prepared.partitions, prepared.client_version)
+    )
 
 
 def _watch(transactional_id: TransactionalId, ongoing: Transaction, now_ms: int) -> list[Effect]:

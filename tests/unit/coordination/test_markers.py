@@ -39,8 +39,9 @@ class Led:
         self.failure: Exception | None = None
         self.waiting: list[tuple[int, Any]] = []
 
-    def append(self, batch: bytearray, origin: Origin) -> Any:
+    def append(self, batch: bytearray, origin: Origin, *, bears_next_epoch: bool) -> Any:
         assert origin is Origin.COORDINATOR
+        assert not bears_next_epoch
         if self.failure is not None:
             raise self.failure
         self.batches.append(bytes(batch))

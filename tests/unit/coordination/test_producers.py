@@ -5,6 +5,7 @@ import pytest
 from ottla.coordination.producers import Producers, ProducerStanding, Verification
 from ottla.errors import InvalidProducerEpoch, InvalidTxnState, TransactionCoordinatorFenced
 from ottla.ids import ProducerIdAndEpoch
+from ottla.records.batch import MAX_PRODUCER_EPOCH
 from ottla.transactions.markers import TransactionMarker
 
 P5 = ProducerIdAndEpoch(9, 5)
@@ -97,3 +98,14 @@ def test_markers_of_the_past_are_refused() -> None:
         found.check_marker(END5._replace(producer_epoch=4, coordinator_epoch=3))
     found.check_marker(END5._replace(coordinator_epoch=3))
     found.check_marker(END5._replace(producer_id=1))
+
+
+def test_a_late_marker_does_not_end_the_next_transaction() -> None:
+    """KIP-1228: a marker of the second generation bears the epoch of the transaction after the one that it ends."""
+    late = END5._replace(coordinator_epoch=3, transaction_version=2)
+    with pytest.raises(InvalidProducerEpoch, match="the transaction before"):
+        producers((9, ProducerStanding(5, 3, in_transaction=True))).check_marker(late)
+    producers((9, ProducerStanding(5, 3, in_transaction=False))).check_marker(late)
+    producers((9, ProducerStanding(4, 3, in_transaction=True))).check_marker(late)
+    last = late._replace(producer_epoch=MAX_PRODUCER_EPOCH)
+    producers((9, ProducerStanding(MAX_PRODUCER_EPOCH, 3, in_transaction=True))).check_marker(last)

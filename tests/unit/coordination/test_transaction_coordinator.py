@@ -149,7 +149,7 @@ def test_a_transaction_lives_its_life() -> None:
         granted = await bench.end(producer)
         assert granted == (NONE, producer.producer_id, 1)
         await bench.until_complete()
-        marker = TransactionMarker(producer.producer_id, 1, EPOCH, committed=True)
+        marker = TransactionMarker(producer.producer_id, 1, EPOCH, committed=True, transaction_version=2)
         assert bench.markers.sent == [(marker, {P0, P1})]
         assert bench.given == 1
 

@@ -14,6 +14,7 @@ from ottla.errors import (
 from ottla.ids import LeaderEpoch
 from ottla.log.partition_log import PartitionLog, ReadResult
 from ottla.log.producer_state import Origin, ProducerState, decode_snapshot
+from ottla.records.batch import MAX_PRODUCER_EPOCH
 from ottla.records.control import ControlType, EndTransaction, encode_end_transaction
 
 
@@ -24,10 +25,18 @@ def _write(driver: LogDriver, log: PartitionLog, producer: int, sequence: int, *
     log.high_watermark = log.log_end_offset
 
 
-def _end(log: PartitionLog, producer: int, kind: ControlType, *, epoch: int = 0, coordinator: int = 1) -> None:
+def _end(
+    log: PartitionLog,
+    producer: int,
+    kind: ControlType,
+    *,
+    epoch: int = 0,
+    coordinator: int = 1,
+    next_epoch: bool = False,
+) -> None:
     marker = EndTransaction(kind, coordinator, NOW_MS)
     batch = encode_end_transaction(marker, producer_id=producer, producer_epoch=epoch)
-    log.append_as_leader(batch, LeaderEpoch(0), origin=Origin.COORDINATOR)
+    log.append_as_leader(batch, LeaderEpoch(0), origin=Origin.COORDINATOR, bears_next_epoch=next_epoch)
     log.high_watermark = log.log_end_offset
 
 
@@ -94,6 +103,25 @@ def test_a_marker_above_the_high_watermark_ends_nothing_yet(driver: LogDriver, l
     assert log.last_stable_offset == 0
     log.high_watermark = log.log_end_offset
     assert log.last_stable_offset == 2
+
+
+def test_a_late_marker_does_not_end_the_next_transaction(driver: LogDriver, log: PartitionLog) -> None:
+    """KIP-1228: a marker of the second generation bears the epoch of the transaction after the one that it ends."""
+    _write(driver, log, 1, 0, epoch=4)
+    _end(log, 1, ControlType.COMMIT, epoch=5, next_epoch=True)
+    _end(log, 1, ControlType.COMMIT, epoch=5, next_epoch=True)  # once more, as after a lost answer
+    _write(driver, log, 1, 0, epoch=5)
+    with pytest.raises(InvalidProducerEpoch, match="the transaction before"):
+        _end(log, 1, ControlType.COMMIT, epoch=5, next_epoch=True)
+    assert log.last_stable_offset == log.log_end_offset - 1
+    _end(log, 1, ControlType.ABORT, epoch=6, next_epoch=True)
+    assert log.last_stable_offset == log.log_end_offset
+
+
+def test_the_last_epoch_ends_its_own_transaction(driver: LogDriver, log: PartitionLog) -> None:
+    _write(driver, log, 1, 0, epoch=MAX_PRODUCER_EPOCH)
+    _end(log, 1, ControlType.ABORT, epoch=MAX_PRODUCER_EPOCH, next_epoch=True)
+    assert log.last_stable_offset == log.log_end_offset
 
 
 def test_late_writers_and_coordinators_are_fenced(driver: LogDriver, log: PartitionLog) -> None:

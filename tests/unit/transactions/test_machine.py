@@ -102,7 +102,7 @@ def test_an_ongoing_transaction_is_aborted_before_another_producer_starts() -> N
     assert asking.driver.waits(token)
     assert asking.transaction.state is PREPARE_ABORT
     message = asking.write_markers()
-    assert message == SendMarkers(T, ProducerIdAndEpoch(100, 1), False, frozenset((P0, P1)))
+    assert message == SendMarkers(T, ProducerIdAndEpoch(100, 1), False, frozenset((P0, P1)), 2)
     assert asking.driver.reply(token) == granted(100, 2)
     assert asking.transaction.state is EMPTY
 
@@ -205,7 +205,7 @@ def test_each_transaction_has_its_epoch(committed: bool) -> None:
     producer = asking.started()
     asking.add(producer, P0)
     assert asking.end(producer, committed=committed) == granted(100, 1)
-    assert asking.write_markers() == SendMarkers(T, ProducerIdAndEpoch(100, 1), committed, frozenset((P0,)))
+    assert asking.write_markers() == SendMarkers(T, ProducerIdAndEpoch(100, 1), committed, frozenset((P0,)), 2)
     assert asking.end(producer, committed=committed) == granted(100, 1), "a retry"
     assert asking.end(producer, committed=not committed) == BAD_STATE
     assert asking.add(producer, P0) is ErrorCode.PRODUCER_FENCED, "a late request"
@@ -304,7 +304,7 @@ def test_another_producer_id_takes_over_at_the_end_of_a_transaction(committed: b
         asking.to_send[:-1] = []
     early = asking.send(AddPartitions(None, T, ProducerIdAndEpoch(100, 0), frozenset((P1,)), 2))
     assert asking.driver.waits(early)
-    assert asking.write_markers() == SendMarkers(T, ProducerIdAndEpoch(7, MAX_EPOCH), committed, frozenset((P0,)))
+    assert asking.write_markers() == SendMarkers(T, ProducerIdAndEpoch(7, MAX_EPOCH), committed, frozenset((P0,)), 2)
     assert asking.driver.reply(early) is ErrorCode.NONE
     assert (asking.transaction.producer_id, asking.transaction.producer_epoch) == (100, 0)
 
@@ -404,7 +404,7 @@ def test_a_successor_sends_the_markers(committed: bool) -> None:
     asking.add(producer, P0)
     asking.end(producer, committed=committed)
     asking.take_over()
-    assert asking.write_markers() == SendMarkers(T, ProducerIdAndEpoch(100, 1), committed, frozenset((P0,)))
+    assert asking.write_markers() == SendMarkers(T, ProducerIdAndEpoch(100, 1), committed, frozenset((P0,)), 2)
     assert asking.transaction.state is (COMPLETE_COMMIT if committed else COMPLETE_ABORT)
 
 
@@ -423,7 +423,7 @@ def test_a_transaction_that_takes_too_long_is_aborted_and_its_producer_fenced(ve
     assert asking.transaction.state is ONGOING
     asking.driver.pass_time(1)
     assert asking.transaction.state is PREPARE_ABORT
-    assert asking.write_markers() == SendMarkers(T, ProducerIdAndEpoch(100, 1), False, frozenset((P0,)))
+    assert asking.write_markers() == SendMarkers(T, ProducerIdAndEpoch(100, 1), False, frozenset((P0,)), version)
     assert asking.add(producer, P1, version=version) is ErrorCode.PRODUCER_FENCED
     if version == 0:
         assert asking.end(producer, committed=False, version=0) == FENCED

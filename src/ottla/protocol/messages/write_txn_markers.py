@@ -1,13 +1,16 @@
-"""WriteTxnMarkers: the transaction coordinator has brokers write the end of transactions (KIP-98). Flexible."""
+"""WriteTxnMarkers: the transaction coordinator has brokers write the end of transactions (KIP-98). Flexible.
+
+2  the level of `transaction.version` under which the transaction ended (KIP-1228)
+"""
 
 from __future__ import annotations
 
 from ottla.protocol.api import ApiKey
-from ottla.protocol.primitives import Int16, Int32, Int64
-from ottla.protocol.schema import Message, Struct, message, struct
+from ottla.protocol.primitives import Int8, Int16, Int32, Int64
+from ottla.protocol.schema import Message, Struct, message, since, struct
 
 
-@message(ApiKey.WRITE_TXN_MARKERS, versions=(1, 1), flexible=1)
+@message(ApiKey.WRITE_TXN_MARKERS, versions=(1, 2), flexible=1)
 class WriteTxnMarkersRequest(Message):
     markers: list[WritableTxnMarker]
 
@@ -19,6 +22,7 @@ class WritableTxnMarker(Struct):
     transaction_result: bool
     topics: list[WritableTxnMarkerTopic]
     coordinator_epoch: Int32
+    transaction_version: Int8 = since(2, default=0, ignorable=True)
 
 
 @struct
@@ -27,7 +31,7 @@ class WritableTxnMarkerTopic(Struct):
     partition_indexes: list[Int32]
 
 
-@message(ApiKey.WRITE_TXN_MARKERS, versions=(1, 1), flexible=1)
+@message(ApiKey.WRITE_TXN_MARKERS, versions=(1, 2), flexible=1)
 class WriteTxnMarkersResponse(Message):
     markers: list[WritableTxnMarkerResult]
 

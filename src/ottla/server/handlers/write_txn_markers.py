@@ -1,4 +1,4 @@
-"""WriteTxnMarkers (v1): a transaction coordinator ends transactions in the partitions of this broker (KIP-98).
+"""WriteTxnMarkers (v1-v2): a transaction coordinator ends transactions in the partitions of this broker (KIP-98).
 
 Administrators send it as well, to abort a transaction that its coordinator knows nothing of (KIP-664). That is all it
 does for those who are no brokers.
@@ -33,7 +33,11 @@ async def handle(request: WriteTxnMarkersRequest, context: RequestContext) -> Wr
 
 async def _write(wanted: WritableTxnMarker, context: RequestContext) -> WritableTxnMarkerResult:
     marker = TransactionMarker(
-        wanted.producer_id, wanted.producer_epoch, wanted.coordinator_epoch, wanted.transaction_result
+        wanted.producer_id,
+        wanted.producer_epoch,
+        wanted.coordinator_epoch,
+        wanted.transaction_result,
+        wanted.transaction_version,
     )
     partitions = [
         TopicPartition(TopicName(topic.name), PartitionId(number))
