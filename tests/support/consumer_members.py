@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 from uuid import UUID
 
+from ottla.config.group_settings import GroupSettings
 from ottla.errors import ErrorCode
 from ottla.groups.config import GroupConfig
 from ottla.groups.consumer_events import (
@@ -41,8 +42,11 @@ class World:
     def __init__(self, topics: Mapping[str, Any], **config: Any) -> None:
         self._numbers = iter(range(1_000_000))
         self.config = GroupConfig(group_initial_rebalance_delay_ms=10, **config)
+        self.settings = GroupSettings(consumer_assignment_interval_ms=0)
         self.surroundings = Surroundings(
-            topics=lambda: self.topics, regex_problem=lambda regex: "unclosed" if regex == "(" else None
+            topics=lambda: self.topics,
+            settings=lambda group: self.settings,
+            regex_problem=lambda regex: "unclosed" if regex == "(" else None,
         )
         self.set_topics(topics)
         self.driver = Driver(self.new_machine())

@@ -438,7 +438,7 @@ def test_changing_a_brokers_settings_while_it_runs(ottla_broker: Broker) -> None
         assert changed(ottla_broker, BROKER, "1", (key, SET, value)).error_code == ErrorCode.INVALID_REQUEST, key
     assert changed(ottla_broker, BROKER, "2", ("log.retention.ms", SET, "1")).error_code == ErrorCode.INVALID_REQUEST
     refused = changed(ottla_broker, BROKER, "1", ("num.partitions", SET, "3"))
-    assert refused.error_message == "Cannot update these configs dynamically: Set(num.partitions)"
+    assert refused.error_message == "Cannot update these configs dynamically: [num.partitions]"
 
 
 def test_a_smaller_limit_holds_at_once(ottla_broker: Broker) -> None:

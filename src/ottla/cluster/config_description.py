@@ -107,14 +107,19 @@ class SettingsInForce:
     def group(self, overrides: Mapping[str, str], names: Iterable[str] | None) -> list[ConfigDescription]:
         """A group's settings, given its own; `names` None for every one.
 
-        As in Kafka, what a group does not set itself is a default, whatever the broker's settings say.
+        What a group does not set itself has the source of the broker's setting behind it.
         """
         described: list[ConfigDescription] = []
         for name in sorted(GROUP_SETTINGS if names is None else GROUP_SETTINGS.keys() & set(names)):
             value = render_value(group_value(self._config, name, overrides))
-            source = ConfigSource.GROUP_CONFIG if name in overrides else ConfigSource.DEFAULT_CONFIG
-            synonyms = (ConfigSynonym(name, value, source),)
-            described.append(ConfigDescription(GROUP_SETTINGS[name].setting, value, source, False, synonyms))
+            group = GROUP_SETTINGS[name]
+            if group.default is None:
+                synonyms = [ConfigSynonym(name, group.setting.default, ConfigSource.DEFAULT_CONFIG)]
+            else:
+                synonyms = self._synonyms(group.default)
+            if name in overrides:
+                synonyms.insert(0, ConfigSynonym(name, value, ConfigSource.GROUP_CONFIG))
+            described.append(ConfigDescription(group.setting, value, synonyms[0].source, False, tuple(synonyms)))
         return described
 
     def _synonyms(self, name: str) -> list[ConfigSynonym]:

@@ -168,7 +168,7 @@ def _check_broker_values(image: MetadataImage, static: BrokerConfig, name: str, 
         key for key in after if key not in BROKER_SETTINGS or BROKER_SETTINGS[key].change is Change.READ_ONLY
     )
     if fixed:
-        raise InvalidRequest(f"Cannot update these configs dynamically: Set({', '.join(fixed)})")
+        raise InvalidRequest(f"Cannot update these configs dynamically: [{', '.join(fixed)}]")
     try:
         if name == CLUSTER_DEFAULT:
             for_one = image.config(ResourceType.BROKER, str(static.node_id))

@@ -185,7 +185,8 @@ def place_replicas(
         raise ApiError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
             f"Unable to replicate the partition {replication_factor} time(s): The target replication factor of "
-            f"{replication_factor} cannot be reached because only {len(brokers)} broker(s) are registered.",
+            f"{replication_factor} cannot be reached because only {len(brokers)} broker(s) are registered or "
+            "some brokers have all their log directories cordoned.",
         )
     if partition_count > MAX_PARTITIONS_AT_ONCE:
         raise ApiError(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")

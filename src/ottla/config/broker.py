@@ -125,12 +125,15 @@ class BrokerConfig:
     socket_request_max_bytes: int
     fetch_max_bytes: int
     max_incremental_fetch_session_cache_slots: int
+    group_consumer_assignment_interval_ms: int
     group_consumer_assignors: tuple[str, ...]
     group_consumer_heartbeat_interval_ms: int
+    group_consumer_max_assignment_interval_ms: int
     group_consumer_max_heartbeat_interval_ms: int
     group_consumer_max_session_timeout_ms: int
     group_consumer_max_size: int
     group_consumer_migration_policy: str
+    group_consumer_min_assignment_interval_ms: int
     group_consumer_min_heartbeat_interval_ms: int
     group_consumer_min_session_timeout_ms: int
     group_consumer_regex_refresh_interval_ms: int
@@ -140,14 +143,22 @@ class BrokerConfig:
     group_max_session_timeout_ms: int
     group_max_size: int
     group_min_session_timeout_ms: int
+    group_share_assignment_interval_ms: int
     group_share_delivery_count_limit: int
     group_share_heartbeat_interval_ms: int
+    group_share_initialize_retry_interval_ms: int
+    group_share_max_assignment_interval_ms: int
+    group_share_max_delivery_count_limit: int
     group_share_max_heartbeat_interval_ms: int
+    group_share_max_partition_max_record_locks: int
     group_share_max_record_lock_duration_ms: int
     group_share_max_session_timeout_ms: int
     group_share_max_share_sessions: int
     group_share_max_size: int
+    group_share_min_assignment_interval_ms: int
+    group_share_min_delivery_count_limit: int
     group_share_min_heartbeat_interval_ms: int
+    group_share_min_partition_max_record_locks: int
     group_share_min_record_lock_duration_ms: int
     group_share_min_session_timeout_ms: int
     group_share_partition_max_record_locks: int

@@ -70,6 +70,16 @@ CONSUMER_GROUPS: Final = (
         "are share groups is up to the feature `share.version`.",
         OneOf(("consumer", "classic", "share", "streams")),
     ),
+    Setting(
+        "group.consumer.assignment.interval.ms",
+        Kind.INT,
+        "1000",
+        "How long a consumer group's assignment stands at least before another is computed (KIP-1263), so that members "
+        "that come together are assigned together; 0 computes one with every change. 0 as well when the broker is "
+        "started without a properties file.",
+        AT_LEAST_0,
+        Change.CLUSTER_WIDE,
+    ),
     _fixed(
         "group.consumer.assignors",
         Kind.LIST,
@@ -84,6 +94,13 @@ CONSUMER_GROUPS: Final = (
         "5000",
         "How often members of consumer groups (KIP-848) are told to send a heartbeat.",
         AT_LEAST_1,
+    ),
+    _fixed(
+        "group.consumer.max.assignment.interval.ms",
+        Kind.INT,
+        "15000",
+        "Most that `consumer.assignment.interval.ms` of a group may be.",
+        AT_LEAST_0,
     ),
     _fixed(
         "group.consumer.max.heartbeat.interval.ms",
@@ -107,6 +124,13 @@ CONSUMER_GROUPS: Final = (
         "Which way a group that has members may change between the classic and the consumer protocol: `upgrade` to the "
         "consumer protocol, `downgrade` from it, both or none.",
         OneOf(("DISABLED", "DOWNGRADE", "UPGRADE", "BIDIRECTIONAL"), any_case=True),
+    ),
+    _fixed(
+        "group.consumer.min.assignment.interval.ms",
+        Kind.INT,
+        "0",
+        "Least that `consumer.assignment.interval.ms` of a group may be.",
+        AT_LEAST_0,
     ),
     _fixed(
         "group.consumer.min.heartbeat.interval.ms",
@@ -140,11 +164,22 @@ CONSUMER_GROUPS: Final = (
 )
 
 SHARE_GROUPS: Final = (
+    Setting(
+        "group.share.assignment.interval.ms",
+        Kind.INT,
+        "1000",
+        "How long a share group's assignment stands at least before another is computed (KIP-1263), so that members "
+        "that come together are assigned together; 0 computes one with every change. 0 as well when the broker is "
+        "started without a properties file.",
+        AT_LEAST_0,
+        Change.CLUSTER_WIDE,
+    ),
     _fixed(
         "group.share.delivery.count.limit",
         Kind.INT,
         "5",
-        "How often a record is delivered to a share group at most.",
+        "How often a record is delivered to a share group at most, unless the group's own "
+        "`share.delivery.count.limit` says otherwise.",
         Range(2, 10),
     ),
     _fixed(
@@ -155,11 +190,41 @@ SHARE_GROUPS: Final = (
         AT_LEAST_1,
     ),
     _fixed(
+        "group.share.initialize.retry.interval.ms",
+        Kind.INT,
+        "30000",
+        "After how long the state of a share partition is initialized again when nobody has answered; at least "
+        "`offsets.commit.timeout.ms`.",
+        AT_LEAST_1,
+        internal=True,
+    ),
+    _fixed(
+        "group.share.max.assignment.interval.ms",
+        Kind.INT,
+        "15000",
+        "Most that `share.assignment.interval.ms` of a group may be.",
+        AT_LEAST_0,
+    ),
+    _fixed(
+        "group.share.max.delivery.count.limit",
+        Kind.INT,
+        "10",
+        "Most that `share.delivery.count.limit` of a group may be.",
+        Range(5, 25),
+    ),
+    _fixed(
         "group.share.max.heartbeat.interval.ms",
         Kind.INT,
         "15000",
         "Most that `share.heartbeat.interval.ms` of a group may be.",
         AT_LEAST_1,
+    ),
+    _fixed(
+        "group.share.max.partition.max.record.locks",
+        Kind.INT,
+        "4000",
+        "Most that `share.partition.max.record.locks` of a group may be.",
+        Range(2000, 10000),
     ),
     _fixed(
         "group.share.max.record.lock.duration.ms",
@@ -178,11 +243,32 @@ SHARE_GROUPS: Final = (
     _fixed("group.share.max.share.sessions", Kind.INT, "2000", "Most share sessions at a time.", AT_LEAST_1),
     _fixed("group.share.max.size", Kind.INT, "200", "Most members of a share group.", Range(1, 1000)),
     _fixed(
+        "group.share.min.assignment.interval.ms",
+        Kind.INT,
+        "0",
+        "Least that `share.assignment.interval.ms` of a group may be.",
+        AT_LEAST_0,
+    ),
+    _fixed(
+        "group.share.min.delivery.count.limit",
+        Kind.INT,
+        "2",
+        "Least that `share.delivery.count.limit` of a group may be.",
+        Range(2, 5),
+    ),
+    _fixed(
         "group.share.min.heartbeat.interval.ms",
         Kind.INT,
         "5000",
         "Least that `share.heartbeat.interval.ms` of a group may be.",
         AT_LEAST_1,
+    ),
+    _fixed(
+        "group.share.min.partition.max.record.locks",
+        Kind.INT,
+        "100",
+        "Least that `share.partition.max.record.locks` of a group may be.",
+        Range(100, 2000),
     ),
     _fixed(
         "group.share.min.record.lock.duration.ms",

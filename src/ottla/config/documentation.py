@@ -14,7 +14,7 @@ INTRODUCTION = """\
 <!-- Printed by `python -m ottla.config`; a test holds it equal. -->
 
 `ottla serve` reads Kafka's `server.properties`: the same names, values and syntax (Java's `.properties`).
-`--override NAME=VALUE` wins over the file. A setting that Kafka 4.1 knows and Ottla does not act on gives a warning, as
+`--override NAME=VALUE` wins over the file. A setting that Kafka 4.3 knows and Ottla does not act on gives a warning, as
 does a name that neither knows (`--strict` refuses it). Settings that ask for TLS, SASL or access control, which Ottla
 does not have yet, stop the start unless `--allow-insecure` is given: `ssl.*`, `sasl.*`, `listener.name.*` of these,
 `authorizer.class.name`, `super.users`, `security.inter.broker.protocol`, `zookeeper.set.acl`,
@@ -76,7 +76,7 @@ def configuration_page() -> str:
             ),
         ),
         "## Known, and not acted on\n",
-        "Kafka 4.1 knows these. They are checked, named in a warning, and left at that.\n",
+        "Kafka 4.3 knows these. They are checked, named in a warning, and left at that.\n",
         _table(
             ("Setting", "Type", "Kafka's default", "Meaning in Kafka"),
             ((_name(setting), *_facts(setting)[:2], setting.doc) for setting in OTHER_SETTINGS.values()),

@@ -95,6 +95,18 @@ class GroupSetting(NamedTuple):
 _ALL: Final = (
     GroupSetting(
         Setting(
+            "consumer.assignment.interval.ms",
+            Kind.INT,
+            "1000",
+            "How long the assignment of a consumer group stands at least before another is computed.",
+            AT_LEAST_0,
+        ),
+        "group.consumer.assignment.interval.ms",
+        "group.consumer.min.assignment.interval.ms",
+        "group.consumer.max.assignment.interval.ms",
+    ),
+    GroupSetting(
+        Setting(
             "consumer.heartbeat.interval.ms",
             Kind.INT,
             "5000",
@@ -116,6 +128,30 @@ _ALL: Final = (
         "group.consumer.session.timeout.ms",
         "group.consumer.min.session.timeout.ms",
         "group.consumer.max.session.timeout.ms",
+    ),
+    GroupSetting(
+        Setting(
+            "share.assignment.interval.ms",
+            Kind.INT,
+            "1000",
+            "How long the assignment of a share group stands at least before another is computed.",
+            AT_LEAST_0,
+        ),
+        "group.share.assignment.interval.ms",
+        "group.share.min.assignment.interval.ms",
+        "group.share.max.assignment.interval.ms",
+    ),
+    GroupSetting(
+        Setting(
+            "share.delivery.count.limit",
+            Kind.INT,
+            "5",
+            "How often a record is delivered to the share group at most.",
+            Range(2),
+        ),
+        "group.share.delivery.count.limit",
+        "group.share.min.delivery.count.limit",
+        "group.share.max.delivery.count.limit",
     ),
     GroupSetting(
         Setting(
@@ -152,6 +188,26 @@ _ALL: Final = (
         "group.share.record.lock.duration.ms",
         "group.share.min.record.lock.duration.ms",
         "group.share.max.record.lock.duration.ms",
+    ),
+    GroupSetting(
+        Setting(
+            "share.partition.max.record.locks",
+            Kind.INT,
+            "2000",
+            "Most records of a partition that the members of the share group may hold at a time.",
+            Range(100),
+        ),
+        "group.share.partition.max.record.locks",
+        "group.share.min.partition.max.record.locks",
+        "group.share.max.partition.max.record.locks",
+    ),
+    GroupSetting(
+        Setting(
+            "share.renew.acknowledge.enable",
+            Kind.BOOLEAN,
+            "true",
+            "Whether members of the share group may renew their locks on records that they hold (KIP-1222).",
+        )
     ),
     GroupSetting(
         Setting(
@@ -250,11 +306,16 @@ _LONGER: Final = (
 class GroupSettings(NamedTuple):
     """What holds for one group; attribute names are the settings, dots as underscores."""
 
+    consumer_assignment_interval_ms: int = 1_000
     consumer_heartbeat_interval_ms: int = 5_000
     consumer_session_timeout_ms: int = 45_000
+    share_assignment_interval_ms: int = 1_000
+    share_delivery_count_limit: int = 5
     share_heartbeat_interval_ms: int = 5_000
     share_session_timeout_ms: int = 45_000
     share_record_lock_duration_ms: int = 30_000
+    share_partition_max_record_locks: int = 2_000
+    share_renew_acknowledge_enable: bool = True
     share_auto_offset_reset: OffsetReset = OffsetReset(LATEST)
     share_isolation_level: str = READ_UNCOMMITTED
     share_delivery_order: str = ANY_ORDER
@@ -277,13 +338,23 @@ def group_value(config: "BrokerConfig", name: str, overrides: Mapping[str, str])
 def group_settings(config: "BrokerConfig", overrides: Mapping[str, str]) -> GroupSettings:
     """The settings of a group with these overrides; names that are no group's are ignored.
 
-    Raises `InvalidConfig` when a value is refused.
+    The broker's bounds may have changed since a value was set: it is cut to them. Raises `InvalidConfig` when a value
+    is refused.
     """
     values: dict[str, Any] = {
-        group.setting.attribute: group_value(config, name, overrides) for name, group in GROUP_SETTINGS.items()
+        group.setting.attribute: _bounded(config, group, group_value(config, name, overrides))
+        for name, group in GROUP_SETTINGS.items()
     }
     values["share_auto_offset_reset"] = parse_offset_reset(values["share_auto_offset_reset"])
     return GroupSettings(**values)
+
+
+def _bounded(config: "BrokerConfig", group: GroupSetting, value: Value) -> Value:
+    if group.least is not None:
+        value = max(cast("int", value), cast("int", config.value(group.least)))
+    if group.most is not None:
+        value = min(cast("int", value), cast("int", config.value(group.most)))
+    return value
 
 
 def check_group_values(config: "BrokerConfig", overrides: Mapping[str, str]) -> None:

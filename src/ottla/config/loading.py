@@ -12,7 +12,12 @@ from ottla.config.properties import PropertiesProblem, parse_properties
 from ottla.config.protection import PROTECTING_NAMES, UNPROTECTED, asked_protection
 from ottla.errors import InvalidConfig
 
-DEVELOPMENT_START: Final = {"group.initial.rebalance.delay.ms": "0", "group.streams.initial.rebalance.delay.ms": "0"}
+DEVELOPMENT_START: Final = {
+    "group.consumer.assignment.interval.ms": "0",
+    "group.initial.rebalance.delay.ms": "0",
+    "group.share.assignment.interval.ms": "0",
+    "group.streams.initial.rebalance.delay.ms": "0",
+}
 """What is different when a broker is started without a properties file."""
 
 _PREFIXED: Final = re.compile(r"(listener\.name|rlmm\.config|rsm\.config|config\.providers)\..+|config\.providers")

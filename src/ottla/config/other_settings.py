@@ -1,4 +1,4 @@
-"""The broker's settings that Kafka 4.1 knows and Ottla does not act on: a warning is given for each that is set.
+"""The broker's settings that Kafka 4.3 knows and Ottla does not act on: a warning is given for each that is set.
 
 Ottla describes none of them, and refuses to change them while it runs.
 """
@@ -58,7 +58,7 @@ _NETWORK_AND_THREADS: Final = (
         "socket.connection.setup.timeout.ms", Kind.LONG, "10000", "How long the broker tries to reach another broker."
     ),
     _other("socket.connection.setup.timeout.max.ms", Kind.LONG, "30000", "Longest such time after repeated failures."),
-    _other("early.start.listeners", Kind.STRING, None, "Listeners opened before the authorizer is ready."),
+    _other("early.start.listeners", Kind.LIST, None, "Listeners opened before the authorizer is ready."),
     _other(
         "security.inter.broker.protocol",
         Kind.STRING,
@@ -128,7 +128,7 @@ _REPLICATION_AND_THE_CLUSTER: Final = (
         "initial.broker.registration.timeout.ms", Kind.INT, "60000", "How long a starting broker tries to register."
     ),
     _other("replica.socket.receive.buffer.bytes", Kind.INT, "65536", "Receive buffer of a follower's socket."),
-    _other("num.replica.fetchers", Kind.INT, "1", "Fetching threads per source broker."),
+    _other("num.replica.fetchers", Kind.INT, "1", "Fetching threads per source broker.", AT_LEAST_1),
     _other("num.replica.alter.log.dirs.threads", Kind.INT, None, "Threads that move partitions between directories."),
     _other(
         "unclean.leader.election.interval.ms",
@@ -167,6 +167,20 @@ _KAFKA_QUORUM: Final = (
     ),
     _other(
         "controller.quorum.election.timeout.ms", Kind.INT, "1000", "How long a candidate waits for votes.", AT_LEAST_0
+    ),
+    _other(
+        "controller.quorum.auto.join.enable",
+        Kind.BOOLEAN,
+        "false",
+        "Whether a controller joins the quorum by itself.",
+    ),
+    _other("controller.quorum.fetch.max.bytes", Kind.INT, "1048576", "Largest fetch of the quorum's log.", AT_LEAST_1),
+    _other(
+        "controller.quorum.fetch.snapshot.max.bytes",
+        Kind.INT,
+        "1048576",
+        "Largest fetch of the quorum's snapshots.",
+        AT_LEAST_1,
     ),
     _other(
         "controller.quorum.fetch.timeout.ms",
@@ -251,7 +265,7 @@ _KAFKA_QUORUM: Final = (
         "internal.metadata.max.fetch.size.in.bytes",
         Kind.INT,
         "8388608",
-        "Largest fetch of the quorum's log.",
+        "Largest fetch of the quorum's log, until Kafka 4.1.",
         internal=True,
     ),
 )
@@ -301,9 +315,23 @@ _GROUPS_OF_THE_NEW_KINDS: Final = (
     _other(
         "group.coordinator.append.linger.ms",
         Kind.INT,
-        "5",
-        "How long the group coordinator collects writes.",
-        AT_LEAST_0,
+        "-1",
+        "How long the group coordinator collects writes; -1: until the next one is done.",
+        Range(-1),
+    ),
+    _other(
+        "group.coordinator.background.threads",
+        Kind.INT,
+        "2",
+        "Threads that look up regular expressions and compute assignments.",
+        AT_LEAST_1,
+    ),
+    _other(
+        "group.coordinator.cached.buffer.max.bytes",
+        Kind.INT,
+        "1048588",
+        "Largest buffer that the group coordinator keeps for reuse. Ottla keeps none.",
+        Range(524288),
     ),
     _other("group.coordinator.threads", Kind.INT, "4", "Threads of the group coordinator.", AT_LEAST_1),
     _other(
@@ -324,7 +352,7 @@ _GROUPS_OF_THE_NEW_KINDS: Final = (
         "group.share.enable",
         Kind.BOOLEAN,
         "false",
-        "Offer share groups. Ottla does while the feature `share.version` is 1, as it is from the start.",
+        "Offer share groups, in Kafka 4.1. Ottla does while the feature `share.version` is 1, as it is from the start.",
         internal=True,
     ),
     _other(
@@ -337,9 +365,16 @@ _GROUPS_OF_THE_NEW_KINDS: Final = (
     _other(
         "share.coordinator.append.linger.ms",
         Kind.INT,
-        "5",
-        "How long the share coordinator collects writes.",
-        AT_LEAST_0,
+        "-1",
+        "How long the share coordinator collects writes; -1: until the next one is done.",
+        Range(-1),
+    ),
+    _other(
+        "share.coordinator.cached.buffer.max.bytes",
+        Kind.INT,
+        "1048588",
+        "Largest buffer that the share coordinator keeps for reuse. Ottla keeps none.",
+        Range(524288),
     ),
     _other(
         "share.coordinator.load.buffer.size",
@@ -444,6 +479,14 @@ _TIERED_STORAGE: Final = (
         AT_LEAST_1,
     ),
     _other(
+        "remote.log.index.file.cache.ttl.ms",
+        Kind.LONG,
+        "900000",
+        "How long cached indexes of tiered segments are kept after their last use.",
+        Range(-1),
+        internal=True,
+    ),
+    _other(
         "remote.log.index.file.cache.total.size.bytes",
         Kind.LONG,
         "1073741824",
@@ -466,6 +509,19 @@ _TIERED_STORAGE: Final = (
     ),
     _other("remote.log.manager.copy.quota.window.num", Kind.INT, "11", "Samples kept for that limit.", AT_LEAST_1),
     _other("remote.log.manager.copy.quota.window.size.seconds", Kind.INT, "1", "Length of such a sample.", AT_LEAST_1),
+    _other(
+        "follower.fetch.last.tiered.offset.enable",
+        Kind.BOOLEAN,
+        "false",
+        "Whether an empty follower begins behind what is in tiered storage.",
+    ),
+    _other(
+        "remote.log.manager.follower.thread.pool.size",
+        Kind.INT,
+        "2",
+        "Threads of followers that ask what is in tiered storage.",
+        AT_LEAST_1,
+    ),
     _other(
         "remote.log.manager.expiration.thread.pool.size",
         Kind.INT,
@@ -660,7 +716,7 @@ _SECURITY_SASL: Final = (
     ),
     _other("sasl.oauthbearer.client.credentials.client.secret", Kind.PASSWORD, None, "Secret that goes with it."),
     _other("sasl.oauthbearer.clock.skew.seconds", Kind.INT, "30", "Difference of clocks that is tolerated in tokens."),
-    _other("sasl.oauthbearer.expected.audience", Kind.LIST, None, "Audiences a token must name."),
+    _other("sasl.oauthbearer.expected.audience", Kind.LIST, "", "Audiences a token must name."),
     _other("sasl.oauthbearer.expected.issuer", Kind.STRING, None, "Issuer a token must name."),
     _other(
         "sasl.oauthbearer.jwks.endpoint.refresh.ms",

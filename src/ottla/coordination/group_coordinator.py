@@ -115,6 +115,7 @@ class GroupCoordinator(Coordinator[GroupEvent, "GroupRecord"]):
             group_consumer_max_size=config.group_consumer_max_size,
             group_consumer_migration_policy=config.group_consumer_migration_policy,
             group_consumer_regex_refresh_interval_ms=config.group_consumer_regex_refresh_interval_ms,
+            group_share_initialize_retry_interval_ms=config.group_share_initialize_retry_interval_ms,
             group_share_max_size=config.group_share_max_size,
             group_streams_max_size=config.group_streams_max_size,
             offset_metadata_max_bytes=config.offset_metadata_max_bytes,

@@ -102,7 +102,7 @@ class ClassicGroups:
     def _sync(self, event: Sync, now_ms: int) -> list[Effect]:
         group = self._groups.get(event.group_id)
         if isinstance(group, ConsumerGroup) and not group.is_empty:
-            return self._classic_members.sync(group, event)
+            return self._classic_members.sync(group, event, now_ms)
         if not isinstance(group, ClassicGroup) or group.is_empty:
             return [Reply(event.token, Synced(ErrorCode.UNKNOWN_MEMBER_ID))]
         return group.sync(event, now_ms)
@@ -110,7 +110,7 @@ class ClassicGroups:
     def _heartbeat(self, event: Heartbeat, now_ms: int) -> list[Effect]:
         group = self._groups.get(event.group_id)
         if isinstance(group, ConsumerGroup):
-            return self._classic_members.heartbeat(group, event)
+            return self._classic_members.heartbeat(group, event, now_ms)
         if not isinstance(group, ClassicGroup):
             return [Reply(event.token, ErrorCode.UNKNOWN_MEMBER_ID)]
         return group.heartbeat(event)

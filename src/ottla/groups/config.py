@@ -17,6 +17,7 @@ class GroupConfig(NamedTuple):
     group_consumer_max_size: int = MAX_INT32
     group_consumer_migration_policy: str = "bidirectional"
     group_consumer_regex_refresh_interval_ms: int = 600_000
+    group_share_initialize_retry_interval_ms: int = 30_000
     group_share_max_size: int = 200
     group_streams_max_size: int = MAX_INT32
     offset_metadata_max_bytes: int = 4_096

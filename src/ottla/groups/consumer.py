@@ -46,6 +46,8 @@ RECONCILING: Final = "Reconciling"
 STABLE: Final = "Stable"
 
 NO_EPOCH: Final = -1
+FIRST_EPOCH: Final = 1
+"""A group's, before there is anything to assign: Kafka counts from here since 4.2."""
 
 
 class Resolution(NamedTuple):
@@ -67,6 +69,7 @@ class ConsumerGroup:
 
     __slots__ = (
         "_owners",
+        "assigned_ms",
         "assignment_epoch",
         "awaiting_join",
         "group_epoch",
@@ -85,8 +88,10 @@ class ConsumerGroup:
 
     def __init__(self, group_id: GroupId) -> None:
         self.group_id = group_id
-        self.group_epoch = 0
+        self.group_epoch = FIRST_EPOCH
         self.assignment_epoch = 0
+        self.assigned_ms = 0
+        """When the target assignment was computed; 0 if there is none, or nobody has written it down."""
         self.metadata_hash = 0
         self.members: dict[MemberId, ConsumerMember] = {}
         self.static_members: dict[InstanceId, MemberId] = {}
@@ -298,9 +303,11 @@ class ConsumerGroup:
 
     def _apply_target_epoch(self, record: TargetAssignmentEpoch) -> None:
         self.assignment_epoch = record.epoch
+        self.assigned_ms = record.computed_ms
 
     def _apply_no_target_epoch(self, record: TargetAssignmentEpochDeleted) -> None:
         self.assignment_epoch = NO_EPOCH
+        self.assigned_ms = 0
 
     def _apply_target(self, record: TargetAssignment) -> None:
         self.target[record.member_id] = record.partitions

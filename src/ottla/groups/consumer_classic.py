@@ -142,14 +142,17 @@ class ClassicMembers:
 
     # --- SyncGroup, Heartbeat ---
 
-    def sync(self, group: ConsumerGroup, event: Sync) -> list[Effect]:
+    def sync(self, group: ConsumerGroup, event: Sync, now_ms: int) -> list[Effect]:
         try:
             member, classic = _classic_member(group, event.member_id, event.instance_id)
             _refuse_generation(member, event.generation)
             name = classic.protocols[0].name
             if event.protocol_type not in (None, CONSUMER_PROTOCOL) or event.protocol_name not in (None, name):
                 raise ApiError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-            if group.group_epoch > member.epoch and member.state is not MemberState.UNREVOKED_PARTITIONS:
+            if (
+                self._rebalancing.must_join(group, member, now_ms)
+                and member.state is not MemberState.UNREVOKED_PARTITIONS
+            ):
                 effects = self._expect_join(group, member)
                 return [*effects, Reply(event.token, Synced(ErrorCode.REBALANCE_IN_PROGRESS))]
         except ApiError as refusal:
@@ -161,7 +164,7 @@ class ClassicMembers:
             Reply(event.token, Synced(ErrorCode.NONE, event.protocol_type, event.protocol_name, assignment)),
         ]
 
-    def heartbeat(self, group: ConsumerGroup, event: Heartbeat) -> list[Effect]:
+    def heartbeat(self, group: ConsumerGroup, event: Heartbeat, now_ms: int) -> list[Effect]:
         try:
             member, _ = _classic_member(group, event.member_id, event.instance_id)
             _refuse_generation(member, event.generation)
@@ -170,7 +173,7 @@ class ClassicMembers:
         effects: list[Effect] = [self._rebalancing.session_timer(group.group_id, member)]
         error = ErrorCode.NONE
         if (
-            member.epoch < group.group_epoch
+            self._rebalancing.must_join(group, member, now_ms)
             or member.state is MemberState.UNREVOKED_PARTITIONS
             or (member.state is MemberState.UNRELEASED_PARTITIONS and not group.waits_for_others(member))
         ):

@@ -4,7 +4,7 @@ A heartbeat carries everything: the member's wishes and what it has; the answer,
 in this order and each only if needed: the member's description is written, the group's epoch moves, a target
 assignment is worked out for it, and the member goes one step towards its part.
 
-Source: KIP-848, as Kafka 4.1 does it. Requests of members of the classic protocol: `consumer_classic`.
+Source: KIP-848, as Kafka 4.3 does it. Requests of members of the classic protocol: `consumer_classic`.
 """
 
 import logging
@@ -149,8 +149,6 @@ class ConsumerGroups:
         member = _as_told(before, event)
 
         reasons: list[str] = []
-        if group.group_epoch == 0:
-            reasons.append("the group is new")
         if member != before:
             decision.records.append(member.subscription_record(group.group_id))
             if member.topic_names != before.topic_names:
@@ -171,7 +169,7 @@ class ConsumerGroups:
             None,
             member.member_id,
             member.epoch,
-            _interval_ms(settings.consumer_heartbeat_interval_ms, group, member, now_ms),
+            _interval_ms(settings.consumer_heartbeat_interval_ms, group, member, now_ms, decision.waits_ms),
             member.assigned if is_told else None,
             resolve,
         )
@@ -313,7 +311,7 @@ class ConsumerGroups:
                 member.client_host,
                 tuple(sorted(member.topic_names)),
                 member.topic_regex,
-                self._named(member.assigned),
+                self._named(member.responsible_for),
                 self._named(group.target.get(member.member_id, NO_PARTITIONS)),
                 member.classic is not None,
             )
@@ -395,15 +393,18 @@ def _is_full(event: ConsumerHeartbeat) -> bool:
     )
 
 
-def _interval_ms(usual_ms: int, group: ConsumerGroup, member: ConsumerMember, now_ms: int) -> int:
+def _interval_ms(usual_ms: int, group: ConsumerGroup, member: ConsumerMember, now_ms: int, waits_ms: int = 0) -> int:
     """When the member is to come back: sooner while the group moves, since each step of a reconciliation waits for a
     heartbeat, and a member for the steps of others. Kafka keeps to the setting; a group of fifty takes a second here,
-    there up to ten."""
+    there up to ten. With nothing to do before another assignment may be computed (`waits_ms`), not before that."""
     has_just_moved = 0 < group.hurry_until_ms - now_ms <= HURRY_MS  # more only if the clock was set back
     is_being_resolved = bool(group.regexes) and group.resolve_asked_ms is not None
     if not has_just_moved and not is_being_resolved and member.state is MemberState.STABLE:
         return usual_ms
-    return min(usual_ms, max(HURRY_LEAST_MS, HURRY_MS_PER_MEMBER * (len(group.members) + 1)))
+    soon_ms = max(HURRY_LEAST_MS, HURRY_MS_PER_MEMBER * (len(group.members) + 1))
+    if member.state is MemberState.STABLE:
+        soon_ms = max(soon_ms, waits_ms)
+    return min(usual_ms, soon_ms)
 
 
 def _as_told(member: ConsumerMember, event: ConsumerHeartbeat) -> ConsumerMember:

@@ -10,7 +10,7 @@
 
 Nobody waits for anybody but for the partitions it is to get: whoever keeps what it has goes on reading.
 
-Source: KIP-848, as Kafka 4.1 does it.
+Source: KIP-848, as Kafka 4.3 does it.
 """
 
 from collections.abc import Callable
@@ -69,6 +69,16 @@ class ConsumerMember(NamedTuple):
             pending_revocation=record.pending_revocation,
         )
 
+    @property
+    def responsible_for(self) -> Partitions:
+        """What the member has, and what it still has to give up."""
+        if not self.pending_revocation:
+            return self.assigned
+        return {
+            topic_id: self.assigned.get(topic_id, frozenset()) | self.pending_revocation.get(topic_id, frozenset())
+            for topic_id in {**self.assigned, **self.pending_revocation}
+        }
+
     def subscription_record(self, group_id: GroupId) -> MemberSubscription:
         return MemberSubscription(
             group_id,
@@ -102,23 +112,25 @@ def reconciled(
     target: Partitions,
     is_owned: Callable[[TopicId, int], bool],
     owned: Partitions | None,
+    reads: Callable[[TopicId], bool],
 ) -> ConsumerMember:
     """The member one step nearer to its target, or as it is.
 
     `is_owned`: does any member have the partition, or still have to give it up? `owned`: what the member says that it
-    has, None if it does not say. Raises `ApiError` FENCED_MEMBER_EPOCH for a state that only later versions know.
+    has, None if it does not say. `reads`: is the member subscribed to the topic now? Its target may be older. Raises
+    `ApiError` FENCED_MEMBER_EPOCH for a state that only later versions know.
     """
     match member.state:
         case MemberState.STABLE:
             if member.epoch == target_epoch:
-                return member
-            return _next_step(member, member.epoch, target_epoch, target, is_owned, owned)
+                return _without_unread(member, owned, reads)
+            return _next_step(member, member.epoch, target_epoch, target, is_owned, owned, reads)
         case MemberState.UNREVOKED_PARTITIONS:
             if _has_any(owned, member.pending_revocation):
-                return member
-            return _next_step(member, member.epoch + 1, target_epoch, target, is_owned, owned)
+                return _without_unread(member, owned, reads)
+            return _next_step(member, member.epoch, target_epoch, target, is_owned, owned, reads)
         case MemberState.UNRELEASED_PARTITIONS:
-            return _next_step(member, member.epoch, target_epoch, target, is_owned, owned)
+            return _next_step(member, member.epoch, target_epoch, target, is_owned, owned, reads)
         case MemberState.UNKNOWN:
             if owned is None or owned:
                 raise ApiError(
@@ -126,7 +138,29 @@ def reconciled(
                     "The consumer group member is in a unknown state. The member must abandon all its partitions and "
                     "rejoin.",
                 )
-            return _next_step(member, target_epoch, target_epoch, target, is_owned, owned)
+            return _next_step(member, target_epoch, target_epoch, target, is_owned, owned, reads)
+
+
+def _without_unread(
+    member: ConsumerMember, owned: Partitions | None, reads: Callable[[TopicId], bool]
+) -> ConsumerMember:
+    """The member where it is, giving up the topics that it does not read any longer."""
+    unread = {topic_id: indexes for topic_id, indexes in member.assigned.items() if not reads(topic_id)}
+    if not unread:
+        return member
+    kept = {topic_id: indexes for topic_id, indexes in member.assigned.items() if topic_id not in unread}
+    to_revoke = {
+        topic_id: unread.get(topic_id, frozenset()) | member.pending_revocation.get(topic_id, frozenset())
+        for topic_id in {**member.pending_revocation, **unread}
+    }
+    if not _has_any(owned, to_revoke):
+        return member._replace(previous_epoch=member.epoch, assigned=kept)
+    return member._replace(
+        state=MemberState.UNREVOKED_PARTITIONS,
+        previous_epoch=member.epoch,
+        assigned=kept,
+        pending_revocation=to_revoke,
+    )
 
 
 def _next_step(
@@ -136,6 +170,7 @@ def _next_step(
     target: Partitions,
     is_owned: Callable[[TopicId, int], bool],
     owned: Partitions | None,
+    reads: Callable[[TopicId], bool],
 ) -> ConsumerMember:
     """`epoch`: the one to stay in if there is something to give up first."""
     kept: dict[TopicId, frozenset[int]] = {}
@@ -143,11 +178,12 @@ def _next_step(
     to_add: dict[TopicId, frozenset[int]] = {}
     waits = False
     for topic_id in {**target, **member.assigned}:
-        wanted = target.get(topic_id, frozenset())
+        wanted = target.get(topic_id, frozenset()) if reads(topic_id) else frozenset()
         current = member.assigned.get(topic_id, frozenset())
         still = current & wanted
         missing = wanted - still
-        free = frozenset(partition for partition in missing if not is_owned(topic_id, partition))
+        own = member.pending_revocation.get(topic_id, frozenset())  # what it has just given up itself is free
+        free = frozenset(partition for partition in missing if partition in own or not is_owned(topic_id, partition))
         waits = waits or len(free) < len(missing)
         if still:
             kept[topic_id] = still

@@ -3,7 +3,7 @@
 Everything here adds to a `Decision`: records that are not in force yet, and effects that follow them. The group itself
 stays as it is until the records are replayed, so that what is decided later in the same request asks the decision.
 
-Source: KIP-848, as Kafka 4.1 does it.
+Source: KIP-848, as Kafka 4.3 does it.
 """
 
 import logging
@@ -29,6 +29,7 @@ from ottla.groups.consumer_records import (
     TargetAssignmentEpoch,
 )
 from ottla.groups.history import AssignmentByName, Histories, Rebalance, moves_between
+from ottla.groups.kinds import left_of_interval_ms
 from ottla.groups.records import GroupRecord
 from ottla.groups.surroundings import Surroundings
 from ottla.groups.topic_hash import TopicHashes
@@ -49,7 +50,7 @@ HURRY_MS: Final = 10_000
 class Decision:
     """What one event leads to: records in the order of the log, then effects."""
 
-    __slots__ = ("effects", "former", "group", "records")
+    __slots__ = ("effects", "former", "group", "records", "waits_ms")
 
     def __init__(self, group: ConsumerGroup, former: ClassicGroup | None = None) -> None:
         """`former`: the classic group that becomes this one, unless somebody is refused before it does."""
@@ -57,6 +58,8 @@ class Decision:
         self.former = former
         self.records: list[GroupRecord] = []
         self.effects: list[Effect] = []
+        self.waits_ms = 0
+        """For how long the assignment that the group's epoch asks for cannot be computed yet."""
 
     def carried_out(self) -> list[Effect]:
         appended: list[Effect] = [Append(tuple(self.records))] if self.records else []
@@ -99,12 +102,13 @@ class Rebalancing:
         if reasons or group.needs_refresh:
             epoch = self.advance(decision, group.with_member(member), reasons, now_ms)
         target_epoch = group.assignment_epoch
-        if epoch > target_epoch:
+        decision.waits_ms = self.wait_ms(group, now_ms) if epoch > target_epoch else 0
+        if epoch > target_epoch and decision.waits_ms == 0:
             target_epoch = epoch
             target = self._assign(decision, epoch, group.with_member(member), member, now_ms)
         else:
             target = group.target_of(member.member_id, member.instance_id)
-        updated = self.reconcile(decision, member, target_epoch, target, owned)
+        updated = self.reconcile(decision, member, target_epoch, target, owned, subscription_changed=bool(reasons))
         group.needs_refresh = False
         return updated
 
@@ -143,6 +147,18 @@ class Rebalancing:
 
     # --- target assignment ---
 
+    def wait_ms(self, group: ConsumerGroup, now_ms: int) -> int:
+        """For how long no other assignment may be computed (`consumer.assignment.interval.ms`, KIP-1263)."""
+        return left_of_interval_ms(
+            group.assigned_ms, self._surroundings.settings(group.group_id).consumer_assignment_interval_ms, now_ms
+        )
+
+    def must_join(self, group: ConsumerGroup, member: ConsumerMember, now_ms: int) -> bool:
+        """Whether a classic member has to join again for another assignment, computed or to be computed."""
+        return member.epoch < group.assignment_epoch or (
+            group.group_epoch > group.assignment_epoch and self.wait_ms(group, now_ms) == 0
+        )
+
     def _assign(
         self,
         decision: Decision,
@@ -175,7 +191,8 @@ class Rebalancing:
         for member_id, partitions in assigned.items():
             if group.target.get(member_id) != partitions:
                 decision.records.append(TargetAssignment(group.group_id, member_id, partitions))
-        decision.records.append(TargetAssignmentEpoch(group.group_id, epoch))
+        # An assignment of nothing holds up no other one: an expression is just being resolved.
+        decision.records.append(TargetAssignmentEpoch(group.group_id, epoch, now_ms if any(assigned.values()) else 0))
         self._remember(group, epoch, assignor, assigned, now_ms)
         return assigned[newest.member_id]
 
@@ -217,12 +234,24 @@ class Rebalancing:
         target_epoch: int,
         target: Partitions,
         owned: Partitions | None,
+        *,
+        subscription_changed: bool = False,
     ) -> ConsumerMember:
-        """The member one step nearer to its target. Raises `ApiError` FENCED_MEMBER_EPOCH."""
-        if member.is_reconciled_to(target_epoch):
+        """The member one step nearer to its target, and without topics that it does not read any longer.
+
+        Raises `ApiError` FENCED_MEMBER_EPOCH.
+        """
+        if not subscription_changed and member.is_reconciled_to(target_epoch):
             return member
         group = decision.group
-        updated = reconciled(member, target_epoch, target, group.is_owned, owned)
+        names = group.topics_of(member)
+        view = self._surroundings.topics()
+
+        def reads(topic_id: TopicId) -> bool:
+            topic = view.by_id(topic_id)
+            return topic is not None and topic.name in names
+
+        updated = reconciled(member, target_epoch, target, group.is_owned, owned, reads)
         if updated == member:
             return member
         decision.records.append(updated.current_record(group.group_id))

@@ -90,6 +90,7 @@ class ClassicProtocol(Struct):
 @message(versions=(0, 0), flexible=0)
 class ConsumerGroupTargetAssignmentMetadataValue(Message):
     assignment_epoch: Int32
+    assignment_timestamp: Int64 = since(0, tag=0, default=0, ignorable=True)
 
 
 @message(versions=(0, 0), flexible=0)
@@ -184,6 +185,8 @@ class MemberSubscriptionDeleted(NamedTuple):
 class TargetAssignmentEpoch(NamedTuple):
     group_id: GroupId
     epoch: int
+    computed_ms: int = 0
+    """When the assignment was computed; 0 if that is not known (Kafka writes it since 4.3)."""
 
 
 class TargetAssignmentEpochDeleted(NamedTuple):
@@ -298,7 +301,9 @@ def _member_value(record: MemberSubscription) -> Message:
 
 
 def _target_epoch_value(record: TargetAssignmentEpoch) -> Message:
-    return ConsumerGroupTargetAssignmentMetadataValue(assignment_epoch=record.epoch)
+    return ConsumerGroupTargetAssignmentMetadataValue(
+        assignment_epoch=record.epoch, assignment_timestamp=record.computed_ms
+    )
 
 
 def _target_value(record: TargetAssignment) -> Message:
@@ -410,7 +415,7 @@ def _read_target_epoch(key: bytes, raw: bytes | None) -> ConsumerRecord:
     if raw is None:
         return TargetAssignmentEpochDeleted(group_id)
     value = decode_versioned(ConsumerGroupTargetAssignmentMetadataValue, raw)
-    return TargetAssignmentEpoch(group_id, value.assignment_epoch)
+    return TargetAssignmentEpoch(group_id, value.assignment_epoch, value.assignment_timestamp)
 
 
 def _read_target(key: bytes, raw: bytes | None) -> ConsumerRecord:

@@ -132,3 +132,8 @@ class Part(Protocol):
     def loaded(self, now_ms: int) -> list[Effect]:
         """The log has been read: the timers that the part's groups need."""
         ...
+
+
+def left_of_interval_ms(computed_ms: int, interval_ms: int, now_ms: int) -> int:
+    """How long an assignment that was computed then still stands; 0 as well if the clock has been set back."""
+    return max(computed_ms + interval_ms - now_ms, 0) if 0 < computed_ms <= now_ms else 0

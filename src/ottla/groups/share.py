@@ -37,6 +37,8 @@ STABLE: Final = "Stable"
 
 FRESH_EPOCH: Final = 0
 NO_EPOCH: Final = -1
+FIRST_EPOCH: Final = 1
+"""A group's, before there is anything to assign: Kafka counts from here since 4.2."""
 
 
 class ShareMember(NamedTuple):
@@ -72,9 +74,11 @@ class ShareGroup:
 
     def __init__(self, group_id: GroupId, surroundings: Surroundings) -> None:
         self.group_id = group_id
-        self.epoch = FRESH_EPOCH
+        self.epoch = FIRST_EPOCH
         self.metadata_hash = 0
         self.assignment_epoch = FRESH_EPOCH
+        self.assigned_ms = 0
+        """When the target assignment was computed; 0 if there is none, or nobody has written it down."""
         self.members: dict[MemberId, ShareMember] = {}
         self.target: dict[MemberId, Partitions] = {}
         self.state_partitions: ShareStatePartitions | None = None

@@ -1,6 +1,6 @@
 """The part of the machine that owns share groups: who is in, what each member is to read. PURE.
 
-Source: KIP-932, as Kafka 4.1 does it. Where Kafka has a member wait for its next heartbeat, it may be answered anew
+Source: KIP-932, as Kafka 4.3 does it. Where Kafka has a member wait for its next heartbeat, it may be answered anew
 here as soon as there is something to assign (`RefreshShareMember`).
 """
 
@@ -14,7 +14,7 @@ from ottla.errors import ApiError, ErrorCode
 from ottla.groups.config import GroupConfig
 from ottla.groups.consumer_events import NO_PARTITIONS, AssignedTopic, Partitions
 from ottla.groups.history import KEPT_MOVES, Histories, Move, Rebalance
-from ottla.groups.kinds import EventHandlers, Groups, Replays, TimerHandlers
+from ottla.groups.kinds import EventHandlers, Groups, Replays, TimerHandlers, left_of_interval_ms
 from ottla.groups.records import GroupRecord
 from ottla.groups.share import SHARE_PROTOCOL, SHARE_SESSION, ShareGroup, ShareMember, names_of, united, without
 from ottla.groups.share_assignor import SIMPLE, assign
@@ -194,16 +194,23 @@ class ShareGroups:
         names = group.subscribed_topics(member)
         epoch = self._next_epoch(group, before.topic_names != member.topic_names, names, topics, records)
         target = group.target.get(member.member_id, NO_PARTITIONS)
-        if epoch > group.assignment_epoch:
+        target_epoch = group.assignment_epoch
+        if epoch > target_epoch and self._wait_ms(group, now_ms) == 0:
+            target_epoch = epoch
             target = self._new_target(group, epoch, member, topics, records, now_ms)
-        if member.epoch != epoch:
-            records.append(ShareAssignment(group.group_id, member.member_id, epoch, known_epoch, target))
+        # The target may be older than the member's subscription.
+        target = {id_: parts for id_, parts in target.items() if _is_read(id_, member, topics)} or NO_PARTITIONS
+        if member.epoch != target_epoch or target != member.assigned:
+            records.append(ShareAssignment(group.group_id, member.member_id, target_epoch, known_epoch, target))
             changed = target if target != member.assigned else None
-            beat = beat._replace(member_epoch=epoch, assignment=changed)
+            beat = beat._replace(member_epoch=target_epoch, assignment=changed)
         initialize = self._to_initialize(group, epoch, names, topics, records, now_ms) if initializes else None
         if initializes and initialize is None and not records and not group.initializing:
             group.mark_complete(topics)
-        if initialize is not None or (group.initializing and now_ms < group.initialize_again_ms):
+        if epoch > target_epoch:
+            soon_ms = max(HURRIED_MS, self._wait_ms(group, now_ms))
+            beat = beat._replace(heartbeat_interval_ms=min(soon_ms, beat.heartbeat_interval_ms))
+        elif initialize is not None or (group.initializing and now_ms < group.initialize_again_ms):
             beat = beat._replace(heartbeat_interval_ms=min(HURRIED_MS, beat.heartbeat_interval_ms))
         return records, beat._replace(initialize=initialize)
 
@@ -216,7 +223,7 @@ class ShareGroups:
         records: list[GroupRecord],
     ) -> int:
         """The group's epoch: a new one if members are to have something else."""
-        unassigned = group.has_unassigned(names, topics)
+        unassigned = group.assignment_epoch >= group.epoch and group.has_unassigned(names, topics)
         bump = subscription_changed or unassigned
         if not bump and group.topics_seen is topics:
             return group.epoch
@@ -231,6 +238,11 @@ class ShareGroups:
             history.because("subscriptions or topics changed")
         records.append(ShareGroupEpoch(group.group_id, group.epoch + 1, metadata_hash))
         return group.epoch + 1
+
+    def _wait_ms(self, group: ShareGroup, now_ms: int) -> int:
+        """For how long no other assignment may be computed (`share.assignment.interval.ms`)."""
+        interval_ms = self._surroundings.settings(group.group_id).share_assignment_interval_ms
+        return left_of_interval_ms(group.assigned_ms, interval_ms, now_ms)
 
     def _new_target(
         self,
@@ -252,7 +264,8 @@ class ShareGroups:
         for member_id, partitions in target.items():
             if partitions != group.target.get(member_id):
                 records.append(ShareTarget(group.group_id, member_id, partitions))
-        records.append(ShareTargetEpoch(group.group_id, epoch))
+        # An assignment of nothing holds up no other one: the state of partitions is just being initialized.
+        records.append(ShareTargetEpoch(group.group_id, epoch, now_ms if any(target.values()) else 0))
         self._remember(group, epoch, target, topics, now_ms)
         return target[member.member_id]
 
@@ -286,7 +299,9 @@ class ShareGroups:
         if not missing:
             return None
         state = group.state_partitions or ShareStatePartitions(group.group_id)
-        group.initialize_again_ms = now_ms + 2 * self._config.offsets_commit_timeout_ms
+        group.initialize_again_ms = now_ms + max(
+            self._config.group_share_initialize_retry_interval_ms, self._config.offsets_commit_timeout_ms
+        )
         initializing = united(state.initializing, missing)
         deleting = state.deleting - initializing.keys()
         record = state._replace(
@@ -388,12 +403,13 @@ class ShareGroups:
             del self._groups[record.group_id]
 
     def _replay_target_epoch(self, record: ShareTargetEpoch, position: int, producer_id: int) -> None:
-        self._get_or_make(record.group_id).assignment_epoch = record.epoch
+        group = self._get_or_make(record.group_id)
+        group.assignment_epoch, group.assigned_ms = record.epoch, record.computed_ms
 
     def _replay_target_epoch_deleted(self, record: ShareTargetEpochDeleted, position: int, producer_id: int) -> None:
         group = self._share(record.group_id)
         if group is not None:
-            group.assignment_epoch = 0
+            group.assignment_epoch = group.assigned_ms = 0
 
     def _replay_target(self, record: ShareTarget, position: int, producer_id: int) -> None:
         self._get_or_make(record.group_id).set_target(record.member_id, record.partitions)
@@ -450,6 +466,11 @@ def _check_epoch(member: ShareMember, epoch: int) -> None:
             f"({member.epoch}), and it does not match the previous member epoch ({member.previous_epoch}). The member "
             "must abandon all its partitions and rejoin.",
         )
+
+
+def _is_read(topic_id: TopicId, member: ShareMember, topics: TopicsView) -> bool:
+    topic = topics.by_id(topic_id)
+    return topic is not None and topic.name in member.topic_names
 
 
 def _unknown_member(event: ShareHeartbeat) -> ApiError:

@@ -19,7 +19,7 @@ from ottla.groups.consumer_events import NO_PARTITIONS, Partitions
 from ottla.groups.record_types import Decoders, Encoders
 from ottla.ids import GroupId, MemberId, TopicId, TopicName
 from ottla.protocol.primitives import Int8, Int32, Int64
-from ottla.protocol.schema import Message, Struct, message, struct
+from ottla.protocol.schema import Message, Struct, message, since, struct
 from ottla.protocol.versioned import decode_versioned, encode_versioned
 
 # --- on the wire -----------------------------------------------------------------------------------------------
@@ -53,6 +53,7 @@ class ShareGroupMetadataValue(Message):
 @message(versions=(0, 0), flexible=0)
 class ShareGroupTargetAssignmentMetadataValue(Message):
     assignment_epoch: Int32
+    assignment_timestamp: Int64 = since(0, tag=0, default=0, ignorable=True)
 
 
 @message(versions=(0, 0), flexible=0)
@@ -125,6 +126,8 @@ class ShareGroupDeleted(NamedTuple):
 class ShareTargetEpoch(NamedTuple):
     group_id: GroupId
     epoch: int
+    computed_ms: int = 0
+    """When the assignment was computed; 0 if that is not known (Kafka writes it since 4.3)."""
 
 
 class ShareTargetEpochDeleted(NamedTuple):
@@ -229,7 +232,9 @@ def _encode_epoch(record: ShareGroupEpoch) -> tuple[bytes, bytes]:
 
 
 def _encode_target_epoch(record: ShareTargetEpoch) -> tuple[bytes, bytes]:
-    value = ShareGroupTargetAssignmentMetadataValue(assignment_epoch=record.epoch)
+    value = ShareGroupTargetAssignmentMetadataValue(
+        assignment_epoch=record.epoch, assignment_timestamp=record.computed_ms
+    )
     return _group_key(_TARGET_EPOCH_KEY, record.group_id), encode_versioned(value, _VALUE)
 
 
@@ -308,7 +313,8 @@ def _decode_target_epoch(key: bytes, raw: bytes | None) -> ShareTargetEpoch | Sh
     group_id = _read_group_key(key)
     if raw is None:
         return ShareTargetEpochDeleted(group_id)
-    return ShareTargetEpoch(group_id, decode_versioned(ShareGroupTargetAssignmentMetadataValue, raw).assignment_epoch)
+    value = decode_versioned(ShareGroupTargetAssignmentMetadataValue, raw)
+    return ShareTargetEpoch(group_id, value.assignment_epoch, value.assignment_timestamp)
 
 
 def _decode_target(key: bytes, raw: bytes | None) -> ShareTarget | ShareTargetDeleted:

@@ -14,6 +14,7 @@ SETTINGS: Final = {
     "transaction.max.timeout.ms": "100000",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "100",
     "group.initial.rebalance.delay.ms": "0",
+    "group.consumer.assignment.interval.ms": "0",
     "offset.metadata.max.bytes": "10",
 }
 

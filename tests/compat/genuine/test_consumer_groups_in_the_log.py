@@ -77,10 +77,10 @@ def test_kafkas_tools_print_consumer_groups_that_ottla_wrote(tmp_path: Path) -> 
         '"classicMemberMetadata":null',
         '"topicPartitions":[{"topicId":"',
         '"partitions":[0,1,2]}]}',
-        '"data":{"memberEpoch":1,"previousMemberEpoch":0,"state":0,',
+        '"data":{"memberEpoch":2,"previousMemberEpoch":0,"state":0,',
         '"data":{"memberEpoch":-2,',
-        '"data":{"assignmentEpoch":1}',
+        '"data":{"assignmentEpoch":2,"assignmentTimestamp":',
     ):
         assert printed in dump, printed
-    assert re.search(r'"data":\{"epoch":1,"metadataHash":-?[1-9]\d*\}', dump)
+    assert re.search(r'"data":\{"epoch":2,"metadataHash":-?[1-9]\d*\}', dump)
     assert set(re.findall(r"isvalid: (\w+)", dump)) == {"true"}

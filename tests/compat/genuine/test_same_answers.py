@@ -33,12 +33,17 @@ from ottla.protocol.schema import Message, Struct, fields_of
 
 TOPIC, BROKER, GROUP = 2, 4, 32
 GROUP_SETTINGS = [  # those of streams groups left out, and Ottla's own
+    "consumer.assignment.interval.ms",
     "consumer.heartbeat.interval.ms",
     "consumer.session.timeout.ms",
+    "share.assignment.interval.ms",
     "share.auto.offset.reset",
+    "share.delivery.count.limit",
     "share.heartbeat.interval.ms",
     "share.isolation.level",
+    "share.partition.max.record.locks",
     "share.record.lock.duration.ms",
+    "share.renew.acknowledge.enable",
     "share.session.timeout.ms",
 ]
 SET, DELETE, APPEND, SUBTRACT = range(4)

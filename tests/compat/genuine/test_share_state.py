@@ -30,7 +30,6 @@ from ottla.protocol.messages.write_share_group_state import (
 )
 
 SETTINGS: Final = {
-    "group.share.enable": "true",
     "offsets.topic.num.partitions": "1",
     "share.coordinator.state.topic.num.partitions": "1",
     "share.coordinator.snapshot.update.records.per.snapshot": "1",
@@ -64,7 +63,7 @@ def join(broker: BrokerProcess) -> None:
 def write(broker: BrokerProcess, topic: UUID, *batches: tuple[int, int, int, int], start: int) -> None:
     part = PartitionData(
         partition=0,
-        state_epoch=1,
+        state_epoch=2,
         leader_epoch=0,
         start_offset=start,
         state_batches=[
@@ -184,7 +183,7 @@ def test_ottla_goes_on_with_the_share_groups_of_a_kafka_directory(tmp_path: Path
         kafka.stop()
         with OttlaProcess(properties={**SETTINGS, "log.dirs": str(log_dir)}) as ottla:
             eventually(lambda: seen(ottla) == EXPECTED)
-            assert beat(ottla, 2).member_epoch == 2, "no rebalance"
+            assert beat(ottla, 3).member_epoch == 3, "no rebalance"
             write(ottla, topic_id(ottla.bootstrap, "t"), (6, 9, ACKNOWLEDGED, 2), start=10)
             ottla.restart(kill=True)
             eventually(lambda: seen(ottla)["state"] == (0, 1, 10, [(12, 14, ACKNOWLEDGED, 1)]))

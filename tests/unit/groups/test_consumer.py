@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from tests.support.consumer_members import Consumer, G, World, settle, topic_id
 
+from ottla.config.group_settings import GroupSettings
 from ottla.coordination.machine import Append, CancelTimer, Reply, SetTimer
 from ottla.errors import ErrorCode
 from ottla.groups.consumer_events import ConsumerHeartbeat
@@ -16,6 +17,7 @@ from ottla.groups.consumer_records import (
     ResolvedRegexDeleted,
     SubscriptionMetadata,
     SubscriptionMetadataDeleted,
+    TargetAssignmentEpoch,
 )
 from ottla.groups.events import CommitOffsets, DeleteGroups, FetchOffsets, ListGroups, OffsetToCommit, TopicPartitions
 from ottla.groups.records import GroupRecordFormat
@@ -39,7 +41,7 @@ def records(world: World, kind: type) -> list[Any]:
 def test_the_first_member_gets_everything_at_once(world: World) -> None:
     a = Consumer(world, "a")
     beat = a.join()
-    assert (beat.error, beat.member_id, beat.member_epoch) == (ErrorCode.NONE, "a", 1)
+    assert (beat.error, beat.member_id, beat.member_epoch) == (ErrorCode.NONE, "a", 2)
     assert beat.assignment == {topic_id("t"): {0, 1, 2, 3}}
     assert world.describe().state == "Stable"
 
@@ -58,9 +60,9 @@ def test_the_second_member_waits_for_what_the_first_gives_up_and_nobody_for_anyt
     assert world.describe().state == "Reconciling"
     assert a.beat().assignment == {topic_id("t"): {0, 1}}, "a is told to give up two, and keeps two"
     assert b.beat().assignment is None, "a still has them"
-    assert a.epoch == 1
-    a.beat()
     assert a.epoch == 2
+    a.beat()
+    assert a.epoch == 3
     assert b.beat().assignment == {topic_id("t"): {2, 3}}
     b.beat()
     assert (a.partitions, b.partitions) == (["t-0", "t-1"], ["t-2", "t-3"])
@@ -74,7 +76,7 @@ def test_a_member_that_does_not_say_what_it_has_still_has_it(world: World) -> No
     b.join()
     a.send()
     a.send()
-    assert a.epoch == 1
+    assert a.epoch == 2
     assert b.beat().assignment is None
 
 
@@ -119,14 +121,14 @@ def test_a_member_with_another_subscription_moves_the_epoch(world: World) -> Non
     a = Consumer(world, "a")
     a.join()
     beat = a.beat(topic_names=frozenset({TopicName("t"), TopicName("u")}))
-    assert beat.member_epoch == 2
+    assert beat.member_epoch == 3
     assert beat.assignment == {topic_id("t"): {0, 1, 2, 3}, topic_id("u"): {0, 1}}
 
 
 def test_a_client_that_only_names_itself_otherwise_does_not(world: World) -> None:
     a = Consumer(world, "a")
     a.join()
-    assert a.beat(client_id="other").member_epoch == 1
+    assert a.beat(client_id="other").member_epoch == 2
     assert world.describe().members[0].client_id == "other"
 
 
@@ -164,7 +166,7 @@ def test_a_group_is_full() -> None:
 def test_a_greater_epoch_and_an_old_one_are_fenced(world: World) -> None:
     a = Consumer(world, "a")
     a.join()
-    for epoch in (2, 7):
+    for epoch in (3, 7):
         beat = a.send(member_epoch=epoch)
         assert beat.error is ErrorCode.FENCED_MEMBER_EPOCH
         assert beat.message is not None
@@ -179,10 +181,10 @@ def test_the_epoch_before_is_accepted_when_the_answer_may_have_been_lost(world: 
     a = Consumer(world, "a")
     a.join()
     a.beat(topic_names=frozenset({TopicName("t"), TopicName("u")}))
-    assert a.send(member_epoch=1).error is ErrorCode.FENCED_MEMBER_EPOCH, "it does not say what it has"
-    a.epoch = 1
+    assert a.send(member_epoch=2).error is ErrorCode.FENCED_MEMBER_EPOCH, "it does not say what it has"
+    a.epoch = 2
     beat = a.send(owned={topic_id("t"): frozenset({0})})
-    assert (beat.error, beat.member_epoch) == (ErrorCode.NONE, 2)
+    assert (beat.error, beat.member_epoch) == (ErrorCode.NONE, 3)
 
 
 def test_unknown_groups_and_members(world: World) -> None:
@@ -347,7 +349,7 @@ def test_a_topic_that_grows_is_assigned_anew(world: World) -> None:
     a.beat()
     world.change_topics({"t": 5, "u": 2}, "t")
     beat = a.beat()
-    assert (beat.member_epoch, beat.assignment) == (2, {topic_id("t"): {0, 1, 2, 3, 4}})
+    assert (beat.member_epoch, beat.assignment) == (3, {topic_id("t"): {0, 1, 2, 3, 4}})
     assert world.history()[-1].reasons == ("its topics have changed",)
 
 
@@ -356,7 +358,7 @@ def test_a_change_of_another_topic_changes_nothing(world: World) -> None:
     a.join()
     a.beat()
     world.change_topics({"t": 4, "u": 3}, "u")
-    assert a.beat().member_epoch == 1
+    assert a.beat().member_epoch == 2
 
 
 def test_a_topic_that_comes_later_and_one_that_goes(world: World) -> None:
@@ -375,7 +377,7 @@ def test_other_racks_are_a_change(world: World) -> None:
     a = Consumer(world, "a", rack="x")
     a.join()
     world.change_topics({"t": [("x",)] * 4}, "t")
-    assert a.beat().member_epoch == 2
+    assert a.beat().member_epoch == 3
 
 
 # --- regular expressions -------------------------------------------------------------------------------------------
@@ -516,11 +518,11 @@ def commit(member: str, epoch: int, **changes: Any) -> CommitOffsets:
 @pytest.mark.parametrize(
     ("event", "error"),
     [
-        (commit("a", 1), ErrorCode.NONE),
+        (commit("a", 2), ErrorCode.NONE),
         (commit("a", 0), ErrorCode.STALE_MEMBER_EPOCH),
         (commit("x", 1), ErrorCode.UNKNOWN_MEMBER_ID),
         (commit("", -1), ErrorCode.UNKNOWN_MEMBER_ID),
-        (commit("a", 1, knows_member_epochs=False), ErrorCode.UNSUPPORTED_VERSION),
+        (commit("a", 2, knows_member_epochs=False), ErrorCode.UNSUPPORTED_VERSION),
     ],
 )
 def test_commits_of_members_and_others(world: World, event: CommitOffsets, error: ErrorCode) -> None:
@@ -537,13 +539,13 @@ def test_an_empty_group_takes_commits_of_anybody(world: World) -> None:
 
 def test_offsets_are_read_by_members_of_the_epoch_and_by_who_does_not_say(world: World) -> None:
     Consumer(world, "a").join()
-    world.ask(commit("a", 1))
+    world.ask(commit("a", 2))
     topics = (TopicPartitions(TopicName("t"), (PartitionId(0),)),)
     fetch = FetchOffsets(None, G, topics)
     assert world.ask(fetch).topics[0].offsets[0].offset == 7
-    assert world.ask(fetch._replace(member_id=MemberId("a"), member_epoch=1)).error is ErrorCode.NONE
-    assert world.ask(fetch._replace(member_id=MemberId("a"), member_epoch=2)).error is ErrorCode.STALE_MEMBER_EPOCH
-    assert world.ask(fetch._replace(member_id=MemberId("x"), member_epoch=1)).error is ErrorCode.UNKNOWN_MEMBER_ID
+    assert world.ask(fetch._replace(member_id=MemberId("a"), member_epoch=2)).error is ErrorCode.NONE
+    assert world.ask(fetch._replace(member_id=MemberId("a"), member_epoch=3)).error is ErrorCode.STALE_MEMBER_EPOCH
+    assert world.ask(fetch._replace(member_id=MemberId("x"), member_epoch=2)).error is ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_a_group_with_members_is_not_deleted_and_an_empty_one_leaves_nothing(world: World) -> None:
@@ -570,9 +572,9 @@ def test_a_description_tells_what_members_have_and_are_to_have(world: World) -> 
     a.beat()
     b.join()
     described = world.describe()
-    assert (described.state, described.group_epoch, described.assignment_epoch) == ("Reconciling", 2, 2)
+    assert (described.state, described.group_epoch, described.assignment_epoch) == ("Reconciling", 3, 3)
     first, second = described.members
-    assert (first.member_id, first.rack_id, first.member_epoch) == ("a", "x", 1)
+    assert (first.member_id, first.rack_id, first.member_epoch) == ("a", "x", 2)
     assert first.assignment[0].partitions == (0, 1, 2, 3)
     assert first.target_assignment[0].partitions == (0, 1)
     assert (second.instance_id, second.assignment, second.target_assignment[0].topic) == ("i", (), "t")
@@ -609,8 +611,8 @@ def test_the_history_says_why_and_what_moved(world: World) -> None:
     b.leave()
     a.beat()
     first, second, third = world.history()
-    assert first.reasons == ("the group is new", "a joins")
-    assert (second.reasons, second.epoch, second.members, second.moved_partitions) == (("b joins",), 2, 2, 2)
+    assert first.reasons == ("a joins",)
+    assert (second.reasons, second.epoch, second.members, second.moved_partitions) == (("b joins",), 3, 2, 2)
     assert [(move.partitions, move.source, move.target) for move in second.moves] == [((2, 3), "a", "b")]
     assert third.reasons == ("b leaves",)
     assert [(move.partitions, move.source, move.target) for move in third.moves] == [((2, 3), None, "a")]
@@ -630,7 +632,7 @@ def test_a_successor_carries_on_where_the_last_one_was(world: World) -> None:
     assert world.describe() == before
     settle(a, b)
     assert (a.partitions, b.partitions) == (["t-0", "t-1"], ["t-2", "t-3"])
-    assert records(world, ConsumerGroupEpoch)[-1].epoch == 2, "nothing has changed but the coordinator"
+    assert records(world, ConsumerGroupEpoch)[-1].epoch == 3, "nothing has changed but the coordinator"
 
 
 def test_a_successor_times_out_who_does_not_come(world: World) -> None:
@@ -661,13 +663,13 @@ def test_a_member_in_a_state_of_a_later_version_begins_with_nothing(world: World
     a = Consumer(world, "a")
     a.join()
     a.beat()
-    world.driver.log.append(CurrentAssignment(G, a.member_id, 1, 0, MemberState.UNKNOWN, a.has, {}))
+    world.driver.log.append(CurrentAssignment(G, a.member_id, 2, 0, MemberState.UNKNOWN, a.has, {}))
     world.change_topics({"t": 5}, "t")
     world.restart()
     assert a.beat().error is ErrorCode.FENCED_MEMBER_EPOCH
     a.has = {}
     beat = a.send(owned={})
-    assert (beat.error, beat.member_epoch) == (ErrorCode.NONE, 2)
+    assert (beat.error, beat.member_epoch) == (ErrorCode.NONE, 3)
     assert beat.assignment == {topic_id("t"): {0, 1, 2, 3, 4}}
 
 
@@ -697,3 +699,57 @@ def test_one_heartbeat_is_one_write(world: World) -> None:
     effects = world.driver.send(event)
     assert [type(effect) for effect in effects] == [Append, CancelTimer, SetTimer, Reply]
     assert isinstance(effects[0].records[-1], CurrentAssignment)
+
+
+# --- how often assignments are computed (KIP-1263) ------------------------------------------------------------------
+
+
+def test_members_that_come_within_the_interval_are_assigned_together(world: World) -> None:
+    world.settings = GroupSettings(consumer_assignment_interval_ms=1_000)
+    a, b, c = (Consumer(world, name) for name in "abc")
+    assert a.join().assignment == {topic_id("t"): {0, 1, 2, 3}}
+    for member in (b, c):
+        beat = member.join()
+        assert (beat.member_epoch, beat.assignment, beat.heartbeat_interval_ms) == (2, {}, 1_000)
+    assert a.beat().member_epoch == 2
+    assert world.describe().state == "Assigning"
+    world.driver.pass_time(1_000)
+    settle(a, b, c)
+    assert sorted(a.partitions + b.partitions + c.partitions) == ["t-0", "t-1", "t-2", "t-3"]
+    assert [record.epoch for record in records(world, TargetAssignmentEpoch)] == [2, 4]
+
+
+def test_topics_that_are_no_longer_read_go_before_the_next_assignment(world: World) -> None:
+    world.settings = GroupSettings(consumer_assignment_interval_ms=1_000)
+    a = Consumer(world, "a", ("t", "u"))
+    a.join()
+    a.beat()
+    assert a.beat(topic_names=frozenset({TopicName("u")})).assignment == {topic_id("u"): {0, 1}}
+    assert a.epoch == 2
+
+
+def test_a_successor_knows_when_the_assignment_was_computed(world: World) -> None:
+    world.settings = GroupSettings(consumer_assignment_interval_ms=1_000)
+    a, b = Consumer(world, "a"), Consumer(world, "b")
+    a.join()
+    world.restart()
+    assert b.join().assignment == {}
+    assert b.beat().member_epoch == 2
+
+
+def test_an_assignment_of_nothing_holds_up_nobody(world: World) -> None:
+    world.settings = GroupSettings(consumer_assignment_interval_ms=1_000)
+    a = Consumer(world, "a", [], regex="t.*")
+    assert a.join().assignment == {}
+    world.resolve(**{"t.*": ["t"]})
+    assert a.beat().assignment == {topic_id("t"): {0, 1, 2, 3}}
+
+
+def test_a_clock_that_was_set_back_holds_up_nobody(world: World) -> None:
+    world.settings = GroupSettings(consumer_assignment_interval_ms=1_000)
+    a, b = Consumer(world, "a"), Consumer(world, "b")
+    a.join()
+    world.driver.now_ms -= 60_000
+    b.join()
+    settle(a, b)
+    assert (a.partitions, b.partitions) == (["t-0", "t-1"], ["t-2", "t-3"])

@@ -207,7 +207,7 @@ def test_a_classic_member_joins_a_consumer_group(world: World) -> None:
     first = old.join(requires_member_id=True)
     assert first.error is ErrorCode.MEMBER_ID_REQUIRED
     old.member_id = first.member_id
-    assert old.join(requires_member_id=True).generation == 2
+    assert old.join(requires_member_id=True).generation == 3
     old.sync()
     assert old.partitions == []
     settle_all(new, old)

@@ -51,7 +51,9 @@ G = GroupId("g")
 A, B = MemberId("a"), MemberId("b")
 T, U = TopicName("t"), TopicName("u")
 T_ID, U_ID = TopicId(UUID(int=1)), TopicId(UUID(int=2))
-SETTINGS = GroupSettings(share_heartbeat_interval_ms=1_000, share_session_timeout_ms=9_000)
+SETTINGS = GroupSettings(
+    share_assignment_interval_ms=0, share_heartbeat_interval_ms=1_000, share_session_timeout_ms=9_000
+)
 
 
 def topic(name: TopicName, topic_id: TopicId, partitions: int) -> Topic:
@@ -114,24 +116,24 @@ def test_the_first_heartbeat_asks_for_state_and_the_next_brings_partitions() -> 
     groups = Groups()
     first = groups.beat(A, 0, T)
     assert first == ShareBeat(
-        member_id=A, member_epoch=1, heartbeat_interval_ms=250, assignment={}, initialize=first.initialize
+        member_id=A, member_epoch=2, heartbeat_interval_ms=250, assignment={}, initialize=first.initialize
     )
     assert first.initialize is not None
-    assert first.initialize.state_epoch == 1
+    assert first.initialize.state_epoch == 2
     assert first.initialize.start_offsets == {T_ID: {0: -1, 1: -1, 2: -1}}
     assert first.initialize.anew == frozenset()
-    second = groups.beat(A, 1)
+    second = groups.beat(A, 2)
     assert second == ShareBeat(
-        member_id=A, member_epoch=2, heartbeat_interval_ms=1_000, assignment={T_ID: frozenset({0, 1, 2})}
+        member_id=A, member_epoch=3, heartbeat_interval_ms=1_000, assignment={T_ID: frozenset({0, 1, 2})}
     )
-    assert groups.beat(A, 2) == ShareBeat(member_id=A, member_epoch=2, heartbeat_interval_ms=1_000)
+    assert groups.beat(A, 3) == ShareBeat(member_id=A, member_epoch=3, heartbeat_interval_ms=1_000)
 
 
 def test_a_heartbeat_may_be_answered_anew_with_what_there_is_meanwhile() -> None:
     groups = Groups()
     groups.beat(A, 0, T)
     again = groups.ask(RefreshShareMember(None, G, A, 0))
-    assert (again.member_epoch, again.assignment) == (2, {T_ID: frozenset({0, 1, 2})})
+    assert (again.member_epoch, again.assignment) == (3, {T_ID: frozenset({0, 1, 2})})
     assert groups.beat(A, 0, T).error is ErrorCode.NONE, "the answer got lost: it comes again as it was"
     assert groups.ask(RefreshShareMember(None, G, B, 0)).error is ErrorCode.UNKNOWN_MEMBER_ID
 
@@ -213,7 +215,7 @@ def test_what_a_member_says_of_itself_is_kept() -> None:
     groups.beat(A, 0, T, rack="r1")
     records = [record for record in groups.log if isinstance(record, ShareMemberMetadata)]
     assert records == [ShareMemberMetadata(G, A, "r1", "c", "/h", frozenset({T}))]
-    groups.beat(A, 1, rack="r2")
+    groups.beat(A, 2, rack="r2")
     assert groups.group.members[A].rack_id == "r2"
 
 
@@ -223,9 +225,9 @@ def test_what_a_member_says_of_itself_is_kept() -> None:
 @pytest.mark.parametrize(
     ("member", "epoch", "error", "words"),
     [
-        (A, 3, ErrorCode.FENCED_MEMBER_EPOCH, "greater member epoch (3)"),
+        (A, 4, ErrorCode.FENCED_MEMBER_EPOCH, "greater member epoch (4)"),
         (A, 0, ErrorCode.NONE, ""),
-        (A, 1, ErrorCode.FENCED_MEMBER_EPOCH, "does not match the previous member epoch (0)"),
+        (A, 2, ErrorCode.FENCED_MEMBER_EPOCH, "does not match the previous member epoch (0)"),
         (B, 2, ErrorCode.GROUP_MAX_SIZE_REACHED, "maximum capacity of 1 members"),  # as in Kafka: looked at first
         (B, -1, ErrorCode.UNKNOWN_MEMBER_ID, "Member b is not a member of group g."),
         (B, 0, ErrorCode.GROUP_MAX_SIZE_REACHED, "maximum capacity of 1 members"),
@@ -233,7 +235,7 @@ def test_what_a_member_says_of_itself_is_kept() -> None:
 )
 def test_heartbeats_that_do_not_fit(member: MemberId, epoch: int, error: ErrorCode, words: str) -> None:
     groups = Groups(max_size=1)
-    assert groups.join(A) == 2
+    assert groups.join(A) == 3
     written = len(groups.log)
     beat = groups.beat(member, epoch, T)
     assert beat.error is error
@@ -285,18 +287,21 @@ def test_what_other_kinds_can_do_share_groups_cannot() -> None:
 def test_state_is_asked_for_once_and_again_when_nothing_comes_of_it() -> None:
     groups = Groups(initializes=False)
     assert groups.beat(A, 0, T).initialize is not None
-    assert groups.beat(A, 1).initialize is None, "somebody is at it"
-    groups.pass_time(2_000)
-    assert groups.beat(A, 1).initialize is not None
+    assert groups.beat(A, 2).initialize is None, "somebody is at it"
+    for _ in range(3):
+        groups.pass_time(7_500)
+        assert groups.beat(A, 2).initialize is None
+    groups.pass_time(7_500)
+    assert groups.beat(A, 2).initialize is not None
 
 
 def test_members_come_back_soon_while_state_is_initialized() -> None:
     groups = Groups(initializes=False)
-    beats = [groups.beat(A, 0, T), groups.beat(B, 0, T), groups.beat(A, 1)]
+    beats = [groups.beat(A, 0, T), groups.beat(B, 0, T), groups.beat(A, 2)]
     assert [beat.heartbeat_interval_ms for beat in beats] == [250, 250, 250]
     assert beats[0].initialize is not None
     groups.ask(ShareStateInitialized(None, G, beats[0].initialize.partitions))
-    assert groups.beat(B, 2).heartbeat_interval_ms == 1_000
+    assert groups.beat(B, 3).heartbeat_interval_ms == 1_000
 
 
 def test_a_failure_has_it_tried_at_the_next_heartbeat() -> None:
@@ -305,7 +310,7 @@ def test_a_failure_has_it_tried_at_the_next_heartbeat() -> None:
     assert beat.initialize is not None
     groups.ask(ShareStateFailed(None, G, beat.initialize.partitions))
     assert groups.group.initializing == {}
-    assert groups.beat(A, 1).initialize == beat.initialize
+    assert groups.beat(A, 2).initialize == beat.initialize
 
 
 def test_a_successor_tries_at_once_what_was_under_way() -> None:
@@ -316,7 +321,7 @@ def test_a_successor_tries_at_once_what_was_under_way() -> None:
     for position, record in enumerate(log):
         groups.machine.replay(record, position, -1)
     groups.carry_out(groups.machine.loaded(groups.now_ms))
-    assert groups.beat(A, 1).initialize is not None
+    assert groups.beat(A, 2).initialize is not None
     assert ("share-session", G, A) in groups.timers
 
 
@@ -486,6 +491,6 @@ def test_epochs_grow_with_what_was_written() -> None:
     groups = Groups()
     groups.join(A)
     epochs = [record.epoch for record in groups.log if isinstance(record, ShareGroupEpoch)]
-    assert epochs == [1, 2]
+    assert epochs == [2, 3]
     assignments = [record for record in groups.log if isinstance(record, ShareAssignment)]
-    assert [(record.epoch, record.previous_epoch) for record in assignments] == [(1, 0), (2, 0)]
+    assert [(record.epoch, record.previous_epoch) for record in assignments] == [(2, 0), (3, 0)]

@@ -65,7 +65,10 @@ class ShareGroups(RuleBasedStateMachine):
         self.numbers = iter(range(1_000_000))
 
     def new_machine(self) -> GroupMachine:
-        around = Surroundings(lambda: self.topics, lambda group: GroupSettings(share_session_timeout_ms=SESSION_MS))
+        around = Surroundings(
+            lambda: self.topics,
+            lambda group: GroupSettings(share_assignment_interval_ms=0, share_session_timeout_ms=SESSION_MS),
+        )
         return GroupMachine(GroupConfig(group_share_max_size=3), lambda: "uuid", around)
 
     def show_topics(self) -> None:
@@ -223,7 +226,7 @@ class ShareGroups(RuleBasedStateMachine):
             self.driver.now_ms += 1
         if not self.epochs:
             return
-        self.driver.now_ms += 2 * 5_000  # what nobody is at any more is tried again
+        self.driver.now_ms += 30_000  # what nobody is at any more is tried again
         for _ in range(4):
             for member in list(self.epochs):
                 self.hear(member, self.beat(member, self.epochs[member]))
