@@ -148,6 +148,7 @@ class ShareCoordinator(Coordinator[ShareStateEvent, "ShareStateRecord"]):
         leader_epoch: int,
         start_offset: int,
         batches: Sequence[StateBatch],
+        complete_count: int,
     ) -> ErrorCode:
         """Add to what is known of a share partition, durably: NONE, FENCED_STATE_EPOCH, FENCED_LEADER_EPOCH,
         INVALID_REQUEST (never initialized), UNKNOWN_TOPIC_OR_PARTITION, or that no coordinator answered.
@@ -157,7 +158,9 @@ class ShareCoordinator(Coordinator[ShareStateEvent, "ShareStateRecord"]):
         key = SharePartitionKey(group_id, topic_id, partition)
         try:
             return (
-                await self.change(WriteState(None, key, state_epoch, leader_epoch, start_offset, (*batches,)))
+                await self.change(
+                    WriteState(None, key, state_epoch, leader_epoch, start_offset, (*batches,), complete_count)
+                )
             ).error
         except OttlaError as error:
             return error.code

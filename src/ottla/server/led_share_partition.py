@@ -15,7 +15,7 @@ from ottla.config.group_settings import EARLIEST, KEY_ORDER, LATEST, READ_COMMIT
 from ottla.errors import ApiError, ErrorCode, OttlaError, sentence
 from ottla.ids import GroupId, PartitionId, TopicId
 from ottla.server.share_reads import KeptBatches, Look, SlowRead, Taken, Terms, look
-from ottla.share.partition import Acknowledgement, Limits, SharePartition, Write
+from ottla.share.partition import RENEW, Acknowledgement, Limits, SharePartition, Write
 from ottla.share.state import UNKNOWN_START_OFFSET, SharePartitionKey, SharePartitionState, StateBatch
 
 if TYPE_CHECKING:
@@ -60,11 +60,12 @@ class SharePersister(Protocol):
         leader_epoch: int,
         start_offset: int,
         batches: Sequence[StateBatch],
+        complete_count: int,
     ) -> ErrorCode: ...
 
 
 def told_to_clients(code: ErrorCode) -> ErrorCode:
-    """What a member hears when the share coordinator has refused: as Kafka 4.1 translates it."""
+    """What a member hears when the share coordinator has refused: as Kafka 4.3 translates it."""
     if code in COMES_BACK:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     if code in SUPERSEDED:
@@ -84,7 +85,6 @@ class LedSharePartition:
         replica: "Partition",
         persister: SharePersister,
         settings: "Callable[[], GroupSettings]",
-        limits: Limits,
         clock: "Clock",
         loop: asyncio.AbstractEventLoop,
         readers: "Executor",
@@ -98,7 +98,6 @@ class LedSharePartition:
         self.failure: OttlaError | None = None
         self._persister = persister
         self._settings = settings
-        self._limits = limits
         self._clock = clock
         self._loop = loop
         self._readers = readers
@@ -139,7 +138,7 @@ class LedSharePartition:
                 state,
                 start_offset=start,
                 log_end_offset=self.replica.log.log_end_offset,
-                limits=self._limits,
+                limits=self._limits(),
                 key_ordered=self._settings().share_delivery_order == KEY_ORDER,
             )
         except OttlaError as error:
@@ -154,6 +153,10 @@ class LedSharePartition:
         self.settle()
         self.wake()
         self._idle(self)
+
+    def _limits(self) -> Limits:
+        settings = self._settings()
+        return Limits(settings.share_partition_max_record_locks, settings.share_delivery_count_limit)
 
     async def _first_offset(self) -> int:
         """Where the group's `share.auto.offset.reset` says that it begins."""
@@ -194,23 +197,31 @@ class LedSharePartition:
         """The group's settings are others now."""
         if self._machine is not None:
             self._kept.clear()
+            self._machine.set_limits(self._limits())
             self._machine.set_order(key_ordered=self._settings().share_delivery_order == KEY_ORDER)
             self.wake()
 
     # -- giving records ----------------------------------------------------------------------------------------------
 
-    def terms(self, member: str, max_records: int, batch_size: int, max_bytes: int, *, at_least_one: bool) -> Terms:
+    def terms(
+        self, member: str, max_records: int, batch_size: int, max_bytes: int, *, at_least_one: bool, strictly: bool
+    ) -> Terms:
         """What a request for records asks for, as this group's settings are now."""
         settings = self._settings()
         return Terms(
             member,
-            self._clock.monotonic() + settings.share_record_lock_duration_ms / 1_000,
+            self._lock_until(),
             max_records,
             batch_size,
             max_bytes,
             at_least_one,
             settings.share_isolation_level == READ_COMMITTED,
+            strictly,
         )
+
+    def _lock_until(self) -> float:
+        """When a lock that begins now expires."""
+        return self._clock.monotonic() + self._settings().share_record_lock_duration_ms / 1_000
 
     def look(self, terms: Terms) -> Look | SlowRead | None:
         """What could be acquired now; None while its state or the log is being read, too. Raises `OttlaError`."""
@@ -256,8 +267,12 @@ class LedSharePartition:
         if machine is None:
             answer(self.failure.code if self.failure is not None else ErrorCode.INVALID_RECORD_STATE)
             return
+        renews = any(RENEW in said.types for said in acknowledgements)
+        if renews and not self._settings().share_renew_acknowledge_enable:
+            answer(ErrorCode.INVALID_RECORD_STATE)
+            return
         try:
-            number = machine.acknowledge(member, acknowledgements)
+            number = machine.acknowledge(member, acknowledgements, until=self._lock_until())
         except OttlaError as error:
             answer(error.code)
             return
@@ -334,7 +349,12 @@ class LedSharePartition:
     async def _write_once(self, write: Write) -> ErrorCode:
         try:
             code = await self._persister.write(
-                *self.key, self._state_epoch, self.replica.leader_epoch, write.start_offset, write.batches
+                *self.key,
+                self._state_epoch,
+                self.replica.leader_epoch,
+                write.start_offset,
+                write.batches,
+                write.complete_count,
             )
         except Exception:
             log.exception("%s cannot be written", self)

@@ -17,6 +17,7 @@ from ottla.protocol.messages import read_share_group_state as reading
 from ottla.protocol.messages import read_share_group_state_summary as summary
 from ottla.protocol.messages import write_share_group_state as writing
 from ottla.protocol.schema import Message
+from ottla.server.peer_versions import PeerVersions
 from ottla.share.state import UNKNOWN_START_OFFSET, SharePartitionKey, SharePartitionState, StateBatch
 from ottla.share.state_events import (
     FRESH_EPOCH,
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from ottla.server.remote_coordination import Peers
 
 VERSION: Final = 0
+WITH_COMPLETE_COUNT: Final = 1
+"""Version of the write and of the summary that says how many records are finished (KIP-1226)."""
 ANY_LEADER_EPOCH: Final = -1
 
 _Change = TypeVar("_Change", InitializeState, WriteState, DeleteState)
@@ -45,6 +48,7 @@ class ClusterShareState:
         self._local = local
         self._metadata = metadata
         self._peers = peers
+        self._versions = PeerVersions(WITH_COMPLETE_COUNT, VERSION)
 
     def on_starting_over(self, tell: Callable[[SharePartitionKey], None]) -> None:
         """As of this broker's own coordinator. What another one begins anew, a leader notices by the next write."""
@@ -84,11 +88,14 @@ class ClusterShareState:
         leader_epoch: int,
         start_offset: int,
         batches: Sequence[StateBatch],
+        complete_count: int,
     ) -> ErrorCode:
         """As `ShareCoordinator.write`."""
         key = SharePartitionKey(group_id, topic_id, partition)
         try:
-            done = await self.change(WriteState(None, key, state_epoch, leader_epoch, start_offset, (*batches,)))
+            done = await self.change(
+                WriteState(None, key, state_epoch, leader_epoch, start_offset, (*batches,), complete_count)
+            )
         except OttlaError as error:
             return error.code
         return done.error
@@ -130,6 +137,7 @@ class ClusterShareState:
             found.state_epoch,
             found.leader_epoch,
             found.start_offset,
+            found.delivery_complete_count,
         )
 
     def _elsewhere(self, key: SharePartitionKey) -> BrokerId | None:
@@ -140,9 +148,14 @@ class ClusterShareState:
 
     async def _ask(self, broker_id: BrokerId, request: Message) -> Any:
         """The answer for the one partition that is asked about. Raises `ApiError` COORDINATOR_NOT_AVAILABLE."""
+        image = self._metadata.image
+        has_two = isinstance(request, (writing.WriteShareGroupStateRequest, summary.ReadShareGroupStateSummaryRequest))
+        version = self._versions.of(image, broker_id) if has_two else VERSION
         try:
-            response = await self._peers.ask(broker_id, request, VERSION)
+            response = await self._peers.ask(broker_id, request, version)
         except PeerUnavailable as error:
+            if has_two:
+                self._versions.unanswered(image, broker_id, version)
             raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error)) from error
         answers = [partition for result in response.results for partition in result.partitions]
         if len(answers) != 1:
@@ -171,6 +184,7 @@ def _request(event: InitializeState | WriteState | DeleteState) -> Message:
         state_epoch=event.state_epoch,
         leader_epoch=event.leader_epoch,
         start_offset=event.start_offset,
+        delivery_complete_count=event.complete_count,
         state_batches=[
             writing.StateBatch(first_offset=first, last_offset=last, delivery_state=state, delivery_count=count)
             for first, last, state, count in event.batches

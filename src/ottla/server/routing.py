@@ -20,7 +20,7 @@ Handler = Callable[[Any, RequestContext], Answer]
 
 
 class Route(NamedTuple):
-    """One served API; versions are inclusive, and those that Kafka 4.1 serves."""
+    """One served API; versions are inclusive, and those that Kafka 4.3 serves."""
 
     api_key: ApiKey
     min_version: int
@@ -36,10 +36,10 @@ ROUTES: Final[dict[ApiKey, Route]] = {
     for route in (
         Route(ApiKey.PRODUCE, 3, 13),
         Route(ApiKey.FETCH, 4, 18),
-        Route(ApiKey.LIST_OFFSETS, 1, 10),
+        Route(ApiKey.LIST_OFFSETS, 1, 11),
         Route(ApiKey.METADATA, 0, 13),
-        Route(ApiKey.OFFSET_COMMIT, 2, 9),
-        Route(ApiKey.OFFSET_FETCH, 1, 9),
+        Route(ApiKey.OFFSET_COMMIT, 2, 10),
+        Route(ApiKey.OFFSET_FETCH, 1, 10),
         Route(ApiKey.FIND_COORDINATOR, 0, 6),
         Route(ApiKey.JOIN_GROUP, 0, 9),
         Route(ApiKey.HEARTBEAT, 0, 4),
@@ -56,12 +56,12 @@ ROUTES: Final[dict[ApiKey, Route]] = {
         Route(ApiKey.ADD_PARTITIONS_TO_TXN, 0, 5),
         Route(ApiKey.ADD_OFFSETS_TO_TXN, 0, 4),
         Route(ApiKey.END_TXN, 0, 5),
-        Route(ApiKey.WRITE_TXN_MARKERS, 1, 1),
+        Route(ApiKey.WRITE_TXN_MARKERS, 1, 2),
         Route(ApiKey.TXN_OFFSET_COMMIT, 0, 5),
         Route(ApiKey.DESCRIBE_CONFIGS, 1, 4),
         Route(ApiKey.ALTER_CONFIGS, 0, 2),
         Route(ApiKey.ALTER_REPLICA_LOG_DIRS, 1, 2),
-        Route(ApiKey.DESCRIBE_LOG_DIRS, 1, 4),
+        Route(ApiKey.DESCRIBE_LOG_DIRS, 1, 5),
         Route(ApiKey.CREATE_PARTITIONS, 0, 3),
         Route(ApiKey.DELETE_GROUPS, 0, 2),
         Route(ApiKey.ELECT_LEADERS, 0, 2),
@@ -78,16 +78,16 @@ ROUTES: Final[dict[ApiKey, Route]] = {
         Route(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0),
         Route(ApiKey.SHARE_GROUP_HEARTBEAT, 1, 1),
         Route(ApiKey.SHARE_GROUP_DESCRIBE, 1, 1),
-        Route(ApiKey.SHARE_FETCH, 1, 1),
-        Route(ApiKey.SHARE_ACKNOWLEDGE, 1, 1),
+        Route(ApiKey.SHARE_FETCH, 1, 2),
+        Route(ApiKey.SHARE_ACKNOWLEDGE, 1, 2),
         Route(ApiKey.INITIALIZE_SHARE_GROUP_STATE, 0, 0),
         Route(ApiKey.READ_SHARE_GROUP_STATE, 0, 0),
-        Route(ApiKey.WRITE_SHARE_GROUP_STATE, 0, 0),
+        Route(ApiKey.WRITE_SHARE_GROUP_STATE, 0, 1),
         Route(ApiKey.DELETE_SHARE_GROUP_STATE, 0, 0),
-        Route(ApiKey.READ_SHARE_GROUP_STATE_SUMMARY, 0, 0),
+        Route(ApiKey.READ_SHARE_GROUP_STATE_SUMMARY, 0, 1),
         Route(ApiKey.STREAMS_GROUP_HEARTBEAT, 0, 0),
         Route(ApiKey.STREAMS_GROUP_DESCRIBE, 0, 0),
-        Route(ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, 0, 0),
+        Route(ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, 0, 1),
         Route(ApiKey.ALTER_SHARE_GROUP_OFFSETS, 0, 0),
         Route(ApiKey.DELETE_SHARE_GROUP_OFFSETS, 0, 0),
     )

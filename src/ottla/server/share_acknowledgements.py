@@ -4,15 +4,15 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 from uuid import UUID
 
-from ottla.cluster.store.layout import uuid_from_text
 from ottla.errors import ErrorCode, InvalidRequest
 from ottla.server.share_sessions import MemberKey, SharedPartition
-from ottla.share.partition import OUTCOMES, Acknowledgement
+from ottla.share.partition import OUTCOMES, RENEW, Acknowledgement
 
 if TYPE_CHECKING:
     from ottla.server.context import Services
 
 
+LONGEST_MEMBER_ID: Final = 36
 SHARE_GROUPS_ARE_OFF: Final = "share groups are off: the feature share.version is 0"
 
 
@@ -37,13 +37,13 @@ class _Topic(Protocol):
 
 
 def member_key(group_id: str | None, member_id: str | None) -> MemberKey:
-    """Who asks. Raises InvalidRequest when it is not said, or the member's id is no UUID in Kafka's spelling."""
+    """The member that asks. Raises InvalidRequest for a request that does not name it."""
     if group_id is None or member_id is None:
         raise InvalidRequest("a request of a share group names the group and the member")
-    try:
-        uuid_from_text(member_id)
-    except ValueError as error:
-        raise InvalidRequest(f"the id of a member of a share group is a UUID in base64, not {member_id!r}") from error
+    if not 0 < len(member_id) <= LONGEST_MEMBER_ID:
+        raise InvalidRequest(
+            f"the id of a member of a share group has 1 to {LONGEST_MEMBER_ID} characters, not {len(member_id)}"
+        )
     return MemberKey(group_id, member_id)
 
 
@@ -51,8 +51,15 @@ class Acknowledging:
     """The acknowledgements of one request; `done` is called once when all are answered, at once perhaps."""
 
     def __init__(
-        self, services: "Services", member: MemberKey, topics: Sequence[_Topic], done: Callable[[], None]
+        self,
+        services: "Services",
+        member: MemberKey,
+        topics: Sequence[_Topic],
+        done: Callable[[], None],
+        *,
+        may_renew: bool,
     ) -> None:
+        """`may_renew`: the request has said that it renews locks (KIP-1222)."""
         self.results: dict[SharedPartition, ErrorCode] = {}
         """An error, or NONE, for each partition that was mentioned with acknowledgements."""
         said: dict[SharedPartition, list[Acknowledgement]] = {}
@@ -66,7 +73,7 @@ class Acknowledging:
         self._open = len(said) + 1
         self._done = done
         for key, batches in said.items():
-            problem = _problem(batches)
+            problem = _problem(batches, may_renew=may_renew)
             if problem:
                 self._answer(key, problem)
             else:
@@ -92,14 +99,14 @@ class Acknowledging:
             self._done()
 
 
-def _problem(batches: Sequence[Acknowledgement]) -> ErrorCode:
+def _problem(batches: Sequence[Acknowledgement], *, may_renew: bool) -> ErrorCode:
     last = -1
     for batch in batches:
         count = len(batch.types)
         if (
             not last <= batch.first <= batch.last
             or count not in (1, batch.last + 1 - batch.first)
-            or any(kind not in OUTCOMES for kind in batch.types)
+            or any(kind not in OUTCOMES and not (may_renew and kind == RENEW) for kind in batch.types)
         ):
             return ErrorCode.INVALID_REQUEST
         last = batch.last

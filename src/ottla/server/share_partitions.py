@@ -13,7 +13,7 @@ from ottla.errors import ApiError, ErrorCode, UnknownTopicId, UnknownTopicOrPart
 from ottla.ids import GroupId, PartitionId, TopicId
 from ottla.server.led_share_partition import Answer, LedSharePartition, SharePersister
 from ottla.server.share_sessions import MemberKey, SharedPartition, ShareSessionCache
-from ottla.share.partition import Acknowledgement, Limits
+from ottla.share.partition import Acknowledgement
 from ottla.share.state import SharePartitionKey
 
 if TYPE_CHECKING:
@@ -49,7 +49,6 @@ class SharePartitions:
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self.sessions = ShareSessionCache(config.group_share_max_share_sessions, self._session_ended)
-        self._limits = Limits(config.group_share_partition_max_record_locks, config.group_share_delivery_count_limit)
         self._metadata = metadata
         self._replicas = replicas
         self._state = state
@@ -76,7 +75,6 @@ class SharePartitions:
                 replica,
                 self._state,
                 lambda: self._metadata.group_settings(group_id),
-                self._limits,
                 self._clock,
                 self._loop,
                 self._replicas.cold_readers,

@@ -27,6 +27,7 @@ CHUNK_BYTES: Final = 64 * 1024
 
 KEPT_BYTES: Final = 2 << 20
 RECORD_OUTLINE_BYTES: Final = 150
+INT_MAX: Final = 2**31 - 1
 MANY_RECORDS: Final = 2_000
 """Of a batch, to be unpacked on the loop."""
 
@@ -43,6 +44,8 @@ class Terms(NamedTuple):
     max_bytes: int
     at_least_one: bool
     committed_only: bool
+    strictly: bool = False
+    """Not one record more than `max_records` (KIP-1206)."""
 
 
 class Taken(NamedTuple):
@@ -122,7 +125,8 @@ class _Batches:
             (fetched_batch(header, self._aborted) for header in iter_batches(self._records)),
             until=terms.until,
             max_records=max_records,
-            batch_size=terms.batch_size,
+            batch_size=INT_MAX if terms.strictly else terms.batch_size,  # as in Kafka: one range, not split
+            strictly=terms.strictly,
         )
         return Taken(batches_with(self._records, acquired), acquired)
 

@@ -34,14 +34,32 @@ OUTCOMES: Final = {
 }
 """What the acknowledge types of the protocol make of a record."""
 
+RENEW: Final = 4
+"""The acknowledge type that only holds a record for longer (KIP-1222)."""
+
 REMEMBERED: Final = frozenset(DeliveryState)
 
 
 class Limits(NamedTuple):
-    """`group.share.partition.max.record.locks` and `group.share.delivery.count.limit`."""
+    """`share.partition.max.record.locks` and `share.delivery.count.limit` of the group."""
 
     max_record_locks: int
     delivery_count_limit: int
+
+    @property
+    def isolates_from(self) -> int:
+        """From this delivery count on fewer and fewer records are given together: one of them may be what fails."""
+        return max(2, (self.delivery_count_limit + 1) // 2)
+
+    def together(self, run: "Run") -> int:
+        """How many of the records of an available run may be given at once."""
+        count = run.status.delivery_count
+        length = run.last + 1 - run.first
+        if count < self.isolates_from:
+            return length
+        if count >= self.delivery_count_limit - 1 and self.delivery_count_limit > 2:
+            return 1  # for the last time: alone, so that it takes no others along
+        return max(1, length >> 1)
 
 
 class Fetched(NamedTuple):
@@ -61,7 +79,7 @@ class Acquired(NamedTuple):
 
 
 class Acknowledgement(NamedTuple):
-    """What a member says of records. `types`: one for all of them, or one for each (keys of `OUTCOMES`)."""
+    """What a member says of records. `types`: one for all of them, or one for each (keys of `OUTCOMES`, or `RENEW`)."""
 
     first: int
     last: int
@@ -74,6 +92,8 @@ class Write(NamedTuple):
     number: int
     start_offset: int
     batches: tuple[StateBatch, ...]
+    complete_count: int = 0
+    """How many of the records from `start_offset` on are finished once this is written (KIP-1226)."""
 
 
 class SharePartition:
@@ -135,6 +155,10 @@ class SharePartition:
         """The records under way."""
         return list(self._window.runs())
 
+    def set_limits(self, limits: Limits) -> None:
+        """From now on. What is held already stays so."""
+        self._limits = limits
+
     def set_order(self, *, key_ordered: bool) -> None:
         """From now on in this order. What is held already stays so; its keys have to be learnt again."""
         if key_ordered != self.is_key_ordered:
@@ -154,19 +178,29 @@ class SharePartition:
         return window.end if window.end - window.start < self._limits.max_record_locks else None
 
     def acquire(
-        self, member: str, offset: int, fetched: Iterable[Fetched], *, until: float, max_records: int, batch_size: int
+        self,
+        member: str,
+        offset: int,
+        fetched: Iterable[Fetched],
+        *,
+        until: float,
+        max_records: int,
+        batch_size: int,
+        strictly: bool = False,
     ) -> list[Acquired]:
         """Give a member what is available in batches that were read from `offset` on, which `next_offset` said.
 
-        Whole batches, until there are `max_records`; answers of about `batch_size` records. Offsets between the batches
-        are not there (compaction), and are finished, as what is not deliverable.
+        Whole batches, until there are `max_records`, and with `strictly` no record more (KIP-1206); answers of about
+        `batch_size` records. Offsets between the batches are not there (compaction), and are finished, as what is not
+        deliverable. Records that were delivered often already come in smaller portions, and nothing beside them.
         """
         window = self._window
         found: list[Acquired] = []
         count = 0
         cursor = offset
+        is_last = False
         for batch in fetched:
-            if count >= max_records:
+            if is_last or count >= max_records:
                 break
             if batch.last < cursor:
                 continue
@@ -178,14 +212,25 @@ class SharePartition:
                 self._archive(first, batch.last)
                 continue
             for run in list(window.runs(first, batch.last)):
-                if run.status.is_available:
-                    count += self._acquire(run, member, until, found, batch_size)
+                if not run.status.is_available or is_last:
+                    continue
+                is_last = run.status.delivery_count >= self._limits.isolates_from
+                if is_last and count:
+                    break
+                most = self._limits.together(run)
+                if strictly:
+                    most = min(most, max_records - count)
+                    is_last = is_last or count + most >= max_records
+                some = run._replace(last=min(run.last, run.first + most - 1))
+                count += self._acquire(some, member, until, found, batch_size)
             begin = max(first, window.end)
-            if begin <= batch.last:
+            if begin <= batch.last and not is_last:
                 if window.end - window.start >= self._limits.max_record_locks:
                     break
                 window.put(begin, batch.last, NEVER_DELIVERED)
-                count += self._acquire(Run(begin, batch.last, NEVER_DELIVERED), member, until, found, batch_size)
+                last = min(batch.last, begin + max_records - count - 1) if strictly else batch.last
+                self._may_be_available = self._may_be_available or last < batch.last
+                count += self._acquire(Run(begin, last, NEVER_DELIVERED), member, until, found, batch_size)
         self._advance()
         return found
 
@@ -295,18 +340,19 @@ class SharePartition:
 
     # -- acknowledging -----------------------------------------------------------------------------------------------
 
-    def acknowledge(self, member: str, acknowledgements: Sequence[Acknowledgement]) -> int:
+    def acknowledge(self, member: str, acknowledgements: Sequence[Acknowledgement], *, until: float = 0.0) -> int:
         """Do what a member says of the records it holds: all of it or, with an error, nothing.
 
+        `until`: when locks that are renewed expire.
         Returns the number of the write to wait for; 0 if there is nothing to write. What lies before the start is
         finished already and passed over. Raises ApiError: INVALID_RECORD_STATE for records that the member does not
         hold (any more), INVALID_REQUEST for offsets that nobody was given or types that do not exist.
         """
         window = self._window
-        changes: list[tuple[Run, RecordState]] = []
+        changes: list[tuple[Run, RecordState | None]] = []
         seen = -1
         for said in acknowledgements:
-            if any(kind not in OUTCOMES for kind in said.types) or len(said.types) not in (
+            if any(kind not in OUTCOMES and kind != RENEW for kind in said.types) or len(said.types) not in (
                 1,
                 said.last + 1 - said.first,
             ):
@@ -322,9 +368,13 @@ class SharePartition:
                 if not run.status.is_held or _holder(run) != member:
                     raise ApiError(ErrorCode.INVALID_RECORD_STATE, f"offset {run.first} is not held by member {member}")
                 changes += _outcomes(run, said)
-        if not changes:
-            return SETTLED
         for run, outcome in changes:
+            if outcome is None:
+                window.put(run.first, run.last, run.status.renewed(until))
+        written = [(run, outcome) for run, outcome in changes if outcome is not None]
+        if not written:
+            return SETTLED
+        for run, outcome in written:
             state = self._unless_exhausted(outcome, run.status.delivery_count)
             self._put(run, state, run.status.delivery_count, write=self._next_number)
             self._awaited.append(_to_write(run, state, run.status.delivery_count))
@@ -406,7 +456,8 @@ class SharePartition:
         if not self._awaited and not self._told and start == self._written_start:
             return None
         batches = combine((), (*self._told, *self._awaited), start)
-        self._writing = Write(self._next_number, start, batches)
+        complete = sum(run.last + 1 - run.first for run in self._window.runs(start) if run.status.state in FINISHED)
+        self._writing = Write(self._next_number, start, batches, complete)
         self._next_number += 1
         self._told_on_the_way, self._told, self._awaited = self._told, [], []
         return self._writing
@@ -439,12 +490,13 @@ class SharePartition:
         self._advance()
 
 
-def _outcomes(run: Run, said: Acknowledgement) -> list[tuple[Run, RecordState]]:
+def _outcomes(run: Run, said: Acknowledgement) -> list[tuple[Run, RecordState | None]]:
+    """What becomes of a run's records; None where a lock is renewed."""
     if len(said.types) == 1:
-        return [(run, OUTCOMES[said.types[0]])]
-    found: list[tuple[Run, RecordState]] = []
+        return [(run, OUTCOMES.get(said.types[0]))]
+    found: list[tuple[Run, RecordState | None]] = []
     for offset in range(run.first, run.last + 1):
-        outcome = OUTCOMES[said.types[offset - said.first]]
+        outcome = OUTCOMES.get(said.types[offset - said.first])
         if found and found[-1][1] is outcome:
             found[-1] = (found[-1][0]._replace(last=offset), outcome)
         else:

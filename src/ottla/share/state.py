@@ -20,6 +20,9 @@ from ottla.ids import GroupId, PartitionId, TopicId
 UNKNOWN_START_OFFSET: Final = -1
 """Nobody has said yet where delivery starts (read), or it starts where it did (write)."""
 
+UNKNOWN_COUNT: Final = -1
+"""Nobody has said how many records are finished: delivery has not begun, or a version wrote that does not count."""
+
 ANY_EPOCH: Final = -1
 """A request that leaves an epoch out is not checked against it."""
 

@@ -5,7 +5,7 @@ from typing import Final, NamedTuple, TypeAlias
 from ottla.coordination.machine import Token
 from ottla.errors import ErrorCode
 from ottla.ids import TopicId
-from ottla.share.state import UNKNOWN_START_OFFSET, SharePartitionKey, SharePartitionState, StateBatch
+from ottla.share.state import UNKNOWN_COUNT, UNKNOWN_START_OFFSET, SharePartitionKey, SharePartitionState, StateBatch
 
 FRESH_EPOCH: Final = 0
 """Epochs of a share partition that nobody has led or initialized."""
@@ -46,6 +46,8 @@ class WriteState(NamedTuple):
     leader_epoch: int
     start_offset: int
     batches: tuple[StateBatch, ...] = ()
+    complete_count: int = UNKNOWN_COUNT
+    """How many of the records from the start offset on are finished (KIP-1226)."""
 
 
 class SummarizeState(NamedTuple):
@@ -99,3 +101,4 @@ class StateSummary(NamedTuple):
     state_epoch: int = FRESH_EPOCH
     leader_epoch: int = FRESH_EPOCH
     start_offset: int = UNKNOWN_START_OFFSET
+    complete_count: int = UNKNOWN_COUNT

@@ -3,7 +3,7 @@
     nothing --Initialize--> snapshot --Write--> update, update, ... --the N-th Write--> snapshot --Delete--> nothing
 
 Who may change it: the leader of the topic's partition (leader epoch), for as long as the group has not had it start
-over (state epoch). Source: KIP-932, the share coordinator of Kafka 4.1.
+over (state epoch). Source: KIP-932, the share coordinator of Kafka 4.3.
 """
 
 from collections.abc import Callable
@@ -14,6 +14,7 @@ from ottla.errors import ErrorCode
 from ottla.ids import PartitionId, TopicId
 from ottla.share.state import (
     ANY_EPOCH,
+    UNKNOWN_COUNT,
     UNKNOWN_START_OFFSET,
     SharePartitionKey,
     SharePartitionState,
@@ -131,21 +132,22 @@ class ShareStateMachine:
             return StateChanged(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, NO_SUCH_PARTITION)
         return None
 
-    def _written(self, event: WriteState, now_ms: int) -> ShareStateRecord:
+    def _written(self, event: WriteState, now_ms: int, *, takes_over: bool = False) -> ShareStateRecord:
+        """The record of a write. Only a leader that takes over, by reading, moves the leader epoch."""
         known = self._known[event.key]
+        leader_epoch = event.leader_epoch if takes_over else known.snapshot.leader_epoch
         update = ShareUpdate(
             event.key,
             known.snapshot.snapshot_epoch,
-            event.leader_epoch,
+            leader_epoch,
             event.start_offset,
             combine((), event.batches, event.start_offset),
+            event.complete_count,
         )
-        is_due = known.updates >= self._config.snapshot_update_records_per_snapshot
-        if not is_due and event.state_epoch <= known.snapshot.state_epoch:
+        if known.updates < self._config.snapshot_update_records_per_snapshot:
             return update
         return _updated(known.snapshot, update)._replace(
             snapshot_epoch=known.snapshot.snapshot_epoch + 1,
-            state_epoch=max(event.state_epoch, known.snapshot.state_epoch),
             created_ms=now_ms,
             written_ms=now_ms,
         )
@@ -157,17 +159,24 @@ class ShareStateMachine:
         known = self._known.get(key)
         if known is None:
             return [Reply(event.token, StateRead(ErrorCode.INVALID_REQUEST, NEVER_INITIALIZED_READ))]
-        if event.leader_epoch < known.fence:
+        if event.leader_epoch != ANY_EPOCH and event.leader_epoch < known.fence:
             return [Reply(event.token, StateRead(ErrorCode.FENCED_LEADER_EPOCH, OLD_LEADER_EPOCH))]
         gone = self._unless_there(key)
         if gone is not None:
             return [Reply(event.token, StateRead(gone.error, gone.message))]
         state = SharePartitionState(known.snapshot.state_epoch, known.snapshot.start_offset, known.snapshot.batches)
         reply = Reply(event.token, StateRead(ErrorCode.NONE, None, state))
-        if event.leader_epoch == known.fence:
+        if event.leader_epoch in (ANY_EPOCH, known.fence):
             return [reply]
-        fencing = WriteState(event.token, key, state.state_epoch, event.leader_epoch, state.start_offset)
-        return [Append((self._written(fencing, now_ms),)), reply]
+        fencing = WriteState(
+            event.token,
+            key,
+            state.state_epoch,
+            event.leader_epoch,
+            state.start_offset,
+            complete_count=known.snapshot.complete_count,
+        )
+        return [Append((self._written(fencing, now_ms, takes_over=True),)), reply]
 
     def _initialize(self, event: InitializeState, now_ms: int) -> list[Effect]:
         key = event.key
@@ -182,7 +191,16 @@ class ShareStateMachine:
         if gone is not None:
             return [Reply(event.token, gone)]
         snapshot_epoch = 0 if known is None else known.snapshot.snapshot_epoch + 1
-        record = ShareSnapshot(key, snapshot_epoch, event.state_epoch, FRESH_EPOCH, event.start_offset, now_ms, now_ms)
+        record = ShareSnapshot(
+            key,
+            snapshot_epoch,
+            event.state_epoch,
+            FRESH_EPOCH,
+            event.start_offset,
+            now_ms,
+            now_ms,
+            complete_count=UNKNOWN_COUNT if event.start_offset == UNKNOWN_START_OFFSET else 0,
+        )
         return [Append((record,)), Reply(event.token, StateChanged(starts_over=True))]
 
     def _summary(self, key: SharePartitionKey) -> StateSummary:
@@ -193,7 +211,9 @@ class ShareStateMachine:
         if known is None:
             return StateSummary()
         state = known.snapshot
-        return StateSummary(ErrorCode.NONE, None, state.state_epoch, state.leader_epoch, state.start_offset)
+        return StateSummary(
+            ErrorCode.NONE, None, state.state_epoch, state.leader_epoch, state.start_offset, state.complete_count
+        )
 
     def _delete(self, event: DeleteState) -> list[Effect]:
         gone = self._unless_there(event.key)
@@ -266,4 +286,5 @@ def _updated(snapshot: ShareSnapshot, update: ShareUpdate) -> ShareSnapshot:
         leader_epoch=snapshot.leader_epoch if update.leader_epoch == ANY_EPOCH else update.leader_epoch,
         start_offset=start_offset,
         batches=combine(snapshot.batches, update.batches, start_offset),
+        complete_count=update.complete_count,
     )

@@ -6,7 +6,7 @@
 No value under key 0 is a tombstone: the share partition is forgotten, updates before it included. The topic is not
 compacted; what lies before the oldest of the newest snapshots is deleted (`ShareStateMachine.needed_from`).
 
-Source: ShareSnapshot and ShareUpdate among the coordinator records of Kafka 4.1 (KIP-932).
+Source: ShareSnapshot and ShareUpdate among the coordinator records of Kafka 4.3 (KIP-932).
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from ottla.errors import CorruptMessage
 from ottla.ids import GroupId, PartitionId, TopicId
 from ottla.protocol.errors import MalformedMessage, UnsupportedVersion
 from ottla.protocol.primitives import Int8, Int16, Int32, Int64
-from ottla.protocol.schema import Message, Struct, message, struct
+from ottla.protocol.schema import Message, Struct, message, since, struct
 from ottla.protocol.versioned import decode_versioned, encode_versioned, version_of
-from ottla.share.state import SharePartitionKey, StateBatch
+from ottla.share.state import UNKNOWN_COUNT, SharePartitionKey, StateBatch
 
 # --- on the wire -----------------------------------------------------------------------------------------------
 
@@ -41,6 +41,7 @@ class ShareSnapshotValue(Message):
     state_epoch: Int32
     leader_epoch: Int32
     start_offset: Int64
+    delivery_complete_count: Int32 = since(0, tag=0, default=UNKNOWN_COUNT)
     create_timestamp: Int64
     write_timestamp: Int64
     state_batches: list[ShareStateBatch]
@@ -51,6 +52,7 @@ class ShareUpdateValue(Message):
     snapshot_epoch: Int32
     leader_epoch: Int32
     start_offset: Int64
+    delivery_complete_count: Int32 = since(0, tag=0, default=UNKNOWN_COUNT)
     state_batches: list[ShareStateBatch]
 
 
@@ -77,6 +79,8 @@ class ShareSnapshot(NamedTuple):
     created_ms: int
     written_ms: int
     batches: tuple[StateBatch, ...] = ()
+    complete_count: int = UNKNOWN_COUNT
+    """How many of the records from the start offset on are finished (KIP-1226)."""
 
 
 class ShareUpdate(NamedTuple):
@@ -87,6 +91,7 @@ class ShareUpdate(NamedTuple):
     leader_epoch: int
     start_offset: int
     batches: tuple[StateBatch, ...] = ()
+    complete_count: int = UNKNOWN_COUNT
 
 
 class ShareStateDeleted(NamedTuple):
@@ -138,6 +143,7 @@ def _snapshot_value(record: ShareSnapshot) -> bytes:
         state_epoch=record.state_epoch,
         leader_epoch=record.leader_epoch,
         start_offset=record.start_offset,
+        delivery_complete_count=record.complete_count,
         create_timestamp=record.created_ms,
         write_timestamp=record.written_ms,
         state_batches=_wire_batches(record.batches),
@@ -156,6 +162,7 @@ def _read_snapshot(key: SharePartitionKey, raw: bytes) -> ShareSnapshot:
         value.create_timestamp,
         value.write_timestamp,
         _batches(value.state_batches),
+        value.delivery_complete_count,
     )
 
 
@@ -164,6 +171,7 @@ def _update_value(record: ShareUpdate) -> bytes:
         snapshot_epoch=record.snapshot_epoch,
         leader_epoch=record.leader_epoch,
         start_offset=record.start_offset,
+        delivery_complete_count=record.complete_count,
         state_batches=_wire_batches(record.batches),
     )
     return encode_versioned(value, _VALUE)
@@ -171,7 +179,14 @@ def _update_value(record: ShareUpdate) -> bytes:
 
 def _read_update(key: SharePartitionKey, raw: bytes) -> ShareUpdate:
     value = decode_versioned(ShareUpdateValue, raw)
-    return ShareUpdate(key, value.snapshot_epoch, value.leader_epoch, value.start_offset, _batches(value.state_batches))
+    return ShareUpdate(
+        key,
+        value.snapshot_epoch,
+        value.leader_epoch,
+        value.start_offset,
+        _batches(value.state_batches),
+        value.delivery_complete_count,
+    )
 
 
 def _wire_batches(batches: Iterable[StateBatch]) -> list[ShareStateBatch]:

@@ -64,6 +64,12 @@ class Status(NamedTuple):
             raise ValueError(f"a record cannot go from {self.state.name} to {state.name}")
         return Status(state, delivery_count, held, write)
 
+    def renewed(self, until: float) -> "Status":
+        """Held for longer. Raises ValueError for a record that nobody holds."""
+        if self.held is None or not self.is_held:
+            raise ValueError(f"a record that is {self.state.name} is held by nobody")
+        return self._replace(held=self.held._replace(until=until))
+
     @property
     def is_available(self) -> bool:
         return self.state is RecordState.AVAILABLE and self.write == SETTLED

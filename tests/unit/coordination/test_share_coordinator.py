@@ -85,12 +85,12 @@ def test_a_successor_knows_what_was_written() -> None:
         first = around.coordinator()
         assert await first.initialize(KEY, 2, 5) == StateChanged(starts_over=True)
         assert around.topic_was_wanted == 1
-        assert await first.write(GROUP, TOPIC, FIRST, 2, 0, -1, [DONE]) is ErrorCode.NONE
+        assert await first.write(GROUP, TOPIC, FIRST, 2, 0, -1, [DONE], 0) is ErrorCode.NONE
         await first.stop()
         second = around.coordinator()
         assert await second.read(GROUP, TOPIC, FIRST, 1) == SharePartitionState(2, 5, (DONE,))
-        assert await second.write(GROUP, TOPIC, FIRST, 2, 0, -1, [DONE]) is ErrorCode.FENCED_LEADER_EPOCH
-        assert await second.summarize(KEY) == StateSummary(ErrorCode.NONE, None, 2, 1, 5)
+        assert await second.write(GROUP, TOPIC, FIRST, 2, 0, -1, [DONE], 0) is ErrorCode.FENCED_LEADER_EPOCH
+        assert await second.summarize(KEY) == StateSummary(ErrorCode.NONE, None, 2, 1, 5, 0)
         await second.stop()
 
     run(test)
@@ -102,7 +102,9 @@ def test_the_first_to_initialize_waits_for_the_topic_it_has_made() -> None:
         first = asyncio.ensure_future(coordinator.initialize(KEY, 0, 5))
         other = asyncio.ensure_future(coordinator.initialize(KEY._replace(partition=PartitionId(1)), 0, 5))
         await asyncio.sleep(0)
-        assert await coordinator.write(GROUP, TOPIC, FIRST, 0, 0, 5, []) is ErrorCode.NOT_COORDINATOR, "others do not"
+        assert await coordinator.write(GROUP, TOPIC, FIRST, 0, 0, 5, [], 0) is ErrorCode.NOT_COORDINATOR, (
+            "others do not"
+        )
         assert not first.done()
         lead(coordinator)
         assert [(await each).error for each in (first, other)] == [ErrorCode.NONE] * 2
@@ -117,7 +119,7 @@ def test_reading_what_nobody_initialized_says_so() -> None:
         with pytest.raises(ApiError, match="uninitialized") as refused:
             await coordinator.read(GROUP, TOPIC, FIRST, 0)
         assert refused.value.code is ErrorCode.INVALID_REQUEST
-        assert await coordinator.write(GROUP, TOPIC, FIRST, 0, 0, 5, []) is ErrorCode.INVALID_REQUEST
+        assert await coordinator.write(GROUP, TOPIC, FIRST, 0, 0, 5, [], 0) is ErrorCode.INVALID_REQUEST
         await coordinator.stop()
 
     run(test)
@@ -129,7 +131,7 @@ def test_nobody_answers_for_partitions_led_elsewhere() -> None:
         coordinator.on_resign(coordinator.partition_for(coordinator_key(*KEY)))
         with pytest.raises(NotCoordinator):
             await coordinator.read(GROUP, TOPIC, FIRST, 0)
-        assert await coordinator.write(GROUP, TOPIC, FIRST, 0, 0, 5, []) is ErrorCode.NOT_COORDINATOR
+        assert await coordinator.write(GROUP, TOPIC, FIRST, 0, 0, 5, [], 0) is ErrorCode.NOT_COORDINATOR
         await coordinator.stop()
 
     run(test)
@@ -141,7 +143,7 @@ def test_who_listens_hears_of_share_partitions_that_start_over() -> None:
         heard: list[SharePartitionKey] = []
         coordinator.on_starting_over(heard.append)
         await coordinator.initialize(KEY, 2, 5)
-        await coordinator.write(GROUP, TOPIC, FIRST, 2, 0, -1, [DONE])
+        await coordinator.write(GROUP, TOPIC, FIRST, 2, 0, -1, [DONE], 0)
         assert heard == [KEY]
         assert (await coordinator.initialize(KEY, 1, 0)).error is ErrorCode.FENCED_STATE_EPOCH
         assert await coordinator.initialize(KEY, 3, 0, only_if_new=True) == StateChanged()
@@ -159,7 +161,7 @@ def test_the_beginning_of_the_log_goes_when_it_is_not_needed() -> None:
         await coordinator.initialize(KEY, 0, 5)
         await coordinator.prune()
         assert around.deleted == [], "everything is needed"
-        await coordinator.write(GROUP, TOPIC, FIRST, 0, 0, -1, [DONE])
+        await coordinator.write(GROUP, TOPIC, FIRST, 0, 0, -1, [DONE], 0)
         await coordinator.prune()
         await coordinator.prune()
         assert around.deleted == [(coordinator.partition_for(coordinator_key(*KEY)), 1)]

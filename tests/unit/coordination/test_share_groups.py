@@ -17,6 +17,7 @@ from ottla.cluster.image import (
     TopicImage,
     empty_image,
 )
+from ottla.config.group_settings import GroupSettings
 from ottla.coordination import coordinator, share_groups
 from ottla.coordination.group_coordinator import GroupCoordinator
 from ottla.coordination.image_topics import ImageTopics
@@ -56,6 +57,7 @@ class Broker:
             CoordinatorTopic(GROUP_METADATA_TOPIC, MemoryLog(), create, PARTITIONS),
             SystemClock(),
             topics=ImageTopics(self.image, 0),
+            settings=lambda group_id: GroupSettings(share_assignment_interval_ms=0),
         )
         self.state = ShareCoordinator(
             CoordinatorTopic(SHARE_GROUP_STATE_TOPIC, MemoryLog(), create, PARTITIONS),
@@ -117,7 +119,7 @@ def test_partitions_of_the_two_do_not_lie_together() -> None:
 def test_the_first_answer_assigns_what_has_been_initialized_for_it() -> None:
     async def test(broker: Broker) -> None:
         beat = await broker.beat(0, T)
-        assert (beat.error, beat.member_epoch, beat.assignment) == (ErrorCode.NONE, 2, {T_ID: frozenset({0, 1})})
+        assert (beat.error, beat.member_epoch, beat.assignment) == (ErrorCode.NONE, 3, {T_ID: frozenset({0, 1})})
         assert starts(await broker.share_groups.describe_offsets(G, None)) == {T: {0: -1, 1: -1}}
 
     run(test)
@@ -150,11 +152,11 @@ def test_a_heartbeat_waits_a_moment_only(monkeypatch: pytest.MonkeyPatch) -> Non
 
         monkeypatch.setattr(broker.state, "initialize", slowly)
         beat = await broker.beat(0, T)
-        assert (beat.member_epoch, beat.assignment) == (1, {})
+        assert (beat.member_epoch, beat.assignment) == (2, {})
         let_go.set()
         while not starts(await broker.share_groups.describe_offsets(G, None)):
             await asyncio.sleep(0)
-        assert (await broker.beat(1)).assignment == {T_ID: frozenset({0, 1})}
+        assert (await broker.beat(2)).assignment == {T_ID: frozenset({0, 1})}
 
     run(test)
 

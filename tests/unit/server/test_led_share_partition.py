@@ -20,7 +20,7 @@ from ottla.records.record import Record, encode_batch
 from ottla.replication.partition import Partition
 from ottla.server.led_share_partition import LedSharePartition
 from ottla.server.share_reads import SlowRead, Taken
-from ottla.share.partition import Acknowledgement, Limits
+from ottla.share.partition import Acknowledgement
 from ottla.share.state import SharePartitionKey, SharePartitionState, StateBatch
 from ottla.testing import ManualClock
 
@@ -55,6 +55,7 @@ class Persister:
         leader_epoch: int,
         start_offset: int,
         batches: Sequence[StateBatch],
+        complete_count: int,
     ) -> ErrorCode:
         assert state_epoch == self.state.state_epoch
         self.writes.append((start_offset, tuple(batches)))
@@ -70,7 +71,7 @@ class World:
         self.clock = ManualClock()
         self.loop = loop
         self.persister = Persister()
-        self.settings = GroupSettings(share_record_lock_duration_ms=1_000)
+        self.settings = GroupSettings(share_record_lock_duration_ms=1_000, share_partition_max_record_locks=100)
         self.readers = ThreadPoolExecutor(1)
         self.lost: list[LedSharePartition] = []
         log = PartitionLog.open(directory / "t-0", TP, LogConfig(), fs=RealFileSystem(), clock=self.clock)
@@ -90,7 +91,6 @@ class World:
             self.replica,
             self.persister,
             lambda: self.settings,
-            Limits(100, 5),
             self.clock,
             self.loop,
             self.readers,
@@ -120,7 +120,7 @@ async def turns(count: int = 10) -> None:
 
 
 def take(led: LedSharePartition, member: str = "m", max_records: int = 500) -> Taken | None:
-    found = led.look(led.terms(member, max_records, 500, 1 << 20, at_least_one=True))
+    found = led.look(led.terms(member, max_records, 500, 1 << 20, at_least_one=True, strictly=False))
     assert not isinstance(found, SlowRead)
     return None if found is None else led.take(found, max_records)
 

@@ -7,7 +7,7 @@ from ottla.share.partition import Acknowledgement, Acquired, Fetched, Limits, Sh
 from ottla.share.state import DeliveryState, SharePartitionState, StateBatch, combine
 from ottla.share.window import RecordState
 
-GAP, ACCEPT, RELEASE, REJECT = range(4)
+GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
 LOCK = 30.0
 
 
@@ -36,10 +36,19 @@ def acquire(
     max_records: int = 500,
     batch_size: int = 500,
     now: float = 0,
+    strictly: bool = False,
 ) -> list[Acquired]:
     offset = machine.next_offset()
     assert offset is not None
-    return machine.acquire(member, offset, fetched, until=now + LOCK, max_records=max_records, batch_size=batch_size)
+    return machine.acquire(
+        member,
+        offset,
+        fetched,
+        until=now + LOCK,
+        max_records=max_records,
+        batch_size=batch_size,
+        strictly=strictly,
+    )
 
 
 def say(machine: SharePartition, member: str, first: int, last: int, *types: int) -> int:
@@ -93,6 +102,7 @@ def test_out_of_order_acknowledgements_are_written_as_batches() -> None:
             StateBatch(7, 7, DeliveryState.ARCHIVED, 1),
             StateBatch(8, 8, DeliveryState.AVAILABLE, 1),
         ),
+        4,
     )
     assert machine.next_offset() == 8
     assert acquire(machine, "b", Fetched(0, 9)) == [Acquired(8, 8, 2)]
@@ -107,7 +117,7 @@ def test_one_write_is_on_its_way_at_a_time_and_takes_all_that_came_up() -> None:
     assert say(machine, "a", 6, 6, ACCEPT) == second != first
     assert machine.take_write() is None
     machine.written(committed=True)
-    assert machine.take_write() == Write(second, 4, (StateBatch(6, 6, DeliveryState.ACKNOWLEDGED, 1),))
+    assert machine.take_write() == Write(second, 4, (StateBatch(6, 6, DeliveryState.ACKNOWLEDGED, 1),), 1)
 
 
 def test_a_failed_write_gives_the_records_back_to_who_holds_them() -> None:
@@ -235,7 +245,7 @@ def test_what_is_not_deliverable_is_written_even_if_nothing_else_happens() -> No
         ("a", 0, 9, (ACCEPT,), ErrorCode.INVALID_RECORD_STATE),
         ("a", 0, 14, (ACCEPT,), ErrorCode.INVALID_REQUEST),
         ("a", 20, 24, (ACCEPT,), ErrorCode.INVALID_REQUEST),
-        ("a", 0, 4, (4,), ErrorCode.INVALID_REQUEST),
+        ("a", 0, 4, (5,), ErrorCode.INVALID_REQUEST),
         ("a", 0, 4, (ACCEPT, ACCEPT), ErrorCode.INVALID_REQUEST),
     ],
 )
@@ -292,9 +302,8 @@ def test_starts_from_what_is_remembered() -> None:
     assert acquire(machine, "a", Fetched(8, 20)) == [
         Acquired(10, 11, 1),
         Acquired(14, 15, 1),
-        Acquired(16, 17, 4),
-        Acquired(18, 20, 1),
-    ]
+    ], "what was delivered three times comes by itself"
+    assert acquire(machine, "a", Fetched(8, 20)) == [Acquired(16, 16, 4)]
 
 
 def test_forgets_what_a_crash_has_taken_from_the_log() -> None:
@@ -449,3 +458,115 @@ def test_the_order_can_change_while_records_are_held() -> None:
     assert take(machine, "m2") == [2]
     machine.set_order(key_ordered=False)
     assert acquire(machine, "m3", Fetched(0, 3)) == [Acquired(3, 3, 1)]
+
+
+# -- renewal of locks (KIP-1222) -------------------------------------------------------------------------------------
+
+
+def test_a_renewed_lock_lasts_longer_and_nothing_is_written() -> None:
+    machine = partition()
+    acquire(machine, "a", Fetched(0, 9))
+    renewal = [Acknowledgement(0, 3, [RENEW]), Acknowledgement(5, 6, [RENEW, RENEW])]
+    assert machine.acknowledge("a", renewal, until=2 * LOCK) == 0
+    assert machine.take_write() is None
+    assert machine.next_expiry() == LOCK
+    assert machine.expire(LOCK)
+    held = [(run.first, run.last) for run in machine.runs() if run.status.is_held]
+    assert held == [(0, 3), (5, 6)]
+    assert machine.next_expiry() == 2 * LOCK
+    assert machine.expire(2 * LOCK)
+    assert machine.next_expiry() is None
+
+
+def test_some_records_of_a_batch_are_renewed_and_others_are_done() -> None:
+    machine = partition()
+    acquire(machine, "a", Fetched(0, 3))
+    number = machine.acknowledge("a", [Acknowledgement(0, 3, [ACCEPT, RENEW, RELEASE, RENEW])], until=2 * LOCK)
+    assert number
+    commit(machine)
+    assert states(machine) == [(1, 1, "ACQUIRED", 1), (2, 2, "AVAILABLE", 1), (3, 3, "ACQUIRED", 1)]
+
+
+@pytest.mark.parametrize("member", ["a", "b"])
+def test_only_the_holder_renews_and_only_what_it_holds(member: str) -> None:
+    machine = partition()
+    acquire(machine, "a", Fetched(0, 3))
+    say(machine, "a", 0, 1, RELEASE)
+    commit(machine)
+    before = machine.runs()
+    with pytest.raises(ApiError) as error:
+        machine.acknowledge(member, [Acknowledgement(2 if member == "b" else 0, 3, [RENEW])], until=2 * LOCK)
+    assert (error.value.code, machine.runs()) == (ErrorCode.INVALID_RECORD_STATE, before)
+
+
+# -- strict limits (KIP-1206) ----------------------------------------------------------------------------------------
+
+
+def test_strictly_not_one_record_more_than_wanted() -> None:
+    machine = partition()
+    assert acquire(machine, "a", Fetched(0, 9), Fetched(10, 19), max_records=4, strictly=True) == [Acquired(0, 3, 1)]
+    assert machine.next_offset() == 4
+    assert acquire(machine, "b", Fetched(0, 9), Fetched(10, 19), max_records=8, strictly=True) == [Acquired(4, 11, 1)]
+    assert acquire(machine, "c", Fetched(10, 19), max_records=500, strictly=True) == [Acquired(12, 19, 1)]
+
+
+def test_strictly_across_what_others_hold() -> None:
+    machine = partition()
+    acquire(machine, "a", Fetched(0, 9))
+    say(machine, "a", 2, 3, RELEASE)
+    commit(machine)
+    assert acquire(machine, "b", Fetched(0, 9), Fetched(10, 19), max_records=3, strictly=True) == [
+        Acquired(2, 3, 2),
+        Acquired(10, 10, 1),
+    ]
+    assert machine.next_offset() == 11
+
+
+# -- records that fail their readers ---------------------------------------------------------------------------------
+
+
+def test_a_record_that_fails_takes_fewer_and_fewer_others_along() -> None:
+    """Record 5 of 16 fails each reader: nothing else is given up but it."""
+    machine = partition(deliveries=6)
+    given: list[list[Acquired]] = []
+    for _ in range(60):
+        if machine.start_offset > 15:
+            break
+        offset = machine.next_offset()
+        assert offset is not None
+        got = acquire(machine, "a", Fetched(0, 15))
+        given.append(got)
+        fails = any(one.first <= 5 <= one.last for one in got)
+        for one in got:
+            say(machine, "a", one.first, one.last, RELEASE if fails else ACCEPT)
+        commit(machine)
+    assert [got[0] for got in given[:3]] == [Acquired(0, 15, 1), Acquired(0, 15, 2), Acquired(0, 15, 3)]
+    assert given[3] == [Acquired(0, 7, 4)]
+    last = [got for got in given if any(one.delivery_count == 6 for one in got)]
+    assert all(len(got) == 1 and got[0].first == got[0].last for got in last), "for the last time, alone"
+    assert machine.start_offset == 16
+
+
+def test_limits_that_change_hold_for_what_comes() -> None:
+    machine = partition(deliveries=5, locks=100)
+    acquire(machine, "a", Fetched(0, 99))
+    assert machine.next_offset() is None
+    machine.set_limits(Limits(200, 2))
+    assert machine.next_offset() == 100
+    say(machine, "a", 0, 99, RELEASE)
+    commit(machine)
+    acquire(machine, "a", Fetched(0, 99))
+    say(machine, "a", 0, 99, RELEASE)
+    commit(machine)
+    assert machine.start_offset == 100, "delivered twice, and no third time"
+
+
+def test_a_write_says_how_many_records_are_finished() -> None:
+    machine = partition()
+    acquire(machine, "a", Fetched(0, 9))
+    say(machine, "a", 4, 6, ACCEPT)
+    assert commit(machine).complete_count == 3
+    say(machine, "a", 0, 1, ACCEPT)
+    assert commit(machine)[1:] == (2, (), 3)
+    say(machine, "a", 2, 3, REJECT)
+    assert commit(machine)[1:] == (7, (), 0)

@@ -73,7 +73,7 @@ def test_a_share_partition_starts_with_a_snapshot_and_goes_on_with_updates() -> 
     assert write(driver, BACK) == StateChanged()
     now = driver.now_ms
     assert driver.log == [
-        ShareSnapshot(KEY, 0, 0, 0, 5, now, now),
+        ShareSnapshot(KEY, 0, 0, 0, 5, now, now, complete_count=0),
         ShareUpdate(KEY, 0, 0, 5, (DONE,)),
         ShareUpdate(KEY, 0, 0, -1, (BACK,)),
     ]
@@ -92,13 +92,20 @@ def test_a_snapshot_is_due_after_so_many_updates() -> None:
     assert read(driver) == SharePartitionState(0, 5, (StateBatch(5, 7, DeliveryState.AVAILABLE, 6),))
 
 
-def test_a_write_of_a_newer_state_epoch_is_a_snapshot() -> None:
-    driver = started()
-    write(driver, DONE, epoch=3)
-    assert isinstance(driver.log[-1], ShareSnapshot)
+def test_only_initializing_moves_the_state_epoch() -> None:
+    driver = started(state_epoch=3)
+    assert write(driver, DONE, epoch=4).error is ErrorCode.NONE
     assert read(driver).state_epoch == 3
     assert write(driver, BACK, epoch=2).error is ErrorCode.FENCED_STATE_EPOCH
     assert read(driver) == SharePartitionState(3, 5, (DONE,))
+
+
+def test_only_reading_moves_the_leader_epoch() -> None:
+    driver = started()
+    assert write(driver, DONE, leader=7).error is ErrorCode.NONE
+    assert write(driver, BACK, leader=3).error is ErrorCode.NONE
+    read(driver, 5)
+    assert write(driver, BACK, leader=3).error is ErrorCode.FENCED_LEADER_EPOCH
 
 
 def test_a_new_leader_fences_the_old_one() -> None:
@@ -191,9 +198,10 @@ def test_a_batch_that_ends_before_it_begins_is_refused() -> None:
 
 def test_a_summary_leaves_out_the_deliveries() -> None:
     driver = started(state_epoch=2)
-    write(driver, DONE, epoch=2, leader=4, start=5)
+    read(driver, 4)
+    driver.send(WriteState("write", KEY, 2, 4, 5, (DONE,), 3))
     driver.send(SummarizeState("known", KEY))
-    assert driver.reply("known") == StateSummary(ErrorCode.NONE, None, 2, 4, 5)
+    assert driver.reply("known") == StateSummary(ErrorCode.NONE, None, 2, 4, 5, 3)
     driver.send(SummarizeState("unknown", OTHER))
     assert driver.reply("unknown") == StateSummary(ErrorCode.NONE, None, 0, 0, -1)
 
@@ -243,7 +251,7 @@ def test_what_was_not_written_for_long_is_written_anew() -> None:
     driver.send(InitializeState("other", OTHER, 0, 0))
     driver.pass_time(400)
     anew = driver.log[-1]
-    assert anew == ShareSnapshot(KEY, 1, 0, 0, 5, first_ms, first_ms + 1_000)
+    assert anew == ShareSnapshot(KEY, 1, 0, 0, 5, first_ms, first_ms + 1_000, complete_count=0)
     assert COLD in driver.timers
     driver.pass_time(1_000)
     assert [record.key for record in driver.log[3:]] == [KEY, OTHER]

@@ -49,8 +49,7 @@ class Twin:
         self.state_epoch, self.start, self.fence = state_epoch, start, fence
         self.offsets: dict[int, tuple[int, int]] = {}
 
-    def write(self, epoch: int, leader: int, start: int, batches: list[StateBatch]) -> None:
-        self.state_epoch, self.fence = max(self.state_epoch, epoch), max(self.fence, leader)
+    def write(self, start: int, batches: list[StateBatch]) -> None:
         self.start = self.start if start == -1 else start
         for batch in batches:
             for offset in range(batch.first_offset, batch.last_offset + 1):
@@ -104,7 +103,7 @@ class ShareStates(RuleBasedStateMachine):
             assert error is ErrorCode.FENCED_STATE_EPOCH
         else:
             assert error is ErrorCode.NONE
-            twin.write(epoch, leader, start, batches)
+            twin.write(start, batches)
 
     @rule(key=st.sampled_from(KEYS), says_epochs=st.booleans(), start=st.integers(-1, 20), batches=BATCHES)
     def its_leader_goes_on(

@@ -3,6 +3,7 @@
 2  flexible
 3  an error for the whole answer
 4  size of the volume and what is left of it (KIP-827)
+5  whether new replicas stay out of the directory (KIP-1066)
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from ottla.protocol.primitives import Int16, Int32, Int64
 from ottla.protocol.schema import Message, Struct, message, since, struct
 
 
-@message(ApiKey.DESCRIBE_LOG_DIRS, versions=(1, 4), flexible=2)
+@message(ApiKey.DESCRIBE_LOG_DIRS, versions=(1, 5), flexible=2)
 class DescribeLogDirsRequest(Message):
     topics: list[DescribableLogDirTopic] | None
 
@@ -23,7 +24,7 @@ class DescribableLogDirTopic(Struct):
     partitions: list[Int32]
 
 
-@message(ApiKey.DESCRIBE_LOG_DIRS, versions=(1, 4), flexible=2)
+@message(ApiKey.DESCRIBE_LOG_DIRS, versions=(1, 5), flexible=2)
 class DescribeLogDirsResponse(Message):
     throttle_time_ms: Int32 = 0
     error_code: Int16 = since(3, default=0, ignorable=True)
@@ -37,6 +38,7 @@ class DescribeLogDirsResult(Struct):
     topics: list[DescribeLogDirsTopic]
     total_bytes: Int64 = since(4, default=-1, ignorable=True)
     usable_bytes: Int64 = since(4, default=-1, ignorable=True)
+    is_cordoned: bool = since(5, default=False, ignorable=True)
 
 
 @struct

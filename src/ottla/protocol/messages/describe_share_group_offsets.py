@@ -1,4 +1,7 @@
-"""DescribeShareGroupOffsets: start offsets of the partitions of share groups (KIP-932)."""
+"""DescribeShareGroupOffsets: start offsets of the partitions of share groups (KIP-932).
+
+1  the lag of each partition (KIP-1226)
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,10 @@ from uuid import UUID
 
 from ottla.protocol.api import ApiKey
 from ottla.protocol.primitives import Int16, Int32, Int64
-from ottla.protocol.schema import Message, Struct, message, struct
+from ottla.protocol.schema import Message, Struct, message, since, struct
 
 
-@message(ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, versions=(0, 0), flexible=0)
+@message(ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, versions=(0, 1), flexible=0)
 class DescribeShareGroupOffsetsRequest(Message):
     groups: list[DescribeShareGroupOffsetsRequestGroup]
 
@@ -26,7 +29,7 @@ class DescribeShareGroupOffsetsRequestTopic(Struct):
     partitions: list[Int32]
 
 
-@message(ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, versions=(0, 0), flexible=0)
+@message(ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, versions=(0, 1), flexible=0)
 class DescribeShareGroupOffsetsResponse(Message):
     throttle_time_ms: Int32 = 0
     groups: list[DescribeShareGroupOffsetsResponseGroup]
@@ -52,5 +55,6 @@ class DescribeShareGroupOffsetsResponsePartition(Struct):
     partition_index: Int32
     start_offset: Int64
     leader_epoch: Int32
+    lag: Int64 = since(1, default=-1, ignorable=True)
     error_code: Int16 = 0
     error_message: str | None = None

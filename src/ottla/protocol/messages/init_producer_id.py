@@ -4,7 +4,7 @@
 3  a producer may name the id and epoch it had, to go on after INVALID_PRODUCER_EPOCH (KIP-360)
 4  PRODUCER_FENCED
 5  TRANSACTION_ABORTABLE (KIP-890)
-6  two-phase commit (KIP-939); not stable in Kafka 4.1, which does not advertise it
+6  two-phase commit (KIP-939); not stable in Kafka 4.3, which does not advertise it
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
 """ListOffsets: the offset at a timestamp, or at one of the special places that negative timestamps name.
 
 -1 the end, -2 the start, -3 the record with the largest timestamp, -4 the start of what is held locally, -5 the end
-of what is in tiered storage.
+of what is in tiered storage, -6 the first that is not there yet.
 
      2  isolation level                            7  timestamp -3 (KIP-734)
      4  leader epochs (KIP-320)                     8  timestamp -4 (KIP-405)
      5  OFFSET_NOT_AVAILABLE                        9  timestamp -5 (KIP-1005)
      6  flexible                                   10  a time limit, for offsets in tiered storage (KIP-1075)
+                                               11  timestamp -6 (KIP-1023)
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from ottla.protocol.primitives import Int8, Int16, Int32, Int64
 from ottla.protocol.schema import Message, Struct, message, since, struct
 
 
-@message(ApiKey.LIST_OFFSETS, versions=(1, 10), flexible=6)
+@message(ApiKey.LIST_OFFSETS, versions=(1, 11), flexible=6)
 class ListOffsetsRequest(Message):
     replica_id: Int32
     isolation_level: Int8 = since(2, default=0)
@@ -37,7 +38,7 @@ class ListOffsetsPartition(Struct):
     timestamp: Int64
 
 
-@message(ApiKey.LIST_OFFSETS, versions=(1, 10), flexible=6)
+@message(ApiKey.LIST_OFFSETS, versions=(1, 11), flexible=6)
 class ListOffsetsResponse(Message):
     throttle_time_ms: Int32 = since(2, default=0, ignorable=True)
     topics: list[ListOffsetsTopicResponse]

@@ -8,7 +8,7 @@ epoch in groups of the new protocol.
      7  static members (KIP-345)
      8  flexible
      9  usable with the new group protocol: STALE_MEMBER_EPOCH (KIP-848)
-    10  topic ids instead of names (KIP-848); not stable in Kafka 4.1, which does not advertise it
+    10  topic ids instead of names (KIP-848)
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@
  7  a reader may insist on stable offsets, with no transaction pending (KIP-447)
  8  several groups at once (KIP-709)
  9  member id and epoch of the new group protocol (KIP-848)
-10  topic ids instead of names (KIP-848); not stable in Kafka 4.1, which does not advertise it
+10  topic ids instead of names (KIP-848)
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""ReadShareGroupStateSummary: start offsets of share partitions, without the delivery states (KIP-932)."""
+"""ReadShareGroupStateSummary: start offsets of share partitions, without the delivery states (KIP-932).
+
+1  how many records from the start on are done with (KIP-1226)
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,10 @@ from uuid import UUID
 
 from ottla.protocol.api import ApiKey
 from ottla.protocol.primitives import Int16, Int32, Int64
-from ottla.protocol.schema import Message, Struct, message, struct
+from ottla.protocol.schema import Message, Struct, message, since, struct
 
 
-@message(ApiKey.READ_SHARE_GROUP_STATE_SUMMARY, versions=(0, 0), flexible=0)
+@message(ApiKey.READ_SHARE_GROUP_STATE_SUMMARY, versions=(0, 1), flexible=0)
 class ReadShareGroupStateSummaryRequest(Message):
     group_id: str
     topics: list[ReadStateSummaryData]
@@ -27,7 +30,7 @@ class PartitionData(Struct):
     leader_epoch: Int32
 
 
-@message(ApiKey.READ_SHARE_GROUP_STATE_SUMMARY, versions=(0, 0), flexible=0)
+@message(ApiKey.READ_SHARE_GROUP_STATE_SUMMARY, versions=(0, 1), flexible=0)
 class ReadShareGroupStateSummaryResponse(Message):
     results: list[ReadStateSummaryResult]
 
@@ -46,3 +49,4 @@ class PartitionResult(Struct):
     state_epoch: Int32
     leader_epoch: Int32
     start_offset: Int64
+    delivery_complete_count: Int32 = since(1, default=-1, ignorable=True)

@@ -1,6 +1,8 @@
-"""ShareAcknowledge: accept, release or reject acquired records of a share group (KIP-932).
+"""ShareAcknowledge: accept, release, reject or renew acquired records of a share group (KIP-932).
 
 Version 0 was never stable.
+
+2  renewal of acquisition locks (KIP-1222)
 """
 
 from __future__ import annotations
@@ -9,14 +11,15 @@ from uuid import UUID
 
 from ottla.protocol.api import ApiKey
 from ottla.protocol.primitives import Int8, Int16, Int32, Int64
-from ottla.protocol.schema import Message, Struct, message, struct
+from ottla.protocol.schema import Message, Struct, message, since, struct
 
 
-@message(ApiKey.SHARE_ACKNOWLEDGE, versions=(1, 1), flexible=0)
+@message(ApiKey.SHARE_ACKNOWLEDGE, versions=(1, 2), flexible=0)
 class ShareAcknowledgeRequest(Message):
     group_id: str | None = None
     member_id: str | None
     share_session_epoch: Int32
+    is_renew_ack: bool = since(2, default=False)
     topics: list[AcknowledgeTopic]
 
 
@@ -39,11 +42,12 @@ class AcknowledgementBatch(Struct):
     acknowledge_types: list[Int8]
 
 
-@message(ApiKey.SHARE_ACKNOWLEDGE, versions=(1, 1), flexible=0)
+@message(ApiKey.SHARE_ACKNOWLEDGE, versions=(1, 2), flexible=0)
 class ShareAcknowledgeResponse(Message):
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0
     error_message: str | None = None
+    acquisition_lock_timeout_ms: Int32 = since(2, default=0, ignorable=True)
     responses: list[ShareAcknowledgeTopicResponse]
     node_endpoints: list[NodeEndpoint]
 

@@ -1,6 +1,8 @@
 """ShareFetch: acquire records of a share group, and acknowledge earlier ones (KIP-932).
 
 The answer says which ranges of the records were acquired. Version 0 was never stable.
+
+2  strict record limits (KIP-1206), renewal of acquisition locks (KIP-1222)
 """
 
 from __future__ import annotations
@@ -9,10 +11,10 @@ from uuid import UUID
 
 from ottla.protocol.api import ApiKey
 from ottla.protocol.primitives import Int8, Int16, Int32, Int64, Records
-from ottla.protocol.schema import Message, Struct, message, struct
+from ottla.protocol.schema import Message, Struct, message, since, struct
 
 
-@message(ApiKey.SHARE_FETCH, versions=(1, 1), flexible=0)
+@message(ApiKey.SHARE_FETCH, versions=(1, 2), flexible=0)
 class ShareFetchRequest(Message):
     group_id: str | None = None
     member_id: str | None
@@ -22,6 +24,8 @@ class ShareFetchRequest(Message):
     max_bytes: Int32 = 0x7FFF_FFFF
     max_records: Int32
     batch_size: Int32
+    share_acquire_mode: Int8 = since(2, default=0, ignorable=True)
+    is_renew_ack: bool = since(2, default=False)
     topics: list[FetchTopic]
     forgotten_topics_data: list[ForgottenTopic]
 
@@ -51,7 +55,7 @@ class ForgottenTopic(Struct):
     partitions: list[Int32]
 
 
-@message(ApiKey.SHARE_FETCH, versions=(1, 1), flexible=0)
+@message(ApiKey.SHARE_FETCH, versions=(1, 2), flexible=0)
 class ShareFetchResponse(Message):
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0

@@ -1,4 +1,7 @@
-"""WriteShareGroupState: a leader stores delivery states of share partitions at their coordinator (KIP-932)."""
+"""WriteShareGroupState: a leader stores delivery states of share partitions at their coordinator (KIP-932).
+
+1  how many records from the start on are done with (KIP-1226)
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,10 @@ from uuid import UUID
 
 from ottla.protocol.api import ApiKey
 from ottla.protocol.primitives import Int8, Int16, Int32, Int64
-from ottla.protocol.schema import Message, Struct, message, struct
+from ottla.protocol.schema import Message, Struct, message, since, struct
 
 
-@message(ApiKey.WRITE_SHARE_GROUP_STATE, versions=(0, 0), flexible=0)
+@message(ApiKey.WRITE_SHARE_GROUP_STATE, versions=(0, 1), flexible=0)
 class WriteShareGroupStateRequest(Message):
     group_id: str
     topics: list[WriteStateData]
@@ -27,6 +30,7 @@ class PartitionData(Struct):
     state_epoch: Int32
     leader_epoch: Int32
     start_offset: Int64
+    delivery_complete_count: Int32 = since(1, default=-1, ignorable=True)
     state_batches: list[StateBatch]
 
 
@@ -38,7 +42,7 @@ class StateBatch(Struct):
     delivery_count: Int16
 
 
-@message(ApiKey.WRITE_SHARE_GROUP_STATE, versions=(0, 0), flexible=0)
+@message(ApiKey.WRITE_SHARE_GROUP_STATE, versions=(0, 1), flexible=0)
 class WriteShareGroupStateResponse(Message):
     results: list[WriteStateResult]
 

@@ -1,4 +1,4 @@
-"""DescribeLogDirs (v1-v4): what lies in each log directory, and the room on its volume (KIP-827)."""
+"""DescribeLogDirs (v1-v5): what lies in each log directory, and the room on its volume (KIP-827)."""
 
 import os
 from pathlib import Path

@@ -1,10 +1,12 @@
-"""DescribeShareGroupOffsets (v0): where share groups start in their partitions (KIP-932).
+"""DescribeShareGroupOffsets (v0-v1): where share groups start (KIP-932), and how far they lag (KIP-1226).
 
 A partition that a group has no state for starts at -1, whether there is such a group, topic and partition or not.
+The lag counts the records that are not finished: those after the start that others have finished already are left out.
+It is -1 where delivery has not begun.
 """
 
 from ottla.errors import ErrorCode, OttlaError
-from ottla.ids import GroupId, PartitionId, TopicName
+from ottla.ids import GroupId, PartitionId, TopicName, TopicPartition
 from ottla.protocol.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsRequestGroup,
@@ -14,7 +16,10 @@ from ottla.protocol.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsResponseTopic,
 )
 from ottla.server.context import RequestContext
+from ottla.server.partition_ends import partition_ends
 from ottla.server.share_group_requests import are_offered
+from ottla.share.state import UNKNOWN_COUNT, UNKNOWN_START_OFFSET
+from ottla.share.state_events import StateSummary
 
 
 async def handle(
@@ -40,17 +45,38 @@ async def _describe(
     except OttlaError as error:
         answer.error_code, answer.error_message = error.code, str(error)
         return answer
+    counted = {
+        TopicPartition(topic.topic, index)
+        for topic in found
+        for index, summary in topic.partitions
+        if summary.start_offset != UNKNOWN_START_OFFSET and summary.complete_count != UNKNOWN_COUNT
+    }
+    ends = await partition_ends(counted, context.broker)
     answer.topics = [
         DescribeShareGroupOffsetsResponseTopic(
             topic_name=topic.topic,
             topic_id=topic.topic_id,
             partitions=[
-                DescribeShareGroupOffsetsResponsePartition(
-                    partition_index=index, start_offset=summary.start_offset, leader_epoch=summary.leader_epoch
-                )
+                _partition(index, summary, ends.get(TopicPartition(topic.topic, index)))
                 for index, summary in topic.partitions
             ],
         )
         for topic in found
     ]
+    return answer
+
+
+def _partition(
+    index: int, summary: StateSummary, end: int | ErrorCode | None
+) -> DescribeShareGroupOffsetsResponsePartition:
+    """`end` is None for a partition whose finished records nobody has counted."""
+    answer = DescribeShareGroupOffsetsResponsePartition(
+        partition_index=index, start_offset=summary.start_offset, leader_epoch=summary.leader_epoch
+    )
+    if isinstance(end, ErrorCode):
+        return DescribeShareGroupOffsetsResponsePartition(
+            partition_index=index, start_offset=0, leader_epoch=0, error_code=end, error_message=end.name
+        )
+    if end is not None:
+        answer.lag = end - summary.start_offset - summary.complete_count
     return answer

@@ -1,7 +1,8 @@
-"""ListOffsets (v1-v10): the offset at a time, at either end, or of the largest timestamp.
+"""ListOffsets (v1-v11): the offset at a time, at either end, or of the largest timestamp.
 
 Special times: -1 latest (last stable offset under read_committed), -2 earliest, -3 largest timestamp (KIP-734),
--4 earliest kept locally (KIP-405; here the same as -2), -5 latest in remote storage (KIP-1005; there is none: -1).
+-4 earliest kept locally (KIP-405; here the same as -2), -5 latest in remote storage (KIP-1005; there is none: -1),
+-6 earliest that remote storage does not have yet (KIP-1023; nothing is stored there: -1).
 A follower asks for the end of the leader's log, committed or not. Who names the replica -2 asks for that of this
 broker's log, whoever leads: that is how tools see how far replicas are apart.
 """
@@ -33,6 +34,7 @@ EARLIEST: Final = -2
 MAX_TIMESTAMP: Final = -3
 EARLIEST_LOCAL: Final = -4
 LATEST_TIERED: Final = -5
+EARLIEST_PENDING_UPLOAD: Final = -6
 READ_COMMITTED: Final = 1
 LEADER_EPOCHS_SINCE: Final = 4
 OFFSET_NOT_AVAILABLE_SINCE: Final = 5
@@ -44,7 +46,7 @@ Found = tuple[int, int, int]
 
 NOTHING: Final[Found] = (-1, -1, -1)
 
-SERVED_SINCE: Final = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
+SERVED_SINCE: Final = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 """The version that brought a special time; the first two have always been there."""
 
 Searched = dict[tuple[str, int], "FoundOffset | OttlaError | None"]
@@ -167,7 +169,7 @@ def _find(
         bound = log.log_end_offset
     else:
         bound = log.last_stable_offset if request.isolation_level == READ_COMMITTED else log.high_watermark
-    if timestamp < LATEST_TIERED or version < SERVED_SINCE.get(timestamp, 0):
+    if timestamp < EARLIEST_PENDING_UPLOAD or version < SERVED_SINCE.get(timestamp, 0):
         raise ApiError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {timestamp} has no meaning in version {version}")
     if timestamp == LATEST:
         if not partition.knows_its_end:
@@ -177,7 +179,7 @@ def _find(
         is_empty = log.log_start_offset == log.log_end_offset
         epoch = partition.leader_epoch if is_empty else log.leader_epochs.epoch_of(log.log_start_offset)
         return -1, log.log_start_offset, epoch
-    if timestamp == LATEST_TIERED:
+    if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return NOTHING
     if isinstance(found, OttlaError):
         raise found

@@ -1,4 +1,4 @@
-"""ReadShareGroupStateSummary (v0): where share partitions start, without what was delivered (KIP-932)."""
+"""ReadShareGroupStateSummary (v0-v1): where share partitions start, and how many records are finished (KIP-932)."""
 
 from ottla.errors import ApiError, OttlaError
 from ottla.protocol.messages.read_share_group_state_summary import (
@@ -27,6 +27,7 @@ async def handle(
             state_epoch=summary.state_epoch,
             leader_epoch=summary.leader_epoch,
             start_offset=summary.start_offset,
+            delivery_complete_count=summary.complete_count,
         )
 
     answers = await answer_each(context, request.group_id, request.topics, ask, _refuse)

@@ -1,5 +1,6 @@
-"""ShareAcknowledge (v1): accept, release or reject records, within a share session (KIP-932).
+"""ShareAcknowledge (v1-v2): accept, release or reject records, or renew locks, in a share session.
 
+Source: KIP-932, KIP-1222.
 Answered once it is written. Epoch -1 ends the session, and releases what the member still holds.
 """
 
@@ -38,9 +39,10 @@ def handle(
     def answer() -> None:
         if request.share_session_epoch == FINAL_EPOCH:
             sessions.close(member)
-        services.loop.call_soon(lambda: deferred.complete(_response(acknowledging)))
+        lock_ms = services.share_partitions.lock_duration_ms(member.group_id)
+        services.loop.call_soon(lambda: deferred.complete(_response(acknowledging, lock_ms)))
 
-    acknowledging = Acknowledging(services, member, request.topics, answer)
+    acknowledging = Acknowledging(services, member, request.topics, answer, may_renew=request.is_renew_ack)
     return deferred
 
 
@@ -48,7 +50,7 @@ def _failure(code: ErrorCode, message: str) -> ShareAcknowledgeResponse:
     return ShareAcknowledgeResponse(error_code=code, error_message=message, responses=[], node_endpoints=[])
 
 
-def _response(acknowledging: Acknowledging) -> ShareAcknowledgeResponse:
+def _response(acknowledging: Acknowledging, lock_ms: int) -> ShareAcknowledgeResponse:
     topics: dict[object, ShareAcknowledgeTopicResponse] = {}
     for (topic_id, partition), code in acknowledging.results.items():
         topic = topics.get(topic_id)
@@ -62,4 +64,9 @@ def _response(acknowledging: Acknowledging) -> ShareAcknowledgeResponse:
                 current_leader=LeaderIdAndEpoch(leader_id=-1, leader_epoch=-1),
             )
         )
-    return ShareAcknowledgeResponse(error_code=ErrorCode.NONE, responses=list(topics.values()), node_endpoints=[])
+    return ShareAcknowledgeResponse(
+        error_code=ErrorCode.NONE,
+        acquisition_lock_timeout_ms=lock_ms,
+        responses=list(topics.values()),
+        node_endpoints=[],
+    )

@@ -1,8 +1,10 @@
-"""ShareFetch (v1): records for a member of a share group, who holds them for a while (KIP-932).
+"""ShareFetch (v1-v2): records for a member of a share group, who holds them for a while (KIP-932).
 
 Reads the partitions of a share session and acquires what is available. A request that finds less than `min_bytes`
 parks, and is woken by an append, or by records that have become available again. Acknowledgements that come along are
-answered when they are written; a request that has some does not wait for records any longer than for that.
+answered when they are written; a request that has some does not wait for records any longer than for that. A request
+that renews locks (KIP-1222) asks for no records; one in the mode `record_limit` (KIP-1206) gets at most as many as it
+asks for.
 """
 
 import logging
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 NO_LEADER: Final = LeaderIdAndEpoch(leader_id=-1, leader_epoch=-1)
+RECORD_LIMIT: Final = 1
+"""The acquire mode of KIP-1206 in which no record more is given than was asked for."""
 NOTHING: Final = Taken(b"", [])
 NO_SUCH_TOPIC: Final = frozenset((ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID))
 """Such partitions hold the others up no longer than they would take without them."""
@@ -46,6 +50,8 @@ def handle(request: ShareFetchRequest, context: RequestContext) -> "ShareFetchRe
     asked = [(topic.topic_id, partition.partition_index) for topic in request.topics for partition in topic.partitions]
     if not are_offered(services):
         return _failure(ErrorCode.UNSUPPORTED_VERSION, SHARE_GROUPS_ARE_OFF)
+    if request.is_renew_ack and (problem := _renewal_problem(request)):
+        return _failure(ErrorCode.INVALID_REQUEST, problem)
     try:
         member = member_key(request.group_id, request.member_id)
         if epoch == INITIAL_EPOCH:
@@ -69,6 +75,18 @@ def handle(request: ShareFetchRequest, context: RequestContext) -> "ShareFetchRe
         deferred.on_abandoned = timer.cancel
         return deferred
     return _ShareFetch(request, context, member, session).start()
+
+
+def _renewal_problem(request: ShareFetchRequest) -> str | None:
+    """A request that renews locks is answered at once, so it fetches nothing."""
+    limits = {
+        "maxBytes": request.max_bytes,
+        "minBytes": request.min_bytes,
+        "maxRecords": request.max_records,
+        "maxWaitMs": request.max_wait_ms,
+    }
+    wrong = [name for name, value in limits.items() if value != 0]
+    return f"{', '.join(wrong)} must be 0 in a request that renews locks" if wrong else None
 
 
 def _failure(code: ErrorCode, message: str) -> ShareFetchResponse:
@@ -106,8 +124,10 @@ class _ShareFetch:
 
     def start(self) -> "Deferred[ShareFetchResponse]":
         self._deferred.on_abandoned = self._abandoned
-        self._acknowledging = Acknowledging(self._services, self._member, self._request.topics, self._acknowledged)
-        if self._is_last:
+        self._acknowledging = Acknowledging(
+            self._services, self._member, self._request.topics, self._acknowledged, may_renew=self._request.is_renew_ack
+        )
+        if self._is_last or self._request.is_renew_ack:
             self._fetched = {}
             self._answer_if_complete()
         elif self._fetched is None:
@@ -201,6 +221,7 @@ class _ShareFetch:
                     request.batch_size,
                     room // (len(partitions) - number),
                     at_least_one=not attempt.found,
+                    strictly=request.share_acquire_mode == RECORD_LIMIT,
                 )
                 found = led.look(terms) if request.max_records > 0 else None
             except OttlaError as error:

@@ -1,4 +1,4 @@
-"""WriteShareGroupState (v0): the leader of share partitions stores what was delivered (KIP-932)."""
+"""WriteShareGroupState (v0-v1): the leader of share partitions stores what was delivered (KIP-932)."""
 
 from ottla.errors import OttlaError
 from ottla.protocol.messages.write_share_group_state import (
@@ -22,7 +22,9 @@ async def handle(request: WriteShareGroupStateRequest, context: RequestContext) 
             StateBatch(batch.first_offset, batch.last_offset, batch.delivery_state, batch.delivery_count)
             for batch in asked.state_batches
         )
-        write = WriteState(None, key, asked.state_epoch, asked.leader_epoch, asked.start_offset, batches)
+        write = WriteState(
+            None, key, asked.state_epoch, asked.leader_epoch, asked.start_offset, batches, asked.delivery_complete_count
+        )
         done = await share_state.change(write)
         return PartitionResult(partition=key.partition, error_code=done.error, error_message=done.message)
 
