@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from typing import Any
+from uuid import UUID
 
 import pytest
 from tests.support.eventually import eventually
@@ -17,6 +18,7 @@ from ottla.protocol.messages.heartbeat import HeartbeatRequest
 from ottla.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from ottla.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from ottla.protocol.messages.list_groups import ListGroupsRequest
+from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -34,6 +36,7 @@ from ottla.protocol.messages.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 from ottla.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from ottla.protocol.primitives import NULL_UUID
 from ottla.protocol.schema import Message
 from ottla.server.routing import ROUTES
 from ottla.testing import Broker
@@ -49,6 +52,11 @@ class Client:
 
     def ask(self, request: Message, version: int) -> Any:
         return ask(self.bootstrap, request, version, client_id="tester")
+
+    def topic_id(self, name: str) -> UUID:
+        """The id of a topic that exists."""
+        found: UUID = self.ask(MetadataRequest(topics=[MetadataRequestTopic(name=name)]), 12).topics[0].topic_id
+        return found
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +111,13 @@ def stable(client: Client, group: str) -> str:
 
 
 def commit(
-    group: str, offset: int, *, member_id: str = "", generation: int = -1, **changes: Any
+    group: str,
+    offset: int,
+    topic_id: UUID = NULL_UUID,
+    *,
+    member_id: str = "",
+    generation: int = -1,
+    **changes: Any,
 ) -> OffsetCommitRequest:
     partitions = [
         OffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata="kept"),
@@ -115,8 +129,8 @@ def commit(
         generation_id_or_member_epoch=generation,
         member_id=member_id,
         topics=[
-            OffsetCommitRequestTopic(name="t", partitions=partitions),
-            OffsetCommitRequestTopic(name="nowhere", partitions=[nowhere]),
+            OffsetCommitRequestTopic(name="t", topic_id=topic_id, partitions=partitions),
+            OffsetCommitRequestTopic(name="nowhere", topic_id=UUID(int=7), partitions=[nowhere]),
         ],
         **changes,
     )
@@ -227,15 +241,17 @@ def test_leave(client: Client, version: int) -> None:
 def test_commit(client: Client, version: int) -> None:
     group = f"commit-{version}"
     me = stable(client, group)
-    response = client.ask(commit(group, 7, member_id=me, generation=1), version)
+    topic_id = client.topic_id("t")
+    response = client.ask(commit(group, 7, topic_id, member_id=me, generation=1), version)
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    nowhere = ErrorCode.UNKNOWN_TOPIC_ID if version >= 10 else unknown
     errors = [[partition.error_code for partition in topic.partitions] for topic in response.topics]
-    assert errors == [[0, unknown], [unknown]]
-    stale = client.ask(commit(group, 8, member_id=me, generation=0), version)
+    assert errors == [[0, unknown], [nowhere]]
+    stale = client.ask(commit(group, 8, topic_id, member_id=me, generation=0), version)
     assert stale.topics[0].partitions[0].error_code == ErrorCode.ILLEGAL_GENERATION
-    nowhere = client.ask(commit("no-such-group", 8, member_id=me, generation=3), version)
+    homeless = client.ask(commit("no-such-group", 8, topic_id, member_id=me, generation=3), version)
     expected = ErrorCode.GROUP_ID_NOT_FOUND if version >= 9 else ErrorCode.ILLEGAL_GENERATION
-    assert nowhere.topics[0].partitions[0].error_code == expected
+    assert homeless.topics[0].partitions[0].error_code == expected
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.OFFSET_FETCH))
@@ -243,7 +259,8 @@ def test_commit(client: Client, version: int) -> None:
 def test_fetch(client: Client, version: int, all_topics: bool) -> None:
     client.ask(commit("fetched", 42), 9)
     if version >= 8:
-        wanted = None if all_topics else [OffsetFetchRequestTopics(name="t", partition_indexes=[0, 1])]
+        one = OffsetFetchRequestTopics(name="t", topic_id=client.topic_id("t"), partition_indexes=[0, 1])
+        wanted = None if all_topics else [one]
         groups = [OffsetFetchRequestGroup(group_id=name, topics=wanted) for name in ("fetched", "nobody")]
         response = client.ask(OffsetFetchRequest(groups=groups), version)
         found, nobody = response.groups

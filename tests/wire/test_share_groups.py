@@ -134,9 +134,9 @@ def test_a_member_has_its_partitions_with_the_first_answer(ottla_broker: Broker)
     client = Client(ottla_broker)
     topic_id = client.create("t", 3)
     answer = client.join("t")
-    assert (answer.member_id, answer.member_epoch) == ("m", 2)
+    assert (answer.member_id, answer.member_epoch) == ("m", 3)
     assert assigned(answer) == {topic_id: [0, 1, 2]}
-    assert client.beat(2).assignment is None
+    assert client.beat(3).assignment is None
     assert client.offsets() == {("t", 0): -1, ("t", 1): -1, ("t", 2): -1}
 
 
@@ -154,7 +154,7 @@ def test_a_group_has_the_heartbeat_interval_it_is_given(ottla_broker: Broker) ->
     client.create("t")
     assert client.join("t").heartbeat_interval_ms == 5_000
     client.configure("g", "share.heartbeat.interval.ms", "7000")
-    assert client.beat(2).heartbeat_interval_ms == 7_000
+    assert client.beat(3).heartbeat_interval_ms == 7_000
 
 
 def test_groups_and_their_state_outlive_the_broker(tmp_path: Path) -> None:
@@ -164,15 +164,15 @@ def test_groups_and_their_state_outlive_the_broker(tmp_path: Path) -> None:
         topic_id = client.create("t")
         client.configure("g", "share.auto.offset.reset", "earliest")
         client.produce("t", 10)
-        assert client.join("t").member_epoch == 2
+        assert client.join("t").member_epoch == 3
         with ShareMember(broker.bootstrap, "g", topic_id) as reader:
             assert reader.acquire(max_wait_ms=5_000) == [(0, 9, 1)]
             assert reader.say((0, 5, ACCEPT)) == 0
     with broker:
         client = Client(broker)
-        eventually(lambda: client.beat(2).error_code == 0)
+        eventually(lambda: client.beat(3).error_code == 0)
         described = client.describe()
-        assert (described.group_state, described.group_epoch, described.assignment_epoch) == ("Stable", 2, 2)
+        assert (described.group_state, described.group_epoch, described.assignment_epoch) == ("Stable", 3, 3)
         assert [member.member_id for member in described.members] == ["m"]
         with ShareMember(broker.bootstrap, "g", topic_id) as reader:
             assert reader.acquire(max_wait_ms=5_000) == [(6, 9, 1)]
@@ -246,7 +246,7 @@ def test_without_the_feature_there_are_no_share_groups(ottla_broker: Broker) -> 
     off = FeatureUpdateKey(feature="share.version", max_version_level=0, upgrade_type=3)
     assert client.ask(UpdateFeaturesRequest(feature_updates=[off]), 2).error_code == 0
     unsupported = ErrorCode.UNSUPPORTED_VERSION
-    assert client.beat(2).error_code == unsupported
+    assert client.beat(3).error_code == unsupported
     assert client.describe().error_code == unsupported
     assert client.alter("t", {0: 1}).error_code == unsupported
     topics = [DeleteShareGroupOffsetsRequestTopic(topic_name="t")]
