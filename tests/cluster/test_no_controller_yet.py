@@ -1,6 +1,7 @@
 """A broker to which no controller has spoken knows of no topic, and says of none that it does not exist."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from uuid import uuid4
 
 import pytest
@@ -9,6 +10,7 @@ from ottla.cluster.cluster_metadata import ClusterMetadata
 from ottla.cluster.store import layout
 from ottla.cluster.store.base import Create, Delete, Update
 from ottla.errors import ErrorCode
+from ottla.protocol.messages.describe_cluster import DescribeClusterRequest
 from ottla.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
 from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.protocol.messages.find_coordinator import FindCoordinatorRequest
@@ -19,7 +21,7 @@ from ottla.records.record import Record, encode_batch
 from ottla.testing.memory_store import MemoryStore
 from tests.support.cluster_in_process import ClusterInProcess
 from tests.support.eventually import eventually
-from tests.support.raw_client import ask
+from tests.support.raw_client import ClosedError, ask
 
 NODE = b'{"version":2,"brokerid":9,"timestamp":"1","kraftControllerEpoch":-1}'
 
@@ -43,15 +45,20 @@ def cluster() -> Iterator[ClusterInProcess]:
         started.run(silent.close())
 
 
-def test_clients_are_asked_to_come_back(cluster: ClusterInProcess) -> None:
+def test_clients_are_asked_to_come_back(cluster: ClusterInProcess, monkeypatch: pytest.MonkeyPatch) -> None:
     address = cluster.address(1)
-    asked = [MetadataRequestTopic(topic_id=NULL_UUID, name="t"), MetadataRequestTopic(topic_id=uuid4(), name=None)]
-    for topic in asked:
-        metadata = ask(address, MetadataRequest(topics=[topic], allow_auto_topic_creation=True), 12)
-        assert [found.error_code for found in metadata.topics] == [ErrorCode.LEADER_NOT_AVAILABLE]
-        assert metadata.brokers == []  # Kafka's clients ignore such an answer and ask again, if it is about all topics
-    everything = ask(address, MetadataRequest(topics=None), 12)
-    assert (everything.topics, everything.brokers) == ([], [])
+    monkeypatch.setattr("ottla.server.handlers.metadata.KNOWN_WITHIN_S", 0.05)
+    by_name = MetadataRequestTopic(topic_id=NULL_UUID, name="t")
+    by_id = MetadataRequestTopic(topic_id=uuid4(), name=None)
+    for topics in ([by_name], [by_id], None):
+        with pytest.raises(ClosedError):
+            ask(address, MetadataRequest(topics=topics, allow_auto_topic_creation=True), 12)
+    latest = ask(address, MetadataRequest(topics=[by_name]), 13)
+    assert (latest.error_code, latest.topics) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, [])
+    assert (
+        ask(address, DescribeClusterRequest(include_cluster_authorized_operations=False), 1).error_code
+        == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    )
     described = ask(address, DescribeTopicPartitionsRequest(topics=[TopicRequest(name="t")]), 0)
     assert described.topics[0].error_code == ErrorCode.LEADER_NOT_AVAILABLE
     found = ask(address, FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]), 4)
@@ -70,13 +77,21 @@ def test_clients_are_asked_to_come_back(cluster: ClusterInProcess) -> None:
     assert fetched.responses[0].partitions[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-def test_it_answers_as_soon_as_a_controller_has_spoken(cluster: ClusterInProcess) -> None:
+def test_it_answers_as_soon_as_a_controller_has_spoken(
+    cluster: ClusterInProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ottla.server.handlers.metadata.KNOWN_WITHIN_S", 20.0)
+
     async def give_way() -> None:
         node = cluster.tree.nodes[layout.CONTROLLER_PATH]
         await cluster.stores[1].commit([Delete(layout.CONTROLLER_PATH, node.version)])
 
-    cluster.run(give_way())
-    eventually(lambda: "t" in cluster.image(1).topics)
+    with ThreadPoolExecutor(1) as thread:
+        answer = thread.submit(ask, cluster.address(1), MetadataRequest(topics=None), 12)
+        with pytest.raises(TimeoutError):
+            answer.result(0.1)
+        cluster.run(give_way())
+        assert [topic.name for topic in answer.result(20).topics] == ["t"]
     cluster.produce("t", [b"w"])
 
 

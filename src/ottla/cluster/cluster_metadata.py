@@ -210,6 +210,9 @@ class ClusterMetadata(MetadataView):
     def is_known(self) -> bool:
         return self._is_known
 
+    async def until_known(self, timeout_s: float) -> bool:
+        return await self.until(lambda: self._is_known, timeout_s)
+
     @property
     def is_registered(self) -> bool:
         """Has this broker been registered, so that a controller may know it?"""

@@ -48,6 +48,10 @@ class MetadataView(ABC):
         """Whether the image is that of the cluster. Before, it is empty, which says nothing about what there is."""
         return True
 
+    async def until_known(self, timeout_s: float) -> bool:
+        """Wait for that; False if it is not so after all this time."""
+        return self.is_known
+
     @property
     def broker_id(self) -> BrokerId:
         return self._static_config.node_id

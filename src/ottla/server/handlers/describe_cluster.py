@@ -3,7 +3,8 @@
 There is no endpoint of controllers to ask: any broker answers for the cluster.
 """
 
-from typing import Final
+from collections.abc import Coroutine
+from typing import Any, Final
 
 from ottla.errors import ErrorCode
 from ottla.protocol.messages.describe_cluster import (
@@ -12,13 +13,16 @@ from ottla.protocol.messages.describe_cluster import (
     DescribeClusterResponse,
 )
 from ottla.server.context import RequestContext
-from ottla.server.handlers.metadata import ALL_CLUSTER_OPERATIONS, brokers_at
+from ottla.server.handlers.metadata import ALL_CLUSTER_OPERATIONS, brokers_at, until_known
 
 BROKERS: Final = 1
 CONTROLLERS: Final = 2
 
 
-def handle(request: DescribeClusterRequest, context: RequestContext) -> DescribeClusterResponse:
+Answer = DescribeClusterResponse | Coroutine[Any, Any, DescribeClusterResponse]
+
+
+def handle(request: DescribeClusterRequest, context: RequestContext) -> Answer:
     """Brokers that are not alive are not known, so none is ever listed as fenced."""
     if request.endpoint_type != BROKERS:
         code, message = ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"Unsupported endpoint type {request.endpoint_type}"
@@ -26,6 +30,8 @@ def handle(request: DescribeClusterRequest, context: RequestContext) -> Describe
             code = ErrorCode.MISMATCHED_ENDPOINT_TYPE
             message = "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER"
         return DescribeClusterResponse(error_code=code, error_message=message, cluster_id="", brokers=[])
+    if not context.broker.metadata.is_known:
+        return _once_known(request, context)
     image = context.broker.metadata.image
     response = DescribeClusterResponse(
         cluster_id=image.cluster_id,
@@ -38,3 +44,9 @@ def handle(request: DescribeClusterRequest, context: RequestContext) -> Describe
     if request.include_cluster_authorized_operations:
         response.cluster_authorized_operations = ALL_CLUSTER_OPERATIONS
     return response
+
+
+async def _once_known(request: DescribeClusterRequest, context: RequestContext) -> DescribeClusterResponse:
+    await until_known(context)
+    answer = handle(request, context)
+    return answer if isinstance(answer, DescribeClusterResponse) else await answer

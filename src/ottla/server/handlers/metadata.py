@@ -3,8 +3,8 @@
 A topic that is created automatically is there in the same answer; Kafka says UNKNOWN_TOPIC_OR_PARTITION first and has
 the client ask again.
 
-Until a controller has spoken to this broker, the topics that are asked for have no leader yet (LEADER_NOT_AVAILABLE),
-and no broker is listed: clients come back after such an answer, also when they have asked for all topics.
+Until a controller has spoken to this broker, requests wait; after `KNOWN_WITHIN_S` the connection is closed, and
+clients ask another broker, or this one again. Upon an answer without brokers librdkafka gives up all that it knew.
 """
 
 from collections.abc import Coroutine, Iterator, Mapping
@@ -20,7 +20,7 @@ from ottla.cluster.image import (
     MetadataImage,
     TopicImage,
 )
-from ottla.errors import ErrorCode, InvalidTopic, OttlaError
+from ottla.errors import ErrorCode, InvalidTopic, NotLeader, OttlaError
 from ottla.ids import TopicId, TopicName
 from ottla.protocol.messages.metadata import (
     MetadataRequest,
@@ -40,6 +40,7 @@ IDS_IN_REQUESTS_SINCE: Final = 12
 ALL_TOPIC_OPERATIONS: Final = sum(1 << bit for bit in (3, 4, 5, 6, 7, 8, 10, 11))
 ALL_CLUSTER_OPERATIONS: Final = sum(1 << bit for bit in (5, 7, 8, 9, 10, 11, 12))
 
+KNOWN_WITHIN_S: Final = 2.0
 NEVER_CREATED: Final = frozenset((TRANSACTION_STATE_TOPIC, SHARE_GROUP_STATE_TOPIC, CLUSTER_METADATA_TOPIC))
 """Topics that only their coordinators create, with settings of their own, or that are no topics at all."""
 
@@ -51,7 +52,7 @@ def handle(
     metadata = context.broker.metadata
     asked = request.topics
     if not metadata.is_known:
-        return _not_known_yet(request, context)
+        return _once_known(request, context)
     if asked is None or (not asked and context.api_version < NULL_ASKS_FOR_ALL_SINCE):
         return _respond(request, context, [_found(topic, request, context) for topic in metadata.image.topics.values()])
     by_id = any(topic.topic_id != NULL_UUID for topic in asked)
@@ -71,10 +72,16 @@ def handle(
     return _respond(request, context, _asked_for(request, context, {}))
 
 
-def _not_known_yet(request: MetadataRequest, context: RequestContext) -> MetadataResponse:
-    """Nothing is known of any topic, which is not to say that there is none."""
-    code = ErrorCode.LEADER_NOT_AVAILABLE
-    return _respond(request, context, [_missing(topic.name, topic.topic_id, code) for topic in request.topics or ()])
+async def until_known(context: RequestContext) -> None:
+    """Wait until the metadata are those of the cluster. Raises `NotLeader` if no controller speaks."""
+    if not await context.broker.metadata.until_known(KNOWN_WITHIN_S):
+        raise NotLeader("no controller has spoken to this broker yet")
+
+
+async def _once_known(request: MetadataRequest, context: RequestContext) -> MetadataResponse:
+    await until_known(context)
+    answer = handle(request, context)
+    return answer if isinstance(answer, MetadataResponse) else await answer
 
 
 def _refuse(request: MetadataRequest) -> MetadataResponse:
