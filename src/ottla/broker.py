@@ -37,6 +37,7 @@ from ottla.errors import OttlaError, sentence
 from ottla.log.directories import LogDirectories
 from ottla.machine import Machine
 from ottla.replication.compaction import Compaction
+from ottla.replication.directory_failures import DirectoryFailures
 from ottla.replication.directory_moves import DirectoryMoves
 from ottla.replication.maintenance import Maintenance
 from ottla.replication.manager import ReplicaManager
@@ -86,6 +87,7 @@ class Broker:
         self._listeners: list[Listener] = []
         self._metadata: MetadataView | None = None
         self._replicas: ReplicaManager | None = None
+        self._directories: LogDirectories | None = None
         self.ports: dict[str, int] = {}
         """Listener name to the port it is bound to."""
         self.failure: str | None = None
@@ -128,6 +130,11 @@ class Broker:
             raise RuntimeError("the broker has not been started")
         return self._metadata
 
+    def abandon_start(self) -> None:
+        """Have a start that is under way end sooner once it is cancelled: what is being recovered is not finished."""
+        if self._directories is not None:
+            self._directories.abandon_load()
+
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
             await self._start(stack)
@@ -161,6 +168,7 @@ class Broker:
         stack.callback(memory.close)
         in_cluster = config.zookeeper_connect is not None
         directories = LogDirectories(config.log_dirs, fs=machine.fs, clock=clock, goes_on=in_cluster)
+        self._directories = directories
         stack.callback(directories.close)
         metadata, join = await self._open_metadata(directories, stack)
         self._metadata = metadata
@@ -172,6 +180,15 @@ class Broker:
         stack.push_async_callback(moves.close)
         loaded = await loop.run_in_executor(replicas.cold_readers, directories.load_all, metadata.log_config)
         membership = None if join is None else join(replicas)
+        if membership is None:
+            DirectoryFailures(
+                replicas,
+                directories,
+                loop,
+                tell_controller=None,
+                stop_broker=self._give_up,
+                metadata_directory=Path(config.metadata_log_dir or config.log_dirs[0]),
+            )
         replicas.start(loaded, in_cluster=membership is not None)
         maintenance = Maintenance(config, replicas, directories, loop, clock)
         stack.push_async_callback(maintenance.close)
@@ -345,7 +362,7 @@ def allow_many_descriptors() -> None:
 def main(
     properties_file: Path | None, overrides: Mapping[str, str], *, strict: bool = False, allow_insecure: bool = False
 ) -> int:
-    """Run one broker until SIGTERM or SIGINT; returns the exit code. Logging is set up by the caller.
+    """Run one broker until SIGTERM, SIGINT or SIGHUP; returns the exit code. Logging is set up by the caller.
 
     The arguments are those of `load`.
     """
@@ -364,10 +381,16 @@ async def _serve(properties_file: Path | None, overrides: Mapping[str, str], str
     stopping = asyncio.Event()
     for name in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(name, stopping.set)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as it is under nohup
+        loop.add_signal_handler(signal.SIGHUP, stopping.set)
     try:
         broker = Broker.configured(properties_file, overrides, strict=strict, allow_insecure=allow_insecure)
         broker.on_failure = stopping.set
-        async with broker:
+        if not await _has_started(broker, stopping):
+            log.info("stopped before it was ready")
+            return 0
+        async with AsyncExitStack() as stack:
+            stack.push_async_exit(broker)
             # Everything built so far lives as long as the broker: the collector need never look at it again.
             gc.collect()
             gc.freeze()
@@ -383,3 +406,22 @@ async def _serve(properties_file: Path | None, overrides: Mapping[str, str], str
         return FAILED
     log.info("stopped")
     return 0
+
+
+async def _has_started(broker: Broker, stopping: asyncio.Event) -> bool:
+    """Whether the broker serves; False if it was stopped while it recovered logs or waited for ZooKeeper."""
+    starting = asyncio.create_task(broker.__aenter__())
+    waiting = asyncio.create_task(stopping.wait())
+    try:
+        await asyncio.wait((starting, waiting), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        waiting.cancel()
+    if not starting.done():
+        log.info("stopping before it is ready")
+        broker.abandon_start()
+        starting.cancel()
+    try:
+        await starting
+    except asyncio.CancelledError:
+        return False
+    return True

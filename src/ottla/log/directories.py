@@ -62,6 +62,11 @@ class LogDirectories:
         """As `LogDirectory.acquire`, of all."""
         self._do(lambda directory: directory.acquire(cluster_id=cluster_id, node_id=node_id, zookeeper=zookeeper))
 
+    def abandon_load(self) -> None:
+        """Have `load_all` end soon, with KafkaStorageError; in any thread."""
+        for directory in self.directories:
+            directory.abandon_load()
+
     def load_all(self, config_for: ConfigFor) -> dict[TopicPartition, PartitionLog]:
         """Opens all partitions. Of one that is in two directories, since a move was cut short, that with the later
         leader epoch is served or, within one epoch, the longer one; the other is set aside.

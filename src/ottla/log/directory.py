@@ -64,6 +64,7 @@ class LogDirectory:
         self._lock: object | None = None
         self._writing = CheckpointOrder()
         self._loaded = False
+        self._is_abandoned = False
         self._unopened: set[TopicPartition] = set()
         """Partitions that are there but could not be opened: what the checkpoints say of them is kept."""
         self._checkpointed: set[TopicPartition] = set()
@@ -178,11 +179,15 @@ class LogDirectory:
             text = "".join(f"{key}={value}\n" for key, value in sorted(lines.items()))
             replace_atomically(self._fs, self._file(META_PROPERTIES), text.encode())
 
+    def abandon_load(self) -> None:
+        """Have `load` end after the partition it is at; in any thread."""
+        self._is_abandoned = True
+
     def load(self, config_for: ConfigFor) -> dict[TopicPartition, PartitionLog]:
         """Opens all partitions, recovering them unless the last shutdown was clean.
 
         A partition that cannot be opened is named in the log and left out; the next shutdown is then no clean one.
-        Raises KafkaStorageError.
+        Raises KafkaStorageError, also when it has been abandoned: the directory counts as not loaded then.
         """
         try:
             entries = sorted(name for name, is_directory, _ in self._fs.names(self._path) if is_directory)
@@ -193,6 +198,8 @@ class LogDirectory:
             raise KafkaStorageError(f"cannot read the log directory {self._path}: {problem}") from problem
         configs: dict[TopicName, LogConfig] = {}
         for name in entries:
+            if self._is_abandoned:
+                raise KafkaStorageError(f"not everything in {self._path} has been loaded: the broker stops")
             future = names.future_partition_of(name)
             if future is not None:
                 self.futures[future] = name

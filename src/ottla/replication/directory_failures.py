@@ -1,5 +1,7 @@
 """A log directory that fails takes its own partitions offline; other brokers lead them, and this one goes on.
 
+A broker of its own goes on, too, without those partitions, unless its metadata are in that directory.
+
     an error of the disk -- no room --> refused, and tried again; others lead meanwhile (`full_directories.py`)
                          |- another passing one (out of memory) --> refused, and tried again
                          `- any other --> partitions offline -> the controller is told -> it elects others
@@ -14,6 +16,7 @@ import errno
 import logging
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ottla.errors import sentence
@@ -32,7 +35,7 @@ PASSING: Final = LACKING | {errno.EINTR, errno.EAGAIN, errno.EEXIST, errno.ENOTE
 
 
 class DirectoryFailures:
-    """Of one broker in a cluster. On the loop's thread, but for the errors, which come from any."""
+    """Of one broker. On the loop's thread, but for the errors, which come from any."""
 
     def __init__(
         self,
@@ -40,27 +43,36 @@ class DirectoryFailures:
         directories: LogDirectories,
         loop: asyncio.AbstractEventLoop,
         *,
-        tell_controller: Callable[[], None],
+        tell_controller: Callable[[], None] | None,
         stop_broker: Callable[[str], None],
+        metadata_directory: Path | None = None,
     ) -> None:
-        """`stop_broker` is called with a sentence that says why, when no directory is left."""
+        """`stop_broker` is called with a sentence that says why, when no directory is left, or the one with the
+        metadata has failed. Without `tell_controller` there is nobody who could lead instead."""
         self._replicas = replicas
         self._directories = directories
         self._loop = loop
         self._tell_controller = tell_controller
         self._stop_broker = stop_broker
-        self._full = FullDirectories(loop, replicas.cold_readers, tell_controller=tell_controller)
+        self._metadata_directory = metadata_directory
+        self._full = (
+            None
+            if tell_controller is None
+            else FullDirectories(loop, replicas.cold_readers, tell_controller=tell_controller)
+        )
         for directory in directories.online:
             directory.on_error = self._judge
 
     async def close(self) -> None:
         """Look for room in full directories no longer."""
-        await self._full.close()
+        if self._full is not None:
+            await self._full.close()
 
     def _judge(self, directory: LogDirectory, problem: OSError) -> None:
         if problem.errno in LACKS_ROOM:
-            with suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(self._full.write_failed, directory)
+            if self._full is not None:
+                with suppress(RuntimeError):
+                    self._loop.call_soon_threadsafe(self._full.write_failed, directory)
         elif problem.errno not in PASSING and directory.offline_reason is None:
             with suppress(RuntimeError):  # the loop is closed: the broker has stopped
                 self._loop.call_soon_threadsafe(self._fail, directory, problem)
@@ -79,6 +91,9 @@ class DirectoryFailures:
             reason,
             count,
         )
-        self._tell_controller()
+        if self._tell_controller is not None:
+            self._tell_controller()
         if not self._directories.online:
             self._stop_broker(f"no log directory is left: {directory.path} has failed as the last one ({reason})")
+        elif directory.path == self._metadata_directory:
+            self._stop_broker(f"log directory {directory.path} has failed, which has the broker's metadata ({reason})")

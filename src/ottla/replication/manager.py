@@ -198,7 +198,8 @@ class ReplicaManager:
     def _become_unless_broken(self, topic: "TopicImage", part: "PartitionImage") -> None:
         if self._broker_id in part.replicas:
             try:
-                self.become(topic.name, topic.topic_id, part)
+                is_new = TopicPartition(topic.name, part.partition) not in self._offline
+                self.become(topic.name, topic.topic_id, part, is_new=is_new)
             except (OSError, OttlaError) as error:
                 log.error("%s-%d cannot be created: %s", topic.name, part.partition, error)
 
