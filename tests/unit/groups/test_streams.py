@@ -483,8 +483,8 @@ def test_end_points_are_told_whenever_tasks_have_moved() -> None:
     epoch = groups.group.endpoint_epoch
     assert groups.beat(A, 3, endpoint_epoch=epoch).endpoints is None
     assert groups.beat(A, 3, endpoint_epoch=epoch - 1).endpoints == (
-        EndpointPartitions(here, (EndpointTopic(SOURCE, (0, 1)),), ()),
         EndpointPartitions(there, (EndpointTopic(SOURCE, (2,)),), ()),
+        EndpointPartitions(here, (EndpointTopic(SOURCE, (0, 1)),), ()),
     )
 
 

@@ -429,7 +429,7 @@ class StreamsGroups:
 
         return tuple(
             EndpointPartitions(each.user_endpoint, partitions(each.assigned.active), partitions(each.assigned.standby))
-            for each in group.with_member(member).values()
+            for each in (*(each for key, each in group.members.items() if key != member.member_id), member)
             if each.user_endpoint is not None
         )
 

@@ -248,4 +248,4 @@ def _partitions(topics: Sequence[EndpointTopic]) -> list[TopicPartition]:
 
 
 def _refused(error: ErrorCode, message: str | None = None) -> StreamsGroupHeartbeatResponse:
-    return StreamsGroupHeartbeatResponse(error_code=error, error_message=message)
+    return StreamsGroupHeartbeatResponse(error_code=error, error_message=message, status=[])
