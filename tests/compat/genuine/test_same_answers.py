@@ -15,7 +15,9 @@ from tests.support.genuine import GenuineKafka
 from tests.support.ottla_process import OttlaProcess
 from tests.support.raw_client import ask
 
+from ottla.errors import ErrorCode
 from ottla.protocol.messages import alter_configs as ac
+from ottla.protocol.messages import alter_partition_reassignments as ar
 from ottla.protocol.messages import create_partitions as cp
 from ottla.protocol.messages import create_topics as ct
 from ottla.protocol.messages import delete_records as dr
@@ -26,8 +28,10 @@ from ottla.protocol.messages import elect_leaders as el
 from ottla.protocol.messages import incremental_alter_configs as ic
 from ottla.protocol.messages import list_config_resources as lc
 from ottla.protocol.messages import list_offsets as lo
+from ottla.protocol.messages import list_partition_reassignments as lr
 from ottla.protocol.messages import metadata as md
 from ottla.protocol.messages import offset_for_leader_epoch as oe
+from ottla.protocol.messages import unregister_broker as ub
 from ottla.protocol.primitives import NULL_UUID
 from ottla.protocol.schema import Message, Struct, fields_of
 
@@ -445,3 +449,45 @@ def test_ends_of_epochs_of_empty_partitions(pair: Pair, version: int) -> None:
         oe.OffsetForLeaderTopic(topic="x", partitions=asked[:1]),
     ]
     pair.look(oe.OffsetForLeaderEpochRequest(replica_id=-1, topics=topics), version)
+
+
+def test_nothing_is_reassigned(pair: Pair) -> None:
+    """One broker has nowhere to move partitions to; every way to ask is answered alike but for the words."""
+    cases: list[tuple[str, int, list[int] | None]] = [
+        ("a", 0, [1]),
+        ("a", 0, [2]),
+        ("a", 0, [1, 2]),
+        ("a", 0, [1, 1]),
+        ("a", 0, [-1]),
+        ("a", 0, []),
+        ("a", 0, None),
+        ("a", 9, [1]),
+        ("missing", 0, [1]),
+        ("missing", 0, None),
+    ]
+    for version in (0, 1):
+        for topic, number, replicas in cases:
+            part = ar.ReassignablePartition(partition_index=number, replicas=replicas)
+            request = ar.AlterPartitionReassignmentsRequest(
+                topics=[ar.ReassignableTopic(name=topic, partitions=[part])]
+            )
+            codes = [
+                (answer.error_code, [each.error_code for name in answer.responses for each in name.partitions])
+                for answer in (ask(bootstrap, request, version) for bootstrap in pair)
+            ]
+            assert codes[1] == codes[0], (topic, number, replicas)
+    pair.look(lr.ListPartitionReassignmentsRequest(topics=None), 0)
+    asked = lr.ListPartitionReassignmentsTopics(name="a", partition_indexes=[0, 1])
+    pair.look(lr.ListPartitionReassignmentsRequest(topics=[asked]), 0)
+
+
+def test_brokers_that_are_not_registered(pair: Pair) -> None:
+    for number in (0, 7, -1):
+        pair.ask(ub.UnregisterBrokerRequest(broker_id=number), 0)
+
+
+def test_a_broker_that_is_alive_stays(pair: Pair) -> None:
+    """Kafka would forget the only broker there is, which then serves nobody."""
+    answer = ask(pair.ottla, ub.UnregisterBrokerRequest(broker_id=1), 0)
+    assert answer.error_code == ErrorCode.INVALID_REQUEST
+    assert answer.error_message == "Broker 1 is alive. Stop it: its registration ends with its session."

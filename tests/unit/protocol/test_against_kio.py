@@ -55,7 +55,6 @@ NOT_IN_OTTLA = {
     "remove_raft_voter",
     "snapshot_footer_record",
     "snapshot_header_record",
-    "unregister_broker",
     "update_raft_voter",
     "vote",
     "voters_record",

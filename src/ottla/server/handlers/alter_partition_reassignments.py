@@ -1,7 +1,12 @@
-"""AlterPartitionReassignments (v0-v1): begin or cancel moving partitions to other brokers (KIP-455)."""
+"""AlterPartitionReassignments (v0-v1): begin or cancel moving partitions to other brokers (KIP-455).
+
+A lone broker has nowhere to move them to, and says so.
+"""
 
 from collections.abc import Sequence
 
+from ottla.cluster.image import MetadataImage
+from ottla.cluster.reassignments import plan_reassignment
 from ottla.errors import ErrorCode, InvalidRequest, OttlaError
 from ottla.ids import PartitionId, TopicName, TopicPartition
 from ottla.protocol.messages.alter_partition_reassignments import (
@@ -18,8 +23,6 @@ async def handle(
 ) -> AlterPartitionReassignmentsResponse:
     """Each partition on its own; answered when the moves have begun. Raises NOT_CONTROLLER for the whole request."""
     membership = context.broker.cluster
-    assert membership is not None  # routed in clusters only
-    charge = membership.charge()
     wanted: dict[TopicPartition, Sequence[int] | None] = {}
     twice: set[TopicPartition] = set()
     for topic in request.topics:
@@ -28,7 +31,12 @@ async def handle(
             twice |= {tp} if tp in wanted else set()
             wanted[tp] = part.replicas
     moves = [(tp, replicas) for tp, replicas in wanted.items() if tp not in twice]
-    answers = await charge.reassign(moves, allow_factor_change=request.allow_replication_factor_change)
+    may_change = request.allow_replication_factor_change
+    if membership is None:
+        image = context.broker.metadata.image
+        answers = [_refusal(image, tp, replicas, may_change=may_change) for tp, replicas in moves]
+    else:
+        answers = await membership.charge().reassign(moves, allow_factor_change=may_change)
     refused: dict[TopicPartition, OttlaError | None] = dict(zip((tp for tp, _ in moves), answers, strict=True))
     refused |= {tp: InvalidRequest("The partition is named twice.") for tp in twice}
     return AlterPartitionReassignmentsResponse(
@@ -47,6 +55,17 @@ async def handle(
             for topic in request.topics
         ],
     )
+
+
+def _refusal(
+    image: MetadataImage, partition: TopicPartition, replicas: Sequence[int] | None, *, may_change: bool
+) -> OttlaError | None:
+    """What a lone broker says: a partition can be moved to where it is, which changes nothing, and nowhere else."""
+    try:
+        plan_reassignment(image, partition, replicas, allow_replication_factor_change=may_change)
+    except OttlaError as refused:
+        return refused
+    return None
 
 
 def _result(partition: int, refused: OttlaError | None) -> ReassignablePartitionResponse:

@@ -1,0 +1,23 @@
+"""UnregisterBroker (v0): forget a broker that does not come back.
+
+A broker's registration goes with its session, so there is never anything left to forget: a broker that is not alive is
+not registered, and one that is alive is kept. Kafka forgets that one as well, the only one it has included, which then
+serves nobody.
+"""
+
+from ottla.errors import ErrorCode
+from ottla.ids import BrokerId
+from ottla.protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
+from ottla.server.context import RequestContext
+
+
+def handle(request: UnregisterBrokerRequest, context: RequestContext) -> UnregisterBrokerResponse:
+    number = request.broker_id
+    if BrokerId(number) in context.broker.metadata.image.brokers:
+        return UnregisterBrokerResponse(
+            error_code=ErrorCode.INVALID_REQUEST,
+            error_message=f"Broker {number} is alive. Stop it: its registration ends with its session.",
+        )
+    return UnregisterBrokerResponse(
+        error_code=ErrorCode.BROKER_ID_NOT_REGISTERED, error_message=f"Broker ID {number} is not currently registered"
+    )
