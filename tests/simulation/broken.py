@@ -17,6 +17,7 @@ from ottla.cluster.commands import SetPartitions
 from ottla.cluster.elections import Outages
 from ottla.cluster.image import MetadataImage
 from ottla.cluster.isr_changes import IsrChange, plan_isr_change
+from ottla.log.directories import LogDirectories
 from ottla.replication.fetcher import LeaderFetcher, ReplicaFetchers
 from ottla.replication.in_sync import InSyncReplicas
 from ottla.replication.manager import ReplicaManager
@@ -87,6 +88,13 @@ def stale_controller() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def trust_any_disk() -> Iterator[None]:
+    """Nobody asks whether a broker's disk is the one it had: what is missing is made anew, empty, and may lead."""
+    with patch.object(LogDirectories, "compare", lambda *_: None):
+        yield
+
+
 class Breakage(Enum):
     """What is done to a cluster."""
 
@@ -94,6 +102,7 @@ class Breakage(Enum):
     NO_EPOCH_FENCING = "no-epoch-fencing"
     TRUNCATE_TO_HIGH_WATERMARK = "truncate-to-high-watermark"
     STALE_CONTROLLER = "stale-controller"
+    TRUST_ANY_DISK = "trust-any-disk"
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,4 +126,5 @@ BREAKAGES: Final[Mapping[Breakage, Case]] = {
     Breakage.NO_EPOCH_FENCING: Case(no_epoch_fencing, (), DIFFERENT, 4),
     Breakage.TRUNCATE_TO_HIGH_WATERMARK: Case(truncate_to_high_watermark, (), IN_SYNC_LACKS, 1),
     Breakage.STALE_CONTROLLER: Case(stale_controller, ("depose", "kill", "elect"), "after what that of epoch", 4),
+    Breakage.TRUST_ANY_DISK: Case(trust_any_disk, ("replace disk", "kill"), IN_SYNC_LACKS, 0),
 }

@@ -3,8 +3,8 @@
 A run has some kinds of faults, not all: what one kind shows would else be hidden by another that comes more often.
 
 The promise under test: nothing acknowledged is lost whatever brokers are killed, paused, cut off or lose their power,
-in any number, at any time. A disk does not fail while what another machine had in memory only may be gone: one of them
-has to be left.
+in any number, at any time. A disk does not fail, and is not replaced by an empty one, while what another machine had in
+memory only may be gone, or before the disk replaced last is filled again: one of them has to be left.
 """
 
 import asyncio
@@ -25,14 +25,14 @@ from ottla.protocol.messages.alter_partition_reassignments import (
 )
 from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from ottla.protocol.messages.delete_topics import DeleteTopicsRequest
-from ottla.protocol.messages.elect_leaders import ElectLeadersRequest
+from ottla.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from ottla.testing.faulty_fs import Operation
 from ottla.testing.simulation.loop import EXECUTOR_SECONDS
 from ottla.testing.simulation.machine import DATA, PORT, SimMachine
 from ottla.testing.simulation.network import SimNetwork
 from ottla.testing.simulation.store import SimZooKeeper
 from tests.simulation.history import Place
-from tests.simulation.observer import Observer
+from tests.simulation.observer import Observer, held_by
 
 ALTER_PARTITION_REASSIGNMENTS: Final = 0
 CREATE_TOPICS: Final = 5
@@ -75,6 +75,9 @@ class Faults:
         """Machines with a disk that has failed, or will."""
         self._dark: set[str] = set()
         """Machines whose power is about to fail."""
+        self._emptied: SimMachine | None = None
+        """The machine whose disk was replaced last."""
+        self._is_changing_disk = False
         self.happened: dict[str, int] = defaultdict(int)
         self.kinds: dict[str, Callable[[], bool]] = {
             "kill": self._kill,
@@ -92,6 +95,7 @@ class Faults:
             "storm": self._storm,
             "disk": self._break_disk,
             "full disk": self._fill_disk,
+            "replace disk": self._replace_disk,
             "slow disks": self._slow_disks_down,
             "clock": self._jump_in_time,
             "elect": self._elect,
@@ -99,7 +103,7 @@ class Faults:
             "topics": self._change_topics,
         }
         if len(machines) == 1:
-            for kind in ("elect", "reassign", "one way", "depose", "power all"):
+            for kind in ("elect", "reassign", "one way", "depose", "power all", "replace disk"):
                 del self.kinds[kind]
 
     async def run(self, seconds: float, kinds: Sequence[str] = ()) -> None:
@@ -158,7 +162,7 @@ class Faults:
         return True
 
     def _lose_power(self) -> bool:
-        if self._failing:
+        if self._failing or self._is_refilling():
             return False
         self._switch_off(self._random.choice(self._machines))
         return True
@@ -166,7 +170,7 @@ class Faults:
     def _lose_power_everywhere(self) -> bool:
         """On one machine after the other, some of them before the session of another has expired; they come back in
         any order, perhaps before that, too."""
-        if self._failing or self._dark:
+        if self._failing or self._dark or self._is_refilling():
             return False
         longest_s = self._random.choice((0.05, 1.0, 3.0))
         for machine in self._machines:
@@ -278,7 +282,7 @@ class Faults:
     # -- disks ---------------------------------------------------------------------------------------------------------
 
     def _break_disk(self) -> bool:
-        if self._observer.lost_power or self._dark:
+        if self._observer.lost_power or self._dark or self._is_refilling():
             return False
         machine = self._random.choice(self._machines)
         operation = self._random.choice((Operation.SYNC, Operation.WRITE))
@@ -294,6 +298,60 @@ class Faults:
         machine.fs.capacity_bytes = machine.fs.used_bytes() + self._random.randrange(20_000)
         self._later(5.0, partial(setattr, machine.fs, "capacity_bytes", None))
         return True
+
+    def _replace_disk(self) -> bool:
+        """A machine goes on with an empty disk, perhaps when the others have gone, too, and before they are back."""
+        if self._observer.lost_power or self._dark or self._failing or self._is_refilling():
+            return False
+        machine = self._emptied = self._random.choice(self._machines)
+        others = [other for other in self._running() if other is not machine]
+        if self._random.random() < 0.5:
+            self._random.shuffle(others)
+            for number, other in enumerate(others):
+                end = other.stop if self._random.random() < 0.5 else other.kill
+                self._loop.call_later(0.3 * number, end)
+                self._loop.call_later(1.0 + self._random.uniform(0.0, 4.0), partial(self.revive, other))
+        self._is_changing_disk = True
+        self._loop.call_later(0.9, self._change_disk, machine)
+        return True
+
+    def _change_disk(self, machine: SimMachine) -> None:
+        if machine.is_running:
+            machine.kill()
+        machine.replace_disk()
+        self._is_changing_disk = False
+        self._later(2.0, partial(self.revive, machine))
+
+    def _is_refilling(self) -> bool:
+        """Whether a partition has not got back a replica that was on a disk which has been replaced."""
+        machine = self._emptied
+        if machine is None or self._is_changing_disk:
+            return self._is_changing_disk
+        number = int(machine.name[1:])
+        image = layout.read_image(self._tree.nodes)
+        is_filled = machine.broker is not None and all(
+            number in part.isr
+            and part.leader >= 0 > part.last_known_leader
+            and held_by(machine, Place(topic.name, part.partition)) is not None
+            for topic in image.topics.values()
+            for part in topic.partitions
+            if number in part.replicas
+        )
+        if is_filled:
+            self._emptied = None
+        return not is_filled
+
+    def begin_lost_anew(self) -> None:
+        """An operator gives up partitions that had one replica, on the disk that was replaced."""
+        lost = [
+            (topic.name, part.partition)
+            for topic in layout.read_image(self._tree.nodes).topics.values()
+            for part in topic.partitions
+            if part.leader < 0 and len(part.replicas) == 1
+        ]
+        if lost and self._emptied is not None:
+            asked = [TopicPartitions(topic=name, partitions=[number]) for name, number in lost]
+            self._ask(ElectLeadersRequest(election_type=1, topic_partitions=asked, timeout_ms=2_000), ELECT_LEADERS)
 
     def _slow_disks_down(self) -> bool:
         mean_s = self._random.choice((0.02, 0.1, 0.5))

@@ -205,6 +205,7 @@ class World:
                 raise Violation(f"{self.loop.time():.3f} s: does not heal: {ailment}; {self._problems()}")
             for machine in self.machines:
                 self.faults.revive(machine)
+            self.faults.begin_lost_anew()
             await asyncio.sleep(0.1)
 
     def _ailment(self, *, at_rest: bool) -> str | None:

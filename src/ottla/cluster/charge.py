@@ -25,9 +25,12 @@ from ottla.cluster.controller_requests import (
     probe_requests,
     release_requests,
     requests_after,
+    requests_to_follow,
+    waiting_to_follow,
 )
+from ottla.cluster.departures import forget_eligible
 from ottla.cluster.elections import Outages, elect_where_needed, led_by, renew_after_restarts, return_to_preferred
-from ottla.cluster.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
+from ottla.cluster.image import BrokerImage, MetadataImage, PartitionImage, Replica, TopicImage
 from ottla.cluster.isr_changes import IsrChange
 from ottla.cluster.metadata_service import MetadataService
 from ottla.cluster.producer_ids import allocate_producer_ids
@@ -79,6 +82,8 @@ class Charge:
         )
         self._silent: frozenset[BrokerId] = frozenset()
         """Brokers at whose address nobody listens."""
+        self._asked_to_follow: dict[Replica, int] = {}
+        """Replicas that could not be held and were asked for once more, with the partition epoch at that time."""
         self._epoch_version = 0
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._settles_later = False
@@ -121,6 +126,11 @@ class Charge:
 
     def _tell(self, old: MetadataImage, new: MetadataImage) -> None:
         self._channels.send(requests_after(self._sender, old, new), new.brokers)
+        waiting = waiting_to_follow(new) if new.failed_replicas else {}
+        if waiting != self._asked_to_follow:
+            asked = [replica for replica, epoch in waiting.items() if self._asked_to_follow.get(replica) != epoch]
+            self._asked_to_follow = waiting
+            self._channels.send(requests_to_follow(self._sender, new, asked), new.brokers)
         if old.configs is not new.configs:
             self._spawn(self._settle_unless_failing())  # an unclean election may be allowed now
 
@@ -155,7 +165,8 @@ class Charge:
         return elected.changes
 
     def _plan_ends(self, image: MetadataImage) -> Sequence[Command]:
-        return finish_reassignments(image, self._outages, image.topics.values())
+        ended = finish_reassignments(image, self._outages, image.topics.values())
+        return [*ended, *forget_eligible(image, self.service.min_in_sync)]
 
     async def _settle_unless_failing(self) -> None:
         """Settle now, or, if that fails for a reason that passes, as soon as it can be done."""

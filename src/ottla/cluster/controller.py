@@ -300,6 +300,7 @@ def with_leader(
         leader_epoch=LeaderEpoch(partition.leader_epoch + 1),
         partition_epoch=partition.partition_epoch + 1,
         last_known_leader=sure if sure in partition.replicas else NO_LEADER,
+        begins_anew=False,
     )
 
 

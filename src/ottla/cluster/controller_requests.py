@@ -11,7 +11,7 @@ Source: Kafka 3.9, `ControllerChannelManager.AbstractControllerBrokerRequestBatc
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
-from ottla.cluster.image import NO_LEADER, NOT_YET_LED, BrokerImage, MetadataImage, PartitionImage, TopicImage
+from ottla.cluster.image import NO_LEADER, NOT_YET_LED, BrokerImage, MetadataImage, PartitionImage, Replica, TopicImage
 from ottla.errors import ErrorCode
 from ottla.ids import BrokerId, TopicPartition
 from ottla.protocol.messages.leader_and_isr import (
@@ -101,6 +101,37 @@ def probe_requests(sender: Sender, image: MetadataImage, broker_id: BrokerId) ->
     return {broker_id: [_leader_and_isr(sender, broker, image, held, SOME_STATES, image)]} if held else {}
 
 
+def waiting_to_follow(image: MetadataImage) -> dict[Replica, int]:
+    """Replicas that living brokers could not hold, where nobody counts on them by now, with the partition epoch: one
+    that was lost with its disk can be made anew then."""
+    waiting: dict[Replica, int] = {}
+    for broker_id, topic, number in image.failed_replicas:
+        part = image.partition(TopicPartition(topic, number))
+        if (
+            part is not None
+            and broker_id in image.brokers
+            and broker_id in part.replicas
+            and broker_id not in part.isr
+            and part.leader != NO_LEADER == part.last_known_leader
+        ):
+            waiting[broker_id, topic, number] = part.partition_epoch
+    return waiting
+
+
+def requests_to_follow(
+    sender: Sender, image: MetadataImage, replicas: Iterable[Replica]
+) -> dict[BrokerId, list[Request]]:
+    """What has brokers try once more to hold replicas that they could not."""
+    held: dict[BrokerId, _Parts] = {}
+    for broker_id, topic, number in sorted(replicas):
+        found = image.topics[topic]
+        held.setdefault(broker_id, []).append((found, [found.partitions[number]]))
+    return {
+        broker_id: [_leader_and_isr(sender, image.brokers[broker_id], image, parts, SOME_STATES, image)]
+        for broker_id, parts in held.items()
+    }
+
+
 def release_requests(sender: Sender, image: MetadataImage, broker_id: BrokerId) -> dict[BrokerId, list[Request]]:
     """What has a broker that wants to stop follow nobody any more: it keeps its files."""
     broker = image.brokers.get(broker_id)
@@ -149,9 +180,20 @@ def _changes(old: MetadataImage, new: MetadataImage) -> tuple[_Parts, list[Topic
 
 def _differs(before: PartitionImage, part: PartitionImage) -> bool:
     """Whether more has happened than that the leader has confirmed that it leads."""
-    if before.last_known_leader == part.last_known_leader:
+    if before.last_known_leader == part.last_known_leader and before.begins_anew == part.begins_anew:
         return before != part
-    return before._replace(partition_epoch=part.partition_epoch, last_known_leader=part.last_known_leader) != part
+    return _unless_decided(before, part) != part
+
+
+def _unless_decided(before: PartitionImage, part: PartitionImage) -> PartitionImage:
+    """`before`, with what only controllers have to know as it is in `part`."""
+    return before._replace(
+        partition_epoch=part.partition_epoch,
+        last_known_leader=part.last_known_leader,
+        departed=part.departed,
+        eligible_count=part.eligible_count,
+        begins_anew=part.begins_anew,
+    )
 
 
 def _has_moved(old: MetadataImage, topic: TopicImage, part: PartitionImage) -> bool:
@@ -162,10 +204,7 @@ def _has_moved(old: MetadataImage, topic: TopicImage, part: PartitionImage) -> b
     before = _before(old, topic, part)
     if before is None:
         return True
-    known = before._replace(
-        isr=part.isr, partition_epoch=part.partition_epoch, last_known_leader=part.last_known_leader
-    )
-    return known != part
+    return _unless_decided(before, part)._replace(isr=part.isr) != part
 
 
 def _before(old: MetadataImage, topic: TopicImage, part: PartitionImage) -> PartitionImage | None:
@@ -221,8 +260,10 @@ def _leader_and_isr(
 
 
 def _is_new(broker_id: BrokerId, part: PartitionImage, before: PartitionImage | None, kind: int) -> bool:
-    """Whether it is sure that the broker has never held the replica: it makes no other one while a log directory of its
-    has failed."""
+    """Whether the broker may begin with an empty replica: it has never held it for sure, or an operator wants it to.
+    Otherwise a missing replica is lost, and an empty one must not lead."""
+    if part.begins_anew and part.leader == broker_id:
+        return True
     if before is not None and before.partition_epoch == NOT_YET_LED != part.partition_epoch:
         return True
     if kind == ALL_STATES:

@@ -4,9 +4,12 @@
     a broker has come       what had no leader gets one
     a broker wants to stop, or nobody listens at its address   the same as if it had gone, while its session lasts
     a log directory is full   the same for the replicas in it, until there is room again
+    a disk was replaced     who has lost its replica does not lead it; if all in sync have, an eligible one does
     by the clock            leadership goes back to the preferred replicas
     somebody asks           the preferred replica leads, or any that is alive
 
+A broker that lacks a replica which it should have says so, and counts as one whose log directory has failed
+(ADR 19). `departures.py` knows who else has everything.
 Without a replica that is in sync a partition has no leader, unless `unclean.leader.election.enable` lets one that may
 lack records lead. When the last replicas in sync go at once, the in-sync set comes down to the one that led: it alone
 is sure to have everything on its disk, and the power may have failed (as KIP-966 has the last known leader waited for).
@@ -86,8 +89,8 @@ def elect_where_needed(
                 continue
             changed.append(now)
             # Who led last leads again where the elected one has never confirmed: it lacks nothing.
-            is_sure = now.leader in partition.isr or now.leader == partition.last_known_leader
-            if partition.isr and now.leader != NO_LEADER and not is_sure:
+            has_all = (NO_LEADER, *partition.isr, *partition.eligible, partition.last_known_leader)
+            if partition.isr and now.leader not in has_all:
                 at = TopicPartition(topic.name, partition.partition)
                 unclean.append(Unclean(at, now.leader, partition.isr))
         if changed:
@@ -134,8 +137,11 @@ def _repaired(
         return _unless_its_disk_failed(with_leader(image, partition, stopping, going_on), topic.name, outages)
     if partition.last_known_leader in alive:
         return _led_again(image, partition)
+    eligible = tuple(replica for replica in partition.eligible if replica in able)
+    if eligible and _have_lost_it(image, topic.name, partition, outages):
+        return _led_uncleanly(image, partition, eligible[0])
     if able and allows_unclean(topic.name):
-        return _led_uncleanly(image, partition, able[0])
+        return _led_uncleanly(image, partition, _most_complete(partition, able))
     if leader == NO_LEADER:
         return partition
     return _led_by_nobody(image, partition)
@@ -151,6 +157,20 @@ def _unless_its_disk_failed(partition: PartitionImage, topic: TopicName, outages
 def _led_again(image: MetadataImage, partition: PartitionImage) -> PartitionImage:
     """Who has been elected has never led: leadership is again with who is sure to have everything."""
     return with_leader(image, partition, partition.last_known_leader, (partition.last_known_leader,))
+
+
+def _have_lost_it(image: MetadataImage, topic: TopicName, partition: PartitionImage, outages: Outages) -> bool:
+    """Have all that would be waited for said that they do not have the partition any more?"""
+    sure = partition.last_known_leader
+    waited_for = partition.isr if sure == NO_LEADER else (*partition.isr, sure)
+    return all(
+        replica in image.brokers and (replica, topic, partition.partition) in outages.offline for replica in waited_for
+    )
+
+
+def _most_complete(partition: PartitionImage, able: tuple[BrokerId, ...]) -> BrokerId:
+    """Of replicas that are not in sync, the one that left the in-sync set last."""
+    return next((replica for replica in partition.departed if replica in able), able[0])
 
 
 def _led_uncleanly(image: MetadataImage, partition: PartitionImage, leader: BrokerId) -> PartitionImage:
@@ -214,6 +234,9 @@ def plan_election(
 ) -> SetPartitions:
     """Decide who shall lead a partition, as somebody asks.
 
+    An unclean election takes the living replica that was in sync last. Where none is left that has anything, the first
+    that lives begins anew: nothing else brings such a partition back.
+
     Raises `UnknownTopicOrPartition`, or `ApiError`: ELECTION_NOT_NEEDED, PREFERRED_LEADER_NOT_AVAILABLE,
     ELIGIBLE_LEADERS_NOT_AVAILABLE.
     """
@@ -237,9 +260,12 @@ def plan_election(
         return SetPartitions(topic.name, (with_leader(image, partition, in_sync[0], in_sync),))
     if partition.last_known_leader in able:
         return SetPartitions(topic.name, (_led_again(image, partition),))
-    if not able:
+    if able:
+        return SetPartitions(topic.name, (_led_uncleanly(image, partition, _most_complete(partition, able)),))
+    empty = next((replica for replica in partition.replicas if replica in image.brokers), None)
+    if fit or empty is None:
         raise ApiError(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, "Eligible topic partition leaders are not available.")
-    return SetPartitions(topic.name, (_led_uncleanly(image, partition, able[0]),))
+    return SetPartitions(topic.name, (_led_uncleanly(image, partition, empty)._replace(begins_anew=True),))
 
 
 def renew_after_restarts(image: MetadataImage, modified: Callable[[TopicName, int], int]) -> list[SetPartitions]:

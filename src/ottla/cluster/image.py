@@ -49,6 +49,18 @@ class PartitionImage(NamedTuple):
     last_known_leader: BrokerId = NO_LEADER
     """Who led before `leader`, as long as that has not confirmed that it leads: it has all that is committed on its
     disk, and may lead again though it is not in sync (ADR 15)."""
+    departed: tuple[BrokerId, ...] = ()
+    """Replicas that have left the in-sync set, the latest first."""
+    eligible_count: int = 0
+    """How many of the first of `departed` still have all that is committed, since nothing has been committed without
+    them: they left when fewer than `min.insync.replicas` remained (KIP-966's eligible leader replicas)."""
+    begins_anew: bool = False
+    """Was its leader elected although it has no data, by an operator's decision?"""
+
+    @property
+    def eligible(self) -> tuple[BrokerId, ...]:
+        """Replicas that are not in sync and may lead all the same, if the disks of those in sync are lost."""
+        return self.departed[: self.eligible_count]
 
     @property
     def target(self) -> tuple[BrokerId, ...]:

@@ -60,7 +60,9 @@ def plan_isr_change(image: MetadataImage, outages: Outages, change: IsrChange) -
 
 
 def _changed(partition: PartitionImage, isr: tuple[BrokerId, ...]) -> PartitionImage:
-    return partition._replace(isr=isr, partition_epoch=partition.partition_epoch + 1, last_known_leader=NO_LEADER)
+    return partition._replace(
+        isr=isr, partition_epoch=partition.partition_epoch + 1, last_known_leader=NO_LEADER, begins_anew=False
+    )
 
 
 def _check_eligible(image: MetadataImage, topic: TopicImage, outages: Outages, change: IsrChange) -> None:

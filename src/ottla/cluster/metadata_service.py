@@ -35,6 +35,7 @@ from ottla.cluster.commit_parts import PARTITIONS_PER_COMMIT, Piece, in_parts
 from ottla.cluster.config_changes import FoundSettings
 from ottla.cluster.configs import ConfigChange
 from ottla.cluster.controller import ElectionType, NewTopic
+from ottla.cluster.departures import note_departures
 from ottla.cluster.elections import NO_OUTAGES, Outages, plan_election
 from ottla.cluster.features import FeatureUpdate, plan_features
 from ottla.cluster.image import (
@@ -443,6 +444,8 @@ class MetadataService(MetadataView):
         if not commands and not first:
             return
         old = self._image
+        if self._guard:  # others hold replicas, too
+            commands = note_departures(old, commands, self._outages().offline, self.min_in_sync)
         operations = [
             *self._guard,
             *first,
@@ -467,6 +470,10 @@ class MetadataService(MetadataView):
         self._show(apply(old, commands))
         if cancelled:
             raise asyncio.CancelledError
+
+    def min_in_sync(self, topic: TopicName) -> int:
+        """A topic's `min.insync.replicas`."""
+        return self.log_config(topic).min_insync_replicas
 
 
 async def _to_its_end(commit: Coroutine[None, None, None]) -> bool:

@@ -1,7 +1,7 @@
 """All of `log.dirs`, as one place to find a partition's log."""
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -25,6 +25,83 @@ class LogDirectories:
         self.preferred: dict[TopicPartition, LogDirectory] = {}
         """Where partitions that are not here yet shall be, if they come."""
         self._goes_on = goes_on
+        self.is_incomplete = False
+        """Whether a directory that this broker had in its cluster is missing."""
+
+    # -- are these the disks that were here before? ------------------------------------------------------------------
+
+    def compare(self, recorded: Mapping[str, int]) -> None:
+        """Compare what is here with the generations, by directory id, that the cluster has recorded; it has none of a
+        new broker."""
+        found = {directory.directory_id: directory for directory in self.online}
+        for directory_id, generation in recorded.items():
+            directory = found.get(directory_id)
+            if directory is None:
+                self.is_incomplete = True
+            elif directory.generation < generation:
+                directory.is_stale = True
+                logger.error(
+                    "%s is an old copy (generation %d; this broker had %d last): what it holds counts as out of sync",
+                    directory.path,
+                    directory.generation,
+                    generation,
+                )
+        if self.is_incomplete and self.all_online:
+            logger.error(
+                "a log directory of this broker is missing: of those in use before, %s are not among %s. Replicas that "
+                "are not found count as lost, and do not lead",
+                sorted(recorded.keys() - found.keys()),
+                [str(directory.path) for directory in self.directories],
+            )
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """Is any of them missing, or an old copy?"""
+        return self.is_incomplete or any(directory.is_stale for directory in self.online)
+
+    def take_into_use(self, recorded: Mapping[str, int], *, trusted: bool = False) -> dict[str, int]:
+        """Note in the directories that they are in use once more; what to record of all.
+
+        What is missing or stale stays recorded as it was, unless it is `trusted`; so does a directory that cannot be
+        written.
+        """
+        generation = max(recorded.values(), default=0) + 1
+        found = dict(recorded)
+        if trusted:
+            present = {directory.directory_id for directory in self.online}
+            found = {directory_id: known for directory_id, known in recorded.items() if directory_id in present}
+        for directory in self.online:
+            if directory.is_stale and not trusted:
+                continue
+            try:
+                directory.write_generation(generation)
+            except OSError as problem:
+                logger.warning("cannot note the use of %s, the note before it stays: %s", directory.path, problem)
+                directory.report(problem)
+            else:
+                found[directory.directory_id] = generation
+        return found
+
+    def trust(self) -> None:
+        """What was missing or stale has been replaced."""
+        self.is_incomplete = False
+        for directory in self.directories:
+            directory.is_stale = False
+
+    def lacks(self, partition: TopicPartition) -> bool:
+        """Was a partition that is not here perhaps on a disk that is missing?"""
+        return self.is_incomplete or any(
+            directory.is_stale or partition in directory.vanished for directory in self.online
+        )
+
+    def forget_vanished(self, partition: TopicPartition) -> None:
+        """It does not matter any more that a partition is not where it was."""
+        for directory in self.directories:
+            directory.vanished.discard(partition)
+
+    def is_stale(self, log: PartitionLog) -> bool:
+        """Is a log that was found here perhaps older than what this broker had?"""
+        return any(directory.is_stale and directory.path == log.directory.parent for directory in self.online)
 
     @property
     def online(self) -> list[LogDirectory]:
@@ -92,6 +169,7 @@ class LogDirectories:
                     logger.error("%s is there twice; the files of the older one are kept in %s", partition, kept)
         for directory in self.online:
             directory.remove_futures_without(found)
+            directory.vanished -= found.keys()
         return found
 
     def get(self, partition: TopicPartition) -> PartitionLog | None:
@@ -110,6 +188,7 @@ class LogDirectories:
             raise KafkaStorageError(f"no log directory is left to create {partition} in; see the errors above")
         holder = next((directory for directory in self.directories if directory.has_unopened(partition)), None)
         chosen = holder or self.preferred.pop(partition, None)
+        self.forget_vanished(partition)
         if chosen is None or chosen.offline_reason is not None:
             chosen = min(self.online, key=lambda directory: len(directory.logs))
         return chosen.create(partition, topic_id, config)

@@ -34,6 +34,8 @@ RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
 LOG_START_OFFSETS: Final = "log-start-offset-checkpoint"
 HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
 CLEANER_OFFSETS: Final = "cleaner-offset-checkpoint"
+GENERATION: Final = "ottla.generation"
+"""Ottla's own: how often the directory has been taken into use in its cluster."""
 
 _SYNC_TOGETHER_FROM: Final = 16
 """With more logs than this to be synced at a shutdown, the filesystem is asked once instead of file by file."""
@@ -50,6 +52,12 @@ class LogDirectory:
         self.path = path
         self.logs: dict[TopicPartition, PartitionLog] = {}
         self.directory_id = ""
+        self.generation = 0
+        """How often it has been taken into use in its cluster; 0 for never."""
+        self.is_stale = False
+        """Whether its cluster has seen it later than it is: an old copy of it has been put back."""
+        self.vanished: set[TopicPartition] = set()
+        """Partitions that had something on this disk, by its checkpoints, and of which nothing is here."""
         self.was_clean = False
         """Whether the last process that had the directory shut it down cleanly."""
         self.offline_reason: str | None = None
@@ -140,8 +148,20 @@ class LogDirectory:
             self._high_watermarks = checkpoints.read_offsets(self._fs, self._file(HIGH_WATERMARKS))
             self._checkpointed = {*self._recovery_points, *self._log_starts, *self._high_watermarks}
             self.was_clean = self._fs.exists(self._file(CLEAN_SHUTDOWN))
+            self.generation = self._read_generation()
         except OSError as problem:
             raise KafkaStorageError(f"cannot use the log directory {self._path}: {problem}") from problem
+
+    def _read_generation(self) -> int:
+        try:
+            return int(self._fs.read_bytes(self._file(GENERATION)))
+        except (FileNotFoundError, ValueError):
+            return 0
+
+    def write_generation(self, generation: int) -> None:
+        """It is in use once more. Raises OSError."""
+        replace_atomically(self._fs, self._file(GENERATION), b"%d\n" % generation)
+        self.generation = generation
 
     def owner(self) -> dict[str, str]:
         """What meta.properties says; empty if there is none yet. Raises OSError."""
@@ -197,6 +217,7 @@ class LogDirectory:
         except OSError as problem:
             raise KafkaStorageError(f"cannot read the log directory {self._path}: {problem}") from problem
         configs: dict[TopicName, LogConfig] = {}
+        set_apart = {apart for name in entries if (apart := names.set_apart_partition_of(name)) is not None}
         for name in entries:
             if self._is_abandoned:
                 raise KafkaStorageError(f"not everything in {self._path} has been loaded: the broker stops")
@@ -226,6 +247,8 @@ class LogDirectory:
                 continue
             log.high_watermark = self._high_watermarks.get(partition, Offset(0))
             self._adopt(log)
+        self.vanished = {tp for tp, synced in self._recovery_points.items() if synced > 0}
+        self.vanished -= {*self.logs, *self._unopened, *set_apart}
         self._loaded = True
         return self.logs
 
@@ -400,7 +423,7 @@ class LogDirectory:
             LOG_START_OFFSETS: starts,
             HIGH_WATERMARKS: {tp: log.high_watermark for tp, log in logs.items()},
         }
-        for tp in self._unopened:
+        for tp in self._unopened | self.vanished:
             for file, was in (
                 (RECOVERY_POINTS, self._recovery_points),
                 (LOG_START_OFFSETS, self._log_starts),

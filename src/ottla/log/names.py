@@ -20,6 +20,7 @@ PARTITION_METADATA: Final = "partition.metadata"
 SEGMENT_SUFFIXES: Final = (LOG, OFFSET_INDEX, TIME_INDEX, TRANSACTION_INDEX)
 _FUTURE_DIRECTORY: Final = re.compile(r"^(\S+)-(\d+)\.[0-9a-f]{32}-future$")
 _DELETE_DIRECTORY: Final = re.compile(r"^\S+-\d+\.[0-9a-f]{32}-delete$")
+_SET_APART_DIRECTORY: Final = re.compile(r"^(\S+)-(\d+)\.[0-9a-f]{32}-(?:delete|stray)$")
 _MAX_DIRECTORY_NAME: Final = 255
 
 
@@ -63,6 +64,13 @@ def future_name(partition: TopicPartition) -> str:
 def future_partition_of(name: str) -> TopicPartition | None:
     """The partition that a directory of this name was to hold one day; None if it was not."""
     found = _FUTURE_DIRECTORY.match(name)
+    return None if found is None else TopicPartition(TopicName(found[1]), PartitionId(int(found[2])))
+
+
+def set_apart_partition_of(name: str) -> TopicPartition | None:
+    """The partition whose directory was deleted or set aside under this name; None if it is another name. A long
+    topic's name is cut off."""
+    found = _SET_APART_DIRECTORY.match(name)
     return None if found is None else TopicPartition(TopicName(found[1]), PartitionId(int(found[2])))
 
 

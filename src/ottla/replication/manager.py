@@ -6,13 +6,13 @@ what each new image says; in a cluster, what the controller says (`roles.py`).
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn, Protocol
 from uuid import UUID
 
-from ottla.cluster.image import INTERNAL_TOPICS
+from ottla.cluster.image import INTERNAL_TOPICS, NO_LEADER
 from ottla.errors import (
     ApiError,
     ErrorCode,
@@ -149,11 +149,11 @@ class ReplicaManager:
         self.set_strays_aside()
         self._metadata.subscribe(self._follow)
 
-    def set_strays_aside(self) -> None:
-        """What was found on disk and belongs to no topic is not served, but its files are kept."""
-        strays, self._loaded = self._loaded, {}
-        for stray in strays.values():
-            self._set_aside(stray)
+    def set_strays_aside(self, kept: Collection[tuple[str, int]] = ()) -> None:
+        """What was found on disk and belongs to no topic is not served, but its files are kept. `kept` are partitions
+        that do, though they cannot be held now."""
+        for tp in [tp for tp in self._loaded if tp not in kept]:
+            self._set_aside(self._loaded.pop(tp))
 
     def _set_aside(self, stray: "PartitionLog") -> None:
         try:
@@ -212,11 +212,16 @@ class ReplicaManager:
         is_new: bool = True,
         is_confirmed: bool = True,
     ) -> None:
-        """Hold a replica as `part` says: lead it, or follow whoever does. One that was here before (not `is_new`) is
-        not made anew while a log directory is offline: it may be in that. `is_confirmed` is as for `Partition.lead`.
-        Raises OSError, an `OttlaError`.
+        """Hold a replica as `part` says: lead it, or follow whoever does.
+
+        One that was here before (not `is_new`) is not made anew while a log directory is offline: it may be in that.
+        If it was lost with its disk, it is made anew only where nobody counts on it: an empty leader would have the
+        others throw away what they have. `is_confirmed` is as for `Partition.lead`. Raises OSError, an `OttlaError`.
         """
-        partition = self._hold(name, topic_id, part.partition, is_new=is_new)
+        # Where none leads, or none that has confirmed it, this broker may be the one that has everything (ADR 15).
+        has_leader = part.leader != NO_LEADER and is_confirmed
+        is_counted_on = not has_leader or self._broker_id in (part.leader, *part.isr)
+        partition = self._hold(name, topic_id, part.partition, is_new=is_new, may_lack=is_new or not is_counted_on)
         listener = self._listeners.get(name)
         if part.leader == self._broker_id:
             partition.lead(part, is_confirmed=is_confirmed)
@@ -232,8 +237,11 @@ class ReplicaManager:
             listener(part.partition, None)
         self.fetchers.follow(partition, topic_id)
 
-    def _hold(self, name: TopicName, topic_id: TopicId, number: PartitionId, *, is_new: bool) -> Partition:
-        """The replica: held already, found on disk, or new."""
+    def _hold(
+        self, name: TopicName, topic_id: TopicId, number: PartitionId, *, is_new: bool, may_lack: bool
+    ) -> Partition:
+        """The replica: held already, found on disk, or new. Unless it `may_lack` records, not one that is less than
+        what this broker had."""
         tp = TopicPartition(name, number)
         known = self._held.get(tp)
         if known is not None:
@@ -245,9 +253,19 @@ class ReplicaManager:
         if found is not None and found.topic_id not in (None, topic_id):
             self._set_aside(found)  # left by a crash between the end of a topic and that of its files
             found = None
+        if found is not None and not may_lack and self.directories.is_stale(found):
+            self._loaded[tp] = found
+            raise KafkaStorageError(
+                f"{tp} is in {found.directory.parent}, an old copy of what this broker had; another replica has to lead"
+            )
         if found is None:
             if not is_new and (tp in self._offline or not self.directories.all_online):
                 raise KafkaStorageError(f"{tp} is in a log directory that has failed, or may be")
+            if not may_lack and self.directories.lacks(tp):
+                raise KafkaStorageError(
+                    f"{tp} was lost with a disk of this broker, and another replica has to lead. If none has it, "
+                    f"`ottla cluster elect {tp.topic} --unclean` begins it anew, empty"
+                )
             self._offline.discard(tp)
             found = self.directories.create_log(tp, topic_id, settings)
         else:
@@ -281,6 +299,7 @@ class ReplicaManager:
     def drop(self, topic: TopicName, number: PartitionId, *, keep_files: bool = False) -> None:
         """This broker holds the replica no more: its files go, or are set aside."""
         self._offline.discard(TopicPartition(topic, number))
+        self.directories.forget_vanished(TopicPartition(topic, number))
         partition = self._held.get((topic, number))
         if partition is None:
             return

@@ -61,7 +61,7 @@ class ReplicaRoles:
                 if partition.topic_partition not in named:
                     log.warning("%s is held by this broker no more", partition.topic_partition)
                     self._replicas.drop(*partition.topic_partition, keep_files=True)
-            self._replicas.set_strays_aside()
+            self._replicas.set_strays_aside(named)
         return outcomes
 
     def _become(self, name: TopicName, topic_id: TopicId, state: LeaderAndIsrPartitionState) -> ErrorCode:

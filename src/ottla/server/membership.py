@@ -40,6 +40,7 @@ from ottla.replication.fetcher import ReplicaFetchers
 from ottla.replication.proposals import IsrProposals
 from ottla.replication.roles import ReplicaRoles
 from ottla.replication.throttles import Throttles
+from ottla.server.disk_record import DiskRecord
 from ottla.server.remote_coordination import ClusterMarkers, ClusterTransactions
 from ottla.server.remote_share_state import ClusterShareState
 
@@ -86,6 +87,7 @@ class Membership:
         loop: asyncio.AbstractEventLoop,
         connect: Connect,
         directories: "LogDirectories",
+        disk_record: DiskRecord,
         stop_broker: Callable[[str], None],
     ) -> None:
         """`stop_broker` is called with the reason when this broker cannot go on."""
@@ -118,6 +120,8 @@ class Membership:
         self._peers: dict[tuple[BrokerId, bool], PeerClient] = {}
         """By broker, and whether they are for requests that wait there for others to act."""
         self._laggards: asyncio.Task[None] | None = None
+        self._disk_record = disk_record
+        self._disks: asyncio.Task[None] | None = None
         self._failures = DirectoryFailures(
             replicas,
             directories,
@@ -144,6 +148,8 @@ class Membership:
         self.standing.start()
         self._controller.start()
         self._laggards = self._loop.create_task(self._drop_laggards())
+        if self._disk_record.is_in_doubt:
+            self._disks = self._loop.create_task(self._disk_record.trust_in_the_end(self._holds_everything))
         image = self.metadata
         patience_s = self._config.zookeeper_session_timeout_ms / 1000
         if not await image.until(lambda: image.broker_id in image.image.brokers, patience_s):
@@ -155,8 +161,9 @@ class Membership:
 
     async def leave(self) -> None:
         """Take part no more, and end the session: others need not wait for what this broker still has to do."""
-        if self._laggards is not None:
-            self._laggards.cancel()
+        for task in (self._laggards, self._disks):
+            if task is not None:
+                task.cancel()
         await self._failures.close()
         await self._proposals.close()
         await self._fetchers.close()
@@ -220,6 +227,16 @@ class Membership:
         """Whether others have taken over, as soon as they were in sync; or are gone."""
         image, node_id = self.metadata.image, self._config.node_id
         return image.brokers.keys() <= {node_id} or next(iter(led_by(image, node_id)), None) is None
+
+    def _holds_everything(self) -> bool:
+        """Whether it holds all replicas that it should, as far as the controller has spoken."""
+        image = self.metadata.image
+        return self._config.node_id in image.brokers and all(
+            self._replicas.find(topic.name, part.partition) is not None
+            for topic in image.topics.values()
+            for part in topic.partitions
+            if self._config.node_id in part.replicas and part.leader_epoch >= 0
+        )
 
     def _session_changed(self, event: SessionEvent) -> None:
         if event is SessionEvent.BEGUN:
@@ -383,13 +400,17 @@ async def open_cluster(
     stack.push_async_callback(metadata.close)
     cluster_id = await metadata.open(directories.find_cluster_id())
     directories.acquire(cluster_id=cluster_id, node_id=config.node_id, zookeeper=True)
+    disk_record = DiskRecord(store, config.node_id, directories)
+    await disk_record.check()
     loop = asyncio.get_running_loop()
 
     def join(replicas: "ReplicaManager") -> Membership:
         registered = RegisteredBrokers(
             store, resolve, config.inter_broker_peer_addresses, lambda: metadata.broker_epoch
         )
-        return Membership(store, metadata, registered, replicas, config, clock, loop, connect, directories, stop_broker)
+        return Membership(
+            store, metadata, registered, replicas, config, clock, loop, connect, directories, disk_record, stop_broker
+        )
 
     return metadata, join
 

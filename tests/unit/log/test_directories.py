@@ -156,3 +156,89 @@ def test_copies_are_found_by_the_next_process_and_removed_if_their_log_is_gone(f
     assert again.directories[1].futures == {T0: kept.directory.name}
     assert not fs.exists(str(gone.directory))
     again.close()
+
+
+# -- the disks that were here before ---------------------------------------------------------------------------------
+
+
+def taken(directories: LogDirectories, recorded: dict[str, int]) -> dict[str, int]:
+    directories.compare(recorded)
+    return directories.take_into_use(recorded)
+
+
+def test_directories_that_come_back_are_in_no_doubt(fs: FaultyFS) -> None:
+    recorded: dict[str, int] = {}
+    for generation in (1, 2, 3):
+        directories = opened(fs)
+        recorded = taken(directories, recorded)
+        assert set(recorded.values()) == {generation}
+        assert len(recorded) == 2
+        assert not directories.is_in_doubt
+        assert not directories.lacks(T0)
+        directories.close()
+
+
+def test_a_directory_that_is_missing_stays_recorded_until_all_is_trusted(fs: FaultyFS) -> None:
+    before = opened(fs)
+    recorded = taken(before, {})
+    lost_id, kept_id = (directory.directory_id for directory in before.directories)
+    before.close()
+    fs.remove_tree("/a")
+    for _ in range(2):  # what is missing stays missing over starts
+        directories = opened(fs)
+        recorded = taken(directories, recorded)
+        assert directories.is_in_doubt
+        assert directories.lacks(T0)
+        assert recorded[lost_id] == 1
+        assert len(recorded) == 3
+        last = directories
+        last.close()
+    directories = opened(fs)
+    directories.compare(recorded)
+    trusted = directories.take_into_use(recorded, trusted=True)
+    directories.trust()
+    assert set(trusted) == {directory.directory_id for directory in directories.directories}
+    assert kept_id in trusted
+    assert not directories.is_in_doubt
+    directories.close()
+
+
+def test_an_old_copy_of_a_directory_is_stale(fs: FaultyFS) -> None:
+    first = opened(fs)
+    log = first.create_log(T0, None, CONFIG)
+    recorded = taken(first, {})
+    log.append_as_leader(batch(), LeaderEpoch(0))
+    place = first.directory_of(T0)
+    assert place is not None
+    first.close()
+    recorded = {directory_id: generation + 1 for directory_id, generation in recorded.items()}
+    later = opened(fs)
+    after = taken(later, recorded)
+    assert after == recorded  # nothing of what is old is taken for new
+    found = later.get(T0)
+    assert found is not None
+    assert later.is_stale(found)
+    assert later.lacks(T1)
+    later.close()
+
+
+def test_a_partition_that_had_synced_records_and_is_gone_has_vanished(fs: FaultyFS) -> None:
+    first = opened(fs)
+    for partition in (T0, T1):
+        first.create_log(partition, None, CONFIG).append_as_leader(batch(), LeaderEpoch(0))
+    place, other = first.directory_of(T0), first.directory_of(T1)
+    assert place is not None
+    assert other is not None
+    first.close()
+    fs.remove_tree(f"{place.path}/{T0}")
+    for _ in range(2):
+        later = opened(fs)
+        assert later.lacks(T0)
+        assert not later.lacks(T1)
+        later.close()
+    later = opened(fs)
+    later.create_log(T0, None, CONFIG)
+    assert not later.lacks(T0)
+    later.delete_log(T1)
+    later.close()
+    assert not opened(fs).lacks(T1)

@@ -63,7 +63,7 @@ class Replicas:
         assert keep_files
         self.dropped.append(replica)
 
-    def set_strays_aside(self) -> None:
+    def set_strays_aside(self, kept: object) -> None:
         pass
 
 

@@ -13,6 +13,8 @@
     /controller, /controller_epoch             who decides (bound to its session), and for the how-manieth time
     /latest_producer_id_block                  the producer ids given out last
     /log_dir_event_notification/log_dir_event_0000000003   {"version":1,"broker":2,"event":1}: it has lost a directory
+    /ottla/log_directories/1                   {"version":1,"directories":{"id":7}}: those of broker 1, how often each
+                                               has been taken into use (Ottla's own)
 
 Source: Kafka 3.9, `ZkData`.
 """
@@ -59,6 +61,7 @@ CONFIG_PATH: Final = "/config"
 CONFIG_CHANGES_PATH: Final = "/config/changes"
 OWN_CONFIG_CHANGES_PATH: Final = "/ottla/config_changes"
 """Of settings that Kafka 3.9 does not know."""
+LOG_DIRECTORIES_PATH: Final = "/ottla/log_directories"
 CONTROLLER_PATH: Final = "/controller"
 CONTROLLER_EPOCH_PATH: Final = "/controller_epoch"
 FEATURE_PATH: Final = "/feature"
@@ -158,11 +161,14 @@ def _read_topic(name: TopicName, value: dict[str, object], nodes: Mapping[str, N
         node = nodes.get(state_path(name, number))
         if node is None:  # Kafka's controller writes the topic first, and may have gone before it wrote the state
             leader, epoch, isr, version, sure = NO_LEADER, LeaderEpoch(-1), (), NOT_YET_LED, NO_LEADER
+            departed, eligible, begins_anew = (), 0, False
         else:
             state = json.loads(node.data)
             leader, epoch = BrokerId(state["leader"]), LeaderEpoch(state["leader_epoch"])
             isr, version = tuple(state["isr"]), node.version
             sure = BrokerId(state.get("last_known_leader", NO_LEADER))
+            departed, eligible = tuple(state.get("departed", ())), int(state.get("eligible", 0))
+            begins_anew = state.get("begins_anew") is True
         partitions.append(
             PartitionImage(
                 PartitionId(number),
@@ -174,6 +180,9 @@ def _read_topic(name: TopicName, value: dict[str, object], nodes: Mapping[str, N
                 tuple(adding.get(str(number), ())),
                 tuple(removing.get(str(number), ())),
                 sure,
+                departed,
+                eligible,
+                begins_anew,
             )
         )
     return TopicImage(name, TopicId(uuid_from_text(str(value["topic_id"]))), tuple(partitions))
@@ -310,6 +319,25 @@ def read_log_directory_failures(nodes: Mapping[str, Node]) -> tuple[frozenset[Br
     return frozenset(brokers), operations
 
 
+def log_directories_path(broker_id: BrokerId) -> str:
+    """Where the log directories of a broker are recorded."""
+    return f"{LOG_DIRECTORIES_PATH}/{broker_id}"
+
+
+def log_directories_node(generations: Mapping[str, int]) -> bytes:
+    """A broker's log directories: generations by directory id."""
+    return _json({"version": 1, "directories": dict(sorted(generations.items()))})
+
+
+def read_log_directories(node: Node | None) -> dict[str, int]:
+    """Generations by directory id; empty if nothing is recorded. Raises `MalformedNode`."""
+    try:
+        found = {} if node is None else json.loads(node.data)["directories"]
+        return {str(directory_id): int(generation) for directory_id, generation in found.items()}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise MalformedNode(f"the metadata below {LOG_DIRECTORIES_PATH} cannot be read: {error!r}") from error
+
+
 def cluster_id_node(cluster_id: str) -> bytes:
     """Content of `/cluster/id`."""
     return _json({"version": "1", "id": cluster_id})
@@ -369,6 +397,12 @@ def _state_node(partition: PartitionImage, controller_epoch: int) -> bytes:
     if partition.last_known_leader != NO_LEADER:
         value["last_known_leader"] = partition.last_known_leader  # Ottla's own: Kafka's controller drops it
         value["leader_recovery_state"] = LEADER_RECOVERING  # which it asks for a confirmation, as Ottla's does
+    if partition.departed:  # Ottla's own, like the next two
+        value["departed"] = list(partition.departed)
+    if partition.eligible_count:
+        value["eligible"] = partition.eligible_count
+    if partition.begins_anew:
+        value["begins_anew"] = True
     return _json(value)
 
 

@@ -97,6 +97,17 @@ class SimMachine:
         self._end()
         self.fs.crash(survival)
 
+    def replace_disk(self) -> None:
+        """Put in an empty one, while no process runs."""
+        assert self._life is None, f"{self.name} runs"
+        for name, is_directory, _ in list(self.fs.names(DATA)):
+            path = f"{DATA}/{name}"
+            if is_directory:
+                self.fs.remove_tree(path)
+            else:
+                self.fs.remove(path)
+        self.fs.sync_directory(DATA)
+
     def _end(self) -> None:
         if self._life is not None:
             self._life.end()

@@ -1,0 +1,103 @@
+"""PURE. Which replicas could lead if the disks of those in sync were lost.
+
+    in sync       min.insync.replicas = 2       departed (eligible)
+    1 2 3                                       -
+    2 3           3 commits with 2              1
+    3             nothing is committed          2 1   (2): it has all that is committed
+    3, which returns with an empty disk         2 leads
+
+A leader commits nothing while fewer than `min.insync.replicas` are in sync, so replicas that left when that became so
+still have everything, whatever became of the last one. The others are kept in the order in which they left: if an
+operator has to choose, the latest lacks least. Source: the idea of KIP-966's eligible leader replicas.
+"""
+
+from collections.abc import Callable, Sequence
+
+from ottla.cluster.commands import Command, SetPartitions
+from ottla.cluster.controller import with_leader
+from ottla.cluster.image import NO_LEADER, MetadataImage, PartitionImage, Replica
+from ottla.ids import BrokerId, TopicName
+
+MinInSync = Callable[[TopicName], int]
+"""A topic's `min.insync.replicas`."""
+
+
+def note_departures(
+    image: MetadataImage, commands: Sequence[Command], offline: frozenset[Replica], min_in_sync: MinInSync
+) -> list[Command]:
+    """The commands, with the replicas that each partition's in-sync set loses.
+
+    `offline` are replicas that their brokers cannot hold: those have nothing.
+    """
+    return [
+        _noted(image, command, offline, min_in_sync(command.topic)) if isinstance(command, SetPartitions) else command
+        for command in commands
+    ]
+
+
+def _noted(
+    image: MetadataImage, command: SetPartitions, offline: frozenset[Replica], min_in_sync: int
+) -> SetPartitions:
+    name, partitions = command
+    topic = image.topics.get(name)
+    known = () if topic is None else topic.partitions
+    return command._replace(
+        partitions=tuple(
+            with_departures(
+                known[part.partition],
+                part,
+                tuple(replica for replica in part.replicas if (replica, name, part.partition) in offline),
+                min_in_sync,
+            )
+            if part.partition < len(known)
+            else part
+            for part in partitions
+        )
+    )
+
+
+def with_departures(
+    before: PartitionImage, after: PartitionImage, offline: tuple[BrokerId, ...], min_in_sync: int
+) -> PartitionImage:
+    """`after`, which follows `before`, with the replicas that have left its in-sync set."""
+
+    def kept(replicas: tuple[BrokerId, ...]) -> tuple[BrokerId, ...]:
+        return tuple(
+            replica
+            for replica in replicas
+            if replica in after.replicas and replica not in after.isr and replica not in offline
+        )
+
+    sure = (*before.isr, before.last_known_leader)
+    if after.leader in (before.leader, NO_LEADER, *sure):
+        gone = kept(before.isr)
+        departed = gone + kept(before.departed)
+        eligible = len(gone) + len(kept(before.eligible))
+    else:  # all that was in sync is given up
+        departed = kept(before.departed)
+        eligible = len(kept(before.eligible)) if after.leader in before.eligible else 0
+    if after.begins_anew or commits(after, min_in_sync):
+        eligible = 0
+    if (departed, eligible) == (after.departed, after.eligible_count):
+        return after
+    return after._replace(departed=departed, eligible_count=eligible)
+
+
+def forget_eligible(image: MetadataImage, min_in_sync: MinInSync) -> list[SetPartitions]:
+    """Forget who is eligible where a lower `min.insync.replicas` lets leaders commit without them, and let those
+    leaders go on in a new epoch. A partition that is being reassigned has its turn at the end of that."""
+    changes: list[SetPartitions] = []
+    for topic in image.topics.values():
+        changed = tuple(
+            with_leader(image, partition, partition.leader, partition.isr)
+            for partition in topic.partitions
+            if partition.eligible_count and not partition.is_reassigned and commits(partition, min_in_sync(topic.name))
+        )
+        if changed:
+            changes.append(SetPartitions(topic.name, changed))
+    return changes
+
+
+def commits(partition: PartitionImage, min_in_sync: int) -> bool:
+    """Are enough replicas in sync for its leader to commit anything?"""
+    return len(partition.isr) >= min(min_in_sync, len(partition.replicas))

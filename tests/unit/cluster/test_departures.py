@@ -1,0 +1,143 @@
+"""Who has everything, though it is not in sync any more; and who leads when the disks of those in sync are lost."""
+
+from tests.unit.cluster.images import cluster, partition, with_topic
+
+from ottla.cluster.commands import RemoveBroker, SetPartitions, apply
+from ottla.cluster.controller import ElectionType, with_leader
+from ottla.cluster.controller_requests import Sender, requests_after, requests_to_follow, waiting_to_follow
+from ottla.cluster.departures import forget_eligible, note_departures, with_departures
+from ottla.cluster.elections import NO_OUTAGES, Outages, elect_where_needed, plan_election
+from ottla.cluster.image import NO_LEADER, MetadataImage, PartitionImage, Replica
+from ottla.cluster.store import layout
+from ottla.cluster.store.base import Create, Node
+from ottla.ids import BrokerId, PartitionId, TopicName, TopicPartition
+from ottla.protocol.messages.leader_and_isr import LeaderAndIsrRequest
+
+T = TopicName("t")
+T0 = TopicPartition(T, PartitionId(0))
+SENDER = Sender(BrokerId(1), 3, "PLAINTEXT")
+START = partition(0, 3, (1, 2, 3))
+
+
+def ids(*numbers: int) -> tuple[BrokerId, ...]:
+    return tuple(BrokerId(number) for number in numbers)
+
+
+def shrunk(before: PartitionImage, *isr: int, lost: tuple[int, ...] = (), min_in_sync: int = 2) -> PartitionImage:
+    return with_departures(before, before._replace(isr=ids(*isr)), ids(*lost), min_in_sync)
+
+
+LAST = shrunk(shrunk(START, 2, 3), 3)
+"""Only 3 is in sync; 2 left last, and has all that is committed."""
+
+
+def lost(*brokers: int) -> Outages:
+    return Outages(offline=frozenset((broker, T, PartitionId(0)) for broker in ids(*brokers)))
+
+
+def image_of(part: PartitionImage, *alive: int) -> MetadataImage:
+    whole = with_topic(cluster(1, 2, 3, confirm=True), "t", part)
+    return apply(whole, [RemoveBroker(broker) for broker in ids(1, 2, 3) if broker not in alive])
+
+
+def elected(part: PartitionImage, outages: Outages, *alive: int, unclean: bool = False) -> PartitionImage:
+    image = image_of(part, *alive)
+    found = elect_where_needed(image, outages, lambda topic: unclean)
+    after = apply(image, note_departures(image, found.changes, outages.offline, lambda topic: 2))
+    return after.topics[T].partitions[0]
+
+
+def test_replicas_are_remembered_in_the_order_in_which_they_leave() -> None:
+    assert (shrunk(START, 2, 3).departed, shrunk(START, 2, 3).eligible) == (ids(1), ())
+    assert (LAST.departed, LAST.eligible) == (ids(2, 1), ids(2))
+    assert shrunk(shrunk(START, 2, 3, min_in_sync=1), 3, min_in_sync=1).eligible == ()
+
+
+def test_who_comes_back_into_sync_is_remembered_no_longer() -> None:
+    assert (shrunk(LAST, 3, 1).departed, shrunk(LAST, 3, 1).eligible) == (ids(2), ())
+    assert shrunk(LAST, 3, 1, min_in_sync=3).eligible == ids(2)
+    assert shrunk(LAST, 1, 2, 3).departed == ()
+
+
+def test_what_is_lost_is_not_remembered() -> None:
+    assert shrunk(shrunk(START, 2, 3), 3, lost=(2,)).departed == ids(1)
+
+
+def test_the_one_that_has_everything_leads_when_the_disk_of_the_last_one_in_sync_is_lost() -> None:
+    after = elected(LAST, lost(3), 1, 2, 3)
+    assert (after.leader, after.isr, after.departed, after.eligible) == (2, (2,), ids(1), ())
+    image = image_of(LAST, 1, 2, 3)
+    assert elect_where_needed(image, lost(3), lambda topic: False).unclean == []
+
+
+def test_the_last_one_in_sync_is_waited_for_as_long_as_it_may_have_everything() -> None:
+    assert elected(LAST, NO_OUTAGES, 1, 2).leader == NO_LEADER
+    assert elected(LAST, lost(3), 1, 2).leader == NO_LEADER  # it said so before it died, of another disk perhaps
+    assert elected(LAST, lost(3), 1, 3).leader == NO_LEADER  # 1 lacks what 2 and 3 have committed
+    assert elected(LAST, lost(2, 3), 1, 2, 3).leader == NO_LEADER
+    sure = LAST._replace(leader=NO_LEADER, last_known_leader=BrokerId(1))
+    assert elected(sure, lost(3), 2, 3).leader == NO_LEADER
+
+
+def test_an_operator_gets_the_one_that_left_last_and_an_empty_one_only_as_a_last_resort() -> None:
+    def chosen(outages: Outages, *alive: int) -> PartitionImage:
+        return plan_election(image_of(led_by_nobody, *alive), outages, T0, ElectionType.UNCLEAN).partitions[0]
+
+    led_by_nobody = shrunk(shrunk(START, 1, 3, min_in_sync=1), 3, min_in_sync=1)._replace(leader=NO_LEADER)
+    assert led_by_nobody.departed == ids(1, 2)
+    assert chosen(lost(3), 1, 2, 3).leader == 1
+    assert chosen(lost(3), 2, 3).leader == 2
+    anew = chosen(lost(3), 3)
+    assert (anew.leader, anew.isr, anew.begins_anew) == (3, (3,), True)
+    assert not with_leader(image_of(anew, 3), anew, BrokerId(3), ids(3)).begins_anew
+
+
+def test_unclean_elections_take_what_lacks_least_and_nothing_that_is_empty() -> None:
+    led_by_nobody = shrunk(shrunk(START, 1, 3, min_in_sync=1), 3, min_in_sync=1)._replace(leader=NO_LEADER)
+    assert elected(led_by_nobody, lost(3), 2, 1, 3, unclean=True).leader == 1
+    assert elected(led_by_nobody, lost(3), 3, unclean=True).leader == NO_LEADER
+
+
+def test_a_lower_minimum_makes_nobody_eligible() -> None:
+    image = image_of(LAST, 1, 2, 3)
+    assert forget_eligible(image, lambda topic: 2) == []
+    changes = forget_eligible(image, lambda topic: 1)
+    after = apply(image, note_departures(image, changes, frozenset(), lambda topic: 1)).topics[T].partitions[0]
+    assert (after.eligible, after.departed, after.leader_epoch) == ((), ids(2, 1), LAST.leader_epoch + 1)
+
+
+def test_brokers_hear_nothing_of_departures_and_the_store_keeps_them() -> None:
+    image = image_of(LAST._replace(departed=(), eligible_count=0), 1, 2, 3)
+    noted = apply(image, [SetPartitions(T, (LAST,))])
+    assert requests_after(SENDER, image, noted) == {} or all(
+        not isinstance(request, LeaderAndIsrRequest)
+        for requests in requests_after(SENDER, image, noted).values()
+        for request in requests
+    )
+    part = LAST._replace(begins_anew=True)
+    operations = layout.operations_for([SetPartitions(T, (part,))], noted, {}, controller_epoch=1, now_ms=0)
+    (state,) = [each for each in operations if isinstance(each, Create) and each.path.endswith("/state")]
+    topic = noted.topics[T]
+    nodes = {
+        f"/brokers/topics/{T}": Node(layout._topic_node(topic), 0, 1, 1),
+        layout.state_path(T, 0): Node(state.data, part.partition_epoch, 1, 1),
+    }
+    assert layout.read_image(nodes).topics[T].partitions[0] == part
+
+
+def test_who_could_not_hold_a_replica_is_asked_again_when_it_may_follow() -> None:
+    replica: Replica = (BrokerId(3), T, PartitionId(0))
+    led = partition(0, 2, (1, 2, 3), isr=(2,))
+
+    def waiting(part: PartitionImage, *alive: int) -> dict[Replica, int]:
+        return waiting_to_follow(image_of(part, *alive)._replace(failed_replicas=frozenset((replica,))))
+
+    assert waiting(led, 1, 2, 3) == {replica: led.partition_epoch}
+    assert waiting(led, 1, 2) == {}
+    assert waiting(led._replace(leader=NO_LEADER), 1, 2, 3) == {}
+    assert waiting(led._replace(last_known_leader=BrokerId(3)), 1, 2, 3) == {}
+    assert waiting(led._replace(isr=ids(2, 3)), 1, 2, 3) == {}
+    ((request,),) = requests_to_follow(SENDER, image_of(led, 1, 2, 3), [replica]).values()
+    assert isinstance(request, LeaderAndIsrRequest)
+    (state,) = request.topic_states[0].partition_states
+    assert (state.leader, list(state.isr), state.is_new) == (2, [2], False)
