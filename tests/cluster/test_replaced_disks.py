@@ -10,6 +10,7 @@ from confluent_kafka import Producer
 
 from ottla.ids import PartitionId, TopicName, TopicPartition
 from ottla.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from ottla.records.batch import iter_batches
 from tests.support.cluster_in_process import ClusterInProcess
 from tests.support.eventually import eventually
 from tests.support.ottla_cluster import OttlaCluster
@@ -54,6 +55,15 @@ def elect_uncleanly(cluster: ClusterInProcess, topic: str, partition: int = 0) -
 
 def until_in_sync(cluster: ClusterInProcess, topic: str, *replicas: int) -> None:
     eventually(lambda: set(cluster.partition(topic).isr) == set(replicas), timeout_s=30)
+
+
+def until_lost(cluster: ClusterInProcess, topic: str, number: int) -> None:
+    """Wait until the controller knows that a broker has lost its replica, and nobody leads."""
+    replica = (number, topic, 0)
+    eventually(
+        lambda: cluster.partition(topic).leader == -1 and replica in cluster.image(cluster.controller).failed_replicas,
+        timeout_s=30,
+    )
 
 
 def end_of(cluster: ClusterInProcess, number: int, topic: str) -> int:
@@ -129,7 +139,7 @@ def test_the_last_one_in_sync_loses_its_disk_and_the_one_that_left_last_leads(cl
     empty(disk(cluster, 3))
     for number in (3, 1):
         cluster.start(number)
-    eventually(lambda: cluster.partition("t").leader == -1, timeout_s=30)
+    until_lost(cluster, "t", 3)
     eventually(lambda: end_of(cluster, 1, "t") == 20)
     cluster.start(2)
     until_in_sync(cluster, "t", 1, 2, 3)
@@ -143,10 +153,10 @@ def test_a_partition_whose_only_replica_is_lost_waits_until_an_operator_gives_it
         cluster.stop(2)
         shutil.rmtree(disk(cluster, 2))
         cluster.start(2)
-        eventually(lambda: cluster.partition("t").leader == -1, timeout_s=30)
+        until_lost(cluster, "t", 2)
     cluster.stop(2)
     cluster.start(2)
-    eventually(lambda: cluster.partition("t").leader == -1, timeout_s=30)
+    until_lost(cluster, "t", 2)
     assert elect_uncleanly(cluster, "t") == 0
     eventually(lambda: cluster.partition("t").leader == 2, timeout_s=30)
     cluster.produce("t", values(5, 5))
@@ -166,7 +176,8 @@ def test_what_all_have_lost_is_begun_anew_only_if_somebody_wants_it(cluster: Clu
         empty(disk(cluster, number))
     for number in (1, 2, 3):
         cluster.start(number)
-    eventually(lambda: cluster.partition("t").leader == -1, timeout_s=30)
+    for number in (1, 2, 3):
+        until_lost(cluster, "t", number)
     assert elect_uncleanly(cluster, "t") == 0
     until_in_sync(cluster, "t", 1, 2, 3)
     cluster.produce("t", values(5, 5))
@@ -221,6 +232,9 @@ def test_one_of_two_disks_is_replaced() -> None:
             lambda: {number for number in range(4) if cluster.partition("t", number).leader == 3} == kept, timeout_s=30
         )
         for number in set(range(4)) - kept:
+            eventually(
+                lambda at=number: (3, "t", at) in cluster.image(cluster.controller).failed_replicas, timeout_s=30
+            )
             assert elect_uncleanly(cluster, "t", number) == 0
         eventually(lambda: all(cluster.partition("t", number).leader == 3 for number in range(4)), timeout_s=30)
         record = cluster.tree.nodes["/ottla/log_directories/3"]
@@ -234,7 +248,7 @@ def test_a_new_topic_is_no_lost_one(cluster: ClusterInProcess) -> None:
     cluster.stop(3)
     empty(disk(cluster, 3))
     cluster.start(3)
-    eventually(lambda: cluster.partition("old").leader == -1, timeout_s=30)
+    until_lost(cluster, "old", 3)
     cluster.create("t", [[3, 1, 2]])
     cluster.produce("t", values(0, 5))
     assert cluster.partition("t").leader == 3
@@ -243,3 +257,21 @@ def test_a_new_topic_is_no_lost_one(cluster: ClusterInProcess) -> None:
     until_in_sync(cluster, "t", 1, 2, 3)
     assert end_of(cluster, 3, "old") == -1
     assert cluster.brokers[3].replicas.directories.lacks(TopicPartition(TopicName("old"), PartitionId(0)))
+
+
+def test_what_an_unclean_election_gives_up_is_kept_in_files(cluster: ClusterInProcess) -> None:
+    cluster.create("t", [[3, 1]], min_insync_replicas="1")
+    cluster.produce("t", values(0, 10))
+    cluster.stop(1)
+    cluster.produce("t", values(10, 10))
+    cluster.stop(3)
+    cluster.start(1)
+    eventually(lambda: cluster.partition("t").leader == -1, timeout_s=30)
+    assert elect_uncleanly(cluster, "t") == 0
+    eventually(lambda: cluster.partition("t").leader == 1, timeout_s=30)
+    cluster.start(3)
+    until_in_sync(cluster, "t", 1, 3)
+    assert read_all(cluster.bootstrap, "t", 10) == values(0, 10)
+    (kept,) = disk(cluster, 3).glob("t-0.*-stray")
+    batches = iter_batches((kept / f"{0:020d}.log").read_bytes())
+    assert max(batch.next_offset for batch in batches) == 20

@@ -119,12 +119,13 @@ class Case:
 
 
 IN_SYNC_LACKS: Final = "which is in sync, ends at"
+THROWN_AWAY: Final = "throw away what was committed|which is in sync, ends at"
 DIFFERENT: Final = "committed there is|appends another batch"
 
 BREAKAGES: Final[Mapping[Breakage, Case]] = {
     Breakage.ACKNOWLEDGE_EARLY: Case(acknowledge_early, (), IN_SYNC_LACKS, 0),
-    Breakage.NO_EPOCH_FENCING: Case(no_epoch_fencing, (), DIFFERENT, 4),
-    Breakage.TRUNCATE_TO_HIGH_WATERMARK: Case(truncate_to_high_watermark, (), IN_SYNC_LACKS, 1),
+    Breakage.NO_EPOCH_FENCING: Case(no_epoch_fencing, (), DIFFERENT, 27),
+    Breakage.TRUNCATE_TO_HIGH_WATERMARK: Case(truncate_to_high_watermark, (), THROWN_AWAY, 3),
     Breakage.STALE_CONTROLLER: Case(stale_controller, ("depose", "kill", "elect"), "after what that of epoch", 4),
-    Breakage.TRUST_ANY_DISK: Case(trust_any_disk, ("replace disk", "kill"), IN_SYNC_LACKS, 0),
+    Breakage.TRUST_ANY_DISK: Case(trust_any_disk, ("replace disk", "kill"), THROWN_AWAY, 0),
 }

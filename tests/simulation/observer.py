@@ -3,6 +3,7 @@
     an append           one epoch of a partition has one leader, and one batch at an offset, whoever holds it
     a high watermark    what it passes is committed: the same on every replica, for ever, and on all that are in sync
     a replica           starts, catches up, is elected: what it shows is compared again from its beginning
+    a truncation        never takes back what is below a follower's high watermark
     a controller        is not obeyed any more by a broker that has obeyed its successor
 
 It hooks into the log, below everything that decides about replication, and into what carries out a controller's
@@ -25,6 +26,7 @@ from ottla.protocol.messages.update_metadata import UpdateMetadataRequest
 from ottla.records.batch import BatchHeader, Buffer, iter_batches
 from ottla.records.control import decode_end_transaction
 from ottla.records.record import decode_records
+from ottla.replication.manager import ReplicaManager
 from ottla.replication.partition import Partition
 from ottla.replication.roles import ReplicaRoles
 from ottla.testing.memory_store import MemoryTree
@@ -95,7 +97,12 @@ class Observer:
             self._obeys(metadata, request)
             update(metadata, request)
 
+        def started_over(replicas: ReplicaManager, partition: Partition, reason: str) -> None:
+            place, name = self._of(partition.log)
+            self._history.fail(f"{place}: {name} is to throw away what was committed: {reason}")
+
         with (
+            patch.object(ReplicaManager, "start_over", started_over),
             patch.object(ReplicaRoles, "take", taken),
             patch.object(ReplicaRoles, "stop", stopped),
             patch.object(ClusterMetadata, "update", updated),

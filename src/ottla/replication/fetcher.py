@@ -66,6 +66,8 @@ Key = tuple[TopicId, int]
 """A partition, as fetches name it."""
 Address = Callable[[BrokerId], tuple[str, int] | None]
 """Where a broker is reached by others; None for one that is not alive."""
+StartOver = Callable[["Partition", str], None]
+"""Keep a partition's log under another name, for the reason given, and follow with an empty one."""
 
 
 class _Copy:
@@ -170,6 +172,7 @@ class ReplicaFetchers:
         connect: Connect,
         throttle: "Throttle",
         full_directories: Callable[[], Collection[Path]] = tuple,
+        start_over: StartOver,
     ) -> None:
         self._broker_id = config.node_id
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="ottla truncate")
@@ -183,6 +186,7 @@ class ReplicaFetchers:
             throttle=throttle,
             threads=self._threads,
             full_directories=full_directories,
+            start_over=start_over,
         )
         self._fetchers: dict[BrokerId, LeaderFetcher] = {}
         self._sources: dict[TopicPartition, BrokerId] = {}
@@ -238,6 +242,7 @@ class LeaderFetcher:
         throttle: "Throttle",
         threads: Executor,
         full_directories: Callable[[], Collection[Path]] = tuple,
+        start_over: StartOver,
     ) -> None:
         self._leader = leader
         self._threads = threads
@@ -247,6 +252,7 @@ class LeaderFetcher:
         self._loop = loop
         self._connect = connect
         self._throttle = throttle
+        self._start_over = start_over
         self._full_directories = full_directories
         self._copies: dict[TopicPartition, _Copy] = {}
         self._by_key: dict[Key, _Copy] = {}
@@ -534,9 +540,17 @@ class LeaderFetcher:
         self._cut(partition, offset, f"it parts from the leader's log in epoch {leaders.epoch}")
 
     def _cut(self, partition: "Partition", offset: Offset, reason: str) -> None:
+        """Drop what lies beyond `offset`.
+
+        What is below the high watermark was committed: only an unclean election takes it back. Unless the topic allows
+        those, the log is kept as it is, under another name, and all is copied anew. Raises KafkaStorageError.
+        """
         own = partition.log
         if offset >= own.log_end_offset:
             own.truncate_to(offset)  # there may be an epoch without records to forget
+            return
+        if offset < own.high_watermark and not own.config.unclean_leader_election_enable:
+            self._start_over(partition, f"{reason}, at {offset}, below its own high watermark {own.high_watermark}")
             return
         how = log.warning if offset < own.high_watermark else log.info
         how(

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn, Protocol
 from uuid import UUID
 
-from ottla.cluster.image import INTERNAL_TOPICS, NO_LEADER
+from ottla.cluster.image import INTERNAL_TOPICS, NO_LEADER, PartitionImage
 from ottla.errors import (
     ApiError,
     ErrorCode,
@@ -33,7 +33,7 @@ from ottla.replication.partition import Partition
 from ottla.replication.surroundings import ReplicaSurroundings
 
 if TYPE_CHECKING:
-    from ottla.cluster.image import MetadataImage, PartitionImage, TopicImage
+    from ottla.cluster.image import MetadataImage, TopicImage
     from ottla.cluster.metadata_view import MetadataView
     from ottla.log.directories import LogDirectories
     from ottla.log.directory import LogDirectory
@@ -276,6 +276,30 @@ class ReplicaManager:
         self._held[tp] = self._held[topic_id, number] = partition
         self.on_held(partition)
         return partition
+
+    def start_over(self, partition: Partition, reason: str) -> None:
+        """Follow with an empty log; the files of the one before stay under another name. Raises KafkaStorageError."""
+        tp, topic_id = partition.topic_partition, partition.log.topic_id
+        assert topic_id is not None
+        state = PartitionImage(
+            tp.partition,
+            partition.leader,
+            partition.leader_epoch,
+            partition.replicas,
+            partition.isr,
+            partition.partition_epoch,
+        )
+        self._let_go(partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        kept = self.directories.set_aside(tp)
+        log.error(
+            "%s: %s. Committed records would be truncated, so its log is kept in %s, and everything is copied from "
+            "broker %d: unless an unclean election was asked for, find out what the leader has lost",
+            tp,
+            reason,
+            kept,
+            partition.leader,
+        )
+        self.become(tp.topic, topic_id, state)
 
     def change_log(self, partition: Partition, copy: "PartitionLog") -> None:
         """Serve the replica from another log directory, in which there is a copy of its log."""

@@ -115,6 +115,7 @@ class Membership:
             connect=connect,
             throttle=self.throttles.follower,
             full_directories=replicas.full_directories,
+            start_over=replicas.start_over,
         )
         self._proposals = IsrProposals(config.node_id, lambda: metadata.broker_epoch, self.ask_controller, loop)
         self._peers: dict[tuple[BrokerId, bool], PeerClient] = {}

@@ -1,6 +1,7 @@
 """What a follower makes of its leader's answers: real logs, and a leader that is a function."""
 
 import asyncio
+import dataclasses
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -90,6 +91,7 @@ class Pair:
         """How many topics were named in each request."""
         config = BrokerConfig({"node.id": str(FOLLOWER), "log.dirs": str(directory), "replica.fetch.backoff.ms": "50"})
         self.throttle = Throttle()
+        self.started_over: list[str] = []
         self.fetchers = ReplicaFetchers(
             config,
             lambda broker: ("h", 1),
@@ -97,6 +99,7 @@ class Pair:
             asyncio.get_running_loop(),
             connect=Mock(),
             throttle=self.throttle,
+            start_over=lambda partition, reason: self.started_over.append(reason),
         )
 
     async def ask(self, request: Any, version: int, *, timeout_s: float) -> Any:
@@ -287,6 +290,31 @@ def test_what_the_leader_never_had_is_dropped_by_epochs_not_by_the_high_watermar
         await pair.until_equal()
         assert b"lost" not in pair.follower.contents()
         assert pair.asked[1].fetch_offset == 2
+
+    run(tmp_path, monkeypatch, story)
+
+
+@pytest.mark.parametrize("allows_unclean", [False, True])
+def test_what_is_committed_is_truncated_only_where_unclean_elections_are_allowed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, allows_unclean: bool
+) -> None:
+    async def story(pair: Pair) -> None:
+        pair.leader.become(LEADER, 3)
+        pair.leader.write(3, b"c")
+        pair.follower.write(1, b"a", b"b")
+        pair.follower.log.high_watermark = Offset(2)
+        own = pair.follower.log
+        own.update_config(dataclasses.replace(own.config, unclean_leader_election_enable=allows_unclean))
+        pair.follower.become(LEADER, 3)
+        pair.fetchers.follow(pair.follower.partition, TOPIC_ID)
+        if allows_unclean:
+            await pair.until_equal()
+            assert pair.started_over == []
+            return
+        while not pair.started_over:
+            await asyncio.sleep(0.001)
+        assert "below its own high watermark 2" in pair.started_over[0]
+        assert (own.log_end_offset, own.high_watermark) == (2, 2)
 
     run(tmp_path, monkeypatch, story)
 
