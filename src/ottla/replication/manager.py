@@ -102,6 +102,8 @@ class ReplicaManager:
         """Logs found on disk of which nobody has said yet whose they are."""
         self._offline: set[TopicPartition] = set()
         """Replicas in log directories that have failed."""
+        self._refilling: set[TopicPartition] = set()
+        """Replicas made anew in place of lost ones, until they have been in sync: they do not lead."""
         self._flushers: dict[Path, GroupCommit] = {}
         self._woken: list[DelayedFetch] = []
         config = metadata.static_config
@@ -177,6 +179,10 @@ class ReplicaManager:
         self._become_in_turns(changed)
 
     def _follow_cluster(self, old: "MetadataImage", new: "MetadataImage") -> None:
+        for tp in tuple(self._refilling):
+            part = new.partition(tp)
+            if part is None or (self._broker_id in part.isr and part.leader not in (NO_LEADER, self._broker_id)):
+                self._refilling.discard(tp)
         self._follow_configs(old, new)
         if old.brokers is not new.brokers:
             for partition in self.partitions():
@@ -221,7 +227,14 @@ class ReplicaManager:
         # Where none leads, or none that has confirmed it, this broker may be the one that has everything (ADR 15).
         has_leader = part.leader != NO_LEADER and is_confirmed
         is_counted_on = not has_leader or self._broker_id in (part.leader, *part.isr)
+        if is_new:
+            self._refilling.discard(TopicPartition(name, part.partition))
         partition = self._hold(name, topic_id, part.partition, is_new=is_new, may_lack=is_new or not is_counted_on)
+        leads = part.leader == self._broker_id
+        cannot_fill = part.leader == NO_LEADER or (leads and not partition.log.config.unclean_leader_election_enable)
+        if cannot_fill and partition.topic_partition in self._refilling:
+            self.release(partition)
+            raise _lost(partition.topic_partition)
         listener = self._listeners.get(name)
         if part.leader == self._broker_id:
             partition.lead(part, is_confirmed=is_confirmed)
@@ -262,11 +275,10 @@ class ReplicaManager:
             if not is_new and (tp in self._offline or not self.directories.all_online):
                 raise KafkaStorageError(f"{tp} is in a log directory that has failed, or may be")
             if not may_lack and self.directories.lacks(tp):
-                raise KafkaStorageError(
-                    f"{tp} was lost with a disk of this broker, and another replica has to lead. If none has it, "
-                    f"`ottla cluster elect {tp.topic} --unclean` begins it anew, empty"
-                )
+                raise _lost(tp)
             self._offline.discard(tp)
+            if not is_new and self.directories.lacks(tp):
+                self._refilling.add(tp)
             found = self.directories.create_log(tp, topic_id, settings)
         else:
             found.assign_topic_id(topic_id)
@@ -323,6 +335,7 @@ class ReplicaManager:
     def drop(self, topic: TopicName, number: PartitionId, *, keep_files: bool = False) -> None:
         """This broker holds the replica no more: its files go, or are set aside."""
         self._offline.discard(TopicPartition(topic, number))
+        self._refilling.discard(TopicPartition(topic, number))
         self.directories.forget_vanished(TopicPartition(topic, number))
         partition = self._held.get((topic, number))
         if partition is None:
@@ -385,6 +398,11 @@ class ReplicaManager:
     def partitions(self) -> list[Partition]:
         """Every partition this broker holds, as leader or follower."""
         return [partition for key, partition in self._held.items() if isinstance(key, TopicPartition)]
+
+    @property
+    def is_refilling(self) -> bool:
+        """Are there replicas that were lost with a disk, and have not been in sync since?"""
+        return bool(self._refilling)
 
     def is_offline(self, topic_partition: TopicPartition) -> bool:
         """Is its replica in a log directory that has failed?"""
@@ -569,6 +587,13 @@ def _to_nobody(partition: Partition, proposal: "Proposal") -> None:
 
 def _to_itself(partition: Partition) -> None:
     """Nobody else wants to know."""
+
+
+def _lost(tp: TopicPartition) -> KafkaStorageError:
+    return KafkaStorageError(
+        f"{tp} was lost with a disk of this broker, and another replica has to lead. If none has it, "
+        f"`ottla cluster elect {tp.topic} --unclean` begins it anew, empty"
+    )
 
 
 def _always() -> bool:

@@ -48,7 +48,7 @@ class DiskRecord:
         await self._write(node, self._directories.take_into_use(recorded))
 
     async def trust_in_the_end(self, holds_everything: Callable[[], bool]) -> None:
-        """Record the directories as they are, once this broker holds all its replicas again."""
+        """Record the directories as they are, once this broker has filled all its replicas again."""
         while self.is_in_doubt:
             await asyncio.sleep(LOOK_AGAIN_S)
             if not self._directories.all_online or not holds_everything():
@@ -61,7 +61,7 @@ class DiskRecord:
                 log.warning("the log directories cannot be recorded now: %s", problem)
                 continue
             self._directories.trust()
-            log.info("everything lost with a disk is copied, or being copied, from other brokers")
+            log.info("everything that was lost with a disk has been copied from other brokers, or given up")
 
     async def _read(self) -> Node | None:
         return (await self._store.read(self._path)).get(self._path)

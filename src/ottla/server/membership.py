@@ -230,13 +230,17 @@ class Membership:
         return image.brokers.keys() <= {node_id} or next(iter(led_by(image, node_id)), None) is None
 
     def _holds_everything(self) -> bool:
-        """Whether it holds all replicas that it should, as far as the controller has spoken."""
+        """Whether it holds all replicas that it should, as far as is known, and none is still to be filled."""
         image = self.metadata.image
-        return self._config.node_id in image.brokers and all(
-            self._replicas.find(topic.name, part.partition) is not None
-            for topic in image.topics.values()
-            for part in topic.partitions
-            if self._config.node_id in part.replicas and part.leader_epoch >= 0
+        return (
+            not self._replicas.is_refilling
+            and self._config.node_id in image.brokers
+            and all(
+                self._replicas.find(topic.name, part.partition) is not None
+                for topic in image.topics.values()
+                for part in topic.partitions
+                if self._config.node_id in part.replicas and part.leader_epoch >= 0
+            )
         )
 
     def _session_changed(self, event: SessionEvent) -> None:
