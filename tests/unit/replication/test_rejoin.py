@@ -66,7 +66,9 @@ async def rejoin(directory: Path, partitions: int, kept: int) -> tuple[CountingF
     directories.load_all(lambda _: LogConfig())
     surroundings = ReplicaSurroundings(FOLLOWER, loop.time, 10.0, lambda: (LEADER, FOLLOWER), Mock())
     config = BrokerConfig({"node.id": str(FOLLOWER), "log.dirs": str(directory)})
-    fetchers = ReplicaFetchers(config, lambda broker: ("h", 1), lambda: 77, loop, connect=Mock(), throttle=Throttle())
+    fetchers = ReplicaFetchers(
+        config, lambda broker: ("h", 1), lambda: 77, loop, connect=Mock(), throttle=Throttle(), start_over=Mock()
+    )
     logs = []
     replicas = (LEADER, FOLLOWER)
     for number in range(partitions):
