@@ -15,6 +15,9 @@ Tombstones stay for `delete.retention.ms` from the round that first meets them: 
 into the batch's header as its delete horizon (KIP-534). Batches that are left without records are dropped, except the
 last one of an active producer (for its sequence) and the one at the end of the round (for its offset).
 
+A batch that cannot be read (records that were never checked, damage on the disk) stays as it is, and the rest is
+compacted; only damage that hides where the next batch begins ends the round.
+
 All of this runs in a thread, over a `CleanableLog` that the thread that owns the log has handed out.
 """
 
@@ -179,6 +182,8 @@ class CleaningStats:
     records_read: int = 0
     records_written: int = 0
     keys: int = 0
+    unreadable: dict[int, str] = field(default_factory=dict)
+    """By base offset, what is wrong with batches that were kept as they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,6 +244,8 @@ class Cleaning:
             for segment in group:
                 changed |= self._clean_into(cleaned, segment)
             if changed:
+                if self.stats.unreadable:
+                    cleaned.forget_checks()  # what is damaged must not be served for having been copied
                 cleaned.finish()
                 cleaned.sync()
                 return cleaned
@@ -255,12 +262,16 @@ class Cleaning:
         first_dirty = self.dirty.first_dirty
         position = segment.offset_index.floor(first_dirty, blocking=True)[1]
         for header, batch in self._batches(segment, position):
-            if header.is_control:
+            if header.base_offset in self.stats.unreadable:
+                pass
+            elif header.is_control:
                 transactions.is_spent(batch, header)
             elif not transactions.is_aborted(header):
                 if self._map.is_full:
                     return False
-                self._map.put(read_outlines(segment.path, header, batch)[1], header.base_offset, first_dirty)
+                outlines = self._outlines(segment, header, batch)
+                if outlines is not None:
+                    self._map.put(outlines[1], header.base_offset, first_dirty)
             if header.last_offset >= first_dirty:
                 self._map.latest_offset = header.last_offset
         return True
@@ -327,6 +338,8 @@ class Cleaning:
 
     def _filtered(self, segment: Segment, header: BatchHeader, batch: memoryview) -> tuple[Buffer, int] | None:
         """What stays of a batch, with its largest timestamp: None, the batch itself, or a new one."""
+        if header.base_offset in self.stats.unreadable:
+            return batch, NO_TIMESTAMP
         horizon = header.base_timestamp if header.attributes & DELETE_HORIZON_FLAG else _NO_HORIZON
         if header.is_control:
             spent = self._transactions.is_spent(batch, header)
@@ -343,7 +356,10 @@ class Cleaning:
             return self._rebuilt(header, *read_outlines(segment.path, header, batch), new_horizon)
         if self._transactions.is_aborted(header):
             return self._emptied(header, batch)
-        records, all_of_it = read_outlines(segment.path, header, batch)
+        outlines = self._outlines(segment, header, batch)
+        if outlines is None:
+            return batch, header.max_timestamp
+        records, all_of_it = outlines
         kept = self._map.newest(all_of_it, header.base_offset)
         if horizon != _NO_HORIZON and horizon <= self._now_ms:
             latest_delta = self._map.latest_offset - header.base_offset
@@ -397,9 +413,20 @@ class Cleaning:
             records = compress(header.compression, records)
         return _batch(header, attributes, base_timestamp, max_timestamp, len(kept), records), max_timestamp
 
+    def _outlines(self, segment: Segment, header: BatchHeader, batch: Buffer) -> tuple[bytes, list[Outline]] | None:
+        """The records of a batch and their outlines; None, having noted it, if they cannot be read."""
+        try:
+            return read_outlines(segment.path, header, batch)
+        except InvalidBatch as problem:
+            self.stats.unreadable[header.base_offset] = str(problem)
+            return None
+
     def _batches(self, segment: Segment, position: int) -> Iterator[tuple[BatchHeader, memoryview]]:
-        """The batches of a segment with their bytes, each checked. Raises InvalidBatch, OSError, CleaningAborted."""
+        """The batches of a segment with their bytes. One with a wrong CRC behind which the next one can be found is
+        noted in `stats.unreadable` before it comes. Raises InvalidBatch, OSError, CleaningAborted.
+        """
         file, path, end = segment.file, segment.path, segment.size
+        next_offset = segment.base_offset
         unpack = HEADER.unpack_from
         wanted = max(self._limits.io_buffer_bytes, HEADER_SIZE)
         while position < end:
@@ -422,15 +449,25 @@ class Cleaning:
                 batch = chunk[at:following]
                 found = crc32c(batch[CHECKED_FROM:])
                 if found != header.crc:
-                    raise InvalidBatch(
+                    wrong = InvalidBatch(
                         path, position + at, f"its CRC is {found:08x}, it was written with {header.crc:08x}"
                     )
+                    if not self._is_in_place(segment, header, next_offset):
+                        raise wrong
+                    self.stats.unreadable[header.base_offset] = str(wrong)
+                next_offset = max(next_offset, header.next_offset)
                 yield header, batch
                 self._limits.pause(header.size_bytes)
                 at = following
             if not at:
                 raise InvalidBatch(path, position, "the file ends within its header")
             position += at
+
+    def _is_in_place(self, segment: Segment, header: BatchHeader, next_offset: int) -> bool:
+        """Whether a damaged batch has offsets that lie between those of its neighbours."""
+        segments = self.dirty.log.segments
+        end = min((s.base_offset for s in segments if s.base_offset > segment.base_offset), default=0)
+        return next_offset <= header.base_offset <= header.last_offset < end
 
 
 def discard(fs: FileSystem, segment: Segment) -> None:

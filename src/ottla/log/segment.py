@@ -598,6 +598,10 @@ class Segment:
         self.time_index.truncate_to_entries(kept)
         self._max_timestamp = None
 
+    def forget_checks(self) -> None:
+        """Have every batch checked again before it is served."""
+        self._checked.clear()
+
     def mark_checked(self, start: int, end: int) -> None:
         """Notes that the batches in this range of the file are intact."""
         if end > start:

@@ -53,6 +53,8 @@ _COMPRESSION_BY_NAME: Final = {
     "lz4": Compression.LZ4,
     "zstd": Compression.ZSTD,
 }
+MAX_RECORDS: Final = 1_000_000
+"""In one batch, as in the largest that librdkafka can be told to make: whoever opens it holds them all in memory."""
 _INT64_MAX: Final = (1 << 63) - 1
 _ANY_TIME: Final = (-_INT64_MAX - 1, _INT64_MAX)
 
@@ -202,6 +204,8 @@ def check_header(records: memoryview, header: BatchHeader, config: LogConfig, or
     count = header.record_count
     if count <= 0 or header.last_offset_delta != count - 1:
         raise InvalidRecord(f"{count} records in a batch of {header.last_offset_delta + 1} offsets")
+    if count > MAX_RECORDS:
+        raise MessageTooLarge(f"a batch of {count} records; {MAX_RECORDS} may be in one")
     if attributes & (CONTROL_FLAG | DELETE_HORIZON_FLAG):
         if attributes & CONTROL_FLAG:
             raise InvalidRecord("clients may not write control records")

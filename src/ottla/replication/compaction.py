@@ -4,8 +4,8 @@ The work is `ottla.log.cleaner`'s and runs in a thread of its own; what changes 
 `ottla.log.replacement`) runs on the loop between. The thread gives way to the loop all the time, and keeps to
 `log.cleaner.io.max.bytes.per.second`.
 
-A log that cannot be compacted, because of a corrupt batch for instance, is named in the broker's log once and left
-alone until the restart, as with Kafka; one for whose copy there is no room is tried again later.
+What cannot be read in a log is named in the broker's log once, and kept as it is. A log that cannot be compacted at
+all is named once, too, and tried again every hour; one for whose copy there is no room every minute.
 """
 
 import asyncio
@@ -57,7 +57,9 @@ _READ_AT_TAKEOVER_BYTES: Final = 16 << 20
 """What a coordinator's log may have in its active segment, which is not compacted: some 200,000 records."""
 _NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 _RETRY_AFTER_SECONDS: Final = 60.0
-"""How long a log rests that could not be copied for want of room."""
+"""How long a log rests that could not be copied for want of room ..."""
+_RETRY_DAMAGED_AFTER_SECONDS: Final = 3600.0
+"""... and one that could not be compacted for another reason: retention, or a new copy of it, may have mended it."""
 
 
 class Compaction:
@@ -88,9 +90,11 @@ class Compaction:
         self._logs: dict[TopicPartition, PartitionLog] = {}
         """The logs that those offsets are about."""
         self.uncleanable: dict[TopicPartition, tuple[PartitionLog, str]] = {}
-        """Logs that are left alone, and why."""
+        """Logs that could not be compacted the last time, and why."""
+        self._unreadable: dict[TopicPartition, frozenset[int]] = {}
+        """Base offsets of the batches that were reported as such."""
         self._resting: dict[TopicPartition, float] = {}
-        """Logs that there was no room for, and when they are tried again (monotonic seconds)."""
+        """When they are tried again (monotonic seconds)."""
 
     def start(self) -> None:
         """Begin, unless `log.cleaner.enable` is false."""
@@ -171,7 +175,7 @@ class Compaction:
             if number % _PARTITIONS_PER_TURN == 0:
                 await asyncio.sleep(0)
             tp, partition_log = partition.topic_partition, partition.log
-            if not partition_log.config.compact or tp in self.uncleanable:
+            if not partition_log.config.compact:
                 continue
             if self._resting.get(tp, monotonic) > monotonic or is_unfinished(partition_log):
                 continue
@@ -204,6 +208,7 @@ class Compaction:
         self._logs = {tp: partition_log for tp, partition_log in here.items() if partition_log.config.compact}
         self.uncleanable = {tp: known for tp, known in self.uncleanable.items() if here.get(tp) is known[0]}
         self._resting = {tp: until for tp, until in self._resting.items() if tp in here}
+        self._unreadable = {tp: offsets for tp, offsets in self._unreadable.items() if tp in here}
 
     async def _follow_truncations(self, here: "dict[TopicPartition, PartitionLog]") -> None:
         """Lowers the checkpoints of logs that were truncated below them: what has come since is dirty."""
@@ -246,8 +251,10 @@ class Compaction:
                 self._resting[tp] = self._clock.monotonic() + _RETRY_AFTER_SECONDS
                 log.warning("%s is not compacted for now: %s", tp, error)
             else:
-                self.uncleanable[tp] = (partition_log, str(error))
-                log.error("%s cannot be compacted, and will be left as it is until the broker restarts: %s", tp, error)
+                self._resting[tp] = self._clock.monotonic() + _RETRY_DAMAGED_AFTER_SECONDS
+                if self.uncleanable.get(tp) != (partition_log, str(error)):
+                    self.uncleanable[tp] = (partition_log, str(error))
+                    log.error("%s cannot be compacted, and is left as it is for an hour: %s", tp, error)
                 if isinstance(error, OSError):
                     directory.report(error)
             return False
@@ -269,13 +276,25 @@ class Compaction:
         tp = dirty.log.topic_partition
         self._checkpoints[tp] = cleaning.end_offset
         await self._write_checkpoints(directory)
+        self.uncleanable.pop(tp, None)
         stats = cleaning.stats
+        self._report_unreadable(tp, stats.unreadable)
         log.info(
             "compacted %s up to offset %d: %d of %d records, %d of %d bytes are left; %.2f s",
             tp, cleaning.end_offset, stats.records_written, stats.records_read, stats.bytes_written, stats.bytes_read,
             self._clock.monotonic() - started,
         )  # fmt: skip
         return True
+
+    def _report_unreadable(self, tp: "TopicPartition", unreadable: dict[int, str]) -> None:
+        new = unreadable.keys() - self._unreadable.get(tp, frozenset())
+        if new:
+            log.error(
+                "%s has %d batches that cannot be read; they are kept as they are, and the rest is compacted. "
+                "The first new one begins at offset %d: %s",
+                tp, len(unreadable), min(new), unreadable[min(new)],
+            )  # fmt: skip
+        self._unreadable[tp] = frozenset(unreadable)
 
     async def _replace(
         self,

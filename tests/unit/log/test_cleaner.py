@@ -13,9 +13,9 @@ from ottla.log import names
 from ottla.log.cleaner import CleanerLimits, Cleaning, CleaningAborted, cleanable_log, find_dirt
 from ottla.log.partition_log import PartitionLog
 from ottla.log.producer_state import Origin
-from ottla.records.batch import Compression
+from ottla.records.batch import CHECKED_FROM, HEADER_SIZE, MAGIC_AT, Compression, iter_batches, seal
 from ottla.records.control import ControlType, EndTransaction, encode_end_transaction
-from ottla.records.record import Record, encode_batch
+from ottla.records.record import Record, decode_records, encode_batch
 
 DAY_MS = 24 * 3600 * 1000
 
@@ -361,17 +361,64 @@ def test_nothing_is_rewritten_when_nothing_would_change(log: PartitionLog, clean
     assert files(log) == ["00000000000000000000.log", "00000000000000000002.log"]
 
 
-def test_a_corrupt_batch_ends_the_round_and_is_named(
+def damage(log: PartitionLog, position: int) -> None:
+    with open(log.segments[0].path, "r+b") as file:
+        file.seek(position)
+        file.write(b"\xff")
+
+
+def test_damage_that_hides_the_next_batch_ends_the_round_and_is_named(
     log: PartitionLog, cleaner: Cleaner, clock: SetClock, driver: LogDriver
 ) -> None:
     fill(log, clock, [("a", "1"), ("a", "2")])
-    path = log.segments[0].path
-    with open(path, "r+b") as file:
-        file.seek(70)
-        file.write(b"\xff")
+    damage(log, MAGIC_AT)
     with pytest.raises(CorruptMessage, match=r"00000000000000000000\.log at position 0"):
         cleaner.run(log)
     assert files(log) == ["00000000000000000000.log", "00000000000000000002.log"]
+
+
+def test_a_damaged_batch_stays_as_it_is_and_the_rest_is_compacted(
+    log: PartitionLog, cleaner: Cleaner, clock: SetClock, driver: LogDriver
+) -> None:
+    fill(log, clock, [("a", "1")], [("b", "1"), ("b", "2")], [("a", "2")], [("c", "1")])
+    damaged = log.segments[0].path
+    size = log.segments[0].size
+    damage(log, size - 1)
+    with open(damaged, "rb") as file:
+        before = file.read()
+    assert cleaner.run(log)
+    assert cleaner.last is not None
+    assert list(cleaner.last.stats.unreadable) == [0]
+    assert f"in {damaged} at position 0: its CRC" in cleaner.last.stats.unreadable[0]
+    with open(log.segments[0].path, "rb") as file:
+        assert file.read(len(before)) == before
+    with pytest.raises(CorruptMessage, match="CRC"):
+        log.read_blocking(0, 1 << 20, upper_bound=log.log_end_offset, min_one_message=True)
+    log.delete_records_before(Offset(1))
+    assert contents(log) == [(2, "b", "2"), (3, "a", "2"), (4, "c", "1")]
+
+
+@pytest.mark.parametrize("codec", [Compression.NONE, Compression.ZSTD])
+def test_garbage_of_older_times_stays_as_it_is_and_the_rest_is_compacted(
+    log: PartitionLog, cleaner: Cleaner, clock: SetClock, codec: Compression
+) -> None:
+    """Records that a client could once write into a topic that was not compacted then."""
+    fill(log, clock, [("a", "1"), ("b", "1")])
+    garbage = encode_batch([Record(n, clock.ms, b"a", b"v" * 40) for n in range(5)], compression=codec)
+    garbage[HEADER_SIZE:] = bytes(range(7, 7 + len(garbage) - HEADER_SIZE))
+    seal(garbage)
+    log.append_as_leader(garbage, LeaderEpoch(0), origin=Origin.COORDINATOR)
+    fill(log, clock, [("a", "2")], [("c", "1"), ("c", "2")])
+    assert cleaner.run(log)
+    assert cleaner.checkpoint == 10
+    assert cleaner.last is not None
+    assert list(cleaner.last.stats.unreadable) == [2]
+    data = bytes(log.read_blocking(0, 1 << 20, upper_bound=10, min_one_message=True).data)
+    assert bytes(garbage[CHECKED_FROM:]) in data
+    kept = [header.base_offset for header in iter_batches(data)]
+    assert kept == [0, 2, 7, 8]
+    readable = [r for h in iter_batches(data) if h.base_offset != 2 for r in decode_records(data, h)]
+    assert [(r.offset, r.key, r.value) for r in readable] == [(1, b"b", b"1"), (7, b"a", b"2"), (9, b"c", b"2")]
 
 
 def test_a_round_can_be_stopped_and_leaves_nothing(log: PartitionLog, cleaner: Cleaner, clock: SetClock) -> None:
