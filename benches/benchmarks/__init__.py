@@ -10,6 +10,7 @@ from benches.benchmarks.groups import GROUP_MEMORY, GROUP_SETTLING, HEARTBEATS
 from benches.benchmarks.growth import GROWTH
 from benches.benchmarks.latency import LATENCY
 from benches.benchmarks.load import LOAD_1K, LOAD_100B
+from benches.benchmarks.records import DEAR_REQUESTS, RECORD_CHECKS
 from benches.benchmarks.requests import CLASSIC_CROWD, METADATA, REQUESTS
 from benches.benchmarks.restart import RESTART_CRASH, RESTART_PARTITIONS
 from benches.benchmarks.spark_read import SPARK_LATENCY, SPARK_READ
@@ -25,6 +26,8 @@ BENCHMARKS: Final[tuple[Benchmark, ...]] = (
     LOAD_100B,
     REQUESTS,
     METADATA,
+    RECORD_CHECKS,
+    DEAR_REQUESTS,
     CLASSIC_CROWD,
     TRANSACTIONS,
     READ_PROCESS_WRITE,
