@@ -30,7 +30,7 @@ demo-cluster: $(VENV)/.with-ottla ## Kill brokers of a cluster under load, and c
 	@$(BIN)/ottla cluster demo $(ARGS)
 
 test: $(VENV)/.with-dev ## Run every test
-	@$(BIN)/python -m tests.support.requirements java javac mvn kcat postgres mariadbd
+	@$(BIN)/python -m tests.support.requirements java javac gcc mvn kcat postgres mariadbd
 	@# As pip leaves a package: where PYTHONDONTWRITEBYTECODE is set, each of hundreds of processes compiles it all else.
 	@$(BIN)/python -m compileall -qq src tests $(VENV)/lib || true
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --reruns 1 --reruns-delay 2 -raR $(ARGS)

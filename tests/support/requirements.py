@@ -1,6 +1,6 @@
 """Programs of the system that tests, demo and benchmarks need: found, or asked for in one sentence.
 
-`python -m tests.support.requirements java javac mvn kcat postgres mariadbd` checks before a make target starts its
+`python -m tests.support.requirements java javac gcc mvn kcat postgres mariadbd` checks before a make target starts its
 work; it needs nothing but the standard library.
 """
 
@@ -15,6 +15,7 @@ from typing import Final
 _JAVA_NEEDED: Final = 17
 _PACKAGES: Final = {
     "javac": ("javac, which compiles the Java programs among the tests,", "default-jdk-headless"),
+    "gcc": ("gcc, which compiles what is in C under a sanitizer,", "gcc libc6-dev python3-dev"),
     "mvn": ("Maven, which fetches Apache Kafka,", "maven"),
     "kcat": ("kcat, one of the clients under test,", "kcat"),
     "postgres": ("PostgreSQL, one of the databases under test,", "postgresql"),
@@ -53,7 +54,7 @@ def java_program() -> str:
 
 
 def require(program: str) -> str:
-    """Path of `program` (java, javac, mvn, kcat, postgres, mariadbd, mariadb-install-db).
+    """Path of `program` (java, javac, gcc, mvn, kcat, postgres, mariadbd, mariadb-install-db).
 
     Raises:
         MissingProgramError: absent, or too old.
