@@ -227,7 +227,8 @@ class Broker:
             groups=groups,
             markers=markers,
             verifier=TransactionVerifier(
-                transactions if membership is None else membership.transactions(transactions), config
+                transactions if membership is None else membership.transactions(transactions),
+                lambda: metadata.config,
             ),
             turns=turns,
             producer_connections=ProducerConnections(),

@@ -373,7 +373,8 @@ def test_describing_a_broker(ottla_broker: Broker) -> None:
     assert (found["listeners"].read_only, found["listeners"].config_source) == (True, 4)
     assert (found["log.retention.ms"].value, found["log.retention.ms"].read_only) == (None, False)
     assert found["num.partitions"].value == "1"
-    assert "num.io.threads" not in found
+    assert (found["num.io.threads"].value, found["num.io.threads"].read_only) == ("8", False), "it has no effect"
+    assert (found["ssl.key.password"].value, found["ssl.key.password"].is_sensitive) == (None, True)
     assert described(ottla_broker, BROKER, "").configs == []
 
 
@@ -432,6 +433,11 @@ def test_changing_a_brokers_settings_while_it_runs(ottla_broker: Broker) -> None
     for key, value in (
         ("node.id", "3"),
         ("num.io.threads", "3"),
+        ("num.io.threads", "17"),
+        ("ssl.client.auth", "required"),
+        ("ssl.keystore.location", "/x"),
+        ("listener.name.plaintext.ssl.keystore.location", "/x"),
+        ("listeners", "PLAINTEXT://:1"),
         ("log.segment.bytes", "3"),
         ("log.retention.ms", "0"),
     ):

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
 from typing import Final, NamedTuple
 
+from ottla.cluster.configs import known_broker_settings
 from ottla.cluster.image import CLUSTER_DEFAULT, MetadataImage, ResourceType
 from ottla.config.broker import BrokerConfig
 from ottla.config.broker_settings import BROKER_SETTINGS
@@ -69,9 +70,9 @@ class SettingsInForce:
     def broker(self, names: Iterable[str] | None, *, cluster_default: bool = False) -> list[ConfigDescription]:
         """This broker's settings, or of all brokers what was set for all of them; `names` None for every one."""
         described: list[ConfigDescription] = []
-        for setting in _chosen(BROKER_SETTINGS, names):
+        for setting in _chosen(known_broker_settings(), names):
             synonyms = self._synonyms(setting.name)
-            value = self._config.rendered(setting.name)
+            value = self._config.rendered(setting.name) if setting.name in BROKER_SETTINGS else _kept(setting, synonyms)
             if cluster_default:
                 synonyms = [known for known in synonyms if known.source is ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG]
                 if not synonyms:
@@ -128,8 +129,13 @@ class SettingsInForce:
         As in Kafka the list begins with `name` itself: what stands before it under another name is left out.
         """
         names = _SYNONYMS.get(name, (name,))
+
+        def is_secret(synonym: str) -> bool:
+            known = BROKER_SETTINGS.get(synonym) or OTHER_SETTINGS.get(synonym)
+            return known is not None and known.sensitive
+
         found = [
-            ConfigSynonym(synonym, layer[synonym], source)
+            ConfigSynonym(synonym, None if is_secret(synonym) else layer[synonym], source)
             for source, layer in self._layers
             for synonym in names
             if synonym in layer
@@ -141,6 +147,11 @@ class SettingsInForce:
                 found.append(ConfigSynonym(synonym, default, ConfigSource.DEFAULT_CONFIG))
         start = next((at for at, synonym in enumerate(found) if synonym.name == name), len(found))
         return found[start:]
+
+
+def _kept(setting: Setting, synonyms: Sequence[ConfigSynonym]) -> str | None:
+    """The value of a setting that has no effect."""
+    return render_value(setting.parse(synonyms[0].value)) if synonyms else None
 
 
 def _is_set(synonyms: Iterable[ConfigSynonym]) -> bool:

@@ -1,8 +1,8 @@
 """PURE. Changes of settings at runtime: which are allowed, and what a resource's settings are afterwards.
 
 A broker's settings can be changed for one broker or for all; for a running broker its own win over those for all,
-and both win over its properties file (KIP-226). Only settings that Ottla acts on can be changed. A group need not be
-there to have settings, and they outlive it.
+and both win over its properties file (KIP-226). Settings without effect here are changed as in Kafka, but for those
+that ask for protection which does not exist. A group need not be there to have settings, and they outlive it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,8 +14,10 @@ from ottla.cluster.controller import check_topic_name
 from ottla.cluster.image import CLUSTER_DEFAULT, MetadataImage, ResourceType
 from ottla.config.broker import BrokerConfig, check_topic_values
 from ottla.config.broker_settings import BROKER_SETTINGS
+from ottla.config.changeable import check_values, problem_with_names
 from ottla.config.group_settings import GROUP_SETTINGS, check_group_values
-from ottla.config.setting import Change, Kind
+from ottla.config.protection import UNPROTECTED, asked_protection
+from ottla.config.setting import Kind, Setting
 from ottla.config.topic_settings import TOPIC_SETTINGS
 from ottla.errors import InvalidConfig, InvalidRequest
 from ottla.errors import UnknownTopicOrPartition as UnknownTopic
@@ -77,10 +79,9 @@ def plan_configs(
         case ResourceType.BROKER:
             if change.name != CLUSTER_DEFAULT:
                 check_broker_name(change.name, static.node_id)
-            after = _edited(
-                before, change.edits, {name: setting.kind for name, setting in BROKER_SETTINGS.items()}, None
-            )
-            _check_broker_values(image, static, change.name, after)
+            known = known_broker_settings()
+            after = _edited(before, change.edits, {name: setting.kind for name, setting in known.items()}, None)
+            _check_broker_values(image, static, change.name, after, known)
         case ResourceType.GROUP:
             if not change.name:
                 raise InvalidRequest("Default group resources are not allowed.")
@@ -163,18 +164,29 @@ def _words(values: Mapping[str, str], name: str, config: BrokerConfig | None) ->
     return [word for word in inherited if word] if isinstance(inherited, tuple) else []
 
 
-def _check_broker_values(image: MetadataImage, static: BrokerConfig, name: str, after: Mapping[str, str]) -> None:
-    fixed = sorted(
-        key for key in after if key not in BROKER_SETTINGS or BROKER_SETTINGS[key].change is Change.READ_ONLY
-    )
-    if fixed:
-        raise InvalidRequest(f"Cannot update these configs dynamically: [{', '.join(fixed)}]")
+def known_broker_settings() -> Mapping[str, Setting]:
+    """Every broker setting by name, whether Ottla acts on it or not."""
+    from ottla.config.other_settings import OTHER_SETTINGS  # big, and seldom needed
+
+    return BROKER_SETTINGS | OTHER_SETTINGS
+
+
+def _check_broker_values(
+    image: MetadataImage, static: BrokerConfig, name: str, after: Mapping[str, str], known: Mapping[str, Setting]
+) -> None:
+    is_default = name == CLUSTER_DEFAULT
+    before = image.config(ResourceType.BROKER, name)
+    same = [key for key, text in after.items() if before.get(key) == text]
+    problem = problem_with_names(after, known, cluster_default=is_default, unchanged=same)
+    if problem is not None:
+        raise InvalidRequest(problem)
     try:
-        if name == CLUSTER_DEFAULT:
-            for_one = image.config(ResourceType.BROKER, str(static.node_id))
-            static.with_changes({**after, **for_one})
-        else:
-            for_all = image.config(ResourceType.BROKER, CLUSTER_DEFAULT)
-            static.with_changes({**for_all, **after})
+        check_values(after, known, static.given)
+        for_other = image.config(ResourceType.BROKER, str(static.node_id) if is_default else CLUSTER_DEFAULT)
+        static.with_changes({**after, **for_other} if is_default else {**for_other, **after})
+        asking = {key: asked_protection(key, text) for key, text in after.items() if key not in same}
     except InvalidConfig as refused:
         raise InvalidRequest(str(refused)) from refused
+    unprotected = [f"{key}: {protection}" for key, protection in asking.items() if protection is not None]
+    if unprotected and not static.allow_insecure:
+        raise InvalidRequest("; ".join([*unprotected, UNPROTECTED]))

@@ -227,17 +227,17 @@ _LOG: Final = (
 
 _CLEANER: Final = (
     _fixed("log.cleaner.enable", Kind.BOOLEAN, "true", "Compact the topics that ask for it."),
-    _fixed(
+    _dynamic(
         "log.cleaner.backoff.ms", Kind.LONG, "15000", "Pause of the compaction when there is nothing to do.", AT_LEAST_0
     ),
-    _fixed(
+    _dynamic(
         "log.cleaner.dedupe.buffer.size",
         Kind.LONG,
         "134217728",
         "Most memory, in bytes, for the keys of one compaction.",
     ),
-    _fixed("log.cleaner.io.buffer.size", Kind.INT, "524288", "Bytes read at once by the compaction.", AT_LEAST_0),
-    _fixed(
+    _dynamic("log.cleaner.io.buffer.size", Kind.INT, "524288", "Bytes read at once by the compaction.", AT_LEAST_0),
+    _dynamic(
         "log.cleaner.io.max.bytes.per.second",
         Kind.DOUBLE,
         DOUBLE_MAX,
@@ -342,7 +342,7 @@ _CONNECTIONS: Final = (
 )
 
 _PRODUCERS: Final = (
-    _fixed(
+    _dynamic(
         "producer.id.expiration.ms",
         Kind.INT,
         "86400000",
@@ -360,7 +360,7 @@ _PRODUCERS: Final = (
 )
 
 _TRANSACTIONAL_WRITES: Final = (
-    _fixed(
+    _dynamic(
         "transaction.partition.verification.enable",
         Kind.BOOLEAN,
         "true",

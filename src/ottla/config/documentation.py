@@ -69,17 +69,21 @@ def configuration_page() -> str:
                 (
                     _name(setting),
                     *_facts(setting),
-                    "no" if setting.change is Change.READ_ONLY else "yes",
+                    _is_changeable(setting),
                     _meaning(setting),
                 )
                 for setting in BROKER_SETTINGS.values()
             ),
         ),
         "## Known, and not acted on\n",
-        "Kafka 4.3 knows these. They are checked, named in a warning, and left at that.\n",
+        "Kafka 4.3 knows these. They are checked, named in a warning, described and changed as in Kafka, and left at "
+        "that. Those that ask for protection are refused.\n",
         _table(
-            ("Setting", "Type", "Kafka's default", "Meaning in Kafka"),
-            ((_name(setting), *_facts(setting)[:2], setting.doc) for setting in OTHER_SETTINGS.values()),
+            ("Setting", "Type", "Kafka's default", "Changeable", "Meaning in Kafka"),
+            (
+                (_name(setting), *_facts(setting)[:2], _is_changeable(setting), setting.doc)
+                for setting in OTHER_SETTINGS.values()
+            ),
         ),
     ]
     return "\n".join(parts)
@@ -97,6 +101,10 @@ def _facts(setting: Setting) -> tuple[str, str, str]:
 
 def _cell(setting: Setting) -> str:
     return "" if setting.limit is None else setting.limit.describe()
+
+
+def _is_changeable(setting: Setting) -> str:
+    return "no" if setting.change is Change.READ_ONLY else "yes"
 
 
 def _bounds(group: GroupSetting) -> str:

@@ -1,10 +1,11 @@
 """The broker's settings that Kafka 4.3 knows and Ottla does not act on: a warning is given for each that is set.
 
-Ottla describes none of them, and refuses to change them while it runs.
+They are described and changed as in Kafka, without effect.
 """
 
 from typing import Final
 
+from ottla.config.changeable import CHANGEABLE
 from ottla.config.setting import Change, Kind, Limit, NotEmpty, OneOf, Range, Setting
 from ottla.config.topic_settings import AT_LEAST_0, AT_LEAST_1
 
@@ -14,7 +15,8 @@ NOT_EMPTY: Final = NotEmpty()
 def _other(
     name: str, kind: Kind, default: str | None, doc: str, limit: Limit | None = None, *, internal: bool = False
 ) -> Setting:
-    return Setting(name, kind, default, doc, limit, Change.READ_ONLY, acted_on=False, internal=internal)
+    change = CHANGEABLE.get(name, Change.READ_ONLY)
+    return Setting(name, kind, default, doc, limit, change, acted_on=False, internal=internal)
 
 
 # Network and threads
@@ -272,6 +274,7 @@ _KAFKA_QUORUM: Final = (
 
 # Log
 _LOG: Final = (
+    _other("cordoned.log.dirs", Kind.LIST, "", "Log directories that get no new replicas."),
     _other(
         "log.flush.start.offset.checkpoint.interval.ms",
         Kind.INT,
@@ -439,6 +442,7 @@ _QUOTAS: Final = (
 
 # Plug-ins and metrics
 _PLUG_INS_AND_METRICS: Final = (
+    _other("config.providers", Kind.LIST, "", "Where values come from that name one, such as `${env:HOME}`."),
     _other("alter.config.policy.class.name", Kind.CLASS, None, "Java class that may refuse changes of settings."),
     _other("create.topic.policy.class.name", Kind.CLASS, None, "Java class that may refuse new topics."),
     _other("authorizer.class.name", Kind.STRING, "", "Java class that decides who may do what."),

@@ -6,9 +6,9 @@ clients of the second generation asking is what adds it.
 """
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from ottla.errors import ErrorCode, OttlaError
 
@@ -49,12 +49,18 @@ class Coordinator(Protocol):
 class TransactionVerifier:
     """One for the broker; on the loop's thread."""
 
-    def __init__(self, coordinator: Coordinator, config: "BrokerConfig") -> None:
+    def __init__(self, coordinator: Coordinator, settings: "Callable[[], BrokerConfig]") -> None:
+        """`settings` are those that hold at the moment."""
         self._coordinator = coordinator
-        self.verifies: Final = config.transaction_partition_verification_enable
-        """Whether clients of the first generation are verified at all."""
+        self._settings = settings
+        config = settings()
         self._backoff_s = config.add_partitions_to_txn_retry_backoff_ms / 1_000
         self._patience_s = config.add_partitions_to_txn_retry_backoff_max_ms / 1_000
+
+    @property
+    def verifies(self) -> bool:
+        """Whether clients of the first generation are verified at all."""
+        return self._settings().transaction_partition_verification_enable
 
     def is_needed(self, generation: Generation) -> bool:
         return self.verifies or generation is SECOND

@@ -173,7 +173,7 @@ class Maintenance:
 
     async def expire_producers(self) -> None:
         """Forget idempotent producers that have been silent for `producer.id.expiration.ms`."""
-        now_ms, limit_ms = self._clock.now_ms(), self._config.producer_id_expiration_ms
+        now_ms, limit_ms = self._clock.now_ms(), self._replicas.config.producer_id_expiration_ms
 
         def expire(partition: "Partition") -> None:
             partition.log.producer_state.remove_expired(now_ms, limit_ms)

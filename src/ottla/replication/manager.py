@@ -35,6 +35,7 @@ from ottla.replication.surroundings import ReplicaSurroundings
 if TYPE_CHECKING:
     from ottla.cluster.image import MetadataImage, TopicImage
     from ottla.cluster.metadata_view import MetadataView
+    from ottla.config.broker import BrokerConfig
     from ottla.log.directories import LogDirectories
     from ottla.log.directory import LogDirectory
     from ottla.log.partition_log import AppendInfo, PartitionLog
@@ -130,6 +131,11 @@ class ReplicaManager:
         """Threads that unpack and check what producers send."""
 
     # -- lifecycle ---------------------------------------------------------------------------------------------------
+
+    @property
+    def config(self) -> "BrokerConfig":
+        """The broker's settings as they hold at the moment."""
+        return self._metadata.config
 
     def start(self, loaded: "dict[TopicPartition, PartitionLog]", *, in_cluster: bool = False) -> None:
         """Take over the logs found on disk, and follow the metadata.

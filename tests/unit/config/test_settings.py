@@ -99,8 +99,8 @@ def test_acted_on_means_that_something_reads_it() -> None:
 
 def test_what_can_be_changed_while_the_broker_runs_is_read_again_then() -> None:
     """Those behind the settings of topics: `MetadataService.log_config` resolves them anew; rates of copying, which
-    the fetchers ask for; limits of connections, which `ConnectionLimits` follows; and defaults of groups, which are
-    asked for each time."""
+    the fetchers ask for; limits of connections, which `ConnectionLimits` follows; defaults of groups, which are asked
+    for each time; and what compaction, expiry and verification look up."""
     behind = {synonym.name for topic in TOPIC_SETTINGS.values() for synonym in topic.synonyms}
     changeable = {name for name, setting in BROKER_SETTINGS.items() if setting.change is not Change.READ_ONLY}
     rates = {
@@ -115,7 +115,15 @@ def test_what_can_be_changed_while_the_broker_runs_is_read_again_then() -> None:
         "max.connection.creation.rate",
     }
     intervals = {f"group.{kind}.assignment.interval.ms" for kind in ("consumer", "share", "streams")}
-    assert changeable - behind == rates | connections | intervals
+    looked_up = {
+        "log.cleaner.backoff.ms",
+        "log.cleaner.dedupe.buffer.size",
+        "log.cleaner.io.buffer.size",
+        "log.cleaner.io.max.bytes.per.second",
+        "producer.id.expiration.ms",
+        "transaction.partition.verification.enable",
+    }
+    assert changeable - behind == rates | connections | intervals | looked_up
 
 
 @pytest.mark.parametrize(

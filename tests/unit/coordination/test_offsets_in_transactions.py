@@ -40,7 +40,7 @@ class Bench:
         topic = CoordinatorTopic(GROUP_METADATA_TOPIC, self.log, self.no_topic, 1)
         self.groups = GroupCoordinator(topic, SystemClock())
         config, _ = load(None, {name.replace("_", "."): value for name, value in settings.items()})
-        self.verifier = TransactionVerifier(self, config)
+        self.verifier = TransactionVerifier(self, lambda: config)
         self.answer = ErrorCode.NONE
         self.asked: list[bool] = []
         self.thinking = asyncio.Event()

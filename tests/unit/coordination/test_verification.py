@@ -39,7 +39,7 @@ class Coordinator:
 
 def verifier(coordinator: Coordinator, **settings: str) -> TransactionVerifier:
     config, _ = load(None, {name.replace("_", "."): value for name, value in settings.items()})
-    return TransactionVerifier(coordinator, config)
+    return TransactionVerifier(coordinator, lambda: config)
 
 
 def refusals(coordinator: Coordinator, generation: Generation) -> Mapping[TopicPartition, ErrorCode]:

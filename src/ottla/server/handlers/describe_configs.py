@@ -1,7 +1,7 @@
 """DescribeConfigs (v1-v4): settings of topics, groups, this broker, all brokers, and the levels of loggers.
 
-Only settings that Ottla acts on are described for a broker and a group; a topic's are all described, because all
-are kept.
+All that Kafka has are described for a topic and a broker, also those without effect; for a group, those that Ottla acts
+on.
 """
 
 from collections.abc import Iterable
