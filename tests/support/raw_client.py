@@ -35,8 +35,8 @@ class RawConnection:
 
     def send(self, request: Message, version: int) -> None:
         """Send a request without waiting for the response."""
-        for piece in encode_request(request, version, 1, self._client_id):
-            self._socket.sendall(bytes(piece))  # type: ignore[arg-type] # no file region in a request
+        pieces = encode_request(request, version, 1, self._client_id)
+        self._socket.sendall(b"".join(map(bytes, pieces)))  # type: ignore[arg-type] # no file region in a request
 
     def take(self, size: int) -> int:
         """Read at most so many bytes of what comes, whatever they are; how many that were."""

@@ -7,6 +7,7 @@ every run prints its figures.
 
 import os
 import socket
+import threading
 import time
 from contextlib import ExitStack
 from pathlib import Path
@@ -24,6 +25,9 @@ from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTop
 from ottla.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
 MOST_S: Final = 0.05
+MANY_ACKNOWLEDGEMENTS: Final = 10
+"""Of one client, one after the other; they were three when all shared one round."""
+NEW_PARTITIONS: Final = 1000
 TRIES: Final = 3
 MIB: Final = 1 << 20
 TOPIC: Final = "large"
@@ -199,3 +203,35 @@ def test_no_client_delays_another(attack: Attack) -> None:
                 break
         assert suffered[0].grown_bytes <= attack.grows_by_bytes
         assert min(seen.worst_s for seen in suffered) <= MOST_S
+
+
+@pytest.mark.timeout(120)
+def test_the_first_files_of_new_partitions_delay_no_acknowledgement() -> None:
+    """A thousand partitions are written to for the first time. Counted is how many acknowledgements another client gets
+    meanwhile, one by one, so that a disk that is slow for both does not matter."""
+    with OttlaProcess() as broker:
+        teller = Teller(broker.bootstrap)
+        teller.create("steady")
+        teller.create("new", NEW_PARTITIONS)
+        taken_s = acknowledged_meanwhile(broker, "new")
+        print(
+            f"first files of {NEW_PARTITIONS} partitions: {len(taken_s)} acknowledgements, {max(taken_s):.3f} s at most"
+        )
+        assert len(taken_s) >= MANY_ACKNOWLEDGEMENTS
+
+
+def acknowledged_meanwhile(broker: OttlaProcess, topic: str) -> list[float]:
+    """How long acknowledgements in another topic take while every partition of `topic` is written to."""
+    records = bytes(batch(b"v" * 100))
+    request = produce(topic, dict.fromkeys(range(NEW_PARTITIONS), records))
+    taken_s: list[float] = []
+    with RawConnection(broker.bootstrap) as client, RawConnection(broker.bootstrap) as other:
+        client.send(request, 9)
+        waiting = threading.Thread(target=client.receive, args=(request, 9))
+        waiting.start()
+        while waiting.is_alive():
+            began = time.perf_counter()
+            other.ask(produce("steady", {0: records}), 9)
+            taken_s.append(time.perf_counter() - began)
+        waiting.join()
+    return taken_s

@@ -71,7 +71,17 @@ class FlushTicket:
     It holds the open files, so that they may be rolled, renamed and deleted meanwhile.
     """
 
-    __slots__ = ("_checkpoints", "_failure", "_fs", "_rewrites", "_segments", "_work", "end_offset", "generation")
+    __slots__ = (
+        "_checkpoints",
+        "_failure",
+        "_fs",
+        "_rewrites",
+        "_segments",
+        "_work",
+        "end_offset",
+        "generation",
+        "is_first",
+    )
 
     def __init__(
         self,
@@ -84,6 +94,7 @@ class FlushTicket:
         checkpoint_files: dict[str, bytes],
         rewrites: list[Rewrite],
         failure: OSError | None = None,
+        is_first: bool = False,
     ) -> None:
         self._fs = fs
         self._segments = [(segment, segment.file) for segment in segments]
@@ -94,6 +105,14 @@ class FlushTicket:
         self.end_offset = end_offset
         """All offsets below it are on the disk after `sync`."""
         self.generation = generation
+        self.is_first = is_first
+        """Nothing of the log has been synced before."""
+
+    @property
+    def is_data_alone(self) -> bool:
+        """Whether there are only segments to sync: no new files, no checkpoints, nothing to be written again."""
+        work = self._work
+        return not (self._rewrites or work.paths or self._checkpoints or work.directories or self._failure)
 
     @property
     def work(self) -> "Unsynced":
@@ -107,7 +126,7 @@ class FlushTicket:
 
     def descriptors(self) -> list[int] | None:
         """The files to fdatasync, if that is all there is to do and the operating system has them; else None."""
-        if self._rewrites or self._work.paths or self._checkpoints or self._work.directories:
+        if not self.is_data_alone:
             return None
         found = [file.descriptor() for _, file in self._segments]
         return None if None in found else [descriptor for descriptor in found if descriptor is not None]

@@ -325,6 +325,7 @@ class LogFiles:
             checkpoint_files=checkpoint_files,
             rewrites=self._rewrites,
             failure=failure,
+            is_first=self.recovery_point <= self._segments[0].base_offset,
         )
 
     def _everything_again(self, segments: list[Segment], paths: list[str]) -> list[Rewrite]:

@@ -1,20 +1,25 @@
 """Group commit: one flusher per log directory makes many appends durable with one round of fdatasync.
 
     appends of one loop turn --mark--> dirty --one round--> [kernel or thread: fdatasync] --> synced, on the loop
-                                         ^                                                       |
-                                         `---- what was appended meanwhile waits for the next <--'
+                                        |^                                                       |
+                                        |`---- what was appended meanwhile waits for the next <--'
+                                        `-- new files, checkpoints --> queue --> [a few threads] --> synced, on the loop
 
-While a round is under way nothing else is synced in its directory, so a slow disk makes rounds larger, not more
-numerous. A round that only has to sync segments goes to the kernel's workers (`ottla.log.kernel_sync`); one with more
-to do (new files, checkpoints, data to be written again), and every round where the kernel cannot, goes to a thread.
+While a round is under way no other is, so a slow disk makes rounds larger, not more numerous. A round goes to the
+kernel's workers (`ottla.log.kernel_sync`) or, where the kernel cannot, to a thread. Only data takes part in rounds: a
+partition with more to bring to the disk (its first files, a new segment, an epoch, data to be written again) does that
+beside them, in threads of its own, since a thousand new partitions would else hold up everybody. Those that have been
+synced before come first. A partition is in one place at a time; what is appended to it meanwhile waits.
 """
 
 import asyncio
 import logging
 import threading
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import islice
 from queue import SimpleQueue
 from time import monotonic
 from typing import Final, Protocol
@@ -29,6 +34,10 @@ LATER_SECONDS: Final = 1.0
 """How long what nobody waits for may lie unsynced: a follower that has lost its power lacks no more than that."""
 MIN_GATHER_SECONDS: Final = 0.0005
 MAX_GATHER_SECONDS: Final = 0.003
+MOST_PER_ROUND: Final = 200
+SIDE_THREADS: Final = 4
+"""That sync beside the rounds: what they wait for at the same time shares commits of the filesystem's journal."""
+JOBS_AT_ONCE: Final = 4
 
 
 class Flushable(Protocol):
@@ -102,14 +111,25 @@ class GroupCommit:
         round_finished: Callable[[], None],
         *,
         runner: RoundRunner | None = None,
+        side_runners: "Sequence[RoundRunner] | None" = None,
         kernel: Callable[[], KernelSync | None] = open_kernel_sync,
         monotonic: Callable[[], float] = monotonic,
     ) -> None:
-        """`kernel` opens what syncs without a thread, or gives None; `runner` does what the kernel does not."""
+        """`kernel` opens what syncs without a thread, or gives None; `runner` does what the kernel does not, and
+        `side_runners` what is done beside the rounds."""
         self.on_error: Callable[[OSError], None] = _nobody
         """Told, on the loop, of what the disk has refused."""
         self._name = name
         self._runner = runner or RoundThread(f"flush {name}")
+        if side_runners is None:
+            side_runners = [RoundThread(f"flush {name}, new files {number}") for number in range(SIDE_THREADS)]
+        self._side_runners = side_runners
+        self._free_runners = list(side_runners)
+        self._aside: dict[Flushable, bool] = {}
+        """Partitions that are synced beside the rounds, and whether they were marked meanwhile."""
+        self._queue: deque[_Job] = deque()
+        self._new_queue: deque[_Job] = deque()
+        self._is_closed = False
         self._open_kernel = kernel
         self._monotonic = monotonic
         self._loop = loop
@@ -138,6 +158,9 @@ class GroupCommit:
 
     def mark(self, partition: Flushable) -> None:
         """The partition has unsynced data that somebody waits for."""
+        if partition in self._aside:
+            self._aside[partition] = True
+            return
         self._dirty[partition] = None
         self._marks += 1
         if not self._busy:
@@ -178,11 +201,16 @@ class GroupCommit:
         self._dirty.pop(partition, None)
         self._unhurried.pop(partition, None)
         self._failed.pop(partition, None)
+        if partition in self._aside:
+            self._aside[partition] = False
 
     def _begin_round(self) -> None:
         self._gathering = None
         self._marks_of_round, self._marks = self._marks, 0
         dirty, self._dirty = self._dirty, {}
+        if len(dirty) > MOST_PER_ROUND:  # the others take part in the next one: to prepare them takes the loop's time
+            self._dirty = dict(islice(dirty.items(), MOST_PER_ROUND, None))
+            dirty = dict(islice(dirty.items(), MOST_PER_ROUND))
         round_: list[_Job] = []
         files: list[int] = []
         jobs: list[_Job] = []
@@ -196,6 +224,10 @@ class GroupCommit:
             if ticket is None:
                 continue
             job = _Job(partition, ticket)
+            if not ticket.is_data_alone:
+                self._aside[partition] = False
+                (self._new_queue if ticket.is_first else self._queue).append(job)
+                continue
             round_.append(job)
             if not needs_thread:
                 descriptors = ticket.descriptors()
@@ -204,8 +236,11 @@ class GroupCommit:
                 else:
                     files += descriptors
                     jobs += [job] * len(descriptors)
+        self._work_aside()
         if not round_:
-            self._busy = False
+            self._busy = bool(self._dirty)
+            if self._busy:
+                self._loop.call_soon(self._begin_round)
             return
         self._round = round_
         self._round_began = self._monotonic()
@@ -216,6 +251,34 @@ class GroupCommit:
         if self._kernel.submit(files) < len(files):
             log.warning("log directory %s: the kernel takes no more syncs; a thread does them from now on", self._name)
             self._leave_kernel()
+
+    # -- beside the rounds ---------------------------------------------------------------------------------------------
+
+    def _work_aside(self) -> None:
+        while self._free_runners and not self._is_closed:
+            jobs = [
+                (self._queue or self._new_queue).popleft()
+                for _ in range(min(JOBS_AT_ONCE, len(self._queue) or len(self._new_queue)))
+            ]
+            if not jobs:
+                return
+            runner = self._free_runners.pop()
+            runner.run(partial(self._sync_aside, runner, jobs))
+
+    def _sync_aside(self, runner: RoundRunner, jobs: list[_Job]) -> None:
+        _sync_all(jobs)
+        with suppress(RuntimeError):  # as in `_sync`
+            self._loop.call_soon_threadsafe(self._end_aside, runner, jobs)
+
+    def _end_aside(self, runner: RoundRunner, jobs: list[_Job]) -> None:
+        self._free_runners.append(runner)
+        for job in jobs:
+            was_marked = self._aside.pop(job.partition)
+            self._end_job(job)
+            if was_marked:
+                self.mark(job.partition)
+        self._round_finished()
+        self._work_aside()
 
     # -- rounds of the kernel ----------------------------------------------------------------------------------------
 
@@ -242,14 +305,7 @@ class GroupCommit:
     # -- rounds of the thread ----------------------------------------------------------------------------------------
 
     def _sync(self, round_: list[_Job]) -> None:
-        if len(round_) > 1:
-            for job in round_:
-                job.ticket.begin()
-        for job in round_:
-            try:
-                job.ticket.sync()
-            except Exception as error:  # not OSError alone: the rounds must go on, and this job has failed
-                job.error = error
+        _sync_all(round_)
         with suppress(RuntimeError):  # the loop was closed under a broker that was not stopped
             self._loop.call_soon_threadsafe(self._end_round, round_)
 
@@ -259,18 +315,21 @@ class GroupCommit:
         self._expected_marks = self._marks + self._marks_of_round
         self._round = []
         for job in round_:
-            if job.error is not None:
-                self._fail(job.partition, job.ticket, job.error)
-                continue
-            try:
-                job.partition.flushed(job.ticket)
-            except Exception:  # a defect; the others' waiters must not pay for it
-                log.exception("log directory %s: a sync could not be acted on", self._name)
+            self._end_job(job)
         self._round_finished()
         if self._dirty:
             self._schedule_round()
         else:
             self._busy = False
+
+    def _end_job(self, job: _Job) -> None:
+        if job.error is not None:
+            self._fail(job.partition, job.ticket, job.error)
+            return
+        try:
+            job.partition.flushed(job.ticket)
+        except Exception:  # a defect; the others' waiters must not pay for it
+            log.exception("log directory %s: a sync could not be acted on", self._name)
 
     def _fail(self, partition: Flushable, ticket: FlushTicket | None, error: Exception) -> None:
         details = None if isinstance(error, OSError) else error
@@ -289,7 +348,8 @@ class GroupCommit:
             self.mark(partition)
 
     def close(self) -> None:
-        """Let the round under way finish; nothing is synced afterwards."""
+        """Let what is under way finish; nothing is synced afterwards."""
+        self._is_closed = True
         for timer in (self._retry, self._gathering, self._later):
             if timer is not None:
                 timer.cancel()
@@ -298,6 +358,20 @@ class GroupCommit:
             self._kernel.close()
             self._kernel = None
         self._runner.close()
+        for runner in self._side_runners:
+            runner.close()
+
+
+def _sync_all(jobs: list[_Job]) -> None:
+    """In a thread."""
+    if len(jobs) > 1:
+        for job in jobs:
+            job.ticket.begin()
+    for job in jobs:
+        try:
+            job.ticket.sync()
+        except Exception as error:  # not OSError alone: the rounds must go on, and this job has failed
+            job.error = error
 
 
 def _nobody(problem: OSError) -> None:

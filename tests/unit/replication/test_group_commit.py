@@ -18,6 +18,9 @@ class Ticket:
         self.partition = partition
         self.end = end
 
+    is_data_alone = True
+    is_first = False
+
     def descriptors(self) -> list[int] | None:
         return None
 
@@ -314,3 +317,77 @@ def test_a_defect_in_one_partition_does_not_end_the_syncs_of_others(
     run(scenario)
     assert "a defect" in caplog.text
     assert isinstance(broken.failed, ValueError) == (method == "prepare_flush")
+
+
+class NewPartition(FakePartition):
+    """One that has files to bring to the disk for the first time, or again."""
+
+    is_first = True
+
+    def prepare_flush(self) -> Ticket | None:
+        ticket = super().prepare_flush()
+        if ticket is not None:
+            ticket.is_data_alone, ticket.is_first = False, self.is_first
+        return ticket
+
+
+def test_new_files_are_synced_beside_the_rounds_and_hold_nobody_up() -> None:
+    news, old = [NewPartition() for _ in range(50)], FakePartition()
+    for new in news:
+        new.gate.clear()
+
+    async def scenario(flusher: GroupCommit, rounds: list[int]) -> None:
+        for new in news:
+            new.end = 1
+            flusher.mark(new)
+        for end in range(1, 10):
+            old.end = end
+            flusher.mark(old)
+            await until(lambda end=end: old.synced == end)
+        news[0].end = 2
+        flusher.mark(news[0])  # not before its first files are there
+        assert not any(new.synced for new in news)
+        for new in news:
+            new.gate.set()
+        await until(lambda: news[0].synced == 2 and all(new.synced for new in news))
+
+    run(scenario)
+    assert news[0].syncs == 2
+    assert [new.syncs for new in news[1:]] == [1] * 49
+
+
+def test_partitions_that_were_synced_before_come_first() -> None:
+    news, rolled = [NewPartition() for _ in range(50)], NewPartition()
+    rolled.is_first = False
+    for new in news:
+        new.gate.clear()
+
+    async def scenario(flusher: GroupCommit, rounds: list[int]) -> None:
+        for partition in (*news, rolled):
+            partition.end = 1
+            flusher.mark(partition)
+        await asyncio.sleep(0.02)
+        for new in news[:16]:  # what is under way
+            new.gate.set()
+        await until(lambda: rolled.synced == 1)
+        for new in news:
+            new.gate.set()
+        await until(lambda: all(new.synced for new in news))
+
+    run(scenario)
+
+
+def test_a_failure_beside_the_rounds_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ottla.replication.group_commit.RETRY_SECONDS", 0.02)
+    new = NewPartition()
+    new.error = OSError(errno.EIO, "I/O error")
+
+    async def scenario(flusher: GroupCommit, rounds: list[int]) -> None:
+        new.end = 1
+        flusher.mark(new)
+        await until(lambda: new.failed is not None)
+        assert new.synced == 0
+        new.error = None
+        await until(lambda: new.synced == 1)
+
+    run(scenario)

@@ -125,7 +125,11 @@ class SimMachine:
             connect=cast("Callable[..., object]", self.host.connect),  # type: ignore[arg-type]
             resolve=_resolve,
             new_flusher=partial(
-                GroupCommit, runner=_ExecutorRunner(self.loop), kernel=lambda: None, monotonic=self.loop.time
+                GroupCommit,
+                runner=_ExecutorRunner(self.loop),
+                side_runners=[_ExecutorRunner(self.loop) for _ in range(2)],
+                kernel=lambda: None,
+                monotonic=self.loop.time,
             ),
             open_store=self._open_store,
         )
