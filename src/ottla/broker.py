@@ -178,7 +178,7 @@ class Broker:
             replicas, directories, loop, lambda: metadata.config.replica_alter_log_dirs_io_max_bytes_per_second
         )
         stack.push_async_callback(moves.close)
-        loaded = await loop.run_in_executor(replicas.cold_readers, directories.load_all, metadata.log_config)
+        loaded = await loop.run_in_executor(replicas.threads.loading, directories.load_all, metadata.log_config)
         membership = None if join is None else join(replicas)
         if membership is None:
             DirectoryFailures(
@@ -214,7 +214,7 @@ class Broker:
         share_partitions = SharePartitions(config, metadata, replicas, share_states, clock, loop)
         stack.callback(share_partitions.close)
 
-        cold_fetches = ColdFetches(loop, replicas.cold_readers)
+        cold_fetches = ColdFetches(loop, replicas.threads.reads)
         turns = Turns()
         stack.push_async_callback(turns.close)
         services = Services(

@@ -58,7 +58,7 @@ class DirectoryFailures:
         self._full = (
             None
             if tell_controller is None
-            else FullDirectories(loop, replicas.cold_readers, tell_controller=tell_controller)
+            else FullDirectories(loop, replicas.threads.checkpoints, tell_controller=tell_controller)
         )
         for directory in directories.online:
             directory.on_error = self._judge

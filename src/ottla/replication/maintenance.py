@@ -127,7 +127,7 @@ class Maintenance:
         """What is left when the broker stops is removed at its next start."""
         await asyncio.sleep(delay_s)
         try:
-            await self._loop.run_in_executor(self._replicas.cold_readers, deletion.remove)
+            await self._loop.run_in_executor(self._replicas.threads.deletions, deletion.remove)
         except OSError as error:
             log.error("%s; the next start will try again to remove the file", sentence(error))
 
@@ -153,7 +153,7 @@ class Maintenance:
             points = {tp: partition_log.checkpointed[0] for tp, partition_log in directory.logs.items()}
             checkpoints = directory.prepare_checkpoints()
             try:
-                await self._loop.run_in_executor(self._replicas.cold_readers, checkpoints.write)
+                await self._loop.run_in_executor(self._replicas.threads.checkpoints, checkpoints.write)
             except OSError as error:
                 log.error(
                     "cannot write the checkpoints in %s, the older ones stay: %s", directory.path, sentence(error)
@@ -166,7 +166,7 @@ class Maintenance:
         """Remove the files of deleted topics; in a thread, since that takes long."""
         for directory in self._directories.online:
             try:
-                await self._loop.run_in_executor(self._replicas.cold_readers, directory.remove_deleted)
+                await self._loop.run_in_executor(self._replicas.threads.deletions, directory.remove_deleted)
             except OSError as error:
                 directory.report(error)
                 raise

@@ -28,6 +28,7 @@ from ottla.ids import LeaderEpoch, Offset, PartitionId, TopicId, TopicName, Topi
 from ottla.log.producer_state import Origin
 from ottla.records.batch import last_batch, read_header
 from ottla.replication.delayed import DelayedFetch, FutureCommit, Waiting
+from ottla.replication.disk_threads import DiskThreads
 from ottla.replication.group_commit import GroupCommit, NewFlusher
 from ottla.replication.partition import Partition
 from ottla.replication.surroundings import ReplicaSurroundings
@@ -125,7 +126,7 @@ class ReplicaManager:
         self.on_held: Callable[[Partition], None] = _to_itself
         """Told of each replica that has come to be held."""
         self._listeners: dict[str, LeadershipListener] = {}
-        self.cold_readers: Executor = ThreadPoolExecutor(4, thread_name_prefix="ottla read")
+        self.threads = DiskThreads()
         """Threads that may wait for a disk."""
         self.record_checkers: Executor = ThreadPoolExecutor(2, thread_name_prefix="ottla records")
         """Threads that unpack and check what producers send."""
@@ -388,7 +389,7 @@ class ReplicaManager:
         """Let the flushers finish, then make everything durable and mark the directories as cleanly shut down."""
         for flusher in self._flushers.values():
             flusher.close()
-        self.cold_readers.shutdown()
+        self.threads.close()
         self.record_checkers.shutdown()
         self.directories.close()
 
@@ -559,7 +560,7 @@ class ReplicaManager:
         offset = source.log_start_offset
         bound = max(end, source.high_watermark)
         while offset < bound:
-            data, offset = await self._loop.run_in_executor(self.cold_readers, _read_chunk, source, offset, bound)
+            data, offset = await self._loop.run_in_executor(self.threads.loading, _read_chunk, source, offset, bound)
             if not len(data):
                 return
             yield data

@@ -77,7 +77,7 @@ class SharePartitions:
                 lambda: self._metadata.group_settings(group_id),
                 self._clock,
                 self._loop,
-                self._replicas.cold_readers,
+                self._replicas.threads.reads,
                 self._forget,
                 self._let_go_if_unused,
             )

@@ -4,7 +4,6 @@ import asyncio
 import errno
 import random
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,6 +17,7 @@ from ottla.log.partition_log import PartitionLog
 from ottla.records.batch import iter_batches
 from ottla.records.record import Record, decode_records, encode_batch
 from ottla.replication.directory_moves import DirectoryMoves
+from ottla.replication.disk_threads import DiskThreads
 from ottla.testing.faulty_disk import Survival
 from ottla.testing.faulty_fs import Crashed, FaultyFS, Operation
 from ottla.testing.manual_clock import ManualClock
@@ -40,7 +40,7 @@ class Replicas:
 
     def __init__(self, held: Held | None) -> None:
         self.held = held
-        self.cold_readers = ThreadPoolExecutor(1)
+        self.threads = DiskThreads()
         self.on_held: Callable[[Any], None] = lambda partition: None
 
     def find(self, topic: str, number: int) -> Held | None:

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Final
 from unittest.mock import Mock
@@ -18,6 +18,7 @@ from ottla.log.fs import RealFileSystem
 from ottla.log.partition_log import PartitionLog
 from ottla.records.batch import iter_batches
 from ottla.records.record import Record, decode_records, encode_batch
+from ottla.replication.disk_threads import DiskThreads
 from ottla.replication.in_sync import Proposal
 from ottla.replication.manager import ReplicaManager
 from ottla.replication.partition import Partition
@@ -149,7 +150,8 @@ def test_a_coordinator_reads_what_is_kept_and_waits_for_the_rest(world: World) -
         manager = object.__new__(ReplicaManager)
         manager._loop = asyncio.get_running_loop()
         manager._held = {(TP.topic, int(TP.partition)): world.partition}
-        with ThreadPoolExecutor(1) as manager.cold_readers:
+        manager.threads = DiskThreads()
+        with closing(manager.threads):
             reading = asyncio.ensure_future(anext(manager.read_all(TP.topic, TP.partition)))
             await asyncio.wait([reading], timeout=0.3)
             assert not reading.done()  # the disk may still lose it

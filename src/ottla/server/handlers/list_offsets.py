@@ -92,7 +92,8 @@ async def _answer_later(
     if unknown:
         await _until_known(unknown, context)
     broker = context.broker
-    searched = await broker.loop.run_in_executor(broker.replicas.cold_readers, _search, searches) if searches else {}
+    threads = broker.replicas.threads.searches
+    searched = await broker.loop.run_in_executor(threads, _search, searches) if searches else {}
     return _answer(request, context, searched)
 
 
