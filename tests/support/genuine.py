@@ -56,6 +56,7 @@ _TOOLS: Final = {
     "ReassignPartitionsCommand": "org.apache.kafka.tools.reassign.ReassignPartitionsCommand",
     "ShareGroupCommand": "org.apache.kafka.tools.consumer.group.ShareGroupCommand",
     "StorageTool": "kafka.tools.StorageTool",
+    "StreamsGroupCommand": "org.apache.kafka.tools.streams.StreamsGroupCommand",
     "TopicCommand": "org.apache.kafka.tools.TopicCommand",
     "TransactionsCommand": "org.apache.kafka.tools.TransactionsCommand",
     "VerifiableConsumer": "org.apache.kafka.tools.VerifiableConsumer",
