@@ -130,6 +130,13 @@ def test_what_no_topics_could_make_right_is_refused(subtopologies: tuple[Subtopo
     assert refused.value.code is ErrorCode.STREAMS_INVALID_TOPOLOGY
 
 
+def test_an_application_has_only_so_many_tasks() -> None:
+    many = [Subtopology(SubtopologyId(str(number)), (S,)) for number in range(21)]
+    assert fit(*many[:20], s=1_000).is_ready
+    with pytest.raises(ApiError, match="has 21000 tasks with the topics there are; 20000 are supported"):
+        fit(*many, s=1_000)
+
+
 def test_a_long_list_is_cut() -> None:
     assert summary("abcde") == "a, b, c and 2 additional topics"
     assert summary("cba") == "a, b, c"

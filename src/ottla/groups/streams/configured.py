@@ -19,8 +19,8 @@ from ottla.groups.topics import TopicsView
 from ottla.ids import SubtopologyId, TopicName
 
 _NAMED_AT_MOST: Final = 3
-MOST_PARTITIONS: Final = 100_000
-"""Of an internal topic that asks for a number: each one is a task that is assigned and recorded."""
+MOST_TASKS: Final = 20_000
+"""Of one application: a rebalance assigns all of them at once. Kafka has no limit."""
 
 
 class StatusCode(IntEnum):
@@ -106,10 +106,10 @@ def check(topology: Topology) -> None:
         if not each.input_topics:
             raise _invalid(f"No source topics found for subtopology {each.subtopology_id}")
         for topic in each.repartition_source_topics:
-            if not 0 <= topic.partitions <= MOST_PARTITIONS:
+            if not 0 <= topic.partitions <= MOST_TASKS:
                 raise _invalid(
                     f"Repartition topic {topic.name} asks for {topic.partitions} partitions; it may have from 1 to "
-                    f"{MOST_PARTITIONS}, or 0 for as many as its sources."
+                    f"{MOST_TASKS}, or 0 for as many as its sources."
                 )
         for group in each.copartition_groups:
             _check_indexes(each, group)
@@ -152,6 +152,11 @@ class _Configuration:
             count = self._task_count(subtopology)
             self._decided.update((topic.name, count) for topic in subtopology.state_changelog_topics)
         configured = tuple(map(self._configured, self._subtopologies))
+        task_count = sum(each.task_count for each in configured)
+        if task_count > MOST_TASKS:
+            raise _invalid(
+                f"The topology has {task_count} tasks with the topics there are; {MOST_TASKS} are supported."
+            )
         return configured, tuple(self._missing(configured))
 
     def _existing(self, name: TopicName) -> int | None:
