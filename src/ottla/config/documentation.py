@@ -17,8 +17,14 @@ INTRODUCTION = """\
 `--override NAME=VALUE` wins over the file. A setting that Kafka 4.3 knows and Ottla does not act on gives a warning, as
 does a name that neither knows (`--strict` refuses it). Settings that ask for TLS, SASL or access control, which Ottla
 does not have yet, stop the start unless `--allow-insecure` is given: `ssl.*`, `sasl.*`, `listener.name.*` of these,
-`authorizer.class.name`, `super.users`, `security.inter.broker.protocol`, `zookeeper.set.acl`,
-`zookeeper.ssl.client.enable`, listeners with another protocol than PLAINTEXT. Kafka's defaults ask for nothing.
+`authorizer.class.name`, `super.users`, `security.inter.broker.protocol`, `create.topic.policy.class.name`,
+`alter.config.policy.class.name`, `zookeeper.set.acl`, `zookeeper.ssl.client.enable`, listeners with another protocol
+than PLAINTEXT. Kafka's defaults ask for nothing.
+
+`config.providers` with Kafka's classes for environment variables, files and directories (`EnvVarConfigProvider`,
+`FileConfigProvider`, `DirectoryConfigProvider`, with `allowlist.pattern` and `allowed.paths`) replaces `${env:NAME}`
+and the like when the broker starts. One whose value is not there is refused; one of an undeclared provider stays as it
+is, but is no directory.
 
 `process.roles=broker,controller` starts a broker that keeps its metadata itself, or in ZooKeeper with
 `zookeeper.connect`; what `controller.listener.names` names is not opened. A quorum with other nodes

@@ -10,6 +10,7 @@ from ottla.config.broker_settings import BROKER_SETTINGS
 from ottla.config.earlier_settings import EARLIER_SETTINGS
 from ottla.config.properties import PropertiesProblem, parse_properties
 from ottla.config.protection import PROTECTING_NAMES, UNPROTECTED, asked_protection
+from ottla.config.providers import PLACEHOLDER, PREFIX, resolved
 from ottla.errors import InvalidConfig
 
 DEVELOPMENT_START: Final = {
@@ -39,7 +40,7 @@ def load(
     Raises:
         InvalidConfig: the file cannot be read or a value is refused; the text says which, and where.
     """
-    given = {**_given(properties_file), **overrides}
+    given = resolved({**_given(properties_file), **overrides})
     warnings, unknown, insecure = [], [], []
     for name, text in given.items():
         if name in BROKER_SETTINGS:
@@ -48,14 +49,18 @@ def load(
             continue
         known = _without_effect(name, text)
         near = _nearest(name) if known is None else None
-        described = name if known else f"{name}: there is no such setting{f'; did you mean {near}?' if near else ''}"
+        described = (
+            name
+            if known is not None
+            else f"{name}: there is no such setting{f'; did you mean {near}?' if near else ''}"
+        )
         if name not in overrides:
             described = f"{properties_file}: {described}"
         protection = asked_protection(name, text) or (near and asked_protection(near, text))
         if protection:
-            insecure.append(f"{described}: {protection}" if known else f"{described} It {protection}")
+            insecure.append(f"{described}: {protection}" if known is not None else f"{described} It {protection}")
         elif known is not None:
-            warnings.append(known)
+            warnings += [known] if known else []
         else:
             unknown.append(described)
     if insecure and not allow_insecure:  # all of them, so that a file is put right in one go
@@ -63,6 +68,12 @@ def load(
         raise InvalidConfig("\n".join([*insecure, UNPROTECTED]))
     if unknown and strict:
         raise InvalidConfig("\n".join([*unknown, "--strict refuses settings that do not exist"]))
+    for name in ("log.dirs", "log.dir", "metadata.log.dir"):
+        if PLACEHOLDER.search(given.get(name, "")):
+            raise InvalidConfig(
+                f"{name}: {given[name]!r} names a provider that config.providers does not declare, and would become "
+                "the name of a directory"
+            )
     config = BrokerConfig(given, allow_insecure=allow_insecure)
     insecure += config.unprotected_listeners
     warnings += [f"{asked}, and gets NO PROTECTION (--allow-insecure)" for asked in insecure]
@@ -113,9 +124,12 @@ def _given(properties_file: Path | None) -> dict[str, str]:
 
 
 def _without_effect(name: str, text: str) -> str | None:
-    """The warning for a setting that exists, but not for Ottla; None for a name that is unknown."""
+    """The warning for a setting that exists, but not for Ottla, empty if there is nothing to warn of; None for a name
+    that is unknown."""
     from ottla.config.other_settings import OTHER_SETTINGS  # big, and seldom needed
 
+    if name == PREFIX or name.startswith(f"{PREFIX}."):
+        return ""
     setting = OTHER_SETTINGS.get(name)
     if setting is not None:
         setting.parse(text)
