@@ -4,7 +4,7 @@ Inside, code raises a domain exception that says what happened in its own words 
 A handler's edge answers with that exception's `code` and, where the response has room, its message: an error
 is translated once.
 
-Source: the protocol guide's table of error codes, Kafka 4.1.
+Source: the protocol guide's table of error codes, Kafka 4.3.
 """
 
 import re

@@ -34,7 +34,7 @@ from ottla.records.batch import iter_batches
 from ottla.records.record import Record, decode_records
 
 SHARE_COORDINATOR = 2
-GAP, ACCEPT, RELEASE, REJECT = range(4)
+GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
 
 Acknowledgements = Sequence[tuple[int, int, int | list[int]]]
 """First offset, last offset, and what is said of them: one type for all, or one for each."""
@@ -134,6 +134,8 @@ class ShareMember:
         max_bytes: int = 1 << 20,
         max_records: int = 500,
         batch_size: int = 500,
+        strictly: bool = False,
+        renews: bool = False,
     ) -> ShareFetchRequest:
         said = said or {}
         mentioned = list(partitions) if self.epoch == 0 or partitions != (0,) else []
@@ -147,6 +149,8 @@ class ShareMember:
             max_bytes=max_bytes,
             max_records=max_records,
             batch_size=batch_size,
+            share_acquire_mode=int(strictly),
+            is_renew_ack=renews,
             topics=[
                 FetchTopic(
                     topic_id=self.topic_id,
@@ -176,7 +180,7 @@ class ShareMember:
 
     def fetch(self, said: Mapping[int, Acknowledgements] | None = None, **terms: Any) -> Any:
         """The whole response; see `fetch_request` for the terms."""
-        return self.ask(self.fetch_request(said, **terms), 1)
+        return self.ask(self.fetch_request(said, **terms), 2 if {"strictly", "renews"} & terms.keys() else 1)
 
     def acquire(self, said: Mapping[int, Acknowledgements] | None = None, **terms: Any) -> list[tuple[int, int, int]]:
         """First offset, last offset and delivery count of what was given from partition 0."""
@@ -186,11 +190,15 @@ class ShareMember:
             for one in data.acquired_records
         ]
 
-    def acknowledge(self, said: Mapping[int, Acknowledgements], *, epoch: int | None = None) -> Any:
+    def acknowledge(
+        self, said: Mapping[int, Acknowledgements], *, epoch: int | None = None, renews: bool | None = None
+    ) -> Any:
+        """In version 2 if `renews` says whether the request renews locks."""
         request = ShareAcknowledgeRequest(
             group_id=self.group_id,
             member_id=self.member_id,
             share_session_epoch=self.epoch if epoch is None else epoch,
+            is_renew_ack=bool(renews),
             topics=[
                 AcknowledgeTopic(
                     topic_id=self.topic_id,
@@ -211,7 +219,7 @@ class ShareMember:
         )
         if epoch is None:
             self.epoch += 1
-        return self.ask(request, 1)
+        return self.ask(request, 1 if renews is None else 2)
 
     def say(self, *said: tuple[int, int, int | list[int]]) -> int:
         """Acknowledge records of partition 0; returns the error code."""

@@ -11,10 +11,15 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.support.eventually import eventually
 from tests.support.share_groups import set_group, topic_id
-from tests.support.share_member import ACCEPT, GAP, REJECT, RELEASE, ShareMember, given, new_member_id
+from tests.support.share_member import ACCEPT, GAP, REJECT, RELEASE, RENEW, ShareMember, given, new_member_id
 
 from ottla.errors import CorruptMessage, ErrorCode, OffsetOutOfRange
 from ottla.log.partition_log import ColdRead, PartitionLog, ReadResult
+from ottla.protocol.messages.describe_share_group_offsets import (
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequestGroup,
+    DescribeShareGroupOffsetsRequestTopic,
+)
 from ottla.testing import Broker
 
 LOCK_MS = 1_000
@@ -473,3 +478,88 @@ def test_a_large_batch_is_unpacked_beside_the_loop(topic: Topic, broker: Broker)
         seen += offsets
         said = [(offset, offset, ACCEPT) for offset in offsets]
     assert seen == sorted(seen) == list(range(len(seen)))
+
+
+# -- Kafka 4.2 and 4.3 -----------------------------------------------------------------------------------------------
+
+
+def test_a_renewed_lock_outlasts_the_others(topic: Topic) -> None:
+    topic.produce("a", "b", "c")
+    member, other = topic.member(initialize=True), topic.member()
+    assert member.acquire(max_wait_ms=5_000) == [(0, 2, 1)]
+    for _ in range(4):
+        renewed = member.acknowledge({0: [(1, 1, RENEW)]}, renews=True)
+        assert renewed.responses[0].partitions[0].error_code == ErrorCode.NONE
+        assert renewed.acquisition_lock_timeout_ms == LOCK_MS
+        given_to_other = other.acquire(max_wait_ms=LOCK_MS // 2)
+        assert all(1 not in range(first, last + 1) for first, last, _ in given_to_other)
+    assert member.say((1, 1, ACCEPT)) == ErrorCode.NONE
+
+
+def test_renewals_come_along_with_a_fetch_that_fetches_nothing(topic: Topic) -> None:
+    topic.produce("a", "b")
+    member = topic.member(initialize=True)
+    assert member.acquire(max_wait_ms=5_000) == [(0, 1, 1)]
+    nothing = {"max_bytes": 0, "min_bytes": 0, "max_records": 0, "max_wait_ms": 0}
+    answer = member.fetch({0: [(0, 1, RENEW)]}, renews=True, **nothing)
+    (data,) = answer.responses[0].partitions
+    assert (data.acknowledge_error_code, data.acquired_records) == (ErrorCode.NONE, [])
+    refused = member.fetch({0: [(0, 1, RENEW)]}, renews=True, epoch=member.epoch)
+    assert refused.error_code == ErrorCode.INVALID_REQUEST
+
+
+@pytest.mark.parametrize("renews", [None, False])
+def test_only_a_request_that_says_so_renews(topic: Topic, renews: bool | None) -> None:
+    topic.produce("a")
+    member = topic.member(initialize=True)
+    assert member.acquire(max_wait_ms=5_000) == [(0, 0, 1)]
+    answer = member.acknowledge({0: [(0, 0, RENEW)]}, renews=renews)
+    assert answer.responses[0].partitions[0].error_code == ErrorCode.INVALID_REQUEST
+
+
+def test_a_group_may_be_forbidden_to_renew(topic: Topic) -> None:
+    set_group(topic.broker.bootstrap, "unrenewed", **{"share.renew.acknowledge.enable": "false"})
+    topic.produce("a")
+    member = topic.member("unrenewed", initialize=True)
+    assert member.acquire(max_wait_ms=5_000) == [(0, 0, 1)]
+    answer = member.acknowledge({0: [(0, 0, RENEW)]}, renews=True)
+    assert answer.responses[0].partitions[0].error_code == ErrorCode.INVALID_RECORD_STATE
+
+
+def test_strictly_as_many_records_as_wanted(topic: Topic) -> None:
+    topic.produce("a", "b", "c", "d", "e")
+    one, two = topic.member(initialize=True), topic.member()
+    assert one.acquire(max_wait_ms=5_000, max_records=2, strictly=True) == [(0, 1, 1)]
+    assert two.acquire(max_wait_ms=5_000, max_records=2, strictly=True) == [(2, 3, 1)]
+    assert one.acquire(max_wait_ms=5_000, max_records=9, strictly=True) == [(4, 4, 1)]
+
+
+def test_a_group_has_limits_of_its_own(topic: Topic) -> None:
+    set_group(topic.broker.bootstrap, "once-more", **{"share.delivery.count.limit": "2"})
+    topic.produce("a")
+    member = topic.member("once-more", initialize=True)
+    for count in (1, 2):
+        assert member.acquire(max_wait_ms=5_000) == [(0, 0, count)]
+        assert member.say((0, 0, RELEASE)) == ErrorCode.NONE
+    assert member.acquire() == []
+
+
+def test_the_lag_counts_what_is_not_finished(topic: Topic) -> None:
+    topic.produce("a", "b", "c", "d", "e")
+    member = topic.member("lagging", initialize=True)
+
+    def lag() -> tuple[int, int]:
+        asked = DescribeShareGroupOffsetsRequestTopic(topic_name=topic.name, partitions=[0])
+        group = DescribeShareGroupOffsetsRequestGroup(group_id="lagging", topics=[asked])
+        (found,) = member.ask(DescribeShareGroupOffsetsRequest(groups=[group]), 1).groups
+        (partition,) = found.topics[0].partitions
+        return partition.start_offset, partition.lag
+
+    assert lag() == (0, 5)
+    assert member.acquire(max_wait_ms=5_000) == [(0, 4, 1)]
+    assert member.say((2, 3, ACCEPT)) == ErrorCode.NONE
+    assert lag() == (0, 3)
+    assert member.say((0, 1, REJECT)) == ErrorCode.NONE
+    assert lag() == (4, 1)
+    topic.produce("f")
+    assert lag() == (4, 2)

@@ -31,11 +31,11 @@ from ottla.cli.requests import Requests
 from ottla.cli.share_groups import (
     ShareGroup,
     delete_groups,
+    progress_of,
     readers,
     set_start_offsets,
     share_group,
     share_groups,
-    start_offsets,
 )
 from ottla.cli.times import parse_instant_ms
 
@@ -138,7 +138,7 @@ def _described(group: ShareGroup) -> dict[str, Any]:
 @json_option
 @connection_options
 def offsets(connection: Connection, names: tuple[str, ...], as_json: bool) -> None:
-    """Show where a share group starts in each partition, and what lies ahead.
+    """Show where a share group starts in each partition, what lies ahead, and how much of that is not done (LAG).
 
     Records from the start offset on are not all to be delivered: some may be acknowledged already.
     """
@@ -147,9 +147,9 @@ def offsets(connection: Connection, names: tuple[str, ...], as_json: bool) -> No
     with Requests(connection) as requests:
         for name in names:
             group = _existing(requests, name)
-            starts = start_offsets(requests, name)
-            ranges = _ranges(connection, admin, starts)
-            for partition, start in sorted(starts.items()):
+            found = progress_of(requests, name)
+            ranges = _ranges(connection, admin, found)
+            for partition, (start, lag) in sorted(found.items()):
                 first, end = ranges.get(partition, (None, None))
                 ahead = None
                 if start is not None and first is not None and end is not None:
@@ -162,6 +162,7 @@ def offsets(connection: Connection, names: tuple[str, ...], as_json: bool) -> No
                         "start_offset": start,
                         "end_offset": end,
                         "ahead": ahead,
+                        "lag": lag,
                         "readers": readers(group.members, partition),
                     }
                 )
@@ -172,6 +173,7 @@ def offsets(connection: Connection, names: tuple[str, ...], as_json: bool) -> No
         Column("start_offset", "START OFFSET", figures=True),
         Column("end_offset", "END OFFSET", figures=True),
         Column("ahead", "AHEAD", figures=True),
+        Column("lag", "LAG", figures=True),
         Column("readers", "READERS", figures=True),
     )
     print_rows(rows, columns, as_json=as_json, empty="the group has read nothing yet")
@@ -232,7 +234,7 @@ def seek(
                 f"share group {group!r} has {plural(len(described.members), 'running member')}; "
                 "stop them first (`ottla share describe` names them)"
             )
-        starts = start_offsets(requests, group)
+        starts = {partition: each.start for partition, each in progress_of(requests, group).items()}
         wanted = sorted(starts) if all_topics else _selected(connection, admin, selected)
         ranges = _ranges(connection, admin, wanted)
         at_time = offsets_at(connection, admin, ranges, target.time_ms) if target.time_ms is not None else {}

@@ -21,6 +21,7 @@ from ottla.protocol.messages.share_group_describe import ShareGroupDescribeReque
 
 SHARE: Final = "share"
 UNKNOWN_START: Final = -1
+UNKNOWN_LAG: Final = -1
 
 
 class Listed(NamedTuple):
@@ -91,11 +92,17 @@ def _member(member: Any) -> Member:
     )
 
 
-def start_offsets(requests: Requests, name: str) -> dict[Partition, int | None]:
-    """Where the group starts in each partition it has state for; None: its first reader decides.
+class Progress(NamedTuple):
+    """How far a share group has come in a partition."""
 
-    Raises CommandFailed.
-    """
+    start: int | None
+    """Everything before is finished; None: the group's first reader decides."""
+    lag: int | None
+    """Records that are not finished (KIP-1226); None while that is not known, as of brokers before Kafka 4.2."""
+
+
+def progress_of(requests: Requests, name: str) -> dict[Partition, Progress]:
+    """How far the group has come in each partition it has state for. Raises CommandFailed."""
     groups = [DescribeShareGroupOffsetsRequestGroup(group_id=name, topics=None)]
     (group,) = requests.ask(
         DescribeShareGroupOffsetsRequest(groups=groups), to=requests.coordinator(name, GROUP)
@@ -104,9 +111,10 @@ def start_offsets(requests: Requests, name: str) -> dict[Partition, int | None]:
         why = refusal(group.error_code, group.error_message)
         raise CommandFailed(f"the offsets of share group {name!r} cannot be read: {why}")
     return {
-        Partition(topic.topic_name, found.partition_index): None
-        if found.start_offset == UNKNOWN_START
-        else found.start_offset
+        Partition(topic.topic_name, found.partition_index): Progress(
+            None if found.start_offset == UNKNOWN_START else found.start_offset,
+            None if found.lag == UNKNOWN_LAG else found.lag,
+        )
         for topic in group.topics
         for found in topic.partitions
     }

@@ -7,7 +7,7 @@ A record's value is a frame version (1), the record's type and its version, each
 Only what Ottla keeps too is read: topics, partitions, settings and producer ids. Records between a begin and an end of
 transaction count only if it was not aborted (KIP-868).
 
-Source: KIP-631 and the record definitions of Kafka 4.1.
+Source: KIP-631 and the record definitions of Kafka 4.3.
 """
 
 from __future__ import annotations

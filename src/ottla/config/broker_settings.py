@@ -1,6 +1,6 @@
 """The broker's settings that Ottla acts on. Those Kafka knows besides are in `other_settings`.
 
-Names, types, defaults and limits are Kafka 4.1's except where a setting's text says otherwise.
+Names, types, defaults and limits are Kafka 4.3's except where a setting's text says otherwise.
 """
 
 from typing import Final

@@ -1,6 +1,6 @@
 """The settings of a topic, each with the broker's settings that give its default.
 
-Names, types, defaults and limits are those of Kafka 4.1; `flush.before.ack` is Ottla's own.
+Names, types, defaults and limits are those of Kafka 4.3; `flush.before.ack` is Ottla's own.
 """
 
 from typing import Final, NamedTuple

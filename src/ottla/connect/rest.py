@@ -1,7 +1,7 @@
 """Kafka Connect's REST API: paths, shapes, error bodies; and the passing on of what another worker has to do.
 
 Ottla's own beside it: `/connectors/NAME/progress`, `/connectors/NAME/lag`, `/connectors/NAME/logs`.
-Source: `ConnectorsResource`, `ConnectorPluginsResource`, `LoggingResource`, `RootResource` of Kafka 4.1.
+Source: `ConnectorsResource`, `ConnectorPluginsResource`, `LoggingResource`, `RootResource` of Kafka 4.3.
 """
 
 import asyncio

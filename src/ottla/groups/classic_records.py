@@ -3,7 +3,7 @@
     key     int16 2 | group
     value   int16 version | the group as its last rebalance left it, or none: the group is gone
 
-Source: GroupMetadata among the coordinator records of Kafka 4.1.
+Source: GroupMetadata among the coordinator records of Kafka 4.3.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ ClassicRecord: TypeAlias = GroupMetadata | GroupDeleted
 _GROUP_KEY: Final = 2
 
 _GROUP_VALUE: Final = 3
-"""What Kafka 4.1 writes: the last version without tagged fields, which brokers since 2.1 read."""
+"""What Kafka 4.3 writes: the last version without tagged fields, which brokers since 2.1 read."""
 
 
 def _key(group_id: GroupId) -> bytes:

@@ -10,7 +10,7 @@
 
 No value is a tombstone. Values are version 0 of their format throughout.
 
-Source: ConsumerGroup* among the coordinator records of Kafka 4.1.
+Source: ConsumerGroup* among the coordinator records of Kafka 4.3.
 """
 
 from __future__ import annotations

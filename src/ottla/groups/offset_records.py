@@ -3,7 +3,7 @@
     key     int16 1 (0 in logs before 0.9) | group, topic, partition
     value   int16 version | its fields, or none: the offset is gone
 
-Source: OffsetCommit and LegacyOffsetCommit among the coordinator records of Kafka 4.1.
+Source: OffsetCommit and LegacyOffsetCommit among the coordinator records of Kafka 4.3.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
     2  what members have, they keep, as long as that is not too much
     3  what is left is dealt out
 
-Source: KIP-932, and the SimpleAssignor of Kafka 4.1. Orders that Kafka leaves to its hash tables are fixed here, so
+Source: KIP-932, and the SimpleAssignor of Kafka 4.3. Orders that Kafka leaves to its hash tables are fixed here, so
 that one input has one output.
 """
 

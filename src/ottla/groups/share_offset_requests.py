@@ -5,7 +5,7 @@
          +------------- ShareStateFailed ----------------+                                       |
          +------------- ShareOffsetsDeleted --------- deleting <--DeleteShareOffsets, DeleteShareGroup
 
-Each step is a record, so that what was begun is known after a crash and done again. Source: KIP-932, Kafka 4.1.
+Each step is a record, so that what was begun is known after a crash and done again. Source: KIP-932, Kafka 4.3.
 """
 
 from types import MappingProxyType

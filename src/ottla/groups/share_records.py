@@ -5,7 +5,7 @@
     11  the group's epoch                     14  what a member has
     12  the epoch of the target assignment    15  whose state the share coordinator keeps
 
-Source: ShareGroup* among the coordinator records of Kafka 4.1 (KIP-932).
+Source: ShareGroup* among the coordinator records of Kafka 4.3 (KIP-932).
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ Topics with the same subscribers are dealt with together, as a pool. With one po
 same) loads differ by one at most; with pools that overlap, step 3 is repeated until it finds nothing, or
 `MAX_ROUNDS` times.
 
-Kafka 4.1's assignor of this name balances and sticks alike, but looks at no racks.
+Kafka 4.3's assignor of this name balances and sticks alike, but looks at no racks.
 """
 
 from collections.abc import Mapping, Sequence

@@ -8,7 +8,7 @@ Kafka itself leaves out, the previous and the next producer id, and adds one of 
 them a coordinator that takes over could not tell the retry of a request from that of a fenced producer. Kafka passes
 over a tag that it does not know.
 
-Source: TransactionLogKey and TransactionLogValue among the coordinator records of Kafka 4.1.
+Source: TransactionLogKey and TransactionLogValue among the coordinator records of Kafka 4.3.
 """
 
 from __future__ import annotations

@@ -56,11 +56,11 @@ def test_groups_are_listed(ottla: OttlaProgram, member: Member) -> None:
 def test_members_are_described(ottla: OttlaProgram, member: Member) -> None:
     (described,) = ottla.json("share", "describe", member.group)
     assert (described["state"], described["assignor"]) == ("Stable", "simple")
-    assert described["epoch"] == described["assignment_epoch"] == 2
+    assert described["epoch"] == described["assignment_epoch"] == 3
     assert described["members"] == [
         {
             "member": "a-member",
-            "epoch": 2,
+            "epoch": 3,
             "client": "a-client",
             "host": "127.0.0.1",
             "topics": [member.topic],
@@ -68,7 +68,7 @@ def test_members_are_described(ottla: OttlaProgram, member: Member) -> None:
         }
     ]
     (line,) = ottla("share", "describe", member.group).stdout.splitlines()
-    assert line.startswith(f"{member.group}\ta-member\t2\ta-client\t127.0.0.1\t")
+    assert line.startswith(f"{member.group}\ta-member\t3\ta-client\t127.0.0.1\t")
     member.leave()
     assert ottla("share", "describe", member.group).stdout == ""
 
@@ -76,8 +76,8 @@ def test_members_are_described(ottla: OttlaProgram, member: Member) -> None:
 def test_rebalances_are_told(ottla: OttlaProgram, member: Member) -> None:
     (told,) = ottla.json("group", "describe", member.group, "--history")
     assert [(each["type"], each["epoch"], each["members"], each["moved"]) for each in told["rebalances"]] == [
-        ("share", 1, 1, 0),
-        ("share", 2, 1, 2),
+        ("share", 2, 1, 0),
+        ("share", 3, 1, 2),
     ]
 
 
@@ -91,7 +91,7 @@ def test_a_group_that_does_not_exist_is_named(ottla: OttlaProgram, member: Membe
 def test_a_group_is_moved(ottla: OttlaProgram, member: Member) -> None:
     group, topic = member.group, member.topic
     ottla("produce", topic, "-p", "0", stdin="a\nb\nc\n")
-    empty = {"group": group, "topic": topic, "start_offset": None, "ahead": None, "readers": 1}
+    empty = {"group": group, "topic": topic, "start_offset": None, "ahead": None, "lag": None, "readers": 1}
     assert ottla.json("share", "offsets", group) == [
         {**empty, "partition": 0, "end_offset": 3},
         {**empty, "partition": 1, "end_offset": 0},
@@ -105,7 +105,8 @@ def test_a_group_is_moved(ottla: OttlaProgram, member: Member) -> None:
     moved = ottla.json("share", "seek", group, "--topic", f"{topic}:0", "--to-offset", "1", "--execute")
     assert moved["executed"] is True
     rows = ottla.json("share", "offsets", group)
-    assert [(row["start_offset"], row["ahead"], row["readers"]) for row in rows] == [(1, 2, 0), (None, None, 0)]
+    seen = [(row["start_offset"], row["ahead"], row["lag"], row["readers"]) for row in rows]
+    assert seen == [(1, 2, 2, 0), (None, None, None, 0)]
     back = ottla.json("share", "seek", group, "--all-topics", "--to-earliest", "--execute")
     assert [(row["from"], row["to"], row["replayed"]) for row in back["partitions"]] == [(1, 0, 1), (None, 0, 0)]
     latest = ottla.json("share", "seek", group, "--all-topics", "--to-latest", "--execute")

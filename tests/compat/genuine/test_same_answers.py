@@ -117,7 +117,7 @@ def new(
 
 
 IGNORED = {"port", "host", "cluster_id", "throttle_time_ms", "documentation", "total_bytes", "usable_bytes"}
-# Kafka 4.1 sets min.insync.replicas for the whole cluster when it is formatted; Ottla has a setting of its own.
+# Kafka 4.3 sets min.insync.replicas for the whole cluster when it is formatted; Ottla has a setting of its own.
 NOT_COMPARED = {"min.insync.replicas", "flush.before.ack"}
 
 

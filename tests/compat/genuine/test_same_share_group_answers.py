@@ -1,8 +1,8 @@
 """The same stories of share groups (KIP-932) told to genuine Kafka and to Ottla: the same answers, field by field.
 
 Topic ids are named by their topic. A member of Ottla's has its partitions with the first answer, one of Kafka's with a
-later one: stories go on once it has them. Offsets are altered elsewhere: Kafka takes such requests, and does nothing
-about topics that exist. Nor are they asked for of a partition that is not there: Kafka 4.3.1 never answers that.
+later one: stories go on once it has them. Offsets are not asked for of a partition that is not there: Kafka 4.3.1 never
+answers that.
 """
 
 from collections.abc import Callable, Iterator
@@ -111,7 +111,7 @@ class Members(Teller):
                 for name, indexes in topics.items()
             ]
         groups = [so.DescribeShareGroupOffsetsRequestGroup(group_id=group, topics=asked)]
-        self.tell("d", so.DescribeShareGroupOffsetsRequest(groups=groups), 0)
+        self.tell("d", so.DescribeShareGroupOffsetsRequest(groups=groups), 1)
 
     def alter(self, group: str, offsets: dict[str, dict[int, int]]) -> ao.AlterShareGroupOffsetsRequest:
         return ao.AlterShareGroupOffsetsRequest(
@@ -323,6 +323,10 @@ def of_offsets(t: Members) -> None:
     t.leave("a", "offsets")
     t.tell("d", t.alter("offsets", {"none": {0: 1}}), 0)
     t.tell("d", t.alter("offsets", {}), 0)
+    t.tell("d", t.alter("offsets", {"t": {0: 2, 1: 0}, "none": {0: 1}}), 0)
+    t.offsets("offsets", {"t": [0, 1]})
+    t.tell("d", t.alter("offsets", {"t": {1: 0}}), 0)
+    t.offsets("offsets")
     t.delete_offsets("offsets", "t", "none")
     t.delete_offsets("offsets", "t")
     t.delete_offsets("offsets")

@@ -126,10 +126,10 @@ def seen(broker: BrokerProcess) -> dict[str, Any]:
 
 
 EXPECTED: Final = {
-    "group": (0, "Stable", 2, 2),
-    "members": [("member", 2, "client", ["t"], [("t", [0, 1])])],
+    "group": (0, "Stable", 3, 3),
+    "members": [("member", 3, "client", ["t"], [("t", [0, 1])])],
     "offsets": [("t", 0, 4), ("t", 1, -1)],
-    "state": (0, 1, 4, [(4, 5, ACKNOWLEDGED, 2), (6, 9, AVAILABLE, 2), (12, 14, ACKNOWLEDGED, 1)]),
+    "state": (0, 2, 4, [(4, 5, ACKNOWLEDGED, 2), (6, 9, AVAILABLE, 2), (12, 14, ACKNOWLEDGED, 1)]),
 }
 
 

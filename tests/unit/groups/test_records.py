@@ -1,4 +1,4 @@
-"""Records of `__consumer_offsets`, byte for byte as Kafka 4.1 writes them."""
+"""Records of `__consumer_offsets`, byte for byte as Kafka 4.3 writes them."""
 
 from uuid import UUID
 

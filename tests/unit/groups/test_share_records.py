@@ -1,4 +1,4 @@
-"""Records of share groups, byte for byte as Kafka 4.1 writes them."""
+"""Records of share groups, byte for byte as Kafka 4.3 writes them."""
 
 from uuid import UUID
 

@@ -1,4 +1,4 @@
-"""Records of `__share_group_state`, byte for byte as Kafka 4.1 writes them."""
+"""Records of `__share_group_state`, byte for byte as Kafka 4.3 writes them."""
 
 from uuid import UUID
 

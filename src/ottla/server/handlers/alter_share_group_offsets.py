@@ -1,7 +1,7 @@
 """AlterShareGroupOffsets (v0): have a share group without members start elsewhere (KIP-932).
 
-Kafka 4.1.1 has the API, but loses the topics on the way: it changes nothing, and answers as if nothing were wrong. Here
-offsets change, and a group that has members, or is none, is an error.
+Kafka 4.1 lost the topics on the way: it changed nothing, and answered as if nothing were wrong. Later ones do it. Here
+a group that has members, or is none, is an error.
 """
 
 from collections.abc import Iterable, Mapping
