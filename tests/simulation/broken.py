@@ -18,8 +18,13 @@ from ottla.cluster.elections import Outages
 from ottla.cluster.image import MetadataImage
 from ottla.cluster.isr_changes import IsrChange, plan_isr_change
 from ottla.log.directories import LogDirectories
+from ottla.log import log_files
+from ottla.log.cleaner_map import OffsetMap
+from ottla.log.retention import breached_count
+from ottla.replication.compaction import Compaction
 from ottla.replication.fetcher import LeaderFetcher, ReplicaFetchers
 from ottla.replication.in_sync import InSyncReplicas
+from ottla.replication.maintenance import Maintenance
 from ottla.replication.manager import ReplicaManager
 from ottla.server.handlers import fetch
 
@@ -95,6 +100,69 @@ def trust_any_disk() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def idle_followers() -> Iterator[None]:
+    """Retention and compaction are the affair of who leads."""
+    partitions = ReplicaManager.partitions
+
+    def led(replicas: ReplicaManager) -> Any:
+        return [partition for partition in partitions(replicas) if partition.leading]
+
+    with (
+        patch.object(Maintenance, "apply_retention", _with_partitions(Maintenance.apply_retention, led)),
+        patch.object(Compaction, "_candidates", _with_partitions(Compaction._candidates, led)),
+    ):
+        yield
+
+
+def _with_partitions(work: Any, partitions: Any) -> Any:
+    """A method of what has `_replicas`, for which those have other partitions."""
+
+    async def changed(self: Any) -> Any:
+        replicas = self._replicas
+        self._replicas = _Replicas(replicas, partitions)
+        try:
+            return await work(self)
+        finally:
+            self._replicas = replicas
+
+    return changed
+
+
+class _Replicas:
+    def __init__(self, replicas: ReplicaManager, partitions: Any) -> None:
+        self._replicas, self._partitions = replicas, partitions
+
+    def partitions(self) -> Any:
+        return self._partitions(self._replicas)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._replicas, name)
+
+
+@contextmanager
+def delete_uncommitted() -> Iterator[None]:
+    """Retention does not look at the high watermark."""
+
+    def everything(segments: Any, config: Any, **more: Any) -> int:
+        return breached_count(segments, config, **{**more, "high_watermark": more["log_end_offset"]})
+
+    with patch.object(log_files, "breached_count", everything):
+        yield
+
+
+@contextmanager
+def compact_the_newest() -> Iterator[None]:
+    """Compaction takes the last record of a segment's last key for superseded."""
+    newest = OffsetMap.newest
+
+    def all_but_the_last(known: OffsetMap, records: Any, base_offset: int) -> Any:
+        return newest(known, records, base_offset)[:-1]
+
+    with patch.object(OffsetMap, "newest", all_but_the_last):
+        yield
+
+
 class Breakage(Enum):
     """What is done to a cluster."""
 
@@ -103,6 +171,9 @@ class Breakage(Enum):
     TRUNCATE_TO_HIGH_WATERMARK = "truncate-to-high-watermark"
     STALE_CONTROLLER = "stale-controller"
     TRUST_ANY_DISK = "trust-any-disk"
+    IDLE_FOLLOWERS = "idle-followers"
+    DELETE_UNCOMMITTED = "delete-uncommitted"
+    COMPACT_THE_NEWEST = "compact-the-newest"
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,4 +199,7 @@ BREAKAGES: Final[Mapping[Breakage, Case]] = {
     Breakage.TRUNCATE_TO_HIGH_WATERMARK: Case(truncate_to_high_watermark, (), THROWN_AWAY, 3),
     Breakage.STALE_CONTROLLER: Case(stale_controller, ("depose", "kill", "elect"), "after what that of epoch", 4),
     Breakage.TRUST_ANY_DISK: Case(trust_any_disk, ("replace disk", "kill"), THROWN_AWAY, 0),
+    Breakage.IDLE_FOLLOWERS: Case(idle_followers, ("kill", "stop", "cut"), "keeps too much of", 0),
+    Breakage.DELETE_UNCOMMITTED: Case(delete_uncommitted, (), "has deleted what is not committed|has nothing from", 0),
+    Breakage.COMPACT_THE_NEWEST: Case(compact_the_newest, ("kill", "elect"), "compacted the newest record of", 0),
 }

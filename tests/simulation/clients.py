@@ -10,6 +10,7 @@ from ottla.errors import ErrorCode
 from ottla.peer.client import PeerClient, PeerUnavailable
 from ottla.protocol.messages.fetch import AbortedTransaction, FetchPartition, FetchRequest, FetchTopic
 from ottla.protocol.messages.init_producer_id import InitProducerIdRequest
+from ottla.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.records.batch import BatchHeader, iter_batches
@@ -23,6 +24,8 @@ METADATA: Final = 12
 PRODUCE: Final = 9
 FETCH: Final = 12
 """Versions that name topics."""
+LIST_OFFSETS: Final = 6
+EARLIEST: Final = -2
 INIT_PRODUCER_ID: Final = 4
 ANSWER_WITHIN_S: Final = 3.0
 PAUSE_S: Final = 0.2
@@ -204,8 +207,10 @@ class SimConsumer(SimClient):
             asked = self._anybody() if self._random.random() < 0.4 else await self._leader_of(partition)
             try:
                 next_position, found = await fetch(asked, place, position, self._isolation)
-            except (PeerUnavailable, FetchRefused):
+            except (PeerUnavailable, FetchRefused) as problem:
                 await self._start_over()
+                if isinstance(problem, FetchRefused) and problem.code is ErrorCode.OFFSET_OUT_OF_RANGE:
+                    self._positions[partition] = await self._beginning(partition, position)
                 continue
             for offset, value in found.items():
                 self._history.see(place, offset, value, self._loop.time(), committed_only=bool(self._isolation))
@@ -213,9 +218,26 @@ class SimConsumer(SimClient):
             self._positions[partition] = 0 if self._random.random() < 0.02 else next_position
             await self._rest()
 
+    async def _beginning(self, partition: int, position: int) -> int:
+        """Where retention has left the log to begin, as the leader says; `position` if it does not."""
+        wanted = ListOffsetsPartition(partition_index=partition, timestamp=EARLIEST)
+        request = ListOffsetsRequest(
+            replica_id=-1, topics=[ListOffsetsTopic(name=self._topic, partitions=[wanted])], isolation_level=0
+        )
+        try:
+            answer = await (await self._leader_of(partition)).ask(request, LIST_OFFSETS, timeout_s=ANSWER_WITHIN_S)
+        except PeerUnavailable:
+            return position
+        (found,) = answer.topics[0].partitions
+        return position if found.error_code else int(found.offset)
+
 
 class FetchRefused(Exception):
     """The broker does not hold the partition, or cannot read it."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(code)
+        self.code = ErrorCode(code)
 
 
 async def fetch(asked: PeerClient, place: Place, position: int, isolation: int) -> tuple[int, dict[int, bytes]]:

@@ -24,6 +24,11 @@ from ottla.protocol.messages.alter_partition_reassignments import (
     ReassignableTopic,
 )
 from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from ottla.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
 from ottla.protocol.messages.delete_topics import DeleteTopicsRequest
 from ottla.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from ottla.testing.faulty_fs import Operation
@@ -36,6 +41,7 @@ from tests.simulation.observer import Observer, held_by
 
 ALTER_PARTITION_REASSIGNMENTS: Final = 0
 CREATE_TOPICS: Final = 5
+DELETE_RECORDS: Final = 1
 DELETE_TOPICS: Final = 5
 ELECT_LEADERS: Final = 2
 KINDS_AT_ONCE: Final = 5
@@ -101,6 +107,7 @@ class Faults:
             "elect": self._elect,
             "reassign": self._reassign,
             "topics": self._change_topics,
+            "trim": self._trim,
         }
         if len(machines) == 1:
             for kind in ("elect", "reassign", "one way", "depose", "power all", "replace disk"):
@@ -402,6 +409,14 @@ class Faults:
         factor = self._random.randint(1, len(self._machines))
         topic = CreatableTopic(name=name, num_partitions=2, replication_factor=factor, assignments=[], configs=[])
         return self._ask(CreateTopicsRequest(topics=[topic], timeout_ms=2_000), CREATE_TOPICS)
+
+    def _trim(self) -> bool:
+        """Delete records up to somewhere."""
+        place = self._random.choice(self._places)
+        before = self._random.randrange(self._observer.end_of(place) + 1)
+        partition = DeleteRecordsPartition(partition_index=place.partition, offset=before)
+        topic = DeleteRecordsTopic(name=place.topic, partitions=[partition])
+        return self._ask(DeleteRecordsRequest(topics=[topic], timeout_ms=2_000), DELETE_RECORDS)
 
     def _reassign(self) -> bool:
         place = self._random.choice(self._places)

@@ -46,6 +46,10 @@ class Committed:
         self.batches: dict[int, tuple[int, int, int]] = {}
         """Base offset to last offset, leader epoch and CRC."""
         self.values: dict[int, bytes] = {}
+        self.records: dict[int, tuple[bytes, bytes | None]] = {}
+        """Offset to key and value, of those with a key."""
+        self.newest: dict[bytes, int] = {}
+        """Key to the offset of its last record."""
         self.open: dict[int, list[bytes]] = defaultdict(list)
         """Values of transactions without a marker, by producer id."""
         self.visible: dict[bytes, bool] = {}

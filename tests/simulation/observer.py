@@ -1,7 +1,8 @@
 """Looks into the brokers of the simulated cluster while they run, and holds the logs of all replicas together.
 
     an append           one epoch of a partition has one leader, and one batch at an offset, whoever holds it
-    a high watermark    what it passes is committed: the same on every replica, for ever, and on all that are in sync
+    a high watermark    what it passes is committed: the same on every replica, for ever, and on all that are in sync;
+                        but for what retention takes from its beginning, and compaction where a newer record has the key
     a replica           starts, catches up, is elected: what it shows is compared again from its beginning
     a truncation        never takes back what is below a follower's high watermark
     a controller        is not obeyed any more by a broker that has obeyed its successor
@@ -140,7 +141,7 @@ class Observer:
             key = (place, header.leader_epoch, header.base_offset)
             found = (header.last_offset, header.crc)
             known = self._batches.setdefault(key, found)
-            if known != found:
+            if known != found and not (log.config.compact and known[0] == found[0]):
                 self._history.fail(
                     f"{place}: {name} appends another batch at {header.base_offset} in epoch {header.leader_epoch} "
                     "than was written there before"
@@ -162,18 +163,40 @@ class Observer:
 
     def _compare(self, log: PartitionLog, committed: Committed, start: int, end: int, *, extend: bool = True) -> None:
         place, name = self._of(log)
+        start = max(start, log.log_start_offset)
+        reached, kept = start, set[int]()
         for data, header in _batches(log, start, end):
             found = (header.last_offset, header.leader_epoch, header.crc)
             known = committed.batches.get(header.base_offset)
+            if log.config.compact:
+                kept |= {record.offset for record in decode_records(data, header)}
+            elif header.base_offset > reached:
+                self._history.fail(f"{place}: {name} has nothing from {reached} to {header.base_offset}")
+            reached = header.next_offset
             if known is None and header.base_offset == committed.end and extend:
                 committed.batches[header.base_offset] = found
                 committed.end = header.next_offset
                 _take_in(committed, data, header)
-            elif known != found:
+            elif known != found and not (
+                log.config.compact
+                and known is not None
+                and known[:2] == found[:2]
+                and _is_rest(committed, data, header)
+            ):
                 self._history.fail(
                     f"{place}: {name} has {found} (last offset, epoch, CRC) at {header.base_offset}, below its high "
                     f"watermark of {end}; committed there is {known}"
                 )
+        if log.config.compact:
+            self._check_newest(place, name, committed, range(start, min(end, committed.end)), kept)
+        elif reached < end:
+            self._history.fail(f"{place}: {name} has nothing from {reached} to {end}")
+
+    def _check_newest(self, place: Place, name: str, committed: Committed, offsets: range, kept: set[int]) -> None:
+        """Compaction leaves the last record of each key."""
+        for key, offset in committed.newest.items():
+            if offset in offsets and offset not in kept and committed.records[offset][1] is not None:
+                self._history.fail(f"{place}: {name} has compacted the newest record of {key!r}, at {offset}")
 
     def _check_in_sync(self, place: Place, name: str, committed: Committed, old_end: int) -> None:
         """Whoever is in sync has what has just been committed."""
@@ -199,6 +222,11 @@ class Observer:
                 replica = held_by(machine, place)
                 if replica is None:
                     continue
+                if replica.log.log_start_offset > committed.end:
+                    self._history.fail(
+                        f"{place}: {machine.name} begins at {replica.log.log_start_offset}: it has deleted what is not "
+                        f"committed, as is what lies before {committed.end}"
+                    )
                 unsure = (machine.name, place)
                 if int(machine.name[1:]) not in in_sync or replica.log.log_end_offset >= committed.end:
                     self.lost_power.discard(unsure)
@@ -209,7 +237,7 @@ class Observer:
                     )
 
     def finish(self) -> None:
-        """In the end all replicas hold what was committed, from the first record to the last."""
+        """In the end all replicas hold what was committed, as far as retention has left it."""
         for place, committed in self._history.committed.items():
             for machine in self._machines:
                 replica = held_by(machine, place)
@@ -221,6 +249,10 @@ class Observer:
                         f"{replica.log.log_end_offset}"
                     )
                 self._compare(replica.log, committed, 0, committed.end, extend=False)
+
+    def end_of(self, place: Place) -> int:
+        """Up to where a partition is known to be committed."""
+        return self._history.committed[place].end
 
     # -- where to look -------------------------------------------------------------------------------------------------
 
@@ -253,10 +285,23 @@ def _take_in(committed: Committed, data: Buffer, header: BatchHeader) -> None:
         if marker is not None:
             committed.visible |= dict.fromkeys(committed.open.pop(header.producer_id, ()), not marker.is_abort)
         return
-    values = {record.offset: record.value or b"" for record in decode_records(data, header)}
+    values: dict[int, bytes] = {}
+    for record in decode_records(data, header):
+        values[record.offset] = record.value or b""
+        if record.key is not None:
+            committed.records[record.offset] = (record.key, record.value)
+            committed.newest[record.key] = record.offset
     committed.values |= values
     if header.is_transactional:
         committed.open[header.producer_id] += values.values()
+
+
+def _is_rest(committed: Committed, data: Buffer, header: BatchHeader) -> bool:
+    """Whether the batch has nothing but records that were committed there."""
+    return all(
+        record.key is not None and committed.records.get(record.offset) == (record.key, record.value)
+        for record in decode_records(data, header)
+    )
 
 
 def held_by(machine: SimMachine, place: Place) -> Partition | None:

@@ -9,11 +9,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
+from unittest.mock import patch
 
 from ottla.cluster.store import layout
 from ottla.ids import TopicName
+from ottla.log.partition_log import PartitionLog
 from ottla.peer.client import PeerClient, PeerUnavailable
 from ottla.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from ottla.replication import compaction
 from ottla.testing.simulation.loop import Life, SimLoop
 from ottla.testing.simulation.machine import PORT, SimMachine
 from ottla.testing.simulation.network import SimNetwork
@@ -25,8 +28,13 @@ from tests.simulation.observer import Observer, held_by
 from tests.simulation.transactions import SimTransactor
 
 TOPIC = "t"
+SEGMENT_BYTES = 3_000
+RETENTION_BYTES = 6_000
+COMPACTED_FROM_BYTES = 1_500
+"""Coordinators' logs are compacted when so much is new."""
 CREATE_TOPICS = 5
 SESSION_S = 2.0
+BAD_FOR_COMPACTION = frozenset(("disk", "full disk", "bit"))
 LOOK_EVERY_S = 0.05
 PIECES = 0.02
 """How likely it is that what is sent arrives in two pieces."""
@@ -97,7 +105,8 @@ class World:
         collects = gc.isenabled()
         gc.disable()  # it would end what is waiting in lives that are over, whenever it comes by
         try:
-            with _chance_by_seed(self.plan.seed), self.observer.installed():
+            early = patch.object(compaction, "_READ_AT_TAKEOVER_BYTES", COMPACTED_FROM_BYTES)
+            with _chance_by_seed(self.plan.seed), self.observer.installed(), early:
                 return self.loop.run_until_complete(self._run())
         finally:
             if collects:
@@ -157,7 +166,12 @@ class World:
             num_partitions=self.plan.partitions,
             replication_factor=self.plan.replicas,
             assignments=[],
-            configs=[CreatableTopicConfig(name="internal.segment.bytes", value="16000")],
+            configs=[
+                CreatableTopicConfig(name="internal.segment.bytes", value=str(SEGMENT_BYTES)),
+                CreatableTopicConfig(name="retention.bytes", value=str(RETENTION_BYTES)),
+                # The records are of 1970: one run of four deletes whatever is committed.
+                CreatableTopicConfig(name="retention.ms", value="1000" if self.plan.seed % 4 == 3 else "-1"),
+            ],
         )
         while True:
             await asyncio.sleep(0.1)
@@ -236,6 +250,8 @@ class World:
                 if replica.leading != (part.leader == number):
                     return f"{machine.name} does not know whether it leads {place}"
                 end = self.history.committed[place].end
+                if at_rest and (too_much := self._too_much(place, replica.log)):
+                    return f"{machine.name} keeps too much of {place}: {too_much}"
                 if at_rest and not replica.log.log_end_offset == replica.log.high_watermark == end:
                     return (
                         f"{machine.name} ends {place} at {replica.log.log_end_offset}, and knows of "
@@ -244,6 +260,17 @@ class World:
             if not alone and image.controller_id != told.controller_id:
                 return f"{machine.name} takes {image.controller_id} for the controller, which is {told.controller_id}"
         return None
+
+    def _too_much(self, place: Place, log: PartitionLog) -> str | None:
+        """What retention and compaction would not have left. A failing disk may have prevented compaction."""
+        size, most = log.size_bytes, RETENTION_BYTES + 2 * SEGMENT_BYTES
+        if log.config.compact:
+            most = 6 * COMPACTED_FROM_BYTES
+            if self.faults.happened.keys() & BAD_FOR_COMPACTION:
+                return None
+        elif place.topic != TOPIC:
+            return None
+        return f"{size} bytes, {most} at most" if size > most else None
 
     def _problems(self) -> str:
         return ", ".join(f"{machine.name}: {machine.problem!r}" for machine in self.machines if machine.problem)
@@ -255,8 +282,11 @@ def _settings(plan: Plan) -> dict[str, str]:
         "default.replication.factor": str(plan.replicas),
         "min.insync.replicas": str(max(1, plan.replicas - 1)),
         "num.partitions": str(plan.partitions),
-        "log.retention.ms": "-1",
-        "log.cleaner.enable": "false",
+        "log.initial.task.delay.ms": "200",
+        "log.retention.check.interval.ms": "700",
+        "log.segment.delete.delay.ms": "500",
+        "log.cleaner.backoff.ms": "600",
+        "producer.id.expiration.check.interval.ms": "1000",
         "transaction.state.log.num.partitions": "1",
         "transaction.state.log.replication.factor": str(plan.replicas),
         "transaction.state.log.min.isr": str(max(1, plan.replicas - 1)),

@@ -68,6 +68,7 @@ class ProducerEntry:
         "last_sequence",
         "last_timestamp_ms",
         "producer_id",
+        "silent_since_ms",
         "transaction_first_offset",
     )
 
@@ -76,6 +77,8 @@ class ProducerEntry:
         self.epoch = epoch
         self.coordinator_epoch = -1
         self.last_timestamp_ms: int = NO_TIMESTAMP
+        self.silent_since_ms: int | None = None
+        """By the broker's clock; None if it has written since the last check."""
         self.last_sequence: int = NO_SEQUENCE
         self.transaction_first_offset: int | None = None
         self.batches: deque[ProducedBatch] = deque(maxlen=REMEMBERED_BATCHES)
@@ -266,6 +269,7 @@ class ProducerState:
         entry.batches.append(produced(header))
         entry.last_sequence = header.last_sequence
         entry.last_timestamp_ms = header.max_timestamp
+        entry.silent_since_ms = None
         if header.is_transactional:
             self._verifications.pop(producer_id, None)
             if entry.transaction_first_offset is None:
@@ -281,6 +285,7 @@ class ProducerState:
         entry.set_epoch(header.producer_epoch)
         entry.coordinator_epoch = marker.coordinator_epoch
         entry.last_timestamp_ms = marker.timestamp_ms
+        entry.silent_since_ms = None
         entry.transaction_first_offset = None
         verification = self._verifications.get(header.producer_id)
         if verification is not None and not (verification.implicit and verification.epoch == header.producer_epoch):
@@ -315,6 +320,8 @@ class ProducerState:
     def remove_expired(self, now_ms: int, expiration_ms: int) -> int:
         """Forgets producers that have been silent for `expiration_ms` outside a transaction; how many.
 
+        Timestamps are the client's: records of long ago, or of a time to come, say nothing about how long it has been
+        silent. (Kafka goes by them alone, and forgets the writer of old records at its next check.)
         Verifications that nobody has come back to go after the same time.
         """
         self._verifications = {
@@ -322,11 +329,13 @@ class ProducerState:
             for producer_id, found in self._verifications.items()
             if now_ms - found.began_ms < expiration_ms
         }
-        expired = [
-            producer_id
-            for producer_id, entry in self.producers.items()
-            if entry.transaction_first_offset is None and now_ms - entry.last_timestamp_ms >= expiration_ms
-        ]
+        expired: list[int] = []
+        for producer_id, entry in self.producers.items():
+            if entry.silent_since_ms is None:
+                is_likely = now_ms - expiration_ms < entry.last_timestamp_ms <= now_ms
+                entry.silent_since_ms = entry.last_timestamp_ms if is_likely else now_ms
+            elif entry.transaction_first_offset is None and now_ms - entry.silent_since_ms >= expiration_ms:
+                expired.append(producer_id)
         for producer_id in expired:
             del self.producers[producer_id]
         return len(expired)

@@ -181,6 +181,24 @@ def test_silent_producers_are_forgotten_but_not_in_a_transaction(driver: LogDriv
     assert list(log.producer_state.producers) == [2]
 
 
+@pytest.mark.parametrize("timestamp_ms", [0, NOW_MS - 10**9, NOW_MS + 3_000_000])
+def test_timestamps_do_not_say_how_long_a_producer_has_been_silent(
+    driver: LogDriver, log: PartitionLog, timestamp_ms: int
+) -> None:
+    def write(sequence: int) -> bool:
+        more = {"producer_id": 1, "producer_epoch": 0, "base_sequence": sequence}
+        return driver.append(log, 1, timestamp_ms=timestamp_ms, **more).duplicate
+
+    assert not write(0)
+    for now_ms in (NOW_MS, NOW_MS + 999):
+        assert log.producer_state.remove_expired(now_ms, 1000) == 0
+    assert write(0), "it is still known"
+    assert not write(1)
+    assert log.producer_state.remove_expired(NOW_MS + 1500, 1000) == 0
+    assert log.producer_state.remove_expired(NOW_MS + 2499, 1000) == 0
+    assert log.producer_state.remove_expired(NOW_MS + 2500, 1000) == 1
+
+
 def test_snapshots_refuse_damage(driver: LogDriver, log: PartitionLog) -> None:
     driver.append(log, 3, producer_id=1, producer_epoch=2, base_sequence=7)
     data = log.producer_state.encode()
