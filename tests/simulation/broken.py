@@ -65,20 +65,23 @@ def no_epoch_fencing() -> Iterator[None]:
 @contextmanager
 def truncate_to_high_watermark() -> Iterator[None]:
     """A follower drops what is above its high watermark and copies on from there, as before KIP-101."""
-    follow, request = ReplicaFetchers.follow, LeaderFetcher._request
+    follow, request = ReplicaFetchers.follow, LeaderFetcher._next_request
 
     def truncated(fetchers: ReplicaFetchers, partition: Any, topic_id: Any) -> None:
         partition.log.truncate_to(partition.log.high_watermark)
         follow(fetchers, partition, topic_id)
 
     def without_epochs(fetcher: LeaderFetcher, *more: Any) -> Any:
-        made = request(fetcher, *more)
-        for topic in made.topics:
+        made, rest_s = request(fetcher, *more)
+        for topic in () if made is None else made.topics:
             for partition in topic.partitions:
                 partition.last_fetched_epoch = -1
-        return made
+        return made, rest_s
 
-    with patch.object(ReplicaFetchers, "follow", truncated), patch.object(LeaderFetcher, "_request", without_epochs):
+    with (
+        patch.object(ReplicaFetchers, "follow", truncated),
+        patch.object(LeaderFetcher, "_next_request", without_epochs),
+    ):
         yield
 
 
@@ -199,7 +202,7 @@ BREAKAGES: Final[Mapping[Breakage, Case]] = {
     Breakage.TRUNCATE_TO_HIGH_WATERMARK: Case(truncate_to_high_watermark, (), THROWN_AWAY, 3),
     Breakage.STALE_CONTROLLER: Case(stale_controller, ("depose", "kill", "elect"), "after what that of epoch", 4),
     Breakage.TRUST_ANY_DISK: Case(trust_any_disk, ("replace disk", "kill"), THROWN_AWAY, 0),
-    Breakage.IDLE_FOLLOWERS: Case(idle_followers, ("kill", "stop", "cut"), "keeps too much of", 0),
-    Breakage.DELETE_UNCOMMITTED: Case(delete_uncommitted, (), "has deleted what is not committed|has nothing from", 0),
-    Breakage.COMPACT_THE_NEWEST: Case(compact_the_newest, ("kill", "elect"), "compacted the newest record of", 0),
+    Breakage.IDLE_FOLLOWERS: Case(idle_followers, ("kill", "stop", "cut"), "keeps too much of", 2),
+    Breakage.DELETE_UNCOMMITTED: Case(delete_uncommitted, (), "has deleted what is not committed|has nothing from", 3),
+    Breakage.COMPACT_THE_NEWEST: Case(compact_the_newest, ("kill", "elect"), "compacted the newest record of", 1),
 }

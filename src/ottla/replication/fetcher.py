@@ -73,7 +73,16 @@ StartOver = Callable[["Partition", str], None]
 class _Copy:
     """One partition that is copied, in one leader epoch."""
 
-    __slots__ = ("has_caught_up", "is_failing", "key", "leader_epoch", "not_before", "partition", "pause_s")
+    __slots__ = (
+        "has_caught_up",
+        "is_compared",
+        "is_failing",
+        "key",
+        "leader_epoch",
+        "not_before",
+        "partition",
+        "pause_s",
+    )
 
     def __init__(self, partition: "Partition", topic_id: TopicId, *, is_in_sync: bool) -> None:
         self.partition = partition
@@ -82,6 +91,8 @@ class _Copy:
         self.not_before = 0.0
         """When it may be asked for again, after an error."""
         self.pause_s = FIRST_PAUSE_S
+        self.is_compared = False
+        """Whether this log is known to be the leader's, as far as both reach."""
         self.is_failing = False
         """Whether what was fetched last could not be taken in."""
         self.has_caught_up = is_in_sync
@@ -469,6 +480,9 @@ class LeaderFetcher:
             elif data.diverging_epoch is not None:
                 self._truncate(partition, data.diverging_epoch)
             elif partition.log.log_end_offset == start:
+                if not copy.is_compared:
+                    copy.is_compared = True
+                    self._drop_what_cannot_be_compared(partition, Offset(data.log_start_offset))
                 if data.records:
                     partition.append_fetched(data.records)
                     self._throttle.spend(partition.topic_partition, len(data.records), self._loop.time())
@@ -538,6 +552,18 @@ class LeaderFetcher:
     def _truncate(self, partition: "Partition", leaders: EpochEndOffset) -> None:
         offset = _parting(partition.log, leaders)
         self._cut(partition, offset, f"it parts from the leader's log in epoch {leaders.epoch}")
+
+    def _drop_what_cannot_be_compared(self, partition: "Partition", leaders_start: Offset) -> None:
+        """Start over at the beginning of the leader's log if this one ends there: the leader has deleted all that both
+        may have had, and forgotten the epochs of it, so this log may have gone another way than the leader's did."""
+        own = partition.log
+        if own.log_start_offset < own.log_end_offset <= leaders_start:
+            log.info(
+                "%s: the leader's log begins at %d, where this one ends; copies it from there",
+                partition.topic_partition,
+                leaders_start,
+            )
+            own.truncate_fully_and_start_at(leaders_start)
 
     def _cut(self, partition: "Partition", offset: Offset, reason: str) -> None:
         """Drop what lies beyond `offset`.

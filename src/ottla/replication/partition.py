@@ -426,9 +426,11 @@ class Partition:
         """Take over up to where the leader's log is committed, and where it begins; kept within this log."""
         log = self.log
         before = log.high_watermark
+        start = Offset(min(log_start_offset, high_watermark, log.log_end_offset))
+        if start > log.log_start_offset:
+            log.high_watermark = start
+            log.delete_records_before(start)
         log.high_watermark = high_watermark
-        if log_start_offset > log.log_start_offset:
-            log.delete_records_before(Offset(min(log_start_offset, log.high_watermark)))
         if log.high_watermark != before and self.fetch_waiters:
             self._wake(self.fetch_waiters)
 

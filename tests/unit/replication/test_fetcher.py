@@ -407,6 +407,32 @@ def test_the_start_of_the_leaders_log_is_followed(tmp_path: Path, monkeypatch: p
     run(tmp_path, monkeypatch, story)
 
 
+def test_a_leader_that_has_deleted_all_that_could_be_compared_is_copied_from_its_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the follower has of an epoch that the leader has forgotten may never have been committed."""
+
+    async def story(pair: Pair) -> None:
+        pair.leader.become(LEADER, 1)
+        pair.leader.write(1, b"a")
+        pair.leader.become(LEADER, 2)
+        pair.leader.write(2, b"b", b"c")
+        pair.leader.log.high_watermark = Offset(3)
+        pair.leader.log.delete_records_before(Offset(3))
+        pair.follower.write(1, b"a", b"never", b"committed")
+        pair.follower.become(LEADER, 2)
+        pair.fetchers.follow(pair.follower.partition, TOPIC_ID)
+        for _ in range(200):
+            if pair.follower.log.log_start_offset == 3:
+                break
+            await asyncio.sleep(0.005)
+        assert pair.follower.log.size_bytes == 0, "nothing of it is left to come back after a crash"
+        pair.leader.write(2, b"d")
+        await pair.until_equal()
+
+    run(tmp_path, monkeypatch, story)
+
+
 def parted(pair: Pair) -> None:
     """A follower of a leader that has nothing, and knows of no epoch."""
     pair.follower.become(LEADER, 1)
