@@ -81,6 +81,7 @@ class FlushTicket:
         "end_offset",
         "generation",
         "is_first",
+        "last_base",
     )
 
     def __init__(
@@ -88,6 +89,7 @@ class FlushTicket:
         fs: FileSystem,
         *,
         end_offset: Offset,
+        last_base: int,
         generation: int,
         segments: list[Segment],
         work: "Unsynced",
@@ -104,6 +106,8 @@ class FlushTicket:
         self._failure = failure
         self.end_offset = end_offset
         """All offsets below it are on the disk after `sync`."""
+        self.last_base = last_base
+        """The base offset of the last segment whose name is."""
         self.generation = generation
         self.is_first = is_first
         """Nothing of the log has been synced before."""

@@ -116,6 +116,10 @@ class LogFiles:
         self.on_error: Callable[[OSError], None] = _nobody
         """Told, in any thread, of every error of the disk."""
         self._lowest_end: Offset | None = None
+        self._named_to: int = loaded.recovery_point - 1
+        """The names of segments that begin up to here are on the disk."""
+        self.awaits_flush = False
+        """Retention deletes nothing more before the names of newer segments are on the disk."""
         self._rewrites: list[Rewrite] = []
         self._closed = False
         self._jitter_ms = _jitter_ms(config)
@@ -319,6 +323,7 @@ class LogFiles:
         return FlushTicket(
             self._fs,
             end_offset=self.log_end_offset,
+            last_base=self._active.base_offset,
             generation=self._generation,
             segments=segments,
             work=work,
@@ -364,6 +369,8 @@ class LogFiles:
             self._sync_failed = False
         if ticket.end_offset > self.recovery_point:
             self.recovery_point = ticket.end_offset
+        self._named_to = max(self._named_to, ticket.last_base)
+        self.awaits_flush = False
 
     def flush_failed(self, ticket: FlushTicket) -> None:
         """After `ticket.sync()` has raised: all that it was to sync is unsynced still, and will be written again."""
@@ -493,6 +500,7 @@ class LogFiles:
         self._generation += 1
         self._producers_are_stale = True
         self._lowest_end = end if self._lowest_end is None else min(end, self._lowest_end)
+        self._named_to = min(self._named_to, end - 1)
         self.recovery_point = min(self.recovery_point, end)
         self._high_watermark = min(self._high_watermark, end)
         self.log_start_offset = min(self.log_start_offset, end)
@@ -558,7 +566,8 @@ class LogFiles:
 
         Segments that end after `before` stay: give the recovery point that is written in the checkpoint. A crash may
         bring some of what was removed back, and not all; past that point recovery would take the gap for a loss, and
-        cut off what follows. Call `Deletion.remove()` in a thread. Raises KafkaStorageError.
+        cut off what follows. With `before` nothing is removed either while the first segment that stays might lose its
+        name in a crash: then the log `awaits_flush`. Call `Deletion.remove()` in a thread. Raises KafkaStorageError.
 
         Descriptors that readers have left open in closed segments are closed.
         """
@@ -577,6 +586,12 @@ class LogFiles:
                 return None
             if count == len(self._segments):
                 self._roll(self.log_end_offset)
+            if before is not None and self._segments[count].base_offset > self._named_to:
+                # A crash could take the one that is to stay, and bring back one that is gone: the log would end there,
+                # and give its offsets away again.
+                self._unsynced.directories.append(self._directory)
+                self.awaits_flush = True
+                return None
             gone = self._segments[:count]
             size = sum(segment.size for segment in gone)
             self._set_segments(self._segments[count:])

@@ -104,7 +104,7 @@ class Maintenance:
             points = self._written.get(partition.log.directory.parent, {})
             written = min(points.get(partition.topic_partition, Offset(0)), partition.log.recovery_point)
             deletion = partition.log.apply_retention(now_ms, before=written)
-            if partition.log.recovery_point < partition.log.segments[-1].base_offset:
+            if partition.log.awaits_flush or partition.log.recovery_point < partition.log.segments[-1].base_offset:
                 partition.mark_dirty()  # nothing is deleted or compacted before it is on the disk
             if deletion is not None:
                 deletions.append((partition, deletion))

@@ -145,3 +145,22 @@ def test_time_without_timestamps_is_the_files(driver: LogDriver) -> None:
     driver.clock.ms += 5000
     assert _retain(driver, log) == 2
     log.release()
+
+
+def test_a_log_is_emptied_when_the_name_of_the_empty_segment_is_on_the_disk(driver: LogDriver) -> None:
+    """A crash could lose that name and keep the removal of all before it: the log would give its offsets away again."""
+    log = _open(driver, retention_ms=1000)
+    driver.fill(log, 8, count=1)
+    log.flush()
+    log.high_watermark = log.log_end_offset
+    driver.clock.ms += 10_000
+    assert log.apply_retention(driver.clock.ms, before=log.recovery_point) is None
+    assert log.awaits_flush
+    assert _bases(log) == [0, 5, 8]
+    log.flush()
+    assert not log.awaits_flush
+    deletion = log.apply_retention(driver.clock.ms, before=log.recovery_point)
+    assert deletion is not None
+    assert deletion.segment_count == 2
+    assert _bases(log) == [8]
+    log.release()
