@@ -17,9 +17,9 @@ from ottla.cluster.commands import SetPartitions
 from ottla.cluster.elections import Outages
 from ottla.cluster.image import MetadataImage
 from ottla.cluster.isr_changes import IsrChange, plan_isr_change
-from ottla.log.directories import LogDirectories
 from ottla.log import log_files
 from ottla.log.cleaner_map import OffsetMap
+from ottla.log.directories import LogDirectories
 from ottla.log.retention import breached_count
 from ottla.replication.compaction import Compaction
 from ottla.replication.fetcher import LeaderFetcher, ReplicaFetchers
