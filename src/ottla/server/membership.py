@@ -61,7 +61,8 @@ CONTROLLED_SHUTDOWN_VERSION: Final = 3
 CREATE_TOPICS_VERSION: Final = 7
 LOOK_FOR_CONTROLLER_S: Final = 0.05
 HAND_OVER_S: Final = 5.0
-"""How long a broker that stops looks for a controller, or waits for its answers, in all."""
+"""How long a broker that stops looks for a controller that answers."""
+ASK_AGAIN_S: Final = 0.2
 HAND_OVER_WITHOUT_SESSION_S: Final = 1.0
 """The same for one without a session: whoever can be elected in its stead is, or ZooKeeper is away for everybody."""
 CLOSE_CONTROLLER_S: Final = 1.5
@@ -183,37 +184,43 @@ class Membership:
         Where no other replica is in sync, it waits for one to come into sync, as often and as long as
         controlled.shutdown.max.retries and .retry.backoff.ms say. Without a controller it ends after `HAND_OVER_S`.
         """
-        if not self._config.controlled_shutdown_enable or not self.metadata.is_registered:
+        config = self._config
+        if not config.controlled_shutdown_enable or not self.metadata.is_registered:
             return
-        request = ControlledShutdownRequest(broker_id=self._config.node_id, broker_epoch=self.metadata.broker_epoch)
-        backoff_s = self._config.controlled_shutdown_retry_backoff_ms / 1000
-        has_session = self.standing.holds()
-        patience_s = HAND_OVER_S if has_session else HAND_OVER_WITHOUT_SESSION_S
-        for attempt in range(self._config.controlled_shutdown_max_retries + 1):
-            if attempt:
-                await self.metadata.until(self._leads_nothing, backoff_s)
-            if await self._is_alone():
-                return  # there is nobody to hand over to
-            asked_at = self._loop.time()
-            try:
-                async with asyncio.timeout(patience_s):
-                    answer = await self.ask_controller(request, CONTROLLED_SHUTDOWN_VERSION, patience_s=patience_s)
-            except (PeerUnavailable, TimeoutError) as error:
-                log.warning(
-                    "this broker stops without having handed over what it leads: %s",
-                    str(error) or "the controller does not answer",
-                )
-                return
-            patience_s = max(patience_s - (self._loop.time() - asked_at), 0.1)
-            if not answer.error_code and not answer.remaining_partitions:
+        longest_s = config.controlled_shutdown_max_retries * config.controlled_shutdown_retry_backoff_ms / 1000
+        patience_s = max(HAND_OVER_S, longest_s) if self.standing.holds() else HAND_OVER_WITHOUT_SESSION_S
+        try:
+            async with asyncio.timeout(patience_s):
+                await self._hand_over()
+        except (PeerUnavailable, TimeoutError) as error:
+            log.warning(
+                "this broker stops without having handed over all that it leads: %s",
+                str(error) or f"that takes more than {patience_s:.0f} s",
+            )
+
+    async def _hand_over(self) -> None:
+        retries = self._config.controlled_shutdown_max_retries
+        give_up_at = self._loop.time() + HAND_OVER_S
+        while not await self._is_alone():  # else there is nobody to hand over to
+            request = ControlledShutdownRequest(broker_id=self._config.node_id, broker_epoch=self.metadata.broker_epoch)
+            patience_s = max(give_up_at - self._loop.time(), LOOK_FOR_CONTROLLER_S)
+            answer = await self.ask_controller(request, CONTROLLED_SHUTDOWN_VERSION, patience_s=patience_s)
+            if answer.error_code:  # it may not have seen yet that this broker is there
+                if self._loop.time() >= give_up_at:
+                    raise PeerUnavailable(f"the controller answers {ErrorCode(answer.error_code).name}")
+                await asyncio.sleep(ASK_AGAIN_S)
+                continue
+            if not answer.remaining_partitions:
                 log.info("everything that this broker led is led by others")
                 return
-            reason = (
-                ErrorCode(answer.error_code).name
-                if answer.error_code
-                else f"{len(answer.remaining_partitions)} partitions have no other replica in sync"
+            log.warning(
+                "not everything could be handed over: %d partitions have no other replica in sync",
+                len(answer.remaining_partitions),
             )
-            log.warning("not everything could be handed over: %s", reason)
+            if not retries:
+                return
+            retries -= 1
+            await self.metadata.until(self._leads_nothing, self._config.controlled_shutdown_retry_backoff_ms / 1000)
 
     async def _is_alone(self) -> bool:
         """Whether no other broker is registered. The image may not know those that have just been started."""
