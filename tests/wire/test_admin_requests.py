@@ -486,7 +486,7 @@ def test_changing_a_groups_settings(ottla_broker: Broker) -> None:
     assert described(ottla_broker, GROUP, "h", name).configs[0].value == "any"
     refused = changed(ottla_broker, GROUP, "g", (name, SET, "none"), ("share.isolation.level", SET, "read_committed"))
     assert refused.error_code == ErrorCode.INVALID_CONFIG
-    of_streams = changed(ottla_broker, GROUP, "g", ("streams.session.timeout.ms", SET, "50000"))
+    of_streams = changed(ottla_broker, GROUP, "g", ("streams.session.timeout.ms", SET, "1"))
     assert of_streams.error_code == ErrorCode.INVALID_CONFIG
     settings = {entry.name: entry.value for entry in described(ottla_broker, GROUP, "g").configs}
     assert settings["share.isolation.level"] == "read_uncommitted"

@@ -114,7 +114,10 @@ def test_a_groups_settings_are_its_own_or_defaults() -> None:
     assert set(described) == set(GROUP_SETTINGS)
     own, other = described["consumer.session.timeout.ms"], described["consumer.heartbeat.interval.ms"]
     assert (own.value, own.source, own.read_only) == ("46000", ConfigSource.GROUP_CONFIG, False)
-    assert own.synonyms == (("consumer.session.timeout.ms", "46000", ConfigSource.GROUP_CONFIG),)
+    assert own.synonyms == (
+        ("consumer.session.timeout.ms", "46000", ConfigSource.GROUP_CONFIG),
+        ("group.consumer.session.timeout.ms", "45000", ConfigSource.DEFAULT_CONFIG),
+    )
     assert (other.value, other.source) == ("5000", ConfigSource.DEFAULT_CONFIG)
     (entry,) = in_force.group({}, ["share.delivery.order", "nope"])
     assert entry.value == "any"
