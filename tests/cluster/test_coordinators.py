@@ -4,9 +4,13 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka import TopicPartition as At
 
+from ottla.protocol.messages.find_coordinator import FindCoordinatorRequest
+from ottla.protocol.messages.streams_group_describe import StreamsGroupDescribeRequest
 from tests.support.eventually import eventually
 from tests.support.ottla_cluster import OttlaCluster
+from tests.support.raw_client import ask
 from tests.support.steady_producer import SteadyProducer
+from tests.support.streams_member import Member, counting, heartbeat, settle
 from tests.support.whole_topic import read_all
 
 
@@ -112,3 +116,49 @@ def test_transactions_end_in_partitions_of_all_brokers_whoever_dies(cluster: Ott
     assert set(found) >= committed
     assert not set(found) & aborted
     assert len(found) == len(set(found))
+
+
+@pytest.mark.timeout(240)
+def test_a_streams_group_goes_on_with_its_tasks_when_its_coordinator_dies(cluster: OttlaCluster) -> None:
+    """Whichever broker coordinates it, the controller creates its internal topics."""
+    cluster.create("t", partitions=2)
+    group = "words"
+
+    def coordinator() -> int | None:
+        request = FindCoordinatorRequest(coordinator_keys=[group])
+        (found,) = ask(cluster.bootstrap.split(",")[-1], request, 4).coordinators
+        return None if found.error_code else int(found.node_id)
+
+    def joins(member: Member) -> bool:
+        """Not while the coordinator reads its log."""
+        request = heartbeat(member.who, group, 0, counting(group, "t"))
+        answer = ask(member.bootstrap, request, 0)
+        if answer.error_code:
+            return False
+        member.hear(answer)
+        return True
+
+    def moved_to(node: int) -> bool:
+        """The members know where to go; is the group there?"""
+        for member in members:
+            member.bootstrap = cluster.brokers[node].bootstrap
+        describe = StreamsGroupDescribeRequest(group_ids=[group], include_authorized_operations=False)
+        return not ask(cluster.brokers[node].bootstrap, describe, 0).groups[0].error_code
+
+    first = eventually(coordinator, timeout_s=30)
+    members = [Member(cluster.brokers[first].bootstrap, group, who) for who in ("one", "two")]
+    eventually(lambda: joins(members[0]), timeout_s=30)
+    members[1].join(counting(group, "t"))
+    settle(*members, tasks=4)
+    had = [(member.epoch, member.active) for member in members]
+    cluster.brokers[first].kill()
+    bootstraps = [broker.bootstrap for number, broker in cluster.brokers.items() if number != first]
+
+    def successor() -> int | None:
+        (found,) = ask(bootstraps[0], FindCoordinatorRequest(coordinator_keys=[group]), 4).coordinators
+        return None if found.error_code or found.node_id == first else int(found.node_id)
+
+    second = eventually(successor, timeout_s=60)
+    eventually(lambda: moved_to(second), timeout_s=30)
+    settle(*members, tasks=4)
+    assert [(member.epoch, member.active) for member in members] == had, "no rebalance for it"
