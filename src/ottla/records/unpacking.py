@@ -27,7 +27,7 @@ from ottla.records.compression import (
     snappy_block,
 )
 
-CHUNK_BYTES: Final = 256 * 1024
+CHUNK_BYTES: Final = 64 * 1024
 MAX_UNPACKED_BYTES: Final = 256 << 20
 """What a batch may unpack to at most: a bomb is refused before it has cost a second."""
 _INPUT_BYTES: Final = 16 * 1024

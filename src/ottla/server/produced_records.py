@@ -7,12 +7,13 @@
 What a thread works on is the request's own bytes; what a batch unpacks to is never held (`ottla.records.unpacking`).
 """
 
+import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from ottla.errors import OttlaError
 from ottla.log.validation import CheckedBatches, Examination
-from ottla.records.batch import ATTRIBUTES_AT, COMPRESSION_MASK, HEADER_SIZE, RECORD_COUNT, RECORD_COUNT_AT
+from ottla.records.batch import ATTRIBUTES_AT, COMPRESSION_MASK, HEADER_SIZE, RECORD_COUNT, RECORD_COUNT_AT, Compression
 from ottla.records.structure import IS_NATIVE
 from ottla.server.connection import SCRATCH_BYTES
 
@@ -29,10 +30,14 @@ Checks: TypeAlias = Mapping[Place, CheckedBatches | OttlaError]
 """What was found out about partitions' batches; those that it does not have are checked as they are appended."""
 
 NO_CHECKS: Final[Checks] = {}
-AT_ONCE_BYTES: Final = 16 * 1024
-"""So much is unpacked or compressed on the event loop at most ..."""
-AT_ONCE_UNPACKED_BYTES: Final = 256 * 1024 if IS_NATIVE else 4 * 1024
-"""... and so much may come of it: a millisecond."""
+AT_ONCE_BYTES: Final = 256 * 1024
+"""So much of a request is unpacked on the event loop at most (gzip: a quarter, compressed anew: a sixteenth) ..."""
+AT_ONCE_UNPACKED_BYTES: Final = 1280 * 1024 if IS_NATIVE else 4 * 1024
+"""... and so much may come of it, which is a full batch of most producers ..."""
+_AT_ONCE_SECONDS: Final = 0.003
+"""... in so much time: a thread costs more than that, but not if it is begun there and ended in a thread."""
+SMALL_BYTES: Final = 16 * 1024
+"""Uncompressed requests of up to this size are not looked at: whatever their topics are, they take a millisecond."""
 AT_ONCE_RECORDS: Final = 100_000 if IS_NATIVE else 200
 """So many records of a request are walked on the event loop at most: three milliseconds."""
 _STEP_BYTES: Final = 16 << 20
@@ -47,6 +52,13 @@ class _Batches(NamedTuple):
     @property
     def records(self) -> memoryview:
         return memoryview(self.data.records or b"")
+
+    @property
+    def weight(self) -> int:
+        """How dear it is, compared with unpacking lz4."""
+        if self.config.compression_type != "producer":
+            return 16
+        return 4 if self.records[ATTRIBUTES_AT + 1] & COMPRESSION_MASK == Compression.GZIP else 1
 
 
 class RecordChecks:
@@ -63,7 +75,7 @@ class RecordChecks:
                 if records is not None and len(records) >= HEADER_SIZE:
                     total += len(records)
                     packed |= bool(records[ATTRIBUTES_AT + 1] & COMPRESSION_MASK)
-        if packed or total > AT_ONCE_BYTES:
+        if packed or total > SMALL_BYTES:
             self._collect(request, by_id)
 
     def _collect(self, request: "ProduceRequest", by_id: bool) -> None:
@@ -92,15 +104,17 @@ class RecordChecks:
 
     def at_once(self) -> Checks | None:
         """What was found out; None if that takes too long for the event loop."""
-        if sum(len(batches.records) for batches in self._work) > AT_ONCE_BYTES:
+        if sum(len(batches.records) * batches.weight for batches in self._work) > AT_ONCE_BYTES:
             return None
+        deadline = time.monotonic() + _AT_ONCE_SECONDS
         room = AT_ONCE_UNPACKED_BYTES
         checks: dict[Place, CheckedBatches | OttlaError] = {}
         for batches, examination in self._examinations():
             while examination.result is None:
-                if room <= 0:
+                seconds = deadline - time.monotonic()
+                if room <= 0 or seconds <= 0:
                     return None
-                room -= examination.go_on(room, _STEP_SECONDS)
+                room -= examination.go_on(room, seconds)
             checks[batches.place] = examination.result
         return checks
 
