@@ -74,8 +74,8 @@ public final class ShareAdmin {
     private static Object offsets(Admin admin, String group) throws ExecutionException, InterruptedException {
         Map<String, ListShareGroupOffsetsSpec> asked = Map.of(group, new ListShareGroupOffsetsSpec());
         Map<String, Object> found = new TreeMap<>();
-        admin.listShareGroupOffsets(asked).partitionsToOffsetAndMetadata(group).get()
-            .forEach((partition, offset) -> found.put("p" + partition.partition(), offset.offset()));
+        admin.listShareGroupOffsets(asked).partitionsToOffsetInfo(group).get()
+            .forEach((partition, at) -> found.put("p" + partition.partition(), at.startOffset() + " lag " + at.lag().get()));
         return found;
     }
 }

@@ -106,8 +106,8 @@ def test_the_tools_show_consumer_groups(bootstrap: str, new_topic: NewTopicFacto
         members.until_spread("a", [2])
         members.until(lambda: len(members.read()) == 10)
         line(r"Consumer\s+consumer", tool(bootstrap, "GroupsCommand", "--list", "--group-type", "consumer"))
-        line(r"\S+\s+\(1\)\s+uniform\s+Stable\s+1\s+1\s+1", groups("--describe", "--state", "--verbose"))
-        one = rf"\S+\s+/127.0.0.1\s+shown\s+2\s+1\s+{topic}:0,1\s+1\s+{topic}:0,1"
+        line(r"\S+\s+\(1\)\s+uniform\s+Stable\s+2\s+2\s+1", groups("--describe", "--state", "--verbose"))
+        one = rf"\S+\s+/127.0.0.1\s+shown\s+2\s+2\s+{topic}:0,1\s+2\s+{topic}:0,1"
         line(rf"{one}.*", groups("--describe", "--members", "--verbose"))
         line(rf"{topic}\s+0\s+\S+\s+10\s+10\s+0\s.*", groups("--describe", "--offsets", "--verbose"))
         request = ConsumerGroupDescribeRequest(group_ids=[group], include_authorized_operations=False)

@@ -70,7 +70,7 @@ def test_kafka_share_groups(bootstrap: str, filled: tuple[str, str]) -> None:
         return tool(bootstrap, "ShareGroupCommand", *arguments)
 
     assert [group, "Empty"] in rows(share_groups("--list", "--state"))
-    assert rows(share_groups("--describe", "--group", group)) == [[group, topic, "0", str(len(RECORDS))]]
+    assert rows(share_groups("--describe", "--group", group)) == [[group, topic, "0", str(len(RECORDS)), "0"]]
     assert rows(share_groups("--delete-offsets", "--group", group, "--topic", topic)) == [[topic, "Successful"]]
     assert "was successful" in share_groups("--delete", "--group", group)
     assert "is not a share group" in share_groups("--delete", "--group", group)
@@ -84,9 +84,9 @@ def test_the_admin_client(bootstrap: str, filled: tuple[str, str]) -> None:
     assert told == [
         "listed Share share Empty",
         "described Empty 1",
-        "offsets {p0=5}",
+        "offsets {p0=5 lag 0}",
         "altered null",
-        "offsets {p0=2}",
+        "offsets {p0=2 lag 3}",
         "alteredUnknown UnknownTopicOrPartitionException",
         "alteredNoGroup GroupIdNotFoundException",
         "deletedOffsets null",
