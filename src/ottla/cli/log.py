@@ -11,12 +11,14 @@ from ottla.cli.output import (
     Column,
     Row,
     complain,
+    confirm,
     json_option,
     note,
     plural,
     print_json,
     print_rows,
     progress_wanted,
+    yes_option,
 )
 from ottla.cli.progress import Progress
 
@@ -39,6 +41,14 @@ PROBLEM_COLUMNS = (
     Column("position", "POSITION", figures=True),
     Column("severity", "SEVERITY"),
     Column("problem", "PROBLEM", long=True),
+)
+STRAY_COLUMNS = (
+    Column("topic", "TOPIC"),
+    Column("partition", "PARTITION", figures=True),
+    Column("topic_id", "TOPIC ID"),
+    Column("bytes", "BYTES", figures=True),
+    Column("written", "LAST WRITTEN"),
+    Column("path", "DIRECTORY", long=True),
 )
 _ROWS_PER_TABLE = 2000
 
@@ -162,3 +172,41 @@ def verify(paths: tuple[Path, ...], with_records: bool, as_json: bool) -> int:
             + (f"{plural(damaged, 'damage', 'damages')} found" if damaged else "intact")
         )
     return exits.FAILED if damaged else exits.OK
+
+
+@command.command()
+@click.argument(
+    "paths",
+    metavar="DIRECTORY...",
+    nargs=-1,
+    required=True,
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+)
+@click.option("--remove", is_flag=True, help="Remove them, after a question; without it they are only listed.")
+@yes_option
+@json_option
+def strays(paths: tuple[Path, ...], remove: bool, yes: bool, as_json: bool) -> int:
+    """List what a broker has set aside in its log directories (log.dirs): partitions that belong to no topic.
+
+    A topic that was deleted while the broker was down leaves them; so does one of an earlier cluster. Nothing reads
+    them, and nothing else removes them. Look at them before you do: after an accident they may be the only copy.
+    """
+    from ottla.cli.log_strays import find_strays
+    from ottla.cli.log_strays import remove as remove_stray
+
+    found = find_strays(paths)
+    rows: list[Row] = [stray.row() for stray in found]
+    total_bytes = sum(stray.size_bytes for stray in found)
+    if as_json:
+        print_json({"strays": rows, "bytes": total_bytes})
+    elif rows:
+        print_rows(rows, STRAY_COLUMNS)
+    what = f"{plural(len(found), 'stray directory', 'stray directories')} of {total_bytes:,} bytes"
+    if not remove or not found:
+        note("" if as_json else what)
+        return exits.OK
+    confirm(f"Remove {what} for good?", yes=yes)
+    for stray in found:
+        remove_stray(stray)
+    note(f"removed {what}")
+    return exits.OK

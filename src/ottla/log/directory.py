@@ -216,6 +216,14 @@ class LogDirectory:
                 self._fs.sync_directory(self._path)
         except OSError as problem:
             raise KafkaStorageError(f"cannot read the log directory {self._path}: {problem}") from problem
+        strays = sum(name.endswith(names.STRAY) for name in entries)
+        if strays:
+            logger.warning(
+                "%s has %d directories of partitions that belong to no topic; `ottla log strays %s` lists them",
+                self._path,
+                strays,
+                self._path,
+            )
         configs: dict[TopicName, LogConfig] = {}
         set_apart = {apart for name in entries if (apart := names.set_apart_partition_of(name)) is not None}
         for name in entries:

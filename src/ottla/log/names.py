@@ -12,6 +12,7 @@ TIME_INDEX: Final = ".timeindex"
 TRANSACTION_INDEX: Final = ".txnindex"
 PRODUCER_SNAPSHOT: Final = ".snapshot"
 DELETED: Final = ".deleted"
+STRAY: Final = "-stray"
 CLEANED: Final = ".cleaned"
 SWAP: Final = ".swap"
 LEADER_EPOCHS: Final = "leader-epoch-checkpoint"
@@ -51,7 +52,7 @@ def deletion_name(partition: TopicPartition) -> str:
 
 def stray_name(partition: TopicPartition) -> str:
     """A fresh name for a partition's directory that belongs to no topic of the metadata."""
-    suffix = f"-{partition.partition}.{uuid4().hex}-stray"
+    suffix = f"-{partition.partition}.{uuid4().hex}{STRAY}"
     return partition.topic[: _MAX_DIRECTORY_NAME - len(suffix)] + suffix
 
 

@@ -9,11 +9,12 @@ import pytest
 
 from ottla.cli import exits
 from ottla.cli.app import run
+from ottla.cluster.store.layout import uuid_to_text
 from ottla.groups.consumer_records import ClassicMember, CurrentAssignment, MemberState, MemberSubscription
 from ottla.groups.events import Assignor
 from ottla.groups.records import GroupRecordFormat
 from ottla.ids import GroupId, MemberId, PartitionId, TopicId, TopicName, TopicPartition
-from ottla.log.checkpoints import encode_epochs, encode_offsets
+from ottla.log.checkpoints import encode_epochs, encode_offsets, encode_partition_metadata
 from ottla.log.producer_state import ProducerState
 from ottla.records.batch import Compression, read_header
 from ottla.records.record import Record, encode_batch
@@ -292,3 +293,30 @@ def test_nothing_is_changed(partition: Partition, capsys: pytest.CaptureFixture[
 def test_a_place_without_logs_is_wrong_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["log", "verify", str(tmp_path)]) == exits.USAGE
     assert "no log files in" in capsys.readouterr().err
+
+
+def test_strays_are_listed_and_removed_only_when_asked_to(
+    partition: Partition, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log_dir = partition.directory.parent
+    stray = log_dir / f"gone-3.{'a' * 32}-stray"
+    stray.mkdir()
+    (stray / "00000000000000000000.log").write_bytes(b"x" * 1000)
+    topic_id = TopicId(UUID(int=77))
+    (stray / "partition.metadata").write_bytes(encode_partition_metadata(topic_id))
+    (log_dir / f"going-0.{'b' * 32}-delete").mkdir()
+
+    def strays(*more: str) -> str:
+        assert run(["log", "strays", str(log_dir), *more]) == exits.OK
+        return capsys.readouterr().out
+
+    (row,) = json.loads(strays("--json"))["strays"]
+    assert (row["topic"], row["partition"], row["path"]) == ("gone", 3, str(stray))
+    assert row["topic_id"] == uuid_to_text(topic_id)
+    assert row["bytes"] == 1000 + (stray / "partition.metadata").stat().st_size
+    assert "gone" in strays()
+    assert run(["log", "strays", str(log_dir), "--remove"]) == exits.USAGE, "nobody can be asked"
+    assert stray.exists()
+    strays("--remove", "--yes")
+    assert sorted(path.name for path in log_dir.iterdir()) == [f"going-0.{'b' * 32}-delete", "orders-0"]
+    assert json.loads(strays("--json"))["strays"] == []
