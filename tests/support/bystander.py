@@ -57,6 +57,8 @@ class Attack:
     """What has to be there before; not measured."""
     properties: Mapping[str, str] = field(default_factory=dict)
     """Settings of the broker."""
+    most_s: float = 0.05
+    """The longest answer that another client may get for it."""
     grows_by_bytes: int = 256 << 20
     """The most memory that the broker may take for it."""
 
