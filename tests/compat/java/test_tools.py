@@ -64,12 +64,12 @@ def test_console_records_with_keys_headers_and_tombstones(
 ) -> None:
     topic = new_topic()
     properties = ["parse.key=true", "parse.headers=true", "null.marker=NULL"]
-    arguments = [word for text in properties for word in ("--property", text)]
+    arguments = [word for text in properties for word in ("--reader-property", text)]
     lines = ["a:1,b:2\tkey\tvalue", "NULL\tgone\tNULL", f"h:v\tlong\t{'text ' * 500}"]
     text = "".join(f"{line}\n" for line in lines)
     tool(bootstrap, "ConsoleProducer", "--topic", topic, "--compression-codec", codec, *arguments, stdin=text)
     shown = ["print.key=true", "print.headers=true", "print.offset=true", "null.literal=NULL"]
-    shown_arguments = [word for text in shown for word in ("--property", text)]
+    shown_arguments = [word for text in shown for word in ("--formatter-property", text)]
     assert consume_lines(bootstrap, topic, 3, *shown_arguments) == [
         "Offset:0\ta:1,b:2\tkey\tvalue",
         "Offset:1\tNO_HEADERS\tgone\tNULL",
