@@ -101,10 +101,10 @@ def test_says_why_it_cannot_start(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", port + 1)), started(tmp_path / "taken", port) as running:
         assert running.process.wait(60) == 1
         assert f"127.0.0.1:{port + 1} cannot be had for a broker: address already in use" in running.said()
-    with started(tmp_path / "wrong", two_free_ports(), "--override", "num.partition=3") as running:
+    with started(tmp_path / "wrong", two_free_ports(), "--override", "num.partitions=many") as running:
         assert running.process.wait(60) == 1
         assert "ended with exit code 1 at its start (log: " in running.said()
-        assert "num.partition: there is no such setting; did you mean num.partitions?" in running.said()
+        assert "Invalid value many for configuration num.partitions: Not a number of type INT" in running.said()
     with started(tmp_path / "usage", two_free_ports(), "--override", "num.partitions") as running:
         assert running.process.wait(60) == 2
         assert "KEY=VALUE is expected, not 'num.partitions'" in running.said()
