@@ -210,6 +210,11 @@ def test_a_partition_named_twice_is_appended_once(client: RawConnection) -> None
     response = client.ask(request(*batches), VERSION)
     assert [answer.index for answer in response.responses[0].partition_responses] == [2, 3]
     assert end_offset(client, PLAIN, 3) == before + 2
+    twice = request((PLAIN, 3, raw_batch(first, 1)))
+    twice.topic_data += request((PLAIN, 3, raw_batch(last, 2))).topic_data
+    (answer,) = client.ask(twice, VERSION).responses
+    assert [(one.index, one.base_offset) for one in answer.partition_responses] == [(3, before + 2)]
+    assert end_offset(client, PLAIN, 3) == before + 4
 
 
 def test_large_batches_keep_their_order_and_those_behind_them(client: RawConnection) -> None:

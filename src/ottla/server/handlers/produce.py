@@ -105,6 +105,7 @@ def _drop_repeated(request: ProduceRequest) -> None:
         topic.partition_data = [
             data for data in topic.partition_data if last[topic.name, topic.topic_id, data.index] is data
         ]
+    request.topic_data = [topic for topic in topics if topic.partition_data]
 
 
 def _append_all(
