@@ -17,6 +17,7 @@ from ottla.cluster.commands import SetPartitions
 from ottla.cluster.elections import Outages
 from ottla.cluster.image import MetadataImage
 from ottla.cluster.isr_changes import IsrChange, plan_isr_change
+from ottla.cluster.registered_brokers import RegisteredBrokers
 from ottla.log import log_files
 from ottla.log.cleaner_map import OffsetMap
 from ottla.log.directories import LogDirectories
@@ -92,7 +93,11 @@ def stale_controller() -> Iterator[None]:
     def believe(metadata: ClusterMetadata, controller_epoch: int, _broker_epoch: int) -> None:
         metadata.controller_epoch = controller_epoch
 
-    with patch.object(ClusterMetadata, "check_controller", believe):
+    with (
+        patch.object(ClusterMetadata, "check_controller", believe),
+        patch.object(RegisteredBrokers, "backs", lambda *_: True),
+        patch.object(RegisteredBrokers, "stale", lambda *_: None),
+    ):
         yield
 
 
@@ -198,11 +203,11 @@ DIFFERENT: Final = "committed there is|appends another batch"
 
 BREAKAGES: Final[Mapping[Breakage, Case]] = {
     Breakage.ACKNOWLEDGE_EARLY: Case(acknowledge_early, (), IN_SYNC_LACKS, 0),
-    Breakage.NO_EPOCH_FENCING: Case(no_epoch_fencing, (), DIFFERENT, 27),
+    Breakage.NO_EPOCH_FENCING: Case(no_epoch_fencing, (), DIFFERENT, 17),
     Breakage.TRUNCATE_TO_HIGH_WATERMARK: Case(truncate_to_high_watermark, (), THROWN_AWAY, 3),
-    Breakage.STALE_CONTROLLER: Case(stale_controller, ("depose", "kill", "elect"), "after what that of epoch", 4),
+    Breakage.STALE_CONTROLLER: Case(stale_controller, ("depose", "kill", "elect"), "after what that of epoch", 3),
     Breakage.TRUST_ANY_DISK: Case(trust_any_disk, ("replace disk", "kill"), THROWN_AWAY, 0),
-    Breakage.IDLE_FOLLOWERS: Case(idle_followers, ("kill", "stop", "cut"), "keeps too much of", 2),
-    Breakage.DELETE_UNCOMMITTED: Case(delete_uncommitted, (), "has deleted what is not committed|has nothing from", 3),
-    Breakage.COMPACT_THE_NEWEST: Case(compact_the_newest, ("kill", "elect"), "compacted the newest record of", 1),
+    Breakage.IDLE_FOLLOWERS: Case(idle_followers, ("kill", "stop", "cut"), "keeps too much of", 6),
+    Breakage.DELETE_UNCOMMITTED: Case(delete_uncommitted, (), "has deleted what is not committed|has nothing from", 7),
+    Breakage.COMPACT_THE_NEWEST: Case(compact_the_newest, ("kill", "elect"), "compacted the newest record of", 0),
 }
