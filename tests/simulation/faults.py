@@ -95,6 +95,7 @@ class Faults:
             "cut": self._cut,
             "one way": self._cut_one_way,
             "from store": self._cut_from_store,
+            "from controller": self._cut_from_controller,
             "store": self._lose_store,
             "depose": self._depose,
             "reset": self._reset,
@@ -110,7 +111,7 @@ class Faults:
             "trim": self._trim,
         }
         if len(machines) == 1:
-            for kind in ("elect", "reassign", "one way", "depose", "power all", "replace disk"):
+            for kind in ("elect", "reassign", "one way", "from controller", "depose", "power all", "replace disk"):
                 del self.kinds[kind]
 
     async def run(self, seconds: float, kinds: Sequence[str] = ()) -> None:
@@ -249,6 +250,17 @@ class Faults:
 
     def _cut_from_store(self) -> bool:
         return self._cut_off([self._random.choice(self._machines).name], [self._store])
+
+    def _cut_from_controller(self) -> bool:
+        """One broker does not get through to the controller, or does not hear it, and everybody else does; ZooKeeper
+        hears all of them."""
+        controller = f"b{layout.read_image(self._tree.nodes).controller_id}"
+        others = [machine.name for machine in self._running() if machine.name != controller]
+        if len(others) == len(self._running()) or not others:
+            return False
+        ends = [[self._random.choice(others)], [controller]]
+        self._random.shuffle(ends)
+        return self._cut_off(*ends, one_way=True)
 
     def _lose_store(self) -> bool:
         """Nobody reaches ZooKeeper: all sessions may be over afterwards."""

@@ -48,6 +48,19 @@ def test_three_brokers_keep_what_they_acknowledge(first: int) -> None:
 
 
 @pytest.mark.proof
+def test_a_broker_that_is_cut_off_from_the_controller_in_one_direction_loses_nothing() -> None:
+    reports = sound_runs("0:10", "--faults", "from controller,elect,kill")
+    assert sum(report["faults"].get("from controller", 0) for report in reports) > 20
+    assert min(report["acknowledged"] for report in reports) > 30
+
+
+@pytest.mark.proof
+def test_disks_are_replaced_and_nothing_is_lost() -> None:
+    reports = sound_runs("0:15", "--faults", "replace disk,kill,stop,elect")
+    assert sum(report["faults"].get("replace disk", 0) for report in reports) > 20
+
+
+@pytest.mark.proof
 def test_one_broker_loses_nothing_to_kills_and_power_failures() -> None:
     reports = sound_runs("0:5", "--brokers", "1", "--faults", "kill,power,cut,storm")
     assert len(reports) == 5

@@ -62,6 +62,11 @@ class LeaderEpochs:
         found = bisect_left(self._epochs, epoch) - 1
         return LeaderEpoch(self._epochs[found]) if found >= 0 else UNDEFINED_EPOCH
 
+    def start_after(self, epoch: int) -> Offset | None:
+        """Where the first epoch above `epoch` begins; None if there is none."""
+        following = bisect_right(self._epochs, epoch)
+        return Offset(self._starts[following]) if following < len(self._epochs) else None
+
     def epoch_of(self, offset: int) -> LeaderEpoch:
         """The epoch in which the record at `offset` was written; -1 if unknown."""
         found = bisect_right(self._starts, offset) - 1

@@ -357,6 +357,12 @@ class _Loader:
                         raise _out_of_order(segment, header, end)
                     if header.base_offset > end >= self.recovery_point and not self.config.compact:
                         raise _out_of_order(segment, header, end)  # no checksum covers it, but only compaction skips
+                    if header.base_offset >= self.recovery_point and header.leader_epoch < self.epochs.latest:
+                        raise InvalidBatch(  # nor this, but leader epochs only grow
+                            segment.path,
+                            header.position,
+                            f"its leader epoch is {header.leader_epoch} after {self.epochs.latest}",
+                        )
                     builder.add(header)
                     self.epochs.assign(header.leader_epoch, header.base_offset)
                     position, end = header.end_position, header.next_offset

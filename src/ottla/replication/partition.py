@@ -117,6 +117,8 @@ class Partition:
         if state.partition_epoch < self.partition_epoch or (self.leading and self._knows(state)):
             return
         is_new_epoch = state.leader_epoch > self.leader_epoch or not self.leading
+        if is_new_epoch:
+            self._drop_impossible(state)
         self._remember(state)
         self.isr = state.isr
         if is_new_epoch:
@@ -155,11 +157,32 @@ class Partition:
         if state.partition_epoch < self.partition_epoch:
             return False
         is_new_epoch = state.leader_epoch > self.leader_epoch
+        if is_new_epoch:
+            self._drop_impossible(state)
         self._remember(state)
         self.isr = state.isr
         self.in_sync = None
         self.resign()
         return is_new_epoch
+
+    def _drop_impossible(self, state: PartitionImage) -> None:
+        """Drop what names a leader epoch that has not begun, unless it was synced.
+
+        No checksum covers the leader epochs of batches, and those of a torn tail read as they like after a power
+        failure. What is not synced was not committed by this broker.
+        """
+        log = self.log
+        start = log.leader_epochs.start_after(state.leader_epoch)
+        if start is not None and start >= max(log.recovery_point, log.high_watermark):
+            logger.warning(
+                "%s: a record at offset %d names leader epoch %d, the partition is in %d: what was not synced from "
+                "there on is dropped",
+                self.topic_partition,
+                start,
+                log.latest_epoch,
+                state.leader_epoch,
+            )
+            log.truncate_to(start)
 
     def _knows(self, state: PartitionImage) -> bool:
         return (state.leader_epoch, state.partition_epoch, state.replicas) == (

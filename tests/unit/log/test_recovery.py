@@ -328,3 +328,18 @@ def test_producers_are_noted_between_segments(
     log = driver.reopen(log)
     assert log.producer_state.producers[4].last_sequence == 59
     log.release()
+
+
+def test_a_batch_of_an_earlier_epoch_than_the_one_before_it_is_cut_off_if_it_was_not_synced(
+    driver: LogDriver, log: PartitionLog
+) -> None:
+    """No checksum covers the leader epoch."""
+    driver.fill(log, 10, count=1)
+    driver.fill(log, 10, count=1, epoch=5)
+    size = _size_of_one(log, 20)
+    path = log.segments[-1].path
+    _flip(path, 15 * size + 15)  # 5 becomes 4
+    log = driver.crash(log)
+    assert log.log_end_offset == 15
+    assert log.leader_epochs.entries()[-1] == (5, 10)
+    log.release()

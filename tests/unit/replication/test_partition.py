@@ -318,3 +318,22 @@ def test_what_follows_a_refused_batch_is_refused_likewise(world: World, monkeypa
         for sequence in range(first, 10 + first):
             world.partition.append(sent(sequence))
     assert world.log.log_end_offset == 20
+
+
+@pytest.mark.parametrize("leader", [1, 2])
+def test_a_record_of_an_epoch_that_has_not_begun_is_dropped_unless_it_was_synced(world: World, leader: int) -> None:
+    """A leader epoch that reads as it likes after a power failure."""
+    world.log.append_as_leader(bytearray(encode_batch([Record(0, 1, None, b"v")])), LeaderEpoch(3))
+    world.sync()
+    world.log.append_as_leader(bytearray(encode_batch([Record(0, 1, None, b"v")])), LeaderEpoch(1027))
+    for state in (world.state(leader, 4), world.state(leader, 5)):
+        (world.partition.lead if leader == 1 else world.partition.follow)(state)
+        assert world.log.log_end_offset == 1
+    assert world.log.latest_epoch == (5 if leader == 1 else 3)
+
+
+def test_what_was_synced_is_not_dropped_for_its_epoch(world: World) -> None:
+    world.log.append_as_leader(bytearray(encode_batch([Record(0, 1, None, b"v")])), LeaderEpoch(1027))
+    world.sync()
+    world.partition.follow(world.state(2, 4))
+    assert world.log.log_end_offset == 1
