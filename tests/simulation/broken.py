@@ -203,7 +203,7 @@ DIFFERENT: Final = "committed there is|appends another batch"
 
 BREAKAGES: Final[Mapping[Breakage, Case]] = {
     Breakage.ACKNOWLEDGE_EARLY: Case(acknowledge_early, (), IN_SYNC_LACKS, 0),
-    Breakage.NO_EPOCH_FENCING: Case(no_epoch_fencing, (), DIFFERENT, 17),
+    Breakage.NO_EPOCH_FENCING: Case(no_epoch_fencing, (), DIFFERENT, 10),
     Breakage.TRUNCATE_TO_HIGH_WATERMARK: Case(truncate_to_high_watermark, (), THROWN_AWAY, 3),
     Breakage.STALE_CONTROLLER: Case(stale_controller, ("depose", "kill", "elect"), "after what that of epoch", 3),
     Breakage.TRUST_ANY_DISK: Case(trust_any_disk, ("replace disk", "kill"), THROWN_AWAY, 0),
