@@ -9,7 +9,7 @@
     somebody asks           the preferred replica leads, or any that is alive
 
 A broker that lacks a replica which it should have says so, and counts as one whose log directory has failed
-(ADR 20). `departures.py` knows who else has everything.
+(ADR 21). `departures.py` knows who else has everything.
 Without a replica that is in sync a partition has no leader, unless `unclean.leader.election.enable` lets one that may
 lack records lead. When the last replicas in sync go at once, the in-sync set comes down to the one that led: it alone
 is sure to have everything on its disk, and the power may have failed (as KIP-966 has the last known leader waited for).
