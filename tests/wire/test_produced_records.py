@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from struct import pack_into
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.support.ottla_process import OttlaProcess
-from tests.support.raw_client import RawConnection
+from tests.support.raw_client import RawConnection, errors_in
 
 from ottla.errors import ErrorCode
 from ottla.protocol.messages.api_versions import ApiVersionsRequest
@@ -273,3 +274,31 @@ def test_a_bomb_delays_nobody(broker: OttlaProcess, client: RawConnection, topic
         thread.join()
     assert not answer.error_code
     assert max(waits) < 0.5  # 50 ms, and what a busy machine adds
+
+
+def test_records_that_wait_for_those_of_another_partition_stay_what_they_are(
+    broker: OttlaProcess, client: RawConnection
+) -> None:
+    """A thread compresses the first partition's anew; meanwhile other requests come into the buffer they all share."""
+    large = [Record(number, now_ms(), None, os.urandom(1000)) for number in range(60)]
+    refused: set[ErrorCode] = set()
+
+    def send(name: str) -> None:
+        with RawConnection(broker.bootstrap) as connection:
+            for number in range(40):
+                value = Record(0, now_ms(), None, f"{name}-{number}".encode())
+                asked = request((ZSTD, 1, encode_batch(large)), (PLAIN, 3, encode_batch([value])))
+                refused.update(errors_in(connection.ask(asked, VERSION)))
+
+    senders = [threading.Thread(target=send, args=(name,)) for name in "abc"]
+    for sender in senders:
+        sender.start()
+    for sender in senders:
+        sender.join()
+
+    assert not refused
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "none", "enable.auto.commit": False})
+    consumer.assign([TopicPartition(PLAIN, 3, 0)])
+    values = [message.value() for message in consumer.consume(end_offset(client, PLAIN, 3), timeout=20)]
+    consumer.close()
+    assert sorted(map(bytes.decode, values)) == sorted(f"{name}-{number}" for name in "abc" for number in range(40))

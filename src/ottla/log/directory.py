@@ -419,7 +419,7 @@ class LogDirectory:
         logs = self.logs
         for log in logs.values():
             log.snapshot_producers_if_due()
-        self._checkpointed = set(logs)
+        self._checkpointed = set(logs) | self.vanished
         starts: dict[TopicPartition, Offset] = {}
         points: dict[TopicPartition, Offset] = {}
         for tp, log in logs.items():

@@ -420,7 +420,8 @@ class Segment:
 
         Corruption behind the first step only ends it. Raises CorruptMessage, OSError.
         """
-        descriptor = self.file.descriptor()
+        file = self.file  # held until the end: `release` may let go of it meanwhile, and its number go to another file
+        descriptor = file.descriptor()
         steps: list[Buffer] = []
         last: Buffer = b""
         at, limit = position, min(position + max_bytes, end)
@@ -442,7 +443,7 @@ class Segment:
                 steps.append(data)
         if descriptor is None or at - position < MIN_REGION_BYTES:
             return (steps[0] if len(steps) == 1 else b"".join(steps)), last
-        return FileRegion(self.file, descriptor, position, at - position), last
+        return FileRegion(file, descriptor, position, at - position), last
 
     @staticmethod
     def _follows(data: Buffer, before: Buffer) -> bool:

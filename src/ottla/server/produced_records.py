@@ -65,6 +65,7 @@ class RecordChecks:
     """The checks that a request needs before anything of it is appended."""
 
     def __init__(self, request: "ProduceRequest", context: "RequestContext", *, by_id: bool) -> None:
+        self._request = request
         self._context = context
         self._work: list[_Batches] = []
         total = 0
@@ -119,11 +120,15 @@ class RecordChecks:
         return checks
 
     def keep(self) -> None:
-        """Copy the records that lie in the buffer that connections share; larger frames have one of their own."""
-        for batches in self._work:
-            records = batches.records
-            if len(memoryview(records.obj)) <= SCRATCH_BYTES:
-                batches.data.records = memoryview(bytearray(records))
+        """Copy the records that lie in the buffer that connections share; larger frames have one of their own.
+
+        All of the request's: those that need no check are appended later, too.
+        """
+        for topic in self._request.topic_data:
+            for data in topic.partition_data:
+                records = data.records
+                if records is not None and len(memoryview(records.obj)) <= SCRATCH_BYTES:
+                    data.records = memoryview(bytearray(records))
 
     async def in_thread(self) -> Checks:
         """What was found out, in time."""

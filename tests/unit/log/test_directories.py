@@ -10,9 +10,9 @@ from tests.unit.log.driver import SetClock
 from ottla.config.log import LogConfig
 from ottla.errors import KafkaStorageError
 from ottla.ids import BrokerId, LeaderEpoch, Offset, PartitionId, TopicName, TopicPartition
-from ottla.log import names
+from ottla.log import checkpoints, names
 from ottla.log.directories import LogDirectories
-from ottla.log.directory import LogDirectory
+from ottla.log.directory import RECOVERY_POINTS, LogDirectory
 from ottla.records.record import Record, encode_batch
 from ottla.testing.faulty_fs import FaultyFS, Operation
 
@@ -242,3 +242,23 @@ def test_a_partition_that_had_synced_records_and_is_gone_has_vanished(fs: Faulty
     later.delete_log(T1)
     later.close()
     assert not opened(fs).lacks(T1)
+
+
+def test_what_was_true_of_a_vanished_partition_does_not_outlive_it(fs: FaultyFS) -> None:
+    first = opened(fs)
+    first.create_log(T0, None, CONFIG).append_as_leader(batch(), LeaderEpoch(0))
+    place = first.directory_of(T0)
+    assert place is not None
+    first.close()
+    fs.remove_tree(f"{place.path}/{T0}")
+    later = opened(fs)
+    for directory in later.online:
+        directory.prepare_checkpoints().write()  # as every minute, while nobody has said what this broker holds
+    later.create_log(T0, None, CONFIG)
+    points = {
+        partition
+        for directory in later.online
+        for partition in checkpoints.read_offsets(fs, f"{directory.path}/{RECOVERY_POINTS}")
+    }
+    assert T0 not in points
+    later.close()

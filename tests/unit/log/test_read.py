@@ -1,4 +1,8 @@
+import os
 import random
+import socket
+from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.unit.log.driver import Disk, LogDriver, offsets, read, read_all
@@ -219,3 +223,38 @@ def test_a_corrupt_batch_ends_what_is_checked(driver: LogDriver) -> None:
     assert found.next_offset == 3
     with pytest.raises(CorruptMessage):
         log.check_blocking(3, 1 << 20, upper_bound=10, min_one_message=True)
+
+
+def test_a_range_stays_that_of_its_file_when_the_segment_is_released_meanwhile(
+    driver: LogDriver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Retention lets go of descriptors while a thread checks what is cold; their numbers are given out anew."""
+    log = driver.open(clean=True)
+    for _ in range(30):
+        driver.append(log, 1, value_bytes=100_000)
+    log.roll()
+    driver.append(log, 1)
+    log = driver.reopen(log)
+    expected = log.read_blocking(0, 1000, upper_bound=30, min_one_message=True).data
+    other = tmp_path / "other"
+    other.write_bytes(b"SECRET! " * 500_000)
+    taken: list[int] = []
+    read_segment = segment.Segment.read
+
+    def read_and_release(self: segment.Segment, *given: Any, **how: Any) -> Any:
+        data = read_segment(self, *given, **how)
+        if not taken:
+            log.segments[0].release()
+            taken.extend(os.open(other, os.O_RDONLY) for _ in range(8))
+        return data
+
+    monkeypatch.setattr(segment.Segment, "read", read_and_release)
+    region = log.check_blocking(0, 2_500_000, upper_bound=30, min_one_message=True).data
+    assert isinstance(region, FileRegion)
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.setblocking(False)
+        region.send_to(ours.fileno(), 0)
+        assert theirs.recv(1000) == bytes(expected)[:1000]
+    for descriptor in taken:
+        os.close(descriptor)
