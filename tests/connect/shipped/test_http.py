@@ -1,5 +1,6 @@
 """HTTP in and out against a server of the test's own."""
 
+import datetime as dt
 import json
 import threading
 from collections.abc import Callable, Iterator
@@ -10,6 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from ottla.connect.api import ConnectError, Retriable, TopicPartition
+from ottla.connect.connectors import http
 from ottla.connect.connectors.http import HttpSink, HttpSource
 from tests.support.connect_tasks import TaskContext, opened, running, sink_record
 
@@ -91,6 +93,106 @@ def test_pages_are_followed_and_the_next_request_goes_on(server: Server) -> None
     assert server.seen[0][1]["Authorization"] == "Bearer secret"
     with running(HttpSource, settings, position) as source:
         assert source.take(1)[0].value == {"id": 5}
+
+
+GOING_ON = {
+    "topic": "things",
+    "poll.interval.ms": "1",
+    "response.records.pointer": "/data",
+    "response.next.pointer": "/next",
+    "offset.field": "at",
+    "offset.parameter": "since",
+}
+
+
+def test_the_query_of_the_url_is_part_of_every_request(server: Server) -> None:
+    server.answer = lambda path, _: (200, {"data": [{"at": 10}] if "since" not in path else []})
+    settings = GOING_ON | {"http.url": f"{server.url}?tenant=a&api_key=k%26%20l&tag=x&tag=y&since="}
+    with running(HttpSource, settings | {"offset.initial": "1"}) as source:
+        source.until(lambda _: len(server.seen) >= 2)
+    with running(HttpSource, settings, {"offset": 10}) as source:
+        source.until(lambda _: len(server.seen) >= 4)
+    for path, since in zip((each[0] for each in server.seen), ("1", "1", "10", "10"), strict=False):
+        query = parse_qs(urlsplit(path).query)
+        assert query == {"tenant": ["a"], "api_key": ["k& l"], "tag": ["x", "y"], "since": [since]}
+
+
+@pytest.mark.parametrize("includes", [False, True], ids=["beyond", "from"])
+@pytest.mark.parametrize(
+    "pages",
+    [
+        [[3, 2, 1]],
+        [["10", "9", "11"]],
+        [[2, 3], [1, 2.5]],
+        [["2026-01-01T00:00:00.5Z", "2026-01-01T00:00:00Z"], ["2026-01-01T00:00:00+01:00"]],
+    ],
+    ids=["newest first", "numbers as texts", "pages", "times"],
+)
+def test_an_answer_in_any_order_comes_once(server: Server, pages: list[list[Any]], includes: bool) -> None:
+    every = [each for page in pages for each in page]
+    ordered = sorted(every, key=lambda each: dt.datetime.fromisoformat(each) if "T" in str(each) else float(each))
+
+    def answer(path: str, _: str) -> tuple[int, Any]:
+        query = parse_qs(urlsplit(path).query)
+        if "since" in query:
+            rest = ordered[[str(each) for each in ordered].index(query["since"][0]) + (not includes) :]
+            return 200, {"data": [{"at": each} for each in reversed(rest)]}
+        number = int(query.get("page", ["0"])[0])
+        following = f"/things?page={number + 1}" if number + 1 < len(pages) else ""
+        return 200, {"data": [{"at": each} for each in pages[number]], "next": following}
+
+    server.answer = answer
+    settings = GOING_ON | {"http.url": server.url}
+    with running(HttpSource, settings) as source:
+        came = source.until(lambda _: len(server.seen) >= len(pages) + 3)
+        assert [each.value["at"] for each in came] == ordered
+        assert [each.position["offset"] for each in came] == ordered, "a crash after any of them loses none"
+        assert source.position["offset"] == ordered[-1]
+        position = source.position
+    seen = len(server.seen)
+    with running(HttpSource, settings, position) as source:
+        assert source.until(lambda _: len(server.seen) >= seen + 3) == []
+
+
+def test_records_of_one_offset_have_their_position_together(server: Server) -> None:
+    there = [{"at": 7, "n": 1}, {"at": 7, "n": 2}, {"at": 7, "n": 2}]
+    server.answer = lambda _path, _: (200, {"data": there})
+    settings = GOING_ON | {"http.url": server.url}
+    with running(HttpSource, settings) as source:
+        came = source.take(3)
+        assert [each.position is None for each in came] == [True, True, False], "amid them there is nowhere to go on"
+        there.append({"at": 7, "n": 3})
+        assert [each.value for each in source.take(1)] == [{"at": 7, "n": 3}], "it came late and is new"
+        server.answer = lambda _path, _: (200, {"data": [{"at": 6}, *there]})
+        requests = len(server.seen)
+        assert source.until(lambda _: len(server.seen) >= requests + 2) == [], "a server that ignores the parameter"
+
+
+def test_texts_that_only_the_server_can_compare_stay_in_its_order(server: Server) -> None:
+    server.answer = lambda path, _: (
+        200,
+        {"data": [{"at": each} for each in ("b", "c", "a")] if "=" not in path else []},
+    )
+    with running(HttpSource, GOING_ON | {"http.url": server.url}) as source:
+        assert [each.value["at"] for each in source.take(3)] == ["b", "c", "a"]
+        source.until(lambda _: len(server.seen) >= 2)
+    assert server.seen[1][0].endswith("?since=a")
+
+
+def test_an_answer_too_long_to_sort_has_to_come_sorted(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "_MOST_SORTED", 2)
+    pages = {"/things?since=0": ([9, 8], "?page=1"), "/things?page=1": ([7, 6], "")}
+
+    def answer(path: str, _: str) -> tuple[int, Any]:
+        data, following = pages[path]
+        return 200, {"data": [{"at": each} for each in data], "next": following}
+
+    server.answer = answer
+    sentence = r"later pages have lower offsets than earlier ones: .* back to '0'"
+    with running(HttpSource, GOING_ON | {"http.url": server.url, "offset.initial": "0"}) as source:
+        assert [each.value["at"] for each in source.step()] == [8, 9]
+        with pytest.raises(ConnectError, match=sentence):
+            source.step()
 
 
 @pytest.mark.parametrize(

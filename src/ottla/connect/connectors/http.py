@@ -1,9 +1,14 @@
 """HTTP in and out: a resource that is asked again and again, and records sent to a webhook."""
 
 import datetime as dt
+import hashlib
+import itertools
 import json
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from decimal import Decimal
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 from urllib.parse import urljoin, urlsplit
@@ -42,6 +47,9 @@ _SAME_REQUEST: Final = (307, 308)
 _MOST_REDIRECTS: Final = 10
 _LONGEST_PAUSE_S: Final = 3600.0
 """That a server may ask for by Retry-After."""
+_MOST_SORTED: Final = 10_000
+"""Records of an answer that are put into order together, whatever their order on its pages."""
+_NUMBER: Final = re.compile(r"[+-]?\d+(\.\d+)?")
 
 
 class HttpSettings(Settings):
@@ -87,7 +95,9 @@ class HttpSource(Source[HttpSourceSettings]):
     """Records of a resource in JSON, page by page, from where the last request came to.
 
     With `offset.field` and `offset.parameter` each record comes once, as far as the server answers the same question
-    the same way; without them everything comes each time.
+    the same way; without them everything comes each time. Offsets that are numbers or times may come in any order: the
+    position is the greatest one, and records below it, which a server that understands the parameter does not send, are
+    left out. Of other texts only the server knows the order: the position is the last one of the answer.
     """
 
     def __init__(self, settings: HttpSourceSettings, context: SourceContext) -> None:
@@ -109,17 +119,21 @@ class HttpSource(Source[HttpSourceSettings]):
             parameters = (
                 {settings.offset_parameter: str(last)} if settings.offset_parameter and last is not None else None
             )
+            asked = position if settings.offset_parameter else None
+            answer = _Answer(asked, last, settings.http_url) if settings.offset_field else None
             pages: set[str] = set()
             while url is not None:
                 if url in pages:
                     raise ConnectError(f"page {url} follows upon itself: look at response.next.pointer")
                 pages.add(url)
                 page = self._page(url, parameters)
-                batch = [self._record(each) for each in self._records(page)]
-                moved = [each.position["offset"] for each in batch if each.position is not None]
-                last = moved[-1] if moved else last
-                yield batch
                 url, parameters = self._next(page, url), None
+                batch = [self._record(each) for each in self._records(page)]
+                if answer is not None:
+                    batch = answer.in_order(batch, is_last=url is None)
+                    position = answer.position
+                yield batch
+            last = position["offset"] if position else last
             wakes_at = asked_at + settings.poll_interval_ms / 1000
             yield None
             while time.monotonic() < wakes_at:
@@ -162,9 +176,71 @@ class HttpSource(Source[HttpSourceSettings]):
                 raise ConnectError(
                     f"a record of {settings.http_url} has no field {settings.offset_field} (offset.field)"
                 )
+            if not isinstance(offset, str | int | float) or isinstance(offset, bool):
+                raise ConnectError(
+                    f"field {settings.offset_field} (offset.field) of a record of {settings.http_url} is "
+                    f"{offset!r:.100}: it has to be a number or a text"
+                )
             position = {"offset": offset}
         key = value.get(settings.key_field) if settings.key_field and isinstance(value, dict) else None
         return SourceRecord(topic=settings.topic, key=key, value=value, position=position)
+
+
+class _Answer:
+    """One answer of some pages: its records in the order of their offsets, each with the position that it leads to.
+
+    A position is `{"offset": greatest, "same": [digests of the records that have it]}`: whether `since` includes the
+    value itself is a server's choice, so that records at the position are known by what they are.
+    """
+
+    def __init__(self, asked: Position | None, last: Any, url: str) -> None:
+        """`asked`: the position that the request named, beyond which records are new; None: all are."""
+        self.position = asked
+        self._asked, self._last, self._url = asked, last, url
+        self._held: list[SourceRecord] = []
+        self._reached: Any = None
+        """The greatest offset that has been handed out of this answer."""
+
+    def in_order(self, page: Sequence[SourceRecord], *, is_last: bool) -> list[SourceRecord]:
+        """Add a page. Returns the records that can be handed out. Raises ConnectError if one comes too late."""
+        self._held += page
+        if not is_last and len(self._held) < _MOST_SORTED:
+            return []
+        records, self._held = self._held, []
+        offsets = [_offset(each) for each in records]
+        reached = [] if self._reached is None else [self._reached]
+        asked = [self._asked["offset"]] if self._asked is not None else []
+        ranks = _ranks([*asked, *reached, *offsets])
+        if ranks is not None:
+            floor = ranks[0] if asked else None
+            first = ranks[len(asked)] if reached else None
+            ranks = ranks[len(asked) + len(reached) :]
+            if first is not None and any(each < first and (floor is None or each > floor) for each in ranks):
+                raise ConnectError(
+                    f"{self._url} has more than {_MOST_SORTED:,} records, and later pages have lower offsets than "
+                    "earlier ones: have the server sort them upwards (by a parameter in http.url), set the connector's "
+                    f"offset back to {self._last!r}, from which it was asked, and restart it"
+                )
+            order = sorted(range(len(records)), key=ranks.__getitem__)
+            records = [records[n] for n in order if floor is None or ranks[n] >= floor]
+        return self._positioned(records)
+
+    def _positioned(self, records: Sequence[SourceRecord]) -> list[SourceRecord]:
+        """Records that are new; the last of those with one offset has the position after them."""
+        fresh: list[SourceRecord] = []
+        known = set(self._asked.get("same", ())) if self._asked is not None else set()
+        for offset, group in itertools.groupby(records, key=_offset):
+            digests = [(each, _digest(each.value)) for each in group]
+            if self._asked is not None and self._asked["offset"] == offset:
+                digests = [(each, digest) for each, digest in digests if digest not in known]
+            if not digests:
+                continue
+            same = self.position.get("same", ()) if self.position and self.position["offset"] == offset else ()
+            self._reached = offset
+            self.position = {"offset": offset, "same": [*same, *(digest for _, digest in digests)]}
+            fresh += (replace(each, position=None) for each, _ in digests[:-1])
+            fresh.append(replace(digests[-1][0], position=self.position))
+        return fresh
 
 
 class HttpSinkSettings(HttpSettings):
@@ -268,7 +344,9 @@ def _send(
     import httpx
 
     try:
-        answer = client.request(method, url, content=content, params=parameters, headers=headers)
+        # `params` of a request would take the place of the query that the URL has
+        whole = httpx.URL(url).copy_merge_params(parameters) if parameters else url
+        answer = client.request(method, whole, content=content, headers=headers)
         for _ in range(_MOST_REDIRECTS):
             following = answer.next_request
             if following is None or (method != "GET" and answer.status_code not in _SAME_REQUEST):
@@ -329,3 +407,34 @@ def _at(document: Any, pointer: str) -> Any:
         else:
             return None
     return document
+
+
+def _ranks(offsets: Sequence[Any]) -> list[Any] | None:
+    """Values that are ordered as the offsets are, if these are all numbers or all times; None: nobody here knows."""
+    numbers = [_number(each) for each in offsets]
+    if None not in numbers:
+        return numbers
+    times = [_moment(each) for each in offsets]
+    return times if None not in times else None
+
+
+def _number(offset: Any) -> "int | float | Decimal | None":
+    if isinstance(offset, int | float):
+        return offset
+    return Decimal(offset) if _NUMBER.fullmatch(offset) else None
+
+
+def _moment(offset: Any) -> dt.datetime | None:
+    try:
+        found = dt.datetime.fromisoformat(offset)
+    except (TypeError, ValueError):
+        return None
+    return found if found.tzinfo is not None else found.replace(tzinfo=dt.UTC)
+
+
+def _offset(record: SourceRecord) -> Any:
+    return record.position["offset"] if record.position is not None else None
+
+
+def _digest(value: Any) -> str:
+    return hashlib.blake2b(json.dumps(value, sort_keys=True).encode(), digest_size=8).hexdigest()
