@@ -249,12 +249,11 @@ class FileSink(Sink[FileSinkSettings]):
             return lines
         import pyarrow as pa
 
-        target = io.BytesIO()
+        target = pa.BufferOutputStream()  # closing the stream closes its target, after which BytesIO has no value
         with pa.CompressedOutputStream(target, settings.compression_type) as compressed:
             compressed.write(lines)
-            compressed.flush()
-            compressed.close()
-            return target.getvalue()
+        encoded: bytes = target.getvalue().to_pybytes()
+        return encoded
 
     def _parquet(self, records: Sequence[SinkRecord]) -> bytes:
         import pyarrow.parquet as pq
