@@ -20,7 +20,7 @@ EXECUTE_SNAPSHOT = """INSERT INTO signals VALUES ('1', 'execute-snapshot', '{"da
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Postgres]:
-    with Postgres(wal_level="logical", max_replication_slots="20", max_wal_senders="20") as postgres:
+    with Postgres(wal_level="logical", max_replication_slots="40", max_wal_senders="40") as postgres:
         yield postgres
 
 
@@ -283,6 +283,72 @@ def test_a_commit_right_behind_a_message_comes_after_a_restart(database: Databas
         position = source.position
     with running(PostgresSource, config, position) as source:
         assert ops(source.take(1)) == [("c", 1)]
+
+
+def test_a_position_that_the_server_does_not_have_is_an_error_and_skips_nothing(database: Database) -> None:
+    database.run("CREATE TABLE items (id int PRIMARY KEY)", "INSERT INTO items VALUES (1)")
+    config = database.config()
+    with running(PostgresSource, config) as source:
+        source.take(1)
+        source.step()
+        position = dict(source.position or {})
+    database.run("INSERT INTO items VALUES (2)")
+    ahead = position | {"lsn": position["lsn"] + (16 << 32)}
+    for place, sentence in (
+        (ahead, "its changes would be skipped until then"),
+        ({"lsn": ahead["lsn"]}, "its changes would be skipped until then"),
+        (position | {"lsn": position["lsn"] - 1, "system": "7"}, r"is another system \(\d+\) than the one \(7\)"),
+    ):
+        with running(PostgresSource, config, place) as source, pytest.raises(ConnectError, match=sentence):
+            source.until(bool)
+    for place in (position, {"lsn": position["lsn"]}):  # as they were kept before positions named their system
+        with running(PostgresSource, config, place) as source:
+            assert ops(source.take(1)) == [("c", 2)]
+            assert (source.position or {})["system"] == position["system"]
+    with running(PostgresSource, config | {"snapshot.mode": "when_needed"}, ahead) as source:
+        assert ops(source.take(2)) == [("r", 1), ("r", 2)]
+
+
+def test_a_promoted_server_is_gone_on_with_unless_it_lacks_what_was_read(server: Postgres, database: Database) -> None:
+    database.run("CREATE TABLE items (id int PRIMARY KEY)", "INSERT INTO items VALUES (1)")
+    with running(PostgresSource, database.config()) as source:
+        source.take(1)
+        source.step()
+        position = dict(source.position or {})
+    database.run("INSERT INTO items VALUES (2)")
+    database.connection.close()
+    server._run("pg_ctl", "-w", "-m", "fast", "stop")
+    (server._directory / "data" / "standby.signal").touch()
+    server._start()
+    database.connection = database.connect()
+    database.run("SELECT pg_promote()", "CHECKPOINT", "INSERT INTO items VALUES (3)")
+    beyond = position | {"lsn": int(database.ask("SELECT pg_current_wal_lsn() - '0/0'::pg_lsn"))}
+    with (
+        running(PostgresSource, database.config(), beyond) as source,
+        pytest.raises(ConnectError, match="was lost in a failover or restore, and is in the topics"),
+    ):
+        source.step()
+    with running(PostgresSource, database.config(), position) as source:
+        assert ops(source.take(2)) == [("c", 2), ("c", 3)]
+        assert (source.position or {})["timeline"] == position["timeline"] + 1
+
+
+def test_a_slot_at_the_commit_of_a_half_done_transaction_has_the_rest_of_it(database: Database) -> None:
+    database.run("CREATE TABLE items (id int PRIMARY KEY)")
+    config = database.config(snapshot_mode="no_data", max_batch_size="3")
+    with running(PostgresSource, config) as source:
+        database_ready(source, database)
+        database.run("INSERT INTO items SELECT generate_series(1, 9)")
+        assert ops(source.until(bool)) == [("c", number) for number in (1, 2, 3)]
+        position = dict(source.position or {})
+    assert position["lsn"] < position["transaction"]
+    eventually(lambda: database.slots("active") == 0)
+    # as the driver does if the server asks while it decodes, before the first row
+    advanced = f"pg_replication_slot_advance('{config['slot.name']}', '0/0'::pg_lsn + {position['transaction']})"
+    database.run(f"SELECT {advanced}")
+    assert database.slots(f"confirmed_flush_lsn > '0/0'::pg_lsn + {position['lsn']}") == 1
+    with running(PostgresSource, config, position) as source:
+        assert ops(source.take(6)) == [("c", number) for number in range(4, 10)]
 
 
 def test_a_publication_that_connectors_share_keeps_the_tables_of_all(database: Database) -> None:

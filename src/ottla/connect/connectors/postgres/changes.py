@@ -3,7 +3,8 @@
 A position is `{"lsn": where to start the stream, "transaction": final LSN, "events": n}`: all transactions before `lsn`
 are done, and the first n changes of the one that ends at `transaction`. The server sends a transaction whole and always
 in the same order, so a count is exact, which the LSN of a change is not (the rows of one COPY share one). `begun` says
-that the begin of that transaction has been told, where such things are; `commit` is where the last one ended.
+that the begin of that transaction has been told, where such things are; `commit` is where the last one ended. `system`
+and `timeline` name the server's WAL, in which all of these are places.
 """
 
 from collections.abc import Callable, Mapping
@@ -113,6 +114,7 @@ class Changes:
         self._tables: dict[int, _Table | None] = {}
         self.lsn: int = position["lsn"]
         """Everything before is taken: the end of the last whole transaction."""
+        self._identity = {name: position[name] for name in ("system", "timeline") if name in position}
         self._half_done = {name: position[name] for name in ("transaction", "events", "begun") if name in position}
         """What the start says of a transaction that has not come yet, which no position may forget until it has."""
         self._begin: Begin | None = None
@@ -163,7 +165,7 @@ class Changes:
 
     def position(self) -> dict[str, Any]:
         """Where to go on from now."""
-        position: dict[str, Any] = {"lsn": self.lsn}
+        position: dict[str, Any] = {"lsn": self.lsn, **self._identity}
         if self._last_commit is not None:
             position["commit"] = self._last_commit
         if self._more_position is not None:

@@ -1,13 +1,14 @@
 """The replication slot and its publication: made when needed, watched, and what is wrong with them in one sentence."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Final
 
 from psycopg2 import sql
 
-from ottla.connect.api import ConnectError, Retriable
+from ottla.connect.api import ConnectError, Position, Retriable
 from ottla.connect.connectors.postgres.catalog import Catalog
 from ottla.connect.connectors.postgres.session import PostgresConnection, explained, lsn_number, lsn_text, rows
 from ottla.connect.connectors.postgres.settings import PostgresSettings
@@ -19,6 +20,22 @@ _MEMBERS: Final = """
 _PARENTS: Final = """
     SELECT i.inhrelid, i.inhparent FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid WHERE c.relispartition
 """
+
+
+@dataclass(frozen=True, slots=True)
+class System:
+    """A server's WAL. end: what it has of it. left_at: where it left the timeline of a position that was asked about,
+    if that is another one and known to it."""
+
+    identifier: str
+    timeline: int
+    end: int
+    left_at: int | None = None
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What a position says of the system in which it is a place."""
+        return {"system": self.identifier, "timeline": self.timeline}
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +101,75 @@ class Xmin:
         return self._last
 
 
-def check_goes_on(found: SlotState | None, settings: PostgresSettings, lsn: int) -> None:
-    """Raises ConnectError if changes after `lsn` are no longer to be had."""
+def identify(connect: Callable[[], Any], position: Position | None) -> System:
+    """The system that is there now, and what it knows of the timeline of a position.
+
+    `connect` opens a connection of the replication protocol. Raises ConnectError, Retriable.
+    """
+    known = position.get("timeline") if position is not None else None
+    with closing(connect()) as replication, explained("identifying the server"), replication.cursor() as cursor:
+        cursor.execute("IDENTIFY_SYSTEM")
+        identifier, timeline, end, _ = cursor.fetchone()
+        left_at = None
+        if known is not None and known < int(timeline):
+            cursor.execute(f"TIMELINE_HISTORY {int(timeline)}")
+            content = cursor.fetchone()[1]
+            left_at = timelines(content if isinstance(content, str) else bytes(content).decode()).get(known)
+    return System(str(identifier), int(timeline), lsn_number(end), left_at)
+
+
+def timelines(history: str) -> dict[int, int]:
+    """The LSN at which each timeline before was left, of the content of a history file."""
+    lines = (line.split() for line in history.splitlines() if line.strip() and not line.lstrip().startswith("#"))
+    return {int(fields[0]): lsn_number(fields[1]) for fields in lines}
+
+
+def check_same(system: System, found: SlotState | None, settings: PostgresSettings, position: Position) -> None:
+    """Raises ConnectError if the server has not the WAL, or not the history, in which `position` is a place.
+
+    A server may be asked to stream from a place that it does not have yet: it says nothing and skips all until then.
+    Positions without an identity, from before there was one or set by hand, are checked as far as they say something.
+    """
+    where = f"PostgreSQL at {settings.database_hostname}:{settings.database_port}"
+    lsn = position["lsn"]
+    at = lsn_text(max(lsn, position.get("transaction", 0)))
+    choices = [
+        f"connect it to the server that has all up to {at}",
+        "for a new snapshot delete the connector's offsets, or set snapshot.mode to when_needed",
+    ]
+    if found is not None:
+        choices.append(
+            f"if slot {settings.slot_name} is known to begin where the topics end, set the connector's offset to "
+            f'{{"lsn": {found.confirmed}}} to go on from there'
+        )
+    remedy = "; or ".join(choices) + "; and restart it"
+    was, timeline = position.get("system"), position.get("timeline")
+    if was is not None and was != system.identifier and (found is None or found.confirmed != lsn):
+        raise ConnectError(
+            f"{where} is another system ({system.identifier}) than the one ({was}) of which this connector has all up "
+            f"to {at}, a place that means nothing here: {remedy}"
+        )
+    if was == system.identifier and timeline is not None and timeline != system.timeline:
+        if system.left_at is None:
+            raise ConnectError(
+                f"{where} is on timeline {system.timeline}, whose history lacks timeline {timeline}, on which this "
+                f"connector came to {at}: {remedy}"
+            )
+        if lsn > system.left_at or position.get("transaction", -1) >= system.left_at:
+            raise ConnectError(
+                f"{where} left timeline {timeline} at {lsn_text(system.left_at)}, and this connector has read it up to "
+                f"{at}: what is between was lost in a failover or restore, and is in the topics; {remedy}"
+            )
+    if lsn > system.end:
+        raise ConnectError(
+            f"{where} has WAL up to {lsn_text(system.end)} only, and this connector has read up to {at}: the server is "
+            f"another one, or was restored, and its changes would be skipped until then; {remedy}"
+        )
+
+
+def check_goes_on(found: SlotState | None, settings: PostgresSettings, position: Position) -> None:
+    """Raises ConnectError if changes after `position` are no longer to be had."""
+    lsn = position["lsn"]
     remedy = "for a new snapshot delete the connector's offsets, or set snapshot.mode to when_needed, and restart it"
     if found is None:
         raise ConnectError(
@@ -96,10 +180,13 @@ def check_goes_on(found: SlotState | None, settings: PostgresSettings, lsn: int)
             f"slot {settings.slot_name} has lost its WAL (max_slot_wal_keep_size was passed), and with it changes: "
             f"drop it by pg_drop_replication_slot('{settings.slot_name}'); {remedy}"
         )
-    # psycopg2 answers a server that stops with the end of the last keepalive. The source stores that place, too, before
-    # it goes; if it is killed in this very moment, the slot is beyond, too, and does not say who moved it: WAL that it
-    # has passed cannot be read again, and an error is right where loss is possible.
-    if found.confirmed > lsn:
+    # Nothing was committed between `lsn` and the commit of a transaction that is half done, and the server sends what
+    # is committed where the slot is, or later. psycopg2 answers a server that asks while it decodes, before the first
+    # row, with where it has come to: at most there.
+    # It answers a server that stops likewise. The source stores that place, too, before it goes; if it is killed in
+    # this very moment, the slot is beyond, too, and does not say who moved it: WAL that it has passed cannot be read
+    # again, and an error is right where loss is possible.
+    if found.confirmed > max(lsn, position.get("transaction", lsn)):
         raise ConnectError(
             f"slot {settings.slot_name} has been moved to {lsn_text(found.confirmed)} by somebody else, beyond "
             f"{lsn_text(lsn)}, to which this connector has come, and the changes in between are lost: {remedy}"

@@ -1,6 +1,6 @@
 """All rows of the captured tables as of one moment: the one from which the replication slot has every change."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 import psycopg2.extensions
@@ -45,7 +45,11 @@ def select(table: FoundTable, names: list[str]) -> sql.Composed:
 
 
 class Snapshot:
-    """Reads tables one after the other. `name`: of the exported snapshot; `lsn`: where the changes after it begin."""
+    """Reads tables one after the other.
+
+    `name`: of the exported snapshot; `lsn`: where the changes after it begin; `identity`: of the system in which that
+    is a place.
+    """
 
     def __init__(
         self,
@@ -54,6 +58,7 @@ class Snapshot:
         catalog: Catalog,
         name: str,
         lsn: int,
+        identity: Mapping[str, Any],
         now_ns: Callable[[], int],
     ) -> None:
         self._settings = settings
@@ -61,6 +66,7 @@ class Snapshot:
         self._catalog = catalog
         self._name = name
         self._lsn = lsn
+        self._identity = identity
         self._now_ns = now_ns
 
     def read(self, tables: list[FoundTable]) -> Iterator[list[SourceRecord]]:
@@ -94,7 +100,7 @@ class Snapshot:
             connection.close()
         if last is not None:  # only now: whoever wants to change a table has waited long enough
             mark(last, "last")
-            last.position = {"lsn": self._lsn}
+            last.position = {"lsn": self._lsn, **self._identity}
             yield [last]
 
     def _table(self, connection: Any, table: FoundTable, *, first: bool) -> Iterator[list[SourceRecord]]:

@@ -90,14 +90,15 @@ class PostgresSource(Source[PostgresSettings]):
             catalog = Catalog(connection, settings)
             _check_tables(settings, catalog)
             slot.make_publication(connection, catalog, settings)
-            start = self._go_on_from(connection, position)
+            system = slot.identify(self._replication, position)
+            start = self._go_on_from(connection, system, position)
             if start is None:
-                yield from self._snapshot(connection, catalog)
+                yield from self._snapshot(connection, catalog, system)
                 if settings.snapshot_mode == "initial_only":
                     return
                 yield None  # its last rows need not wait for the stream
                 start = {"lsn": self._snapshot_lsn}
-            yield from self._changes(connection, catalog, start)
+            yield from self._changes(connection, catalog, {**start, **system.identity})
 
     def committed(self, part: Part, position: Position) -> None:
         """Everything before `lsn` is in the log: the server may forget it."""
@@ -106,7 +107,10 @@ class PostgresSource(Source[PostgresSettings]):
         self._confirmed = position["lsn"]
         self._tell()
 
-    def _go_on_from(self, connection: Any, position: Position | None) -> Position | None:
+    def _replication(self) -> Any:
+        return connect(self.settings, f"ottla {self.context.connector}", replication=True)
+
+    def _go_on_from(self, connection: Any, system: slot.System, position: Position | None) -> Position | None:
         """Where to go on streaming, or None: after a snapshot. A slot that is of no use any more is dropped if told."""
         settings = self.settings
         found = slot.state(connection, settings)
@@ -114,7 +118,8 @@ class PostgresSource(Source[PostgresSettings]):
         mode = settings.snapshot_mode
         if position is not None and "snapshot" not in position and mode != "always":
             try:
-                slot.check_goes_on(found, settings, position["lsn"])
+                slot.check_same(system, found, settings, position)
+                slot.check_goes_on(found, settings, position)
             except ConnectError:
                 if mode != "when_needed":
                     raise
@@ -124,26 +129,26 @@ class PostgresSource(Source[PostgresSettings]):
                 return position
         elif found is not None and found.status == "lost":
             if mode != "when_needed":
-                slot.check_goes_on(found, settings, 0)
+                slot.check_goes_on(found, settings, {"lsn": 0})
             slot.drop(connection, settings.slot_name)
         elif mode in ("no_data", "never"):
             if found is not None:
                 return {"lsn": found.confirmed}
-            with closing(connect(settings, f"ottla {self.context.connector}", replication=True)) as replication:
+            with closing(self._replication()) as replication:
                 return {"lsn": slot.create(replication, settings.slot_name, temporary=False)[0]}
         return None
 
-    def _snapshot(self, connection: Any, catalog: Catalog) -> Iterator[Yielded]:
+    def _snapshot(self, connection: Any, catalog: Catalog, system: slot.System) -> Iterator[Yielded]:
         """Read the tables. Where the slot was made before, a temporary one says which moment it is."""
         settings = self.settings
         permanent = slot.state(connection, settings) is None and settings.snapshot_mode != "initial_only"
         name = settings.slot_name if permanent else f"{settings.slot_name[:54]}_snapshot"
-        with closing(connect(settings, f"ottla {self.context.connector}", replication=True)) as replication:
+        with closing(self._replication()) as replication:
             lsn, exported = slot.create(replication, name, temporary=not permanent)
             self._snapshot_lsn = lsn
-            snapshot = Snapshot(settings, self.context, catalog, exported, lsn, self._now_ns)
+            snapshot = Snapshot(settings, self.context, catalog, exported, lsn, system.identity, self._now_ns)
             yield from snapshot.read(catalog.published())
-        yield Progress(position={"lsn": lsn})
+        yield Progress(position={"lsn": lsn, **system.identity})
 
     def _changes(self, connection: Any, catalog: Catalog, start: Position) -> Iterator[Yielded]:
         settings = self.settings
@@ -171,7 +176,7 @@ class PostgresSource(Source[PostgresSettings]):
             signals.check()
         if has_messages or signals is not None:
             options["messages"] = "true"
-        replication = connect(settings, f"ottla {self.context.connector}", replication=True)
+        replication = self._replication()
         try:
             self._stream = replication.cursor()
             with explained(f"reading replication slot {settings.slot_name}"):
@@ -184,6 +189,10 @@ class PostgresSource(Source[PostgresSettings]):
                     # psycopg2 would say by itself, before a position is stored, what keepalives say: _tell does it
                     status_interval=_OWN_FEEDBACK_EVERY_S,
                 )
+                self._last_start, self._told, self._told_at = 0, start["lsn"], time.monotonic()
+                self._confirmed = max(self._confirmed, start["lsn"])
+                if "transaction" not in start:  # amid one the slot may be beyond, and would be moved back
+                    self._stream.send_feedback(write_lsn=self._told, flush_lsn=self._told, force=True)
             yield from self._follow(connection, catalog, changes, signals)
         finally:
             self._stream = None
