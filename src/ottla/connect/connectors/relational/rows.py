@@ -17,6 +17,7 @@ _KAFKA_TARGETS: Final = (Schema(Type.STRING), Schema(Type.INT32), Schema(Type.IN
 _SENT_AS: Final[Mapping[Type, type]] = {Type.STRING: str, Type.BYTES: bytes, Type.ARRAY: list}
 _NO_ROWS: Final = frozenset(("t", "m"))
 """Operations of change events that are about no row: a truncation, a message."""
+_OPERATIONS: Final = frozenset(("c", "u", "d", "r", *_NO_ROWS))
 _MISFITS: Final = (ValueError, TypeError, ArithmeticError, LookupError)
 """What the conversion of a value raises that is beyond what it should be."""
 
@@ -95,6 +96,10 @@ class Rows:
         unknown: tuple[str, ...] = ()
         if value is not None and (plan.of_change if plan is not None else _is_change(value, schema)):
             op, value = value.get("op"), value.get("after")
+            if op not in _OPERATIONS:
+                raise BadRecord(
+                    f"{_name(record)} is a change event whose op is {op!r:.100}, which no change has", record
+                )
             if op in _NO_ROWS:
                 return
             if op != "r" and value is not None and (plan is None or _has_one(plan.placeholders, value)):
@@ -317,9 +322,18 @@ def _has_one(of: tuple[Any, ...], struct: Mapping[str, Any]) -> bool:
 
 
 def _is_change(value: Any, schema: Schema | None) -> bool:
-    """Debezium's envelope."""
-    names = value if schema is None else schema.by_name
-    return isinstance(value, dict) and "op" in names and "after" in names and "source" in names
+    """Whether this is Debezium's envelope: others may have an op and a source, too."""
+    if schema is not None:
+        names = schema.by_name
+        if not ("op" in names and "after" in names and "source" in names):
+            return False
+        after, origin = names["after"].schema, names["source"].schema
+        structs = after.type is Type.STRUCT and origin.type is Type.STRUCT
+        return structs and "connector" in origin.by_name and names["op"].schema.type is Type.STRING
+    if not isinstance(value, dict) or "after" not in value:
+        return False
+    op, source = value.get("op"), value.get("source")
+    return isinstance(op, str) and op in _OPERATIONS and isinstance(source, dict) and "connector" in source
 
 
 def _fields(value: Mapping[str, Any], schema: Schema | None) -> Fields:

@@ -19,7 +19,8 @@ KEY = struct("k", id=connect.INT64)
 VALUE = struct("v", id=connect.INT64, name=connect.STRING.as_optional())
 WIDER = struct("v", id=connect.INT64, name=connect.STRING.as_optional(), more=connect.INT32.as_optional())
 ROW = struct("row", optional=True, id=connect.INT64, day=Schema(Type.INT32, name="io.debezium.time.Date"))
-ENVELOPE = struct("e", before=ROW, after=ROW, source=struct("s", optional=True), op=connect.STRING)
+SOURCE = struct("s", optional=True, connector=connect.STRING)
+ENVELOPE = struct("e", before=ROW, after=ROW, source=SOURCE, op=connect.STRING)
 UPSERT = {"insert.mode": "upsert", "pk.mode": "record_key", "delete.enabled": "true"}
 
 
@@ -44,7 +45,7 @@ def item(offset: int, key: int | None, name: str | None = None, topic: str = "t"
 
 def event(offset: int, op: str, key: int, day: int | None) -> Any:
     after = None if day is None else {"id": key, "day": day}
-    value = {"before": None, "after": after, "source": {}, "op": op}
+    value = {"before": None, "after": after, "source": {"connector": "postgresql"}, "op": op}
     return sink_record("t", offset, value, key={"id": key}, key_schema=KEY, value_schema=ENVELOPE)
 
 
@@ -97,6 +98,38 @@ def test_change_events_are_about_rows() -> None:
     assert not rejected
     assert step.removed == [(1,)]
     assert [(key, str(day)) for key, day in step.put] == [(2, "2024-02-29")]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"op": "buy", "after": None, "source": "web"},
+        {"op": "d", "after": None, "source": "web"},
+        {"op": "d", "after": None, "source": {"page": "web"}},
+        {"op": ["d"], "after": None, "source": {"connector": "postgresql"}},
+        {"op": "buy", "after": None, "source": {"connector": "cable"}},
+    ],
+)
+def test_what_only_looks_like_a_change_event_is_a_row_of_its_own(value: dict[str, Any]) -> None:
+    ((_, step),), rejected = done(rows(), sink_record("t", 0, value, key={"id": 1}))
+    assert (rejected, step.removed) == ([], [])
+    assert step.shape.names == ("id", "op", "after", "source")
+
+
+@pytest.mark.parametrize("source", [connect.STRING, struct("s", page=connect.STRING)])
+def test_a_schema_that_only_looks_like_a_change_events_is_that_of_a_row(source: Schema) -> None:
+    schema = struct("order", op=connect.STRING, after=ROW, source=source)
+    value = {"op": "d", "after": None, "source": "web" if source is connect.STRING else {"page": "web"}}
+    record = sink_record("t", 0, value, key={"id": 1}, key_schema=KEY, value_schema=schema)
+    ((_, step),), rejected = done(rows(), record, record)
+    assert (rejected, step.removed, step.shape.names) == ([], [], ("id", "op", "after", "source"))
+
+
+def test_a_change_event_of_an_unknown_operation_is_a_bad_record_and_no_delete() -> None:
+    for known in ([], [event(0, "c", 1, 0)]):
+        work, (reason,) = done(rows(), *known, event(1, "buy", 1, None))
+        assert "is a change event whose op is 'buy'" in reason
+        assert [step.removed for _, step in work] == ([[]] if known else [])
 
 
 def test_a_bad_record_among_good_ones_is_rejected_by_itself() -> None:
@@ -210,11 +243,11 @@ NOT_SENT = "__debezium_unavailable_value"
     ("field", "value"), [("text", NOT_SENT), ("raw", NOT_SENT.encode()), ("many", [NOT_SENT]), (None, None)]
 )
 def test_what_was_not_sent_is_left_out_of_a_row_by_a_plan_that_is_known_too(field: str | None, value: object) -> None:
-    envelope = struct("e", before=LONG, after=LONG, source=struct("s", optional=True), op=connect.STRING)
+    envelope = struct("e", before=LONG, after=LONG, source=SOURCE, op=connect.STRING)
 
     def long(offset: int, **more: object) -> SinkRecord:
         after = {"id": 1, "text": "a", "raw": b"b", "many": [], "price": None, **more}
-        change = {"before": None, "after": after, "source": {}, "op": "u"}
+        change = {"before": None, "after": after, "source": {"connector": "postgresql"}, "op": "u"}
         return sink_record("t", offset, change, key={"id": 1}, key_schema=KEY, value_schema=envelope)
 
     names = {"id", "text", "raw", "many", "price"}
