@@ -21,6 +21,7 @@ KEY = struct("items.Key", id=connect.INT32)
 VALUE = struct(
     "items.Value", id=connect.INT32, name=connect.STRING.as_optional(), price=connect.decimal(2, optional=True)
 )
+SOURCE = struct("s", optional=True, connector=connect.STRING)
 UPSERT = {"insert.mode": "upsert", "pk.mode": "record_key", "auto.create": "true", "delete.enabled": "true"}
 
 
@@ -113,6 +114,23 @@ def test_a_key_that_goes_makes_no_table(engine: Engine) -> None:
         upserting(engine, auto_create="false", table_name_format="items2").write([gone(4, 1)])
 
 
+def test_numbers_keep_their_fractions_or_are_refused(engine: Engine) -> None:
+    def plain(offset: int, number: Any) -> Any:
+        return sink_record("items", offset, {"n": number}, key={"id": offset})
+
+    into = upserting(engine)
+    into.write([plain(0, 1), plain(1, 2 if engine.dialect.name == "postgresql" else 2.0)])
+    if engine.dialect.name == "sqlite":  # whose columns take any number as it is
+        into.write([plain(2, 1.5), plain(3, 2.7)])
+        assert rows(engine, "SELECT n FROM items ORDER BY id") == [(1,), (2,), (1.5,), (2.7,)]
+        return
+    for value in (1.5, "2.7", 1e-30):
+        for batch in ([plain(2, value)], [plain(2, 3), plain(3, value), plain(4, 4)]):
+            with pytest.raises(BadRecord, match=f"items-0, offset {2 + (len(batch) > 1)}: .*(whole numbers|bigint)"):
+                into.write(batch)
+    assert rows(engine, "SELECT n FROM items ORDER BY id") == [(1,), (2,)]
+
+
 def test_columns_are_added_when_allowed(engine: Engine) -> None:
     upserting(engine).write([item(0, 1, "one")])
     wider = struct(
@@ -184,13 +202,11 @@ def test_change_events_become_the_rows_that_they_speak_of(engine: Engine) -> Non
         "tags": connect.array(connect.STRING, optional=True),
     }
     row = connect.struct_of("shop.items.Value", fields, optional=True)
-    envelope = struct(
-        "shop.items.Envelope", before=row, after=row, source=struct("s", optional=True), op=connect.STRING
-    )
+    envelope = struct("shop.items.Envelope", before=row, after=row, source=SOURCE, op=connect.STRING)
 
     def event(offset: int, op: str, before: Any, after: Any) -> Any:
         key = {"id": (after or before)["id"]}
-        value = {"before": before, "after": after, "source": {}, "op": op}
+        value = {"before": before, "after": after, "source": {"connector": "postgresql"}, "op": op}
         return sink_record("items", offset, value, key=key, key_schema=KEY, value_schema=envelope)
 
     first = {"id": 1, "day": 19782, "at": 1_700_000_000_000_001, "tags": ["a", "b"]}
@@ -213,7 +229,7 @@ def test_records_without_schema_and_keys_from_the_log(engine: Engine) -> None:
 
 def test_a_null_without_a_schema_takes_the_place_of_a_value(engine: Engine) -> None:
     def event(offset: int, **after: Any) -> Any:
-        change = {"before": None, "after": after, "source": {}, "op": "u"}
+        change = {"before": None, "after": after, "source": {"connector": "postgresql"}, "op": "u"}
         return sink_record("items", offset, change, key={"id": after["id"]})
 
     into = upserting(engine, auto_evolve="true")
@@ -343,11 +359,16 @@ LONG = connect.struct_of(
     },
     optional=True,
 )
-CHANGE = struct("shop.items.Envelope", before=LONG, after=LONG, source=struct("s", optional=True), op=connect.STRING)
+CHANGE = struct("shop.items.Envelope", before=LONG, after=LONG, source=SOURCE, op=connect.STRING)
 
 
 def change(offset: int, op: str, key: int, *after: Any, schema: Schema | None = CHANGE) -> Any:
-    value = {"before": None, "after": dict(zip(LONG.by_name, (key, *after), strict=True)), "source": {}, "op": op}
+    value = {
+        "before": None,
+        "after": dict(zip(LONG.by_name, (key, *after), strict=True)),
+        "source": {"connector": "postgresql"},
+        "op": op,
+    }
     return sink_record("items", offset, value, key={"id": key}, key_schema=KEY, value_schema=schema)
 
 

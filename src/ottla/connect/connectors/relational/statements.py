@@ -6,6 +6,7 @@ PostgreSQL has a way of its own (`copying.py`).
 from collections.abc import Sequence
 from dataclasses import replace
 from decimal import Decimal
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from ottla.connect.connectors.relational.steps import Row, Step
@@ -25,7 +26,40 @@ def run(connection: "Connection", table: "Table", step: Step, mode: str) -> None
     if step.removed:
         _remove(connection, table, step)
     if step.put:
+        if connection.dialect.name in ("mysql", "mariadb"):
+            _check_whole(table, step)
         _put(connection, table, step, mode)
+
+
+def _check_whole(table: "Table", step: Step) -> None:
+    """Raises StatementError for a fraction where the column has whole numbers: these databases round it, silently."""
+    from sqlalchemy import Integer
+    from sqlalchemy.exc import StatementError
+
+    for number, name in enumerate(step.shape.names):
+        if not isinstance(table.c[name].type, Integer):
+            continue
+        for row in step.put:
+            value = row[number]
+            if value.__class__ is int or value is None or not _has_fraction(value):
+                continue
+            sentence = (
+                f"column {name} has whole numbers, to which {value!r:.100} would be rounded: change its type to DOUBLE "
+                "or DECIMAL"
+            )
+            raise StatementError(sentence, None, None, ValueError(sentence))
+
+
+def _has_fraction(value: Any) -> bool:
+    if isinstance(value, float):
+        return isfinite(value) and not value.is_integer()  # the database refuses the others
+    if isinstance(value, Decimal | str):
+        try:
+            found = Decimal(value)
+        except ArithmeticError:
+            return False
+        return found.is_finite() and found != found.to_integral_value()
+    return False
 
 
 def _remove(connection: "Connection", table: "Table", step: Step) -> None:
