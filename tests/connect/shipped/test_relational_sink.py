@@ -131,6 +131,40 @@ def test_numbers_keep_their_fractions_or_are_refused(engine: Engine) -> None:
     assert rows(engine, "SELECT n FROM items ORDER BY id") == [(1,), (2,)]
 
 
+def test_keys_that_differ_are_rows_that_differ(engine: Engine) -> None:
+    def named(offset: int, key: str, value: Any) -> Any:
+        return sink_record("items", offset, value, key={"k": key}, partition=0)
+
+    context = TaskContext()
+    into = upserting(engine, context)
+    keys = ["a", "A", "a ", "á", "ß", "ss"]
+    into.write([named(offset, key, {"n": offset}) for offset, key in enumerate(keys)])
+    into.write([named(9, "A", None), named(10, "a ", {"n": 10})])
+    found = [(key, 10 if key == "a " else offset) for offset, key in enumerate(keys) if key != "A"]
+    assert sorted(rows(engine, "SELECT k, n FROM items")) == sorted(found)
+    assert context.warning is None
+
+
+def test_offsets_of_names_that_differ_in_case_are_apart(engine: Engine) -> None:
+    one, other = TopicPartition("items", 0), TopicPartition("Items", 0)
+    into = sink(engine, auto_create="true", table_name_format="items")
+    into.write([item(0, 1), item(1, 2)])
+    into.write([sink_record("Items", 0, {"id": 3, "name": None, "price": None}, value_schema=VALUE)])
+    assert into.positions([one, other]) == {one: 2, other: 1}
+    assert [row[0] for row in _items(engine)] == [1, 2, 3]
+
+
+def test_a_key_column_that_holds_different_keys_for_the_same_is_warned_of(engine: Engine) -> None:
+    with engine.begin() as connection:
+        connection.execute(text("CREATE TABLE items (k VARCHAR(20) PRIMARY KEY, n INT)"))
+    context = TaskContext()
+    upserting(engine, context).write([sink_record("items", 0, {"n": 1}, key={"k": "a"})])
+    if engine.dialect.name in ("mysql", "mariadb"):
+        assert "table items compares its key column k by utf8mb4_general_ci" in str(context.warning)
+    else:
+        assert context.warning is None
+
+
 def test_columns_are_added_when_allowed(engine: Engine) -> None:
     upserting(engine).write([item(0, 1, "one")])
     wider = struct(

@@ -50,6 +50,9 @@ _INFINITE: Final = {INFINITY_MS: "infinity", MINUS_INFINITY_MS: "-infinity"}
 _INFINITE_DAYS: Final = {2_147_483_647: "infinity", -2_147_483_648: "-infinity"}
 """As Debezium writes PostgreSQL's, and as PostgreSQL reads them; other databases refuse the word."""
 
+_EXACT_SINCE: Final = (8, 0, 17)
+"""The MySQL whose utf8mb4_0900_bin keeps blanks; before, no collation of it does."""
+
 Convert = Callable[[Any], Any]
 
 
@@ -210,9 +213,24 @@ def is_loose(type_: TypeEngine[Any]) -> bool:
     return isinstance(type_, postgresql.TIMESTAMP | postgresql.TIME) and type_.precision is not None
 
 
-def key_type(type_: TypeEngine[Any]) -> TypeEngine[Any]:
-    """The type in a primary key."""
-    return String(KEY_CHARACTERS) if isinstance(type_, Text) else type_
+def key_type(type_: TypeEngine[Any], dialect: Any) -> TypeEngine[Any]:
+    """The type in a primary key, in SQLAlchemy's dialect of a server that has been reached."""
+    return key_text(KEY_CHARACTERS, dialect) if isinstance(type_, Text) else type_
+
+
+def key_text(characters: int, dialect: Any) -> TypeEngine[Any]:
+    """A text that is the same as another if every character is: MySQL's and MariaDB's are not by themselves."""
+    if dialect.name not in ("mysql", "mariadb"):
+        return String(characters)
+    collation = "utf8mb4_nopad_bin"
+    if not dialect.is_mariadb:
+        collation = "utf8mb4_0900_bin" if dialect.server_version_info >= _EXACT_SINCE else "utf8mb4_bin"
+    return mysql.VARCHAR(characters, charset="utf8mb4", collation=collation)
+
+
+def is_exact(collation: str) -> bool:
+    """Whether a collation of MySQL or MariaDB keeps apart all texts that differ, also in blanks at their ends."""
+    return collation == "utf8mb4_0900_bin" or collation.endswith("_nopad_bin")
 
 
 def source_schema(type_: TypeEngine[Any], *, nullable: bool) -> tuple[Schema, Convert | None]:

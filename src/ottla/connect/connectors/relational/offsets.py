@@ -5,13 +5,18 @@ has written since, and what it wrote is not written again.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ottla.connect.api import Retriable, TopicPartition
+from ottla.connect.connectors.relational.columns import key_text
 from ottla.connect.connectors.relational.tables import split_name
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Table
+
+
+_LONGEST_CONNECTOR: Final = 190
+_LONGEST_TOPIC: Final = 249
 
 
 class Offsets:
@@ -26,7 +31,7 @@ class Offsets:
         """Those that are kept, after making the table if it is not there."""
         from sqlalchemy import select
 
-        self._table.create(connection, checkfirst=True)
+        self._make(connection)
         columns = self._table.c
         query = select(columns.topic, columns.partition, columns.next_offset).where(
             columns.connector == self._connector
@@ -34,6 +39,12 @@ class Offsets:
         found = {TopicPartition(row.topic, row.partition): row.next_offset for row in connection.execute(query)}
         self._stored = {each: found[each] for each in partitions if each in found}
         return dict(self._stored)
+
+    def _make(self, connection: "Connection") -> None:
+        """Make the table if it is not there; its texts are names that may differ in case alone."""
+        self._table.c.connector.type = key_text(_LONGEST_CONNECTOR, connection.dialect)
+        self._table.c.topic.type = key_text(_LONGEST_TOPIC, connection.dialect)
+        self._table.create(connection, checkfirst=True)
 
     def move(self, connection: "Connection", ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Note where partitions are after this transaction.
@@ -75,7 +86,7 @@ class Offsets:
         """Keep these instead; None: none of that partition, or of any."""
         from sqlalchemy import delete, insert
 
-        self._table.create(connection, checkfirst=True)
+        self._make(connection)
         columns = self._table.c
         of_connector = columns.connector == self._connector
         if offsets is None:
@@ -96,8 +107,8 @@ def _table(name: str) -> "Table":
     return Table(
         table,
         MetaData(),
-        Column("connector", String(190), primary_key=True),
-        Column("topic", String(249), primary_key=True),
+        Column("connector", String(_LONGEST_CONNECTOR), primary_key=True),
+        Column("topic", String(_LONGEST_TOPIC), primary_key=True),
         Column("partition", Integer, primary_key=True, autoincrement=False),
         Column("next_offset", BigInteger, nullable=False),
         schema=schema,

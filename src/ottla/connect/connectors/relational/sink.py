@@ -126,7 +126,10 @@ class RelationalSink(Sink[SinkSettings]):
             for name, step in work:
                 self._tables.fitting(connection, name, step)
 
+        told = len(self._tables.merging)
         self._making(fit)
+        if len(self._tables.merging) > told:
+            self.context.warn("; ".join(self._tables.merging.values()))
 
     def _left(
         self, connection: "Connection", batch: list[SinkRecord], ends: Mapping[TopicPartition, int]

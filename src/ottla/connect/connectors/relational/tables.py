@@ -1,10 +1,10 @@
 """Tables as records need them: made, widened, or refused in one sentence."""
 
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from ottla.connect.api import ConnectError
-from ottla.connect.connectors.relational.columns import is_loose, key_type
+from ottla.connect.connectors.relational.columns import is_exact, is_loose, key_type
 from ottla.connect.connectors.relational.database import explained
 from ottla.connect.connectors.relational.settings import SinkSettings
 from ottla.connect.connectors.relational.steps import Shape, Step
@@ -12,6 +12,12 @@ from ottla.connect.connectors.relational.steps import Shape, Step
 if TYPE_CHECKING:
     from sqlalchemy import Column, Connection, Dialect, Table, TextClause
     from sqlalchemy.types import TypeEngine
+
+
+_COLLATIONS: Final = """
+    SELECT column_name, collation_name FROM information_schema.columns
+    WHERE table_schema = coalesce(:schema, database()) AND table_name = :table AND collation_name IS NOT NULL
+"""
 
 
 def split_name(name: str) -> tuple[str | None, str]:
@@ -28,6 +34,8 @@ class Tables:
         self._known: dict[str, Table] = {}
         self.loose: set[str] = set()
         """Those of PostgreSQL that have been found to have keys that may be the same though their values are not."""
+        self.merging: dict[str, str] = {}
+        """By table of MySQL or MariaDB, a sentence: keys that differ may share a row of it."""
 
     def forget(self) -> None:
         """Somebody may have changed them: look again."""
@@ -53,6 +61,8 @@ class Tables:
                 is_loose(table.columns[each].type) for each in shape.key if each in table.columns
             ):
                 self.loose.add(name)
+            if connection.dialect.name in ("mysql", "mariadb") and name not in self.merging:
+                self._look_at_collations(connection, name, shape)
         missing = _missing(table, shape)
         if missing:
             self._widen(connection, name, table, shape, missing)
@@ -70,8 +80,25 @@ class Tables:
         if not make:
             return None
         with explained(f"making table {name}"):
-            Table(table, MetaData(), *_columns(shape, _missing(None, shape)), schema=schema).create(connection)
+            Table(table, MetaData(), *_columns(shape, _missing(None, shape), connection.dialect), schema=schema).create(
+                connection
+            )
         return self._reflected(connection, name)
+
+    def _look_at_collations(self, connection: "Connection", name: str, shape: Shape) -> None:
+        from sqlalchemy import text
+
+        schema, table = split_name(name)
+        with explained(f"looking at table {name}"):
+            found = connection.execute(text(_COLLATIONS), {"schema": schema, "table": table})
+            collations = {row[0]: row[1] for row in found}
+        column = next((each for each in shape.key if each in collations and not is_exact(collations[each])), None)
+        if column is not None:
+            self.merging[name] = (
+                f"table {name} compares its key column {column} by {collations[column]}, so that keys which differ in "
+                "case, accents or blanks at their ends may share a row: give the column a binary collation without "
+                "padding (utf8mb4_nopad_bin in MariaDB, utf8mb4_0900_bin in MySQL)"
+            )
 
     def _reflected(self, connection: "Connection", name: str) -> "Table":
         from sqlalchemy import MetaData, Table
@@ -94,7 +121,7 @@ class Tables:
                 "that are there: add it by hand, with a default, or make the field optional"
             )
         quoted = connection.dialect.identifier_preparer.format_table(table)
-        for column in _columns(shape, missing):
+        for column in _columns(shape, missing, connection.dialect):
             default = targets[column.name].default
             if default is not None and not nullable[column.name]:
                 column.server_default = DefaultClause(_literal(default, column.type, connection.dialect))
@@ -121,13 +148,13 @@ def _missing(table: "Table | None", shape: Shape) -> list[str]:
     return [each for each in shape.names if each not in there and each not in shape.without_values]
 
 
-def _columns(shape: Shape, names: list[str]) -> "list[Column[Any]]":
+def _columns(shape: Shape, names: list[str], dialect: "Dialect") -> "list[Column[Any]]":
     from sqlalchemy import Column
 
     columns: list[Column[Any]] = []
     for name, target, nullable in zip(shape.names, shape.targets, shape.nullable, strict=True):
         in_key = name in shape.key
-        kind = key_type(target.type) if in_key else target.type
+        kind = key_type(target.type, dialect) if in_key else target.type
         if name in names:
             columns.append(Column(name, kind, primary_key=in_key, nullable=nullable, autoincrement=False))
     return columns
