@@ -12,7 +12,7 @@ from tests.support.eventually import eventually
 
 COUNT = 3000
 NUMBERS = {"connector.class": "tests.connect.connectors.Numbers", "topic": "n", "count": str(COUNT), "pause.ms": "1"}
-QUICK = {"consumer.session.timeout.ms": "6000", "consumer.heartbeat.interval.ms": "500"}
+QUICK = {"session.timeout.ms": "6000", "heartbeat.interval.ms": "500"}
 
 
 @pytest.fixture
@@ -35,6 +35,21 @@ def test_a_killed_worker_loses_and_doubles_nothing(broker: Broker, tmp_path: Pat
         assert [int(value) for value in found] == list(range(COUNT))
         taken = eventually(lambda: taken_by(database, COUNT), timeout_s=60)
         assert taken == list(range(COUNT))
+
+
+def test_a_sink_goes_on_when_its_killed_workers_session_is_over(broker: Broker, tmp_path: Path) -> None:
+    database = tmp_path / "table.db"
+    endless = {**NUMBERS, "count": "1000000", "pause.ms": "5"}
+    with ConnectProcess(broker.bootstrap) as worker:
+        worker.put("numbers", endless)
+        worker.put(
+            "table", {"connector.class": "tests.connect.connectors.Table", "topics": "n", "database": str(database)}
+        )
+        eventually(lambda: taken_by(database, 100), timeout_s=40)
+        worker.kill()
+        seen = len(taken_by(database, 1))
+        worker.start()
+        eventually(lambda: taken_by(database, seen + 1), timeout_s=30)  # 10 s and what a start takes; 45 by default
 
 
 def test_workers_share_connectors_and_take_over(broker: Broker) -> None:

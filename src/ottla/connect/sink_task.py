@@ -20,9 +20,12 @@ from ottla.connect.plugins import ConnectorClass
 from ottla.connect.records import SinkRecord, TopicPartition
 from ottla.connect.state import TaskId
 from ottla.connect.task import BasicContext, Report, Surroundings, Task
+from ottla.connect.worker_settings import WorkerSettings
 
 _WAIT_S: Final = 0.1
 _ANSWER_S: Final = 10.0
+_LONGEST_POLL_MS: Final = 300_000
+"""The client library's own max.poll.interval.ms."""
 _FIRST_RECORDS: Final = 100
 """In the first batch at most: nobody knows yet how long a target takes."""
 _WRITE_S: Final = 30.0
@@ -91,7 +94,9 @@ class SinkTask(Task):
                 self._target_keeps = connector.positions is not Sink.positions
                 client = self._around.client("consumer", config)
                 most = int(client.pop("max.poll.records", connector.most_records))
-                self._consumer = self.context.consumer = self._new_consumer(client, group_of(self.id.connector, config))
+                self._consumer = self.context.consumer = self._new_consumer(
+                    _liveness(self._around.settings, client) | client, group_of(self.id.connector, config)
+                )
                 ending.callback(self._leave)
                 self._next, self._committed, self._owned, self._left = {}, {}, set(), set()
                 self._consumer.subscribe(
@@ -354,6 +359,23 @@ def _check_in_log(consumer: Consumer, place: Place, offset: int) -> None:
     _, end = consumer.get_watermark_offsets(place, timeout=_ANSWER_S)
     if offset > end:
         raise _made_again(TopicPartition(place.topic, place.partition), offset, end)
+
+
+def _liveness(settings: WorkerSettings, client: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings by which a group gives up a task as soon as the workers give up its worker; `client`: what is given.
+
+    The client library's own 45 s would keep partitions of a killed worker that long, also from itself started again.
+    """
+    longest_ms = _given(client, "max.poll.interval.ms", _LONGEST_POLL_MS)  # beyond it no session may be
+    session_ms = _given(client, "session.timeout.ms", min(settings.session_timeout_ms, longest_ms))
+    heartbeat_ms = min(settings.heartbeat_interval_ms, max(session_ms // 3, 1))
+    return {"session.timeout.ms": session_ms, "heartbeat.interval.ms": heartbeat_ms}
+
+
+def _given(client: Mapping[str, Any], name: str, default: int) -> int:
+    """A client's number, if it is one: of others the client library complains."""
+    text = str(client.get(name, ""))
+    return int(text) if text.isdecimal() else default
 
 
 def _made_again(place: TopicPartition, kept: int, there: int) -> ConnectError:

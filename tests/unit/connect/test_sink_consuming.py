@@ -10,8 +10,9 @@ from ottla.connect.api import BadRecord, ConnectError, SinkRecord, TopicPartitio
 from ottla.connect.chain import Chain
 from ottla.connect.converters.base import Converter
 from ottla.connect.secrets import Secrets
-from ottla.connect.sink_task import SinkTask
+from ottla.connect.sink_task import SinkTask, _liveness
 from ottla.connect.state import TaskId
+from ottla.connect.worker_settings import WorkerSettings
 
 CONVERTERS = {
     "key.converter": "org.apache.kafka.connect.storage.StringConverter",
@@ -50,6 +51,26 @@ def task(told: list[str]) -> Any:
 
 def chain(tolerance: Any) -> Chain:
     return Chain(CONVERTERS, {}, tolerance)
+
+
+@pytest.mark.parametrize(
+    ("worker", "client", "expected"),
+    [
+        ({}, {}, (10_000, 3_000)),
+        ({"session.timeout.ms": 6000, "heartbeat.interval.ms": 500}, {}, (6_000, 500)),
+        ({}, {"session.timeout.ms": "3000"}, (3_000, 1_000)),
+        ({}, {"heartbeat.interval.ms": "700"}, (10_000, 700)),
+        ({"session.timeout.ms": 900_000}, {}, (300_000, 3_000)),
+        ({"session.timeout.ms": 900_000}, {"max.poll.interval.ms": "60000"}, (60_000, 3_000)),
+    ],
+    ids=["defaults", "worker's", "client's session", "client's heartbeat", "longer than polls", "than given polls"],
+)
+def test_a_group_gives_up_a_task_when_workers_give_up_its_worker(
+    worker: dict[str, Any], client: dict[str, Any], expected: tuple[int, int]
+) -> None:
+    settings = _liveness(WorkerSettings.model_validate(worker), client) | client
+    assert (int(settings["session.timeout.ms"]), int(settings["heartbeat.interval.ms"])) == expected
+    SinkTask._new_consumer(settings, "g").close()  # the client library takes them together
 
 
 def test_records_of_several_partitions_come_as_they_were_consumed(task: Any, told: list[str]) -> None:

@@ -15,6 +15,7 @@ from ottla.connect.connector_config import SinkRuntimeSettings
 from ottla.connect.secrets import Secrets
 from ottla.connect.sink_task import SinkTask
 from ottla.connect.state import TaskId
+from ottla.connect.worker_settings import WorkerSettings
 
 MINE, OTHER = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -164,9 +165,7 @@ def test_a_consumer_that_cannot_be_made_closes_the_sink_and_says_why(monkeypatch
 
     monkeypatch.setattr(sink_task, "Consumer", refused)
     monkeypatch.setattr(sink_task, "Chain", lambda *_: SimpleNamespace(close=lambda: closed.append("chain")))
-    around: Any = SimpleNamespace(
-        settings=SimpleNamespace(offset_flush_interval_ms=0), converters={}, client=lambda *_: {}
-    )
+    around: Any = SimpleNamespace(settings=WorkerSettings(), converters={}, client=lambda *_: {})
     task: Any = SinkTask(TaskId("tested", 0), {}, around, lambda *_: None, lambda *_: None)
     runtime = SinkRuntimeSettings.model_validate({"name": "tested", "connector.class": "c", "topics": "t"})
     with pytest.raises(ConnectError, match='consumer cannot be used: No such configuration property: "no"') as failure:
