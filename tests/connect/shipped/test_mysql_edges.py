@@ -86,6 +86,39 @@ def test_a_lone_change_is_handed_on_at_once_over_tls(tmp_path: Path, monkeypatch
         database.connection.close()
 
 
+@pytest.mark.parametrize("mode", ["adaptive_time_microseconds", "connect"])
+def test_dates_that_no_calendar_has_are_the_same_in_the_snapshot_and_in_the_stream(
+    database: Database, mode: str
+) -> None:
+    kinds = {"d": "DATE", "t": "DATETIME", "f": "DATETIME(6)", "z": "TIMESTAMP", "g": "TIMESTAMP(6)"}
+    columns = [
+        f"{name}_{n} {kind} {null}" for name, kind in kinds.items() for n, null in enumerate(("NULL", "NOT NULL"))
+    ]
+    zero, odd = ("0000-00-00", "0000-00-00 00:00:00"), ("2020-02-30", "2020-02-30 01:02:03.5")
+    lists = [
+        [day, day, *[moment] * 4, *[zero[1]] * 4]
+        for day, moment in (zero, ("2020-00-00", "2020-00-00 00:00:00"), ("2020-02-00", "2020-02-00 23:59:59"), odd)
+    ]
+    lists.append(["2020-02-29"] * 2 + ["2020-02-29 01:02:03"] * 8)
+    values = ", ".join(f"({n}, {', '.join(map(repr, each))})" for n, each in enumerate(lists))
+    database.run(
+        "SET SESSION sql_mode = 'ALLOW_INVALID_DATES'",
+        f"CREATE TABLE old (id INT PRIMARY KEY, {', '.join(columns)})",
+        f"INSERT INTO old VALUES {values}",
+    )
+    config = database.config(table_include_list=f"{database.name}.old", time_precision_mode=mode)
+    with running(MysqlSource, config) as source:
+        read = [each.value["after"] for each in source.take(len(lists))]
+        database.run("DELETE FROM old", f"INSERT INTO old VALUES {values}")
+        changed = source.until(lambda found: len(found) == 3 * len(lists))
+    assert read == [each.value["after"] for each in changed[-len(lists) :]]
+    for row in read[:4]:
+        assert [row[name] for name in ("d_0", "t_0", "f_0")] == [None] * 3
+        zeros = [row[name] for name in ("d_1", "t_1", "f_1")]
+        assert zeros == [0] * 3 if mode != "connect" else {str(each)[:10] for each in zeros} == {"1970-01-01"}
+    assert None not in read[4].values()
+
+
 def test_statements_within_a_transaction_do_not_end_it(database: Database) -> None:
     """A position after its last row is not after the transaction, until that has ended."""
     with running(MysqlSource, database.config(max_batch_size="1")) as source:

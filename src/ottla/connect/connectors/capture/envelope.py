@@ -22,6 +22,8 @@ VERSION: Final = "3.2.0.Final"
 Row: TypeAlias = dict[str, Any]
 SourceBlock: TypeAlias = dict[str, Any]
 
+_MISFITS: Final = (ValueError, TypeError, ArithmeticError, AttributeError)
+"""What the conversion of a value raises that is not what its column should have."""
 CREATE: Final = "c"
 READ: Final = "r"
 
@@ -220,7 +222,7 @@ class TableEvents:
                 else convert(value)
                 for name, index, convert, null, not_sent in conversions
             }
-        except (ValueError, TypeError, ArithmeticError) as error:
+        except _MISFITS as error:
             raise self._unreadable(conversions, values, error) from error
         except ConnectError as error:  # which says what to do, and not where
             column = self._failing(conversions, values)
@@ -242,7 +244,7 @@ class TableEvents:
             return False
         try:
             convert(value)
-        except (ValueError, TypeError, ArithmeticError, ConnectError):
+        except (*_MISFITS, ConnectError):
             return True
         return False
 

@@ -14,7 +14,7 @@ from pymysqlreplication.event import (
     XAPrepareEvent,
     XidEvent,
 )
-from pymysqlreplication.row_event import DeleteRowsEvent, UpdateRowsEvent, WriteRowsEvent
+from pymysqlreplication.row_event import DeleteRowsEvent, RowsEvent, UpdateRowsEvent, WriteRowsEvent
 
 from ottla.connect.api import ConnectError, Progress, SourceRecord
 from ottla.connect.connectors.mysql.catalog import Catalog
@@ -45,6 +45,20 @@ _UNREADABLE: Final[Mapping[int, str]] = {
 }
 """Kinds of events with rows that the library cannot read: to pass them over would be to lose changes."""
 _ADVICE: Final = "then delete the connector's offsets for a new snapshot, and restart it"
+
+
+_read_date: Final = RowsEvent._RowsEvent__read_date
+
+
+def _date_or_none(event: Any) -> Any:
+    """A date, or None for 30 February, as the library itself has it of a DATETIME; of a DATE it raises."""
+    try:
+        return _read_date(event)
+    except ValueError:
+        return None
+
+
+RowsEvent._RowsEvent__read_date = _date_or_none
 
 
 class EventTaker:

@@ -47,9 +47,11 @@ def quoted(name: str) -> str:
 def key_of(columns: Sequence[KeyColumn], names: Sequence[str], values: Sequence[Any]) -> Key:
     """What stands for a row's key, whether it comes from a query or from the binlog.
 
-    names: of all columns that `values` are of. Raises ValueError if the key is not among them.
+    names: of all columns that `values` are of. A date that no calendar has is None. Raises ValueError if the key is not
+    among them.
     """
-    return tuple([column.convert(values[names.index(column.name)]) for column in columns])
+    found = [(column, values[names.index(column.name)]) for column in columns]
+    return tuple([None if value is None else column.convert(value) for column, value in found])
 
 
 def first_after(columns: Sequence[KeyColumn], after: Key | None, until: Key) -> tuple[str, list[Any]]:

@@ -1,11 +1,14 @@
 """Connections to MySQL and MariaDB, and what their failures mean for the people who read a connector's status."""
 
+import datetime as dt
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
 import pymysql
+from pymysql.constants import FIELD_TYPE
+from pymysql.converters import conversions, convert_date, convert_datetime
 from pymysql.cursors import SSCursor
 
 from ottla.connect.api import ConnectError, Retriable
@@ -37,6 +40,31 @@ _AWAY: Final = (
 _RIGHTS: Final = "GRANT SELECT, RELOAD, REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO the user of database.user"
 
 
+def _date(text: Any) -> dt.date | None:
+    """None for a day that no calendar has, which the driver leaves a text: so does the binlog's reader."""
+    found = convert_date(text)
+    return None if isinstance(found, str) else found
+
+
+def _datetime(text: Any) -> dt.datetime | None:
+    found = convert_datetime(text)
+    return found if isinstance(found, dt.datetime) else None
+
+
+def _timestamp(text: Any) -> dt.datetime:
+    """What is no time is zero, which the binlog has as 1970's first second; no other timestamp is that."""
+    return _datetime(text) or _ZERO_TIMESTAMP
+
+
+_ZERO_TIMESTAMP: Final = dt.datetime(1970, 1, 1)  # noqa: DTZ001 (as the driver has them, in UTC)
+_CONVERSIONS: Final[dict[Any, Any]] = {
+    **conversions,
+    FIELD_TYPE.DATE: _date,
+    FIELD_TYPE.DATETIME: _datetime,
+    FIELD_TYPE.TIMESTAMP: _timestamp,
+}
+
+
 def connection_settings(settings: MysqlSettings) -> dict[str, Any]:
     """For the driver."""
     given: dict[str, Any] = {
@@ -61,7 +89,9 @@ def connect(settings: MysqlSettings, *, streaming: bool = False) -> "pymysql.con
     where = f"{settings.database_hostname}:{settings.database_port}"
     with explained(f"connecting to {where}"):
         init = "SET time_zone = '+00:00', SESSION net_write_timeout = 3600"
-        return pymysql.connect(autocommit=True, init_command=init, **connection_settings(settings), **more)
+        return pymysql.connect(
+            autocommit=True, init_command=init, conv=_CONVERSIONS, **connection_settings(settings), **more
+        )
 
 
 @contextmanager

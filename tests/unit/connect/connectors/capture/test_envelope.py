@@ -125,3 +125,8 @@ def test_times_are_those_of_the_clock_in_three_units() -> None:
 def test_a_value_that_cannot_be_read_is_named() -> None:
     with pytest.raises(ConnectError, match="column id of the rows for t has a value that cannot be read"):
         table().created(["x", "a", None], {}, 0)
+    day = TableEvents(
+        "t", [Column("day", 0, INT32, lambda value: value.toordinal(), None, 0)], [], SOURCE, unchanged=UNCHANGED
+    )
+    with pytest.raises(ConnectError, match="column day of the rows for t has a value that cannot be read"):
+        day.created(["0000-00-00"], {}, 0)

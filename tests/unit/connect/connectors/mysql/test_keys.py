@@ -37,3 +37,4 @@ def test_keys_are_json_in_positions() -> None:
 
 def test_keys_are_found_by_names() -> None:
     assert key_of([column("b"), column("a")], ["a", "x", "b"], [1, 2, 3]) == ("3", "1")
+    assert key_of([column("a")], ["a"], [None]) == (None,), "a date that no calendar has"
