@@ -209,8 +209,11 @@ def test_one_sentence_says_what_is_wrong(
     server: Server, status: int, body: str, kind: type[Exception], sentence: str
 ) -> None:
     server.answer = lambda _path, _body: (status, body)
-    with running(HttpSource, {"http.url": server.url, "topic": "t"}) as source, pytest.raises(kind, match=sentence):
+    secret = server.url.replace("//", "//user:secret@") + "?api_key=secret"
+    settings = {"http.url": secret, "topic": "t"}
+    with running(HttpSource, settings) as source, pytest.raises(kind, match=sentence) as raised:
         source.step()
+    assert "secret" not in str(raised.value), "it is shown in the status"
 
 
 def sink(server: Server, context: Any = None, **more: str) -> Any:

@@ -105,9 +105,7 @@ class HttpSource(Source[HttpSourceSettings]):
         self._client: httpx.Client | None = None
 
     def part(self) -> Part:
-        # it is stored with each position, and shown: not what may be a secret in it
-        url = urlsplit(self.settings.http_url)
-        return {"url": url._replace(netloc=url.netloc.rpartition("@")[2], query="", fragment="").geturl()}
+        return {"url": _shown(self.settings.http_url)}  # it is stored with each position
 
     def read(self, position: Position | None) -> Iterator[Yielded]:
         settings = self.settings
@@ -124,7 +122,7 @@ class HttpSource(Source[HttpSourceSettings]):
             pages: set[str] = set()
             while url is not None:
                 if url in pages:
-                    raise ConnectError(f"page {url} follows upon itself: look at response.next.pointer")
+                    raise ConnectError(f"page {_shown(url)} follows upon itself: look at response.next.pointer")
                 pages.add(url)
                 page = self._page(url, parameters)
                 url, parameters = self._next(page, url), None
@@ -153,7 +151,7 @@ class HttpSource(Source[HttpSourceSettings]):
         try:
             return answer.json()
         except ValueError as error:
-            raise ConnectError(f"{url} answered what is no JSON: {error}") from error
+            raise ConnectError(f"{_shown(url)} answered what is no JSON: {error}") from error
 
     def _records(self, page: Any) -> list[Any]:
         found = _at(page, self.settings.response_records_pointer)
@@ -174,11 +172,11 @@ class HttpSource(Source[HttpSourceSettings]):
             offset = value.get(settings.offset_field) if isinstance(value, dict) else None
             if offset is None:
                 raise ConnectError(
-                    f"a record of {settings.http_url} has no field {settings.offset_field} (offset.field)"
+                    f"a record of {_shown(settings.http_url)} has no field {settings.offset_field} (offset.field)"
                 )
             if not isinstance(offset, str | int | float) or isinstance(offset, bool):
                 raise ConnectError(
-                    f"field {settings.offset_field} (offset.field) of a record of {settings.http_url} is "
+                    f"field {settings.offset_field} (offset.field) of a record of {_shown(settings.http_url)} is "
                     f"{offset!r:.100}: it has to be a number or a text"
                 )
             position = {"offset": offset}
@@ -217,9 +215,9 @@ class _Answer:
             ranks = ranks[len(asked) + len(reached) :]
             if first is not None and any(each < first and (floor is None or each > floor) for each in ranks):
                 raise ConnectError(
-                    f"{self._url} has more than {_MOST_SORTED:,} records, and later pages have lower offsets than "
-                    "earlier ones: have the server sort them upwards (by a parameter in http.url), set the connector's "
-                    f"offset back to {self._last!r}, from which it was asked, and restart it"
+                    f"{_shown(self._url)} has more than {_MOST_SORTED:,} records, and later pages have lower offsets "
+                    "than earlier ones: have the server sort them upwards (by a parameter in http.url), set the "
+                    f"connector's offset back to {self._last!r}, from which it was asked, and restart it"
                 )
             order = sorted(range(len(records)), key=ranks.__getitem__)
             records = [records[n] for n in order if floor is None or ranks[n] >= floor]
@@ -310,7 +308,7 @@ class HttpSink(Sink[HttpSinkSettings]):
                 for record in records:
                     self._send([record])
                 return
-            reason = f"{settings.http_url} answered {answer.status_code} to {key}: {answer.text[:200]}"
+            reason = f"{_shown(settings.http_url)} answered {answer.status_code} to {key}: {answer.text[:200]}"
             self.context.reject(first, BadRecord(reason, first))
         else:
             _check(answer, settings.http_url)
@@ -354,11 +352,20 @@ def _send(
             answer = client.send(following)
         return answer
     except httpx.InvalidURL as error:
-        raise ConfigError(f"{url} is no URL: {error}", "http.url") from error
+        raise ConfigError(f"{_shown(url)} is no URL: {error}", "http.url") from error
     except httpx.TransportError as error:
-        raise Retriable(f"{url} does not answer: {str(error) or type(error).__name__}") from error
+        raise Retriable(f"{_shown(url)} does not answer: {str(error) or type(error).__name__}") from error
     except httpx.RequestError as error:
-        raise Retriable(f"{url} answered what cannot be read: {error}") from error
+        raise Retriable(f"{_shown(url)} answered what cannot be read: {error}") from error
+
+
+def _shown(url: str) -> str:
+    """A URL without what may be a secret in it: user and password, and the query."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:  # of a page that a server named
+        return "a page"
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
 
 
 def _check(answer: "httpx.Response", url: str) -> None:
@@ -366,7 +373,7 @@ def _check(answer: "httpx.Response", url: str) -> None:
     status = answer.status_code
     if status < 300:
         return
-    said = f"{url} answered {status} {answer.reason_phrase}"
+    said = f"{_shown(url)} answered {status} {answer.reason_phrase}"
     if status >= 500 or status in _BUSY:
         raise Retriable(f"{said}: it is tried again", _retry_after_s(answer))
     if answer.has_redirect_location:
