@@ -125,8 +125,7 @@ def test_a_broker_that_is_alone_moves_nothing() -> None:
     with Broker() as alone:
         command = [sys.executable, "-m", "ottla.cli.main", "cluster", "reassign", "--status", "-b", alone.bootstrap]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 1
-    assert "a broker that is alone moves no partitions" in done.stderr
+    assert (done.returncode, done.stdout) == (0, "[]\n")
 
 
 @pytest.mark.parametrize(

@@ -115,6 +115,9 @@ def test_the_same_actions_leave_the_same_nodes(server: ZooKeeperServer) -> None:
     mine = written(ours, f"{server.connect}/mine")
     # Feature levels: Kafka has none with ZooKeeper, and says so; a cluster of Ottla alone begins with those it knows.
     assert theirs.pop("/feature") == {"version": 2, "status": 1, "features": {}}
+    # Which disks a broker has had, which Kafka does not look at (ADR 21).
+    assert mine.pop("/ottla", ...) is mine.pop("/ottla/log_directories", ...) is None
+    assert set(mine.pop("/ottla/log_directories/1")) == {"version", "directories"}
     assert mine == theirs
 
 
