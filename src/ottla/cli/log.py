@@ -186,10 +186,11 @@ def verify(paths: tuple[Path, ...], with_records: bool, as_json: bool) -> int:
 @yes_option
 @json_option
 def strays(paths: tuple[Path, ...], remove: bool, yes: bool, as_json: bool) -> int:
-    """List what a broker has set aside in its log directories (log.dirs): partitions that belong to no topic.
+    """List what a broker has set aside in its log directories (log.dirs): partitions that it does not serve.
 
-    A topic that was deleted while the broker was down leaves them; so does one of an earlier cluster. Nothing reads
-    them, and nothing else removes them. Look at them before you do: after an accident they may be the only copy.
+    A topic that was deleted while the broker was down leaves them; so does one of an earlier cluster, and a replica
+    whose leader no longer had what was committed: such a directory may be the only copy of acknowledged records.
+    Nothing reads them, and nothing else removes them. Look at them before you do (`ottla log dump --records`).
     """
     from ottla.cli.log_strays import find_strays
     from ottla.cli.log_strays import remove as remove_stray
@@ -205,7 +206,7 @@ def strays(paths: tuple[Path, ...], remove: bool, yes: bool, as_json: bool) -> i
     if not remove or not found:
         note("" if as_json else what)
         return exits.OK
-    confirm(f"Remove {what} for good?", yes=yes)
+    confirm(f"Remove {what} for good? Of records that a leader has lost, they may be the only copy.", yes=yes)
     for stray in found:
         remove_stray(stray)
     note(f"removed {what}")

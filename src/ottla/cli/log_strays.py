@@ -1,4 +1,4 @@
-"""What `ottla log strays` finds: directories that a broker has set aside, of partitions that belong to no topic."""
+"""What `ottla log strays` finds: directories of partitions that a broker has set aside."""
 
 from base64 import urlsafe_b64encode
 from datetime import UTC, datetime

@@ -219,7 +219,8 @@ class LogDirectory:
         strays = sum(name.endswith(names.STRAY) for name in entries)
         if strays:
             logger.warning(
-                "%s has %d directories of partitions that belong to no topic; `ottla log strays %s` lists them",
+                "%s has %d directories of partitions that were set aside: their topics are gone, or their leaders had "
+                "lost records, of which they may be the only copy; `ottla log strays %s` lists them",
                 self._path,
                 strays,
                 self._path,
@@ -392,8 +393,8 @@ class LogDirectory:
             raise KafkaStorageError(f"cannot delete {partition} in {self._path}: {problem}") from problem
 
     def set_aside(self, partition: TopicPartition) -> Path:
-        """Takes away a log that belongs to no topic, or to one deleted before another got its name; where its files
-        are kept. Raises KafkaStorageError."""
+        """Takes away a log that belongs to no topic, or to one deleted before another got its name, or that parts from
+        its leader's; where its files are kept. Raises KafkaStorageError."""
         log = self.logs.pop(partition)
         log.release()
         kept = self._file(names.stray_name(partition))

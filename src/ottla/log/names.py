@@ -51,7 +51,7 @@ def deletion_name(partition: TopicPartition) -> str:
 
 
 def stray_name(partition: TopicPartition) -> str:
-    """A fresh name for a partition's directory that belongs to no topic of the metadata."""
+    """A fresh name for a partition's directory that is set aside."""
     suffix = f"-{partition.partition}.{uuid4().hex}{STRAY}"
     return partition.topic[: _MAX_DIRECTORY_NAME - len(suffix)] + suffix
 

@@ -67,7 +67,8 @@ Key = tuple[TopicId, int]
 Address = Callable[[BrokerId], tuple[str, int] | None]
 """Where a broker is reached by others; None for one that is not alive."""
 StartOver = Callable[["Partition", str], None]
-"""Keep a partition's log under another name, for the reason given, and follow with an empty one."""
+"""Keep a partition's log under another name, for the reason given, and follow with an empty one. Raises
+KafkaStorageError where that is not safe, or not now."""
 
 
 class _Copy:
@@ -113,6 +114,11 @@ def _parting(own: "PartitionLog", leaders: EpochEndOffset) -> Offset:
     if found.epoch == NO_EPOCH:
         return Offset(min(leaders.end_offset, own.log_end_offset))
     return Offset(min(leaders.end_offset, found.end_offset, own.log_end_offset))
+
+
+def _takes_back(own: "PartitionLog", offset: Offset) -> bool:
+    """Whether a cut would drop what was committed, and the topic does not allow unclean elections."""
+    return offset < own.high_watermark and not own.config.unclean_leader_election_enable
 
 
 class _Session:
@@ -520,7 +526,8 @@ class LeaderFetcher:
         for copy, data, _ in parted:
             own = copy.partition.log
             assert data.diverging_epoch is not None
-            if own.expect_cut(_parting(own, data.diverging_epoch)):
+            offset = _parting(own, data.diverging_epoch)
+            if not _takes_back(own, offset) and own.expect_cut(offset):
                 expecting.setdefault(own.directory.parent, []).append(own)
         try:
             for logs in expecting.values():
@@ -569,13 +576,14 @@ class LeaderFetcher:
         """Drop what lies beyond `offset`.
 
         What is below the high watermark was committed: only an unclean election takes it back. Unless the topic allows
-        those, the log is kept as it is, under another name, and all is copied anew. Raises KafkaStorageError.
+        those, the log is kept as it is, under another name, and all is copied anew; as long as that is not safe, this
+        is tried again after a pause, and does not count as a fetch at the leader. Raises KafkaStorageError.
         """
         own = partition.log
         if offset >= own.log_end_offset:
             own.truncate_to(offset)  # there may be an epoch without records to forget
             return
-        if offset < own.high_watermark and not own.config.unclean_leader_election_enable:
+        if _takes_back(own, offset):
             self._start_over(partition, f"{reason}, at {offset}, below its own high watermark {own.high_watermark}")
             return
         how = log.warning if offset < own.high_watermark else log.info

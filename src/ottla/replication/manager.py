@@ -23,8 +23,9 @@ from ottla.errors import (
     UnknownLeaderEpoch,
     UnknownTopicId,
     UnknownTopicOrPartition,
+    sentence,
 )
-from ottla.ids import LeaderEpoch, Offset, PartitionId, TopicId, TopicName, TopicPartition
+from ottla.ids import BrokerId, LeaderEpoch, Offset, PartitionId, TopicId, TopicName, TopicPartition
 from ottla.log.producer_state import Origin
 from ottla.records.batch import last_batch, read_header
 from ottla.replication.delayed import DelayedFetch, FutureCommit, Waiting
@@ -53,6 +54,8 @@ ADMIN_CLIENT_ID: Final = "__admin_client"
 READ_CHUNK_BYTES: Final = 1 << 20
 CREATED_PER_TURN: Final = 20
 LOOK_AGAIN_SECONDS: Final = 0.1
+REFILL_AGAIN_SECONDS: Final = 5.0
+"""After the empty log could not be made that takes the place of one set aside."""
 FOLLOWED_SLACK_SECONDS: Final = 0.5
 """A follower still follows if it fetched within two of the longest waits of a fetch, and this."""
 
@@ -104,8 +107,11 @@ class ReplicaManager:
         """Logs found on disk of which nobody has said yet whose they are."""
         self._offline: set[TopicPartition] = set()
         """Replicas in log directories that have failed."""
-        self._refilling: set[TopicPartition] = set()
-        """Replicas made anew in place of lost ones, until they have been in sync: they do not lead."""
+        self._refilling: dict[TopicPartition, set[BrokerId]] = {}
+        """Replicas made anew in place of lost ones, until they have been in sync: they do not lead. For each, the
+        leaders for whose sake its log was set aside."""
+        self._refills: dict[TopicPartition, asyncio.TimerHandle] = {}
+        """Of those that could not be made anew yet."""
         self._flushers: dict[Path, GroupCommit] = {}
         self._woken: list[DelayedFetch] = []
         config = metadata.static_config
@@ -189,7 +195,7 @@ class ReplicaManager:
         for tp in tuple(self._refilling):
             part = new.partition(tp)
             if part is None or (self._broker_id in part.isr and part.leader not in (NO_LEADER, self._broker_id)):
-                self._refilling.discard(tp)
+                self._refilling.pop(tp, None)
         self._follow_configs(old, new)
         if old.brokers is not new.brokers:
             for partition in self.partitions():
@@ -235,13 +241,13 @@ class ReplicaManager:
         has_leader = part.leader != NO_LEADER and is_confirmed
         is_counted_on = not has_leader or self._broker_id in (part.leader, *part.isr)
         if is_new:
-            self._refilling.discard(TopicPartition(name, part.partition))
+            self._refilling.pop(TopicPartition(name, part.partition), None)
         partition = self._hold(name, topic_id, part.partition, is_new=is_new, may_lack=is_new or not is_counted_on)
         leads = part.leader == self._broker_id
         cannot_fill = part.leader == NO_LEADER or (leads and not partition.log.config.unclean_leader_election_enable)
         if cannot_fill and partition.topic_partition in self._refilling:
             self.release(partition)
-            raise _lost(partition.topic_partition)
+            raise self._lost(partition.topic_partition)
         listener = self._listeners.get(name)
         if part.leader == self._broker_id:
             partition.lead(part, is_confirmed=is_confirmed)
@@ -279,13 +285,15 @@ class ReplicaManager:
                 f"{tp} is in {found.directory.parent}, an old copy of what this broker had; another replica has to lead"
             )
         if found is None:
-            if not is_new and (tp in self._offline or not self.directories.all_online):
+            is_set_aside = tp in self._refilling
+            if not is_new and (tp in self._offline or not (is_set_aside or self.directories.all_online)):
                 raise KafkaStorageError(f"{tp} is in a log directory that has failed, or may be")
-            if not may_lack and self.directories.lacks(tp):
-                raise _lost(tp)
+            is_lost = is_set_aside or self.directories.lacks(tp)
+            if is_lost and not may_lack:
+                raise self._lost(tp)
             self._offline.discard(tp)
-            if not is_new and self.directories.lacks(tp):
-                self._refilling.add(tp)
+            if is_lost and not is_new:
+                self._refilling.setdefault(tp, set())
             found = self.directories.create_log(tp, topic_id, settings)
         else:
             found.assign_topic_id(topic_id)
@@ -297,19 +305,47 @@ class ReplicaManager:
         return partition
 
     def start_over(self, partition: Partition, reason: str) -> None:
-        """Follow with an empty log; the files of the one before stay under another name. Raises KafkaStorageError."""
+        """Follow with an empty log; the files of the one before stay under another name.
+
+        Only out of sync: an empty replica that is counted as in sync would be elected. And once for each leader, until
+        the replica has been in sync: what is copied from a leader whose log contradicts itself parts from it again.
+        From then on it counts as lost: it does not lead. Raises KafkaStorageError.
+        """
         tp, topic_id = partition.topic_partition, partition.log.topic_id
         assert topic_id is not None
+        known = self._metadata.image.partition(tp)
+        if (
+            known is None
+            or known.leader_epoch != partition.leader_epoch
+            or known.partition_epoch < partition.partition_epoch
+            or self._broker_id in known.isr
+        ):
+            raise KafkaStorageError(
+                f"{reason}. Committed records would be truncated, so its log stays as it is until the leader has "
+                "dropped this broker from the in-sync set; then it is set aside, and everything is copied anew. Find "
+                "out what the leader has lost"
+            )
+        if partition.leader in self._refilling.get(tp, ()):
+            raise KafkaStorageError(
+                f"{reason}, though everything was copied from that broker anew: its log contradicts itself (its "
+                "leader-epoch-checkpoint may lack an epoch). What was there before is kept in "
+                f"{partition.log.directory}.*-stray; have another replica lead"
+            )
         state = PartitionImage(
             tp.partition,
             partition.leader,
             partition.leader_epoch,
             partition.replicas,
-            partition.isr,
+            known.isr,
             partition.partition_epoch,
         )
         self._let_go(partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        kept = self.directories.set_aside(tp)
+        try:
+            kept = self.directories.set_aside(tp)
+        except KafkaStorageError:
+            self._offline.add(tp)
+            raise
+        self._refilling.setdefault(tp, set()).add(partition.leader)
         log.error(
             "%s: %s. Committed records would be truncated, so its log is kept in %s, and everything is copied from "
             "broker %d: unless an unclean election was asked for, find out what the leader has lost",
@@ -318,7 +354,33 @@ class ReplicaManager:
             kept,
             partition.leader,
         )
-        self.become(tp.topic, topic_id, state)
+        self._refill(tp, topic_id, state)
+
+    def _refill(self, tp: TopicPartition, topic_id: TopicId, state: PartitionImage, *, is_first: bool = True) -> None:
+        """Hold an empty replica in place of one set aside; try until that can be, or the controller says more."""
+        self._refills.pop(tp, None)
+        if tp in self._held or tp not in self._refilling or topic_id not in self._metadata.image.topics_by_id:
+            return
+        try:
+            self.become(tp.topic, topic_id, state, is_new=False)
+        except (OSError, OttlaError) as error:
+            if is_first:  # once, not for every attempt
+                log.error("%s cannot be made anew: %s; it is tried again until it can", tp, sentence(error))
+            self._refills[tp] = self._loop.call_later(
+                REFILL_AGAIN_SECONDS, lambda: self._refill(tp, topic_id, state, is_first=False)
+            )
+
+    def _lost(self, tp: TopicPartition) -> KafkaStorageError:
+        if self._refilling.get(tp):
+            return KafkaStorageError(
+                f"{tp} was set aside by this broker, since it parted from its leader, and has not been in sync since: "
+                f"another replica has to lead. What it had is in a directory {tp}.*-stray. If no replica has more, "
+                f"`ottla cluster elect {tp.topic} --unclean` begins it anew, empty"
+            )
+        return KafkaStorageError(
+            f"{tp} was lost with a disk of this broker, and another replica has to lead. If none has it, "
+            f"`ottla cluster elect {tp.topic} --unclean` begins it anew, empty"
+        )
 
     def change_log(self, partition: Partition, copy: "PartitionLog") -> None:
         """Serve the replica from another log directory, in which there is a copy of its log."""
@@ -342,7 +404,7 @@ class ReplicaManager:
     def drop(self, topic: TopicName, number: PartitionId, *, keep_files: bool = False) -> None:
         """This broker holds the replica no more: its files go, or are set aside."""
         self._offline.discard(TopicPartition(topic, number))
-        self._refilling.discard(TopicPartition(topic, number))
+        self._refilling.pop(TopicPartition(topic, number), None)
         self.directories.forget_vanished(TopicPartition(topic, number))
         partition = self._held.get((topic, number))
         if partition is None:
@@ -387,6 +449,8 @@ class ReplicaManager:
 
     async def close(self) -> None:
         """Let the flushers finish, then make everything durable and mark the directories as cleanly shut down."""
+        for refill in self._refills.values():
+            refill.cancel()
         for flusher in self._flushers.values():
             flusher.close()
         self.threads.close()
@@ -594,13 +658,6 @@ def _to_nobody(partition: Partition, proposal: "Proposal") -> None:
 
 def _to_itself(partition: Partition) -> None:
     """Nobody else wants to know."""
-
-
-def _lost(tp: TopicPartition) -> KafkaStorageError:
-    return KafkaStorageError(
-        f"{tp} was lost with a disk of this broker, and another replica has to lead. If none has it, "
-        f"`ottla cluster elect {tp.topic} --unclean` begins it anew, empty"
-    )
 
 
 def _always() -> bool:

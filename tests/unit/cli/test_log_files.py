@@ -316,6 +316,7 @@ def test_strays_are_listed_and_removed_only_when_asked_to(
     assert row["bytes"] == 1000 + (stray / "partition.metadata").stat().st_size
     assert "gone" in strays()
     assert run(["log", "strays", str(log_dir), "--remove"]) == exits.USAGE, "nobody can be asked"
+    assert "the only copy" in capsys.readouterr().err
     assert stray.exists()
     strays("--remove", "--yes")
     assert sorted(path.name for path in log_dir.iterdir()) == [f"going-0.{'b' * 32}-delete", "orders-0"]

@@ -1,0 +1,169 @@
+"""A replica that would have to truncate committed records keeps them, and what it begins instead is not counted on."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ottla.errors import KafkaStorageError
+from ottla.ids import BrokerId, LeaderEpoch, TopicName
+from ottla.log.directories import LogDirectories
+from ottla.replication import manager
+from ottla.replication.partition import Partition
+from tests.support.cluster_in_process import ClusterInProcess
+from tests.support.eventually import eventually
+from tests.support.whole_topic import read_all
+
+IN_SYNC = "until the leader has dropped this broker from the in-sync set"
+AGAIN = "contradicts itself"
+
+
+@pytest.fixture
+def cluster() -> Iterator[ClusterInProcess]:
+    with ClusterInProcess() as started:
+        yield started
+
+
+def values(first: int, count: int) -> list[bytes]:
+    return [b"%d" % number for number in range(first, first + count)]
+
+
+def held(cluster: ClusterInProcess, number: int) -> Partition | None:
+    return cluster.brokers[number].replicas.find("t", 0)
+
+
+def until_in_sync(cluster: ClusterInProcess, *replicas: int) -> None:
+    eventually(lambda: set(cluster.partition("t").isr) == set(replicas), timeout_s=30)
+
+
+def strays(cluster: ClusterInProcess, number: int) -> list[Path]:
+    return list((cluster.directory / str(number)).glob("t-0.*-stray"))
+
+
+def start_over(cluster: ClusterInProcess, number: int) -> None:
+    async def begin() -> None:
+        found = held(cluster, number)
+        assert found is not None
+        cluster.brokers[number].replicas.start_over(found, "the leader seems to have less")
+
+    cluster.run(begin())
+
+
+def test_followers_in_sync_keep_what_their_leader_has_forgotten_and_one_of_them_leads(
+    cluster: ClusterInProcess, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster.create("t", [[3, 1, 2]])
+    cluster.produce("t", values(0, 10))
+    cluster.stop(3)
+    eventually(lambda: cluster.partition("t").leader in (1, 2), timeout_s=30)
+    cluster.produce("t", values(10, 10))
+    cluster.start(3)
+    until_in_sync(cluster, 1, 2, 3)
+    leader = cluster.partition("t").leader
+    followers = {1, 2, 3} - {leader}
+
+    async def forget() -> None:
+        found = held(cluster, leader)
+        assert found is not None
+        epochs = found.log.leader_epochs
+        epochs.truncate_end(10)
+        epochs.assign(found.leader_epoch + 1, 10)
+
+    cluster.run(forget())
+    eventually(lambda: caplog.text.count(IN_SYNC) >= 2, timeout_s=30)
+    assert not any(strays(cluster, number) for number in (1, 2, 3))
+    cluster.lose_session(leader)
+    eventually(lambda: all(cluster.partition_at(number, "t").leader in followers for number in followers), timeout_s=30)
+    cluster.begin_session(leader)
+    until_in_sync(cluster, 1, 2, 3)
+    assert read_all(cluster.bootstrap, "t", 20) == values(0, 20)
+
+
+def test_no_replica_in_sync_is_emptied_whatever_the_reason(cluster: ClusterInProcess) -> None:
+    cluster.create("t", [[3, 1]])
+    cluster.produce("t", values(0, 10))
+    with pytest.raises(KafkaStorageError, match=IN_SYNC):
+        start_over(cluster, 1)
+    kept = held(cluster, 1)
+    assert kept is not None
+    assert kept.log.log_end_offset == 10
+
+
+def test_a_leader_that_has_forgotten_an_epoch_has_its_follower_start_over_once(
+    cluster: ClusterInProcess, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.create("t", [[1, 2]], min_insync_replicas="1")
+    cluster.produce("t", values(0, 10))
+    cluster.stop(1)
+    eventually(lambda: cluster.partition("t").leader == 2, timeout_s=30)
+    cluster.produce("t", values(10, 10))
+    cluster.start(1)
+    until_in_sync(cluster, 1, 2)
+    cluster.stop(1)
+    until_in_sync(cluster, 2)
+    cluster.stop(2)
+    epochs = cluster.directory / "2" / "t-0" / "leader-epoch-checkpoint"
+    known = epochs.read_text().splitlines()[2:]
+    left = [line for line in known if int(line.split()[1]) != 10]
+    assert len(left) < len(known)
+    epochs.write_text("".join(f"{line}\n" for line in ("0", str(len(left)), *left)))
+    cluster.start(2)
+    eventually(lambda: cluster.partition("t").leader == 2, timeout_s=30)
+    attempts: list[str] = []
+    begin = manager.ReplicaManager.start_over
+
+    def counted(self: manager.ReplicaManager, partition: Partition, reason: str) -> None:
+        attempts.append(reason)
+        begin(self, partition, reason)
+
+    monkeypatch.setattr(manager.ReplicaManager, "start_over", counted)
+    cluster.start(1)
+    eventually(lambda: AGAIN in caplog.text, timeout_s=30)
+    seen = len(attempts)
+    eventually(lambda: len(attempts) >= seen + 3, timeout_s=30)
+    assert len(strays(cluster, 1)) == 1
+    assert caplog.text.count(AGAIN) == 1
+    assert read_all(cluster.bootstrap, "t", 20) == values(0, 20)
+
+
+def test_what_starts_over_is_tried_until_it_can_be_held_and_does_not_lead_before_it_is_in_sync(
+    cluster: ClusterInProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.create("t", [[2, 1]], min_insync_replicas="1")
+    cluster.produce("t", values(0, 10))
+    cluster.stop_copying(1, "t")
+    cluster.produce_without_waiting("t", values(10, 1))
+    until_in_sync(cluster, 2)
+    eventually(lambda: cluster.partition_at(1, "t").isr == (2,), timeout_s=30)
+    monkeypatch.setattr(manager, "REFILL_AGAIN_SECONDS", 0.05)
+    create_log = LogDirectories.create_log
+    is_full = True
+    tries = 0
+
+    def create(self: LogDirectories, *arguments: Any) -> Any:
+        nonlocal tries
+        tries += 1
+        if is_full:
+            raise KafkaStorageError("no space left")
+        return create_log(self, *arguments)
+
+    monkeypatch.setattr(LogDirectories, "create_log", create)
+    start_over(cluster, 1)
+    eventually(lambda: tries >= 3)
+    assert held(cluster, 1) is None
+    replicas, state = cluster.brokers[1].replicas, cluster.partition_at(1, "t")
+    topic = cluster.image(1).topics[TopicName("t")]
+    leads = state._replace(leader=BrokerId(1), leader_epoch=LeaderEpoch(state.leader_epoch + 1))
+
+    async def lead() -> None:
+        replicas.become(topic.name, topic.topic_id, leads, is_new=False)
+
+    with pytest.raises(KafkaStorageError, match="was set aside"):
+        cluster.run(lead())
+    assert replicas.is_refilling
+    is_full = False
+    until_in_sync(cluster, 1, 2)
+    eventually(lambda: not replicas.is_refilling)
+    (kept,) = strays(cluster, 1)
+    assert (kept / f"{0:020d}.log").stat().st_size > 0
