@@ -36,6 +36,8 @@ SETTINGS: Final = {
 }
 GROUP: Final = "readers"
 AVAILABLE, ACKNOWLEDGED = 0, 2
+STATE_EPOCH: Final = 2
+"""The epoch of the group in which its partitions are initialized: a group begins with 1 since Kafka 4.2."""
 
 
 def beat(broker: BrokerProcess, epoch: int, *topics: str) -> Any:
@@ -63,7 +65,7 @@ def join(broker: BrokerProcess) -> None:
 def write(broker: BrokerProcess, topic: UUID, *batches: tuple[int, int, int, int], start: int) -> None:
     part = PartitionData(
         partition=0,
-        state_epoch=2,
+        state_epoch=STATE_EPOCH,
         leader_epoch=0,
         start_offset=start,
         state_batches=[
@@ -129,7 +131,7 @@ EXPECTED: Final = {
     "group": (0, "Stable", 3, 3),
     "members": [("member", 3, "client", ["t"], [("t", [0, 1])])],
     "offsets": [("t", 0, 4), ("t", 1, -1)],
-    "state": (0, 2, 4, [(4, 5, ACKNOWLEDGED, 2), (6, 9, AVAILABLE, 2), (12, 14, ACKNOWLEDGED, 1)]),
+    "state": (0, STATE_EPOCH, 4, [(4, 5, ACKNOWLEDGED, 2), (6, 9, AVAILABLE, 2), (12, 14, ACKNOWLEDGED, 1)]),
 }
 
 
@@ -144,25 +146,45 @@ def payloads(segment: Path, decoder: str) -> list[tuple[str, dict[str, Any], dic
     return found
 
 
+def batch(first: int, last: int, state: int, count: int) -> dict[str, int]:
+    return {"firstOffset": first, "lastOffset": last, "deliveryState": state, "deliveryCount": count}
+
+
+def snapshot(epoch: int, start: int, *batches: dict[str, int]) -> tuple[str, dict[str, Any]]:
+    value = {"stateEpoch": STATE_EPOCH, "snapshotEpoch": epoch, "leaderEpoch": 0, "startOffset": start}
+    return "0", {**value, "stateBatches": [*batches]}
+
+
+def update(epoch: int, start: int, *batches: dict[str, int]) -> tuple[str, dict[str, Any]]:
+    return "1", {"snapshotEpoch": epoch, "leaderEpoch": 0, "startOffset": start, "stateBatches": [*batches]}
+
+
+STATE_RECORDS: Final = [
+    snapshot(0, -1),
+    update(0, 3, batch(3, 9, AVAILABLE, 1)),
+    snapshot(1, 3, batch(3, 3, AVAILABLE, 1), batch(4, 5, ACKNOWLEDGED, 2), batch(6, 9, AVAILABLE, 1)),
+    update(1, 4, batch(6, 9, AVAILABLE, 2), batch(12, 14, ACKNOWLEDGED, 1)),
+]
+
+
+def state_records(log_dir: Path) -> list[tuple[str, dict[str, Any]]]:
+    """What the share coordinator has written of partition 0, by type, without the times."""
+    (segment,) = log_dir.glob("__share_group_state-0/*.log")
+    found = []
+    for kind, key, value in payloads(segment, "--share-group-state-decoder"):
+        assert value is not None
+        if key["partition"] == 0:
+            found.append((kind, {name: each for name, each in value.items() if not name.endswith("Timestamp")}))
+    return found
+
+
 def test_kafkas_tools_print_what_ottla_wrote(tmp_path: Path) -> None:
     with OttlaProcess(tmp_path, properties=SETTINGS) as ottla:
         live_through(ottla)
         assert seen(ottla) == EXPECTED
-        (state,) = ottla.log_dir.glob("__share_group_state-0/*.log")
         (groups,) = ottla.log_dir.glob("__consumer_offsets-0/*.log")
         ottla.stop()
-    told = [
-        (kind, value) for kind, key, value in payloads(state, "--share-group-state-decoder") if key["partition"] == 0
-    ]
-    assert [kind for kind, _ in told] == ["0", "1", "0", "1"]
-    update, snapshot = told[1][1], told[2][1]
-    assert update is not None
-    assert snapshot is not None
-    assert (update["startOffset"], update["stateBatches"]) == (
-        3,
-        [{"firstOffset": 3, "lastOffset": 9, "deliveryState": AVAILABLE, "deliveryCount": 1}],
-    )
-    assert (snapshot["snapshotEpoch"], snapshot["stateEpoch"], snapshot["startOffset"]) == (1, 1, 3)
+        assert state_records(ottla.log_dir) == STATE_RECORDS
     kinds = {kind: value for kind, _, value in payloads(groups, "--offsets-decoder")}
     assert kinds.keys() >= {"10", "11", "12", "13", "14", "15"}
     assert kinds["10"] == {
@@ -181,9 +203,10 @@ def test_ottla_goes_on_with_the_share_groups_of_a_kafka_directory(tmp_path: Path
         assert seen(kafka) == EXPECTED
         log_dir = kafka.log_dir
         kafka.stop()
+        assert state_records(log_dir) == STATE_RECORDS
         with OttlaProcess(properties={**SETTINGS, "log.dirs": str(log_dir)}) as ottla:
             eventually(lambda: seen(ottla) == EXPECTED)
             assert beat(ottla, 3).member_epoch == 3, "no rebalance"
             write(ottla, topic_id(ottla.bootstrap, "t"), (6, 9, ACKNOWLEDGED, 2), start=10)
             ottla.restart(kill=True)
-            eventually(lambda: seen(ottla)["state"] == (0, 1, 10, [(12, 14, ACKNOWLEDGED, 1)]))
+            eventually(lambda: seen(ottla)["state"] == (0, STATE_EPOCH, 10, [(12, 14, ACKNOWLEDGED, 1)]))
