@@ -27,7 +27,7 @@ from ottla.log import checkpoints, names, recovery
 from ottla.log.flush import FlushTicket, Rewrite, Unsynced
 from ottla.log.fs import FileSystem
 from ottla.log.leader_epochs import EpochEnd
-from ottla.log.producer_recovery import producer_state
+from ottla.log.producer_recovery import note_aborted, producer_state
 from ottla.log.producer_state import ProducerState
 from ottla.log.retention import Deletion, breached_count
 from ottla.log.scan import find_batch
@@ -84,6 +84,10 @@ class LogFiles:
         self._producers_are_stale = False
         """The log was truncated, and what is known of its producers is to be read again."""
         self._loading_producers = Lock()
+        self._changes = 0
+        """Counts what makes the result of a `load_producers` under way useless: other segments, an end moved back."""
+        self._changing = Lock()
+        """Held for a moment: the loop counts a change, or a thread publishes what it has loaded, not both."""
         self.log_start_offset: Offset = loaded.log_start_offset
         self.log_end_offset: Offset = loaded.end_offset
         self.recovery_point: Offset = loaded.recovery_point
@@ -244,7 +248,13 @@ class LogFiles:
         self._jitter_ms = _jitter_ms(self.config)
         return segment
 
+    def _discard_load(self) -> None:
+        """Has a `load_producers` that is under way in a thread publish nothing, and report no missing file."""
+        with self._changing:
+            self._changes += 1
+
     def _set_segments(self, segments: list[Segment]) -> None:
+        self._discard_load()
         self._segments = segments
         self._active = segments[-1]
 
@@ -374,11 +384,15 @@ class LogFiles:
 
     def flush_failed(self, ticket: FlushTicket) -> None:
         """After `ticket.sync()` has raised: all that it was to sync is unsynced still, and will be written again."""
+        self.flush_cancelled(ticket)
+        self._distrust_syncs()
+
+    def flush_cancelled(self, ticket: FlushTicket) -> None:
+        """Takes back a ticket that nobody has synced, or will: the next one has its work."""
         alive = set(map(id, self._segments))
         ticket.work.segments = [segment for segment in ticket.work.segments if id(segment) in alive]
         self._unsynced.add(ticket.work)
         self.leader_epochs.dirty = True
-        self._distrust_syncs()
 
     def _distrust_syncs(self) -> None:
         """After a failed one: what was not synced before may be lost, and is to be written again; a ticket that is
@@ -440,6 +454,7 @@ class LogFiles:
     def truncate_to(self, offset: Offset) -> None:
         """Drops all from `offset` on (and the rest of the batch that it falls into). What is known of its producers is
         read again when it is asked for, or by `load_producers`. Raises KafkaStorageError."""
+        self._discard_load()
         for rewrite in self._rewrites:
             rewrite.cancel()
         self.leader_epochs.truncate_end(min(offset, self.log_end_offset))
@@ -468,6 +483,7 @@ class LogFiles:
 
     def truncate_fully_and_start_at(self, offset: Offset) -> None:
         """Drops everything; the log is empty and begins at `offset`. Raises KafkaStorageError."""
+        self._discard_load()
         for rewrite in self._rewrites:
             rewrite.cancel()
         try:
@@ -498,7 +514,9 @@ class LogFiles:
     def _ends_moved_back(self) -> None:
         end = self.log_end_offset
         self._generation += 1
-        self._producers_are_stale = True
+        with self._changing:
+            self._changes += 1
+            self._producers_are_stale = True
         self._lowest_end = end if self._lowest_end is None else min(end, self._lowest_end)
         self._named_to = min(self._named_to, end - 1)
         self.recovery_point = min(self.recovery_point, end)
@@ -513,14 +531,16 @@ class LogFiles:
     def producer_state(self) -> ProducerState:
         """What is known of producers at the end of the log. After a truncation it is read from the disk. Raises
         KafkaStorageError."""
-        if self._producers_are_stale:
+        while self._producers_are_stale and not self._closed:
             self.load_producers()
         return self._producer_state
 
     @producer_state.setter
     def producer_state(self, state: ProducerState) -> None:
-        self._producer_state = state
-        self._producers_are_stale = False
+        with self._changing:
+            self._changes += 1
+            self._producer_state = state
+            self._producers_are_stale = False
 
     @property
     def has_stale_producers(self) -> bool:
@@ -529,24 +549,34 @@ class LogFiles:
 
     def load_producers(self) -> None:
         """Reads what is known of producers after a truncation; in any thread, while nothing is appended. Raises
-        KafkaStorageError; then it is still to be done."""
+        KafkaStorageError; then it is still to be done, as when the log is truncated again meanwhile."""
         with self._loading_producers:  # who asks for it while a thread is at it waits
             if not self._producers_are_stale or self._closed:
                 return
+            changes = self._changes
             try:
-                state, self._snapshots = producer_state(
+                state, snapshots, aborted = producer_state(
                     self._fs,
                     self._directory,
                     self._segments,
-                    self._snapshots,
+                    list(self._snapshots),
                     self.log_start_offset,
                     self.log_end_offset,
                 )
+                with self._changing:
+                    if changes != self._changes:
+                        return
+                    note_aborted(aborted)
+                    self._snapshots = snapshots
+                    self._snapshot_end = -1
+                    self._producer_state = state
+                    self._producers_are_stale = False
+            except FileNotFoundError as problem:
+                if changes == self._changes:
+                    raise self._storage_error("read the producers of", problem) from problem
+                logger.debug("%s: changed while its producers were read", self.topic_partition)
             except OSError as problem:
                 raise self._storage_error("read the producers of", problem) from problem
-            self._snapshot_end = -1
-            self._producer_state = state
-            self._producers_are_stale = False
 
     def delete_records_before(self, offset: Offset) -> Offset:
         """Moves the log start offset up (DeleteRecords, retention); the new one. Segments go with the next

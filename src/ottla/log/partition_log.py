@@ -261,6 +261,7 @@ class PartitionLog(LogFiles):
                 if header.max_timestamp > max_timestamp:
                     max_timestamp, offset_of_max = header.max_timestamp, header.last_offset
         last_offset = last.last_offset
+        state = self.producer_state  # read again now if it is stale: it is not to have these batches yet
         segment = self._active
         try:
             if segment.should_roll(
@@ -284,7 +285,6 @@ class PartitionLog(LogFiles):
         except OSError as problem:
             raise self._storage_error("append to", problem) from problem
         self.log_end_offset = Offset(last_offset + 1)
-        state = self.producer_state
         epochs = self.leader_epochs
         for header in headers:
             if header.leader_epoch != epochs.latest:

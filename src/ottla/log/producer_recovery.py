@@ -10,10 +10,14 @@ from ottla.log.fs import FileSystem
 from ottla.log.producer_state import REMEMBERED_BATCHES, ProducedBatch, ProducerState, decode_snapshot, produced
 from ottla.log.scan import InvalidBatch, find_batch, scan
 from ottla.log.segment import Segment
+from ottla.log.transaction_index import AbortedTransaction
 from ottla.records.batch import BatchHeader
 from ottla.records.control import decode_end_transaction
 
 logger: Final = logging.getLogger(__name__)
+
+Aborted = list[tuple[Segment, AbortedTransaction]]
+"""Aborted transactions, each with the segment that holds its marker; ascending."""
 
 EARLIER_BYTES: Final = 128 * 1024
 """How far back a producer's last batches are looked for, besides what a snapshot says."""
@@ -26,8 +30,9 @@ def producer_state(
     snapshots: list[int],
     log_start: int,
     end_offset: int,
-) -> tuple[ProducerState, list[int]]:
-    """The state at `end_offset`, from the newest usable snapshot and the batches after it; and the snapshots left.
+) -> tuple[ProducerState, list[int], Aborted]:
+    """The state at `end_offset`, from the newest usable snapshot and the batches after it; the snapshots left; and the
+    transactions aborted after the snapshot, for `note_aborted`.
 
     Producers that have been silent for too long are in it still: whoever opens the log knows how long that is.
     Snapshots that nothing needs are removed: they stand where segments begin, and one at the end of the log.
@@ -44,19 +49,32 @@ def producer_state(
         offset = usable[-1]
         path = names.segment_file(directory, offset, names.PRODUCER_SNAPSHOT)
         try:
-            state.load(decode_snapshot(fs.read_bytes(path)), offset)
+            data = fs.read_bytes(path)
+        except FileNotFoundError:  # removed by a load that was discarded, since the log was truncated again
+            logger.info("%s is gone; an older one is used", path)
+            usable.pop()
+            continue
+        try:
+            state.load(decode_snapshot(data), offset)
             remember_earlier_batches(state, segments, offset)
             break
         except CorruptMessage as problem:
             logger.warning("%s: %s; an older one is used", path, problem)
             remove_snapshot(fs, directory, usable.pop())
-    if state.end_offset < end_offset:
-        replay_producers(state, segments, end_offset)
+    aborted = replay_producers(state, segments, end_offset) if state.end_offset < end_offset else []
     bases = {segment.base_offset for segment in segments}
     for offset in [offset for offset in usable[:-1] if offset not in bases]:
         remove_snapshot(fs, directory, offset)
         usable.remove(offset)
-    return state, usable
+    return state, usable, aborted
+
+
+def note_aborted(aborted: Aborted) -> None:
+    """Adds to the segments' indexes those that a crash has kept from them. Raises OSError, CorruptMessage."""
+    for segment, transaction in aborted:
+        known = segment.transaction_index.entries()
+        if not known or known[-1].last_offset < transaction.last_offset:
+            segment.transaction_index.append(transaction)
 
 
 def remove_snapshot(fs: FileSystem, directory: str, offset: int) -> None:
@@ -110,10 +128,11 @@ def _stretches_before(segments: list[Segment], offset: int) -> list[tuple[Segmen
     return stretches[::-1]
 
 
-def replay_producers(state: ProducerState, segments: list[Segment], end_offset: int) -> None:
-    """Takes into `state` the batches from its `end_offset` to `end_offset`. Damaged stretches are passed over:
-    a producer whose batches lie there is known by its later ones. Raises OSError."""
+def replay_producers(state: ProducerState, segments: list[Segment], end_offset: int) -> Aborted:
+    """Takes into `state` the batches from its `end_offset` to `end_offset`; the transactions aborted there. Damaged
+    stretches are passed over: a producer whose batches lie there is known by its later ones. Raises OSError."""
     start = state.end_offset
+    aborted: Aborted = []
     for number, segment in enumerate(segments):
         following = segments[number + 1].base_offset if number + 1 < len(segments) else end_offset
         if following <= start or not segment.size or segment.base_offset >= end_offset:
@@ -129,7 +148,7 @@ def replay_producers(state: ProducerState, segments: list[Segment], end_offset: 
                         break
                     position = header.end_position
                     if header.producer_id >= 0 and header.last_offset >= start:
-                        _replay(state, segment, header)
+                        _replay(state, segment, header, aborted)
                 break
             except InvalidBatch as problem:
                 found = find_batch(segment.file, problem.position + 1, segment.size, min_offset=start)
@@ -137,9 +156,10 @@ def replay_producers(state: ProducerState, segments: list[Segment], end_offset: 
                     break
                 position = found.position
     state.end_offset = end_offset
+    return aborted
 
 
-def _replay(state: ProducerState, segment: Segment, header: BatchHeader) -> None:
+def _replay(state: ProducerState, segment: Segment, header: BatchHeader, found: Aborted) -> None:
     if not header.is_control:
         state.add(header)
         return
@@ -155,6 +175,5 @@ def _replay(state: ProducerState, segment: Segment, header: BatchHeader) -> None
     if completed is None:
         return
     aborted = state.complete(completed)
-    known = segment.transaction_index.entries()
-    if aborted is not None and (not known or known[-1].last_offset < aborted.last_offset):
-        segment.transaction_index.append(aborted)
+    if aborted is not None:
+        found.append((segment, aborted))

@@ -22,7 +22,7 @@ from ottla.ids import Offset, TopicId
 from ottla.log import checkpoints, names
 from ottla.log.fs import FileSystem
 from ottla.log.leader_epochs import LeaderEpochs
-from ottla.log.producer_recovery import producer_state, remove_snapshot
+from ottla.log.producer_recovery import note_aborted, producer_state, remove_snapshot
 from ottla.log.producer_state import ProducerState
 from ottla.log.scan import InvalidBatch, find_batch, scan
 from ottla.log.segment import MAX_RELATIVE_OFFSET, Segment
@@ -129,9 +129,10 @@ class _Loader:
         if self.clean and not self.snapshots:
             state = ProducerState(end_offset)  # as Kafka: a clean log without snapshots has no producers to speak of
         else:
-            state, self.snapshots = producer_state(
+            state, self.snapshots, aborted = producer_state(
                 self.fs, self.directory, segments, self.snapshots, log_start, end_offset
             )
+            note_aborted(aborted)
         recovery_point = end_offset if self.clean and not self.changed else min(self.recovery_point, end_offset)
         for segment in segments:
             segment.release()
