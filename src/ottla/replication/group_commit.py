@@ -19,8 +19,9 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from queue import SimpleQueue
+from select import POLLIN, poll
 from time import monotonic
 from typing import Final, Protocol
 
@@ -53,6 +54,10 @@ class Flushable(Protocol):
 
     def flush_failed(self, ticket: FlushTicket | None, error: Exception) -> None:
         """Some of the ticket may not be durable, now or ever; None: no ticket could be had."""
+        ...
+
+    def flush_cancelled(self, ticket: FlushTicket) -> None:
+        """The flusher closes and does not vouch for the ticket: its work is to be synced by another."""
         ...
 
 
@@ -125,6 +130,8 @@ class GroupCommit:
             side_runners = [RoundThread(f"flush {name}, new files {number}") for number in range(SIDE_THREADS)]
         self._side_runners = side_runners
         self._free_runners = list(side_runners)
+        self._jobs_aside: dict[RoundRunner, list[_Job]] = {}
+        """What those runners that are not free sync."""
         self._aside: dict[Flushable, bool] = {}
         """Partitions that are synced beside the rounds, and whether they were marked meanwhile."""
         self._queue: deque[_Job] = deque()
@@ -263,6 +270,7 @@ class GroupCommit:
             if not jobs:
                 return
             runner = self._free_runners.pop()
+            self._jobs_aside[runner] = jobs
             runner.run(partial(self._sync_aside, runner, jobs))
 
     def _sync_aside(self, runner: RoundRunner, jobs: list[_Job]) -> None:
@@ -271,6 +279,7 @@ class GroupCommit:
             self._loop.call_soon_threadsafe(self._end_aside, runner, jobs)
 
     def _end_aside(self, runner: RoundRunner, jobs: list[_Job]) -> None:
+        del self._jobs_aside[runner]
         self._free_runners.append(runner)
         for job in jobs:
             was_marked = self._aside.pop(job.partition)
@@ -284,14 +293,19 @@ class GroupCommit:
 
     def _reap(self) -> None:
         assert self._kernel is not None
-        done = self._kernel.reap()
+        if self._take_results(self._kernel):
+            self._end_round(self._round)
+
+    def _take_results(self, kernel: KernelSync) -> bool:
+        """Note what the kernel could not sync; False if it is not done yet."""
+        done = kernel.reap()
         if not done:
-            return
+            return False
         for number, code in done:
             if code:
                 self._job_of_file[number].error = sync_error(code)
         self._job_of_file = []
-        self._end_round(self._round)
+        return True
 
     def _leave_kernel(self) -> None:
         """Give the kernel up for good, and the round under way to the thread."""
@@ -324,7 +338,8 @@ class GroupCommit:
 
     def _end_job(self, job: _Job) -> None:
         if job.error is not None:
-            self._fail(job.partition, job.ticket, job.error)
+            if not self._is_closed:  # else `close` has said so
+                self._fail(job.partition, job.ticket, job.error)
             return
         try:
             job.partition.flushed(job.ticket)
@@ -348,18 +363,34 @@ class GroupCommit:
             self.mark(partition)
 
     def close(self) -> None:
-        """Let what is under way finish; nothing is synced afterwards."""
+        """Let what is under way finish; nothing is synced afterwards.
+
+        Each ticket that is still out goes back to its partition, since the log takes its work for done or under way:
+        whoever closes the log next would leave it unsynced.
+        """
         self._is_closed = True
         for timer in (self._retry, self._gathering, self._later):
             if timer is not None:
                 timer.cancel()
         if self._kernel is not None:
             self._loop.remove_reader(self._kernel.event_fd)
+            events = poll()
+            events.register(self._kernel.event_fd, POLLIN)
+            while self._job_of_file and not self._take_results(self._kernel):
+                events.poll()
             self._kernel.close()
             self._kernel = None
         self._runner.close()
         for runner in self._side_runners:
             runner.close()
+        for job in chain(self._round, *self._jobs_aside.values(), self._queue, self._new_queue):
+            if job.error is None:
+                job.partition.flush_cancelled(job.ticket)
+            else:
+                log.error("log directory %s: a sync failed: %s", self._name, job.error)
+                job.partition.flush_failed(job.ticket, job.error)
+        self._queue.clear()
+        self._new_queue.clear()
 
 
 def _sync_all(jobs: list[_Job]) -> None:

@@ -489,6 +489,9 @@ class Partition:
         self.acknowledged_end = Offset(0)  # consumers need not wait for what may take long
         self._release_waiters(ErrorCode.KAFKA_STORAGE_ERROR)
 
+    def flush_cancelled(self, ticket: "FlushTicket") -> None:
+        self.log.flush_cancelled(ticket)
+
     def mark_dirty(self) -> None:
         """Have what was appended synced in the next round."""
         self._flusher.mark(self)

@@ -8,8 +8,15 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 import pytest
+from tests.unit.log.driver import Disk, SetClock
 
+from ottla.config.log import LogConfig
+from ottla.ids import BrokerId, LeaderEpoch, PartitionId, TopicName, TopicPartition
+from ottla.log.directory import LogDirectory
+from ottla.log.flush import FlushTicket
 from ottla.log.kernel_sync import KernelSync, open_kernel_sync
+from ottla.log.partition_log import PartitionLog
+from ottla.records.record import Record, encode_batch
 from ottla.replication.group_commit import GroupCommit
 
 
@@ -41,6 +48,7 @@ class FakePartition:
         self.synced = 0
         self.syncs = 0
         self.begun = 0
+        self.cancelled = 0
         self.failed: Exception | None = None
         self.error: OSError | None = None
         self.gate = threading.Event()
@@ -54,6 +62,9 @@ class FakePartition:
 
     def flush_failed(self, ticket: Ticket | None, error: Exception) -> None:
         self.failed = error
+
+    def flush_cancelled(self, ticket: Ticket) -> None:
+        self.cancelled += 1
 
 
 def run(scenario: Callable[[GroupCommit, list[int]], Awaitable[None]]) -> int:
@@ -391,3 +402,167 @@ def test_a_failure_beside_the_rounds_is_tried_again(monkeypatch: pytest.MonkeyPa
         await until(lambda: new.synced == 1)
 
     run(scenario)
+
+
+class StuckRunner:
+    """Has begun with nothing yet when the broker stops."""
+
+    def __init__(self) -> None:
+        self.given: list[Callable[[], None]] = []
+
+    def run(self, work: Callable[[], None]) -> None:
+        self.given.append(work)
+
+    def close(self) -> None:
+        pass
+
+
+class DiligentRunner(StuckRunner):
+    """Does the work when it closes, too late for the loop to hear of it."""
+
+    def close(self) -> None:
+        for work in self.given:
+            thread = threading.Thread(target=work)
+            thread.start()
+            thread.join()
+
+
+class PartitionOfLog:
+    """As `Partition`: hands on what the flusher says to its log."""
+
+    def __init__(self, log: PartitionLog) -> None:
+        self.log = log
+
+    def prepare_flush(self) -> FlushTicket | None:
+        return self.log.prepare_flush()
+
+    def flushed(self, ticket: FlushTicket) -> None:
+        self.log.flushed(ticket)
+
+    def flush_failed(self, ticket: FlushTicket | None, error: Exception) -> None:
+        assert ticket is not None
+        self.log.flush_failed(ticket)
+
+    def flush_cancelled(self, ticket: FlushTicket) -> None:
+        self.log.flush_cancelled(ticket)
+
+
+def opened(path: Path, disk: Disk) -> LogDirectory:
+    directory = LogDirectory(path, fs=disk, clock=SetClock())
+    directory.acquire(cluster_id="some-cluster", node_id=BrokerId(4))
+    directory.load(lambda _topic: LogConfig())
+    return directory
+
+
+def stop_with_work_queued(directory: LogDirectory, runner: type[StuckRunner], at_close: Callable[[], None]) -> None:
+    """Each log has records of epoch 5, for which the flusher has taken a ticket when it closes."""
+
+    async def main() -> None:
+        flusher = GroupCommit(
+            "disk",
+            asyncio.get_running_loop(),
+            lambda: None,
+            runner=runner(),
+            side_runners=[runner(), runner()],
+            kernel=lambda: None,
+        )
+        flusher.start()
+        for log in directory.logs.values():
+            log.append_as_leader(encode_batch([Record(0, 1, b"k", b"v")]), LeaderEpoch(5))
+            flusher.mark(PartitionOfLog(log))
+        await until(lambda: not any(log.leader_epochs.dirty for log in directory.logs.values()))
+        at_close()
+        flusher.close()
+        directory.close()
+
+    asyncio.run(main())
+
+
+def twenty_logs(path: Path, disk: Disk) -> LogDirectory:
+    directory = opened(path, disk)
+    for number in range(20):
+        log = directory.create(TopicPartition(TopicName("t"), PartitionId(number)), None, LogConfig())
+        log.append_as_leader(encode_batch([Record(0, 1, b"k", b"v")]), LeaderEpoch(0))
+    directory.close()
+    return opened(path, disk)
+
+
+@pytest.mark.parametrize("runner", [StuckRunner, DiligentRunner])
+def test_a_stop_syncs_what_the_flusher_has_queued(tmp_path: Path, runner: type[StuckRunner]) -> None:
+    disk = Disk()
+    stop_with_work_queued(twenty_logs(tmp_path, disk), runner, lambda: None)
+    again = opened(tmp_path, disk)
+    assert again.was_clean
+    assert [log.latest_epoch for log in again.logs.values()] == [5] * 20
+    again.close()
+
+
+def test_a_sync_that_fails_as_the_flusher_closes_is_made_good(tmp_path: Path) -> None:
+    """Its data is written again: a second fdatasync alone would vouch for pages that the kernel has dropped."""
+    disk = Disk()
+    directory = twenty_logs(tmp_path, disk)
+    logs = list(directory.logs.values())
+
+    def fail_once() -> None:
+        disk.failing_syncs = 1
+
+    stop_with_work_queued(directory, DiligentRunner, fail_once)
+    assert sum(log.generation for log in logs) == 1
+    again = opened(tmp_path, disk)
+    assert again.was_clean
+    assert [log.latest_epoch for log in again.logs.values()] == [5] * 20
+    again.close()
+
+
+def test_closing_leaves_no_ticket_without_an_answer() -> None:
+    news = [NewPartition() for _ in range(50)]
+    queued = NewPartition()
+    queued.is_first = False
+    under_way = FakePartition()
+
+    async def main() -> None:
+        flusher = GroupCommit(
+            "disk",
+            asyncio.get_running_loop(),
+            lambda: None,
+            runner=StuckRunner(),
+            side_runners=[StuckRunner()],
+            kernel=lambda: None,
+        )
+        flusher.start()
+        for partition in (*news, queued, under_way):
+            partition.end = 1
+            flusher.mark(partition)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        flusher.close()
+
+    asyncio.run(main())
+    assert [partition.cancelled for partition in (*news, queued, under_way)] == [1] * 52
+
+
+def test_closing_takes_the_results_of_the_kernels_last_round() -> None:
+    broken, sound = PartitionOfFiles([7]), PartitionOfFiles([8])
+
+    class LateKernel(BrokenDisk):
+        """Is done when it is asked for the second time."""
+
+        asked = 0
+
+        def reap(self) -> list[tuple[int, int]]:
+            self.asked += 1
+            return super().reap() if self.asked > 1 else []
+
+    async def main() -> None:
+        flusher = GroupCommit("disk", asyncio.get_running_loop(), lambda: None, kernel=LateKernel)
+        flusher.start()
+        for partition in (broken, sound):
+            partition.end = 1
+            flusher.mark(partition)
+        while not flusher._round:
+            await asyncio.sleep(0)
+        flusher.close()
+
+    asyncio.run(main())
+    assert broken.failed is not None
+    assert (sound.failed, sound.cancelled) == (None, 1)
