@@ -81,6 +81,7 @@ class _Copy:
         "key",
         "leader_epoch",
         "not_before",
+        "parted_at",
         "partition",
         "pause_s",
     )
@@ -96,6 +97,8 @@ class _Copy:
         """Whether this log is known to be the leader's, as far as both reach."""
         self.is_failing = False
         """Whether what was fetched last could not be taken in."""
+        self.parted_at: EpochEndOffset | None = None
+        """Where the leader said last that this log parts from its own."""
         self.has_caught_up = is_in_sync
         """Whether it had all that was committed when it was answered last: such a one is not throttled."""
 
@@ -485,6 +488,9 @@ class LeaderFetcher:
                 return
             elif data.diverging_epoch is not None:
                 self._truncate(partition, data.diverging_epoch)
+                if data.diverging_epoch == copy.parted_at:  # what the leader's epochs contradict was copied from it
+                    copy.not_before = self._loop.time() + self._config.replica_fetch_backoff_ms / 1000
+                copy.parted_at = data.diverging_epoch
             elif partition.log.log_end_offset == start:
                 if not copy.is_compared:
                     copy.is_compared = True

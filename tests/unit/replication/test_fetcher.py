@@ -319,6 +319,27 @@ def test_what_is_committed_is_truncated_only_where_unclean_elections_are_allowed
     run(tmp_path, monkeypatch, story)
 
 
+def test_what_parts_again_as_soon_as_it_is_copied_is_copied_again_only_after_a_pause(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The leader's epochs lack one that its records have."""
+
+    async def story(pair: Pair) -> None:
+        pair.leader.write(1, b"a")
+        pair.leader.write(2, b"b")
+        pair.leader.log.leader_epochs.truncate_end(Offset(1))
+        pair.leader.become(LEADER, 3)
+        pair.follower.become(LEADER, 3)
+        pair.fetchers.follow(pair.follower.partition, TOPIC_ID)
+        loop, began = asyncio.get_running_loop(), asyncio.get_running_loop().time()
+        while sum(asked.fetch_offset == 2 for asked in pair.asked) < 5:
+            await asyncio.sleep(0.001)
+        assert loop.time() - began >= 3 * 0.05
+        assert pair.started_over == []
+
+    run(tmp_path, monkeypatch, story)
+
+
 def test_logs_that_part_several_times_are_compared_epoch_by_epoch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
