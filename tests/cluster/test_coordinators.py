@@ -120,14 +120,16 @@ def test_transactions_end_in_partitions_of_all_brokers_whoever_dies(cluster: Ott
 
 @pytest.mark.timeout(240)
 def test_a_streams_group_goes_on_with_its_tasks_when_its_coordinator_dies(cluster: OttlaCluster) -> None:
-    """Whichever broker coordinates it, the controller creates its internal topics."""
+    """The coordinator is not the controller, which creates the group's internal topics all the same."""
     cluster.create("t", partitions=2)
-    group = "words"
+    controller = cluster.admin().list_topics(timeout=10).controller_id
 
-    def coordinator() -> int | None:
-        request = FindCoordinatorRequest(coordinator_keys=[group])
-        (found,) = ask(cluster.bootstrap.split(",")[-1], request, 4).coordinators
-        return None if found.error_code else int(found.node_id)
+    def coordinated_elsewhere() -> tuple[str, int] | None:
+        request = FindCoordinatorRequest(coordinator_keys=[f"words-{number}" for number in range(20)])
+        for found in ask(cluster.bootstrap.split(",")[-1], request, 4).coordinators:
+            if not found.error_code and found.node_id != controller:
+                return found.key, int(found.node_id)
+        return None
 
     def joins(member: Member) -> bool:
         """Not while the coordinator reads its log."""
@@ -145,7 +147,7 @@ def test_a_streams_group_goes_on_with_its_tasks_when_its_coordinator_dies(cluste
         describe = StreamsGroupDescribeRequest(group_ids=[group], include_authorized_operations=False)
         return not ask(cluster.brokers[node].bootstrap, describe, 0).groups[0].error_code
 
-    first = eventually(coordinator, timeout_s=30)
+    group, first = eventually(coordinated_elsewhere, timeout_s=30)
     members = [Member(cluster.brokers[first].bootstrap, group, who) for who in ("one", "two")]
     eventually(lambda: joins(members[0]), timeout_s=30)
     members[1].join(counting(group, "t"))

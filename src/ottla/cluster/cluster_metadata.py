@@ -447,9 +447,9 @@ class ClusterMetadata(MetadataView):
         starting, a coordinator's topic is not made. It could never be told from one that was meant to be so."""
         return NO_LIMIT
 
-    async def _create_missing(self, topics: Sequence[NewTopic]) -> list[OttlaError | None]:
+    async def create_missing(self, topics: Sequence[NewTopic]) -> list[OttlaError | None]:
         if self.controller is not None or self.create_at_controller is None:
-            return await super()._create_missing(topics)
+            return await super().create_missing(topics)
         answers = await self.create_at_controller(topics)
         created = [topic.name for topic, refused in zip(topics, answers, strict=True) if refused is None]
         await self._until_known(created)

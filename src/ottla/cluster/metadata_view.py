@@ -148,7 +148,7 @@ class MetadataView(ABC):
         if not missing:
             return dict.fromkeys(names)
         brokers = self._replicas_at_most()
-        created = await self._create_missing([new_topic(name, self._config, brokers) for name in missing])
+        created = await self.create_missing([new_topic(name, self._config, brokers) for name in missing])
         # A topic that is there after all was made by someone quicker, which is as good.
         refused = {
             name: answer
@@ -161,8 +161,8 @@ class MetadataView(ABC):
         """How many replicas the coordinators' topics can have: of a broker that is alone, one."""
         return len(self._image.brokers)
 
-    async def _create_missing(self, topics: Sequence[NewTopic]) -> list[OttlaError | None]:
-        """Create topics because they are used; answers in the order asked."""
+    async def create_missing(self, topics: Sequence[NewTopic]) -> list[OttlaError | None]:
+        """Create topics because they are used, whichever broker is the controller; answers in the order asked."""
         answers = await self.create_topics(topics)
         return [answer if isinstance(answer, OttlaError) else None for answer in answers]
 

@@ -22,7 +22,6 @@ from ottla.groups.streams.topology import ANY_COUNT, InternalTopicInfo
 from ottla.ids import GroupId, TopicName
 
 if TYPE_CHECKING:
-    from ottla.cluster.commands import CreateTopic
     from ottla.coordination.group_coordinator import GroupCoordinator
 
 log = logging.getLogger(__name__)
@@ -35,9 +34,7 @@ NAMED_FAILURES: Final = 3
 class TopicCreator(Protocol):
     """The metadata, as streams groups use it; methods are `MetadataView`'s."""
 
-    async def create_topics(
-        self, topics: Sequence[NewTopic], *, validate_only: bool = False
-    ) -> "list[CreateTopic | OttlaError]": ...
+    async def create_missing(self, topics: Sequence[NewTopic]) -> list[OttlaError | None]: ...
 
     def group_settings(self, group_id: str) -> GroupSettings: ...
 
@@ -103,7 +100,7 @@ class StreamsGroupCoordinator:
     async def _create(self, group_id: GroupId, topics: Sequence[InternalTopicInfo]) -> None:
         names = [topic.name for topic in topics]
         try:
-            answers: Sequence[CreateTopic | OttlaError] = await self._metadata.create_topics(
+            answers: Sequence[OttlaError | None] = await self._metadata.create_missing(
                 [_new_topic(topic) for topic in topics]
             )
         except OttlaError as error:
@@ -113,7 +110,7 @@ class StreamsGroupCoordinator:
         refused = {
             name: answer
             for name, answer in zip(names, answers, strict=True)
-            if isinstance(answer, OttlaError) and not isinstance(answer, TopicAlreadyExists)
+            if answer is not None and not isinstance(answer, TopicAlreadyExists)
         }
         created = [name for name in names if name not in refused]
         if created:

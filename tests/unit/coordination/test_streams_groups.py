@@ -4,9 +4,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from functools import wraps
 from typing import Any, cast
-from uuid import UUID
 
-from ottla.cluster.commands import CreateTopic
 from ottla.cluster.controller import USE_DEFAULT, NewTopic
 from ottla.config.group_settings import GroupSettings
 from ottla.coordination.group_coordinator import GroupCoordinator
@@ -51,15 +49,12 @@ class Surroundings:
         reply.set_result(StreamsBeat(statuses=(MISSING,), create=self.create))
         return reply
 
-    async def create_topics(
-        self, topics: Sequence[NewTopic], *, validate_only: bool = False
-    ) -> list[CreateTopic | OttlaError]:
+    async def create_missing(self, topics: Sequence[NewTopic]) -> list[OttlaError | None]:
         self.asked.append(list(topics))
         await self.may_go_on.wait()
         if self.is_down:
             raise ApiError(ErrorCode.REQUEST_TIMED_OUT, "down")
-        created = cast("CreateTopic", UUID(int=1))
-        return [self.refusals.get(topic.name, created) for topic in topics]
+        return [self.refusals.get(topic.name) for topic in topics]
 
     def group_settings(self, group_id: str) -> GroupSettings:
         return GroupSettings(streams_heartbeat_interval_ms=1_000)
