@@ -2,14 +2,12 @@
 
 import asyncio
 import os
-import resource
 import signal
 import subprocess
 import time
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 from confluent_kafka import Producer
 from tests.support.eventually import eventually
@@ -99,14 +97,14 @@ def test_a_broker_that_recovers_its_logs_stops_after_the_partition_it_is_at(
 
 
 def test_a_broker_whose_only_directory_fails_ends_with_an_error() -> None:
-    """A limit of the size of files, as of some file systems: no file can grow, whatever is deleted."""
+    """A file in place of the directory: nothing can be created there any longer."""
     with OttlaProcess() as process:
         producer = Producer({"bootstrap.servers": process.bootstrap, "message.timeout.ms": 5000, "log_level": 0})
         producer.produce("t", b"v" * 500)
         assert producer.flush(WITHIN_S) == 0
-        psutil.Process(process.pid).rlimit(resource.RLIMIT_FSIZE, (1000, 1000))
-        for _ in range(5):
-            producer.produce("t", b"v" * 500)
+        process.log_dir.rename(process.log_dir.with_name("gone"))
+        process.log_dir.touch()
+        producer.produce("u", b"v" * 500)
         assert end_of(process) == 1
         said = process.log_text()
         assert f"no log directory is left: {process.log_dir} has failed as the last one (" in said

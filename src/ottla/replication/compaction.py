@@ -9,7 +9,6 @@ all is named once, too, and tried again every hour; one for whose copy there is 
 """
 
 import asyncio
-import errno
 import logging
 import threading
 import time
@@ -32,6 +31,7 @@ from ottla.log.cleaner import (
     first_dirty_offset,
 )
 from ottla.log.replacement import Replacement, is_unfinished
+from ottla.replication.full_directories import LACKS_ROOM
 
 if TYPE_CHECKING:
     from ottla.config.broker import BrokerConfig
@@ -55,7 +55,6 @@ _BUSY_SHARE: Final = 0.01
 """Of a core: more than that used by the rest of the process means that there is somebody to give way to."""
 _READ_AT_TAKEOVER_BYTES: Final = 16 << 20
 """What a coordinator's log may have in its active segment, which is not compacted: some 200,000 records."""
-_NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 _RETRY_AFTER_SECONDS: Final = 60.0
 """How long a log rests that could not be copied for want of room ..."""
 _RETRY_DAMAGED_AFTER_SECONDS: Final = 3600.0
@@ -247,7 +246,7 @@ class Compaction:
                 dirty.log.segments[:-1], dirty.log.generation
             ):
                 return False  # deleted, truncated or shortened by retention meanwhile
-            if isinstance(error, OSError) and error.errno in _NO_ROOM:
+            if isinstance(error, OSError) and error.errno in LACKS_ROOM:
                 self._resting[tp] = self._clock.monotonic() + _RETRY_AFTER_SECONDS
                 log.warning("%s is not compacted for now: %s", tp, error)
             else:

@@ -1,6 +1,6 @@
 """A log directory without room: other replicas lead while it lasts, and leadership may come back afterwards.
 
-    a write fails (ENOSPC, EDQUOT) -> is there room for a few megabytes?
+    a write fails (ENOSPC, EDQUOT, EFBIG) -> is there room for a few megabytes?
         yes   it was one large write, or it has passed
         no    the controller is notified -> others lead, and this replica leaves the in-sync sets that others are in
     there is room again (looked for once a second) -> the controller is notified -> the replica may lead again
@@ -25,7 +25,8 @@ from ottla.log.directory import LogDirectory
 
 log = logging.getLogger(__name__)
 
-LACKS_ROOM: Final = frozenset((errno.ENOSPC, errno.EDQUOT))
+LACKS_ROOM: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
+"""EFBIG: a file may not grow, by a limit of the process or of the filesystem; the disk itself is sound."""
 PROBE_FILE: Final = ".room"
 ROOM_BYTES: Final = 4 << 20
 """A directory with less is full: some batches and the files of new segments must fit."""

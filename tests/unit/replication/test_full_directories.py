@@ -35,7 +35,7 @@ def test_a_directory_needs_some_megabytes(fs: FaultyFS, directory: LogDirectory,
     assert fs.used_bytes() + room == fs.capacity_bytes
 
 
-@pytest.mark.parametrize(("error", "room"), [(errno.EDQUOT, False), (errno.EIO, True)])
+@pytest.mark.parametrize(("error", "room"), [(errno.EDQUOT, False), (errno.EFBIG, False), (errno.EIO, True)])
 def test_other_errors_are_not_a_lack_of_room(fs: FaultyFS, directory: LogDirectory, error: int, room: bool) -> None:
     fs.fail(Operation.WRITE, error=error)
     assert has_room(directory) == room
