@@ -16,6 +16,8 @@ from tests.support.eventually import eventually
 from tests.support.raw_client import ask
 
 LEAVE: Final = -1
+ASSIGNMENT_DELAYED: Final = 5
+"""The status of a group that has a new epoch, and assigns its tasks a little later."""
 COMPACT: Final = {"cleanup.policy": "compact"}
 
 
@@ -107,10 +109,12 @@ class Member:
         self.epoch = 0
         self.active: dict[str, list[int]] = {}
         self.standby: dict[str, list[int]] = {}
+        self.waits_for_tasks = False
 
     def hear(self, answer: Any) -> Any:
         assert answer.error_code == 0, answer
         self.epoch = answer.member_epoch
+        self.waits_for_tasks = any(status.status_code == ASSIGNMENT_DELAYED for status in answer.status or ())
         if answer.active_tasks is not None:
             self.active = {each.subtopology_id: each.partitions for each in answer.active_tasks}
             self.standby = {each.subtopology_id: each.partitions for each in answer.standby_tasks}
@@ -129,12 +133,14 @@ class Member:
 
 
 def settle(*members: Member, tasks: int) -> None:
-    """Have the members beat until they have so many active tasks between them, and nothing moves."""
+    """Have the members beat until they have so many active tasks between them, and nothing moves or is about to."""
 
     def is_settled() -> bool:
         before = [(member.epoch, member.active, member.standby) for member in members]
         for member in members:
             member.beat()
+        if any(member.waits_for_tasks for member in members):
+            return False
         held = sum(len(partitions) for member in members for partitions in member.active.values())
         same_epoch = len({member.epoch for member in members}) == 1
         return same_epoch and held == tasks and before == [(each.epoch, each.active, each.standby) for each in members]
