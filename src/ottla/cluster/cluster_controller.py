@@ -82,7 +82,7 @@ class ClusterController:
         self._task = self._loop.create_task(self._run(), name="controller")
 
     async def close(self) -> None:
-        """Take part no more, and let others race at once: they need not wait for the end of the session."""
+        """Withdraw, and let other brokers race at once: they need not wait for the end of the session."""
         for cancel in self._cancel_watches:
             cancel()
         if self._task is not None:

@@ -169,7 +169,7 @@ def _have_lost_it(image: MetadataImage, topic: TopicName, partition: PartitionIm
 
 
 def _most_complete(partition: PartitionImage, able: tuple[BrokerId, ...]) -> BrokerId:
-    """Of replicas that are not in sync, the one that left the in-sync set last."""
+    """The replica that left the in-sync set last, of those that are not in sync."""
     return next((replica for replica in partition.departed if replica in able), able[0])
 
 

@@ -114,7 +114,7 @@ class RegisteredBrokers:
         return self._reading
 
     async def close(self) -> None:
-        """Read no more."""
+        """Stop reading."""
         if self._reading is not None:
             self._reading.cancel()
             await asyncio.wait([self._reading])

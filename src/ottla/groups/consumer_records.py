@@ -34,14 +34,14 @@ from ottla.protocol.versioned import decode_versioned, encode_versioned
 
 @message(versions=(3, 6))
 class ConsumerGroupKey(Message):
-    """Of a record about a group as a whole; the version in front says which."""
+    """The key of a record about a group as a whole; the version in front says which record."""
 
     group_id: str
 
 
 @message(versions=(5, 8))
 class ConsumerGroupMemberKey(Message):
-    """Of a record about a member; the version in front says which."""
+    """The key of a record about a member; the version in front says which record."""
 
     group_id: str
     member_id: str

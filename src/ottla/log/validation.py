@@ -54,7 +54,7 @@ _COMPRESSION_BY_NAME: Final = {
     "zstd": Compression.ZSTD,
 }
 MAX_RECORDS: Final = 1_000_000
-"""In one batch, as in the largest that librdkafka can be told to make: whoever opens it holds them all in memory."""
+"""The most records in one batch, as in the largest of librdkafka's: a reader holds all of them in memory."""
 _INT64_MAX: Final = (1 << 63) - 1
 _ANY_TIME: Final = (-_INT64_MAX - 1, _INT64_MAX)
 

@@ -13,11 +13,11 @@ from ottla.protocol.api import ApiKey
 from ottla.protocol.schema import Message
 
 MAX_ELEMENTS: Final = 25_000
-"""Of a client's request."""
+"""The most elements in a client's request."""
 MAX_ELEMENTS_WITH_REPLICAS: Final = 50_000
-"""Of requests that may name the replicas of each partition."""
+"""The most elements in requests that may name the replicas of each partition."""
 MAX_ELEMENTS_BETWEEN_BROKERS: Final = 1_000_000
-"""Of what brokers send each other, which may name every partition of a broker with its replicas."""
+"""The most elements in a request between brokers, which may name every partition of a broker with its replicas."""
 BYTES_PER_ELEMENT_SHIFT: Final = 4
 """Bytes in an array, as a power of two, that count as one element."""
 MAX_HEADER_TAGS: Final = 16

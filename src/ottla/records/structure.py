@@ -13,7 +13,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 INTERFACE: Final = 1
-"""Of the compiled module: one that was built from another source is not used."""
+"""The version of the compiled module: one that was built from another source is not used."""
 MAX_FAULTS: Final = 1024
 """So many faulty records of a batch are named; all are counted."""
 

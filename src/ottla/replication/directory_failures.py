@@ -35,7 +35,7 @@ PASSING: Final = LACKING | {errno.EINTR, errno.EAGAIN, errno.EEXIST, errno.ENOTE
 
 
 class DirectoryFailures:
-    """Of one broker. On the loop's thread, but for the errors, which come from any."""
+    """The failures of one broker's log directories. Runs on the loop's thread; errors come from any thread."""
 
     def __init__(
         self,

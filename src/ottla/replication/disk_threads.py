@@ -8,14 +8,14 @@ class DiskThreads:
 
     def __init__(self) -> None:
         self.reads = ThreadPoolExecutor(4, thread_name_prefix="ottla read")
-        """Of records, for clients."""
+        """Read records for clients."""
         self.searches = ThreadPoolExecutor(2, thread_name_prefix="ottla search")
         """For offsets by time."""
         self.loading = ThreadPoolExecutor(4, thread_name_prefix="ottla load")
-        """Of what coordinators keep, when they take a partition over."""
+        """Read what coordinators keep, when they take a partition over."""
         self.checkpoints = ThreadPoolExecutor(1, thread_name_prefix="ottla checkpoint")
         self.deletions = ThreadPoolExecutor(1, thread_name_prefix="ottla delete")
-        """Of files that belong to nothing any more."""
+        """Delete files that belong to nothing any longer."""
 
     def close(self) -> None:
         """Wait for what is under way."""

@@ -56,7 +56,7 @@ SESSION_ERRORS: Final = frozenset(
 )
 THREADS: Final = 2
 LONGEST_TURN_S: Final = 0.01
-"""Of the loop, while many logs are truncated."""
+"""The longest turn of the loop while many logs are truncated."""
 FIRST_PAUSE_S: Final = 0.02
 LONGEST_REST_S: Final = 0.5
 """Of a partition that is throttled, which may be so no more at any time."""

@@ -366,7 +366,7 @@ class GroupCommit:
         """Let what is under way finish; nothing is synced afterwards.
 
         Each ticket that is still out goes back to its partition, since the log takes its work for done or under way:
-        whoever closes the log next would leave it unsynced.
+        the next close of the log would leave it unsynced.
         """
         self._is_closed = True
         for timer in (self._retry, self._gathering, self._later):

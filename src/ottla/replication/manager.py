@@ -111,7 +111,7 @@ class ReplicaManager:
         """Replicas made anew in place of lost ones, until they have been in sync: they do not lead. For each, the
         leaders for whose sake its log was set aside."""
         self._refills: dict[TopicPartition, asyncio.TimerHandle] = {}
-        """Of those that could not be made anew yet."""
+        """The next attempts at replicas that could not be made anew yet."""
         self._flushers: dict[Path, GroupCommit] = {}
         self._woken: list[DelayedFetch] = []
         config = metadata.static_config
@@ -231,7 +231,7 @@ class ReplicaManager:
         is_new: bool = True,
         is_confirmed: bool = True,
     ) -> None:
-        """Hold a replica as `part` says: lead it, or follow whoever does.
+        """Hold a replica as `part` says: lead it, or follow its leader.
 
         One that was here before (not `is_new`) is not made anew while a log directory is offline: it may be in that.
         If it was lost with its disk, it is made anew only where nobody counts on it: an empty leader would have the

@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 REMEMBERED_S: Final = 30.0
 """A producer that has not sent the refused batch again by then has given it up."""
 PRODUCERS_KEPT: Final = 1000
-"""Of more, those whose last refusal is longest ago are forgotten."""
+"""The most producers that are remembered; the one whose last refusal is longest ago is forgotten first."""
 SEQUENCES: Final = 1 << 31
 
 
 class RefusedProducers:
-    """Of one partition. Times are seconds on a clock that never goes back."""
+    """The producers that one partition refuses. Times are seconds on a clock that never goes back."""
 
     __slots__ = ("_first",)
 

@@ -162,7 +162,7 @@ class Membership:
             )
 
     async def leave(self) -> None:
-        """Take part no more, and end the session: others need not wait for what this broker still has to do."""
+        """Withdraw, and end the session: others need not wait for what this broker still has to do."""
         for task in (self._laggards, self._disks):
             if task is not None:
                 task.cancel()

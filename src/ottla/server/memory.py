@@ -51,7 +51,7 @@ class Holder(Protocol):
 
 
 class MemoryBudget:
-    """What is held by whom, and who waits. On the loop's thread."""
+    """How much each connection holds, and which ones wait. Runs on the loop's thread."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, *, limit_bytes: int, largest_request_bytes: int) -> None:
         """`limit_bytes`: queued.max.request.bytes; `largest_request_bytes`: socket.request.max.bytes."""

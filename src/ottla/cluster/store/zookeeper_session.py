@@ -133,7 +133,7 @@ class Session:
                 await asyncio.wait([task])
         self._beating = self._reporting = None
         was_connected = self._connected.is_set()
-        self._connected.set()  # whoever waits for a connection is not to wait until the deadline
+        self._connected.set()  # a task that waits for a connection need not wait until the deadline
         self._connected.clear()
         self._fail_unanswered(ConnectionClosedError)
         if self._writing is not None:

@@ -20,7 +20,7 @@ from ottla.ids import SubtopologyId, TopicName
 
 _NAMED_AT_MOST: Final = 3
 MOST_TASKS: Final = 20_000
-"""Of one application: a rebalance assigns all of them at once. Kafka has no limit."""
+"""The most tasks of one application: a rebalance assigns all of them at once. Kafka has no limit."""
 
 
 class StatusCode(IntEnum):

@@ -60,7 +60,7 @@ class StreamsMember(NamedTuple):
     assigned: TaskSets = NOTHING
     pending_revocation: TaskSets = NOTHING
     assignment_epochs: AssignmentEpochs = NO_EPOCHS
-    """Of active tasks, those that it has yet to give up too."""
+    """Includes the active tasks that the member has yet to give up."""
 
     def is_reconciled_to(self, target_epoch: int) -> bool:
         return self.state is MemberState.STABLE and self.epoch == target_epoch

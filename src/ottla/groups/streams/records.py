@@ -31,14 +31,14 @@ from ottla.protocol.versioned import decode_versioned, encode_versioned
 
 @message(versions=(17, 23))
 class StreamsGroupKey(Message):
-    """Of a record about a group as a whole; the version in front says which."""
+    """The key of a record about a group as a whole; the version in front says which record."""
 
     group_id: str
 
 
 @message(versions=(19, 22))
 class StreamsGroupMemberKey(Message):
-    """Of a record about a member; the version in front says which."""
+    """The key of a record about a member; the version in front says which record."""
 
     group_id: str
     member_id: str
@@ -120,7 +120,7 @@ class TaskIdsWithEpochs(Struct):
     subtopology_id: str
     partitions: list[Int32]
     assignment_epochs: list[Int32] | None = since(tag=0, default=None)
-    """Of active tasks, one for each partition; brokers before 4.3 wrote none."""
+    """The epochs of active tasks, one for each partition; brokers before 4.3 wrote none."""
 
 
 @struct
@@ -175,7 +175,7 @@ class StreamsGroupEpoch(NamedTuple):
     group_id: GroupId
     epoch: int
     metadata_hash: int
-    """Of the topics that the topology requires, as they were at this epoch."""
+    """The hash of the topics that the topology requires, as they were at this epoch."""
     validated_topology_epoch: int
     """That of the topology, if it fits the topics; -1: it does not."""
     assignment_configs: Mapping[str, str]

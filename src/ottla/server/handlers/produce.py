@@ -94,7 +94,7 @@ def _append_checked(request: ProduceRequest, context: RequestContext, checks: "C
 
 
 def _drop_repeated(request: ProduceRequest) -> None:
-    """Of a partition that is named more than once, the last records count, as in Kafka; it gets one answer."""
+    """The last records count of a partition that is named more than once, as in Kafka; it gets one answer."""
     topics = request.topic_data
     if len(topics) == 1 and len(topics[0].partition_data) == 1:
         return
