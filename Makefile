@@ -88,7 +88,7 @@ $(VENV)/.with-dev: pyproject.toml | $(BIN)/python $(NATIVE)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517 --editable '.[demo,test,dev]'
 	@touch $@ $(VENV)/.with-ottla $(VENV)/.with-demo $(VENV)/.with-cdc
 
-# Also when an installation is there already: whoever has only pulled a change of the source gets the module that fits it.
+# Also rebuilt in an existing installation, so that the module fits a source that was just pulled.
 $(NATIVE): src/ottla/records/_native.c hatch_build.py | $(BIN)/python
 	@$(BIN)/python hatch_build.py
 

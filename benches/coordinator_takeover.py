@@ -67,7 +67,7 @@ class Follower:
         self._threads = ThreadPoolExecutor(4)
 
     def partitions(self) -> list["Follower"]:
-        """Of a replica manager that has one."""
+        """The one replica, as a replica manager lists its own."""
         return [self]
 
     def mark_dirty(self) -> None:

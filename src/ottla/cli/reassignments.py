@@ -94,7 +94,7 @@ class Reassignments:
         try:
             self._requests.version(ApiKey.ALTER_PARTITION_REASSIGNMENTS, min(cluster.brokers.items())[1])
         except CommandFailed as problem:
-            raise CommandFailed(f"{problem} (a broker that is alone moves no partitions)") from None
+            raise CommandFailed(f"{problem} (this broker cannot move partitions)") from None
 
     def under_way(self) -> dict[Partition, Ongoing]:
         """What is being moved at this moment."""

@@ -382,7 +382,7 @@ class Segment:
         """
         wanted = min(max_bytes, end - position)
         if not blocking and wanted > _STEP_BYTES:
-            wanted = _STEP_BYTES  # what is not in memory is not to be made room for, and no more is checked on the loop
+            wanted = _STEP_BYTES  # allocates no more for what may not be in memory, and checks no more on the loop
         if wanted < HEADER_SIZE:
             if not min_one_message or end - position < HEADER_SIZE:
                 return b""

@@ -64,7 +64,7 @@ HAND_OVER_S: Final = 5.0
 """How long a broker that stops looks for a controller that answers."""
 ASK_AGAIN_S: Final = 0.2
 HAND_OVER_WITHOUT_SESSION_S: Final = 1.0
-"""The same for one without a session: whoever can be elected in its stead is, or ZooKeeper is away for everybody."""
+"""The same without a session: another broker is elected in its place, or ZooKeeper is away for all of them."""
 CLOSE_CONTROLLER_S: Final = 1.5
 """How long a controller may take to finish what it is committing."""
 ALONE_S: Final = 1.0

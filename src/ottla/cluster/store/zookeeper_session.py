@@ -372,8 +372,8 @@ class Session:
             self._tell(SessionEvent.LOST)
 
     async def _report_absence(self) -> None:
-        """Once a minute, while the session is lost. A server that has lost its data refuses whoever has seen more of
-        it, and tells no client why: one that has seen nothing finds out."""
+        """Report once a minute while the session is lost. A server that has lost its data refuses clients that have
+        seen more of it, without a reason: a client that has seen nothing finds out."""
         await asyncio.sleep(FIRST_REPORT_SECONDS)
         while self._is_lost:
             reason = (
