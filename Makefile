@@ -3,11 +3,21 @@
 VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
-WORKERS ?= 2
-NATIVE := src/ottla/records/_native.abi3.so
+# Pytest's processes: most tests wait for brokers and virtual machines, so that two cores have work for four.
+WORKERS ?= 4
+# What the tests, compat and bench need of the system (tests/support/requirements.py names the packages).
+PROGRAMS := java javac gcc Python.h mvn kcat postgres mariadbd
+# The versions of all dependencies that this source is tested with.
+LOCK := requirements/constraints.txt
+NATIVE_SOURCES := src/ottla/records/_native.c src/ottla/connect/converters/_json.c \
+    src/ottla/connect/connectors/relational/_copy.c
+NATIVE := $(NATIVE_SOURCES:.c=.abi3.so)
 
+# Hundreds of processes would each compile every module, and pytest every test, where this is set.
+export PYTHONDONTWRITEBYTECODE :=
 .DEFAULT_GOAL := help
-.PHONY: help install native demo demo-cdc demo-cluster test check format bench compat simulate chaos soak kills clean
+.NOTPARALLEL:
+.PHONY: help install native demo demo-cdc demo-cluster programs unit test check format bench compat simulate chaos soak kills docs dist lock clean
 
 help: ## Show the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -29,14 +39,16 @@ demo-cluster: $(VENV)/.with-ottla ## Kill brokers of a cluster under load, and c
 	@$(BIN)/python -m tests.support.requirements java
 	@$(BIN)/ottla cluster demo $(ARGS)
 
-test: $(VENV)/.with-dev ## Run every test
-	@$(BIN)/python -m tests.support.requirements java javac gcc mvn kcat postgres mariadbd
-	@# As pip leaves a package: where PYTHONDONTWRITEBYTECODE is set, each of hundreds of processes compiles it all else.
-	@$(BIN)/python -m compileall -qq src tests $(VENV)/lib || true
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --reruns 1 --reruns-delay 2 -raR $(ARGS)
+programs: | $(BIN)/python ## Install the system packages that tests need, where this user may
+	@$(BIN)/python -m tests.support.requirements --install $(PROGRAMS)
 
-soak: $(VENV)/.with-dev ## Run the tests that take minutes: clusters of processes, kills under Spark
-	@$(BIN)/python -m tests.support.requirements java javac mvn kcat postgres
+unit: $(VENV)/.with-dev ## Run the tests that need neither a system package nor the network, in a minute
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not soak and not thorough" tests/unit $(ARGS)
+
+test: programs $(VENV)/.with-dev ## Run every test; what this machine lacks is installed, or left out and named at the end
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 20 $(ARGS)
+
+soak: programs $(VENV)/.with-dev ## Run the tests that take minutes: clusters of processes, kills under Spark
 	$(BIN)/python -m pytest -m soak $(ARGS)
 
 check: $(VENV)/.with-dev ## Check format, lint, types and the direction of the imports
@@ -68,37 +80,64 @@ kills: $(VENV)/.with-dev ## Kill a streaming query part by part, and count what 
 	@$(BIN)/python -m tests.support.requirements java
 	$(BIN)/python -m tests.pipeline.kills $(ARGS)
 
-clean: ## Remove what the other targets made, .venv included
-	rm -rf $(VENV) $(NATIVE) .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist
+docs: $(VENV)/.with-docs ## Build the documentation as a site in site/; a dead link or anchor fails
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict $(ARGS)
+	@echo "Built: site/index.html (read it with: python3 -m http.server -d site)"
 
-# One stamp per set of dependencies, older than pyproject.toml when it must be done again.
-$(VENV)/.with-ottla: pyproject.toml | $(BIN)/python $(NATIVE)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+dist: $(VENV)/.with-dev ## Build wheel and sdist in dist/, install each into an empty environment, and try it
+	$(BIN)/python -m tools.dist $(ARGS)
+
+lock: | $(BIN)/python ## Choose the versions of all dependencies anew, in requirements/constraints.txt (ARGS=--upgrade for newer ones)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	$(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --all-extras --no-emit-package ottla --quiet \
+	    --custom-compile-command "make lock" --output-file $(LOCK) $(ARGS)
+
+clean: ## Remove what the other targets made, .venv included
+	rm -rf $(VENV) $(NATIVE) .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist site
+
+# One stamp per set of dependencies, older than pyproject.toml or the lock when it must be done again.
+$(VENV)/.with-ottla: pyproject.toml $(LOCK) | $(BIN)/python $(NATIVE)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint $(LOCK) --editable .
 	@touch $@
 
-$(VENV)/.with-demo: pyproject.toml | $(BIN)/python $(NATIVE)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517 --editable '.[demo]'
+$(VENV)/.with-demo: pyproject.toml $(LOCK) | $(BIN)/python $(NATIVE)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517 --constraint $(LOCK) --editable '.[demo]'
 	@touch $@ $(VENV)/.with-ottla
 
-$(VENV)/.with-cdc: pyproject.toml | $(BIN)/python $(NATIVE)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517 --editable '.[connect,pipeline]'
+$(VENV)/.with-cdc: pyproject.toml $(LOCK) | $(BIN)/python $(NATIVE)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517 --constraint $(LOCK) --editable '.[connect,pipeline]'
 	@touch $@ $(VENV)/.with-ottla
 
-$(VENV)/.with-dev: pyproject.toml | $(BIN)/python $(NATIVE)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517 --editable '.[demo,test,dev]'
+$(VENV)/.with-dev: pyproject.toml $(LOCK) | $(BIN)/python $(NATIVE)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517 --constraint $(LOCK) --editable '.[demo,test,dev]'
 	@touch $@ $(VENV)/.with-ottla $(VENV)/.with-demo $(VENV)/.with-cdc
 
-# Also rebuilt in an existing installation, so that the module fits a source that was just pulled.
-$(NATIVE): src/ottla/records/_native.c hatch_build.py | $(BIN)/python
-	@$(BIN)/python hatch_build.py
+$(VENV)/.with-docs: pyproject.toml $(LOCK) | $(BIN)/python $(NATIVE)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517 --constraint $(LOCK) --editable '.[docs]'
+	@touch $@ $(VENV)/.with-ottla
 
-# The first interpreter on PATH (or PYTHON=...) that is new enough and can make a virtual environment.
+# Also rebuilt in an existing installation, so that the modules fit sources that were just pulled. All are compiled at once.
+$(NATIVE): $(NATIVE_SOURCES) hatch_build.py | $(BIN)/python
+	@test $@ -nt hatch_build.py -a $@ -nt $(@:.abi3.so=.c) || $(BIN)/python hatch_build.py
+
+# The first interpreter on PATH (or PYTHON=...) that is new enough and can make a virtual environment. The targets that
+# install what tests need install Debian's, where there is none and this user may.
 $(BIN)/python:
-	@for candidate in $(PYTHON) python3.11 python3.12 python3.13 python3.14 python3; do \
-	    $$candidate -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || continue; \
-	    echo "Creating $(VENV) with $$($$candidate --version)"; \
-	    exec $$candidate -m venv --clear $(VENV); \
-	done; \
+	@make_venv() { \
+	    for candidate in $(PYTHON) python3.11 python3.12 python3.13 python3.14 python3; do \
+	        $$candidate -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || continue; \
+	        echo "Creating $(VENV) with $$($$candidate --version)"; \
+	        exec $$candidate -m venv --clear $(VENV); \
+	    done; \
+	}; \
+	make_venv; \
+	as_root=; [ "$$(id -u)" = 0 ] || as_root="sudo -n"; \
+	if [ -n "$(filter programs test soak,$(MAKECMDGOALS))" ] && command -v apt-get >/dev/null && $$as_root true 2>/dev/null; then \
+	    echo "Installing by apt-get: python3 python3-venv"; \
+	    $$as_root apt-get -qq update >/dev/null; \
+	    $$as_root apt-get -qq -y install --no-install-recommends python3 python3-venv >/dev/null; \
+	    make_venv; \
+	fi; \
 	if python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
 	    echo "Python is new enough but has no venv module (Debian: apt-get install python3-venv)." >&2; \
 	else \

@@ -1,7 +1,7 @@
-"""Builds `ottla.records._native`: in place with `python hatch_build.py`, and as the wheel's build hook.
+"""Builds the modules in C: in place with `python hatch_build.py`, and as the wheel's build hook.
 
-Ottla works without it: where there is no C compiler, or no headers of Python, a slower twin in Python takes its place.
-The module keeps to Python's stable ABI, so that one build serves every version from 3.11 on.
+Ottla works without them: where there is no C compiler, or no headers of Python, what is slower takes their place.
+The modules keep to Python's stable ABI, so that one build serves every version from 3.11 on.
 """
 
 import os
@@ -12,32 +12,51 @@ import sysconfig
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-SOURCE = HERE / "src/ottla/records/_native.c"
-MODULE = SOURCE.with_name("_native.abi3.so")
+SOURCES = (
+    HERE / "src/ottla/records/_native.c",
+    HERE / "src/ottla/connect/converters/_json.c",
+    HERE / "src/ottla/connect/connectors/relational/_copy.c",
+)
+
+
+def module_of(source: Path) -> Path:
+    """Where a source's module is."""
+    return source.with_name(f"{source.stem}.abi3.so")
 
 
 def build() -> str | None:
-    """Compile the module beside its source; why that was not possible, or None. An older one is removed first."""
+    """Compile each module beside its source; why that was not possible, or None. Older ones are removed first."""
+    for each in SOURCES:
+        module_of(each).unlink(missing_ok=True)
+    for each in SOURCES:
+        problem = compile_module(each)
+        if problem is not None:
+            return problem
+    return None
+
+
+def compile_module(source: Path) -> str | None:
+    """Compile one; why that was not possible, or None."""
+    module = module_of(source)
     compiler = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")
     undefined = ["-undefined", "dynamic_lookup"] if sys.platform == "darwin" else []
-    unfinished = MODULE.with_name(f"{MODULE.name}.{os.getpid()}")
-    MODULE.unlink(missing_ok=True)
+    unfinished = module.with_name(f"{module.name}.{os.getpid()}")
     try:
         subprocess.run(
             [
                 *compiler,
                 *["-std=c11", "-O2", "-Wall", "-Wextra", "-fPIC", "-shared", *undefined],
                 f"-I{sysconfig.get_path('include')}",
-                *[str(SOURCE), "-o", str(unfinished)],
+                *[str(source), "-o", str(unfinished)],
                 *shlex.split(os.environ.get("CFLAGS", "")),
             ],
             check=True,
             capture_output=True,
             text=True,
         )
-        unfinished.replace(MODULE)
+        unfinished.replace(module)
     except subprocess.CalledProcessError as error:
-        return f"{compiler[0]} failed: {error.stderr.strip()}"
+        return f"{compiler[0]} failed for {source.name}: {error.stderr.strip()}"
     except OSError as error:
         return f"{compiler[0]}: {error.strerror}"
     return None
@@ -47,10 +66,10 @@ def main() -> None:
     """Build in place; exits with 0 also without a compiler, having said so."""
     problem = build()
     if problem is None:
-        print(f"Built {MODULE.relative_to(HERE)}")
+        print("Built " + ", ".join(str(module_of(each).relative_to(HERE)) for each in SOURCES))
     else:
         print(
-            f"{SOURCE.name} was not compiled; Ottla checks records in Python instead, which takes more CPU "
+            "What is in C was not compiled; Ottla does it in Python instead, which takes more CPU "
             f"(Debian: apt-get install gcc libc6-dev python3-dev). {problem}",
             file=sys.stderr,
         )
@@ -62,14 +81,15 @@ else:
     from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
     class NativeHook(BuildHookInterface):
-        """Compiles the module before a wheel, or an editable installation, is made."""
+        """Compiles the modules before a wheel, or an editable installation, is made."""
 
         def initialize(self, version: str, build_data: dict) -> None:
             problem = build()
             if problem is not None:
-                self.app.display_warning(f"{SOURCE.name} was not compiled: {problem}")
+                self.app.display_warning(f"what is in C was not compiled: {problem}")
             elif version != "editable":
                 platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
                 build_data["pure_python"] = False
                 build_data["tag"] = f"cp311-abi3-{platform}"
-                build_data["force_include"][str(MODULE)] = f"ottla/records/{MODULE.name}"
+                for each in map(module_of, SOURCES):
+                    build_data["force_include"][str(each)] = str(each.relative_to(HERE / "src"))

@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any, Final
@@ -137,7 +138,8 @@ def main(arguments: list[str]) -> int:
     os.sched_setaffinity(0, load_cpus)  # the generators inherit it
     signal.signal(signal.SIGTERM, _interrupt)  # brokers and data are cleaned up however the run is ended
     progress = Progress()
-    bench = Bench(broker_cpus, _DATA_ROOT, given.quick, progress.say, given.snapshot_rows)
+    data = Path(tempfile.mkdtemp(prefix="run-", dir=_DATA_ROOT))  # other runs may go on beside this one
+    bench = Bench(broker_cpus, data, given.quick, progress.say, given.snapshot_rows)
     rounds = given.pairs or (1 if given.quick else 3)
     report: dict[str, Any] = {
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
@@ -157,7 +159,7 @@ def main(arguments: list[str]) -> int:
         print("make bench: interrupted; this is what was measured until then", file=sys.stderr)
     finally:
         progress.stop()
-        shutil.rmtree(_DATA_ROOT, ignore_errors=True)
+        shutil.rmtree(data, ignore_errors=True)
     console = Console()
     show(console if console.is_terminal else Console(width=200), outcomes)
     return 1 if len(outcomes) < len(chosen) or any(outcome.failures for outcome in outcomes) else 0

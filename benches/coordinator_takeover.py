@@ -24,11 +24,11 @@ from typing import Any, Final, cast
 from ottla.broker import COLLECTOR_THRESHOLDS
 from ottla.clock import SystemClock
 from ottla.config.log import LogConfig
-from ottla.coordination.runtime import CoordinatorRuntime
+from ottla.coordinators.runtime import CoordinatorRuntime
 from ottla.groups.config import GroupConfig
-from ottla.groups.machine import GroupMachine
-from ottla.groups.offset_records import OffsetCommitted
+from ottla.groups.offsets.records import OffsetCommitted
 from ottla.groups.records import GroupRecordFormat
+from ottla.groups.state_machine import GroupMachine
 from ottla.ids import BrokerId, GroupId, LeaderEpoch, Offset, PartitionId, TopicName, TopicPartition
 from ottla.log.directories import LogDirectories
 from ottla.log.fs import RealFileSystem

@@ -1,4 +1,7 @@
-"""The figures of a result file as Markdown for the README: `python -m benches.markdown benches/results/FILE.json`."""
+"""The figures of a result file as Markdown, for docs/figures.md.
+
+`python -m benches.markdown benches/results/FILE.json` prints them.
+"""
 
 import json
 import sys

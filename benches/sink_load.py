@@ -16,7 +16,7 @@ from tests.support.postgres import USER, Postgres
 from benches.generators import LoadFailedError
 
 _QUIET_S: Final = 120.0
-_PATIENCE_S: Final = 300.0
+_TIMEOUT_S: Final = 300.0
 _PLACED_US: Final = 1_760_000_000_000_000
 _DECIMAL: Final = {
     "type": "bytes",
@@ -152,7 +152,7 @@ def written(server: Postgres, broker: OttlaProcess, workers: Sequence[WorkerProc
         return sum(each.cpu_seconds() for each in workers), server.cpu_seconds(), broker.cpu_seconds()
 
     began, at_begin, before = 0.0, 0, cpu()
-    deadline = time.monotonic() + _PATIENCE_S
+    deadline = time.monotonic() + _TIMEOUT_S
     connection = psycopg2.connect(host="127.0.0.1", port=server.port, user=USER, dbname="postgres")
     connection.autocommit = True
     try:
@@ -173,7 +173,7 @@ def written(server: Postgres, broker: OttlaProcess, workers: Sequence[WorkerProc
                 time.sleep(0.02)
     finally:
         connection.close()
-    raise LoadFailedError(f"not all of {records} records were written within {_PATIENCE_S:.0f} s")
+    raise LoadFailedError(f"not all of {records} records were written within {_TIMEOUT_S:.0f} s")
 
 
 def _committed(cursor: Any) -> int:

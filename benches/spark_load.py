@@ -64,10 +64,24 @@ class Family:
 
     def _watch(self) -> None:
         while not self._over.wait(0.1):
-            for process in self._own.children(recursive=True):
-                with suppress(psutil.Error):
-                    if "java" not in process.name():
-                        self.worker_rss_bytes = max(self.worker_rss_bytes, process.memory_info().rss)
+            self.look()
+
+    def look(self) -> None:
+        """Note how much memory the workers have now."""
+        for process in self.workers():
+            with suppress(psutil.Error):
+                self.worker_rss_bytes = max(self.worker_rss_bytes, process.memory_info().rss)
+
+    def workers(self) -> Iterator[psutil.Process]:
+        """The Python processes below this one.
+
+        They are known by their program, not their name: a process that a thread of the JVM starts has the name of that
+        thread, and all memory of the JVM, until its own program is loaded.
+        """
+        for process in self._own.children(recursive=True):
+            with suppress(psutil.Error):
+                if "python" in Path(process.exe()).name:
+                    yield process
 
 
 @contextmanager

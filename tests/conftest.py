@@ -1,55 +1,49 @@
 """What all tests have in common."""
 
-from collections.abc import Generator
-from typing import Final
+import sys
+from pathlib import Path
+from typing import Any, Final
 
 import pytest
 from hypothesis import settings
 
+from tests.support import client_ends, left_out, one_parser
+
 settings.register_profile("ottla", deadline=None)  # how long an example takes says more of the machine than of the code
 settings.load_profile("ottla")
 
-_MOST_REPEATED: Final = 8
-"""Tests of one session that may fail the first time and pass the second."""
-_has_failed: Final = pytest.StashKey[bool]()
+_HERE: Final = Path(__file__).parent
+_LONG_FILES: Final = _HERE / "long_files.txt"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Leave out what a missing program prevents; parse in one thread at a time where Python needs it."""
+    if sys.version_info[:3] < one_parser.SINCE:
+        one_parser.install()
+    config.pluginmanager.register(left_out, "ottla-left-out")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Run the long files first where several workers share the files, so that all workers end together."""
+    if hasattr(config, "workerinput"):
+        ranks = {_HERE / name: place for place, name in enumerate(_LONG_FILES.read_text().split())}
+        items.sort(
+            key=lambda item: next((ranks[path] for path in (item.path, item.path.parent) if path in ranks), len(ranks))
+        )
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What a proof finds counts the first time: only other tests get a second try from `--reruns`."""
-    for item in items:
-        if item.get_closest_marker("proof") is not None:
-            item.add_marker(pytest.mark.flaky(reruns=0))
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """End the clients that a test has left, while there are brokers."""
+    client_ends.end_unused(everywhere=nextitem is None or nextitem.path != item.path)
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    report = yield
-    if report.failed:
-        item.stash[_has_failed] = True
-    return report
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object | None:
+    """Keep what shares a Spark session on few workers."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    from tests.support.distribution import ByFileAndSession  # not every run has several workers
 
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_teardown(item: pytest.Item) -> None:
-    """A second try has brokers of its own: those of the first hold what it left behind."""
-    if item.stash.get(_has_failed, False):
-        item.stash[_has_failed] = False
-        item.session._setupstate.teardown_exact(None)
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say which tests needed a second try, and why."""
-    repeated = terminalreporter.stats.get("rerun", ())
-    for report in repeated:
-        terminalreporter.write_sep("_", f"{report.nodeid}: the first time")
-        terminalreporter.write_line(report.longreprtext)
-    if repeated:
-        terminalreporter.write_line(f"{len(repeated)} tests failed the first time; {_MOST_REPEATED} may")
-
-
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Fail a session in which too many tests needed a second try: then it was not the machine."""
-    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
-    if reporter is not None and len(reporter.stats.get("rerun", ())) > _MOST_REPEATED:
-        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+    return ByFileAndSession(config, log)

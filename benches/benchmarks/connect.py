@@ -40,7 +40,7 @@ def _all_cores() -> Iterator[None]:
 
 
 @contextmanager
-def surroundings(contestant: Contestant, bench: Bench) -> Iterator[tuple[Postgres, OttlaProcess, WorkerProcess]]:
+def environment(contestant: Contestant, bench: Bench) -> Iterator[tuple[Postgres, OttlaProcess, WorkerProcess]]:
     """A database and a broker that run, and a worker that does not yet."""
     kind = OttlaConnect if contestant.name == "ottla" else GenuineConnect
     bench.data_root.mkdir(parents=True, exist_ok=True)
@@ -61,7 +61,7 @@ def surroundings(contestant: Contestant, bench: Bench) -> Iterator[tuple[Postgre
 def _measure_capture(contestant: Contestant, bench: Bench) -> dict[str, float]:
     warm_up, changes = bench.scaled(60_000, 5_000), bench.scaled(300_000, 20_000)
     seconds = bench.scaled(20, 4)
-    with surroundings(contestant, bench) as (server, broker, worker):
+    with environment(contestant, bench) as (server, broker, worker):
         shop = Shop(server)
         shop.fill(1)
         create_topic(broker.bootstrap, TOPIC, 1)
@@ -101,7 +101,7 @@ def _measure_capture(contestant: Contestant, bench: Bench) -> dict[str, float]:
 
 def _measure_snapshot(contestant: Contestant, bench: Bench) -> dict[str, float]:
     rows = bench.snapshot_rows or bench.scaled(2_000_000, 50_000)
-    with surroundings(contestant, bench) as (server, broker, worker):
+    with environment(contestant, bench) as (server, broker, worker):
         bench.say(f"{contestant.title}: {rows} rows are made")
         shop = Shop(server)
         shop.fill(rows)

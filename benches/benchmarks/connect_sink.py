@@ -9,7 +9,7 @@ from tests.support.connect_process import OttlaConnect, WorkerProcess
 from tests.support.postgres import USER
 
 from benches import sink_load
-from benches.benchmarks.connect import surroundings
+from benches.benchmarks.connect import environment
 from benches.contestants import Contestant
 from benches.generators import LoadFailedError, create_topic
 from benches.model import Bench, Benchmark, Figure, Goal
@@ -41,7 +41,7 @@ def _started(first: WorkerProcess, count: int, bench: Bench) -> Iterator[list[Wo
 def _measuring(rows: sink_load.Rows, full: int, count: int = 1) -> Callable[[Contestant, Bench], dict[str, float]]:
     def measure(contestant: Contestant, bench: Bench) -> dict[str, float]:
         records = bench.scaled(full, 50_000)
-        with surroundings(contestant, bench) as (server, broker, worker):
+        with environment(contestant, bench) as (server, broker, worker):
             create_topic(broker.bootstrap, "orders", _PARTITIONS)
             bench.say(f"{contestant.title}: a topic is filled with {records} rows")
             sink_load.fill_topic(broker.bootstrap, "orders", rows(records, records // 2), _PARTITIONS)

@@ -7,10 +7,8 @@ stop    the cluster (hand over) -> coordinators (drain) -> the cluster (leave) -
 
 import asyncio
 import gc
-import itertools
 import logging
 import signal
-import socket
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
@@ -19,26 +17,27 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 from uuid import uuid4
 
-from ottla.cluster.metadata_service import MetadataService
-from ottla.cluster.metadata_view import MetadataView
-from ottla.cluster.store.embedded import FILE_NAME, EmbeddedStore
-from ottla.cluster.store.layout import uuid_to_text
+from ottla.cluster.image import empty_image
 from ottla.config.broker import BrokerConfig
-from ottla.config.broker import Listener as ListenerConfig
 from ottla.config.loading import load
-from ottla.coordination.group_coordinator import GroupCoordinator
-from ottla.coordination.markers import LocalMarkers
-from ottla.coordination.share_coordinator import ShareCoordinator
-from ottla.coordination.share_groups import ShareGroupCoordinator
-from ottla.coordination.streams_groups import StreamsGroupCoordinator
-from ottla.coordination.transaction_coordinator import TransactionCoordinator
-from ottla.coordination.verification import TransactionVerifier
+from ottla.coordinators.group_coordinator import GroupCoordinator
+from ottla.coordinators.markers import LocalMarkers
+from ottla.coordinators.share_coordinator import ShareCoordinator
+from ottla.coordinators.share_groups import ShareGroupCoordinator
+from ottla.coordinators.streams_groups import StreamsGroupCoordinator
+from ottla.coordinators.transaction_coordinator import TransactionCoordinator
+from ottla.coordinators.verification import TransactionVerifier
 from ottla.errors import OttlaError, sentence
 from ottla.log.directories import LogDirectories
-from ottla.machine import Machine
+from ottla.metadata.policies import Policies, open_policies
+from ottla.metadata.service import MetadataService, new_id
+from ottla.metadata.store.embedded import FILE_NAME, EmbeddedStore
+from ottla.metadata.store.layout import uuid_to_text
+from ottla.metadata.view import MetadataView
+from ottla.platform import Platform
+from ottla.replication.alter_log_dirs import AlterLogDirs
 from ottla.replication.compaction import Compaction
 from ottla.replication.directory_failures import DirectoryFailures
-from ottla.replication.directory_moves import DirectoryMoves
 from ottla.replication.maintenance import Maintenance
 from ottla.replication.manager import ReplicaManager
 from ottla.server.cold_fetches import ColdFetches
@@ -46,12 +45,15 @@ from ottla.server.connection_limits import ConnectionLimits, follow_settings
 from ottla.server.context import Services
 from ottla.server.dispatch import Dispatcher
 from ottla.server.fetch_sessions import FetchSessionCache
-from ottla.server.listener import Listener
+from ottla.server.keyed_queue import KeyedQueue
+from ottla.server.listeners import Listeners
 from ottla.server.memory import DEFAULT_BYTES, MemoryBudget
 from ottla.server.metadata_topics import MetadataTopics
 from ottla.server.producer_connections import ProducerConnections
-from ottla.server.share_partitions import SharePartitions
-from ottla.server.turns import Turns
+from ottla.server.shared_answers import SharedAnswers
+from ottla.server.telemetry import Telemetry
+from ottla.share_partitions.led_partitions import SharePartitions
+from ottla.slices import Slices
 
 if TYPE_CHECKING:
     from ottla.server.membership import Join
@@ -62,34 +64,30 @@ FAILED: Final = 1
 DRAIN_S: Final = 5.0
 """How long coordinators of a broker that stops wait for what they are writing: for its own disk,"""
 DRAIN_IN_CLUSTER_S: Final = 0.1
-"""and where it may be waiting for followers that will not fetch any more. Whoever leads next has it, or nobody was
-answered."""
+"""The same in a cluster, where followers may never fetch again. Such records are on the next leader, or were never
+acknowledged."""
 KEPT_BYTES: Final = 24 << 20
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8
 COLLECTOR_THRESHOLDS: Final = (20_000, 20, 50)
 """Requests leave no cycles behind, so looking for some after every 700 objects (Python's default) is wasted."""
-SWITCH_INTERVAL_SECONDS: Final = 0.0005
+SWITCH_INTERVAL_S: Final = 0.0005
 """How long the loop may keep the interpreter from a flusher whose disk has answered (Python's default is 5 ms)."""
 
 
 class Broker:
     """One broker, as an async context manager: inside, it serves.
 
-    `BrokerConfig` says everything about it. OttlaError or OSError on entry say why it cannot start.
+    `BrokerConfig` holds all its settings. OttlaError or OSError on entry explain why it cannot start.
     """
 
-    def __init__(self, config: BrokerConfig, *, machine: Machine | None = None) -> None:
+    def __init__(self, config: BrokerConfig, *, platform: Platform | None = None) -> None:
         self.config = config
-        self._machine = machine or Machine()
+        self._platform = platform or Platform()
         self._stack = AsyncExitStack()
-        self._connection_ids = itertools.count(1)
-        self._endpoints: dict[str, tuple[str, int]] = {}
-        self._listeners: list[Listener] = []
+        self._listeners: Listeners | None = None
         self._metadata: MetadataView | None = None
         self._replicas: ReplicaManager | None = None
         self._directories: LogDirectories | None = None
-        self.ports: dict[str, int] = {}
-        """Listener name to the port it is bound to."""
         self.failure: str | None = None
         """Why it cannot go on."""
         self.on_failure: Callable[[], None] = _nothing
@@ -103,13 +101,18 @@ class Broker:
         *,
         strict: bool = False,
         allow_insecure: bool = False,
-        machine: Machine | None = None,
+        platform: Platform | None = None,
     ) -> Self:
         """A broker with the settings of a file and what overrides them; see `load`. Raises InvalidConfig."""
         config, warnings = load(properties_file, overrides, strict=strict, allow_insecure=allow_insecure)
         for warning in warnings:
-            log.warning("%s", warning)
-        return cls(config, machine=machine)
+            log.warning("setting without effect: %s", warning)
+        return cls(config, platform=platform)
+
+    @property
+    def ports(self) -> Mapping[str, int]:
+        """Listener name to the port it is bound to."""
+        return {} if self._listeners is None else self._listeners.ports
 
     @property
     def port(self) -> int:
@@ -152,29 +155,41 @@ class Broker:
 
     def addresses(self) -> list[str]:
         """Where clients reach it, as `PLAINTEXT://host:port`."""
-        return [f"{name}://{host}:{port}" for name, (host, port) in self._endpoints.items()]
+        endpoints = {} if self._listeners is None else self._listeners.endpoints
+        return [f"{name}://{host}:{port}" for name, (host, port) in endpoints.items()]
 
     async def _start(self, stack: AsyncExitStack) -> None:
         """Build and start every part; `stack` stops what was started, in reverse."""
-        config, machine, clock = self.config, self._machine, self._machine.clock
+        config, platform, clock = self.config, self._platform, self._platform.clock
         loop = asyncio.get_running_loop()
 
-        self._limits = ConnectionLimits(config)
-        memory = self._memory = MemoryBudget(
+        slices = Slices(clock)
+        limits = ConnectionLimits(config)
+        memory = MemoryBudget(
             loop,
             limit_bytes=config.queued_max_request_bytes if config.queued_max_request_bytes > 0 else DEFAULT_BYTES,
             largest_request_bytes=config.socket_request_max_bytes,
         )
         stack.callback(memory.close)
+        listeners = self._listeners = Listeners(platform.open_sockets, limits, memory, loop)
+        stack.callback(listeners.close)
+        policies = await open_policies(config)
+        stack.push_async_callback(policies.close)
         in_cluster = config.zookeeper_connect is not None
-        directories = LogDirectories(config.log_dirs, fs=machine.fs, clock=clock, goes_on=in_cluster)
+        directories = LogDirectories(config.log_dirs, fs=platform.fs, clock=clock, goes_on=in_cluster)
         self._directories = directories
         stack.callback(directories.close)
-        metadata, join = await self._open_metadata(directories, stack)
+        metadata, join = await self._open_metadata(directories, policies, listeners, stack)
         self._metadata = metadata
-        replicas = self._replicas = ReplicaManager(metadata, directories, loop, new_flusher=machine.new_flusher)
+
+        def cordon(*_: object) -> None:
+            directories.cordoned = metadata.config.cordoned_log_dirs
+
+        cordon()
+        stack.callback(metadata.subscribe(cordon))
+        replicas = self._replicas = ReplicaManager(metadata, directories, loop, new_flusher=platform.new_flusher)
         stack.push_async_callback(replicas.close)
-        moves = DirectoryMoves(
+        moves = AlterLogDirs(
             replicas, directories, loop, lambda: metadata.config.replica_alter_log_dirs_io_max_bytes_per_second
         )
         stack.push_async_callback(moves.close)
@@ -185,7 +200,7 @@ class Broker:
                 replicas,
                 directories,
                 loop,
-                tell_controller=None,
+                notify_controller=None,
                 stop_broker=self._give_up,
                 metadata_directory=Path(config.metadata_log_dir or config.log_dirs[0]),
             )
@@ -214,23 +229,31 @@ class Broker:
         share_partitions = SharePartitions(config, metadata, replicas, share_states, clock, loop)
         stack.callback(share_partitions.close)
 
+        telemetry = Telemetry(config.telemetry_max_bytes, new_id=new_id)
+        telemetry.follow(empty_image(""), metadata.image)
+        stack.callback(metadata.subscribe(telemetry.follow))
+
+        def disconnected(connection_id: int) -> None:
+            share_partitions.sessions.disconnected(connection_id)
+            telemetry.disconnected(connection_id)
+
         cold_fetches = ColdFetches(loop, replicas.threads.reads)
-        turns = Turns()
-        stack.push_async_callback(turns.close)
+        transactional_queue = KeyedQueue()
+        stack.push_async_callback(transactional_queue.close)
         services = Services(
             config=config,
             clock=clock,
             loop=loop,
             metadata=metadata,
             replicas=replicas,
-            directory_moves=moves,
+            alter_log_dirs=moves,
             groups=groups,
             markers=markers,
             verifier=TransactionVerifier(
                 transactions if membership is None else membership.transactions(transactions),
                 lambda: metadata.config,
             ),
-            turns=turns,
+            transactional_queue=transactional_queue,
             producer_connections=ProducerConnections(),
             transactions=transactions,
             share_state=share_state,
@@ -238,56 +261,64 @@ class Broker:
             streams_groups=streams_groups,
             share_partitions=share_partitions,
             fetch_sessions=FetchSessionCache(config.max_incremental_fetch_session_cache_slots),
+            shared_answers=SharedAnswers(loop),
             metadata_topics=MetadataTopics(),
             cold_fetches=cold_fetches,
             memory=memory,
+            listeners=listeners,
+            telemetry=telemetry,
+            slices=slices,
             cluster=membership,
         )
         dispatcher = Dispatcher(services)
         stack.push_async_callback(dispatcher.close)
-        follow_settings(self._limits, metadata, loop)
-        for listener in self._listeners:
-            stack.callback(listener.close)
-            listener.start(dispatcher, share_partitions.sessions.disconnected, load_for=cold_fetches.load_for)
+        follow_settings(limits, metadata, loop)
+        stack.callback(listeners.close)
+        listeners.start(metadata, dispatcher, disconnected, load_for=cold_fetches.load_for)
         if membership is not None:
             stack.push_async_callback(membership.leave)
-        patience_s = DRAIN_S if membership is None else DRAIN_IN_CLUSTER_S
+        timeout_s = DRAIN_S if membership is None else DRAIN_IN_CLUSTER_S
         for coordinator in (groups, transactions, share_state):
-            stack.push_async_callback(coordinator.drain, patience_s)
+            stack.push_async_callback(coordinator.drain, timeout_s)
         if membership is not None:
             stack.push_async_callback(membership.hand_over)
-            await membership.join(self._endpoints)
+            await membership.join(listeners.endpoints)
 
     async def _open_metadata(
-        self, directories: LogDirectories, stack: AsyncExitStack
+        self, directories: LogDirectories, policies: Policies, listeners: Listeners, stack: AsyncExitStack
     ) -> "tuple[MetadataView, Join | None]":
         """In a file, changed by this broker; or in ZooKeeper, changed by the controller of its cluster.
 
         With the latter comes how this broker becomes a member.
         """
-        config, machine = self.config, self._machine
+        config, platform = self.config, self._platform
         if config.zookeeper_connect is not None:
             from ottla.server.membership import open_cluster  # only a broker in a cluster pays for its code
 
             metadata, join = await open_cluster(
                 config,
-                machine.clock,
-                machine.connect,
-                machine.resolve,
-                machine.open_store,
+                platform.clock,
+                platform.connect,
+                platform.resolve,
+                platform.open_store,
                 directories,
                 stack,
                 self._give_up,
+                policies,
             )
-            self._bind_all(stack)
+            listeners.open(metadata.config, config)
             return metadata, join
         file = Path(config.metadata_log_dir or config.log_dirs[0]) / FILE_NAME
         cluster_id = directories.find_cluster_id() or uuid_to_text(uuid4())
         directories.acquire(cluster_id=cluster_id, node_id=config.node_id)
-        self._bind_all(stack)
-        alone = MetadataService((machine.open_store or EmbeddedStore)(file), config, machine.clock)
+        alone = MetadataService((platform.open_store or EmbeddedStore)(file), config, platform.clock, policies=policies)
+
+        def listen(config: BrokerConfig) -> Mapping[str, tuple[str, int]]:
+            listeners.open(config, self.config)
+            return listeners.endpoints
+
         await alone.start(
-            self._endpoints,
+            listen,
             cluster_id=cluster_id,
             adopt_from=config.log_dirs,
             new_leader_epochs=not all(directory.was_clean for directory in directories.directories),
@@ -295,32 +326,9 @@ class Broker:
         stack.push_async_callback(alone.close)
         return alone, None
 
-    def _bind_all(self, stack: AsyncExitStack) -> None:
-        loop = asyncio.get_running_loop()
-        self._listeners = [self._bind(listener, loop, stack) for listener in self.config.listeners]
-
-    def _bind(self, wanted: ListenerConfig, loop: asyncio.AbstractEventLoop, stack: AsyncExitStack) -> Listener:
-        config = self.config
-        listener = Listener(
-            wanted.name,
-            loop=loop,
-            config=config,
-            limits=self._limits,
-            memory=self._memory,
-            next_connection_id=self._connection_ids.__next__,
-        )
-        stack.callback(listener.close)
-        port = self.ports[wanted.name] = listener.bind(wanted.host, wanted.port, self._machine.open_sockets)
-        advertised = next((a for a in config.advertised_listeners if a.name == wanted.name), wanted)
-        host = advertised.host
-        if not host and config.zookeeper_connect is not None:
-            host = socket.getfqdn()  # what other machines may know this one by, as in Kafka
-        self._endpoints[wanted.name] = (host, advertised.port or port)
-        return listener
-
 
 def _nothing() -> None:
-    """Whoever runs the broker looks at it in another way."""
+    """The default callback: do nothing."""
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
@@ -367,7 +375,7 @@ def main(
 
     The arguments are those of `load`.
     """
-    sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
     allow_many_descriptors()
     keep_freed_memory()
     loop = new_event_loop()
@@ -400,10 +408,10 @@ async def _serve(properties_file: Path | None, overrides: Mapping[str, str], str
             await stopping.wait()
             log.info("stopping")
         if broker.failure is not None:
-            log.error("%s", broker.failure)
+            log.error("the broker failed: %s", broker.failure)
             return FAILED
     except (OttlaError, OSError) as error:
-        log.error("%s", sentence(error))
+        log.error("the broker cannot start or go on: %s", sentence(error))
         return FAILED
     log.info("stopped")
     return 0

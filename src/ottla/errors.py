@@ -1,6 +1,6 @@
 """Kafka's error codes, and the exceptions that carry them inside the broker.
 
-Inside, code raises a domain exception that says what happened in its own words (`NotLeader`, `UnknownTopic`).
+Inside, code raises a domain exception whose text describes what happened (`NotLeader`, `UnknownTopic`).
 A handler's edge answers with that exception's `code` and, where the response has room, its message: an error
 is translated once.
 
@@ -15,7 +15,7 @@ _ERRNO: Final = re.compile(r"\[Errno -?\d+\] ")
 
 
 def sentence(error: Exception) -> str:
-    """What the error says, without the numbers that Python puts before the words of the operating system."""
+    """The text of the error, without the error number that Python prefixes to messages of the operating system."""
     return _ERRNO.sub("", str(error))
 
 
@@ -200,7 +200,7 @@ RETRIABLE: Final[frozenset[ErrorCode]] = frozenset(
 class OttlaError(Exception):
     """Base of every error Ottla raises on purpose.
 
-    `code` is what a client is told; the text is what a person is told.
+    `code` is sent to clients; the text is for people.
     """
 
     code: ClassVar[ErrorCode] = ErrorCode.UNKNOWN_SERVER_ERROR

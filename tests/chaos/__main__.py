@@ -8,19 +8,21 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from enum import Enum
 from pathlib import Path
 from typing import Final
 
-from tests.chaos.broken import CASES, Breakage, BrokenOttla
+from tests.chaos.broken import CASES, SHARE_CASES, Breakage, BrokenOttla
 from tests.chaos.cluster_broken import CLUSTER_CASES, ClusterBreakage
 from tests.chaos.cluster_network import NetworkUnavailable
 from tests.chaos.cluster_plan import OF_WORKERS, ClusterFault
-from tests.chaos.cluster_run import cluster_run
+from tests.chaos.cluster_run import cluster_run, cluster_target, possible
 from tests.chaos.plan import Fault
 from tests.chaos.run import BROKER_PROPERTIES, WORKLOADS, Run, Verdict, Workload, tell
-from tests.chaos.target import OneBroker
+from tests.chaos.share_run import SHARE_PROPERTIES, ShareRun, ShareVerdict
+from tests.chaos.target import OneBroker, Target
 from tests.support.broker_process import BrokerFailedError, BrokerProcess
 from tests.support.genuine import GenuineKafka
 from tests.support.ottla_process import OttlaProcess
@@ -30,6 +32,8 @@ _TARGETS: Final[Mapping[str, Callable[[Path], BrokerProcess]]] = {
     "ottla-lost-cache": lambda directory: BrokenOttla(Breakage.NONE, directory, properties=BROKER_PROPERTIES),
     "genuine": lambda directory: GenuineKafka(directory, properties=BROKER_PROPERTIES),
 }
+SHARE: Final = "share"
+"""The workload of share groups, which has a checker of its own."""
 _CACHE: Final = Path(__file__).resolve().parents[2] / ".cache" / "chaos"
 _FAULTS: Final[Mapping[int, tuple[Enum, ...]]] = {1: tuple(Fault), 3: (*ClusterFault, *OF_WORKERS)}
 _BREAKAGES: Final[Mapping[int, tuple[Enum, ...]]] = {1: tuple(Breakage), 3: tuple(ClusterBreakage)}
@@ -38,7 +42,7 @@ _BREAKAGES: Final[Mapping[int, tuple[Enum, ...]]] = {1: tuple(Breakage), 3: tupl
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="make chaos", description=__doc__)
     length = parser.add_mutually_exclusive_group()
-    length.add_argument("--seconds", type=float, default=60.0, help="of trouble in all (default: %(default).0f)")
+    length.add_argument("--seconds", type=float, default=90.0, help="of trouble in all (default: %(default).0f)")
     length.add_argument("--minutes", type=float, help="the same in minutes")
     parser.add_argument("--brokers", type=int, choices=_FAULTS, default=1, help="(default: %(default)d)")
     parser.add_argument(
@@ -48,7 +52,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--round", type=float, help="seconds of one run (default: 30, with several brokers 60)")
     parser.add_argument("--seed", type=int, help="of the first run (default: from the clock)")
-    parser.add_argument("--workload", choices=("all", *WORKLOADS), default="all", help="all: mixed and relay in turn")
+    parser.add_argument(
+        "--workload", choices=("all", *WORKLOADS, SHARE), default="all", help="all: mixed, relay and share in turn"
+    )
     parser.add_argument("--clients", choices=("python", "java"), nargs="+", default=("python", "java"))
     parser.add_argument(
         "--target",
@@ -74,9 +80,10 @@ def _named(parser: argparse.ArgumentParser, name: str, among: tuple[Enum, ...]) 
     return found[name]
 
 
-def _arguments() -> argparse.Namespace:
+def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
+    """The arguments, of the command line unless `words` are given. Ends the program if they do not fit together."""
     parser = _parser()
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(words)
     count: int = arguments.brokers
     if arguments.minutes is not None:
         arguments.seconds = arguments.minutes * 60
@@ -86,6 +93,8 @@ def _arguments() -> argparse.Namespace:
         parser.error("--target is for one broker")
     if count == 1 and arguments.loopback:
         parser.error("--loopback is for several brokers; one is always there")
+    if arguments.workload == SHARE and not _has_share_groups(arguments):
+        parser.error("share groups are tried with --target ottla alone, and their members are Java clients")
     arguments.names_faults = arguments.faults is not None
     faults = arguments.faults or [fault.value for fault in _FAULTS[count]]
     arguments.faults = tuple(_named(parser, name, _FAULTS[count]) for name in faults)
@@ -94,16 +103,61 @@ def _arguments() -> argparse.Namespace:
     return arguments
 
 
-def _once(arguments: argparse.Namespace, seed: int, seconds: float) -> Verdict:
-    names = ["mixed", "relay"] if arguments.workload == "all" else [arguments.workload]
+def _has_share_groups(arguments: argparse.Namespace) -> bool:
+    return arguments.target == "ottla" and "java" in arguments.clients
+
+
+def turn(arguments: argparse.Namespace, seed: int) -> tuple[str, str]:
+    """The workload and the group protocol of the run with this seed."""
+    if arguments.broken in SHARE_CASES:
+        names = [SHARE]
+    elif arguments.workload != "all":
+        names = [arguments.workload]
+    else:
+        names = ["mixed", "relay"]
+        if arguments.broken is None and _has_share_groups(arguments):
+            names.append(SHARE)
     protocols = ["classic", "consumer"] if arguments.group_protocol == "both" else [arguments.group_protocol]
-    workload, protocol = WORKLOADS[names[seed % len(names)]], protocols[seed // len(names) % len(protocols)]
-    workload = workload.of(*arguments.clients)
+    return names[seed % len(names)], protocols[seed // len(names) % len(protocols)]
+
+
+def _once(arguments: argparse.Namespace, seed: int, seconds: float) -> Verdict | ShareVerdict:
+    name, protocol = turn(arguments, seed)
+    if name == SHARE:
+        return _share_once(arguments, seed, seconds)
+    workload = WORKLOADS[name].of(*arguments.clients)
     over = _over_cluster if arguments.brokers > 1 else _over_one
     directory, verdict = over(arguments, workload, protocol, seed, seconds)
     with (directory / "verdict.txt").open("w", encoding="utf-8") as file:
         tell(verdict, lambda text: print(text, file=file))
     tell(verdict, lambda text: print(text, flush=True))
+    return verdict
+
+
+def _share_once(arguments: argparse.Namespace, seed: int, seconds: float) -> ShareVerdict:
+    breakage = arguments.broken
+    name = SHARE if breakage is None else breakage.value
+    directory = arguments.directory / f"{arguments.brokers}-{name}-{seed}"
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir(parents=True)
+    target: Target
+    with ExitStack() as stack:
+        if arguments.brokers > 1:
+            target = stack.enter_context(cluster_target(directory, SHARE_PROPERTIES, loopback=arguments.loopback))
+        else:
+            properties = {**BROKER_PROPERTIES, **SHARE_PROPERTIES}
+            broker = (
+                OttlaProcess(directory / "broker", properties=properties)
+                if breakage is None
+                else BrokenOttla(breakage, directory / "broker", properties=properties)
+            )
+            stack.callback(broker.kill)
+            target = OneBroker(broker)
+        faults = arguments.faults if breakage is None else SHARE_CASES[breakage].faults
+        faults = possible(faults, loopback=arguments.loopback)
+        verdict = ShareRun(target, seed=seed, seconds=seconds, directory=directory, faults=faults)()
+    (directory / "verdict.txt").write_text("\n".join([*verdict.lines(), ""]))
+    print("\n".join(verdict.lines()), flush=True)
     return verdict
 
 
@@ -160,7 +214,7 @@ def _over_cluster(
 
 def main() -> int:
     """Run until the time is over; the exit code is 1 if any run found something, 2 if none can be made."""
-    arguments = _arguments()
+    arguments = parse()
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # by way of all that cleans up
     seed = int(time.time()) if arguments.seed is None else arguments.seed
     left, failed = arguments.seconds, 0

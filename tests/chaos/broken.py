@@ -16,9 +16,12 @@ from typing import Any, Final
 
 from tests.chaos.checker import Kind
 from tests.chaos.plan import Fault
+from tests.chaos.share_checker import ShareKind
 from tests.support.ottla_process import OttlaProcess
 
 ACKNOWLEDGED_EARLY_S: Final = 0.15
+LOCK_SHORTENED_S: Final = 5.95
+"""Nearly all of `share_run.LOCK_MS`."""
 _REPOSITORY: Final = Path(__file__).resolve().parents[2]
 
 
@@ -39,6 +42,12 @@ class Breakage(Enum):
     """Commits in partitions with even numbers what it aborts in odd ones, and the other way round."""
     FORGOTTEN_OFFSETS = "forgotten-offsets"
     """Acknowledges offsets in transactions, and forgets them."""
+    FORGOTTEN_ACKNOWLEDGEMENTS = "forgotten-acknowledgements"
+    """Confirms to members of share groups what they say of records, and writes none of it down."""
+    SHORT_LOCKS = "short-locks"
+    """Gives a record to another member of a share group a moment after the first one got it."""
+    MIXED_KEYS = "mixed-keys"
+    """Gives out records of share groups whatever becomes of earlier ones with the same key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +62,16 @@ class Case:
     """What the checker finds, among other things."""
 
 
+@dataclass(frozen=True, slots=True)
+class ShareCase:
+    """A run of a share group in which a breakage shows."""
+
+    seed: int
+    seconds: float
+    faults: tuple[Fault, ...]
+    finds: ShareKind
+
+
 CASES: Final[Mapping[Breakage, Case]] = {
     Breakage.NONE: Case(1, 5.0, "mixed", (Fault.KILL_BROKER,), frozenset()),
     Breakage.NO_SYNC: Case(1, 5.0, "mixed", (Fault.KILL_BROKER,), frozenset({Kind.VANISHED})),
@@ -63,6 +82,14 @@ CASES: Final[Mapping[Breakage, Case]] = {
     Breakage.FORGOTTEN_OFFSETS: Case(6, 5.0, "relay", (Fault.KILL_WORKER,), frozenset({Kind.RELAYED_TWICE})),
 }
 """For each breakage a seed that shows it, without Java workers."""
+
+
+SHARE_CASES: Final[Mapping[Breakage, ShareCase]] = {
+    Breakage.FORGOTTEN_ACKNOWLEDGEMENTS: ShareCase(1, 6.0, (Fault.KILL_BROKER,), ShareKind.GIVEN_AGAIN),
+    Breakage.SHORT_LOCKS: ShareCase(1, 4.0, (Fault.KILL_WORKER,), ShareKind.TWO_HANDS),
+    Breakage.MIXED_KEYS: ShareCase(1, 4.0, (Fault.KILL_WORKER,), ShareKind.KEY_ORDER),
+}
+"""The same for runs of a share group."""
 
 
 class BrokenOttla(OttlaProcess):
@@ -86,11 +113,11 @@ class BrokenOttla(OttlaProcess):
 def lose_cache() -> None:
     """Have SIGKILL take with it what was not synced."""
     from ottla import broker
-    from ottla.machine import Machine
+    from ottla.platform import Platform
     from tests.chaos.lost_cache import LostCacheFileSystem
 
-    assert vars(broker)["Machine"] is Machine  # or what is put in its place would be used by nobody
-    vars(broker)["Machine"] = partial(Machine, fs=LostCacheFileSystem())
+    assert vars(broker)["Platform"] is Platform  # or what is put in its place would be used by nobody
+    vars(broker)["Platform"] = partial(Platform, fs=LostCacheFileSystem())
 
 
 def _no_sync() -> None:
@@ -109,7 +136,16 @@ def _early_acknowledgement() -> None:
     sound = produce._append
     promised: dict[object, int] = {}
 
-    def append(topic: str, data: Any, request: Any, context: Any, answer: Any, verification: Any, checked: Any) -> Any:
+    def append(
+        topic: str,
+        place: Any,
+        data: Any,
+        request: Any,
+        context: Any,
+        answer: Any,
+        verification: Any,
+        checked: Any,
+    ) -> Any:
         partition = context.broker.replicas.for_produce(topic, data.index, request.acks, context.client_id)
         records = bytes(data.records)
         data.records = bytearray(records)  # the request's own buffer is used again
@@ -119,7 +155,7 @@ def _early_acknowledgement() -> None:
 
         def later() -> None:
             with suppress(OttlaError):  # nobody is there to be told
-                sound(topic, data, request, context, copy(answer), verification, checked)
+                sound(topic, place, data, request, context, copy(answer), verification, checked)
 
         asyncio.get_running_loop().call_later(ACKNOWLEDGED_EARLY_S, later)
         return partition, Offset(0)
@@ -148,7 +184,7 @@ def _reads_uncommitted() -> None:
 
 
 def _torn_markers() -> None:
-    from ottla.coordination.markers import LocalMarkers
+    from ottla.coordinators.markers import LocalMarkers
 
     sound = LocalMarkers.send
 
@@ -165,10 +201,39 @@ def _forgotten_offsets() -> None:
     from ottla.groups.events import OffsetsCommitted
     from ottla.server.handlers import txn_offset_commit
 
-    async def commit(request: Any, producer: Any, context: Any, wishes: Any) -> OffsetsCommitted:
-        return OffsetsCommitted((ErrorCode.NONE,) * len(wishes))
+    async def commit(request: Any, producer: Any, context: Any, to_commit: Any) -> OffsetsCommitted:
+        return OffsetsCommitted((ErrorCode.NONE,) * len(to_commit))
 
     txn_offset_commit._commit = commit
+
+
+def _forgotten_acknowledgements() -> None:
+    from ottla.errors import ErrorCode
+    from ottla.share_partitions.led_partition import LedSharePartition
+
+    async def write_once(self: Any, write: Any) -> ErrorCode:
+        return ErrorCode.NONE
+
+    LedSharePartition._write_once = write_once  # type: ignore[method-assign]
+
+
+def _short_locks() -> None:
+    from ottla.share.partition import SharePartition
+
+    for name in ("acquire", "acquire_ready"):
+        sound = getattr(SharePartition, name)
+
+        def acquire(self: Any, *what: Any, until: float, sound: Any = sound, **more: Any) -> Any:
+            return sound(self, *what, until=until - LOCK_SHORTENED_S, **more)
+
+        setattr(SharePartition, name, acquire)
+
+
+def _mixed_keys() -> None:
+    from ottla.share.keys import KeyOrder
+
+    sound = KeyOrder.add
+    KeyOrder.add = lambda self, offset, key: sound(self, offset, None)  # type: ignore[method-assign]
 
 
 _BREAK: Final[Mapping[Breakage, Callable[[], None]]] = {
@@ -179,6 +244,9 @@ _BREAK: Final[Mapping[Breakage, Callable[[], None]]] = {
     Breakage.READS_UNCOMMITTED: _reads_uncommitted,
     Breakage.TORN_MARKERS: _torn_markers,
     Breakage.FORGOTTEN_OFFSETS: _forgotten_offsets,
+    Breakage.FORGOTTEN_ACKNOWLEDGEMENTS: _forgotten_acknowledgements,
+    Breakage.SHORT_LOCKS: _short_locks,
+    Breakage.MIXED_KEYS: _mixed_keys,
 }
 
 

@@ -34,12 +34,12 @@ from tests.support.zookeeper import ZooKeeperServer
 CLIENTS: Final = "clients"
 ZOOKEEPER: Final = "zookeeper"
 DISK_BYTES: Final = 192 << 20
-IN_SYNC_SECONDS: Final = 60.0
+IN_SYNC_S: Final = 60.0
 """Within which all replicas have to be in sync again, after the last fault."""
-IN_SYNC_BEFORE_SECONDS: Final = 10.0
+IN_SYNC_BEFORE_S: Final = 10.0
 """How long faults that hurt several brokers wait for that: else there would be no successor to hurt."""
-BETWEEN_STARTS_SECONDS: Final = 1.5
-ELECTION_SECONDS: Final = 15.0
+BETWEEN_STARTS_S: Final = 1.5
+ELECTION_S: Final = 15.0
 _NEED_PEACE: Final = (ClusterFault.KILL_TWO, ClusterFault.KILL_ALL, ClusterFault.ROLLING_RESTART)
 """Faults that begin when nothing else lasts, and do not run on: two brokers, or all, have to be fit for them."""
 _REPOSITORY: Final = Path(__file__).resolve().parents[2]
@@ -188,7 +188,7 @@ class Cluster:
         if len(self._running_on) > 1 or strike.fault in _NEED_PEACE:
             self._end_all()
         if strike.fault in _NEED_PEACE:
-            self._in_sync_within(IN_SYNC_BEFORE_SECONDS)
+            self._in_sync_within(IN_SYNC_BEFORE_S)
         victims, end = self._begin(strike)
         self._running_on.append((victims, end))
         if not strike.runs_on or strike.fault in _NEED_PEACE:
@@ -198,10 +198,10 @@ class Cluster:
 
     def heal(self) -> None:
         self._end_all()
-        if not self._in_sync_within(IN_SYNC_SECONDS):
+        if not self._in_sync_within(IN_SYNC_S):
             now = self._asked()
             lagging = "no broker answers" if now is None else ", ".join(self._lagging(now))
-            self._complaints.append(f"not in sync {IN_SYNC_SECONDS:.0f} s after the last fault: {lagging}")
+            self._complaints.append(f"not in sync {IN_SYNC_S:.0f} s after the last fault: {lagging}")
 
     def troubles(self) -> list[str]:
         complaints = list(self._complaints)
@@ -212,7 +212,7 @@ class Cluster:
         return complaints
 
     def anomalies(self) -> list[Anomaly]:
-        same_end = self._loses_nothing and self._in_sync_within(IN_SYNC_BEFORE_SECONDS)
+        same_end = self._loses_nothing and self._in_sync_within(IN_SYNC_BEFORE_S)
         for broker in self._brokers.values():
             broker.kill()
         log_dirs = {number: broker.log_dir for number, broker in self._brokers.items()}
@@ -281,7 +281,7 @@ class Cluster:
         led = [key for key, leader in _leaders(known).items() if leader == first] if known else []
         killed = [self._brokers[first]]
         killed[0].kill()
-        deadline = time.monotonic() + ELECTION_SECONDS
+        deadline = time.monotonic() + ELECTION_S
         while led and len(killed) == 1 and time.monotonic() < deadline:
             now = self._metadata()
             successor = _leaders(now).get(led[0], first) if now else first
@@ -305,7 +305,7 @@ class Cluster:
         def start() -> None:
             for broker in (*brokers[turn:], *brokers[:turn]):
                 broker.start(wait=False)
-                time.sleep(BETWEEN_STARTS_SECONDS)
+                time.sleep(BETWEEN_STARTS_S)
 
         return start
 
@@ -325,7 +325,7 @@ class Cluster:
     def _roll(self) -> None:
         for broker in self._brokers.values():
             broker.restart()
-            self._in_sync_within(IN_SYNC_SECONDS)
+            self._in_sync_within(IN_SYNC_S)
 
     def _severed(self, fault: ClusterFault, number: int) -> Iterator[tuple[str, str]]:
         """Who loses what to whom, as (sender, receiver)."""

@@ -67,14 +67,14 @@ CLUSTER_CASES: Final[Mapping[ClusterBreakage, ClusterCase]] = {
 
 
 def _early_acknowledgement() -> None:
-    from ottla.replication.in_sync import InSyncReplicas
+    from ottla.replication.decisions.in_sync import InSyncReplicas
 
     InSyncReplicas.committed = lambda self, own_end, now, alive: own_end  # type: ignore[method-assign]
 
 
 def _no_epoch_fencing() -> None:
     from ottla.replication.manager import ReplicaManager
-    from ottla.server.handlers import fetch
+    from ottla.server import fetch_attempt
 
     sound = ReplicaManager.for_fetch
 
@@ -85,14 +85,14 @@ def _no_epoch_fencing() -> None:
     changed.for_fetch = for_fetch
     changed.fence = lambda self: None
     changed._check_still_leads = lambda self, partition, acks: None
-    fetch._Attempt._parts = lambda self, target, partition: False  # type: ignore[method-assign]
+    fetch_attempt.FetchAttempt._diverges = lambda self, target, partition: False  # type: ignore[method-assign]
 
 
 def _truncate_to_high_watermark() -> None:
     from ottla.replication.fetcher import ReplicaFetchers
     from ottla.replication.partition import Partition
 
-    sound_follow, sound_fetch, sound_says = Partition.follow, ReplicaFetchers.follow, Partition.leader_says
+    sound_follow, sound_fetch, sound_update = Partition.follow, ReplicaFetchers.follow, Partition.update_from_leader
     said: dict[Partition, Any] = {}
 
     def follow(self: Partition, state: Any) -> bool:
@@ -101,9 +101,9 @@ def _truncate_to_high_watermark() -> None:
             self.log.truncate_to(self.log.high_watermark)
         return is_new_epoch
 
-    def leader_says(self: Partition, high_watermark: Any, log_start_offset: Any) -> None:
+    def update_from_leader(self: Partition, high_watermark: Any, log_start_offset: Any) -> None:
         before, said[self] = said.get(self, self.log.high_watermark), high_watermark
-        sound_says(self, min(before, high_watermark), log_start_offset)
+        sound_update(self, min(before, high_watermark), log_start_offset)
 
     def copy(self: Any, partition: Partition, topic_id: Any) -> None:
         self.stop(partition)
@@ -115,17 +115,17 @@ def _truncate_to_high_watermark() -> None:
 
         asyncio.get_running_loop().call_later(SLOW_TO_COPY_S, later)
 
-    Partition.leader_says = leader_says  # type: ignore[method-assign]
+    Partition.update_from_leader = update_from_leader  # type: ignore[method-assign]
     Partition.follow = follow  # type: ignore[method-assign]
     ReplicaFetchers.follow = copy  # type: ignore[method-assign]
 
 
 def _stale_controller() -> None:
-    from ottla.cluster.cluster_controller import ClusterController
-    from ottla.cluster.cluster_metadata import ClusterMetadata
     from ottla.cluster.commands import apply
-    from ottla.cluster.metadata_service import MetadataService
-    from ottla.cluster.store.base import SessionEvent
+    from ottla.metadata.cluster_controller import ClusterController
+    from ottla.metadata.cluster_metadata import ClusterMetadata
+    from ottla.metadata.service import MetadataService
+    from ottla.metadata.store.base import SessionEvent
 
     sound_changed, sound_commit, sound_catch_up = (
         ClusterController._session_changed,

@@ -31,6 +31,30 @@ def hosts(*, loopback: bool) -> Iterator[Network | None]:
         yield network
 
 
+@contextmanager
+def cluster_target(
+    directory: Path,
+    properties: Mapping[str, str],
+    *,
+    breakage: ClusterBreakage = ClusterBreakage.NONE,
+    loopback: bool = False,
+) -> Iterator[Cluster]:
+    """A cluster that has not been started, and, inside, its network. Raises NetworkUnavailable."""
+    if not loopback:
+        check_available()
+    kafka39_libs()  # what has to be fetched or compiled is, before the machine's own network is out of reach
+    with (
+        hosts(loopback=loopback) as network,
+        Cluster(directory, network=network, breakage=breakage, properties=properties) as cluster,
+    ):
+        yield cluster
+
+
+def possible(faults: Sequence[Enum], *, loopback: bool) -> Sequence[Enum]:
+    """Those of the faults that need no network and no disk of a broker's own, on the loopback interface."""
+    return [fault for fault in faults if fault in (*ON_LOOPBACK, *OF_WORKERS)] if loopback else faults
+
+
 def cluster_run(
     directory: Path,
     workload: Workload,
@@ -52,25 +76,18 @@ def cluster_run(
         NetworkUnavailable: there can be no network namespaces here; nothing has been started.
         BrokerFailedError: ZooKeeper or a broker does not even start.
     """
-    if not loopback:
-        check_available()
-    kafka39_libs()  # what has to be fetched or compiled is, before the machine's own network is out of reach
     if "java" in workload.clients:
         java_classes()
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir(parents=True)
-    possible = [fault for fault in faults if not loopback or fault in (*ON_LOOPBACK, *OF_WORKERS)]
-    with (
-        hosts(loopback=loopback) as network,
-        Cluster(directory, network=network, breakage=breakage, properties=properties or {}) as cluster,
-    ):
+    with cluster_target(directory, properties or {}, breakage=breakage, loopback=loopback) as cluster:
         return Run(
             cluster,
             workload,
             seed=seed,
             seconds=seconds,
             directory=directory,
-            faults=possible,
+            faults=possible(faults, loopback=loopback),
             group_protocol=group_protocol,
             least_strikes=least_strikes,
         )()

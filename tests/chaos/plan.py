@@ -14,7 +14,7 @@ Task: TypeAlias = dict[str, Any]
 """What a worker is asked for: an invocation of the history, without `who` and `state`."""
 
 VALUES_OF_A_WORKER: Final = 10_000_000
-FEED_PAUSE_SECONDS: Final = 0.03
+FEED_PAUSE_S: Final = 0.03
 """Between two sends to the relays, which would not keep up on a slow machine."""
 
 
@@ -61,7 +61,7 @@ def tasks(place: Place, number: int, keys: Sequence[str], random: Random) -> Ite
     while True:
         if place.role is Role.FEED:
             sends = [["send", random.choice(keys), next(values)] for _ in range(random.randint(1, 10))]
-            yield {"what": "send", "steps": [["wait", FEED_PAUSE_SECONDS], *sends]}
+            yield {"what": "send", "steps": [["wait", FEED_PAUSE_S], *sends]}
         elif place.role is Role.RELAY:
             yield {"what": "relay", "seconds": _pause(random)}
         elif not place.role.subscribes and random.random() < 0.08:

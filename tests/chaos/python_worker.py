@@ -26,16 +26,26 @@ from confluent_kafka import (
 
 from tests.chaos.checker import RELAY_INPUT, RELAY_OUTPUT, RELAYED
 
-PATIENCE_SECONDS: Final = 12.0
+TIMEOUT_S: Final = 12.0
 """How long one call may take in all, retries included."""
-STUCK_SECONDS: Final = PATIENCE_SECONDS + 4
+STUCK_S: Final = TIMEOUT_S + 4
 """What a call takes that does not keep to it."""
-POLL_SECONDS: Final = 0.1
+POLL_S: Final = 0.1
 MAX_RECORDS: Final = 200
 MAX_RELAYED: Final = 40
 
-_MOVED: Final = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE, KafkaError._TRANSPORT)
-"""A partition is led by somebody else by now, or soon."""
+_MOVED: Final = (
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.OFFSET_NOT_AVAILABLE,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError.KAFKA_STORAGE_ERROR,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError._TRANSPORT,
+    KafkaError._TIMED_OUT,
+)
+"""Another broker leads a partition, or will soon, or its leader does not know yet what is committed."""
 
 _QUIET: Final = {
     "log_level": 0,
@@ -72,7 +82,7 @@ def _error(problem: KafkaException) -> KafkaError:
 
 def _retried(call: Callable[[], object]) -> None:
     """Call again while the client says that this may help, as its manual has it. Raises KafkaException."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + TIMEOUT_S
     while True:
         try:
             call()
@@ -129,6 +139,8 @@ class Worker:
             self._rewind(before)
         moved, self._moved = self._moved, False
         answer = {"state": state, "what": task["what"], "steps": self._steps}
+        if state == "info" and task["what"] == "relay":
+            answer["has_ended"] = True  # whether it is committed, the group's offsets say: to another member
         return {**answer, **({"moved": True} if moved else {}), **({"error": error} if error else {})}
 
     # -- consuming ---------------------------------------------------------------------------------------------------
@@ -155,7 +167,11 @@ class Worker:
             self._the_consumer().commit(offsets=self._offsets(), asynchronous=False)
 
     def audit(self, task: dict[str, Any]) -> None:
-        """Read all to the end, which may have to wait for transactions to be given up."""
+        """Read all to the end, which may have to wait for transactions to be given up.
+
+        The end is asked for again when all has been read to it, until the answer is the same: a leader that has just
+        been elected may not know at first how far it is committed.
+        """
         keys = task["keys"]
         settings = {
             **_QUIET,
@@ -165,25 +181,19 @@ class Worker:
             "enable.partition.eof": True,
             "auto.offset.reset": "earliest",
         }
-        with _closing(Consumer({**settings, "isolation.level": "read_uncommitted"})) as looker:
-            ends = {key: _end(looker, key) for key in keys}
         records: dict[str, list[tuple[int, int]]] = {key: [] for key in keys}
         self._steps.append(["poll", records])
-        missing = {key for key in keys if ends[key]}
+        reached = dict.fromkeys(keys, FIRST)
         deadline = time.monotonic() + task["seconds"]
-        with _closing(Consumer({**settings, "isolation.level": "read_committed"})) as reader:
+        with (
+            _closing(Consumer({**settings, "isolation.level": "read_uncommitted"})) as looker,
+            _closing(Consumer({**settings, "isolation.level": "read_committed"})) as reader,
+        ):
             reader.assign([partition(key) for key in keys])
-            while missing:
-                if time.monotonic() > deadline:
-                    raise Unknown(f"not read to the end: {', '.join(sorted(missing))}")
-                for message in reader.consume(1000, timeout=POLL_SECONDS):
-                    key = f"{message.topic()}-{message.partition()}"
-                    error, offset = message.error(), message.offset()
-                    assert offset is not None
-                    if error is None:
-                        records[key].append((offset, _value(message)))
-                    elif error.code() == KafkaError._PARTITION_EOF and offset >= ends[key]:
-                        missing.discard(key)
+            ends: dict[str, int] = {}
+            while (now := {key: _end(looker, key) for key in keys}) != ends:
+                ends = now
+                _read_to(reader, ends, reached, records, deadline)
 
     def _the_consumer(self) -> Consumer:
         if self._consumer is None:
@@ -205,7 +215,7 @@ class Worker:
     def _poll(self, limit: int = MAX_RECORDS) -> list[tuple[str, int, int]]:
         """One poll: what came, as key, offset and value; also put among the steps."""
         consumer = self._the_consumer()
-        first = consumer.poll(POLL_SECONDS)
+        first = consumer.poll(POLL_S)
         messages = [] if first is None else [first, *consumer.consume(limit, timeout=0)]
         found: dict[str, list[tuple[int, int]]] = {}
         records = []
@@ -260,7 +270,7 @@ class Worker:
                     "enable.idempotence": True,
                     "linger.ms": 0,
                     "retry.backoff.ms": 50,
-                    "message.timeout.ms": int(PATIENCE_SECONDS * 1000),
+                    "message.timeout.ms": int(TIMEOUT_S * 1000),
                 }
             )
         errors: list[str] = []
@@ -272,7 +282,7 @@ class Worker:
                     self._produce(self._plain, step[1], step[2], errors)
         except KafkaException as problem:  # what was sent before may be in the log
             errors.append(str(problem))
-        unsent = self._plain.flush(PATIENCE_SECONDS + 5)
+        unsent = self._plain.flush(TIMEOUT_S + 5)
         if errors or unsent:
             self._plain.purge()
             self._plain = None
@@ -309,15 +319,15 @@ class Worker:
             producer.begin_transaction()
             errors: list[str] = []
             body(producer, errors)
-            unsent = producer.flush(PATIENCE_SECONDS)
+            unsent = producer.flush(TIMEOUT_S)
             if errors or unsent:
                 raise Failed(errors[0] if errors else "not flushed in time")
             if self._subscribed and self._read_now():
                 group = self._the_consumer().consumer_group_metadata()
                 with self._unless_stuck():
-                    _retried(lambda: producer.send_offsets_to_transaction(self._offsets(), group, PATIENCE_SECONDS))
+                    _retried(lambda: producer.send_offsets_to_transaction(self._offsets(), group, TIMEOUT_S))
             committing = True
-            _retried(lambda: producer.commit_transaction(PATIENCE_SECONDS))
+            _retried(lambda: producer.commit_transaction(TIMEOUT_S))
         except (Failed, KafkaException) as problem:
             if not self._aborted(producer, problem) and committing:
                 raise Unknown(f"while committing: {problem}") from problem
@@ -336,7 +346,7 @@ class Worker:
             print(json.dumps({**answer, "has_ended": True}), flush=True)
             os._exit(0)
 
-        timer = threading.Timer(STUCK_SECONDS, leave)
+        timer = threading.Timer(STUCK_S, leave)
         timer.daemon = True
         timer.start()
         try:
@@ -349,7 +359,7 @@ class Worker:
         try:
             if isinstance(problem, KafkaException) and _error(problem).fatal():
                 raise problem
-            _retried(lambda: producer.abort_transaction(PATIENCE_SECONDS))
+            _retried(lambda: producer.abort_transaction(TIMEOUT_S))
         except KafkaException:
             producer.purge()
             self._transactional = None
@@ -370,7 +380,7 @@ class Worker:
                     **_debug(),
                 }
             )
-            _retried(lambda: producer.init_transactions(PATIENCE_SECONDS))
+            _retried(lambda: producer.init_transactions(TIMEOUT_S))
             self._transactional = producer
         return self._transactional
 
@@ -392,14 +402,35 @@ class Worker:
 
 def _end(looker: Consumer, key: str) -> int:
     """The high watermark of a partition; asked again while its leader is another than the client believes."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + TIMEOUT_S
     while True:
         try:
-            return looker.get_watermark_offsets(partition(key), timeout=PATIENCE_SECONDS)[1]
+            return looker.get_watermark_offsets(partition(key), timeout=TIMEOUT_S)[1]
         except KafkaException as refused:
             if _error(refused).code() not in _MOVED or time.monotonic() > deadline:
                 raise
-            time.sleep(POLL_SECONDS)
+            time.sleep(POLL_S)
+
+
+def _read_to(
+    reader: Consumer,
+    ends: dict[str, int],
+    reached: dict[str, int],
+    records: dict[str, list[tuple[int, int]]],
+    deadline: float,
+) -> None:
+    """Read all to `ends`, which the reader may have `reached` already. Raises Unknown after the deadline."""
+    while missing := [key for key, end in ends.items() if reached[key] < end]:
+        if time.monotonic() > deadline:
+            raise Unknown(f"not read to the end: {', '.join(sorted(missing))}")
+        for message in reader.consume(1000, timeout=POLL_S):
+            key = f"{message.topic()}-{message.partition()}"
+            error, offset = message.error(), message.offset()
+            assert offset is not None
+            if error is None:
+                records[key].append((offset, _value(message)))
+            elif error.code() == KafkaError._PARTITION_EOF:
+                reached[key] = max(reached[key], offset)
 
 
 def _value(message: Message) -> int:
@@ -421,7 +452,10 @@ def main(settings: str, tasks: Iterable[str]) -> None:
     faulthandler.register(signal.SIGUSR1)
     worker = Worker(json.loads(settings))
     for task in tasks:
-        print(json.dumps(worker.do(json.loads(task))), flush=True)
+        answer = worker.do(json.loads(task))
+        print(json.dumps(answer), flush=True)
+        if answer.get("has_ended"):
+            os._exit(0)  # not waiting for clients that cannot reach their brokers
 
 
 if __name__ == "__main__":

@@ -25,9 +25,9 @@ from tests.support.eventually import eventually
 TRANSACTION_TIMEOUTS_MS: Final = (4_000, 10_000)
 """After which the coordinator gives up a transaction, for places with even and with odd numbers: shorter and longer
 than a pause of the broker can be."""
-AUDIT_SECONDS: Final = 40.0
-RELAY_SECONDS: Final = 60.0
-FIRST_SUCCESS_SECONDS: Final = 60.0
+AUDIT_S: Final = 40.0
+RELAY_S: Final = 60.0
+FIRST_SUCCESS_S: Final = 60.0
 """Within which topics have to be there, and each worker to have done something, before anything breaks."""
 
 BROKER_PROPERTIES: Final = {
@@ -238,9 +238,9 @@ class Run:
             )
 
         try:
-            eventually(all_led, timeout_s=FIRST_SUCCESS_SECONDS)
+            eventually(all_led, timeout_s=FIRST_SUCCESS_S)
         except (AssertionError, KafkaException):
-            raise BrokerFailedError(f"the topics were not led in {FIRST_SUCCESS_SECONDS:.0f} s") from None
+            raise BrokerFailedError(f"the topics were not led in {FIRST_SUCCESS_S:.0f} s") from None
 
     def _posts(self, recorder: Recorder) -> list[Post]:
         return [
@@ -276,10 +276,10 @@ class Run:
 
     def _break_things(self, posts: list[Post], recorder: Recorder) -> None:
         try:
-            eventually(lambda: all(post.has_succeeded for post in posts), timeout_s=FIRST_SUCCESS_SECONDS)
+            eventually(lambda: all(post.has_succeeded for post in posts), timeout_s=FIRST_SUCCESS_S)
         except AssertionError:
             idle = ", ".join(post.place.name for post in posts if not post.has_succeeded)
-            raise BrokerFailedError(f"nothing was done for {idle} in {FIRST_SUCCESS_SECONDS:.0f} s") from None
+            raise BrokerFailedError(f"nothing was done for {idle} in {FIRST_SUCCESS_S:.0f} s") from None
         until = time.monotonic() + self._seconds
         plan = self._target.strikes(len(posts), self._faults, Random(f"{self._seed}/faults"))
         for count, strike in enumerate(plan):
@@ -318,27 +318,27 @@ class Run:
         feeders = [post for post in posts if post.place.role is Role.FEED]
         for post in feeders:
             post.join()
-        deadline = time.monotonic() + RELAY_SECONDS
+        deadline = time.monotonic() + RELAY_S
         while True:
             values = [value for _, _, value in self._audit("python", recorder).reads]
             there = len({value for value in values if value > RELAYED})
             if there == len({value for value in values if value < RELAYED}):
                 return
             if time.monotonic() > deadline:
-                self._troubles.append(f"the relays did not finish within {RELAY_SECONDS:.0f} s: {there} came out")
+                self._troubles.append(f"the relays did not finish within {RELAY_S:.0f} s: {there} came out")
                 return
             time.sleep(1.0)
 
     def _audit(self, client: str, recorder: Recorder) -> Operation:
         """Have everything read to its end by a fresh client."""
         keys = [*self._workload.keys, *self._workload.output]
-        task = {"what": "audit", "keys": keys, "seconds": AUDIT_SECONDS}
+        task = {"what": "audit", "keys": keys, "seconds": AUDIT_S}
         who = f"audit-{client}"
         auditor = WorkerProcess(client, self._settings(who), self._directory / f"{who}.stderr")
         asked = {"who": who, "state": "invoke", **task}
         recorder.write(asked)
         try:
-            found = auditor.ask(task, AUDIT_SECONDS + 40.0)
+            found = auditor.ask(task, AUDIT_S + 40.0)
         finally:
             auditor.end()
         answer: Line = {"who": who, **(found or {"state": "info", "what": "audit", "error": "silent"})}

@@ -45,7 +45,6 @@ def test_the_readme_names_the_seeds_that_show_each_broken_cluster() -> None:
     }
 
 
-@pytest.mark.proof
 @pytest.mark.timeout(300)
 def test_clients_see_nothing_wrong_while_brokers_are_killed_and_cut_off(tmp_path: Path) -> None:
     verdict = cluster_run(
@@ -62,7 +61,6 @@ def test_clients_see_nothing_wrong_while_brokers_are_killed_and_cut_off(tmp_path
     assert successes(verdict, "audit") == 1, told(verdict)
 
 
-@pytest.mark.proof
 @pytest.mark.soak
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("workload", [MIXED, RELAYS], ids=lambda workload: str(workload.name))

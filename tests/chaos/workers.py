@@ -18,7 +18,7 @@ from tests.chaos.plan import Place, Task, first_task
 from tests.support.java_sources import compiled, java_command
 
 _HERE: Final = Path(__file__).parent
-TASK_SECONDS: Final = 60.0
+TASK_S: Final = 60.0
 """A worker that has not answered by then is killed."""
 
 
@@ -80,7 +80,7 @@ class WorkerProcess:
                 self._answers.put(line)
         self._answers.put(None)
 
-    def ask(self, task: Task, timeout_s: float = TASK_SECONDS) -> Line | None:
+    def ask(self, task: Task, timeout_s: float = TASK_S) -> Line | None:
         """Its answer; None when the process has ended, was frozen, or takes too long."""
         assert self._process.stdin is not None
         try:

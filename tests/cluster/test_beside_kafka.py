@@ -1,112 +1,19 @@
 """One cluster of genuine Kafka 3.9 and Ottla brokers: each is controller and leader in turn, topics move between them
 under load, and nothing is lost."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack
 from uuid import uuid4
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
 
-from ottla.protocol.messages import alter_partition_reassignments as reassign
 from tests.compat.cli.program import OttlaProgram
-from tests.support.broker_process import BrokerProcess
 from tests.support.eventually import eventually
-from tests.support.genuine39 import GenuineKafka39
-from tests.support.ottla_cluster import SETTINGS
-from tests.support.ottla_process import OttlaProcess
-from tests.support.raw_client import ask
+from tests.support.mixed_cluster import KAFKA, OTTLA, SECOND_OTTLA, TIMEOUT_S, MixedCluster, check_nothing_lost
 from tests.support.steady_producer import SteadyProducer
 from tests.support.whole_topic import read_all
 from tests.support.zookeeper import ZooKeeperServer
-
-KAFKA, OTTLA, SECOND_OTTLA = 1, 2, 3
-PATIENCE_S = 90.0
-
-
-class MixedCluster:
-    """A genuine broker, number 1, and Ottla ones, number 2 and up."""
-
-    def __init__(self, connect: str, ottlas: int = 1) -> None:
-        settings = {**SETTINGS, "default.replication.factor": "2", "zookeeper.session.timeout.ms": "6000"}
-        settings |= {"offsets.topic.replication.factor": "2", "min.insync.replicas": "1"}
-        settings |= {"transaction.state.log.replication.factor": "2", "transaction.state.log.min.isr": "1"}
-        settings |= {"controlled.shutdown.max.retries": "1"}
-        genuine = {name: value for name, value in settings.items() if not name.startswith("share.")}
-        kafka = GenuineKafka39(connect, properties={**genuine, "broker.id": str(KAFKA)})
-        own = {**settings, "zookeeper.connect": connect}
-        self.brokers: Mapping[int, BrokerProcess] = {
-            KAFKA: kafka,
-            **{
-                number: OttlaProcess(properties={**own, "node.id": str(number)})
-                for number in range(OTTLA, OTTLA + ottlas)
-            },
-        }
-
-    @property
-    def bootstrap(self) -> str:
-        return ",".join(broker.bootstrap for broker in self.brokers.values())
-
-    def admin(self) -> AdminClient:
-        return AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
-
-    def partitions(self, topic: str) -> dict[int, tuple[int, tuple[int, ...], set[int]]]:
-        """Of each its leader, its replicas, and those in sync."""
-        found = self.admin().list_topics(topic, timeout=20)
-        return {
-            number: (part.leader, tuple(part.replicas), set(part.isrs))
-            for number, part in found.topics[topic].partitions.items()
-        }
-
-    def create(self, topic: str, replicas: list[list[int]]) -> None:
-        admin = self.admin()
-        admin.create_topics([NewTopic(topic, len(replicas), replica_assignment=replicas)])[topic].result(60)
-        eventually(lambda: all(leader > 0 for leader, _, _ in self.partitions(topic).values()), timeout_s=PATIENCE_S)
-
-    def until_in_sync(self, topic: str, *replicas: int) -> None:
-        wanted = set(replicas)
-        eventually(
-            lambda: all(in_sync == wanted for _, _, in_sync in self.partitions(topic).values()), timeout_s=PATIENCE_S
-        )
-
-    def controller(self) -> int:
-        def found() -> int:
-            """0 while it is not known."""
-            try:
-                return max(int(self.admin().list_topics(timeout=5).controller_id), 0)
-            except KafkaException:
-                return 0
-
-        return eventually(found, timeout_s=PATIENCE_S)
-
-    def have_decide(self, number: int) -> None:
-        """Restart brokers until this one is the controller."""
-        while (controller := self.controller()) != number:
-            self.brokers[controller].restart()
-            eventually(lambda before=controller: self.controller() != before, timeout_s=PATIENCE_S)
-
-    def move(self, topic: str, replicas: Mapping[int, list[int]]) -> None:
-        """Have each partition moved, by whoever is the controller; returns when all are there, and led there."""
-        parts = [
-            reassign.ReassignablePartition(partition_index=number, replicas=wanted)
-            for number, wanted in replicas.items()
-        ]
-        request = reassign.AlterPartitionReassignmentsRequest(
-            topics=[reassign.ReassignableTopic(name=topic, partitions=parts)]
-        )
-        answer = ask(self.brokers[self.controller()].bootstrap, request, 0)
-        assert [part.error_code for result in answer.responses for part in result.partitions] == [0] * len(parts)
-
-        def there() -> bool:
-            return all(
-                (held, in_sync, leader in wanted) == (tuple(wanted), set(wanted), True)
-                for wanted, (leader, held, in_sync) in (
-                    (replicas[number], part) for number, part in self.partitions(topic).items() if number in replicas
-                )
-            )
-
-        eventually(there, timeout_s=PATIENCE_S)
 
 
 @pytest.fixture(scope="module")
@@ -122,15 +29,6 @@ def cluster(zookeeper: ZooKeeperServer) -> Iterator[MixedCluster]:
         for number in (OTTLA, KAFKA):
             stack.enter_context(mixed.brokers[number])
         yield mixed
-
-
-def check_nothing_lost(cluster: MixedCluster, topic: str, producer: SteadyProducer) -> None:
-    """What was acknowledged is there, once."""
-    assert producer.failed == []
-    values = {value for _, value in producer.acknowledged}
-    found = read_all(cluster.bootstrap, topic, len(values), patience_s=PATIENCE_S)
-    assert values <= set(found)
-    assert len(found) == len(set(found))
 
 
 @pytest.mark.timeout(300)
@@ -162,7 +60,7 @@ def test_groups_and_transactions_go_on_when_a_coordinator_of_the_other_kind_take
     cluster.have_decide(OTTLA)  # which has to see that Kafka's broker makes a topic for transactions by itself
     cluster.create("c", [[KAFKA, OTTLA], [OTTLA, KAFKA]])
     producer = Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": "x", "log_level": 0})
-    producer.init_transactions(PATIENCE_S)
+    producer.init_transactions(TIMEOUT_S)
     member = Consumer(
         {
             "bootstrap.servers": cluster.bootstrap,
@@ -185,11 +83,11 @@ def test_groups_and_transactions_go_on_when_a_coordinator_of_the_other_kind_take
         for number, value in enumerate(values):
             producer.produce("c", value, partition=number % 2)
         if commit:
-            producer.commit_transaction(PATIENCE_S)
+            producer.commit_transaction(TIMEOUT_S)
             committed.extend(values)
         else:
-            producer.flush(PATIENCE_S)
-            producer.abort_transaction(PATIENCE_S)
+            producer.flush(TIMEOUT_S)
+            producer.abort_transaction(TIMEOUT_S)
             aborted.extend(values)
 
     def reads_all() -> bool:
@@ -205,19 +103,19 @@ def test_groups_and_transactions_go_on_when_a_coordinator_of_the_other_kind_take
         return True
 
     transact("first", commit=True)
-    eventually(reads_all, timeout_s=PATIENCE_S, interval_s=0)
-    eventually(commits, timeout_s=PATIENCE_S)
+    eventually(reads_all, timeout_s=TIMEOUT_S, interval_s=0)
+    eventually(commits, timeout_s=TIMEOUT_S)
     for turn, coordinator in enumerate((OTTLA, KAFKA, OTTLA)):
         for topic in ("__consumer_offsets", "__transaction_state"):
             cluster.move(topic, {number: [coordinator] for number in cluster.partitions(topic)})
         transact(f"aborted {turn}", commit=False)
         transact(f"{turn}", commit=True)
-        eventually(reads_all, timeout_s=PATIENCE_S, interval_s=0)
-        eventually(commits, timeout_s=PATIENCE_S)
+        eventually(reads_all, timeout_s=TIMEOUT_S, interval_s=0)
+        eventually(commits, timeout_s=TIMEOUT_S)
     member.close()
     assert sorted(read) == sorted(committed)  # each once: commits were found again, too
     positions = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "g", "log_level": 0})
-    known = positions.committed([TopicPartition("c", 0), TopicPartition("c", 1)], timeout=PATIENCE_S)
+    known = positions.committed([TopicPartition("c", 0), TopicPartition("c", 1)], timeout=TIMEOUT_S)
     positions.close()
     ends = [at.offset for at in known]
     assert min(ends) > len(committed) // 2  # of both partitions, with markers and aborted records among them

@@ -217,7 +217,7 @@ def test_requests_of_a_controller_of_the_past_are_refused(cluster: ClusterInProc
     )
 
 
-def test_a_broker_of_the_past_is_not_spoken_to(cluster: ClusterInProcess) -> None:
+def test_a_broker_of_the_past_is_sent_nothing(cluster: ClusterInProcess) -> None:
     told = LeaderAndIsrRequest(
         controller_id=1, controller_epoch=1 << 20, broker_epoch=0, topic_states=[], live_leaders=[]
     )

@@ -13,7 +13,7 @@ from tests.support.eventually import eventually
 from tests.support.whole_topic import read_all
 
 LAG_MS = "60000"
-"""So long that no laggard is dropped for its lag within a test."""
+"""So long that no follower is dropped for its lag within a test."""
 
 
 @pytest.fixture

@@ -6,10 +6,10 @@ from uuid import uuid4
 
 import pytest
 
-from ottla.cluster.cluster_metadata import ClusterMetadata
-from ottla.cluster.store import layout
-from ottla.cluster.store.base import Create, Delete, Update
 from ottla.errors import ErrorCode
+from ottla.metadata.cluster_metadata import ClusterMetadata
+from ottla.metadata.store import layout
+from ottla.metadata.store.base import Create, Delete, Update
 from ottla.protocol.messages.describe_cluster import DescribeClusterRequest
 from ottla.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
 from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic

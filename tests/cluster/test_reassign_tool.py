@@ -8,7 +8,7 @@ from confluent_kafka.admin import ConfigResource
 
 from tests.support.cluster_in_process import ClusterInProcess
 from tests.support.eventually import eventually
-from tests.support.genuine import kafka_tool
+from tests.support.tool_server import kafka_tool
 
 
 def tool(cluster: ClusterInProcess, *arguments: str) -> str:

@@ -13,7 +13,7 @@ from tests.support.transactional_load import TransactionalLoad
 from tests.support.whole_topic import read_all
 from tests.support.zookeeper import ZooKeeperServer
 
-SUPERVISORS_PATIENCE_S = 20.0
+SUPERVISORS_TIMEOUT_S = 20.0
 """Kubernetes, systemd and Docker wait for 10 to 90 s before they kill; a busy machine needs some of that itself."""
 
 
@@ -41,10 +41,10 @@ def test_each_broker_is_restarted_without_waiting_for_the_one_before(zookeeper: 
                 for number, broker in cluster.brokers.items():
                     took.append(seconds_to_stop(cluster, number))
                     broker.start(wait=False)
-                assert max(took) < SUPERVISORS_PATIENCE_S / 2
+                assert max(took) < SUPERVISORS_TIMEOUT_S / 2
                 before = len(load.committed())
                 eventually(lambda before=before: len(load.committed()) > before + 100, timeout_s=60)
-            assert load.longest_s() < SUPERVISORS_PATIENCE_S
+            assert load.longest_s() < SUPERVISORS_TIMEOUT_S
         values = load.committed()
         assert sorted(read_all(cluster.bootstrap, "t", len(values))) == sorted(values)
 
@@ -53,7 +53,7 @@ def test_without_zookeeper_a_broker_stops_within_seconds(lost_zookeeper: ZooKeep
     with OttlaCluster(f"{lost_zookeeper.connect}/c") as cluster:
         cluster.create("t", 3)
         lost_zookeeper.kill()
-        assert max(seconds_to_stop(cluster, number) for number in cluster.brokers) < SUPERVISORS_PATIENCE_S
+        assert max(seconds_to_stop(cluster, number) for number in cluster.brokers) < SUPERVISORS_TIMEOUT_S
 
 
 def test_a_zookeeper_that_has_lost_its_data_is_reported(lost_zookeeper: ZooKeeperServer) -> None:
@@ -65,4 +65,4 @@ def test_a_zookeeper_that_has_lost_its_data_is_reported(lost_zookeeper: ZooKeepe
                 shutil.rmtree(path)
         lost_zookeeper.start()
         eventually(lambda: "bring that data back" in cluster.brokers[1].log_text(), timeout_s=40)
-        assert seconds_to_stop(cluster, 1) < SUPERVISORS_PATIENCE_S
+        assert seconds_to_stop(cluster, 1) < SUPERVISORS_TIMEOUT_S

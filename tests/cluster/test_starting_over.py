@@ -3,20 +3,23 @@
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from ottla.errors import KafkaStorageError
 from ottla.ids import BrokerId, LeaderEpoch, TopicName
 from ottla.log.directories import LogDirectories
+from ottla.log.refill_marks import MARK
 from ottla.replication import manager
+from ottla.replication.fetcher import ReplicaFetchers
 from ottla.replication.partition import Partition
 from tests.support.cluster_in_process import ClusterInProcess
 from tests.support.eventually import eventually
 from tests.support.whole_topic import read_all
 
 IN_SYNC = "until the leader has dropped this broker from the in-sync set"
-AGAIN = "contradicts itself"
+AGAIN = "the leader's log is inconsistent"
 
 
 @pytest.fixture
@@ -136,17 +139,17 @@ def test_what_starts_over_is_tried_until_it_can_be_held_and_does_not_lead_before
     cluster.produce_without_waiting("t", values(10, 1))
     until_in_sync(cluster, 2)
     eventually(lambda: cluster.partition_at(1, "t").isr == (2,), timeout_s=30)
-    monkeypatch.setattr(manager, "REFILL_AGAIN_SECONDS", 0.05)
+    monkeypatch.setattr(manager, "REFILL_AGAIN_S", 0.05)
     create_log = LogDirectories.create_log
     is_full = True
     tries = 0
 
-    def create(self: LogDirectories, *arguments: Any) -> Any:
+    def create(self: LogDirectories, *arguments: Any, **named: Any) -> Any:
         nonlocal tries
         tries += 1
         if is_full:
             raise KafkaStorageError("no space left")
-        return create_log(self, *arguments)
+        return create_log(self, *arguments, **named)
 
     monkeypatch.setattr(LogDirectories, "create_log", create)
     start_over(cluster, 1)
@@ -167,3 +170,60 @@ def test_what_starts_over_is_tried_until_it_can_be_held_and_does_not_lead_before
     eventually(lambda: not replicas.is_refilling)
     (kept,) = strays(cluster, 1)
     assert (kept / f"{0:020d}.log").stat().st_size > 0
+
+
+@pytest.mark.parametrize("is_made_anew", [True, False], ids=["while it is filled", "before it is made anew"])
+def test_what_starts_over_does_not_lead_after_a_restart_in_the_middle(
+    cluster: ClusterInProcess, monkeypatch: pytest.MonkeyPatch, is_made_anew: bool
+) -> None:
+    cluster.create("t", [[2, 1]], min_insync_replicas="1")
+    cluster.produce("t", values(0, 10))
+    cluster.stop_copying(1, "t")
+    cluster.produce_without_waiting("t", values(10, 1))
+    until_in_sync(cluster, 2)
+    eventually(lambda: cluster.partition_at(1, "t").isr == (2,), timeout_s=30)
+    monkeypatch.setattr(ReplicaFetchers, "follow", lambda self, partition, topic_id: None)
+    with monkeypatch.context() as patched:
+        if not is_made_anew:
+            patched.setattr(LogDirectories, "create_log", Mock(side_effect=KafkaStorageError("no space left")))
+        start_over(cluster, 1)
+        (kept,) = strays(cluster, 1)
+        cluster.stop(1)
+    (cluster.directory / "1" / ".kafka_cleanshutdown").unlink()
+    cluster.start(1)
+    eventually(lambda: held(cluster, 1) is not None, timeout_s=30)
+    replicas, state = cluster.brokers[1].replicas, cluster.partition_at(1, "t")
+    topic = cluster.image(1).topics[TopicName("t")]
+    leads = state._replace(leader=BrokerId(1), leader_epoch=LeaderEpoch(state.leader_epoch + 1))
+
+    async def lead() -> None:
+        replicas.become(topic.name, topic.topic_id, leads, is_new=False)
+
+    with pytest.raises(KafkaStorageError, match="another replica has to lead"):
+        cluster.run(lead())
+    monkeypatch.undo()
+    cluster.stop(1)
+    cluster.start(1)
+    until_in_sync(cluster, 1, 2)
+    eventually(lambda: not cluster.brokers[1].replicas.is_refilling)
+    assert not list((cluster.directory / "1").glob(f"*/{MARK}"))
+    assert (kept / f"{0:020d}.log").stat().st_size > 0
+
+
+@pytest.mark.parametrize(
+    ("policy", "advice"),
+    [("delete", "find out what the leader has lost"), ("compact", "compaction may have left the leader no record")],
+)
+def test_the_reason_is_compaction_perhaps_where_the_topic_is_compacted(
+    cluster: ClusterInProcess, policy: str, advice: str
+) -> None:
+    cluster.create(policy, [[2, 1]], cleanup_policy=policy)
+    replicas = cluster.brokers[1].replicas
+    partition = replicas.find(policy, 0)
+    assert partition is not None
+
+    async def start_over() -> None:
+        replicas.start_over(partition, "it parts from the leader's log")
+
+    with pytest.raises(KafkaStorageError, match=advice):
+        cluster.run(start_over())

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from ottla.cluster.cluster_metadata import ClusterMetadata
+from ottla.client.errors import BrokerUnavailable
 from ottla.ids import TopicName
-from ottla.peer.client import PeerUnavailable
+from ottla.metadata.cluster_metadata import ClusterMetadata
 from ottla.protocol.messages.controlled_shutdown import ControlledShutdownRequest
 from ottla.protocol.schema import Message
 from tests.support.cluster_in_process import ClusterInProcess
@@ -40,7 +40,7 @@ class Silent:
         self.asked.append((broker_id, timeout_s))
         if broker_id == 1:
             await asyncio.sleep(timeout_s)
-            raise PeerUnavailable("broker 1 did not answer")
+            raise BrokerUnavailable("broker 1 did not answer")
         return f"answer of {broker_id}"
 
 
@@ -54,8 +54,8 @@ def test_a_controller_that_does_not_answer_is_waited_for_no_longer_than_the_pati
         silent = Silent()
         monkeypatch.setattr(membership, "ask", silent.ask)
         assert cluster.controller == 1
-        asking = membership.ask_controller(ControlledShutdownRequest(broker_id=3), 3, patience_s=0.3)
-        with pytest.raises(PeerUnavailable, match="no controller answers: broker 1 did not answer"):
+        asking = membership.ask_controller(ControlledShutdownRequest(broker_id=3), 3, timeout_s=0.3)
+        with pytest.raises(BrokerUnavailable, match="no controller answers: broker 1 did not answer"):
             cluster.run(asking)
         assert silent.asked[0][1] == pytest.approx(0.3, abs=0.05)
         asking = membership.ask_controller(ControlledShutdownRequest(broker_id=3), 3)  # for half a minute

@@ -4,6 +4,8 @@ import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
+from confluent_kafka import Producer
+
 from ottla.connect.api import (
     BadRecord,
     ConfigError,
@@ -46,6 +48,22 @@ class Collect(Sink[Settings]):
 
     def write(self, batch: Sequence[SinkRecord]) -> None:
         COLLECTED.extend(batch)
+
+
+class EchoSettings(Settings):
+    to: str = setting("A topic.")
+
+
+class Echo(Sink[EchoSettings]):
+    """Writes values to another topic."""
+
+    def open(self, partitions: Sequence[TopicPartition]) -> None:
+        self._producer = Producer(dict(self.context.client))  # type: ignore[attr-defined] # every context has it
+
+    def write(self, batch: Sequence[SinkRecord]) -> None:
+        for record in batch:
+            self._producer.produce(self.settings.to, str(record.value))
+        self._producer.flush(10)
 
 
 class FragileSettings(Settings):

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from ottla.connect import validation
 from ottla.connect.api import Retriable
-from ottla.connect.rest_client import RestError
-from ottla.connect.state import TaskId
-from ottla.connect.task import BasicContext
+from ottla.connect.herder.state import TaskId
+from ottla.connect.rest import validation
+from ottla.connect.rest.client import RestError
+from ottla.connect.runtime.task import BasicContext
 from ottla.testing import Broker, ConnectWorker
 from tests.connect.evil import LET_GO, Evil, EvilSettings
 from tests.support.eventually import eventually
@@ -37,7 +37,9 @@ def evil(mode: str) -> dict[str, str]:
 
 def failed(worker: ConnectWorker, name: str) -> str:
     """What the status says of a failed task."""
-    return str(worker.wait(name, "FAILED")["tasks"][0]["trace"])
+    said = str(worker.wait(name, "FAILED")["tasks"][0]["trace"])
+    assert "\n" not in said, "no traceback"
+    return said
 
 
 @pytest.mark.parametrize(

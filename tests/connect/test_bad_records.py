@@ -6,9 +6,9 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import Producer
 
-from ottla.cli import connect_redrive
 from ottla.cli.app import run
-from ottla.connect.rest_client import RestError
+from ottla.cli.connect import redrive as connect_redrive
+from ottla.connect.rest.client import RestError
 from ottla.testing import Broker, ConnectWorker
 from tests.connect.connectors import COLLECTED, Fragile
 from tests.support.connect import messages_of
@@ -138,7 +138,9 @@ def test_secrets_are_neither_stored_nor_shown(
     produce(broker, "bugs", b"{}")
     worker.put("bugs", {**config, "fail": "bug"})
     (task,) = worker.wait("bugs", "FAILED")["tasks"]
-    assert task["trace"].startswith("RuntimeError: no idea what [hidden] is for")
+    assert task["trace"].startswith("RuntimeError: no idea what [hidden] is for (unexpected")
+    assert "\n" not in task["trace"], "no traceback"
+    assert "Traceback (most recent call last)" in str(worker.request("GET", "/connectors/bugs/logs"))
     assert worker.request("GET", "/connectors/bugs/config")["password"] == "${env:TEST_PASSWORD}"
     assert worker.request("GET", "/connectors/bugs/tasks")[0]["config"]["password"] == "${env:TEST_PASSWORD}"
     assert "sesame" not in str(worker.request("GET", "/connectors/bugs/logs"))

@@ -55,14 +55,17 @@ def test_a_sink_goes_on_when_its_killed_workers_session_is_over(broker: Broker, 
 def test_workers_share_connectors_and_take_over(broker: Broker) -> None:
     topics = {"numbers-0": "n-0", "numbers-1": "n-1"}
     with ConnectProcess(broker.bootstrap) as first, ConnectProcess(broker.bootstrap) as second:
-        for worker, (name, topic) in zip((first, second), topics.items(), strict=True):  # passed on to who leads
-            worker.put(name, {**NUMBERS, "topic": topic, "count": str(COUNT), "pause.ms": "6"})
+        for worker, (name, topic) in zip((first, second), topics.items(), strict=True):  # passed on to the leader
+            worker.put(name, {**NUMBERS, "topic": topic, "count": "1000000", "pause.ms": "6"})
         eventually(lambda: len(set(running_on(second))) == 2, timeout_s=40)
         first.kill()
-        eventually(lambda: set(running_on(second)) == {second.url.removeprefix("http://")}, timeout_s=60)
-        for topic in topics.values():
-            found = eventually(lambda topic=topic: values_of(broker.bootstrap, topic, COUNT), timeout_s=90)
-            assert [int(value) for value in found] == list(range(COUNT))
+        before = {topic: len(values_of(broker.bootstrap, topic, 0)) for topic in topics.values()}
+        eventually(lambda: running_on(second) == [second.url.removeprefix("http://")] * 2, timeout_s=60)
+        for topic, count in before.items():
+            found = eventually(
+                lambda topic=topic, count=count: values_of(broker.bootstrap, topic, count + 100), timeout_s=60
+            )
+            assert [int(value) for value in found] == list(range(len(found)))
         second.put("numbers-0", {**NUMBERS, "topic": "n-0", "count": "0"})  # it leads now
 
 

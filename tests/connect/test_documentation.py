@@ -89,7 +89,7 @@ def totals(database: Path) -> list[tuple[str, int]]:
 def test_a_worker_finds_the_connectors_beside_which_it_was_started(place: Path) -> None:
     (place / "notes.toml").write_text(TOML[0])
     (place / "notes.txt").write_text("one\n")
-    (place / "worker.properties").write_text("listeners=http://127.0.0.1:0\nlistners=no\n")
+    (place / "worker.properties").write_text("listeners=http://127.0.0.1:0\nlistners=no\nplugin.path=.\n")
     ottla = [str(Path(sys.executable).with_name("ottla")), "connect", "serve", "--config", "worker.properties"]
     with Broker() as broker:
         command = [*ottla, "--bootstrap", broker.bootstrap, "notes.toml"]

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import pytest
 
-from ottla.connect.rest_client import RestError
+from ottla.connect.rest.client import RestError
 from ottla.testing import Broker, ConnectWorker
 from tests.support.eventually import eventually
 
@@ -21,7 +21,7 @@ NUMBERS = {"connector.class": "tests.connect.connectors.Numbers", "topic": "n"}
 @pytest.fixture(scope="module")
 def worker() -> Iterator[ConnectWorker]:
     with Broker() as broker, ConnectWorker(broker.bootstrap) as worker:
-        worker.put("first", NUMBERS)  # which waits until the worker leads
+        worker.request("PUT", "/connectors/first/config", NUMBERS)  # the first request waits until the worker leads
         worker.request("DELETE", "/connectors/first")
         yield worker
 

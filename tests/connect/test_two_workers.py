@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from ottla.connect.rest_client import RestError
+from ottla.connect.rest.client import RestError
 from ottla.testing import Broker, ConnectProcess
 from tests.support.connect import values_of
 from tests.support.eventually import eventually

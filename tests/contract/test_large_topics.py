@@ -11,12 +11,12 @@ from ottla.clock import SystemClock
 from ottla.cluster.commands import CreateTopic
 from ottla.cluster.controller import NewTopic
 from ottla.cluster.image import BrokerImage
-from ottla.cluster.metadata_service import MetadataService
-from ottla.cluster.store import layout
-from ottla.cluster.store.base import Create
-from ottla.cluster.store.zookeeper import ZooKeeperStore
 from ottla.config import load
 from ottla.ids import BrokerId, PartitionId, TopicName, TopicPartition
+from ottla.metadata.service import MetadataService
+from ottla.metadata.store import layout
+from ottla.metadata.store.base import Create
+from ottla.metadata.store.zookeeper import ZooKeeperStore
 
 NAME = TopicName("t" * 200)
 BROKERS = {
@@ -46,7 +46,7 @@ def test_a_topic_of_thousands_of_partitions_is_made_grows_moves_and_goes(zookeep
         try:
             await store.commit([Create(layout.CONTROLLER_EPOCH_PATH, b"1")])
             service = MetadataService(store, config, SystemClock())
-            await service.take_charge(1, 0)
+            await service.begin_term(1, 0)
             await service.see_brokers(BROKERS)
             (made,) = await service.create_topics([NewTopic(NAME, 1600, 3)])
             assert isinstance(made, CreateTopic)

@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 from tests.support.zookeeper import ZooKeeperServer
 
-from ottla.cluster.store.base import (
+from ottla.metadata.store.base import (
     Check,
     Create,
     Delete,
@@ -18,8 +18,8 @@ from ottla.cluster.store.base import (
     StoreUnavailable,
     Update,
 )
-from ottla.cluster.store.embedded import EmbeddedStore
-from ottla.cluster.store.zookeeper import ZooKeeperStore
+from ottla.metadata.store.embedded import EmbeddedStore
+from ottla.metadata.store.zookeeper import ZooKeeperStore
 from ottla.testing.memory_store import MemoryStore, MemoryTree
 
 MakeStore = Callable[[], MetadataStore]

@@ -12,7 +12,8 @@ from kazoo.client import KazooClient
 from tests.support.unreliable_link import UnreliableLink
 from tests.support.zookeeper import ZooKeeperServer
 
-from ottla.cluster.store.base import (
+from ottla.errors import ErrorCode, InvalidConfig
+from ottla.metadata.store.base import (
     Check,
     Create,
     Delete,
@@ -23,8 +24,7 @@ from ottla.cluster.store.base import (
     TransactionTooLarge,
     Update,
 )
-from ottla.cluster.store.zookeeper import PERSISTENT_PATHS, ZooKeeperStore
-from ottla.errors import ErrorCode, InvalidConfig
+from ottla.metadata.store.zookeeper import PERSISTENT_PATHS, ZooKeeperStore
 
 
 @pytest.fixture(scope="module")
@@ -49,9 +49,9 @@ def client(server: ZooKeeperServer) -> Iterator[KazooClient]:
 
 
 def store_at(
-    connect: str, *, session_ms: int = 10_000, patience_ms: int = 10_000, file: Path | None = None
+    connect: str, *, session_ms: int = 10_000, timeout_ms: int = 10_000, file: Path | None = None
 ) -> ZooKeeperStore:
-    return ZooKeeperStore(connect, session_timeout_ms=session_ms, connection_timeout_ms=patience_ms, session_file=file)
+    return ZooKeeperStore(connect, session_timeout_ms=session_ms, connection_timeout_ms=timeout_ms, session_file=file)
 
 
 @asynccontextmanager
@@ -313,7 +313,7 @@ def test_says_that_it_does_not_know(server: ZooKeeperServer, root: str, client: 
 def test_gives_up_when_zookeeper_stays_away(server: ZooKeeperServer, root: str) -> None:
     async def scenario() -> None:
         with UnreliableLink(server.port) as link:
-            async with opened(store_at(f"127.0.0.1:{link.port}{root}", patience_ms=600)) as store:
+            async with opened(store_at(f"127.0.0.1:{link.port}{root}", timeout_ms=600)) as store:
                 link.refuse()
                 for attempt in (store.commit([Create("/n", b"")]), store.read("/")):
                     with pytest.raises(StoreUnavailable, match=f"127.0.0.1:{link.port}{root}: .*") as away:
@@ -328,7 +328,7 @@ def test_gives_up_when_zookeeper_stays_away(server: ZooKeeperServer, root: str) 
 def test_says_who_cannot_be_reached_at_the_start(root: str) -> None:
     async def scenario() -> None:
         with pytest.raises(StoreUnavailable, match=r"ZooKeeper at 127\.0\.0\.1:1/x: it cannot be reached"):
-            await store_at("127.0.0.1:1/x", patience_ms=300).open()
+            await store_at("127.0.0.1:1/x", timeout_ms=300).open()
 
     asyncio.run(scenario())
 
@@ -374,7 +374,7 @@ def test_resumes_a_session_that_zookeeper_still_has(root: str) -> None:
 
     async def scenario() -> None:
         with ZooKeeperServer() as server:
-            async with opened(store_at(server.connect + root, session_ms=2000)) as store:
+            async with opened(store_at(server.connect + root, session_ms=6000)) as store:
                 events: list[SessionEvent] = []
                 store.on_session(events.append)
                 await store.commit([Create("/bound", b"", session_bound=True)])

@@ -7,9 +7,9 @@ from confluent_kafka import Producer
 
 from ottla.spark.client_settings import ClientSettings
 from ottla.spark.errors import SourceError, UnknownTopicError
-from ottla.spark.metadata import TopicMetadata, questions
+from ottla.spark.metadata import TopicMetadata, metadata_queries
+from ottla.spark.metadata_queries import MetadataQueries
 from ottla.spark.offsets import EARLIEST, LATEST, Partition
-from ottla.spark.questions import Questions
 from ottla.spark.selection import Assigned, Pattern, Topics
 from tests.pipeline.conftest import TopicFactory
 from tests.support.broker_process import BrokerProcess
@@ -70,7 +70,7 @@ def test_what_is_read_ends_before_an_open_transaction(bootstrap: str, new_topic:
 def test_a_refusal_is_of_one_partition(bootstrap: str, new_topic: TopicFactory) -> None:
     topic = new_topic()
     there, missing = Partition(topic.name, 0), Partition(topic.name, 7)
-    found = questions(settings(bootstrap)).offsets({there: LATEST, missing: EARLIEST})
+    found = metadata_queries(settings(bootstrap)).offsets({there: LATEST, missing: EARLIEST})
     assert found[there] == 0
     assert isinstance(found[missing], UnknownTopicError)
 
@@ -81,16 +81,16 @@ def test_a_broker_answers_as_soon_as_it_is_back(broker: BrokerProcess) -> None:
         topic = TopicFactory(own.bootstrap)(2)
         topic.send(["a", "b"])
         places = {Partition(topic.name, number): LATEST for number in range(2)}
-        asked = questions(settings(own.bootstrap), 10.0)
+        asked = metadata_queries(settings(own.bootstrap), 10.0)
         for _ in range(2):
             assert list(asked.offsets(places).values()) == [2, 0]
             own.kill()
-            with pytest.raises(SourceError, match="cannot be reached: Connection refused"):
+            with pytest.raises(SourceError, match="cannot be reached: connection refused"):
                 asked.offsets(places)
             own.start()
             # it may be there before it leads its partitions
             eventually(lambda: _is_answered(asked, places), timeout_s=60)
 
 
-def _is_answered(asked: Questions, places: dict[Partition, int]) -> bool:
+def _is_answered(asked: MetadataQueries, places: dict[Partition, int]) -> bool:
     return [*asked.offsets(places).values()] == [2, 0]

@@ -14,7 +14,7 @@ from tests.pipeline.conftest import TopicFactory
 from tests.support.eventually import eventually
 from tests.support.spark_cluster import SparkCluster
 
-pytestmark = [pytest.mark.soak, pytest.mark.proof]
+pytestmark = pytest.mark.soak
 
 ROWS = 2_000
 JOB = """\

@@ -10,7 +10,6 @@ from tests.pipeline.kills.victims import Victim
 from tests.support.broker_process import BrokerProcess
 
 
-@pytest.mark.proof
 @pytest.mark.soak
 @pytest.mark.timeout(600)
 def test_nothing_is_lost_or_doubled_whoever_is_killed(broker: BrokerProcess, tmp_path: Path) -> None:

@@ -300,7 +300,7 @@ def test_a_verdict_that_comes_out_otherwise_in_another_query_is_refused(spark: S
     known = F.col("name").isNotNull()
     for make, said in (
         (lambda rows, _: checked(rows).check("is past", is_past), "asks for the current time"),
-        (lambda rows, _: checked(rows.where(F.rand() < 0.1)), "not deterministic"),
+        (lambda rows, _: checked(rows.where(F.rand() < 0.1)), "nondeterministic functions"),
         (lambda rows, airlines: checked(rows.join(airlines, "carrier", "left")).check("known", known), "after a join"),
     ):
         with pytest.raises(JobError, match=f"'flights' rejects rows by a condition .* lost: it .*{said}"):

@@ -80,7 +80,7 @@ def test_a_key_is_dropped_when_it_comes_again_and_forgotten_in_time(
 
     assert ended.of("carrier") == [("UA",)]
     assert [each["numRowsTotal"] for each in ended.batches[-1]["stateOperators"]] == [2]  # BB and the new UA
-    with pytest.raises(ValueError, match="which rows are the same"):
+    with pytest.raises(ValueError, match="by which rows are compared"):
         drop_duplicates(once, column="at", within="10 minutes")
 
 

@@ -11,23 +11,23 @@ from enum import Enum
 from typing import Any, Final
 from unittest.mock import patch
 
-from ottla.cluster import metadata_service
-from ottla.cluster.cluster_metadata import ClusterMetadata
 from ottla.cluster.commands import SetPartitions
 from ottla.cluster.elections import Outages
 from ottla.cluster.image import MetadataImage
 from ottla.cluster.isr_changes import IsrChange, plan_isr_change
-from ottla.cluster.registered_brokers import RegisteredBrokers
 from ottla.log import log_files
 from ottla.log.cleaner_map import OffsetMap
 from ottla.log.directories import LogDirectories
 from ottla.log.retention import breached_count
+from ottla.metadata import service as metadata_service
+from ottla.metadata.cluster_metadata import ClusterMetadata
+from ottla.metadata.registered_brokers import RegisteredBrokers
 from ottla.replication.compaction import Compaction
+from ottla.replication.decisions.in_sync import InSyncReplicas
 from ottla.replication.fetcher import LeaderFetcher, ReplicaFetchers
-from ottla.replication.in_sync import InSyncReplicas
 from ottla.replication.maintenance import Maintenance
 from ottla.replication.manager import ReplicaManager
-from ottla.server.handlers import fetch
+from ottla.server import fetch_attempt
 
 
 @contextmanager
@@ -57,7 +57,7 @@ def no_epoch_fencing() -> Iterator[None]:
 
     with (
         patch.object(ReplicaManager, "for_fetch", unfenced),
-        patch.object(fetch._Attempt, "_parts", lambda *_: False),
+        patch.object(fetch_attempt.FetchAttempt, "_diverges", lambda *_: False),
         patch.object(metadata_service, "plan_isr_change", believe),
     ):
         yield
@@ -204,10 +204,10 @@ DIFFERENT: Final = "committed there is|appends another batch"
 BREAKAGES: Final[Mapping[Breakage, Case]] = {
     Breakage.ACKNOWLEDGE_EARLY: Case(acknowledge_early, (), IN_SYNC_LACKS, 0),
     Breakage.NO_EPOCH_FENCING: Case(no_epoch_fencing, (), DIFFERENT, 10),
-    Breakage.TRUNCATE_TO_HIGH_WATERMARK: Case(truncate_to_high_watermark, (), THROWN_AWAY, 3),
+    Breakage.TRUNCATE_TO_HIGH_WATERMARK: Case(truncate_to_high_watermark, (), THROWN_AWAY, 5),
     Breakage.STALE_CONTROLLER: Case(stale_controller, ("depose", "kill", "elect"), "after what that of epoch", 3),
     Breakage.TRUST_ANY_DISK: Case(trust_any_disk, ("replace disk", "kill"), THROWN_AWAY, 0),
     Breakage.IDLE_FOLLOWERS: Case(idle_followers, ("kill", "stop", "cut"), "keeps too much of", 6),
-    Breakage.DELETE_UNCOMMITTED: Case(delete_uncommitted, (), "has deleted what is not committed|has nothing from", 3),
+    Breakage.DELETE_UNCOMMITTED: Case(delete_uncommitted, (), "has deleted what is not committed|has nothing from", 23),
     Breakage.COMPACT_THE_NEWEST: Case(compact_the_newest, ("kill", "elect"), "compacted the newest record of", 0),
 }

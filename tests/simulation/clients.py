@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 from random import Random
 from typing import Any, Final
 
+from ottla.client.asynchronous import AsyncConnection
+from ottla.client.errors import BrokerUnavailable
 from ottla.errors import ErrorCode
-from ottla.peer.client import PeerClient, PeerUnavailable
 from ottla.protocol.messages.fetch import AbortedTransaction, FetchPartition, FetchRequest, FetchTopic
 from ottla.protocol.messages.init_producer_id import InitProducerIdRequest
 from ottla.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -53,14 +54,14 @@ class SimClient:
         self._history = history
         self._mean_pause_s = mean_pause_s
         connect = network.host(name).connect
-        self._peers = {broker: PeerClient(broker, PORT, name, connect=connect) for broker in brokers}  # type: ignore[arg-type]
+        self._peers = {broker: AsyncConnection(broker, PORT, name, connect=connect) for broker in brokers}  # type: ignore[arg-type]
         self._leaders: dict[int, str] = {}
 
     async def _find_leaders(self) -> None:
         request = MetadataRequest(topics=[MetadataRequestTopic(name=self._topic)], allow_auto_topic_creation=False)
         try:
             answer = await self._anybody().ask(request, METADATA, timeout_s=ANSWER_WITHIN_S)
-        except PeerUnavailable:
+        except BrokerUnavailable:
             return
         hosts = {broker.node_id: broker.host for broker in answer.brokers}
         self._leaders = {
@@ -70,7 +71,7 @@ class SimClient:
             if part.leader_id in hosts
         }
 
-    def _anybody(self) -> PeerClient:
+    def _anybody(self) -> AsyncConnection:
         return self._peers[self._random.choice(list(self._peers))]
 
     async def _some_partition(self) -> int:
@@ -80,7 +81,7 @@ class SimClient:
                 await asyncio.sleep(PAUSE_S)
         return self._random.choice(sorted(self._leaders))
 
-    async def _leader_of(self, partition: int) -> PeerClient:
+    async def _leader_of(self, partition: int) -> AsyncConnection:
         while partition not in self._leaders:
             await self._find_leaders()
             if partition not in self._leaders:
@@ -135,7 +136,7 @@ class SimProducer(SimClient):
         leader = await self._leader_of(partition)
         try:
             answer = await leader.ask(request, PRODUCE, timeout_s=ANSWER_WITHIN_S)
-        except PeerUnavailable:
+        except BrokerUnavailable:
             return None
         (result,) = answer.responses[0].partition_responses
         if result.error_code:
@@ -175,7 +176,7 @@ class SimIdempotentProducer(SimProducer):
         while True:
             try:
                 answer = await self._anybody().ask(request, INIT_PRODUCER_ID, timeout_s=ANSWER_WITHIN_S)
-            except PeerUnavailable:
+            except BrokerUnavailable:
                 continue
             if not answer.error_code:
                 return answer.producer_id, answer.producer_epoch
@@ -207,7 +208,7 @@ class SimConsumer(SimClient):
             asked = self._anybody() if self._random.random() < 0.4 else await self._leader_of(partition)
             try:
                 next_position, found = await fetch(asked, place, position, self._isolation)
-            except (PeerUnavailable, FetchRefused) as problem:
+            except (BrokerUnavailable, FetchRefused) as problem:
                 await self._start_over()
                 if isinstance(problem, FetchRefused) and problem.code is ErrorCode.OFFSET_OUT_OF_RANGE:
                     self._positions[partition] = await self._beginning(partition, position)
@@ -226,7 +227,7 @@ class SimConsumer(SimClient):
         )
         try:
             answer = await (await self._leader_of(partition)).ask(request, LIST_OFFSETS, timeout_s=ANSWER_WITHIN_S)
-        except PeerUnavailable:
+        except BrokerUnavailable:
             return position
         (found,) = answer.topics[0].partitions
         return position if found.error_code else int(found.offset)
@@ -240,8 +241,8 @@ class FetchRefused(Exception):
         self.code = ErrorCode(code)
 
 
-async def fetch(asked: PeerClient, place: Place, position: int, isolation: int) -> tuple[int, dict[int, bytes]]:
-    """What stands from an offset on, and where to go on. Raises FetchRefused, PeerUnavailable."""
+async def fetch(asked: AsyncConnection, place: Place, position: int, isolation: int) -> tuple[int, dict[int, bytes]]:
+    """What stands from an offset on, and where to go on. Raises FetchRefused, BrokerUnavailable."""
     part = FetchPartition(partition=place.partition, fetch_offset=position, partition_max_bytes=1 << 20)
     topics = [FetchTopic(topic=place.topic, partitions=[part])]
     request = FetchRequest(

@@ -16,8 +16,9 @@ from random import Random
 from struct import unpack_from
 from typing import Final
 
-from ottla.cluster.store import layout
-from ottla.peer.client import PeerClient, PeerUnavailable
+from ottla.client.asynchronous import AsyncConnection
+from ottla.client.errors import BrokerUnavailable
+from ottla.metadata.store import layout
 from ottla.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
@@ -32,7 +33,7 @@ from ottla.protocol.messages.delete_records import (
 from ottla.protocol.messages.delete_topics import DeleteTopicsRequest
 from ottla.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from ottla.testing.faulty_fs import Operation
-from ottla.testing.simulation.loop import EXECUTOR_SECONDS
+from ottla.testing.simulation.loop import EXECUTOR_S
 from ottla.testing.simulation.machine import DATA, PORT, SimMachine
 from ottla.testing.simulation.network import SimNetwork
 from ottla.testing.simulation.store import SimZooKeeper
@@ -50,6 +51,7 @@ CALM_DELAY_S: Final = 0.0005
 LOG_FILES: Final = "*/*.log"
 LENGTH_AT: Final = 8
 """Where in a batch the number of bytes stands that follow it."""
+BASE_OFFSET: Final = range(8)
 LEADER_EPOCH: Final = range(12, 16)
 """And where its leader epoch."""
 
@@ -204,7 +206,7 @@ class Faults:
         data = machine.fs.read_bytes(path) if machine.fs.exists(path) else b""
         if len(data) > synced and self._random.random() < 0.5:
             bit = self._random.randrange(8 * synced, 8 * len(data))
-            if not _is_in_leader_epoch(data, bit // 8):
+            if not _is_unprotected(data, bit // 8, is_compacted="__transaction_state" in path):
                 machine.fs.flip_bit(path, bit)
                 self.happened["bit"] += 1
 
@@ -379,7 +381,7 @@ class Faults:
         return True
 
     def _speed_disks_up(self) -> None:
-        self._loop.executor_seconds = lambda: self._loop.random.expovariate(1 / EXECUTOR_SECONDS)
+        self._loop.executor_seconds = lambda: self._loop.random.expovariate(1 / EXECUTOR_S)
 
     def _mend(self, machine: SimMachine) -> None:
         """The disk works again, and the broker is started anew: until then it may leave a failed directory alone."""
@@ -395,12 +397,12 @@ class Faults:
     def _ask(self, request: object, version: int) -> bool:
         machine = self._random.choice(self._machines)
         connect = self._network.host("admin").connect
-        peer = PeerClient(machine.name, PORT, "admin", connect=connect)  # type: ignore[arg-type]
+        peer = AsyncConnection(machine.name, PORT, "admin", connect=connect)  # type: ignore[arg-type]
 
         async def ask() -> None:
             try:
                 await peer.ask(request, version, timeout_s=2)  # type: ignore[arg-type]
-            except PeerUnavailable:
+            except BrokerUnavailable:
                 return
             finally:
                 peer.close()
@@ -441,11 +443,12 @@ class Faults:
         )
 
 
-def _is_in_leader_epoch(data: bytes, position: int) -> bool:
-    """No checksum covers the leader epoch of a batch, and recovery keeps what it says, here as in Kafka."""
+def _is_unprotected(data: bytes, position: int, *, is_compacted: bool) -> bool:
+    """No checksum covers the leader epoch and the base offset of a batch, and recovery keeps what they say, here as in
+    Kafka; of the base offset only where compaction may have made a gap."""
     start = 0
     while start + LEADER_EPOCH.stop <= len(data):
-        if position - start in LEADER_EPOCH:
+        if position - start in LEADER_EPOCH or (is_compacted and position - start in BASE_OFFSET):
             return True
         (length,) = unpack_from(">i", data, start + LENGTH_AT)
         if length <= 0:

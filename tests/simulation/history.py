@@ -136,10 +136,28 @@ class History:
         for transaction in self.transactions:
             self._judge(transaction)
 
+    def awaits_markers(self) -> str | None:
+        """A transaction whose commit was answered, or has begun, and that has not ended in all its partitions.
+
+        The coordinator answers before the markers are written, and sends again those whose answers are lost.
+        """
+        waiting = {value for each in self.committed.values() for values in each.open.values() for value in values}
+        for transaction in self.transactions:
+            here = [value for value in transaction.values if value in waiting]
+            is_committed = transaction.outcome is Outcome.COMMITTED
+            begun = transaction.outcome is Outcome.IN_DOUBT and bool(self._shown(transaction))
+            if here and (is_committed or begun):
+                return f"the transaction of {here} has not ended there"
+        return None
+
+    def _shown(self, transaction: Transaction) -> list[bytes]:
+        """What readers of committed records get of it."""
+        visible = {value for each in self.committed.values() for value, seen in each.visible.items() if seen}
+        return [value for value in transaction.values if value in visible]
+
     def _judge(self, transaction: Transaction) -> None:
         """All of it is to be seen, or nothing."""
-        visible = {value for each in self.committed.values() for value, seen in each.visible.items() if seen}
-        shown = [value for value in transaction.values if value in visible]
+        shown = self._shown(transaction)
         outcome = transaction.outcome
         if outcome is Outcome.COMMITTED and len(shown) < len(transaction.values):
             raise Violation(f"of {transaction.values}, which was committed, only {shown} can be read")

@@ -4,7 +4,8 @@
     a high watermark    what it passes is committed: the same on every replica, for ever, and on all that are in sync;
                         but for what retention takes from its beginning, and compaction where a newer record has the key
     a replica           starts, catches up, is elected: what it shows is compared again from its beginning
-    a truncation        never takes back what is below a follower's high watermark
+    a truncation        never takes back what is below a follower's high watermark; but a replica out of sync may start
+                        over if compaction has left its leader no record of an epoch that it knows
     a controller        is not obeyed any more by a broker that has obeyed its successor
 
 It hooks into the log, below everything that decides about replication, and into what carries out a controller's
@@ -17,10 +18,10 @@ from contextlib import contextmanager
 from typing import Any, Final
 from unittest.mock import patch
 
-from ottla.cluster.cluster_metadata import ClusterMetadata
-from ottla.cluster.metadata_view import MetadataView
 from ottla.log.log_files import LogFiles
 from ottla.log.partition_log import AppendInfo, PartitionLog
+from ottla.metadata.cluster_metadata import ClusterMetadata
+from ottla.metadata.view import MetadataView
 from ottla.protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from ottla.protocol.messages.stop_replica import StopReplicaRequest
 from ottla.protocol.messages.update_metadata import UpdateMetadataRequest
@@ -68,9 +69,12 @@ class Observer:
         set_known = known.fset
         assert set_known is not None
         take, stop, update = ReplicaRoles.take, ReplicaRoles.stop, ClusterMetadata.update
+        start_over = ReplicaManager.start_over
 
-        def _append(log: PartitionLog, view: memoryview, headers: list[BatchHeader], *more: Any) -> AppendInfo:
-            info = append(log, view, headers, *more)
+        def _append(
+            log: PartitionLog, view: memoryview, headers: list[BatchHeader], *more: Any, **named: Any
+        ) -> AppendInfo:
+            info = append(log, view, headers, *more, **named)
             self._appended(log, headers)
             return info
 
@@ -100,7 +104,9 @@ class Observer:
 
         def started_over(replicas: ReplicaManager, partition: Partition, reason: str) -> None:
             place, name = self._of(partition.log)
-            self._history.fail(f"{place}: {name} is to throw away what was committed: {reason}")
+            if not self._is_excused_by_compaction(partition):
+                self._history.fail(f"{place}: {name} is to throw away what was committed: {reason}")
+            start_over(replicas, partition, reason)
 
         with (
             patch.object(ReplicaManager, "start_over", started_over),
@@ -112,6 +118,29 @@ class Observer:
             patch.object(LogFiles, "high_watermark", property(known.fget, high_watermark)),
         ):
             yield
+
+    def _is_excused_by_compaction(self, partition: Partition) -> bool:
+        """Whether compaction left no record of an epoch of this log at its leader, which has all that is committed.
+
+        A follower learns an epoch from its records only, as in Kafka, so a leader that has copied them all later than
+        that lacks the epoch.
+        """
+        own = partition.log
+        place, _ = self._of(own)
+        leader = next(machine for machine in self._machines if machine.name == f"b{partition.leader}")
+        held = held_by(leader, place)
+        if held is None or not own.config.compact:
+            return False
+        known = {epoch for epoch, _ in held.log.leader_epochs.entries()}
+        lacking = {epoch for epoch, start in own.leader_epochs.entries() if start < own.high_watermark} - known
+        left = {
+            header.leader_epoch for _, header in _batches(held.log, held.log.log_start_offset, held.log.log_end_offset)
+        }
+        if not lacking or lacking & left:
+            return False
+        committed = self._history.committed[place]
+        self._compare(held.log, committed, 0, committed.end, extend=False)
+        return held.log.log_end_offset >= committed.end
 
     # -- controllers ---------------------------------------------------------------------------------------------------
 

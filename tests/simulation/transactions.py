@@ -4,8 +4,9 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any, Final
 
+from ottla.client.asynchronous import AsyncConnection
+from ottla.client.errors import BrokerUnavailable
 from ottla.errors import ErrorCode
-from ottla.peer.client import PeerClient, PeerUnavailable
 from ottla.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from ottla.protocol.messages.end_txn import EndTxnRequest
 from ottla.protocol.messages.find_coordinator import FindCoordinatorRequest
@@ -147,15 +148,15 @@ class SimTransactor(SimProducer):
             if self._coordinator is not None:
                 try:
                     return await self._peers[self._coordinator].ask(request, version, timeout_s=ANSWER_WITHIN_S)
-                except PeerUnavailable:
+                except BrokerUnavailable:
                     self._coordinator = None
             await asyncio.sleep(PAUSE_S)
 
     async def _find_coordinator(self) -> str | None:
-        asked: PeerClient = self._anybody()
+        asked: AsyncConnection = self._anybody()
         request = FindCoordinatorRequest(key=self._name, key_type=TRANSACTION)
         try:
             answer = await asked.ask(request, FIND_COORDINATOR, timeout_s=ANSWER_WITHIN_S)
-        except PeerUnavailable:
+        except BrokerUnavailable:
             return None
         return None if answer.error_code else str(answer.host)

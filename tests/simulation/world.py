@@ -1,22 +1,20 @@
 """The simulated cluster: clients at work, faults, an end in peace, and the judgement."""
 
 import asyncio
-import gc
-import os
-import random
-from collections.abc import Coroutine, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 from unittest.mock import patch
 
-from ottla.cluster.store import layout
+from ottla.client.asynchronous import AsyncConnection
+from ottla.client.errors import BrokerUnavailable
 from ottla.ids import TopicName
 from ottla.log.partition_log import PartitionLog
-from ottla.peer.client import PeerClient, PeerUnavailable
+from ottla.metadata.store import layout
 from ottla.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from ottla.replication import compaction
+from ottla.testing.simulation.chance import chance_by_seed, no_collection
 from ottla.testing.simulation.loop import Life, SimLoop
 from ottla.testing.simulation.machine import PORT, SimMachine
 from ottla.testing.simulation.network import SimNetwork
@@ -102,15 +100,9 @@ class World:
     def run(self) -> Report:
         """Raises Violation, or whatever a client has failed with."""
         asyncio.set_event_loop(self.loop)
-        collects = gc.isenabled()
-        gc.disable()  # it would end what is waiting in lives that are over, whenever it comes by
-        try:
-            early = patch.object(compaction, "_READ_AT_TAKEOVER_BYTES", COMPACTED_FROM_BYTES)
-            with _chance_by_seed(self.plan.seed), self.observer.installed(), early:
-                return self.loop.run_until_complete(self._run())
-        finally:
-            if collects:
-                gc.enable()
+        early = patch.object(compaction, "_READ_AT_TAKEOVER_BYTES", COMPACTED_FROM_BYTES)
+        with no_collection(), chance_by_seed(self.plan.seed), self.observer.installed(), early:
+            return self.loop.run_until_complete(self._run())
 
     async def _run(self) -> Report:
         self.history.broken = self.loop.create_future()
@@ -178,7 +170,7 @@ class World:
             for peer in self._peers():
                 try:
                     answer = await peer.ask(CreateTopicsRequest(topics=[topic]), CREATE_TOPICS, timeout_s=5)
-                except PeerUnavailable:
+                except BrokerUnavailable:
                     continue
                 finally:
                     peer.close()
@@ -205,9 +197,9 @@ class World:
             for number, client in enumerate(clients)
         ]
 
-    def _peers(self) -> list[PeerClient]:
+    def _peers(self) -> list[AsyncConnection]:
         connect = self.network.host("admin").connect
-        return [PeerClient(machine.name, PORT, "admin", connect=connect) for machine in self.machines]  # type: ignore[arg-type]
+        return [AsyncConnection(machine.name, PORT, "admin", connect=connect) for machine in self.machines]  # type: ignore[arg-type]
 
     # -- the end -------------------------------------------------------------------------------------------------------
 
@@ -259,7 +251,7 @@ class World:
                     )
             if not alone and image.controller_id != told.controller_id:
                 return f"{machine.name} takes {image.controller_id} for the controller, which is {told.controller_id}"
-        return None
+        return self.history.awaits_markers() if at_rest else None
 
     def _too_much(self, place: Place, log: PartitionLog) -> str | None:
         """What retention and compaction would not have left. A failing disk may have prevented compaction."""
@@ -301,17 +293,3 @@ def _settings(plan: Plan) -> dict[str, str]:
         **({"zookeeper.connect": "zk:2181"} if plan.brokers > 1 else {}),
         **plan.settings,
     }
-
-
-@contextmanager
-def _chance_by_seed(seed: int) -> Iterator[None]:
-    """What brokers leave to chance follows from the seed: module `random`, and os.urandom, which uuid4 asks."""
-    source = Random(seed)
-    before, state = os.urandom, random.getstate()
-    os.urandom = source.randbytes
-    random.seed(seed)
-    try:
-        yield
-    finally:
-        os.urandom = before
-        random.setstate(state)

@@ -162,15 +162,26 @@ class BrokerProcess(ABC):
         if self._process is None:
             return 0
         self._process.send_signal(signal.SIGTERM)
+        self._process.send_signal(signal.SIGCONT)  # a test may have failed while it was paused
         try:
             code = self._process.wait(timeout_s)
         except subprocess.TimeoutExpired:
+            stacks = self._stacks()
             self.kill()
             raise BrokerFailedError(
-                f"{self.name} did not stop within {timeout_s:.0f} s of SIGTERM\n{self.log_tail()}"
+                f"{self.name} did not stop within {timeout_s:.0f} s of SIGTERM\n{self.log_tail()}\n{stacks}"
             ) from None
         self._forget()
         return code
+
+    def _stacks(self) -> str:
+        """What the threads of a Java process do, which SIGQUIT has it print; empty for any other process."""
+        if self._process is None or "java" not in Path(psutil.Process(self._process.pid).exe()).name:
+            return ""
+        known = len(self.log_text())
+        self._process.send_signal(signal.SIGQUIT)
+        time.sleep(1)
+        return self.log_text()[known:]
 
     def kill(self) -> None:
         """Send SIGKILL and wait for the end; nothing if it is not running."""

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from ottla.errors import ErrorCode
-from ottla.groups.embedded import read_assignment
+from ottla.groups.classic.embedded import read_assignment
 from ottla.groups.events import NO_MEMBER, Assignor, Heartbeat, Join, Joined, Sync, Synced
 from ottla.ids import InstanceId, MemberId
 from ottla.protocol.messages.consumer_protocol import (

@@ -19,7 +19,7 @@ from ottla.broker import Broker, new_event_loop
 from ottla.cluster.image import MetadataImage, PartitionImage
 from ottla.ids import TopicName
 from ottla.log.fs import FileSystem, RealFileSystem
-from ottla.machine import Machine
+from ottla.platform import Platform
 from ottla.testing.memory_store import MemoryStore, MemoryTree
 from tests.support.eventually import eventually
 
@@ -106,8 +106,8 @@ class ClusterInProcess:
         settings = {**self._properties, "node.id": str(number), "log.dirs": directories}
         if number in self._racks:
             settings["broker.rack"] = self._racks[number]
-        machine = Machine(open_store=lambda path: store, fs=self._files.get(number) or RealFileSystem())
-        broker = Broker.configured(None, settings, machine=machine)
+        platform = Platform(open_store=lambda path: store, fs=self._files.get(number) or RealFileSystem())
+        broker = Broker.configured(None, settings, platform=platform)
         self.run(broker.__aenter__())
         self.brokers[number] = broker
         return broker

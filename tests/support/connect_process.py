@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from ottla.connect.rest_client import RestError, ask
+from ottla.connect.rest.client import RestError, ask
 from tests.support.broker_process import BrokerFailedError, BrokerProcess
 from tests.support.genuine import BROKER_JVM_OPTIONS, cache_of, maven_libs
 from tests.support.requirements import java_program
@@ -162,6 +162,14 @@ class GenuineMariaDbConnect(GenuineConnect):
     def libs(self) -> Path:
         """Directory of the jars on its class path."""
         return maven_libs(_RECIPE.with_name("debezium-mariadb.xml"), cache_of("connect-mariadb"))
+
+
+class GenuineMySqlConnect(GenuineConnect):
+    """The same with Debezium's connector for MySQL."""
+
+    def libs(self) -> Path:
+        """Directory of the jars on its class path."""
+        return maven_libs(_RECIPE.with_name("debezium-mysql.xml"), cache_of("connect-mysql"))
 
 
 def genuine_connect_libs() -> Path:

@@ -9,6 +9,7 @@ from typing import Any
 from ottla.connect.api import (
     BadRecord,
     ConnectError,
+    LogIdentity,
     Part,
     Position,
     Progress,
@@ -19,7 +20,7 @@ from ottla.connect.api import (
     TopicPartition,
 )
 
-_PATIENCE_S = 60
+_TIMEOUT_S = 60
 
 
 class TaskContext:
@@ -36,6 +37,7 @@ class TaskContext:
         self.rejected: list[tuple[SinkRecord, str]] = []
         self.tolerant = False
         self.skipped: list[str] = []
+        self.log_identity = LogIdentity("the-cluster", "the-topic")
         self._positions = positions or {}
 
     def sleep(self, seconds: float) -> bool:
@@ -59,6 +61,9 @@ class TaskContext:
             self.skipped.append(str(record))
         else:
             raise ConnectError(str(record))
+
+    def identity(self, topic: str) -> LogIdentity:
+        return self.log_identity
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         raise AssertionError("no connector here seeks")
@@ -96,7 +101,7 @@ class RunningSource:
     def until(self, seen: Callable[[list[SourceRecord]], bool]) -> list[SourceRecord]:
         """Step until what came in this call is enough; all of it."""
         fresh: list[SourceRecord] = []
-        deadline = time.monotonic() + _PATIENCE_S
+        deadline = time.monotonic() + _TIMEOUT_S
         while not seen(fresh):
             assert time.monotonic() < deadline, f"only {fresh}"
             fresh += self.step()

@@ -7,7 +7,7 @@ from uuid import UUID
 from ottla.config.group_settings import GroupSettings
 from ottla.errors import ErrorCode
 from ottla.groups.config import GroupConfig
-from ottla.groups.consumer_events import (
+from ottla.groups.consumer.events import (
     JOINING,
     ConsumerBeat,
     ConsumerHeartbeat,
@@ -17,11 +17,11 @@ from ottla.groups.consumer_events import (
     RegexesResolved,
     TopicsChanged,
 )
-from ottla.groups.machine import GroupMachine
-from ottla.groups.surroundings import Surroundings
+from ottla.groups.environment import GroupEnvironment
+from ottla.groups.state_machine import GroupMachine
 from ottla.groups.topics import FixedTopics, Topic
 from ottla.ids import GroupId, InstanceId, MemberId, TopicId, TopicName
-from tests.support.machines import Driver
+from tests.support.state_machines import Driver
 
 G: Final = GroupId("g")
 
@@ -43,7 +43,7 @@ class World:
         self._numbers = iter(range(1_000_000))
         self.config = GroupConfig(group_initial_rebalance_delay_ms=10, **config)
         self.settings = GroupSettings(consumer_assignment_interval_ms=0)
-        self.surroundings = Surroundings(
+        self.environment = GroupEnvironment(
             topics=lambda: self.topics,
             settings=lambda group: self.settings,
             regex_problem=lambda regex: "unclosed" if regex == "(" else None,
@@ -58,7 +58,7 @@ class World:
         return machine
 
     def new_machine(self) -> GroupMachine:
-        return GroupMachine(self.config, lambda: f"id-{self.number()}", self.surroundings)
+        return GroupMachine(self.config, lambda: f"id-{self.number()}", self.environment)
 
     def number(self) -> int:
         return next(self._numbers)

@@ -21,6 +21,8 @@ OLDER_KAFKA_VERSION: Final = "4.1.1"
 _REPOSITORY: Final = Path(__file__).resolve().parents[2]
 _RECIPE: Final = _REPOSITORY / "benches" / "genuine"
 _CLUSTER_ID: Final = "b3R0bGFfZ2VudWluZV8wMQ"
+_FORMATTED: Final = ("unstable.", "controller.", "node.", "process.")
+"""How settings begin that the format of a log directory depends on."""
 
 # Kafka's own performance options (bin/kafka-run-class.sh), with which its start script runs the broker.
 BROKER_JVM_OPTIONS: Final = (
@@ -128,7 +130,11 @@ def maven_libs(recipe: Path, cache: Path, version: str | None = None) -> Path:
 
 
 def kafka_tool_command(
-    class_name: str, *args: str, jvm_options: Sequence[str] | None = None, version: str = KAFKA_VERSION
+    class_name: str,
+    *args: str,
+    jvm_options: Sequence[str] | None = None,
+    version: str = KAFKA_VERSION,
+    classes: Path | None = None,
 ) -> list[str]:
     """The command line of a genuine tool, for those who run it themselves.
 
@@ -137,16 +143,22 @@ def kafka_tool_command(
         args: the tool's own arguments.
         jvm_options: options of the virtual machine; by default those with which a tool starts soon.
         version: Kafka's.
+        classes: a directory of other classes, found behind Kafka's.
     """
     return [
         java_program(),
         *((*TOOL_JVM_OPTIONS, *_shared_classes(version)) if jvm_options is None else jvm_options),
         f"-Dlog4j2.configurationFile={_RECIPE / 'log4j2.properties'}",
         "-cp",
-        f"{kafka_libs(version)}/*",
-        _TOOLS.get(class_name, class_name),
+        f"{kafka_libs(version)}/*{'' if classes is None else f':{classes}'}",
+        tool_class(class_name),
         *args,
     ]
+
+
+def tool_class(class_name: str) -> str:
+    """The full Java name of a tool, from its short one."""
+    return _TOOLS.get(class_name, class_name)
 
 
 def kafka_tool(
@@ -157,13 +169,14 @@ def kafka_tool(
     check: bool = True,
     jvm_options: Sequence[str] | None = None,
     version: str = KAFKA_VERSION,
+    classes: Path | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """Run a genuine Kafka tool to its end and return what it wrote.
 
     Raises:
         ToolFailedError: it ended with an error (unless `check` is off) or did not end within `timeout_s`.
     """
-    command = kafka_tool_command(class_name, *args, jvm_options=jvm_options, version=version)
+    command = kafka_tool_command(class_name, *args, jvm_options=jvm_options, version=version, classes=classes)
     try:
         done = subprocess.run(
             command, input=stdin or "", capture_output=True, text=True, timeout=timeout_s, check=False
@@ -235,8 +248,9 @@ class GenuineKafka(BrokerProcess):
         heap: str = "512m",
         as_it_comes: bool = False,
         version: str = KAFKA_VERSION,
+        classes: Path | None = None,
     ) -> None:
-        """As `BrokerProcess`; `heap` is both -Xms and -Xmx, `version` is Kafka's.
+        """As `BrokerProcess`; `heap` is both -Xms and -Xmx, `version` is Kafka's, `classes` holds plug-ins.
 
         `as_it_comes`: with the options of Kafka's own start script, for measurements, instead of those that start soon.
         """
@@ -244,6 +258,7 @@ class GenuineKafka(BrokerProcess):
         self._heap = heap
         self._as_it_comes = as_it_comes
         self._version = version
+        self._classes = classes
         self._controller_port = free_port()
 
     @property
@@ -268,7 +283,13 @@ class GenuineKafka(BrokerProcess):
         self.properties_file.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
         if not (Path(settings["log.dirs"].split(",")[0]) / "meta.properties").exists():
             arguments = ("format", "-t", _CLUSTER_ID, "-c", str(self.properties_file))
-            kafka_tool("StorageTool", *arguments, jvm_options=self.tool_jvm_options, version=self._version)
+            kafka_tool(
+                "StorageTool",
+                *arguments,
+                jvm_options=self.tool_jvm_options,
+                version=self._version,
+                classes=self._classes,
+            )
 
     def command(self) -> list[str]:
         """`kafka.Kafka server.properties` with the options of the virtual machine."""
@@ -280,7 +301,13 @@ class GenuineKafka(BrokerProcess):
 
     def _java(self, options: Sequence[str]) -> list[str]:
         """The command line of the broker with `options` of the virtual machine."""
-        return kafka_tool_command("kafka.Kafka", str(self.properties_file), jvm_options=options, version=self._version)
+        return kafka_tool_command(
+            "kafka.Kafka",
+            str(self.properties_file),
+            jvm_options=options,
+            version=self._version,
+            classes=self._classes,
+        )
 
 
 class _ArchivedKafka(GenuineKafka):

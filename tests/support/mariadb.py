@@ -4,12 +4,14 @@ import os
 import shutil
 import subprocess
 import tempfile
+from hashlib import sha256
 from pathlib import Path
 from types import TracebackType
-from typing import Final
+from typing import ClassVar, Final
 
 import pymysql
 
+from tests.support.database_files import copied
 from tests.support.eventually import eventually
 from tests.support.probe import free_port
 from tests.support.requirements import require
@@ -25,8 +27,10 @@ class MariaDb:
     The server refuses to run as root: then it is `nobody`'s.
     """
 
+    kind: ClassVar[str] = "mariadb"
+
     def __init__(self, **settings: str) -> None:
-        self._programs = Path(require("mariadbd")).resolve()
+        self._program = self._find_program()
         self._directory = Path(tempfile.mkdtemp(prefix="mariadb-"))
         self._user = "nobody" if os.getuid() == 0 else ""
         self._settings = settings
@@ -55,7 +59,7 @@ class MariaDb:
         with (self._directory / "server.out").open("ab") as output:
             self._process = subprocess.Popen(
                 [
-                    str(self._programs),
+                    str(self._program),
                     "--no-defaults",
                     *self._common(),
                     f"--port={self.port}",
@@ -93,7 +97,10 @@ class MariaDb:
             host="127.0.0.1", port=self.port, user=USER, password=PASSWORD, database=database, autocommit=True
         )
 
-    def _install(self) -> None:
+    def _find_program(self) -> Path:
+        return Path(require("mariadbd")).resolve()
+
+    def _write_init(self) -> None:
         init = self._directory / "init.sql"
         init.write_text(
             "CREATE DATABASE IF NOT EXISTS shop;\n"
@@ -101,6 +108,13 @@ class MariaDb:
             f"GRANT ALL ON *.* TO {USER}@'127.0.0.1' WITH GRANT OPTION;\n"
         )
         init.chmod(0o644)
+
+    def _install(self) -> None:
+        self._write_init()
+        version = subprocess.run([self._program, "--version"], capture_output=True, check=True).stdout
+        copied(f"mariadb-{sha256(version).hexdigest()[:12]}", self._directory / "data", self._make_data)
+
+    def _make_data(self) -> None:
         done = subprocess.run(
             [
                 require("mariadb-install-db"),

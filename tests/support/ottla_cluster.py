@@ -10,7 +10,7 @@ from typing import Final, Self
 
 from confluent_kafka.admin import AdminClient, NewTopic, PartitionMetadata
 
-from ottla.coordination.topic import java_string_hash
+from ottla.coordinators.topic import java_string_hash
 from tests.support.eventually import eventually
 from tests.support.ottla_process import OttlaProcess
 
@@ -32,8 +32,12 @@ SETTINGS: Final[Mapping[str, str]] = {
 class OttlaCluster:
     """Brokers numbered from 1; inside `with`, all of them run."""
 
-    def __init__(self, connect: str, brokers: int = 3, **properties: str) -> None:
-        """`connect` is `zookeeper.connect`; `properties` are settings, with underscores for dots."""
+    def __init__(self, connect: str, brokers: int = 3, controller: int | None = None, **properties: str) -> None:
+        """`connect` is `zookeeper.connect`; `properties` are settings, with underscores for dots.
+
+        `controller` is started before the others, so that it is the controller; without it any broker may be.
+        """
+        self._controller = controller
         self._stack = ExitStack()
         self._directory = Path(tempfile.mkdtemp(prefix="ottla-cluster-"))
         settings = {**SETTINGS, **{name.replace("_", "."): value for name, value in properties.items()}}
@@ -48,8 +52,14 @@ class OttlaCluster:
     def __enter__(self) -> Self:
         with ExitStack() as stack:
             stack.callback(shutil.rmtree, self._directory, ignore_errors=True)
-            for broker in self.brokers.values():
-                stack.enter_context(broker)
+            if self._controller is not None:
+                stack.enter_context(self.brokers[self._controller])
+            rest = [broker for number, broker in self.brokers.items() if number != self._controller]
+            for broker in rest:  # together: each spends most of its start waiting
+                stack.push(broker)
+                broker.start(wait=False)
+            for broker in rest:
+                broker.wait_until_ready()
             self._stack = stack.pop_all()
         return self
 

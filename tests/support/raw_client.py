@@ -1,13 +1,14 @@
 """Single requests over a socket of their own, in any version: what no client library would send."""
 
 import socket
+from collections.abc import Iterable
 from typing import Any, Final, Self
 
 from ottla.errors import ErrorCode
 from ottla.protocol.framing import decode_response, encode_request
 from ottla.protocol.schema import Message, Struct, fields_of
 
-TIMEOUT_SECONDS: Final = 20.0
+TIMEOUT_S: Final = 20.0
 
 
 class ClosedError(Exception):
@@ -17,9 +18,9 @@ class ClosedError(Exception):
 class RawConnection:
     """One connection, over which requests go one at a time."""
 
-    def __init__(self, bootstrap: str, *, client_id: str = "raw") -> None:
+    def __init__(self, bootstrap: str, *, client_id: str = "raw", timeout_s: float = TIMEOUT_S) -> None:
         host, _, port = bootstrap.rpartition(":")
-        self._socket = socket.create_connection((host, int(port)), TIMEOUT_SECONDS)
+        self._socket = socket.create_connection((host, int(port)), timeout_s)
         self._client_id = client_id
 
     def __enter__(self) -> Self:
@@ -35,7 +36,11 @@ class RawConnection:
 
     def send(self, request: Message, version: int) -> None:
         """Send a request without waiting for the response."""
-        pieces = encode_request(request, version, 1, self._client_id)
+        self.send_together((request,), version)
+
+    def send_together(self, requests: Iterable[Message], version: int) -> None:
+        """Send several requests in one piece, without waiting for the responses."""
+        pieces = [piece for request in requests for piece in encode_request(request, version, 1, self._client_id)]
         self._socket.sendall(b"".join(map(bytes, pieces)))  # type: ignore[arg-type] # no file region in a request
 
     def take(self, size: int) -> int:
@@ -44,11 +49,14 @@ class RawConnection:
 
     def receive(self, request: Message, version: int) -> Any:
         """The response to the request, which has been sent before. Raises ClosedError, or TimeoutError."""
-        size = int.from_bytes(_receive(self._socket, 4), "big")
-        frame = _receive(self._socket, size)
+        frame = self.receive_frame()
         api_key = type(request).API_KEY
         assert api_key is not None, "a request, not another message"
         return decode_response(api_key, version, frame)[1]
+
+    def receive_frame(self) -> bytes:
+        """The next response, as it came. Raises ClosedError, or TimeoutError."""
+        return _receive(self._socket, int.from_bytes(_receive(self._socket, 4), "big"))
 
 
 def ask(bootstrap: str, request: Message, version: int, *, client_id: str = "raw") -> Any:

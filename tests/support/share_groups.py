@@ -47,6 +47,11 @@ def prepare_coordinator(bootstrap: str, group: str, topic: UUID) -> None:
     """
     on = FeatureUpdateKey(feature="share.version", max_version_level=1)
     assert ask(bootstrap, UpdateFeaturesRequest(feature_updates=[on]), 1).error_code == 0
+    await_coordinator(bootstrap, group, topic)
+
+
+def await_coordinator(bootstrap: str, group: str, topic: UUID) -> None:
+    """The same with any broker of a cluster, where the feature is on."""
     key = f"{group}:{base64.urlsafe_b64encode(topic.bytes).rstrip(b'=').decode()}:0"
     request = FindCoordinatorRequest(key_type=SHARE_COORDINATOR, coordinator_keys=[key])
     eventually(lambda: ask(bootstrap, request, 6).coordinators[0].error_code == 0)

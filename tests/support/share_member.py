@@ -1,6 +1,7 @@
 """A member of a share group, request by request: what the Java client sends, and what it would not."""
 
 import base64
+import select
 import socket
 import uuid
 from collections.abc import Mapping, Sequence
@@ -90,6 +91,10 @@ class ShareMember:
         taken = bytes(self._received[:size])
         del self._received[:size]
         return taken
+
+    def is_answered(self, seconds: float) -> bool:
+        """Whether an answer begins to come in this time; nothing of it is read."""
+        return bool(select.select([self._socket], [], [], seconds)[0])
 
     def hears_nothing(self, seconds: float) -> bool:
         """Whether no answer comes in this time."""

@@ -2,6 +2,7 @@
 
 import subprocess
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
@@ -75,6 +76,8 @@ class ShareWorkers:
             text=True,
         )
         self.lines: list[str] = []
+        self.read_ns: list[int] = []
+        """When each line was read, on the clock of `Handled`."""
         self._reader = threading.Thread(target=self._read)
         self._reader.start()
 
@@ -82,6 +85,7 @@ class ShareWorkers:
         assert self._process.stdout is not None
         with self._process.stdout as output:
             for line in output:
+                self.read_ns.append(time.monotonic_ns())
                 self.lines.append(line.strip())
 
     @property
@@ -95,6 +99,23 @@ class ShareWorkers:
     def confirmed(self) -> set[tuple[int, int]]:
         """Partition and offset of what the broker has acknowledged."""
         return {(int(words[1]), int(offset)) for words in self.said("confirmed") for offset in words[2:]}
+
+    def finished_at(self) -> dict[tuple[int, int], int]:
+        """When it was read that the broker has acknowledged something else than the release of a record."""
+        found: dict[tuple[int, int], int] = {}
+        released: dict[tuple[str, str, str], bool] = {}
+        for at, line in zip(self.read_ns, list(self.lines), strict=False):
+            words = line.split(" ")
+            if words[0] == "done":
+                released[words[1], words[2], words[3]] = words[-1].lower() == "release"
+            elif words[0] == "confirmed":
+                for offset in words[3:]:
+                    if released.get((words[1], words[2], offset)) is False:
+                        found.setdefault((int(words[2]), int(offset)), at)
+        return found
+
+    def is_alive(self) -> bool:
+        return self._process.poll() is None
 
     def until_ready(self) -> None:
         """Every member has joined the group."""

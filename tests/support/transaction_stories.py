@@ -30,7 +30,7 @@ from tests.support.raw_client import ClosedError, ask, errors_in
 UNKNOWN_PRODUCER: Final = 987_654
 """A producer id that no broker has given away."""
 
-_PATIENCE_S: Final = 10.0
+_TIMEOUT_S: Final = 10.0
 _NOT_YET: Final = frozenset({14, 15, 16, 51})
 """COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, CONCURRENT_TRANSACTIONS"""
 
@@ -71,7 +71,7 @@ class Teller(stories.Teller):
 
     def ask(self, what: str, request: Message, version: int, *, hide: Iterable[str] = ()) -> Any:
         """As of the other stories, asked again while the answer is to ask again."""
-        deadline = time.monotonic() + _PATIENCE_S
+        deadline = time.monotonic() + _TIMEOUT_S
         while True:
             try:
                 answer = ask(self.bootstrap, request, version)
@@ -245,7 +245,7 @@ class Teller(stories.Teller):
     def transaction(self, name: str, *, until: Callable[[str], bool] = lambda state: True) -> None:
         """DescribeTransactions, once the state is one that `until` accepts."""
         request = dt.DescribeTransactionsRequest(transactional_ids=[name])
-        deadline = time.monotonic() + _PATIENCE_S
+        deadline = time.monotonic() + _TIMEOUT_S
         while time.monotonic() < deadline:
             (found,) = ask(self.bootstrap, request, 0).transaction_states
             settled = found.error_code not in _NOT_YET and not found.transaction_state.startswith("Prepare")

@@ -7,6 +7,8 @@ from typing import Final, Self
 
 from confluent_kafka import KafkaException, Producer
 
+from ottla.producers import abandon
+
 BETWEEN_S: Final = 0.02
 ANSWER_WITHIN_S: Final = 60.0
 
@@ -61,6 +63,7 @@ class TransactionalProducer(threading.Thread):
             if error.txn_requires_abort():
                 self._until_done(lambda: producer.abort_transaction(ANSWER_WITHIN_S))
                 return producer
+            abandon(producer)
             return self._new()
         self.committed += values
         return producer

@@ -7,7 +7,7 @@ import time
 from types import TracebackType
 from typing import Final, Self
 
-ANSWER_SECONDS: Final = 0.3
+ANSWER_S: Final = 0.3
 """In which the target is sure to have carried out a request."""
 
 
@@ -96,7 +96,7 @@ class UnreliableLink:
                     if self._forward_first:
                         self._swallowing = True
                         sink.sendall(data)
-                        time.sleep(ANSWER_SECONDS)
+                        time.sleep(ANSWER_S)
                     break
                 if outward or not self._swallowing:
                     sink.sendall(data)

@@ -12,7 +12,7 @@ from ottla.protocol.messages.list_offsets import ListOffsetsPartition, ListOffse
 from ottla.protocol.schema import Message
 from tests.support.raw_client import ClosedError, ask
 
-PATIENCE_S: Final = 60.0
+TIMEOUT_S: Final = 60.0
 LOOK_S: Final = 0.2
 AS_CONSUMER: Final = -1
 AS_ANY_REPLICA: Final = -2
@@ -20,12 +20,12 @@ EARLIEST: Final = OffsetSpec.earliest()  # type: ignore[no-untyped-call] # the l
 LATEST: Final = OffsetSpec.latest()  # type: ignore[no-untyped-call] # the same
 
 
-def read_all(bootstrap: str, topic: str, expected: int, *, patience_s: float = PATIENCE_S) -> list[bytes]:
+def read_all(bootstrap: str, topic: str, expected: int, *, timeout_s: float = TIMEOUT_S) -> list[bytes]:
     """The values of all committed records, as soon as there are as many as expected; fails if there never are.
 
     It reads to the end of every partition, so that what stands there twice is found twice.
     """
-    deadline = time.monotonic() + patience_s
+    deadline = time.monotonic() + timeout_s
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -57,7 +57,7 @@ def read_all(bootstrap: str, topic: str, expected: int, *, patience_s: float = P
                 problem = f"read up to {positions} of {ends}"
             if time.monotonic() > deadline:
                 raise AssertionError(
-                    f"{len(values)} of {expected} records of {topic} within {patience_s:.0f} s; {problem}\n"
+                    f"{len(values)} of {expected} records of {topic} within {timeout_s:.0f} s; {problem}\n"
                     + state_of(bootstrap, topic)
                 )
             time.sleep(LOOK_S)
@@ -66,7 +66,7 @@ def read_all(bootstrap: str, topic: str, expected: int, *, patience_s: float = P
 
 
 def read_in_group(
-    bootstrap: str, topic: str, group: str, expected: int, *, patience_s: float = PATIENCE_S
+    bootstrap: str, topic: str, group: str, expected: int, *, timeout_s: float = TIMEOUT_S
 ) -> list[bytes]:
     """The values of all records, read by the only member of a new group; fails if they are not as many as expected."""
     consumer = Consumer(
@@ -80,12 +80,12 @@ def read_in_group(
     )
     consumer.subscribe([topic])
     values: list[bytes] = []
-    deadline = time.monotonic() + patience_s
+    deadline = time.monotonic() + timeout_s
     try:
         while len(values) < expected:
             if time.monotonic() > deadline:
                 raise AssertionError(
-                    f"group {group} has read {len(values)} of {expected} records of {topic} within {patience_s:.0f} s, "
+                    f"group {group} has read {len(values)} of {expected} records of {topic} within {timeout_s:.0f} s, "
                     f"assigned {consumer.assignment()}\n" + state_of(bootstrap, topic)
                 )
             messages = consumer.consume(1000, timeout=LOOK_S)

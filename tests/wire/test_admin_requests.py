@@ -370,7 +370,7 @@ def test_describing_what_is_not_there(ottla_broker: Broker) -> None:
 def test_describing_a_broker(ottla_broker: Broker) -> None:
     found = {entry.name: entry for entry in described(ottla_broker, BROKER, "1", include_synonyms=True).configs}
     assert found["listeners"].value == "PLAINTEXT://127.0.0.1:0"
-    assert (found["listeners"].read_only, found["listeners"].config_source) == (True, 4)
+    assert (found["listeners"].read_only, found["listeners"].config_source) == (False, 4)
     assert (found["log.retention.ms"].value, found["log.retention.ms"].read_only) == (None, False)
     assert found["num.partitions"].value == "1"
     assert (found["num.io.threads"].value, found["num.io.threads"].read_only) == ("8", False), "it has no effect"
@@ -437,7 +437,7 @@ def test_changing_a_brokers_settings_while_it_runs(ottla_broker: Broker) -> None
         ("ssl.client.auth", "required"),
         ("ssl.keystore.location", "/x"),
         ("listener.name.plaintext.ssl.keystore.location", "/x"),
-        ("listeners", "PLAINTEXT://:1"),
+        ("listeners", "PLAINTEXT://192.0.2.1:1"),
         ("log.segment.bytes", "3"),
         ("log.retention.ms", "0"),
     ):

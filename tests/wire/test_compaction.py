@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 from tests.support.eventually import eventually
-from tests.support.genuine import kafka_tool
+from tests.support.tool_server import kafka_tool
 
 from ottla.testing import Broker
 

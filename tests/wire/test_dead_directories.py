@@ -10,7 +10,7 @@ from tests.support.raw_client import ask
 
 from ottla.broker import Broker
 from ottla.errors import ErrorCode
-from ottla.machine import Machine
+from ottla.platform import Platform
 from ottla.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from ottla.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -65,7 +65,7 @@ def run(directory: Path, test: Callable[[Bench], Coroutine[Any, Any, None]], met
 
     async def main() -> None:
         (directory / metadata_in).mkdir()
-        async with Broker.configured(None, settings, machine=Machine(fs=files)) as broker:
+        async with Broker.configured(None, settings, platform=Platform(fs=files)) as broker:
             await asyncio.wait_for(test(Bench(directory, broker, files)), 30)
 
     asyncio.run(main())

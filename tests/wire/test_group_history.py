@@ -62,7 +62,7 @@ def test_only_those_that_know_ottla_are_told_of_its_own_requests(broker: Broker)
         request = ApiVersionsRequest(client_software_name=software, client_software_version="1")
         return {key.api_key for key in ask(broker.bootstrap, request, 4).api_keys}
 
-    assert keys("ottla") - keys("apache-kafka-java") == {ApiKey.DESCRIBE_GROUP_HISTORY}
+    assert keys("ottla") - keys("apache-kafka-java") == {ApiKey.DESCRIBE_GROUP_HISTORY, ApiKey.DESCRIBE_TELEMETRY}
     assert max(keys("librdkafka")) < 100
 
 
@@ -85,4 +85,6 @@ def test_the_command_line_shows_it(broker: Broker) -> None:
     assert line[7:] == ["; ".join(rebalance["why"]), f"orders 0-3: nobody -> {move['to']}"]
     missing = ottla("group", "describe", "nobody", "--history", code=1).stderr
     assert "group 'nobody' does not exist; `ottla group list` shows those that do" in missing
+    mistyped = ottla("group", "describe", "show", "--history", code=1).stderr
+    assert "group 'show' does not exist; did you mean 'shown'?" in mistyped
     assert "two things" in ottla("group", "describe", "shown", "--history", "--members", code=2).stderr

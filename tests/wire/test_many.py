@@ -71,14 +71,15 @@ def test_two_thousand_partitions(broker: OttlaProcess) -> None:
     per_partition = (broker.rss_bytes() - before) / PARTITIONS
     broker.restart()
     answered_s = time.perf_counter() - broker.spawned_at
+    ready_cpu_s = broker.cpu_seconds()
     after_restart = broker.rss_bytes()
     print(
         f"partitions: created in {created_s:.2f} s, {per_partition / 1024:.1f} KiB each; "
-        f"after a restart ready in {answered_s:.2f} s at {after_restart / MIB:.0f} MiB"
+        f"after a restart ready in {answered_s:.2f} s ({ready_cpu_s:.2f} s of CPU) at {after_restart / MIB:.0f} MiB"
     )
     assert per_partition < 16 * 1024
     assert after_restart < 90 * MIB
-    assert answered_s < 4  # about 0.5 s on a machine with nothing else to do
+    assert ready_cpu_s < 2  # CPU, not wall clock: other tests run beside this one
     answer = ask(broker.bootstrap, list_offsets([(TOPIC, number, -1) for number in range(PARTITIONS)]), 7)
     ends = {partition.partition_index: partition.offset for partition in answer.topics[0].partitions}
     assert {number for number, end in ends.items() if end} == {0, 999, 1999}

@@ -35,6 +35,9 @@ LARGE_PARTITIONS: Final = 16
 BYTES_PER_PARTITION: Final = 40 * MIB
 MANY: Final = "many"
 MANY_PARTITIONS: Final = 200
+WIDE: Final = "wide"
+WIDE_PARTITIONS: Final = 2000
+WIDE_CONNECTIONS: Final = 250
 
 
 def fill(broker: BrokerProcess, topic: str, partitions: int, bytes_each: int) -> None:
@@ -163,9 +166,64 @@ def small_answers_unread(broker: BrokerProcess) -> None:
         time.sleep(3)
 
 
+def fetches_parked(broker: BrokerProcess) -> None:
+    """Three clients wait 256 times each for more than will ever be in any partition, while another one writes."""
+    waiting = fetch_everything(MANY, MANY_PARTITIONS)
+    waiting.max_wait_ms = waiting.min_bytes = 2**31 - 1
+    for topic in waiting.topics:
+        for partition in topic.partitions:
+            partition.fetch_offset = 1
+    with ExitStack() as stack:
+        for _ in range(3):
+            connection = stack.enter_context(RawConnection(broker.bootstrap))
+            for _ in range(256):
+                connection.send(waiting, 12)
+        time.sleep(1)
+        for _ in range(20):
+            ask(broker.bootstrap, produce(MANY, {0: bytes(batch(b"v"))}), 9)
+
+
+def fetches_parked_on_many_connections(broker: BrokerProcess) -> None:
+    """Each of many clients waits for records of two thousand partitions, and none will ever come."""
+    waiting = fetch_everything(WIDE, WIDE_PARTITIONS)
+    waiting.max_wait_ms = waiting.min_bytes = 2**31 - 1
+    with ExitStack() as stack:
+        for number in range(WIDE_CONNECTIONS):
+            stack.enter_context(RawConnection(broker.bootstrap)).send(waiting, 12)
+            if number % 10 == 0:
+                ask(broker.bootstrap, fetch_everything(WIDE, WIDE_PARTITIONS), 12)  # so that they do wait by now
+
+
+def fetch_session_that_grows(broker: BrokerProcess) -> None:
+    """A client adds partitions that do not exist to its session with every fetch, then asks for nothing more."""
+    each = 12_000
+    with RawConnection(broker.bootstrap) as connection:
+        session_id, epoch = 0, 0
+        for begin in (*range(0, 20 * each, each), None):
+            numbers = () if begin is None else range(begin, begin + each)
+            partitions = [FetchPartition(partition=at, fetch_offset=0, partition_max_bytes=1) for at in numbers]
+            request = FetchRequest(
+                max_wait_ms=0,
+                min_bytes=0,
+                session_id=session_id,
+                session_epoch=epoch,
+                topics=[FetchTopic(topic="unknown", partitions=partitions)] if partitions else [],
+            )
+            answer = connection.ask(request, 12)
+            epoch = 0 if answer.error_code else epoch + 1
+            session_id = 0 if answer.error_code else answer.session_id
+
+
 def prepare_large(broker: BrokerProcess) -> None:
     fill(broker, TOPIC, LARGE_PARTITIONS, BYTES_PER_PARTITION)
     broker.restart()
+
+
+def prepare_wide(broker: BrokerProcess) -> None:
+    Teller(broker.bootstrap).create(WIDE, WIDE_PARTITIONS)
+    with ExitStack() as stack:  # so that the attack is not charged with what connections and first answers take
+        for _ in range(WIDE_CONNECTIONS):
+            stack.enter_context(RawConnection(broker.bootstrap)).ask(fetch_everything(WIDE, 1), 12)
 
 
 def prepare_many(broker: BrokerProcess) -> None:
@@ -178,17 +236,20 @@ def prepare_many(broker: BrokerProcess) -> None:
 
 ATTACKS: Final = [
     Attack("many connections", many_connections, grows_by_bytes=16 * MIB),
-    # Buffers of many megabytes grow by being copied: longer than the rule allows, on a busy machine.
     Attack(
         "half-sent frames",
         half_sent_frames,
         properties={"queued.max.request.bytes": str(192 * MIB)},
-        most_s=0.25,
         grows_by_bytes=256 * MIB,
     ),
     Attack("cold fetches unread", cold_fetches_unread, prepare_large, grows_by_bytes=32 * MIB),
     Attack("cold fetches read slowly", cold_fetches_read_slowly, prepare_large, grows_by_bytes=32 * MIB),
     Attack("small answers unread", small_answers_unread, prepare_many, grows_by_bytes=32 * MIB),
+    Attack("fetches parked", fetches_parked, prepare_many, grows_by_bytes=16 * MIB),
+    Attack(
+        "fetches parked on many connections", fetches_parked_on_many_connections, prepare_wide, grows_by_bytes=96 * MIB
+    ),
+    Attack("fetch session that grows", fetch_session_that_grows, grows_by_bytes=64 * MIB),
 ]
 
 

@@ -11,6 +11,7 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.support.ottla_process import OttlaProcess
 from tests.support.raw_client import RawConnection, errors_in
+from tests.support.stories import Teller
 
 from ottla.errors import ErrorCode
 from ottla.protocol.messages.api_versions import ApiVersionsRequest
@@ -33,8 +34,9 @@ from ottla.records.batch import (
 )
 from ottla.records.compression import compress
 from ottla.records.record import Record, append_record, encode_batch
+from ottla.server.handlers.produce import MANY
 
-PLAIN, COMPACTED, OLD, ZSTD = "plain", "compacted", "no-old-records", "zstd"
+PLAIN, COMPACTED, OLD, ZSTD, WAITING = "plain", "compacted", "no-old-records", "zstd", "waiting"
 VERSION = 9
 
 
@@ -47,6 +49,7 @@ def broker() -> Iterator[OttlaProcess]:
             COMPACTED: {"cleanup.policy": "compact"},
             OLD: {"message.timestamp.before.max.ms": "60000"},
             ZSTD: {"compression.type": "zstd"},
+            WAITING: {},
         }
         topics = [NewTopic(name, 4, config=config) for name, config in settings.items()]
         for created in admin.create_topics(topics).values():
@@ -242,6 +245,20 @@ def test_large_batches_keep_their_order_and_those_behind_them(client: RawConnect
     assert end_offset(client, PLAIN, 1) == before + sequence, "they were known again"
 
 
+def test_a_request_to_very_many_partitions_is_not_overtaken(broker: OttlaProcess, client: RawConnection) -> None:
+    """It is appended in slices; what is pipelined behind it comes behind it in the log."""
+    Teller(broker.bootstrap).create("many", MANY + 50)
+    value = Record(0, now_ms(), None, b"v" * 100)
+    last = MANY + 49
+    for _ in range(5):
+        many = request(*(("many", number, encode_batch([value])) for number in range(last + 1)))
+        behind = request(("many", last, encode_batch([value])))
+        client.send_together((many, behind), VERSION)
+        (topic,) = client.receive(many, VERSION).responses[-1:]
+        first = topic.partition_responses[-1].base_offset
+        assert client.receive(behind, VERSION).responses[0].partition_responses[0].base_offset == first + 1
+
+
 @pytest.mark.parametrize("codec", [Compression.GZIP, Compression.LZ4, Compression.ZSTD])
 @pytest.mark.parametrize("topic", [PLAIN, COMPACTED, ZSTD])
 def test_a_bomb_delays_nobody(broker: OttlaProcess, client: RawConnection, topic: str, codec: Compression) -> None:
@@ -287,7 +304,7 @@ def test_records_that_wait_for_those_of_another_partition_stay_what_they_are(
         with RawConnection(broker.bootstrap) as connection:
             for number in range(40):
                 value = Record(0, now_ms(), None, f"{name}-{number}".encode())
-                asked = request((ZSTD, 1, encode_batch(large)), (PLAIN, 3, encode_batch([value])))
+                asked = request((ZSTD, 1, encode_batch(large)), (WAITING, 3, encode_batch([value])))
                 refused.update(errors_in(connection.ask(asked, VERSION)))
 
     senders = [threading.Thread(target=send, args=(name,)) for name in "abc"]
@@ -298,7 +315,7 @@ def test_records_that_wait_for_those_of_another_partition_stay_what_they_are(
 
     assert not refused
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "none", "enable.auto.commit": False})
-    consumer.assign([TopicPartition(PLAIN, 3, 0)])
-    values = [message.value() for message in consumer.consume(end_offset(client, PLAIN, 3), timeout=20)]
+    consumer.assign([TopicPartition(WAITING, 3, 0)])
+    values = [message.value() for message in consumer.consume(end_offset(client, WAITING, 3), timeout=20)]
     consumer.close()
     assert sorted(map(bytes.decode, values)) == sorted(f"{name}-{number}" for name in "abc" for number in range(40))

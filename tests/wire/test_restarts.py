@@ -92,13 +92,13 @@ def test_a_topic_that_grows_while_it_is_made_has_every_log_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: Counter[Any] = Counter()
-    create_log = LogDirectories.create_log
+    choose = LogDirectories._for_new
 
-    def counted(self: LogDirectories, partition: Any, *rest: Any) -> Any:
+    def counted(self: LogDirectories, partition: Any) -> Any:
         made[partition] += 1
-        return create_log(self, partition, *rest)
+        return choose(self, partition)
 
-    monkeypatch.setattr(LogDirectories, "create_log", counted)
+    monkeypatch.setattr(LogDirectories, "_for_new", counted)
     broker = Broker(directory=tmp_path)
     with broker:
         create(broker, "growing", 400)

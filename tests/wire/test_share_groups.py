@@ -4,10 +4,12 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import pytest
 from tests.support.eventually import eventually
 from tests.support.raw_client import ask
 from tests.support.share_member import ACCEPT, ShareMember
 
+from ottla.coordinators import share_groups
 from ottla.errors import ErrorCode
 from ottla.protocol.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,
@@ -45,6 +47,13 @@ from ottla.testing import Broker
 GROUP_RESOURCE = 32
 LEAVE = -1
 EARLIEST = -2
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A member's first answer waits for the state of its partitions. On a busy machine the topic of that state takes
+    longer to create than a broker waits; then partitions come with the next heartbeat, which is not the matter here."""
+    monkeypatch.setattr(share_groups, "INITIALIZE_TIMEOUT_S", 60.0)
 
 
 class Client:

@@ -14,7 +14,8 @@ from tests.support.share_groups import set_group, topic_id
 from tests.support.share_member import ACCEPT, GAP, REJECT, RELEASE, RENEW, ShareMember, given, new_member_id
 
 from ottla.errors import CorruptMessage, ErrorCode, OffsetOutOfRange
-from ottla.log.partition_log import ColdRead, PartitionLog, ReadResult
+from ottla.log.partition_log import ColdRead, PartitionLog
+from ottla.log.segment_list import ReadResult
 from ottla.protocol.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsRequestGroup,

@@ -37,13 +37,11 @@ def client(server: ZooKeeperServer, root: str) -> Iterator[KazooClient]:
         yield other
 
 
-def broker(
-    connect: str, *, directory: Path | None = None, patience_ms: int = 10_000, **properties: str
-) -> OttlaProcess:
+def broker(connect: str, *, directory: Path | None = None, timeout_ms: int = 10_000, **properties: str) -> OttlaProcess:
     settings = {
         "zookeeper.connect": connect,
         "zookeeper.session.timeout.ms": str(SESSION_MS),
-        "zookeeper.connection.timeout.ms": str(patience_ms),
+        "zookeeper.connection.timeout.ms": str(timeout_ms),
         "offsets.topic.replication.factor": "1",
         **{name.replace("_", "."): value for name, value in properties.items()},
     }
@@ -164,7 +162,7 @@ def test_hears_what_others_change_in_its_settings(server: ZooKeeperServer, root:
 
 
 def test_serves_on_while_zookeeper_is_away(root: str) -> None:
-    with ZooKeeperServer() as own, broker(own.connect + root, patience_ms=1000) as running:
+    with ZooKeeperServer() as own, broker(own.connect + root, timeout_ms=1000) as running:
         create(running, "orders")
         produce(running, "orders", "before")
         own.kill()
@@ -190,7 +188,7 @@ def _created(running: OttlaProcess, topic: str) -> bool:
 
 
 def test_a_change_waits_for_zookeeper(root: str) -> None:
-    with ZooKeeperServer() as own, broker(own.connect + root, patience_ms=30_000) as running:
+    with ZooKeeperServer() as own, broker(own.connect + root, timeout_ms=30_000) as running:
         create(running, "orders")
         own.pause()
         asking = admin(running)
@@ -203,7 +201,7 @@ def test_a_change_waits_for_zookeeper(root: str) -> None:
 
 
 def test_heals_from_the_end_of_its_session(server: ZooKeeperServer, root: str, client: KazooClient) -> None:
-    with UnreliableLink(server.port) as link, broker(f"127.0.0.1:{link.port}{root}", patience_ms=1000) as running:
+    with UnreliableLink(server.port) as link, broker(f"127.0.0.1:{link.port}{root}", timeout_ms=1000) as running:
         create(running, "orders")
         produce(running, "orders", "one")
         link.refuse()
@@ -220,6 +218,6 @@ def test_heals_from_the_end_of_its_session(server: ZooKeeperServer, root: str, c
 
 
 def test_says_that_zookeeper_cannot_be_reached(tmp_path: Path) -> None:
-    lost = broker("127.0.0.1:1/kafka", directory=tmp_path, patience_ms=500)
+    lost = broker("127.0.0.1:1/kafka", directory=tmp_path, timeout_ms=500)
     with pytest.raises(BrokerFailedError, match=r"ZooKeeper at 127\.0\.0\.1:1/kafka: it cannot be reached"):
         lost.start()

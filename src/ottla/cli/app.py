@@ -8,8 +8,8 @@ from typing import Final
 
 import click
 
-from ottla.cli import exits, interruption, suggest
-from ottla.cli.output import complain
+from ottla.cli.terminal import exits, interruption, suggest
+from ottla.cli.terminal.output import complain
 
 NOUNS: Final = {
     "serve": "Start a broker.",
@@ -21,6 +21,7 @@ NOUNS: Final = {
     "streams": "Look at streams groups and their tasks, delete them.",
     "txn": "List, describe and abort transactions.",
     "config": "Read and change settings of topics, brokers and groups.",
+    "telemetry": "Ask clients for their metrics, and show what they send.",
     "cluster": "Look at the cluster, or start one on this machine.",
     "zookeeper": "Run a ZooKeeper server for development.",
     "pipeline": "Run jobs on Spark; look after them, replay and test them.",
@@ -29,7 +30,7 @@ NOUNS: Final = {
     "perf": "Measure throughput and latency.",
     "demo": "Run real flights through a topic and Spark.",
 }
-"""The command's nouns with their one line of help; `ottla.cli.<noun>` holds each, and is imported only when called."""
+"""The command's nouns with their one line of help; each is `ottla.cli.<noun>.commands`, imported only when called."""
 
 EPILOG: Final = """\
 Exit codes: 0 done, 1 the operation failed (wholly or in part), 2 wrong usage, 130 stopped by Ctrl-C.
@@ -54,7 +55,7 @@ class Nouns(click.Group):
         """Import the noun's module and give its command; None for an unknown one."""
         if cmd_name not in NOUNS or cmd_name == "serve":
             return None
-        module = importlib.import_module(f"ottla.cli.{cmd_name}")
+        module = importlib.import_module(f"ottla.cli.{cmd_name}.commands")
         command = module.command
         assert isinstance(command, click.Command)
         return command
@@ -169,12 +170,18 @@ def _run(arguments: list[str]) -> int:
             raise
         return exits.FAILED
     except Exception as failure:
-        sentence = _job_failure(failure) or _client_failure(failure)
+        sentence = _broker_failure(failure) or _job_failure(failure) or _client_failure(failure)
         if sentence is None:
             raise
         complain(sentence)
         return exits.FAILED
     return outcome if isinstance(outcome, int) else exits.OK
+
+
+def _broker_failure(failure: Exception) -> str | None:
+    """The sentence about a broker that refuses or does not answer; None if the failure is something else."""
+    errors = sys.modules.get("ottla.client.errors")
+    return str(failure) if errors is not None and isinstance(failure, errors.ClientError) else None
 
 
 def _job_failure(failure: Exception) -> str | None:
@@ -189,8 +196,8 @@ def _client_failure(failure: Exception) -> str | None:
         return None
     from confluent_kafka import KafkaException
 
-    from ottla.cli.client import client_log
-    from ottla.cli.failures import explain
+    from ottla.cli.brokers.client import client_log
+    from ottla.cli.brokers.failures import explain
 
     if not isinstance(failure, KafkaException):
         return None

@@ -11,7 +11,7 @@ INTERRUPTED = 130
 
 
 def main() -> int:
-    """Run the command in `sys.argv`; returns the exit code (see `ottla.cli.exits`)."""
+    """Run the command in `sys.argv`; returns the exit code (see `ottla.cli.terminal.exits`)."""
     _replace_closed_streams()
     try:
         return _run(sys.argv[1:])
@@ -20,7 +20,9 @@ def main() -> int:
 
 
 def _replace_closed_streams() -> None:
-    """Whoever starts a program with a standard stream closed wants silence, not a log file in its place."""
+    """Open /dev/null for closed standard streams: otherwise the next file opened, such as a log, would take their
+    place.
+    """
     for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
             opened = os.open(os.devnull, os.O_RDWR)

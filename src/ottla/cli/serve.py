@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from ottla.cli import exits, suggest
+from ottla.cli.terminal import exits, suggest
 
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 FLAGS: Final = ("--strict", "--allow-insecure")
@@ -22,8 +22,8 @@ Usage: ottla serve [SERVER.PROPERTIES] [--override KEY=VALUE]... [--log-level LE
   --log-level LEVEL          debug, info (default), warning or error; the log goes to standard error
   --strict                   refuse settings that do not exist, instead of warning of them
   --allow-insecure           start although settings ask for TLS, SASL or access control, which Ottla does not have yet;
-                             everyone who reaches the broker's ports may then do everything, in plain text, and send
-                             a broker that is alone what only brokers send each other
+                             every client that reaches the broker's ports may then do everything in plain text, and send
+                             a standalone broker the requests that only brokers send each other
   --help                     this text
 
   SIGTERM and Ctrl-C stop the broker cleanly.
@@ -36,7 +36,7 @@ Examples:
 
 
 class UsageProblem(Exception):
-    """The arguments of `serve` are wrong; the text says how."""
+    """The arguments of `serve` are wrong; the text explains how."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ def parse_arguments(arguments: list[str]) -> ServeArguments:
 
 
 def serve(arguments: list[str]) -> int:
-    """Run a broker until it is told to stop; returns the exit code."""
+    """Run a broker until a signal stops it; returns the exit code."""
     try:
         wanted = parse_arguments(arguments)
     except UsageProblem as problem:

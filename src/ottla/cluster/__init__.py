@@ -1,1 +1,1 @@
-"""What the cluster consists of, who decides about it, and where that is kept."""
+"""PURE: what a cluster consists of, as an immutable image; its changes, and what a controller decides."""

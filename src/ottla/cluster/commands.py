@@ -93,13 +93,29 @@ def apply(image: MetadataImage, commands: Sequence[Command]) -> MetadataImage:
 
     Mappings in which nothing changes stay the same objects.
     """
-    topics = dict(image.topics)
-    by_id = dict(image.topics_by_id)
-    configs = dict(image.configs)
-    brokers = dict(image.brokers)
-    controller_id = image.controller_id
-    features, features_epoch = image.features, image.features_epoch
+    draft = Draft(image)
     for command in commands:
+        draft.apply(command)
+    return draft.result()
+
+
+class Draft:
+    """An image that changes command by command, each at its own cost alone, however much else there is."""
+
+    def __init__(self, image: MetadataImage) -> None:
+        self._before = image
+        self._topics = dict(image.topics)
+        self._by_id = dict(image.topics_by_id)
+        self._configs = dict(image.configs)
+        self._brokers = dict(image.brokers)
+        self.image = image._replace(
+            topics=self._topics, topics_by_id=self._by_id, configs=self._configs, brokers=self._brokers
+        )
+        """As of the last command; its mappings change with the next one, so callers must not keep it."""
+
+    def apply(self, command: Command) -> None:
+        """Make one change. It must fit: KeyError for a topic that is not there."""
+        topics, by_id, configs = self._topics, self._by_id, self._configs
         match command:
             case CreateTopic(topic, topic_configs):
                 topics[topic.name] = by_id[topic.topic_id] = topic
@@ -119,26 +135,27 @@ def apply(image: MetadataImage, commands: Sequence[Command]) -> MetadataImage:
                 else:
                     configs.pop((resource_type, name), None)
             case SetFeatures(levels):
-                features, features_epoch = levels, features_epoch + 1
+                self.image = self.image._replace(features=levels, features_epoch=self.image.features_epoch + 1)
             case RegisterBroker(broker):
-                brokers[broker.broker_id] = broker
+                self._brokers[broker.broker_id] = broker
             case RemoveBroker(broker_id):
-                del brokers[broker_id]
+                del self._brokers[broker_id]
             case SetController(broker_id):
-                controller_id = broker_id
-    return image._replace(
-        controller_id=controller_id,
-        brokers=_same_or(image.brokers, brokers),
-        topics=_same_or(image.topics, topics),
-        topics_by_id=_same_or(image.topics_by_id, by_id),
-        configs=_same_or(image.configs, configs),
-        features=_same_or(image.features, features),
-        features_epoch=features_epoch,
-    )
+                self.image = self.image._replace(controller_id=broker_id)
+
+    def result(self) -> MetadataImage:
+        """The image after all changes; the draft ends with it."""
+        before = self._before
+        return self.image._replace(
+            brokers=_same_or(before.brokers, self._brokers),
+            topics=_same_or(before.topics, self._topics),
+            topics_by_id=_same_or(before.topics_by_id, self._by_id),
+            configs=_same_or(before.configs, self._configs),
+        )
 
 
 def _same_or(old: Mapping[K, V], new: Mapping[K, V]) -> Mapping[K, V]:
-    """The old mapping if nothing in it has changed, so that `is` tells subscribers what to look at."""
+    """The old mapping if nothing in it has changed, so that subscribers can compare by `is`."""
     return old if new == old else new
 
 

@@ -24,7 +24,7 @@ class Piece(NamedTuple):
     """Something of a command, small enough for one commit."""
 
     number: int
-    """Of the command it is of."""
+    """The number of the command it is part of."""
     command: Command
 
 
@@ -40,6 +40,23 @@ def in_parts(commands: Sequence[Command], image: MetadataImage) -> list[list[Pie
                 room = PARTITIONS_PER_COMMIT
             parts[-1].append(Piece(number, piece))
             room -= size
+    return parts
+
+
+def whole_in_parts(commands: Sequence[Command], image: MetadataImage) -> list[list[Piece]]:
+    """The same without dividing a command, for a store that takes all at once: what stands between two parts is whole.
+
+    What a commit costs on the loop is bounded so, but for a large topic, which is a part of its own.
+    """
+    parts: list[list[Piece]] = []
+    room = 0
+    for number, command in enumerate(commands):
+        size = _size(command, image)
+        if size > room:
+            parts.append([])
+            room = PARTITIONS_PER_COMMIT
+        parts[-1].append(Piece(number, command))
+        room -= size
     return parts
 
 

@@ -1,4 +1,4 @@
-"""PURE. What DescribeConfigs and CreateTopics tell of settings: value, where it comes from, what stands behind it."""
+"""PURE. Settings as in DescribeConfigs and CreateTopics: value, source, synonyms."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
@@ -8,9 +8,12 @@ from ottla.cluster.configs import known_broker_settings
 from ottla.cluster.image import CLUSTER_DEFAULT, MetadataImage, ResourceType
 from ottla.config.broker import BrokerConfig
 from ottla.config.broker_settings import BROKER_SETTINGS
+from ottla.config.changeable import LISTENER_OVERRIDE
+from ottla.config.client_metrics_settings import CLIENT_METRICS_SETTINGS, client_metrics_value
 from ottla.config.group_settings import GROUP_SETTINGS, group_value
 from ottla.config.other_settings import OTHER_SETTINGS
-from ottla.config.setting import Change, Setting, render_value
+from ottla.config.properties import PLACEHOLDER
+from ottla.config.setting import Change, Kind, Setting, render_value
 from ottla.config.topic_settings import TOPIC_SETTINGS, TopicSetting
 
 
@@ -23,6 +26,7 @@ class ConfigSource(IntEnum):
     STATIC_BROKER_CONFIG = 4
     DEFAULT_CONFIG = 5
     DYNAMIC_BROKER_LOGGER_CONFIG = 6
+    CLIENT_METRICS_CONFIG = 7
     GROUP_CONFIG = 8
 
 
@@ -70,7 +74,7 @@ class SettingsInForce:
     def broker(self, names: Iterable[str] | None, *, cluster_default: bool = False) -> list[ConfigDescription]:
         """This broker's settings, or of all brokers what was set for all of them; `names` None for every one."""
         described: list[ConfigDescription] = []
-        for setting in _chosen(known_broker_settings(), names):
+        for setting in _chosen(self._broker_settings(), names):
             synonyms = self._synonyms(setting.name)
             value = self._config.rendered(setting.name) if setting.name in BROKER_SETTINGS else _kept(setting, synonyms)
             if cluster_default:
@@ -90,6 +94,12 @@ class SettingsInForce:
                 )
             )
         return described
+
+    def _broker_settings(self) -> Mapping[str, Setting]:
+        """All known settings, and unknown ones that were set for a plug-in or by mistake."""
+        known = known_broker_settings()
+        others = {name for _, layer in self._layers for name in layer if name not in known}
+        return {**known, **{name: _unknown(name, known) for name in others}}
 
     def topic(self, overrides: Mapping[str, str], names: Iterable[str] | None) -> list[ConfigDescription]:
         """A topic's settings, given its own; `names` None for every one."""
@@ -123,16 +133,28 @@ class SettingsInForce:
             described.append(ConfigDescription(group.setting, value, synonyms[0].source, False, tuple(synonyms)))
         return described
 
+    def client_metrics(self, configs: Mapping[str, str], names: Iterable[str] | None) -> list[ConfigDescription]:
+        """A subscription's settings, given its own; `names` None for every one."""
+        described: list[ConfigDescription] = []
+        for setting in _chosen(CLIENT_METRICS_SETTINGS, names):
+            value = render_value(client_metrics_value(setting.name, configs))
+            own = ConfigSynonym(setting.name, value, ConfigSource.CLIENT_METRICS_CONFIG)
+            synonyms = (own,) if setting.name in configs else ()
+            source = own.source if synonyms else ConfigSource.DEFAULT_CONFIG
+            described.append(ConfigDescription(setting, value, source, False, synonyms))
+        return described
+
     def _synonyms(self, name: str) -> list[ConfigSynonym]:
         """What gives a broker's setting its value, layer by layer.
 
         As in Kafka the list begins with `name` itself: what stands before it under another name is left out.
         """
-        names = _SYNONYMS.get(name, (name,))
+        override = LISTENER_OVERRIDE.fullmatch(name)
+        names = _SYNONYMS.get(name, (name,)) if override is None else (name, override.group(1))
 
         def is_secret(synonym: str) -> bool:
-            known = BROKER_SETTINGS.get(synonym) or OTHER_SETTINGS.get(synonym)
-            return known is not None and known.sensitive
+            known = known_broker_settings()
+            return (known.get(synonym) or _unknown(synonym, known)).sensitive
 
         found = [
             ConfigSynonym(synonym, None if is_secret(synonym) else layer[synonym], source)
@@ -149,8 +171,18 @@ class SettingsInForce:
         return found[start:]
 
 
+def _unknown(name: str, known: Mapping[str, Setting]) -> Setting:
+    """A setting that is none of the broker's own, which for a listener has the type of the one for all listeners."""
+    override = LISTENER_OVERRIDE.fullmatch(name)
+    base = None if override is None else known.get(override.group(1))
+    return Setting(name, Kind.UNKNOWN if base is None else base.kind, None, "" if base is None else base.doc)
+
+
 def _kept(setting: Setting, synonyms: Sequence[ConfigSynonym]) -> str | None:
-    """The value of a setting that has no effect."""
+    """The value of a setting without effect; one that was given stays as it is written."""
+    text = synonyms[0].value if synonyms else None
+    if text is not None and PLACEHOLDER.search(text):
+        return text
     return render_value(setting.parse(synonyms[0].value)) if synonyms else None
 
 

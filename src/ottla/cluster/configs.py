@@ -7,6 +7,7 @@ that ask for protection which does not exist. A group need not be there to have 
 
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
+from functools import cache
 from typing import NamedTuple
 
 from ottla.cluster.commands import SetConfigs
@@ -15,7 +16,9 @@ from ottla.cluster.image import CLUSTER_DEFAULT, MetadataImage, ResourceType
 from ottla.config.broker import BrokerConfig, check_topic_values
 from ottla.config.broker_settings import BROKER_SETTINGS
 from ottla.config.changeable import check_values, problem_with_names
+from ottla.config.client_metrics_settings import subscription
 from ottla.config.group_settings import GROUP_SETTINGS, check_group_values
+from ottla.config.listener_changes import check_internal_listeners, check_listeners
 from ottla.config.protection import UNPROTECTED, asked_protection
 from ottla.config.setting import Kind, Setting
 from ottla.config.topic_settings import TOPIC_SETTINGS
@@ -58,7 +61,7 @@ def plan_configs(
 ) -> SetConfigs:
     """Decide on a resource's settings.
 
-    `config` is what holds for this broker now, `static` what its properties file says.
+    `config` is this broker's present configuration, `static` the content of its properties file.
 
     Raises `InvalidRequest`, `InvalidConfig`, `InvalidTopic` or `UnknownTopicOrPartition`, in Kafka's words.
     """
@@ -81,7 +84,7 @@ def plan_configs(
                 check_broker_name(change.name, static.node_id)
             known = known_broker_settings()
             after = _edited(before, change.edits, {name: setting.kind for name, setting in known.items()}, None)
-            _check_broker_values(image, static, change.name, after, known)
+            _check_broker_values(image, config, static, change.name, after, known)
         case ResourceType.GROUP:
             if not change.name:
                 raise InvalidRequest("Default group resources are not allowed.")
@@ -89,6 +92,11 @@ def plan_configs(
                 before, change.edits, {name: group.setting.kind for name, group in GROUP_SETTINGS.items()}, config
             )
             check_group_values(config, after)
+        case ResourceType.CLIENT_METRICS:
+            after = _edited(before, change.edits, {}, config)  # Kafka appends to none of them, lists as they are
+            if not change.name:
+                raise InvalidRequest("Subscription name can't be empty")
+            subscription(after)
         case _:
             raise InvalidRequest(f"Unknown resource type {change.resource_type}")
     return SetConfigs(change.resource_type, change.name, after)
@@ -124,7 +132,9 @@ def effective_config(image: MetadataImage, static: BrokerConfig) -> BrokerConfig
     for_one = image.config(ResourceType.BROKER, str(static.node_id))
     if not for_all and not for_one:
         return static
-    return static.with_changes({**for_all, **for_one})
+    config = static.with_changes({**for_all, **for_one})
+    check_internal_listeners(static, config)
+    return config
 
 
 def _edited(
@@ -158,12 +168,13 @@ def _words(values: Mapping[str, str], name: str, config: BrokerConfig | None) ->
     text = values.get(name)
     if text is not None:
         return [word.strip() for word in text.split(",") if word.strip()]
-    inherited = None if config is None else config.topic_default(name)
+    inherited = config.topic_default(name) if config is not None and name in TOPIC_SETTINGS else None
     if inherited is None and name in BROKER_SETTINGS:
         inherited = tuple((BROKER_SETTINGS[name].default or "").split(","))
     return [word for word in inherited if word] if isinstance(inherited, tuple) else []
 
 
+@cache
 def known_broker_settings() -> Mapping[str, Setting]:
     """Every broker setting by name, whether Ottla acts on it or not."""
     from ottla.config.other_settings import OTHER_SETTINGS  # big, and seldom needed
@@ -172,7 +183,12 @@ def known_broker_settings() -> Mapping[str, Setting]:
 
 
 def _check_broker_values(
-    image: MetadataImage, static: BrokerConfig, name: str, after: Mapping[str, str], known: Mapping[str, Setting]
+    image: MetadataImage,
+    config: BrokerConfig,
+    static: BrokerConfig,
+    name: str,
+    after: Mapping[str, str],
+    known: Mapping[str, Setting],
 ) -> None:
     is_default = name == CLUSTER_DEFAULT
     before = image.config(ResourceType.BROKER, name)
@@ -180,12 +196,22 @@ def _check_broker_values(
     problem = problem_with_names(after, known, cluster_default=is_default, unchanged=same)
     if problem is not None:
         raise InvalidRequest(problem)
+    hidden: list[str] = []
     try:
-        check_values(after, known, static.given)
+        values = static.resolve(after)
+        hidden += sorted(key for key in after if values[key] != after[key])
+        check_values(values, known, static.given)
         for_other = image.config(ResourceType.BROKER, str(static.node_id) if is_default else CLUSTER_DEFAULT)
-        static.with_changes({**after, **for_other} if is_default else {**for_other, **after})
-        asking = {key: asked_protection(key, text) for key, text in after.items() if key not in same}
+        changed = static.with_changes({**after, **for_other} if is_default else {**for_other, **after})
+        check_listeners(config, changed)
+        asking = {key: asked_protection(key, text) for key, text in values.items() if key not in same}
     except InvalidConfig as refused:
+        if hidden:  # their values may be secrets, and are not shown
+            named = [key for key in hidden if key not in same] or hidden
+            raise InvalidRequest(
+                f"Invalid value for configuration {', '.join(named)}: what it stands for is not taken, or contradicts "
+                "another setting"
+            ) from refused
         raise InvalidRequest(str(refused)) from refused
     unprotected = [f"{key}: {protection}" for key, protection in asking.items() if protection is not None]
     if unprotected and not static.allow_insecure:

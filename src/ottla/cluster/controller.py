@@ -13,9 +13,10 @@ from ottla.cluster.image import (
     NO_LEADER,
     MetadataImage,
     PartitionImage,
+    ResourceType,
     TopicImage,
 )
-from ottla.config.broker import BrokerConfig, check_topic_values
+from ottla.config.broker import ALL_DIRECTORIES, BrokerConfig, check_topic_values
 from ottla.errors import ApiError, ErrorCode, InvalidConfig, InvalidRequest, InvalidTopic, TopicAlreadyExists
 from ottla.errors import UnknownTopicOrPartition as UnknownTopic
 from ottla.ids import BrokerId, LeaderEpoch, PartitionId, TopicId, TopicName
@@ -42,7 +43,7 @@ class NewTopic(NamedTuple):
 
 
 class ElectionType(IntEnum):
-    """Who may be elected (KIP-460)."""
+    """Which replicas may be elected (KIP-460)."""
 
     PREFERRED = 0
     UNCLEAN = 1
@@ -69,20 +70,47 @@ def check_topic_name(name: str) -> None:
         )
 
 
-def colliding_topic(image: MetadataImage, name: str) -> TopicName | None:
-    """An existing topic whose name differs from `name` only in `.` and `_`; metrics could not tell them apart."""
-    if "." not in name and "_" not in name:
-        return None
-    unified = name.replace(".", "_")
-    return next((other for other in image.topics if other != name and other.replace(".", "_") == unified), None)
+class TakenNames:
+    """Names of existing topics, with `.` and `_` made equal, during one decision about new topics."""
+
+    def __init__(self) -> None:
+        self._by_unified: dict[str, TopicName] | None = None
+
+    def colliding(self, image: MetadataImage, name: str) -> TopicName | None:
+        """A topic whose name differs from `name` only in `.` and `_`; metrics could not tell them apart.
+
+        `image` is read once; names of later decisions have to be added.
+        """
+        if "." not in name and "_" not in name:
+            return None
+        if self._by_unified is None:
+            self._by_unified = {_unified(other): other for other in image.topics}
+        return self._by_unified.get(_unified(name))
+
+    def add(self, name: TopicName) -> None:
+        """Another topic has been decided on."""
+        if self._by_unified is not None:
+            self._by_unified[_unified(name)] = name
+
+
+def _unified(name: str) -> str:
+    return name.replace(".", "_")
 
 
 def plan_topic(
-    image: MetadataImage, config: BrokerConfig, new: NewTopic, *, topic_id: TopicId, first_broker: int
+    image: MetadataImage,
+    config: BrokerConfig,
+    new: NewTopic,
+    *,
+    topic_id: TopicId,
+    first_broker: int,
+    taken: TakenNames | None = None,
 ) -> CreateTopic:
     """Decide on a new topic.
 
-    `topic_id` is its id; `first_broker`, any number, says where the placing of partitions begins.
+    `topic_id` is its id; `first_broker`, any number, rotates the placement of partitions. With `taken`, names of
+    earlier
+    decisions are known, and this one is added.
 
     Raises:
         InvalidTopic, TopicAlreadyExists, InvalidConfig, InvalidRequest, ApiError (INVALID_PARTITIONS,
@@ -93,7 +121,8 @@ def plan_topic(
         raise InvalidRequest(f"Creation of internal topic {new.name} is prohibited.")
     if new.name in image.topics:
         raise TopicAlreadyExists(f"Topic '{new.name}' already exists.")
-    colliding = colliding_topic(image, new.name)
+    taken = taken or TakenNames()
+    colliding = taken.colliding(image, new.name)
     if colliding is not None:
         raise InvalidTopic(f"Topic '{new.name}' collides with existing topic: {colliding}")
     configs = {name: _not_null(name, value) for name, value in new.configs.items()}
@@ -103,6 +132,7 @@ def plan_topic(
     else:
         placed = _automatic_placement(image, config, new, first_broker)
     partitions = tuple(_new_partition(image, number, replicas) for number, replicas in enumerate(placed))
+    taken.add(new.name)
     return CreateTopic(TopicImage(new.name, topic_id, partitions), configs)
 
 
@@ -124,9 +154,18 @@ def _automatic_placement(
         raise ApiError(ErrorCode.INVALID_PARTITIONS, "Number of partitions was set to an invalid non-positive value.")
     count = config.num_partitions if new.partition_count == USE_DEFAULT else new.partition_count
     factor = config.default_replication_factor if new.replication_factor == USE_DEFAULT else new.replication_factor
-    return place_replicas(
-        image, first_partition=0, partition_count=count, replication_factor=factor, start=first_broker
-    )
+    try:
+        return place_replicas(
+            without_cordoned(image, config),
+            first_partition=0,
+            partition_count=count,
+            replication_factor=factor,
+            start=first_broker,
+        )
+    except ApiError as refused:
+        if refused.code is not ErrorCode.INVALID_REPLICATION_FACTOR:
+            raise
+        raise ApiError(refused.code, f"Unable to replicate the partition {factor} time(s): {refused}") from refused
 
 
 def _manual_placement(image: MetadataImage, new: NewTopic) -> list[tuple[BrokerId, ...]]:
@@ -173,6 +212,23 @@ def check_assignment(image: MetadataImage, replicas: Sequence[int], factor: int 
     return tuple(BrokerId(replica) for replica in replicas)
 
 
+def without_cordoned(image: MetadataImage, config: BrokerConfig) -> MetadataImage:
+    """The image without the brokers that get no new replicas, all their log directories being cordoned (KIP-1066).
+
+    `config` is this broker's. Of other brokers only settings that were altered are known, and only `*` means all.
+    """
+    cordoned = {
+        broker
+        for broker in image.brokers
+        if image.config(ResourceType.BROKER, str(broker)).get("cordoned.log.dirs", "").strip() == ALL_DIRECTORIES
+    }
+    if len(config.cordoned_log_dirs) == len(config.log_dirs):
+        cordoned.add(config.node_id)
+    if not cordoned:
+        return image
+    return image._replace(brokers={key: broker for key, broker in image.brokers.items() if key not in cordoned})
+
+
 def place_replicas(
     image: MetadataImage, *, first_partition: int, partition_count: int, replication_factor: int, start: int
 ) -> list[tuple[BrokerId, ...]]:
@@ -181,12 +237,16 @@ def place_replicas(
     Raises `ApiError`: INVALID_REPLICATION_FACTOR when there are too few brokers, POLICY_VIOLATION for absurd counts.
     """
     brokers = _alternating_racks(image)
+    if not brokers:
+        raise ApiError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            "All brokers are currently fenced, or have all their log directories cordoned.",
+        )
     if replication_factor > len(brokers):
         raise ApiError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"Unable to replicate the partition {replication_factor} time(s): The target replication factor of "
-            f"{replication_factor} cannot be reached because only {len(brokers)} broker(s) are registered or "
-            "some brokers have all their log directories cordoned.",
+            f"The target replication factor of {replication_factor} cannot be reached because only {len(brokers)} "
+            "broker(s) are registered or some brokers have all their log directories cordoned.",
         )
     if partition_count > MAX_PARTITIONS_AT_ONCE:
         raise ApiError(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
@@ -233,6 +293,7 @@ def plan_deletion(image: MetadataImage, config: BrokerConfig, name: TopicName) -
 
 def plan_growth(
     image: MetadataImage,
+    config: BrokerConfig,
     name: TopicName,
     total: int,
     assignments: Sequence[Sequence[int]] | None,
@@ -256,14 +317,14 @@ def plan_growth(
     added = total - current
     factor = topic.replication_factor
     if assignments is None:
+        open_to_new = without_cordoned(image, config)
+        first = topic.partitions[0].replicas[0]
         placed = place_replicas(
-            image,
+            open_to_new,
             first_partition=current,
             partition_count=added,
             replication_factor=factor,
-            start=sorted(image.brokers).index(topic.partitions[0].replicas[0])
-            if topic.partitions[0].replicas[0] in image.brokers
-            else 0,
+            start=sorted(open_to_new.brokers).index(first) if first in open_to_new.brokers else 0,
         )
     else:
         if len(assignments) != added:
@@ -286,13 +347,13 @@ def with_leader(
 ) -> PartitionImage:
     """The partition under a leader, in a new leader epoch (KIP-101).
 
-    Whoever has led it is remembered until the new leader has confirmed that it leads, if it is one of those that do.
+    The previous leader is remembered until the new one has confirmed, if it is a broker that confirms.
     """
     sure = partition.last_known_leader
     if leader != partition.leader:
         sure = partition.leader if sure == NO_LEADER else sure
         successor = image.brokers.get(leader)
-        if sure == leader or successor is None or not successor.confirms:
+        if sure == leader or successor is None or not successor.confirms_leadership:
             sure = NO_LEADER
     return partition._replace(
         leader=leader,

@@ -1,19 +1,19 @@
-"""PURE. What the controller has to tell the brokers after a change: two images in, requests for each broker out.
+"""PURE. The controller's requests to the brokers after a change: two images in, requests for each broker out.
 
     leader, epoch or replicas changed   LeaderAndIsr to the replicas' brokers
     anything changed                    UpdateMetadata to every broker
     no replica any more, topic deleted  StopReplica, which deletes the files
-    broker new, or started anew         everything about it, and everything that it has to know
+    broker new, or restarted            everything about it, and everything that it needs
 
 Source: Kafka 3.9, `ControllerChannelManager.AbstractControllerBrokerRequestBatch`.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from ottla.cluster.image import NO_LEADER, NOT_YET_LED, BrokerImage, MetadataImage, PartitionImage, Replica, TopicImage
 from ottla.errors import ErrorCode
-from ottla.ids import BrokerId, TopicPartition
+from ottla.ids import BrokerId, PartitionId, TopicId, TopicPartition
 from ottla.protocol.messages.leader_and_isr import (
     LeaderAndIsrLiveLeader,
     LeaderAndIsrPartitionState,
@@ -41,11 +41,14 @@ EPOCH_WHEN_DELETED: Final = -2
 PLAINTEXT: Final = 0
 RECOVERED: Final = 0
 RECOVERING: Final = 1
-"""The leader has to confirm that it leads. (KIP-704 has it say the same after an unclean election.)"""
+"""The leader has to confirm that it leads. (KIP-704 requires the same after an unclean election.)"""
 
 LACKS_ROOM: Final = ErrorCode.LEADER_NOT_AVAILABLE
 """A broker's answer to LeaderAndIsr for a replica whose log directory is full: another replica is to lead, and this one
 is to leave the in-sync set, while others are in it. (Genuine controllers look at KAFKA_STORAGE_ERROR alone.)"""
+
+Withheld = Mapping[TopicId, Collection[PartitionId]]
+NOTHING: Final[Withheld] = {}
 
 Request = LeaderAndIsrRequest | UpdateMetadataRequest | StopReplicaRequest
 
@@ -59,10 +62,13 @@ class Sender(NamedTuple):
     """The name of the listener at which brokers reach each other."""
 
 
-def requests_after(sender: Sender, old: MetadataImage, new: MetadataImage) -> dict[BrokerId, list[Request]]:
-    """What each living broker has to be sent, in this order, now that `old` has become `new`.
+def requests_after(
+    sender: Sender, old: MetadataImage, new: MetadataImage, withheld: Withheld = NOTHING
+) -> dict[BrokerId, list[Request]]:
+    """The requests for each live broker, in this order, after `old` has become `new`.
 
-    Brokers that are not in `old`, or there with another epoch, are told everything.
+    Brokers that are not in `old`, or there with another epoch, are sent everything; the others no UpdateMetadata of the
+    partitions that are `withheld`.
     """
     fresh = {
         broker.broker_id
@@ -70,6 +76,7 @@ def requests_after(sender: Sender, old: MetadataImage, new: MetadataImage) -> di
         if broker.broker_id not in old.brokers or old.brokers[broker.broker_id].epoch != broker.epoch
     }
     changed, gone = _changes(old, new)
+    shown = _without(changed, withheld)
     planned: dict[BrokerId, list[Request]] = {}
     same_brokers = old.brokers == new.brokers
     for broker in new.brokers.values():
@@ -82,8 +89,8 @@ def requests_after(sender: Sender, old: MetadataImage, new: MetadataImage) -> di
             of_broker = _held_by(broker.broker_id, moved)
             if of_broker:
                 requests.append(_leader_and_isr(sender, broker, new, of_broker, SOME_STATES, old))
-            if changed or gone or not same_brokers:
-                requests.append(_update_metadata(sender, broker, new, changed, gone))
+            if shown or gone or not same_brokers:
+                requests.append(_update_metadata(sender, broker, new, shown, gone))
             stopped = _stopped(broker.broker_id, old, changed, gone)
             if stopped:
                 requests.append(_stop_replica(sender, broker, stopped))
@@ -92,8 +99,20 @@ def requests_after(sender: Sender, old: MetadataImage, new: MetadataImage) -> di
     return planned
 
 
+def announcements(sender: Sender, image: MetadataImage, parts: Withheld) -> dict[BrokerId, list[Request]]:
+    """What has every broker learn of partitions that were withheld, as far as they are still there."""
+    shown = [
+        (topic, [topic.partitions[number] for number in sorted(numbers)])
+        for topic_id, numbers in parts.items()
+        if (topic := image.topics_by_id.get(topic_id)) is not None
+    ]
+    if not shown:
+        return {}
+    return {broker.broker_id: [_update_metadata(sender, broker, image, shown, ())] for broker in image.brokers.values()}
+
+
 def probe_requests(sender: Sender, image: MetadataImage, broker_id: BrokerId) -> dict[BrokerId, list[Request]]:
-    """What has a broker say which of its replicas it cannot hold: all of them once more, as they are known."""
+    """Send a broker all its replicas again, so that it reports those it has lost."""
     broker = image.brokers.get(broker_id)
     if broker is None:
         return {}
@@ -102,8 +121,8 @@ def probe_requests(sender: Sender, image: MetadataImage, broker_id: BrokerId) ->
 
 
 def waiting_to_follow(image: MetadataImage) -> dict[Replica, int]:
-    """Replicas that living brokers could not hold, where nobody counts on them by now, with the partition epoch: one
-    that was lost with its disk can be made anew then."""
+    """Replicas that live brokers could not create, where that is safe by now, with the partition epoch: a
+    replica lost with its disk can then be created anew."""
     waiting: dict[Replica, int] = {}
     for broker_id, topic, number in image.failed_replicas:
         part = image.partition(TopicPartition(topic, number))
@@ -121,7 +140,7 @@ def waiting_to_follow(image: MetadataImage) -> dict[Replica, int]:
 def requests_to_follow(
     sender: Sender, image: MetadataImage, replicas: Iterable[Replica]
 ) -> dict[BrokerId, list[Request]]:
-    """What has brokers try once more to hold replicas that they could not."""
+    """Requests that make brokers retry to create replicas."""
     held: dict[BrokerId, _Parts] = {}
     for broker_id, topic, number in sorted(replicas):
         found = image.topics[topic]
@@ -133,7 +152,7 @@ def requests_to_follow(
 
 
 def release_requests(sender: Sender, image: MetadataImage, broker_id: BrokerId) -> dict[BrokerId, list[Request]]:
-    """What has a broker that wants to stop follow nobody any more: it keeps its files."""
+    """Requests that make a stopping broker stop following; it keeps its files."""
     broker = image.brokers.get(broker_id)
     if broker is None:
         return {}
@@ -178,6 +197,16 @@ def _changes(old: MetadataImage, new: MetadataImage) -> tuple[_Parts, list[Topic
     return changed, gone
 
 
+def _without(parts: _Parts, withheld: Withheld) -> _Parts:
+    if not withheld:
+        return parts
+    left = [
+        (topic, [part for part in some if part.partition not in withheld.get(topic.topic_id, ())])
+        for topic, some in parts
+    ]
+    return [(topic, some) for topic, some in left if some]
+
+
 def _differs(before: PartitionImage, part: PartitionImage) -> bool:
     """Whether more has happened than that the leader has confirmed that it leads."""
     if before.last_known_leader == part.last_known_leader and before.begins_anew == part.begins_anew:
@@ -197,8 +226,9 @@ def _unless_decided(before: PartitionImage, part: PartitionImage) -> PartitionIm
 
 
 def _has_moved(old: MetadataImage, topic: TopicImage, part: PartitionImage) -> bool:
-    """Whether more than the in-sync set has changed, of which its leader knows already. One that has no state yet, or
-    not any more, is nobody's."""
+    """Whether more than the in-sync set has changed, which the leader knows already. A partition without a state yet,
+    or
+    no longer with one, has no leader."""
     if part.partition_epoch == NOT_YET_LED:
         return False
     before = _before(old, topic, part)

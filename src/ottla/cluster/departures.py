@@ -84,7 +84,7 @@ def with_departures(
 
 
 def forget_eligible(image: MetadataImage, min_in_sync: MinInSync) -> list[SetPartitions]:
-    """Forget who is eligible where a lower `min.insync.replicas` lets leaders commit without them, and let those
+    """Clear the eligible replicas where a lower `min.insync.replicas` lets leaders commit without them, and let those
     leaders go on in a new epoch. A partition that is being reassigned has its turn at the end of that."""
     changes: list[SetPartitions] = []
     for topic in image.topics.values():

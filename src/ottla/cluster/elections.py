@@ -1,20 +1,22 @@
-"""PURE. Who leads a partition when brokers come and go, stop, or are reassigned: an image in, its changes out.
+"""PURE. Elects leaders when brokers come and go, stop, or are reassigned: an image in, its changes out.
 
     a broker has gone       its partitions go to the first replica that is in sync and alive; it leaves the in-sync sets
-    a broker has come       what had no leader gets one
-    a broker wants to stop, or nobody listens at its address   the same as if it had gone, while its session lasts
+    a broker has come       partitions without a leader get one
+    a broker wants to stop, or its address refuses connections   as if it had gone, while its session lasts
     a log directory is full   the same for the replicas in it, until there is room again
-    a disk was replaced     who has lost its replica does not lead it; if all in sync have, an eligible one does
+    a disk was replaced     a broker without its replica does not lead it; if all in-sync ones lack it, an eligible one
+    does
     by the clock            leadership goes back to the preferred replicas
-    somebody asks           the preferred replica leads, or any that is alive
+    an election is requested   the preferred replica leads, or any that is alive
 
-A broker that lacks a replica which it should have says so, and counts as one whose log directory has failed
-(ADR 21). `departures.py` knows who else has everything.
-Without a replica that is in sync a partition has no leader, unless `unclean.leader.election.enable` lets one that may
-lack records lead. When the last replicas in sync go at once, the in-sync set comes down to the one that led: it alone
-is sure to have everything on its disk, and the power may have failed (as KIP-966 has the last known leader waited for).
-Who is elected may be dead already, and its session still live: until it has confirmed that it leads, it has not, and
-who led before is the one that is sure (ADR 15).
+A broker that lacks one of its replicas reports it, and counts as one whose log directory has failed
+(ADR 21). `departures.py` keeps the other replicas with all records.
+Without an in-sync replica a partition has no leader, unless `unclean.leader.election.enable` lets one that may
+lack records lead. When the last in-sync replicas fail together, the in-sync set shrinks to the last leader: only it
+certainly has everything on its disk, since the power may have failed (KIP-966 waits for the last known leader
+likewise).
+An elected broker may be dead already while its session still lives. Until it has confirmed, it has not led, and the
+previous leader is the one with all records (ADR 15).
 Source: Kafka 3.9, `PartitionLeaderElectionAlgorithms`, `KafkaController`.
 """
 
@@ -49,7 +51,7 @@ class Outages(NamedTuple):
     offline: frozenset[Replica] = frozenset()
     """Replicas in log directories that have failed."""
     silent: frozenset[BrokerId] = frozenset()
-    """Brokers at whose address nobody listens any more, while their session lasts (ADR 16)."""
+    """Brokers whose address refuses connections, while their session lasts (ADR 16)."""
     full: frozenset[Replica] = frozenset()
     """Replicas in log directories that have no room left."""
 
@@ -88,7 +90,7 @@ def elect_where_needed(
             if now is partition:
                 continue
             changed.append(now)
-            # Who led last leads again where the elected one has never confirmed: it lacks nothing.
+            # The previous leader leads again where the elected one has never confirmed: it lacks nothing.
             has_all = (NO_LEADER, *partition.isr, *partition.eligible, partition.last_known_leader)
             if partition.isr and now.leader not in has_all:
                 at = TopicPartition(topic.name, partition.partition)
@@ -101,7 +103,7 @@ def elect_where_needed(
 def fit_replicas(
     image: MetadataImage, topic: TopicName, partition: PartitionImage, outages: Outages
 ) -> tuple[BrokerId, ...]:
-    """Those of its replicas that are alive, and whose log directory has not failed."""
+    """The replicas that are alive, and whose log directory has not failed."""
     return tuple(
         replica
         for replica in partition.replicas
@@ -123,12 +125,12 @@ def _repaired(
     able = tuple(replica for replica in alive if not outages.is_going(replica, topic.name, partition.partition))
     in_sync = tuple(replica for replica in isr if replica in able)
     if leader in able:
-        # Who is out of sync stays out for a while: only a leader puts it back.
+        # A replica out of sync stays out for a while: only a leader adds it again.
         return partition if in_sync == isr else with_leader(image, partition, leader, in_sync)
     successor = next((replica for replica in partition.replicas if replica in in_sync), None)
     if successor is not None:
         return _unless_its_disk_failed(with_leader(image, partition, successor, in_sync), topic.name, outages)
-    # Those that are going stay as long as nobody can take over.
+    # Departing replicas stay in the set as long as no other can take over.
     going_on = tuple(replica for replica in isr if replica in alive)
     if leader in going_on:
         return partition if going_on == isr else with_leader(image, partition, leader, going_on)
@@ -148,19 +150,19 @@ def _repaired(
 
 
 def _unless_its_disk_failed(partition: PartitionImage, topic: TopicName, outages: Outages) -> PartitionImage:
-    """Who led before is not to be waited for when its log directory has failed."""
+    """Do not wait for a previous leader whose log directory has failed."""
     if (partition.last_known_leader, topic, partition.partition) in outages.offline:
         return partition._replace(last_known_leader=NO_LEADER)
     return partition
 
 
 def _led_again(image: MetadataImage, partition: PartitionImage) -> PartitionImage:
-    """Who has been elected has never led: leadership is again with who is sure to have everything."""
+    """The elected broker has never led: the previous leader, which certainly has all records, leads again."""
     return with_leader(image, partition, partition.last_known_leader, (partition.last_known_leader,))
 
 
 def _have_lost_it(image: MetadataImage, topic: TopicName, partition: PartitionImage, outages: Outages) -> bool:
-    """Have all that would be waited for said that they do not have the partition any more?"""
+    """Whether all replicas that would be waited for have reported that they lost the partition."""
     sure = partition.last_known_leader
     waited_for = partition.isr if sure == NO_LEADER else (*partition.isr, sure)
     return all(
@@ -178,7 +180,7 @@ def _led_uncleanly(image: MetadataImage, partition: PartitionImage, leader: Brok
 
 
 def _led_by_nobody(image: MetadataImage, partition: PartitionImage) -> PartitionImage:
-    """The in-sync set names who is waited for: who led last, and not who was only elected to."""
+    """The in-sync set keeps the brokers to wait for: the last leader, not one that was elected without confirming."""
     isr = partition.isr
     sure = partition.last_known_leader
     if sure == NO_LEADER:
@@ -232,10 +234,10 @@ def return_to_preferred(image: MetadataImage, outages: Outages, tolerated_percen
 def plan_election(
     image: MetadataImage, outages: Outages, topic_partition: TopicPartition, election: ElectionType
 ) -> SetPartitions:
-    """Decide who shall lead a partition, as somebody asks.
+    """Elect a leader on request.
 
-    An unclean election takes the living replica that was in sync last. Where none is left that has anything, the first
-    that lives begins anew: nothing else brings such a partition back.
+    An unclean election takes the live replica that was last in sync. If no replica with records is left, the first
+    live one starts empty: nothing else brings such a partition back.
 
     Raises `UnknownTopicOrPartition`, or `ApiError`: ELECTION_NOT_NEEDED, PREFERRED_LEADER_NOT_AVAILABLE,
     ELIGIBLE_LEADERS_NOT_AVAILABLE.
@@ -269,13 +271,15 @@ def plan_election(
 
 
 def renew_after_restarts(image: MetadataImage, modified: Callable[[TopicName, int], int]) -> list[SetPartitions]:
-    """What follows from restarts that no controller has seen: a broker's epoch is above the number of the transaction
+    """The consequences of restarts that no controller has seen: a broker's epoch is above the number of the transaction
     that `modified` a partition last.
 
-    Such a broker may have lost what it had not synced. If it leads, it does so in a new leader epoch, or followers
-    could hold other records of the same one; if it does not, it is in sync no more: another one that lives has all that
-    is committed, or the leader has it on its disk, and is waited for. One that was elected, and has restarted before it
-    confirmed that it leads, has never led, and is as good as any other that has restarted.
+    Such a broker may have lost unsynced records. If it leads, it gets a new leader epoch, since followers
+    could hold other records of the same one. If it does not lead, it leaves the in-sync set: another live replica has
+    all
+    committed records, or the leader has them on its disk, and is waited for. A broker that was elected, and restarted
+    before
+    it confirmed, has never led, and counts like any other restarted one.
     """
     changes: list[SetPartitions] = []
     for topic in image.topics.values():
@@ -299,7 +303,9 @@ def renew_after_restarts(image: MetadataImage, modified: Callable[[TopicName, in
 
 
 def _led_by_another(image: MetadataImage, partition: PartitionImage, in_sync: tuple[BrokerId, ...]) -> PartitionImage:
-    """Who was elected is out of the race; `in_sync` are those that have not restarted, perhaps with it among them."""
+    """Elect another than the unconfirmed leader; `in_sync` are the replicas that have not restarted, perhaps including
+    it.
+    """
     others = tuple(replica for replica in in_sync if replica != partition.leader)
     successor = next(
         (replica for replica in partition.replicas if replica in others and replica in image.brokers), None

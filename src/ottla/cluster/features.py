@@ -5,7 +5,9 @@
     share.version         1 share groups (KIP-932)
     streams.version       1 streams groups (KIP-1071)
 
-A level of 0 is that of a feature that is not there. `metadata.version` and its like belong to KRaft.
+A level of 0 is that of a feature that is not there. `metadata.version` and its like belong to KRaft: a broker that is
+alone, and otherwise answers as a KRaft broker does, has the first of them at one level; in a cluster with ZooKeeper
+there is none, as in Kafka.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,6 +23,8 @@ SUPPORTED: Final[Mapping[str, int]] = MappingProxyType(
     {"group.version": 1, "share.version": 1, "streams.version": 1, "transaction.version": 2}
 )
 """The highest level of each; all begin at 0."""
+ONLY_LEVELS: Final[Mapping[str, int]] = MappingProxyType({"metadata.version": 30})
+"""What a broker that is alone has besides, at the only level that it can have: 30 is 4.3-IV0."""
 
 
 class UpgradeType(IntEnum):
@@ -38,17 +42,27 @@ class FeatureUpdate(NamedTuple):
     """An `UpgradeType`, or whatever else was sent."""
 
 
-def plan_features(image: MetadataImage, updates: Sequence[FeatureUpdate]) -> SetFeatures:
-    """All the updates, or none: raises `ApiError` INVALID_UPDATE_VERSION. Of two for one feature the last counts."""
+def plan_features(
+    image: MetadataImage, updates: Sequence[FeatureUpdate], *, only_levels: Mapping[str, int] = MappingProxyType({})
+) -> SetFeatures:
+    """All the updates, or none: raises `ApiError` INVALID_UPDATE_VERSION. Of two for one feature the last counts.
+
+    `only_levels` are of features that cannot be changed.
+    """
     levels = dict(image.features)
     for update in updates:
-        problem = _problem(update, image.features.get(update.feature, 0))
+        only = only_levels.get(update.feature)
+        if only is None:
+            problem = _problem(update, image.features.get(update.feature, 0))
+        else:
+            problem = None if update.level == only else f"it is at {only}, the only level that is supported"
         if problem is not None:
             raise ApiError(
                 ErrorCode.INVALID_UPDATE_VERSION,
                 f"{update.feature} cannot be set to {update.level}: {problem}",
             )
-        levels[update.feature] = update.level
+        if only is None:
+            levels[update.feature] = update.level
     return SetFeatures({feature: level for feature, level in levels.items() if level > 0})
 
 

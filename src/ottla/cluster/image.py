@@ -32,7 +32,7 @@ CLUSTER_DEFAULT: Final = ""
 
 
 class PartitionImage(NamedTuple):
-    """Who holds a partition and who leads it."""
+    """The replicas and the leader of a partition."""
 
     partition: PartitionId
     leader: BrokerId
@@ -43,11 +43,11 @@ class PartitionImage(NamedTuple):
     partition_epoch: int
     """Grows with every change of leader or in-sync replicas; `NOT_YET_LED` until there has been a leader."""
     adding: tuple[BrokerId, ...] = ()
-    """Those of the replicas that a reassignment adds."""
+    """The replicas that a reassignment adds."""
     removing: tuple[BrokerId, ...] = ()
-    """Those of the replicas that go when it is through (KIP-455)."""
+    """The replicas that a reassignment removes at its end (KIP-455)."""
     last_known_leader: BrokerId = NO_LEADER
-    """Who led before `leader`, as long as that has not confirmed that it leads: it has all that is committed on its
+    """The leader before `leader`, until that one has confirmed: it has all committed records on its
     disk, and may lead again though it is not in sync (ADR 15)."""
     departed: tuple[BrokerId, ...] = ()
     """Replicas that have left the in-sync set, the latest first."""
@@ -99,14 +99,14 @@ class BrokerImage(NamedTuple):
     rack: str | None
     endpoints: Mapping[str, tuple[str, int]]
     """Listener name to advertised host and port."""
-    confirms: bool = False
+    confirms_leadership: bool = False
     """Does it confirm that it leads, when it is elected? Kafka's brokers do not."""
 
 
 INITIAL_FEATURES: Final[Mapping[str, int]] = MappingProxyType(
     {"group.version": 1, "share.version": 1, "streams.version": 1, "transaction.version": 2}
 )
-"""Feature levels of a cluster in which nobody has changed any."""
+"""The feature levels of a cluster in which none was changed."""
 
 Replica = tuple[BrokerId, TopicName, PartitionId]
 
@@ -127,7 +127,7 @@ class MetadataImage(NamedTuple):
     features_epoch: int = 0
     """Grows with every change of a feature level."""
     failed_replicas: frozenset[Replica] = frozenset()
-    """Those in log directories that have failed, as the controller has heard; nothing of it is in the store."""
+    """Replicas in failed log directories, as reported to the controller; the store does not hold them."""
 
     def config(self, resource_type: ResourceType, name: str) -> Mapping[str, str]:
         """Settings that were set for this resource itself; empty when there are none."""

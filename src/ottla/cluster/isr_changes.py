@@ -1,6 +1,6 @@
-"""PURE. What the controller says to a leader that wants to change its in-sync set (AlterPartition, KIP-497).
+"""PURE. The controller's decision on a leader's change of its in-sync set (AlterPartition, KIP-497).
 
-Source: Kafka 3.9, `KafkaController.tryProcessAlterPartition`; errors are those that leaders know how to take.
+Source: Kafka 3.9, `KafkaController.tryProcessAlterPartition`; leaders know how to handle each of the errors.
 """
 
 from collections.abc import Sequence
@@ -25,11 +25,11 @@ class IsrChange(NamedTuple):
     partition_epoch: int
     isr: tuple[BrokerId, ...]
     epochs: Sequence[int]
-    """Of the brokers in `isr`, as the leader knows them from their fetches (KIP-903); `ANY_EPOCH` where it does not."""
+    """The epochs of the brokers in `isr`, which the leader knows from their fetches (KIP-903); else `ANY_EPOCH`."""
 
 
 def plan_isr_change(image: MetadataImage, outages: Outages, change: IsrChange) -> SetPartitions:
-    """Accept the change, or say why not. Who changes anything, or asks for what is, confirms that it leads.
+    """Accept or refuse the change. A leader that proposes any set, even the present one, confirms that it leads.
 
     Raises `ApiError`: UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION, FENCED_LEADER_EPOCH, NOT_CONTROLLER (the leader
     knows a later epoch than this controller), INVALID_REQUEST, INVALID_UPDATE_VERSION, INELIGIBLE_REPLICA.

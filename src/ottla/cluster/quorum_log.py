@@ -117,7 +117,7 @@ _ABORT_TRANSACTION: Final = 25
 
 @dataclass(slots=True)
 class QuorumPartition:
-    """A partition as Kafka's controller last had it."""
+    """A partition in the last state of Kafka's controller."""
 
     replicas: list[int]
     leader_epoch: int
@@ -125,7 +125,7 @@ class QuorumPartition:
 
 @dataclass(slots=True)
 class QuorumTopic:
-    """A topic as Kafka's controller last had it."""
+    """A topic in the last state of Kafka's controller."""
 
     name: str
     topic_id: UUID
@@ -145,10 +145,11 @@ class QuorumState:
     """Records of a transaction that has not ended."""
 
     def read(self, batches: Buffer, named: str) -> None:
-        """Take in the batches of a snapshot or segment; those before `next_offset` are skipped.
+        """Apply the batches of a snapshot or segment; those before `next_offset` are skipped.
 
-        An incomplete or damaged end is ignored: nobody was told of what is in it. Raises CorruptMessage for what no
-        quorum writes; `named` says in whose content.
+        An incomplete or damaged end is ignored: its records were never acknowledged. Raises CorruptMessage for records
+        that
+        no quorum writes; `named` is the name of the source.
         """
         view = memoryview(batches)
         try:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Final, NamedTuple, NoReturn, cast, final
 
 from ottla.config.broker_settings import BROKER_SETTINGS
 from ottla.config.group_settings import GroupSettings, check_group_defaults, group_settings
-from ottla.config.log import LogConfig, TimestampType
+from ottla.config.log import UNLIMITED, LogConfig, TimestampType
 from ottla.config.protection import UNPROTECTED
 from ottla.config.setting import Value, invalid_value, parse_value, render_value
 from ottla.config.topic_settings import TOPIC_SETTINGS, TopicSetting
@@ -21,7 +21,7 @@ SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 
 class Listener(NamedTuple):
-    """An address to listen at or to tell clients; an empty `host` means every interface, port 0 a free one."""
+    """An address to listen at or to advertise; an empty `host` means every interface, port 0 a free one."""
 
     name: str
     host: str
@@ -31,6 +31,10 @@ class Listener(NamedTuple):
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{self.name}://{host}:{self.port}"
+
+
+ALL_DIRECTORIES: Final = "*"
+LEAST_DEDUPE_BYTES: Final = 1 << 20
 
 
 @final
@@ -69,6 +73,9 @@ class BrokerConfig:
     replica_fetch_wait_max_ms: int
     replica_socket_timeout_ms: int
     replica_selector_class: str | None
+    telemetry_max_bytes: int
+    create_topic_policy_class_name: str | None
+    alter_config_policy_class_name: str | None
     auto_create_topics_enable: bool
     delete_topic_enable: bool
     num_partitions: int
@@ -213,15 +220,26 @@ class BrokerConfig:
     listener_security_protocol_map: Mapping[str, str]
     controller_listener_names: tuple[str, ...]
     log_dirs: tuple[Path, ...]
+    cordoned_log_dirs: tuple[Path, ...]
+    """The directories of `log_dirs` that get no new replicas."""
     max_connections_per_ip_overrides: Mapping[str, int]
 
     given: Mapping[str, str]
-    """What was written by someone, as it was written; everything else is a default."""
+    """The settings that were given, as they were written; all others have defaults."""
 
     allow_insecure: bool
     """Settings that ask for protection which does not exist yet are ignored, not refused."""
 
-    def __init__(self, given: Mapping[str, str], *, allow_insecure: bool = False) -> None:
+    resolve: Callable[[Mapping[str, str]], Mapping[str, str]]
+    """Replaces what settings changed later name elsewhere (`config.providers`); raises `InvalidConfig`."""
+
+    def __init__(
+        self,
+        given: Mapping[str, str],
+        *,
+        allow_insecure: bool = False,
+        resolve: Callable[[Mapping[str, str]], Mapping[str, str]] = dict,
+    ) -> None:
         """Read the settings in `given` that Ottla acts on; others are kept in `given` and ignored."""
         values: dict[str, Value] = {}
         own = self.__dict__
@@ -231,6 +249,7 @@ class BrokerConfig:
             values[name] = own[setting.attribute] = value
         own["given"] = dict(given)
         own["allow_insecure"] = allow_insecure
+        own["resolve"] = resolve
         own["_values"] = values
         self._read_names(own)
         self._check()
@@ -267,6 +286,7 @@ class BrokerConfig:
         own["listeners"] = listeners
         own["advertised_listeners"] = advertised
         own["log_dirs"] = tuple(Path(word) for word in _words(_text(values, "log.dirs") or _text(values, "log.dir")))
+        own["cordoned_log_dirs"] = self._cordoned(cast("tuple[str, ...]", values["cordoned.log.dirs"]))
         own["max_connections_per_ip_overrides"] = {
             host: _count("max.connections.per.ip.overrides", count)
             for host, count in _pairs(
@@ -276,6 +296,19 @@ class BrokerConfig:
         if "node.id" not in self.given and "broker.id" in self.given:
             own["node_id"] = values["node.id"] = self.broker_id
         own["broker_id"] = values["broker.id"] = self.broker_id if "broker.id" in self.given else self.node_id
+
+    def _cordoned(self, words: tuple[str, ...]) -> tuple[Path, ...]:
+        if ALL_DIRECTORIES in words:
+            if len(words) > 1:
+                raise InvalidConfig("When cordoned.log.dirs is set to *, it must not contain other values")
+            return self.log_dirs
+        unknown = [word for word in words if Path(word) not in self.log_dirs]
+        if unknown:
+            raise InvalidConfig(
+                "All entries in cordoned.log.dirs must be present in log.dirs or log.dir. "
+                f"Missing entries : {', '.join(unknown)}"
+            )
+        return tuple(Path(word) for word in words)
 
     def _check(self) -> None:
         if self.node_id != self.broker_id:
@@ -302,9 +335,7 @@ class BrokerConfig:
             raise InvalidConfig("log.dirs: names no directory")
         if len(set(self.log_dirs)) < len(self.log_dirs):
             raise InvalidConfig("log.dirs: names a directory twice")
-        retention_ms = self.topic_default("retention.ms")
-        if retention_ms == 0 or cast("int", retention_ms) < -1:
-            raise InvalidConfig("log.retention.ms: must be -1 (for ever) or at least 1")
+        self._check_logs()
         if self.log_cleaner_min_compaction_lag_ms > self.log_cleaner_max_compaction_lag_ms:
             raise InvalidConfig(
                 f"log.cleaner.min.compaction.lag.ms ({self.log_cleaner_min_compaction_lag_ms}) is more than "
@@ -318,6 +349,18 @@ class BrokerConfig:
             raise InvalidConfig("group.share.max.share.sessions is less than group.share.max.size")
         check_group_defaults(self)
 
+    def _check_logs(self) -> None:
+        """In Kafka's words, which clients get for a change that is refused."""
+        if cast("int", self.topic_default("segment.ms")) < 1:
+            raise InvalidConfig("log.roll.ms must be greater than or equal to 1")
+        if cast("int", self.topic_default("segment.jitter.ms")) < 0:
+            raise InvalidConfig("log.roll.jitter.ms must be greater than or equal to 0")
+        if self.topic_default("retention.ms") == 0:
+            raise InvalidConfig("log.retention.ms must be unlimited (-1) or, greater than or equal to 1")
+        threads = int(self.given.get("log.cleaner.threads", 1))
+        if self.log_cleaner_dedupe_buffer_size // max(threads, 1) <= LEAST_DEDUPE_BYTES:
+            raise InvalidConfig("log.cleaner.dedupe.buffer.size must be at least 1MB per cleaner thread.")
+
     def __setattr__(self, name: str, value: object) -> NoReturn:
         raise AttributeError(f"BrokerConfig is immutable; {name} was to be set")
 
@@ -328,7 +371,8 @@ class BrokerConfig:
 
     def with_changes(self, changes: Mapping[str, str]) -> BrokerConfig:
         """The settings with some given anew (dynamic configs); raises `InvalidConfig`."""
-        return BrokerConfig({**self.given, **changes}, allow_insecure=self.allow_insecure)
+        changed = self.resolve(changes)
+        return BrokerConfig({**self.given, **changed}, allow_insecure=self.allow_insecure, resolve=self.resolve)
 
     @property
     def unprotected_listeners(self) -> list[str]:
@@ -388,7 +432,10 @@ class BrokerConfig:
 
     @cached_property
     def _topic_defaults(self) -> dict[str, Value]:
-        return {name: self._topic_default(topic) for name, topic in TOPIC_SETTINGS.items()}
+        defaults = {name: self._topic_default(topic) for name, topic in TOPIC_SETTINGS.items()}
+        if cast("int", defaults["retention.ms"]) < 0:
+            defaults["retention.ms"] = UNLIMITED  # set by retention.hours, .minutes or .ms alike
+        return defaults
 
     @cached_property
     def _default_log_config(self) -> LogConfig:

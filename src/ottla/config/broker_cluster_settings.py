@@ -1,6 +1,6 @@
 """The broker's settings about clusters of several brokers that Ottla acts on; a part of `broker_settings`.
 
-Those of ZooKeeper and of its controller are Kafka 3.9's, the last that had them.
+The settings of ZooKeeper and of its controller are Kafka 3.9's, the last release that had them.
 """
 
 from typing import Final
@@ -20,7 +20,7 @@ CLUSTER: Final = (
         "zookeeper.session.timeout.ms",
         Kind.INT,
         "18000",
-        "How long ZooKeeper hears nothing of a broker before it is taken to be gone.",
+        "How long ZooKeeper waits for a broker's heartbeat before it ends the broker's session.",
         AT_LEAST_1,
     ),
     Setting(
@@ -34,8 +34,8 @@ CLUSTER: Final = (
         "inter.broker.listener.name",
         Kind.STRING,
         None,
-        "Listener over which brokers speak with each other; PLAINTEXT, or the first one, if it is not given. What only "
-        "brokers may send is served at this listener alone, and refused to others as well as can be told without TLS.",
+        "Listener for requests between brokers; PLAINTEXT, or the first one, if it is not given. Requests that only "
+        "brokers may send are served at this listener alone, and refused to clients as far as is possible without TLS.",
     ),
     Setting(
         "control.plane.listener.name",
@@ -76,7 +76,7 @@ CLUSTER: Final = (
         "leader.imbalance.per.broker.percentage",
         Kind.INT,
         "10",
-        "Of the partitions that a broker should lead, how many others may lead before leadership is moved back.",
+        "Percentage of a broker's preferred partitions that others may lead before leadership moves back.",
         AT_LEAST_0,
     ),
     Setting("controlled.shutdown.enable", Kind.BOOLEAN, "true", "Hand over leadership before stopping."),

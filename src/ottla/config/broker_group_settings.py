@@ -19,7 +19,7 @@ GROUPS: Final = (
         "group.initial.rebalance.delay.ms",
         Kind.INT,
         "3000",
-        "How long an empty group waits for more members before the first assignment, counted from the last who came, "
+        "How long an empty group waits for more members before the first assignment, counted from the last join, "
         "and at most the rebalance timeout in all. 0 when the broker is started "
         "without a properties file: that start is for development, where one consumer should not wait for others.",
     ),
@@ -92,7 +92,7 @@ CONSUMER_GROUPS: Final = (
         "group.consumer.heartbeat.interval.ms",
         Kind.INT,
         "5000",
-        "How often members of consumer groups (KIP-848) are told to send a heartbeat.",
+        "How often members of consumer groups (KIP-848) send a heartbeat.",
         AT_LEAST_1,
     ),
     _fixed(
@@ -179,21 +179,21 @@ SHARE_GROUPS: Final = (
         Kind.INT,
         "5",
         "How often a record is delivered to a share group at most, unless the group's own "
-        "`share.delivery.count.limit` says otherwise.",
+        "`share.delivery.count.limit` sets another limit.",
         Range(2, 10),
     ),
     _fixed(
         "group.share.heartbeat.interval.ms",
         Kind.INT,
         "5000",
-        "How often members of share groups are told to send a heartbeat.",
+        "How often members of share groups send a heartbeat.",
         AT_LEAST_1,
     ),
     _fixed(
         "group.share.initialize.retry.interval.ms",
         Kind.INT,
         "30000",
-        "After how long the state of a share partition is initialized again when nobody has answered; at least "
+        "After how long the state of a share partition is initialized again when no coordinator has answered; at least "
         "`offsets.commit.timeout.ms`.",
         AT_LEAST_1,
         internal=True,
@@ -309,8 +309,7 @@ SHARE_GROUPS: Final = (
         "share.coordinator.cold.partition.snapshot.interval.ms",
         Kind.INT,
         "300000",
-        "How often the state of share partitions that nobody writes to is written anew, so that the log before it can "
-        "go.",
+        "How often the state of idle share partitions is written anew, so that the log before it can be deleted.",
         AT_LEAST_1,
         internal=True,
     ),
@@ -340,7 +339,7 @@ SHARE_GROUPS: Final = (
         "share.coordinator.state.topic.prune.interval.ms",
         Kind.INT,
         "300000",
-        "How often records that nobody needs any more are deleted from the beginning of `__share_group_state`.",
+        "How often records that are no longer needed are deleted from the beginning of `__share_group_state`.",
         AT_LEAST_1,
         internal=True,
     ),

@@ -1,6 +1,6 @@
 """The broker's settings that Ottla acts on. Those Kafka knows besides are in `other_settings`.
 
-Names, types, defaults and limits are Kafka 4.3's except where a setting's text says otherwise.
+Names, types, defaults and limits are Kafka 4.3's except where a setting's text names a difference.
 """
 
 from typing import Final
@@ -41,7 +41,7 @@ _WHO: Final = (
         "broker.rack",
         Kind.STRING,
         None,
-        "Rack or host of this broker, told to clients; replicas are spread over racks.",
+        "Rack or host of this broker, advertised to clients; replicas are spread over racks.",
     ),
     _fixed(
         "process.roles",
@@ -59,20 +59,23 @@ _LISTENERS: Final = (
         Kind.STRING,
         "PLAINTEXT://127.0.0.1:9092",
         "Where clients are listened for: `NAME://host:port`, comma-separated. An empty host means every "
-        "interface, port 0 a free port. Kafka's default listens on every interface.",
-    ),
+        "interface, port 0 a free port. Kafka's default listens on every interface. Changed while the broker runs, "
+        "listeners are opened and closed; one that cannot be opened refuses the change. A cluster learns of new "
+        "listeners with a restart.",
+    )._replace(change=Change.PER_BROKER),
     _fixed(
         "advertised.listeners",
         Kind.STRING,
         None,
-        "Addresses that clients are told, by listener name; those of `listeners` where unset.",
+        "Addresses advertised to clients, by listener name; those of `listeners` where unset. As in Kafka 4.3, "
+        "they change with a restart only.",
     ),
     _fixed(
         "listener.security.protocol.map",
         Kind.STRING,
         "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
         "Security protocol of each listener name: `NAME:PROTOCOL`, comma-separated. Only PLAINTEXT is served yet.",
-    ),
+    )._replace(change=Change.PER_BROKER),
     _fixed(
         "controller.listener.names",
         Kind.STRING,
@@ -89,11 +92,43 @@ _DIRECTORIES: Final = (
         "./ottla-data",
         "The directory that holds the log, if `log.dirs` does not name several. Kafka's default is /tmp/kafka-logs.",
     ),
+    _dynamic(
+        "cordoned.log.dirs",
+        Kind.LIST,
+        "",
+        "Log directories that get no new replicas, `*` for all (KIP-1066). In a cluster the controller passes over "
+        "other brokers that have this set to `*` while they run.",
+    )._replace(change=Change.PER_BROKER),
     _fixed(
         "metadata.log.dir",
         Kind.STRING,
         None,
         "Directory of the cluster's metadata (`metadata.db`); the first log directory where unset.",
+    ),
+)
+
+_POLICIES: Final = (
+    _fixed(
+        "create.topic.policy.class.name",
+        Kind.CLASS,
+        None,
+        "Policy that may refuse new topics: an entry point of the group `ottla.policies`.",
+    ),
+    _fixed(
+        "alter.config.policy.class.name",
+        Kind.CLASS,
+        None,
+        "Policy that may refuse changes of settings: an entry point of the group `ottla.policies`.",
+    ),
+)
+
+_TELEMETRY: Final = (
+    _fixed(
+        "telemetry.max.bytes",
+        Kind.INT,
+        "1048576",
+        "Largest push of a client's metrics (KIP-714), as sent and unpacked.",
+        AT_LEAST_1,
     ),
 )
 
@@ -105,8 +140,8 @@ _TOPICS: Final = (
         "Create a topic when a client asks for one that is not there.",
     ),
     _fixed("delete.topic.enable", Kind.BOOLEAN, "true", "Allow topics to be deleted."),
-    _fixed("num.partitions", Kind.INT, "1", "Partitions of a topic whose creator did not say.", AT_LEAST_1),
-    _fixed("default.replication.factor", Kind.INT, "1", "Replicas of a topic whose creator did not say."),
+    _fixed("num.partitions", Kind.INT, "1", "Partitions of a topic that is created without a number.", AT_LEAST_1),
+    _fixed("default.replication.factor", Kind.INT, "1", "Replicas of a topic that is created without a number."),
     _dynamic("min.insync.replicas", Kind.INT, "1", "Default of the topic setting of the same name.", AT_LEAST_1),
     _dynamic("unclean.leader.election.enable", Kind.BOOLEAN, "false", "Default of the topic setting of the same name."),
     _dynamic(
@@ -185,9 +220,7 @@ _LOG: Final = (
         "Default of the topic setting `message.timestamp.type`.",
         TIMESTAMP_TYPES,
     ),
-    _dynamic("log.preallocate", Kind.BOOLEAN, "false", "Default of the topic setting `preallocate`.")._replace(
-        acted_on=False
-    ),
+    _dynamic("log.preallocate", Kind.BOOLEAN, "false", "Default of the topic setting `preallocate`."),
     _dynamic("log.retention.bytes", Kind.LONG, "-1", "Default of the topic setting `retention.bytes`."),
     _fixed(
         "log.retention.check.interval.ms",
@@ -281,7 +314,8 @@ _CONNECTIONS: Final = (
         "max.connections",
         Kind.INT,
         INT_MAX,
-        "Connections open at the same time at most, on all listeners together. What is past it waits to be accepted; "
+        "Connections open at the same time at most, on all listeners together. Further connections wait to be "
+        "accepted; "
         "the inter-broker listener is spared where clients have another one.",
         AT_LEAST_0,
     ),
@@ -289,7 +323,7 @@ _CONNECTIONS: Final = (
         "max.connections.per.ip",
         Kind.INT,
         INT_MAX,
-        "Connections open at the same time from one address at most; what is past it is closed.",
+        "Connections open at the same time from one address at most; further ones are closed.",
         AT_LEAST_0,
     ),
     _dynamic(
@@ -328,7 +362,9 @@ _CONNECTIONS: Final = (
         "queued.max.request.bytes",
         Kind.LONG,
         "-1",
-        "Bytes that requests and answers of all clients may hold in memory; -1 for 256 MB.",
+        "Bytes that requests and answers of all clients may hold in memory; -1 for 256 MB. Not counted are one answer "
+        "of each connection that is not a fetch, four reads of a megabyte from disks, fetches that wait (100 MB at "
+        "most), and what this broker copies as a follower (replica.fetch.response.max.bytes from each leader).",
     ),
     _fixed("socket.request.max.bytes", Kind.INT, "104857600", "Size of the largest request that is taken.", AT_LEAST_1),
     _fixed("fetch.max.bytes", Kind.INT, "57671680", "Most bytes of records in one answer to a fetch.", Range(1024)),
@@ -395,6 +431,8 @@ BROKER_SETTINGS: Final[dict[str, Setting]] = {
         *CLUSTER,
         *_LISTENERS,
         *_DIRECTORIES,
+        *_POLICIES,
+        *_TELEMETRY,
         *_TOPICS,
         *_LOG,
         *_CLEANER,

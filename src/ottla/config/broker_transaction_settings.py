@@ -10,7 +10,7 @@ TRANSACTIONS: Final = (
         "transaction.max.timeout.ms",
         Kind.INT,
         "900000",
-        "Longest timeout a transaction may ask for: so long it can hold back those who read committed records only.",
+        "Longest timeout that a transaction may request. An open transaction holds back read_committed consumers.",
         AT_LEAST_1,
     ),
     Setting(

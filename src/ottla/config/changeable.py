@@ -1,7 +1,6 @@
 """PURE. What Kafka 4 changes while a broker runs, of the settings that Ottla does not act on, and how it checks that.
 
-They are kept, described and changed as in Kafka, without effect. Two that Kafka changes are fixed here, because they do
-have one: `listeners` and `listener.security.protocol.map`.
+They are kept, described and changed as in Kafka, without effect.
 """
 
 import re
@@ -52,7 +51,6 @@ _PER_LISTENER: Final = (
 """Changed with the prefix of a listener only."""
 _PER_BROKER: Final = (
     *_PER_LISTENER,
-    "cordoned.log.dirs",
     "principal.builder.class",
     "sasl.enabled.mechanisms",
     "sasl.jaas.config",
@@ -84,9 +82,12 @@ CHANGEABLE: Final[Mapping[str, Change]] = {
 }
 
 _THREADS: Final = ("background.threads", "num.io.threads", "num.recovery.threads.per.data.dir", "num.replica.fetchers")
-_LISTENER: Final = re.compile(r"listener\.name\.[^.]*\.(.*)")
+LISTENER_OVERRIDE: Final = re.compile(r"listener\.name\.[^.]*\.(.*)")
+"""A setting for one listener; the group is the setting's own name."""
 _OF_ALL_BROKERS: Final = frozenset({"max.connections", "max.connection.creation.rate", "num.network.threads"})
 """For one listener, too, these may be set for all brokers."""
+ONE_LISTENER_CHANGEABLE: Final = _OF_ALL_BROKERS.union(_PER_LISTENER)
+"""What may be set anew for an existing listener; with `listeners` in the same change, nothing else may."""
 
 
 def problem_with_names(
@@ -113,12 +114,12 @@ def problem_with_names(
 
 
 def check_values(changes: Mapping[str, str], known: Mapping[str, Setting], given: Mapping[str, str]) -> None:
-    """Raise `InvalidConfig` for values that settings do not take, whether they have an effect or not, in Kafka's words.
+    """Raise `InvalidConfig`, with Kafka's message, for invalid values, even of settings without effect here.
 
-    `given` are those of the properties file.
+    `given` are the settings of the properties file.
     """
     for name, text in changes.items():
-        override = _LISTENER.fullmatch(name)
+        override = LISTENER_OVERRIDE.fullmatch(name)
         setting = known.get(name if override is None else override.group(1))
         if setting is None:
             continue
@@ -140,7 +141,7 @@ def _check_threads(name: str, wanted: int, now: int) -> None:
 
 
 def _is_per_broker(name: str, known: Mapping[str, Setting]) -> bool:
-    override = _LISTENER.fullmatch(name)
+    override = LISTENER_OVERRIDE.fullmatch(name)
     if override is not None:
         return override.group(1) not in _OF_ALL_BROKERS
     return name in known and known[name].change is Change.PER_BROKER

@@ -14,22 +14,28 @@ INTRODUCTION = """\
 <!-- Printed by `python -m ottla.config`; a test holds it equal. -->
 
 `ottla serve` reads Kafka's `server.properties`: the same names, values and syntax (Java's `.properties`).
-`--override NAME=VALUE` wins over the file. A setting that Kafka 4.3 knows and Ottla does not act on gives a warning, as
-does a name that neither knows (`--strict` refuses it). Settings that ask for TLS, SASL or access control, which Ottla
-does not have yet, stop the start unless `--allow-insecure` is given: `ssl.*`, `sasl.*`, `listener.name.*` of these,
-`authorizer.class.name`, `super.users`, `security.inter.broker.protocol`, `create.topic.policy.class.name`,
-`alter.config.policy.class.name`, `zookeeper.set.acl`, `zookeeper.ssl.client.enable`, listeners with another protocol
-than PLAINTEXT. Kafka's defaults ask for nothing.
+`--override NAME=VALUE` wins over the file. A setting that has an effect in Kafka 4.3 but none in Ottla gives a warning,
+and so does an unknown name (with `--strict` the broker refuses it).
+
+Ottla does not have TLS, SASL or access control yet. Settings that ask for them prevent the start, unless
+`--allow-insecure` is given: `ssl.*`, `sasl.*`, `listener.name.*` of these, `authorizer.class.name`, `super.users`,
+`security.inter.broker.protocol`, `zookeeper.set.acl`, `zookeeper.ssl.client.enable`, listeners with another protocol
+than PLAINTEXT. Kafka's defaults ask for none of them.
+
+`create.topic.policy.class.name` and `alter.config.policy.class.name` name policies written in Python
+([policies.md](policies.md)).
 
 `config.providers` with Kafka's classes for environment variables, files and directories (`EnvVarConfigProvider`,
 `FileConfigProvider`, `DirectoryConfigProvider`, with `allowlist.pattern` and `allowed.paths`) replaces `${env:NAME}`
-and the like when the broker starts. One whose value is not there is refused; one of an undeclared provider stays as it
-is, but is no directory.
+and other placeholders when the broker starts, and in broker settings that are changed while it runs. Only the
+properties file can declare providers, so a client that changes a setting cannot add one that reads files. A placeholder
+without a value is refused. A placeholder of an undeclared provider stays unchanged, but `log.dirs`, `log.dir` and
+`metadata.log.dir` are refused with one.
 
 `process.roles=broker,controller` starts a broker that keeps its metadata itself, or in ZooKeeper with
-`zookeeper.connect`; what `controller.listener.names` names is not opened. A quorum with other nodes
-(`controller.quorum.voters`, `controller.quorum.bootstrap.servers`) is refused without `zookeeper.connect`: each node
-would become a cluster of its own. So is a node that is only a controller.
+`zookeeper.connect`; it does not open the listeners of `controller.listener.names`. A quorum with other nodes
+(`controller.quorum.voters`, `controller.quorum.bootstrap.servers`) is refused without `zookeeper.connect`, because each
+node would become a cluster of its own. A node that is only a controller is refused, too.
 
 *Changeable* settings can be changed while the broker runs, for one broker or for all (`ottla config set`, or any
 client's IncrementalAlterConfigs); the others need a restart. A size is in bytes, a time in the unit that ends its name.

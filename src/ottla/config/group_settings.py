@@ -1,6 +1,6 @@
 """The settings of a group (KIP-848, KIP-932, KIP-1071), each with the broker's settings for default and bounds.
 
-Names, types, defaults and limits are those of Kafka 4.3; `share.delivery.order` is Ottla's own.
+Names, types, defaults and limits are Kafka 4.3's; `share.delivery.order` is Ottla's own.
 """
 
 import re
@@ -110,7 +110,7 @@ _ALL: Final = (
             "consumer.heartbeat.interval.ms",
             Kind.INT,
             "5000",
-            "How often members of a consumer group (KIP-848) are told to send a heartbeat.",
+            "How often members of a consumer group (KIP-848) send a heartbeat.",
             AT_LEAST_1,
         ),
         "group.consumer.heartbeat.interval.ms",
@@ -158,7 +158,7 @@ _ALL: Final = (
             "share.heartbeat.interval.ms",
             Kind.INT,
             "5000",
-            "How often members of a share group are told to send a heartbeat.",
+            "How often members of a share group send a heartbeat.",
             AT_LEAST_1,
         ),
         "group.share.heartbeat.interval.ms",

@@ -2,15 +2,16 @@
 
 import re
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from ottla.config.broker import BrokerConfig
 from ottla.config.broker_settings import BROKER_SETTINGS
 from ottla.config.earlier_settings import EARLIER_SETTINGS
-from ottla.config.properties import PropertiesProblem, parse_properties
+from ottla.config.properties import PLACEHOLDER, PropertiesProblem, parse_properties
 from ottla.config.protection import PROTECTING_NAMES, UNPROTECTED, asked_protection
-from ottla.config.providers import PLACEHOLDER, PREFIX, resolved
+from ottla.config.providers import PREFIX, resolved, resolved_by
 from ottla.errors import InvalidConfig
 
 DEVELOPMENT_START: Final = {
@@ -19,7 +20,7 @@ DEVELOPMENT_START: Final = {
     "group.share.assignment.interval.ms": "0",
     "group.streams.initial.rebalance.delay.ms": "0",
 }
-"""What is different when a broker is started without a properties file."""
+"""The defaults that change when a broker is started without a properties file."""
 
 _PREFIXED: Final = re.compile(r"(listener\.name|rlmm\.config|rsm\.config|config\.providers)\..+|config\.providers")
 _OF_ZOOKEEPER: Final = re.compile(r"zookeeper\.ssl\..+")
@@ -34,11 +35,12 @@ def load(
 
     Returns the settings and a warning, one sentence, for each that has no effect.
 
-    With `strict` unknown names are refused. With `allow_insecure` settings that ask for protection which does not exist
+    With `strict` unknown names are refused. With `allow_insecure` settings that require protection which Ottla does not
+    have
     yet have no effect; otherwise they are refused.
 
     Raises:
-        InvalidConfig: the file cannot be read or a value is refused; the text says which, and where.
+        InvalidConfig: the file cannot be read or a value is refused; the text names the file or setting, and the line.
     """
     given = resolved({**_given(properties_file), **overrides})
     warnings, unknown, insecure = [], [], []
@@ -74,7 +76,7 @@ def load(
                 f"{name}: {given[name]!r} names a provider that config.providers does not declare, and would become "
                 "the name of a directory"
             )
-    config = BrokerConfig(given, allow_insecure=allow_insecure)
+    config = BrokerConfig(given, allow_insecure=allow_insecure, resolve=partial(resolved_by, given))
     insecure += config.unprotected_listeners
     warnings += [f"{asked}, and gets NO PROTECTION (--allow-insecure)" for asked in insecure]
     warnings += unknown

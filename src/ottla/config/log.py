@@ -26,6 +26,7 @@ class LogConfig:
     segment_index_bytes: int = 10 << 20
     index_interval_bytes: int = 4096
     preallocate: bool = False
+    """New segments have their full length at once."""
     flush_messages: int = FOREVER_MS
     flush_ms: int = FOREVER_MS
     flush_before_ack: bool = True
@@ -50,6 +51,11 @@ class LogConfig:
     min_cleanable_dirty_ratio: float = 0.5
     min_insync_replicas: int = 1
     unclean_leader_election_enable: bool = False
+
+    @property
+    def preallocated_bytes(self) -> int:
+        """The length of a new segment's file."""
+        return self.segment_bytes if self.preallocate else 0
 
     @property
     def longest_segment_ms(self) -> int:

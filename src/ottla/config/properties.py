@@ -17,9 +17,12 @@ _SEPARATOR: Final = re.compile(r"[ \t\f]*[=:]?[ \t\f]*")
 _ESCAPE: Final = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 _BLANK: Final = " \t\f"
 
+PLACEHOLDER: Final = re.compile(r"\$\{([^}:]*):(?:([^}]*?):)?([^}]*?)\}")
+"""Provider, path and key of a value that stands elsewhere (KIP-297); `providers` looks it up."""
+
 
 class PropertiesProblem(ValueError):
-    """The text is no properties file; the message says which line."""
+    """The text is no properties file; the message names the line."""
 
 
 def parse_properties(text: str) -> dict[str, str]:

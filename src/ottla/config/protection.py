@@ -1,6 +1,6 @@
-"""Settings that ask for protection which Ottla does not have yet: TLS, SASL, ACLs, policies.
+"""Settings that require protection which Ottla does not have yet: TLS, SASL, ACLs.
 
-To ignore them would serve everybody, in plain text, what was meant to be guarded. A start with one of them is refused,
+Ignoring them would serve guarded data to every client, in plain text. A start with one of them is refused,
 and so is a change at runtime, unless `--allow-insecure` is given.
 """
 
@@ -10,7 +10,6 @@ from typing import Final
 _TLS: Final = "asks for TLS"
 _SASL: Final = "asks for SASL"
 _ACLS: Final = "asks for access control"
-_POLICY: Final = "asks for a policy, and Ottla runs none, neither Java classes nor others"
 _TOKENS: Final = "asks for delegation tokens"
 
 PROTECTING_NAMES: Final = {
@@ -22,14 +21,12 @@ PROTECTING_NAMES: Final = {
     "security.inter.broker.protocol": "asks for protected connections between brokers",
     "zookeeper.ssl.client.enable": "asks for TLS to ZooKeeper",
     "zookeeper.set.acl": "asks for ACLs on ZooKeeper's nodes",
-    "create.topic.policy.class.name": _POLICY,
-    "alter.config.policy.class.name": _POLICY,
     "delegation.token.master.key": _TOKENS,
     "delegation.token.secret.key": _TOKENS,
 }
 UNPROTECTED: Final = (
-    "Ottla has no TLS, SASL, ACLs or policies yet. Leave out what asks for them, or start with --allow-insecure: "
-    "everyone who reaches the broker's ports may then do everything, in plain text"
+    "Ottla has no TLS, SASL or ACLs yet. Remove these settings, or start with --allow-insecure: "
+    "every client that reaches the broker's ports may then do everything, in plain text"
 )
 """What to do about settings that ask for protection."""
 

@@ -16,15 +16,15 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
+from ottla.config.properties import PLACEHOLDER as PLACEHOLDER
 from ottla.config.properties import PropertiesProblem, parse_properties
 from ottla.errors import InvalidConfig
 
 PREFIX: Final = "config.providers"
-PLACEHOLDER: Final = re.compile(r"\$\{([^}:]*):(?:([^}]*?):)?([^}]*?)\}")
 _PACKAGE: Final = "org.apache.kafka.common.config.provider"
 
 Lookup = Callable[[str, str], str]
-"""The value of a key at a path; LookupError says in a few words why there is none."""
+"""Returns the value of a key at a path; raises LookupError with a short reason."""
 
 
 def resolved(given: Mapping[str, str], environment: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -32,11 +32,20 @@ def resolved(given: Mapping[str, str], environment: Mapping[str, str] | None = N
 
     Raises `InvalidConfig`, which names the setting and not the value.
     """
-    names = [name.strip() for name in given.get(PREFIX, "").split(",") if name.strip()]
-    if not names:
+    return resolved_by(given, given, environment)
+
+
+def resolved_by(
+    declaring: Mapping[str, str], given: Mapping[str, str], environment: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """The settings in `given` with the placeholders of those providers replaced that `declaring` declares.
+
+    Settings that are altered while the broker runs are resolved by the providers of its properties file alone (ADR 27):
+    else a client that may alter a setting could declare one that reads any file.
+    """
+    lookups = providers(declaring, environment)
+    if not lookups:
         return dict(given)
-    found = os.environ if environment is None else environment
-    lookups = {name: _provider(name, given, found) for name in names}
 
     def replaced(setting: str, text: str) -> str:
         def value(match: re.Match[str]) -> str:
@@ -51,6 +60,13 @@ def resolved(given: Mapping[str, str], environment: Mapping[str, str] | None = N
         return PLACEHOLDER.sub(value, text)
 
     return {name: text if name.startswith(PREFIX) else replaced(name, text) for name, text in given.items()}
+
+
+def providers(given: Mapping[str, str], environment: Mapping[str, str] | None = None) -> dict[str, Lookup]:
+    """The providers that settings declare, by their names. Raises `InvalidConfig`."""
+    names = [name.strip() for name in given.get(PREFIX, "").split(",") if name.strip()]
+    found = os.environ if environment is None else environment
+    return {name: _provider(name, given, found) for name in names}
 
 
 def _provider(name: str, given: Mapping[str, str], environment: Mapping[str, str]) -> Lookup:

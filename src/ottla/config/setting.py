@@ -18,6 +18,8 @@ Value = bool | int | float | str | tuple[str, ...] | None
 class Kind(Enum):
     """Type of a setting; the value is its number in DescribeConfigs (KIP-569)."""
 
+    UNKNOWN = 0
+    """The type of an unknown setting: its value may be a secret, and is not described."""
     BOOLEAN = 1
     STRING = 2
     INT = 3
@@ -30,7 +32,7 @@ class Kind(Enum):
 
 
 class Change(Enum):
-    """Who may change a broker's setting while it runs (KIP-226)."""
+    """How a broker's setting can be changed while it runs (KIP-226)."""
 
     READ_ONLY = "read-only"
     PER_BROKER = "per-broker"
@@ -41,7 +43,7 @@ class Limit(Protocol):
     """What values a setting takes, beyond its type."""
 
     def problem(self, value: Value) -> str | None:
-        """What is wrong with `value`, in Kafka's words; None when it is fine."""
+        """The reason why `value` is invalid, in Kafka's words; None when it is valid."""
         ...
 
     def describe(self) -> str:
@@ -162,7 +164,7 @@ class Setting(NamedTuple):
 
     @property
     def sensitive(self) -> bool:
-        return self.kind is Kind.PASSWORD
+        return self.kind in (Kind.PASSWORD, Kind.UNKNOWN)
 
     @property
     def unit(self) -> str:
@@ -170,7 +172,7 @@ class Setting(NamedTuple):
         return _UNITS.get(self.name.rpartition(".")[2], "")
 
     def parse(self, text: str | None) -> Value:
-        """Read a value; raises `InvalidConfig` that names the setting and says what it takes."""
+        """Read a value; raises `InvalidConfig` that names the setting and its valid values."""
         value = parse_value(self.name, self.kind, text)
         if self.limit is not None and not (value is None and self.default is None):
             problem = self.limit.problem(value)

@@ -1,6 +1,6 @@
 """The settings of a topic, each with the broker's settings that give its default.
 
-Names, types, defaults and limits are those of Kafka 4.3; `flush.before.ack` is Ottla's own.
+Names, types, defaults and limits are Kafka 4.3's; `flush.before.ack` is Ottla's own.
 """
 
 from typing import Final, NamedTuple
@@ -98,7 +98,7 @@ _ALL: Final = (
         "delete.retention.ms",
         Kind.LONG,
         "86400000",
-        "How long a compacted topic keeps a tombstone, so that a reader who started before it sees the deletion.",
+        "How long a compacted topic keeps a tombstone, so that a consumer that started before it sees the deletion.",
         AT_LEAST_0,
         (Synonym("log.cleaner.delete.retention.ms"),),
     ),
@@ -114,8 +114,9 @@ _ALL: Final = (
         "flush.before.ack",
         Kind.BOOLEAN,
         "true",
-        "Ottla's own. Answer `acks=all` only after the records are synced to disk, in a commit shared by all who wait. "
-        "Off: what the operating system has not written yet is lost when the machine loses power.",
+        "Ottla's own. Answer `acks=all` only after the records are synced to disk, in one group commit per log "
+        "directory. "
+        "Off: records that the operating system has not yet written are lost when the machine loses power.",
         None,
         (Synonym("log.flush.before.ack"),),
     ),
@@ -250,10 +251,9 @@ _ALL: Final = (
         "preallocate",
         Kind.BOOLEAN,
         "false",
-        "Reserve a segment's space when it is created.",
+        "Give a segment's file its full length when it is created, and cut it to what it holds when it is closed.",
         None,
         (Synonym("log.preallocate"),),
-        acted_on=False,
     ),
     _topic(
         "remote.log.copy.disable",

@@ -22,10 +22,11 @@ point's name, or the class's dotted name.
 """
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Generic, Protocol, TypeVar, get_args, get_origin
 
 from ottla.connect.errors import BadRecord, ConfigError, ConnectError, Fenced, Retriable
+from ottla.connect.log_identity import KeptOffset, LogIdentity
 from ottla.connect.records import Header, Part, Position, Progress, Record, SinkRecord, SourceRecord, TopicPartition
 from ottla.connect.schema import Field, Schema, Type
 from ottla.connect.settings import CommaList, SecretStr, Settings, setting
@@ -39,6 +40,8 @@ __all__ = [
     "Fenced",
     "Field",
     "Header",
+    "KeptOffset",
+    "LogIdentity",
     "Part",
     "Position",
     "Progress",
@@ -89,7 +92,7 @@ class Context(Protocol):
         """Wait, or less if the task is to stop. Returns `stopping`."""
 
     def progress(self, what: str, done: int, total: int | None = None) -> None:
-        """Tell the people how far something long has come: `progress("snapshot of orders", 1200, 50_000)`."""
+        """Report the progress of long work to users: `progress("snapshot of orders", 1200, 50_000)`."""
 
     def warn(self, sentence: str | None) -> None:
         """Show a sentence in the status of the running task (a slot that falls behind, say); None takes it away."""
@@ -117,11 +120,14 @@ class SinkContext(Context, Protocol):
         Raises ConnectError if it is `none`; let it pass.
         """
 
+    def identity(self, topic: str) -> LogIdentity:
+        """The ids of the cluster and of a topic that is read: a target keeps them beside its offsets."""
+
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Read on from `offset` after this `write` or `flush`."""
 
     def pause(self, *partitions: TopicPartition) -> None:
-        """Hand out no more of these until `resume`."""
+        """Deliver no records of these until `resume`."""
 
     def resume(self, *partitions: TopicPartition) -> None:
         """The opposite of `pause`."""
@@ -135,7 +141,7 @@ class _Connector(Generic[S]):
     aliases: ClassVar[tuple[str, ...]] = ()
     """Other values of `connector.class` that mean this one, such as the Java class with the same settings."""
     defaults: ClassVar[Mapping[str, str]] = {}
-    """Settings of the runtime that this connector has unless the user says otherwise, such as `value.converter`."""
+    """Settings of the runtime that this connector has unless the user sets them, such as `value.converter`."""
 
     def __init_subclass__(cls, **keywords: Any) -> None:
         super().__init_subclass__(**keywords)
@@ -150,12 +156,20 @@ class _Connector(Generic[S]):
 
     @classmethod
     def check(cls, settings: S, context: Context) -> None:
-        """Look whether what the settings name is there and allowed; called before a connector is accepted.
+        """Check that the resources named in the settings exist and are permitted; called before a connector is
+        accepted.
 
         Raises ConfigError (with the setting's name) or Retriable; either way the user reads the sentence. Keep it
-        under a few
-        seconds. Settings that the model accepts and nobody can check are fine.
+        under a few seconds. Settings that the model accepts and that cannot be checked are fine.
         """
+
+    @classmethod
+    def local_paths(cls, settings: S) -> Mapping[str, Sequence[str]]:
+        """Files and directories of the worker's machine that are read or written, by the setting that names them.
+
+        The worker refuses those that its configuration does not allow (`file.connectors.allowed.paths`).
+        """
+        return {}
 
     def close(self) -> None:
         """Let go of everything; called once, whatever happened, from the task's thread."""
@@ -210,25 +224,31 @@ class Sink(_Connector[S]):
 
     context: SinkContext
     most_records: ClassVar[int] = 500
-    """In one batch, unless `consumer.override.max.poll.records` says; fewer where a batch takes long to be written."""
+    """Records in one batch, unless `consumer.override.max.poll.records` is set; fewer where writing a batch takes long.
+    """
 
     @classmethod
     def tasks(cls, settings: S, max_tasks: int, context: Context) -> Sequence[TaskSettings]:
         """The settings of each task. By default `max_tasks` equal ones, among which the group shares partitions."""
         return [{} for _ in range(max_tasks)]
 
+    def unread(self, schema: Schema) -> Collection[str]:
+        """Names of fields of values with this schema that the sink never reads: they may lack, which saves time."""
+        return ()
+
     def open(self, partitions: Sequence[TopicPartition]) -> None:
         """These partitions come to this task from now on. Connect to the target here."""
 
     def positions(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Where to go on, for those whose offset (of the next record) is kept in the target; asked after `open`.
+        """Start offsets of the partitions whose offset (of the next record) is kept in the target; called after `open`.
 
-        The others go on from the group's committed offset.
+        The others start at the group's committed offset. An offset that is a `KeptOffset` names its log by
+        `context.identity` of that time: the task fails if the topic is another one now.
         """
         return {}
 
     def alter_offsets(self, offsets: Mapping[TopicPartition, int | None] | None) -> None:
-        """Change what `positions` returns, as somebody asks over REST while no task runs; called after `open([])`.
+        """Change the result of `positions`, for a REST request while no task runs; called after `open([])`.
 
         None for a partition: forget its offset; None for all: forget those of this connector, whatever they are of.
         The runtime has changed the group's offsets before, which it can only while no task is in the group. A sink that

@@ -24,11 +24,11 @@ class ConfigError(ConnectError):
 
 
 class Retriable(ConnectError):
-    """It may work later: the other side is away, busy or in a failover.
+    """It may work later: the other side is unreachable, busy or in a failover.
 
     From a source: `read` is called again, with the position after what it yielded, after a pause that grows.
     From a sink: the same batch is written again, after a pause that grows.
-    after_s: seconds to wait at least, where the other side has said so.
+    after_s: minimum delay in seconds, where the other side has given one.
     """
 
     def __init__(self, message: str, after_s: float = 0.0) -> None:
@@ -49,7 +49,7 @@ class BadRecord(ConnectError):
 
 
 class Fenced(ConnectError):
-    """Another instance of this task runs: this one must write no more. It ends without a word in the status."""
+    """Another instance of this task runs: this one must not write any more. It ends without a change of the status."""
 
 
 _FOR_GOOD: Final = (

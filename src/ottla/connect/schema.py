@@ -8,7 +8,7 @@ the names of Connect's logical types have the Python type of that name:
     org.apache.kafka.connect.data.Time        datetime.time        milliseconds
     org.apache.kafka.connect.data.Timestamp   datetime.datetime    aware; milliseconds
 
-Any other name (`io.debezium.time.MicroTimestamp`, say) only tells readers what a value of the plain type means.
+Any other name (such as `io.debezium.time.MicroTimestamp`) only describes the meaning of the plain type to readers.
 
 Source: KIP-26; `org.apache.kafka.connect.data`.
 """

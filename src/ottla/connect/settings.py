@@ -48,7 +48,7 @@ class Settings(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _not_blank(cls, value: object, info: ValidationInfo) -> object:
-        """What is required and blank is as good as missing; a password may be so."""
+        """A required setting that is blank counts as missing, except for a password."""
         if isinstance(value, str) and not value.strip() and info.field_name is not None:
             field = cls.model_fields[info.field_name]
             if field.is_required() and field.annotation is not SecretStr:

@@ -1,1 +1,1 @@
-"""What groups, transactions and share groups have in common: a machine that keeps its state in a log partition."""
+"""PURE: what the machines of groups, transactions and share groups have in common: effects, timers, producers."""

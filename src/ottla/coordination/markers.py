@@ -1,116 +1,23 @@
-"""Writes the end of transactions into this broker's partitions (KIP-98): a control batch in each.
+"""The end of a transaction, as every partition that takes part in it receives it (KIP-98). PURE."""
 
-`__consumer_offsets` gets its markers through the group coordinator, which has to know when offsets come into force;
-other partitions get them straight into their logs. Everything that is to be written for one transaction is appended
-first and waited for together, so that it shares a sync.
-"""
+from typing import Final, NamedTuple
 
-import asyncio
-import logging
-from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Final
-
-from ottla.cluster.image import GROUP_METADATA_TOPIC
-from ottla.errors import ErrorCode, OttlaError
-from ottla.ids import Offset, TopicPartition
-from ottla.log.producer_state import Origin
-from ottla.records.control import ControlType, EndTransaction, encode_end_transaction
-from ottla.replication.delayed import DelayedProduce
-from ottla.replication.manager import ADMIN_CLIENT_ID, ALL_IN_SYNC
-
-if TYPE_CHECKING:
-    from ottla.clock import Clock
-    from ottla.coordination.group_coordinator import GroupCoordinator
-    from ottla.replication.manager import ReplicaManager
-    from ottla.replication.partition import Partition
-    from ottla.transactions.markers import TransactionMarker
-
-log = logging.getLogger(__name__)
-
-NOT_READY: Final = (
-    ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-    ErrorCode.NOT_COORDINATOR,
-)
-"""What a group coordinator may answer, of which a transaction coordinator knows nothing."""
+EPOCH_PER_TRANSACTION: Final = 2
+"""The `transaction.version` since which every transaction has an epoch of its own (KIP-890)."""
 
 
-class LocalMarkers:
-    """Sends markers to the partitions of this broker. On the loop's thread."""
+class TransactionMarker(NamedTuple):
+    """`coordinator_epoch` is the leader epoch of the coordinator's partition: it fences coordinators of the past."""
 
-    def __init__(
-        self, replicas: "ReplicaManager", groups: "GroupCoordinator", clock: "Clock", timeout_ms: int = 30_000
-    ) -> None:
-        """`timeout_ms` (request.timeout.ms) is how long a marker may take to be committed."""
-        self._replicas = replicas
-        self._groups = groups
-        self._clock = clock
-        self._timeout_s = timeout_ms / 1_000
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    committed: bool
+    transaction_version: int = 0
+    """Level of `transaction.version` under which the transaction ran. From 2 on its marker bears the epoch of the next
+    transaction (KIP-890), so a marker of an epoch that has records in an open transaction comes too late (KIP-1228)."""
 
-    async def send(
-        self, marker: "TransactionMarker", partitions: Collection[TopicPartition]
-    ) -> Mapping[TopicPartition, ErrorCode]:
-        """Write the marker to each partition; returns when it is committed everywhere, or has failed.
-
-        UNKNOWN_TOPIC_OR_PARTITION: there is no such partition (any more). NOT_LEADER_OR_FOLLOWER,
-        KAFKA_STORAGE_ERROR, REQUEST_TIMED_OUT: to be tried again. INVALID_PRODUCER_EPOCH and
-        TRANSACTION_COORDINATOR_FENCED: it comes too late for ever.
-        """
-        outcomes: dict[TopicPartition, ErrorCode] = {}
-        appended: list[tuple[TopicPartition, Partition, Offset]] = []
-        offsets: dict[TopicPartition, asyncio.Future[None]] = {}
-        batch = self._batch(marker)
-        for topic_partition in partitions:
-            topic, number = topic_partition
-            outcomes[topic_partition] = ErrorCode.NONE
-            try:
-                found = self._replicas.for_produce(topic, number, ALL_IN_SYNC, ADMIN_CLIENT_ID)
-                if topic == GROUP_METADATA_TOPIC:
-                    offsets[topic_partition] = self._groups.end_transaction(number, marker)
-                else:
-                    info = found.append(bytearray(batch), Origin.COORDINATOR, bears_next_epoch=marker.bears_next_epoch)
-                    appended.append((topic_partition, found, Offset(info.last_offset + 1)))
-            except OttlaError as error:
-                outcomes[topic_partition] = _told_to_coordinator(error.code)
-                if error.code is ErrorCode.UNKNOWN_SERVER_ERROR:
-                    log.exception("no marker can be written to %s", topic_partition)
-        outcomes.update(await self._committed(appended))
-        for topic_partition, future in offsets.items():
-            try:
-                await future
-            except OttlaError as error:
-                outcomes[topic_partition] = _told_to_coordinator(error.code)
-        return outcomes
-
-    def _batch(self, marker: "TransactionMarker") -> bytearray:
-        outcome = ControlType.COMMIT if marker.committed else ControlType.ABORT
-        return encode_end_transaction(
-            EndTransaction(outcome, marker.coordinator_epoch, self._clock.now_ms()),
-            producer_id=marker.producer_id,
-            producer_epoch=marker.producer_epoch,
-        )
-
-    async def _committed(
-        self, appended: "list[tuple[TopicPartition, Partition, Offset]]"
-    ) -> Mapping[TopicPartition, ErrorCode]:
-        """Wait for the commits; what has not been committed, and why."""
-        waiting = {
-            key: (partition, end) for key, (_, partition, end) in enumerate(appended) if partition.high_watermark < end
-        }
-        if not waiting:
-            return {}
-        loop = asyncio.get_running_loop()
-        settled: asyncio.Future[dict[int, ErrorCode]] = loop.create_future()
-
-        def finish(uncommitted: dict[int, ErrorCode]) -> None:
-            if not settled.done():
-                settled.set_result(uncommitted)
-
-        delayed = DelayedProduce(set(waiting), self._timeout_s, loop, finish)
-        for key, (partition, end) in waiting.items():
-            partition.when_committed(end, key, delayed)
-        return {appended[key][0]: code for key, code in (await settled).items()}
-
-
-def _told_to_coordinator(code: ErrorCode) -> ErrorCode:
-    return ErrorCode.NOT_LEADER_OR_FOLLOWER if code in NOT_READY else code
+    @property
+    def bears_next_epoch(self) -> bool:
+        """Whether the marker's epoch is higher than that of the records which it ends."""
+        return self.transaction_version >= EPOCH_PER_TRANSACTION

@@ -1,17 +1,17 @@
-"""PURE. The newest record of each key in a coordinator's log: what compaction would leave of it.
+"""PURE. The newest record of each key in a coordinator's log, as compaction would leave it.
 
 A coordinator that takes a partition over reads its whole log, of which nearly all has been superseded: a group commits
 the same few offsets for months. To build each record and apply it costs 10 µs; to find its key, 1 µs. So the keys are
 gathered first, and only the newest record of each is applied, in the order of the log.
 
 Records of a transaction count when it commits, at the offset at which they stand; those of one that has not ended are
-kept beside the others, as `ottla.groups.offsets` keeps them.
+kept beside the others, as `ottla.groups.offsets.committed` keeps them.
 """
 
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from ottla.coordination.machine import NO_PRODUCER_ID
+from ottla.coordination.state_machine import NO_PRODUCER_ID
 from ottla.errors import CorruptMessage
 from ottla.records.batch import (
     COMPRESSION_MASK,
@@ -116,7 +116,8 @@ def _gather(records: bytes, position: int, size: int, header: BatchHeader, newes
     """Put each record of a batch in the place of an older one with its key; `records` has them uncompressed from
     `position` to `size`. Raises CorruptMessage.
 
-    `decode_records` says the same, several times slower; a test holds them equal. Varints of one and two bytes, which
+    `decode_records` gives the same result, several times slower; a test holds them equal. Varints of one and two bytes,
+    which
     nearly all are, are decoded in place.
     """
     base_offset = header.base_offset
@@ -149,7 +150,7 @@ def _gather(records: bytes, position: int, size: int, header: BatchHeader, newes
                 length, position = read_varint(records, position - 1)
             else:
                 length = (byte >> 1) ^ -(byte & 1)
-            if length < 0:  # without a key it says nothing
+            if length < 0:  # without a key it has no meaning
                 position = end
                 continue
             key_end = position + length

@@ -1,24 +1,25 @@
-"""Who may append to a coordinator's partition within a transaction. PURE.
+"""Checks producers that append to a coordinator's partition within a transaction. PURE.
 
-The log knows its producers, but a runtime has records queued that are not in the log yet. What a producer may do next
-is decided as of the end of that queue:
+The log knows its producers, but a runtime has records queued that are not in the log yet. A producer is checked
+against the state at the end of that queue:
 
     in the log: 7 at epoch 3, in a transaction | queued: its marker | 7 at epoch 3 again? only when verified
 
-A producer's first records in a transaction have to be known to the transaction coordinator, or nobody would ever end
-them (KIP-890). Whoever asks the coordinator holds a `Verification` meanwhile; a marker that comes in between voids it.
+A producer's first records in a transaction have to be registered with the transaction coordinator, or the transaction
+would never end (KIP-890). The verifying request holds a `Verification` meanwhile; a marker that comes in between voids
+it.
 """
 
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from ottla.coordination.markers import TransactionMarker
 from ottla.errors import InvalidProducerEpoch, InvalidTxnState, TransactionCoordinatorFenced
 from ottla.ids import ProducerIdAndEpoch
 from ottla.records.batch import MAX_PRODUCER_EPOCH
-from ottla.transactions.markers import TransactionMarker
 
 
-class ProducerStanding(NamedTuple):
+class ProducerStateEntry(NamedTuple):
     """What a partition knows of a producer; a coordinator epoch of -1: no marker has been written for it."""
 
     epoch: int
@@ -27,7 +28,7 @@ class ProducerStanding(NamedTuple):
 
 
 class Verification:
-    """Somebody is asking the transaction coordinator on a producer's behalf; told apart by identity.
+    """A verification with the transaction coordinator under way; compared by identity.
 
     `implicit`: the request adds the partition to the transaction (second generation, where each transaction has an
     epoch of its own).
@@ -46,7 +47,7 @@ class Verification:
 
 
 NOT_REQUIRED: Final = Verification(ProducerIdAndEpoch(-1, -1), implicit=False)
-"""For brokers that are told not to verify (`transaction.partition.verification.enable`)."""
+"""For brokers configured not to verify (`transaction.partition.verification.enable`)."""
 
 
 class Producers:
@@ -54,14 +55,14 @@ class Producers:
 
     __slots__ = ("_in_log", "_queued", "_verifying")
 
-    def __init__(self, in_log: Callable[[int], ProducerStanding | None]) -> None:
-        """`in_log` says what the log knows of a producer id."""
+    def __init__(self, in_log: Callable[[int], ProducerStateEntry | None]) -> None:
+        """`in_log` returns the log's state of a producer id."""
         self._in_log = in_log
-        self._queued: dict[int, tuple[object, ProducerStanding]] = {}
+        self._queued: dict[int, tuple[object, ProducerStateEntry]] = {}
         """By producer id: its last queued batch, and how the producer stands after it."""
         self._verifying: dict[int, set[Verification]] = {}
 
-    def standing(self, producer_id: int) -> ProducerStanding | None:
+    def state_entry(self, producer_id: int) -> ProducerStateEntry | None:
         queued = self._queued.get(producer_id)
         return self._in_log(producer_id) if queued is None else queued[1]
 
@@ -94,44 +95,44 @@ class Producers:
 
     def check_marker(self, marker: TransactionMarker) -> None:
         """Raises InvalidProducerEpoch, TransactionCoordinatorFenced for a marker of the past."""
-        standing = self.standing(marker.producer_id)
-        if standing is None:
+        state_entry = self.state_entry(marker.producer_id)
+        if state_entry is None:
             return
-        _check_epoch(standing, marker.producer_id, marker.producer_epoch)
+        _check_epoch(state_entry, marker.producer_id, marker.producer_epoch)
         if (
             marker.bears_next_epoch
-            and standing.in_transaction
-            and marker.producer_epoch == standing.epoch != MAX_PRODUCER_EPOCH
+            and state_entry.in_transaction
+            and marker.producer_epoch == state_entry.epoch != MAX_PRODUCER_EPOCH
         ):
             raise InvalidProducerEpoch(
-                f"a marker for producer {marker.producer_id} has epoch {standing.epoch}, which its open transaction "
+                f"a marker for producer {marker.producer_id} has epoch {state_entry.epoch}, which its open transaction "
                 "has: it belongs to the transaction before"
             )
-        if marker.coordinator_epoch < standing.coordinator_epoch:
+        if marker.coordinator_epoch < state_entry.coordinator_epoch:
             raise TransactionCoordinatorFenced(
                 f"a marker for producer {marker.producer_id} comes from coordinator epoch {marker.coordinator_epoch}, "
-                f"already at {standing.coordinator_epoch}"
+                f"already at {state_entry.coordinator_epoch}"
             )
 
     def _has_open_transaction(self, producer: ProducerIdAndEpoch) -> bool:
-        standing = self.standing(producer.producer_id)
-        if standing is None:
+        state_entry = self.state_entry(producer.producer_id)
+        if state_entry is None:
             return False
-        _check_epoch(standing, producer.producer_id, producer.epoch)
-        return standing.in_transaction and standing.epoch == producer.epoch
+        _check_epoch(state_entry, producer.producer_id, producer.epoch)
+        return state_entry.in_transaction and state_entry.epoch == producer.epoch
 
     # --- what has been decided ---
 
     def appended(self, producer: ProducerIdAndEpoch, batch: object) -> None:
         """Records of the producer are in this queued batch."""
-        standing = self.standing(producer.producer_id)
-        coordinator_epoch = -1 if standing is None else standing.coordinator_epoch
-        after = ProducerStanding(producer.epoch, coordinator_epoch, in_transaction=True)
+        state_entry = self.state_entry(producer.producer_id)
+        coordinator_epoch = -1 if state_entry is None else state_entry.coordinator_epoch
+        after = ProducerStateEntry(producer.epoch, coordinator_epoch, in_transaction=True)
         self._queued[producer.producer_id] = batch, after
 
     def ended(self, marker: TransactionMarker, batch: object) -> None:
         """This queued batch ends the producer's transaction."""
-        after = ProducerStanding(marker.producer_epoch, marker.coordinator_epoch, in_transaction=False)
+        after = ProducerStateEntry(marker.producer_epoch, marker.coordinator_epoch, in_transaction=False)
         self._queued[marker.producer_id] = batch, after
         for verification in list(self._verifying.get(marker.producer_id, ())):
             if not verification.outlives(marker):
@@ -144,6 +145,6 @@ class Producers:
             del self._queued[producer_id]
 
 
-def _check_epoch(standing: ProducerStanding, producer_id: int, epoch: int) -> None:
-    if epoch < standing.epoch:
-        raise InvalidProducerEpoch(f"producer {producer_id} has epoch {epoch}, already at {standing.epoch}")
+def _check_epoch(state_entry: ProducerStateEntry, producer_id: int, epoch: int) -> None:
+    if epoch < state_entry.epoch:
+        raise InvalidProducerEpoch(f"producer {producer_id} has epoch {epoch}, already at {state_entry.epoch}")

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from heapq import heappop, heappush
 
-from ottla.coordination.machine import TimerKey
+from ottla.coordination.state_machine import TimerKey
 
 
 class Timers:

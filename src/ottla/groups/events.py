@@ -1,17 +1,17 @@
-"""What can be asked of the groups of one partition, and what is answered. PURE.
+"""Requests to the groups of one partition, and their replies. PURE.
 
-Every event but a timer carries the `token` of whoever waits for its reply. Values are as on the wire, without
-the differences between versions: where an older client must be treated differently, a flag says how.
+Every event but a timer carries the `token` of the request that waits for its reply. Values are as on the wire, without
+the differences between versions: where an older client must be treated differently, a flag controls it.
 """
 
 from collections.abc import Mapping
 from typing import NamedTuple, TypeAlias
 
-from ottla.coordination.machine import Token
+from ottla.coordination.state_machine import Token
 from ottla.errors import ErrorCode
-from ottla.groups.consumer_events import ConsumerEvent
-from ottla.groups.share_events import ShareEvent
-from ottla.groups.states import GroupState
+from ottla.groups.classic.states import GroupState
+from ottla.groups.consumer.events import ConsumerEvent
+from ottla.groups.share.events import ShareEvent
 from ottla.groups.streams.events import StreamsEvent
 from ottla.ids import (
     ZERO_TOPIC_ID,
@@ -29,7 +29,7 @@ NO_GENERATION = -1
 
 
 class Assignor(NamedTuple):
-    """One way of dividing the partitions that a member knows ("range", "cooperative-sticky"), with what it tells
+    """One way of dividing the partitions that a member supports ("range", "cooperative-sticky"), with its data for
     the leader in that way's own format."""
 
     name: str
@@ -75,7 +75,7 @@ class Joined(NamedTuple):
     protocol_name: str | None = None
     leader: MemberId = NO_MEMBER
     members: tuple[JoinedMember, ...] = ()
-    """Everybody, for the leader; nobody, for the others."""
+    """All members, for the leader; empty for the others."""
     skip_assignment: bool = False
 
 
@@ -153,7 +153,7 @@ class CommitOffsets(NamedTuple):
     generation: int
     offsets: tuple[OffsetToCommit, ...]
     retention_ms: int = -1
-    """How long to keep them, as versions 2 to 4 could say; -1: as the broker is told."""
+    """How long to keep them, as in versions 2 to 4; -1: the broker's setting."""
     knows_member_epochs: bool = True
     """From OffsetCommit v9 on: a group that does not exist, and a stale member epoch, have errors of their own."""
     producer: ProducerIdAndEpoch | None = None
@@ -180,7 +180,9 @@ class FetchOffsets(NamedTuple):
     require_stable: bool = False
     member_id: MemberId | None = None
     member_epoch: int = -1
-    """Who asks, from OffsetFetch v9 on: a member of a consumer group is told if it is one no more (KIP-848)."""
+    """The requester's epoch, from OffsetFetch v9 on: a member of a consumer group learns if it no longer is one
+    (KIP-848).
+    """
 
 
 class FetchedOffset(NamedTuple):
@@ -201,7 +203,7 @@ class FetchedTopic(NamedTuple):
 class OffsetsFetched(NamedTuple):
     topics: tuple[FetchedTopic, ...]
     error: ErrorCode = ErrorCode.NONE
-    """Of the group as a whole: UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH."""
+    """The error of the group as a whole: UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH."""
 
 
 class DeleteOffsets(NamedTuple):
@@ -218,11 +220,14 @@ class OffsetsDeleted(NamedTuple):
     """One per topic, in the request's order; the same for all of a topic's partitions."""
 
 
-class ForgetPartitions(NamedTuple):
-    """These partitions have been deleted with their topics: so are the offsets in them. Answered with None."""
+class ForgetTopics(NamedTuple):
+    """These topics have been deleted: so are the offsets in them. Answered with the groups that are still to be looked
+    at, since there may be too many for one turn of the event loop: the sender asks again for these."""
 
     token: Token
-    topics: tuple[TopicPartitions, ...]
+    topics: Mapping[TopicName, TopicId]
+    group_ids: tuple[GroupId, ...] | None = None
+    """None: all groups."""
 
 
 # --- groups ----------------------------------------------------------------------------------------------------
@@ -289,7 +294,7 @@ GroupEvent: TypeAlias = (
     | CommitOffsets
     | FetchOffsets
     | DeleteOffsets
-    | ForgetPartitions
+    | ForgetTopics
     | ListGroups
     | DescribeGroups
     | DeleteGroups

@@ -11,7 +11,7 @@ log = logging.getLogger(__name__)
 
 KEPT_REBALANCES: Final = 16
 KEPT_MOVES: Final = 64
-"""Of one rebalance; the largest first, the rest only counted."""
+"""Moves kept of one rebalance: the largest first; the others are only counted."""
 
 KEPT_OF_NO_GROUP: Final = 100
 
@@ -19,7 +19,7 @@ AssignmentByName: TypeAlias = Mapping[TopicName, frozenset[int]]
 
 
 class Move(NamedTuple):
-    """Partitions of one topic that went from one member to another; None: from or to nobody."""
+    """Partitions of one topic that went from one member to another; None for a missing owner."""
 
     topic: TopicName
     partitions: tuple[int, ...]
@@ -43,7 +43,7 @@ class Rebalance(NamedTuple):
 
 
 class History:
-    """The last `KEPT_REBALANCES` of one group, oldest first. Lost with the machine: nobody but people rely on it."""
+    """The last `KEPT_REBALANCES` of one group, oldest first. Lost with the machine: they only inform people."""
 
     __slots__ = ("_group_id", "_reasons", "_rebalances")
 
@@ -80,7 +80,7 @@ class History:
 
 
 class Histories:
-    """Of all groups of one machine: a history outlives the change of a group's kind, not the group."""
+    """The histories of all groups of one machine: a history outlives the change of a group's kind, not the group."""
 
     __slots__ = ("_groups", "_histories")
 
@@ -96,12 +96,12 @@ class Histories:
         """Also of a group that has yet to be made."""
         found = self._histories.get(group_id)
         if found is None:
-            self._let_go_of_some()
+            self._remove_some()
             found = self._histories[group_id] = History(group_id)
         return found
 
-    def _let_go_of_some(self) -> None:
-        """Groups expire, and some are never made, whoever asks to join them: that is looked after now and then."""
+    def _remove_some(self) -> None:
+        """Remove histories of expired groups, and of groups that were never created, now and then."""
         if len(self._histories) > 2 * len(self._groups) + KEPT_OF_NO_GROUP:
             groups = self._groups
             self._histories = {group_id: kept for group_id, kept in self._histories.items() if group_id in groups}
@@ -119,14 +119,14 @@ def moves_between(
     before: Mapping[MemberId, AssignmentByName], after: Mapping[MemberId, AssignmentByName]
 ) -> tuple[int, tuple[Move, ...]]:
     """How many partitions have another owner, and the largest moves."""
-    owners = _owners(before)
+    owners_before, owners_after = _owners(before), _owners(after)
     moved: dict[tuple[TopicName, MemberId | None, MemberId | None], list[int]] = {}
-    for partition, target in _owners(after).items():
-        source = owners.pop(partition, None)
-        if source != target:
-            moved.setdefault((partition[0], source, target), []).append(partition[1])
-    for (topic, index), source in owners.items():
-        moved.setdefault((topic, source, None), []).append(index)
+    for topic in owners_before.keys() | owners_after.keys():
+        earlier, now = owners_before.get(topic, {}), owners_after.get(topic, {})
+        for index, target in (now.items() - earlier.items()) if earlier else now.items():
+            moved.setdefault((topic, earlier.get(index), target), []).append(index)
+        for index in earlier.keys() - now.keys():
+            moved.setdefault((topic, earlier[index], None), []).append(index)
     moves = [
         Move(topic, tuple(sorted(partitions)), source, target) for (topic, source, target), partitions in moved.items()
     ]
@@ -134,10 +134,9 @@ def moves_between(
     return sum(len(move.partitions) for move in moves), tuple(moves[:KEPT_MOVES])
 
 
-def _owners(assignment: Mapping[MemberId, AssignmentByName]) -> dict[tuple[TopicName, int], MemberId]:
-    return {
-        (topic, partition): member_id
-        for member_id, topics in assignment.items()
-        for topic, partitions in topics.items()
-        for partition in partitions
-    }
+def _owners(assignment: Mapping[MemberId, AssignmentByName]) -> dict[TopicName, dict[int, MemberId]]:
+    owners: dict[TopicName, dict[int, MemberId]] = {}
+    for member_id, topics in assignment.items():
+        for topic, partitions in topics.items():
+            owners.setdefault(topic, {}).update(dict.fromkeys(partitions, member_id))
+    return owners

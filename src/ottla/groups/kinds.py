@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from ottla.coordination.machine import Effect, TimerKey
+from ottla.coordination.state_machine import Effect, LongDecision, TimerKey
 from ottla.errors import ErrorCode
 from ottla.groups.records import GroupRecord
 from ottla.ids import GroupId, InstanceId, MemberId, TopicName, TopicPartition
@@ -44,7 +44,7 @@ class Group(Protocol):
 
     @property
     def protocol_type(self) -> str | None:
-        """ "consumer", "share", what classic members call theirs; None: nobody has said."""
+        """ "consumer", "share", or the name that classic members use; None if unknown."""
         ...
 
     @property
@@ -69,9 +69,9 @@ class Group(Protocol):
     ) -> ErrorCode:
         """Why this sender may not commit offsets now, or NONE. `epoch`: generation or member epoch, -1 if it has none.
 
-        `knows_member_epochs`: the request's version says what to do about a stale one (OffsetCommit from v9 on).
-        `transactional`: a producer commits for the members; it is fenced by what it says of itself, if it does
-        (KIP-447), and a rebalance is none of its business. `partitions`: what the offsets are in.
+        `knows_member_epochs`: the request's version can express a stale one (OffsetCommit from v9 on).
+        `transactional`: a producer commits for the members; it is fenced by the member data it sends, if any
+        (KIP-447), and rebalances do not concern it. `partitions`: the partitions of the offsets.
         """
         ...
 
@@ -129,7 +129,7 @@ class Part(Protocol):
     @property
     def replays(self) -> Replays: ...
 
-    def loaded(self, now_ms: int) -> list[Effect]:
+    def loaded(self, now_ms: int) -> LongDecision:
         """The log has been read: the timers that the part's groups need."""
         ...
 

@@ -14,12 +14,15 @@ from types import MappingProxyType
 from typing import Final, TypeAlias
 
 from ottla.errors import CorruptMessage
-from ottla.groups import classic_records, consumer_records, offset_records, share_records
-from ottla.groups.classic_records import ClassicRecord
-from ottla.groups.consumer_records import ConsumerRecord
-from ottla.groups.offset_records import OffsetRecord
+from ottla.groups.classic import records as classic_records
+from ottla.groups.classic.records import ClassicRecord
+from ottla.groups.consumer import records as consumer_records
+from ottla.groups.consumer.records import ConsumerRecord
+from ottla.groups.offsets import records as offset_records
+from ottla.groups.offsets.records import OffsetRecord
 from ottla.groups.record_types import Decoders, Encoders
-from ottla.groups.share_records import ShareRecord
+from ottla.groups.share import records as share_records
+from ottla.groups.share.records import ShareRecord
 from ottla.groups.streams import records as streams_records
 from ottla.groups.streams.records import StreamsRecord
 from ottla.protocol.errors import MalformedMessage, UnsupportedVersion
@@ -33,7 +36,7 @@ _DECODERS: Final[Decoders] = MappingProxyType({key: decode for kind in _KINDS fo
 
 
 class GroupRecordFormat:
-    """A `ottla.coordination.machine.RecordFormat` for `GroupRecord`."""
+    """A `ottla.coordination.state_machine.RecordFormat` for `GroupRecord`."""
 
     __slots__ = ()
 

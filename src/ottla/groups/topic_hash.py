@@ -1,4 +1,4 @@
-"""A number that tells whether the topics that a group reads have changed since it was last told (KIP-1101). PURE.
+"""A hash by which a group notices changes of its topics (KIP-1101). PURE.
 
     topic    XXH3-64 of: 0 (int8) | id (uuid, each half little-endian) | name | partitions (int32)
              | for each partition: its index (int32) | each of its racks, sorted: length (int32), rack

@@ -1,4 +1,4 @@
-"""The topics of the cluster, as far as groups care: a view that whoever runs the machine passes in. PURE.
+"""The topics of the cluster, as far as groups need them: a view that the coordinator passes in. PURE.
 
 Source: KIP-848; KIP-1101 (the hash by which a group notices that its topics have changed).
 """
@@ -36,7 +36,7 @@ class TopicsView(Protocol):
 
 
 class FixedTopics:
-    """A view of these topics and no others: of none, for a machine that nobody has told of any, and for tests."""
+    """A view of these topics only: of none, for a machine without metadata, and for tests."""
 
     def __init__(self, topics: Collection[Topic] = (), version: int = 0) -> None:
         self.version = version

@@ -62,14 +62,14 @@ _NO_HORIZON: Final = -1
 
 
 class CleaningAborted(Exception):
-    """The round was told to stop; nothing is lost, it begins again another time."""
+    """The round was stopped; nothing is lost, it begins again another time."""
 
 
 class LastRecord(NamedTuple):
     """The last that a producer has written to a log."""
 
     data_offset: int | None
-    """Of its last batch of data; None if only a marker is known."""
+    """Offset of its last batch of data; None if only a marker is known."""
     epoch: int
 
 
@@ -215,7 +215,7 @@ class Cleaning:
         self._transactions = CleanedTransactions([])
 
     def prepare(self) -> None:
-        """Reads the keys of the dirty part, and says what segments are to be copied together."""
+        """Reads the keys of the dirty segments, and chooses the segments to be copied together."""
         dirty = self.dirty
         segments = [s for s in dirty.log.segments if s.base_offset < dirty.first_uncleanable]
         first = max((s.base_offset for s in segments if s.base_offset <= dirty.first_dirty), default=0)
@@ -250,9 +250,9 @@ class Cleaning:
                 cleaned.sync()
                 return cleaned
         except BaseException:
-            discard(self._fs, cleaned)
+            cleaned.discard()
             raise
-        discard(self._fs, cleaned)
+        cleaned.discard()
         return None
 
     # --- the map -----------------------------------------------------------------------------------------------
@@ -464,20 +464,10 @@ class Cleaning:
             position += at
 
     def _is_in_place(self, segment: Segment, header: BatchHeader, next_offset: int) -> bool:
-        """Whether a damaged batch has offsets that lie between those of its neighbours."""
+        """Whether a damaged batch has offsets between the offsets of its neighbours."""
         segments = self.dirty.log.segments
         end = min((s.base_offset for s in segments if s.base_offset > segment.base_offset), default=0)
         return next_offset <= header.base_offset <= header.last_offset < end
-
-
-def discard(fs: FileSystem, segment: Segment) -> None:
-    """Removes what was written of a segment that is not wanted after all; what is left goes at the next start."""
-    for path in segment.file_paths():
-        try:
-            fs.remove(path)
-        except OSError as problem:
-            logger.debug("%s was not removed: %s", path, problem)
-    segment.release()
 
 
 def _batch(

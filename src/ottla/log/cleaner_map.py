@@ -1,7 +1,7 @@
-"""The newest offset of each key, within a bound of memory: what compaction knows while it works.
+"""The newest offset of each key, within a bound of memory: the working state of compaction.
 
 Keys of fewer than 16 bytes stand for themselves, longer ones for a digest of 16 bytes; the digest is keyed with a
-secret of this process, so that nobody can make up two keys that fall together. When the bound is reached, compaction
+secret of this process, so that no client can construct colliding keys. When the bound is reached, compaction
 goes as far as the map reaches and does the rest in its next round.
 """
 
@@ -45,8 +45,8 @@ class OffsetMap:
                 offsets[key] = base_offset + delta
 
     def newest(self, records: list[Outline], base_offset: int) -> list[Outline]:
-        """Those of a batch's records that no newer one is known of. Records without a key are not among them, unless
-        they are past what is accounted for, as all are that are."""
+        """The records of a batch without a known newer record. Records without a key are included only
+        past the end of the map, where all records are."""
         kept: list[Outline] = []
         newest = self._offsets.get
         latest = self.latest_offset

@@ -1,6 +1,6 @@
 """Outlines of a batch's records, quickly: compaction looks at every key of a log twice.
 
-`ottla.records.record.iter_slices` says the same, one record at a time and three times slower; a test holds them equal.
+`ottla.records.record.iter_slices` gives the same, one record at a time and three times slower; a test holds them equal.
 """
 
 from ottla.errors import CorruptMessage

@@ -1,7 +1,7 @@
-"""What compaction has to know of transactions while it walks through a log (KIP-98, KIP-534).
+"""Transactions as compaction tracks them while it walks through a log (KIP-98, KIP-534).
 
 Data of aborted transactions goes at once. A marker stays as long as data of its transaction is in the log (even as an
-empty batch), since readers need it to tell what was aborted; then it gets a delete horizon, like a tombstone.
+empty batch), since readers need it to recognize aborted data; then it gets a delete horizon, like a tombstone.
 """
 
 from heapq import heapify, heappop
@@ -13,9 +13,9 @@ from ottla.records.control import decode_end_transaction
 
 
 class CleanedTransactions:
-    """Sees every batch of a log in turn; says which ones are worth nothing any more.
+    """Sees every batch of a log in turn; reports the ones that are no longer needed.
 
-    `aborted` are all aborted transactions with records in what is to be walked through. Those that are still needed
+    `aborted` are all aborted transactions with records in the part to be walked through. Those that are still needed
     are appended to `index`, if there is one: the transaction index of the segment that is being written.
     """
 
@@ -28,7 +28,7 @@ class CleanedTransactions:
         self._ongoing: dict[int, AbortedTransaction] = {}
         """Aborted transactions that the walk is within, by producer."""
         self._seen: set[int] = set()
-        """Producers of those of which a batch was met."""
+        """Producers of aborted transactions with a batch seen so far."""
         self._committed: set[int] = set()
         """Producers with a batch in a transaction that was not aborted, and whose marker is still to come."""
 

@@ -1,7 +1,7 @@
 """All of `log.dirs`, as one place to find a partition's log."""
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -11,6 +11,7 @@ from ottla.errors import KafkaStorageError
 from ottla.ids import BrokerId, TopicId, TopicPartition
 from ottla.log.directory import ConfigFor, LogDirectory
 from ottla.log.fs import FileSystem
+from ottla.log.new_log import NewLog
 from ottla.log.partition_log import PartitionLog
 
 logger: Final = logging.getLogger(__name__)
@@ -24,6 +25,8 @@ class LogDirectories:
         self.directories = [LogDirectory(path, fs=fs, clock=clock) for path in paths]
         self.preferred: dict[TopicPartition, LogDirectory] = {}
         """Where partitions that are not here yet shall be, if they come."""
+        self.cordoned: Collection[Path] = ()
+        """Paths of those that get no new logs."""
         self._goes_on = goes_on
         self.is_incomplete = False
         """Whether a directory that this broker had in its cluster is missing."""
@@ -83,7 +86,7 @@ class LogDirectories:
         return found
 
     def trust(self) -> None:
-        """What was missing or stale has been replaced."""
+        """Missing or stale state has been replaced."""
         self.is_incomplete = False
         for directory in self.directories:
             directory.is_stale = False
@@ -161,7 +164,11 @@ class LogDirectories:
                 older = log if _age(log) <= _age(twin) else twin
                 owner = next(d for d in self.directories if d.logs.get(partition) is older)
                 found[partition] = twin if older is log else log
+                leaders = self.refilling.get(partition)
                 try:
+                    if leaders is not None:  # one is a copy of the other: both are incomplete
+                        kept_by = next(d for d in self.directories if d.logs.get(partition) is found[partition])
+                        kept_by.mark_incomplete(partition, leaders)
                     kept = owner.set_aside(partition)
                 except KafkaStorageError as problem:
                     logger.error("%s is there twice, and %s", partition, problem)
@@ -182,24 +189,64 @@ class LogDirectories:
     def directory_of(self, partition: TopicPartition) -> LogDirectory | None:
         return next((directory for directory in self.directories if partition in directory.logs), None)
 
-    def create_log(self, partition: TopicPartition, topic_id: TopicId | None, config: LogConfig) -> PartitionLog:
-        """A new log in the directory with the fewest. Raises KafkaStorageError."""
+    @property
+    def refilling(self) -> dict[TopicPartition, Collection[BrokerId]]:
+        """Replicas that are not filled again yet; see `RefillMarks.marked`."""
+        return {tp: leaders for directory in self.online for tp, leaders in directory.refills.marked.items()}
+
+    def end_refill(self, partition: TopicPartition) -> None:
+        """As `RefillMarks.end`, in all."""
+        for directory in self.online:
+            directory.refills.end(partition)
+
+    def create_log(
+        self,
+        partition: TopicPartition,
+        topic_id: TopicId | None,
+        config: LogConfig,
+        *,
+        refilled_after: Collection[BrokerId] | None = None,
+    ) -> PartitionLog:
+        """A new log in the directory with the fewest, of those that are not cordoned; see `LogDirectory.create`.
+
+        Raises KafkaStorageError.
+        """
+        log = self._for_new(partition).create(partition, topic_id, config, refilled_after=refilled_after)
+        self.forget_vanished(partition)  # only now: what cannot be made, and marked, is lost still
+        return log
+
+    def begin_log(
+        self, partition: TopicPartition, topic_id: TopicId | None, config: LogConfig
+    ) -> tuple[LogDirectory, NewLog]:
+        """As `create_log`, up to where files are made; `take_log` has to follow. Raises KafkaStorageError."""
+        directory = self._for_new(partition)
+        return directory, directory.begin(partition, topic_id, config)
+
+    def take_log(self, directory: LogDirectory, new: NewLog) -> PartitionLog:
+        """The log that has been made. Raises KafkaStorageError."""
+        log = directory.take(new)
+        self.forget_vanished(new.partition)
+        return log
+
+    def _for_new(self, partition: TopicPartition) -> LogDirectory:
         if not self.online:
             raise KafkaStorageError(f"no log directory is left to create {partition} in; see the errors above")
         holder = next((directory for directory in self.directories if directory.has_unopened(partition)), None)
         chosen = holder or self.preferred.pop(partition, None)
-        self.forget_vanished(partition)
         if chosen is None or chosen.offline_reason is not None:
-            chosen = min(self.online, key=lambda directory: len(directory.logs))
-        return chosen.create(partition, topic_id, config)
+            open_to_new = [directory for directory in self.online if directory.path not in self.cordoned]
+            # Placed here before all were cordoned: somewhere it has to be, as in Kafka.
+            chosen = min(open_to_new or self.online[:1], key=lambda each: len(each.logs) + len(each.being_made))
+        return chosen
 
     def at(self, path: str) -> LogDirectory | None:
         """The directory with this absolute path, as `log.dirs` names it."""
         return next((directory for directory in self.directories if str(directory.path.absolute()) == path), None)
 
-    def set_aside(self, partition: TopicPartition) -> Path:
+    def set_aside(self, partition: TopicPartition, *, refilled_after: Collection[BrokerId] | None = None) -> Path:
         """As `LogDirectory.set_aside`, in whichever directory has the log."""
-        return next(d for d in self.directories if partition in d.logs).set_aside(partition)
+        holder = next(d for d in self.directories if partition in d.logs)
+        return holder.set_aside(partition, refilled_after=refilled_after)
 
     def delete_log(self, partition: TopicPartition) -> None:
         """Raises KafkaStorageError; nothing happens if there is no such log."""

@@ -1,4 +1,4 @@
-"""Log directories: who owns them, what partitions they hold, and the checkpoints they keep for all of them.
+"""Log directories: their owner, their partitions, and the checkpoints for all of them.
 
 Files of a log directory, all in Kafka's formats: `.lock` (held while the process lives), `meta.properties`,
 `.kafka_cleanshutdown` (there only between a clean shutdown and the next start), `recovery-point-offset-checkpoint`,
@@ -23,7 +23,9 @@ from ottla.ids import BrokerId, Offset, TopicId, TopicName, TopicPartition
 from ottla.log import checkpoints, names
 from ottla.log.flush import FlushTicket
 from ottla.log.fs import FileSystem, replace_atomically
+from ottla.log.new_log import NewLog
 from ottla.log.partition_log import PartitionLog
+from ottla.log.refill_marks import RefillMarks
 
 logger: Final = logging.getLogger(__name__)
 
@@ -46,7 +48,7 @@ ConfigFor = Callable[[TopicName], LogConfig]
 
 
 class LogDirectory:
-    """One of `log.dirs`. Belongs to the thread that owns its logs, but for what says otherwise."""
+    """One of `log.dirs`. Belongs to the thread that owns its logs; exceptions are documented."""
 
     def __init__(self, path: Path, *, fs: FileSystem, clock: Clock) -> None:
         self.path = path
@@ -58,6 +60,10 @@ class LogDirectory:
         """Whether its cluster has seen it later than it is: an old copy of it has been put back."""
         self.vanished: set[TopicPartition] = set()
         """Partitions that had something on this disk, by its checkpoints, and of which nothing is here."""
+        self.refills = RefillMarks(fs, os.fspath(path))
+        """Replicas here that are not filled again yet."""
+        self.being_made: set[TopicPartition] = set()
+        """Partitions whose logs are being made in a thread."""
         self.was_clean = False
         """Whether the last process that had the directory shut it down cleanly."""
         self.offline_reason: str | None = None
@@ -65,7 +71,7 @@ class LogDirectory:
         self.is_full = False
         """Whether a write has failed for lack of room, and there is none yet (`replication.full_directories`)."""
         self.on_error: Callable[[LogDirectory, OSError], None] = _nobody
-        """Told, in any thread, of every error of the disk; it may find that the directory has failed."""
+        """Called, in any thread, with every error of the disk; it may decide that the directory has failed."""
         self._fs = fs
         self._clock = clock
         self._path = os.fspath(path)
@@ -76,7 +82,9 @@ class LogDirectory:
         self._unopened: set[TopicPartition] = set()
         """Partitions that are there but could not be opened: what the checkpoints say of them is kept."""
         self._checkpointed: set[TopicPartition] = set()
-        """Partitions that the checkpoint files may speak of."""
+        """Partitions that the checkpoints name, or will name when what has been prepared is written."""
+        self._on_disk: set[TopicPartition] = set()
+        """Those that the newest checkpoints on the disk name."""
         self.futures: dict[TopicPartition, str] = {}
         """Copies that were under way to this directory when the last process ended, with the names they have."""
         self._recovery_points: dict[TopicPartition, Offset] = {}
@@ -100,7 +108,7 @@ class LogDirectory:
         self.on_error(self, problem)
 
     def fail(self, reason: str) -> None:
-        """Reads and writes nothing any more. Whoever has its logs lets them go first."""
+        """Stops reads and writes. The owner of its logs releases them first."""
         self.offline_reason = reason
         for log in self.logs.values():
             log.release()
@@ -146,7 +154,8 @@ class LogDirectory:
             self._recovery_points = checkpoints.read_offsets(self._fs, self._file(RECOVERY_POINTS))
             self._log_starts = checkpoints.read_offsets(self._fs, self._file(LOG_START_OFFSETS))
             self._high_watermarks = checkpoints.read_offsets(self._fs, self._file(HIGH_WATERMARKS))
-            self._checkpointed = {*self._recovery_points, *self._log_starts, *self._high_watermarks}
+            self._on_disk = {*self._recovery_points, *self._log_starts, *self._high_watermarks}
+            self._checkpointed = self._on_disk
             self.was_clean = self._fs.exists(self._file(CLEAN_SHUTDOWN))
             self.generation = self._read_generation()
         except OSError as problem:
@@ -164,7 +173,7 @@ class LogDirectory:
         self.generation = generation
 
     def owner(self) -> dict[str, str]:
-        """What meta.properties says; empty if there is none yet. Raises OSError."""
+        """The content of meta.properties; empty if it does not exist yet. Raises OSError."""
         try:
             text = self._fs.read_bytes(self._file(META_PROPERTIES)).decode()
         except FileNotFoundError:
@@ -187,7 +196,7 @@ class LogDirectory:
             self.directory_id = found.get("directory.id", "")
         if not self.directory_id:
             self.directory_id = urlsafe_b64encode(uuid4().bytes).rstrip(b"=").decode()
-            # Kafka's brokers with ZooKeeper know version 0 alone, those of KRaft version 1.
+            # Kafka's brokers with ZooKeeper support version 0 only, those of KRaft version 1.
             version, number = ("0", "broker.id") if zookeeper and found.get("version", "0") == "0" else ("1", "node.id")
             lines = {
                 **{key: value for key, value in found.items() if key not in ("broker.id", "node.id")},
@@ -256,37 +265,74 @@ class LogDirectory:
                 continue
             log.high_watermark = self._high_watermarks.get(partition, Offset(0))
             self._adopt(log)
-        self.vanished = {tp for tp, synced in self._recovery_points.items() if synced > 0}
-        self.vanished -= {*self.logs, *self._unopened, *set_apart}
+        try:
+            self.refills.read(self.logs, [name for name in entries if name.endswith(names.STRAY)])
+        except OSError as problem:
+            raise KafkaStorageError(f"cannot read the log directory {self._path}: {problem}") from problem
+        self.vanished = {tp for tp, synced in self._recovery_points.items() if synced > 0} - set_apart
+        self.vanished |= self.refills.replaced
+        self.vanished -= {*self.logs, *self._unopened}
         self._loaded = True
         return self.logs
 
-    def create(self, partition: TopicPartition, topic_id: TopicId | None, config: LogConfig) -> PartitionLog:
-        """A new, empty log. Raises KafkaStorageError."""
+    def create(
+        self,
+        partition: TopicPartition,
+        topic_id: TopicId | None,
+        config: LogConfig,
+        *,
+        refilled_after: Collection[BrokerId] | None = None,
+    ) -> PartitionLog:
+        """A new, empty log. If it takes the place of a lost one, it is marked, with the leaders `refilled_after`, until
+        `refills.end`. Raises KafkaStorageError."""
+        new = self.begin(partition, topic_id, config, refilled_after=refilled_after)
+        new.make()
+        return self.take(new)
+
+    def begin(
+        self,
+        partition: TopicPartition,
+        topic_id: TopicId | None,
+        config: LogConfig,
+        *,
+        refilled_after: Collection[BrokerId] | None = None,
+    ) -> NewLog:
+        """As `create`, up to where files are made; `take` has to follow. Raises KafkaStorageError."""
         if self.offline_reason is not None:
             raise KafkaStorageError(f"{self._path} is offline: {self.offline_reason}")
         if partition in self._unopened:
             raise KafkaStorageError(f"{self._path}/{partition} is there but could not be opened at the start")
-        path = self._file(str(partition))
-        fresh = not self._fs.exists(path)
+
+        def mark(directory: str) -> None:
+            self.refills.mark(directory, partition, refilled_after or ())
+
+        self.being_made.add(partition)
+        # Of a deleted or lost one of that name: what was true of it must not outlive it.
+        checkpoints = self.prepare_checkpoints() if partition in self._checkpointed else None
+        return NewLog(
+            Path(self._file(str(partition))),
+            partition,
+            topic_id,
+            config,
+            fs=self._fs,
+            clock=self._clock,
+            prepare=None if refilled_after is None else mark,
+            before=checkpoints if refilled_after is None else None,
+            # Until it is marked, only the checkpoints record that it was here.
+            after=None if refilled_after is None else checkpoints,
+        )
+
+    def take(self, new: NewLog) -> PartitionLog:
+        """The log that has been made. Raises KafkaStorageError."""
+        self.being_made.discard(new.partition)
         try:
-            if partition in self._checkpointed:  # a deleted one of that name: what was true of it must not outlive it
-                self.prepare_checkpoints().write()
-            log = PartitionLog.open(
-                Path(path),
-                partition,
-                config,
-                fs=self._fs,
-                clock=self._clock,
-                clean_shutdown=True,
-                topic_id=topic_id,
-            )
+            log = new.result()
         except OSError as problem:
             self.report(problem)
-            with suppress(OSError):
-                if fresh and self._fs.exists(path):
-                    self._fs.remove_tree(path)
-            raise KafkaStorageError(f"cannot create {partition} in {self._path}: {problem}") from problem
+            raise KafkaStorageError(f"cannot create {new.partition} in {self._path}: {problem}") from problem
+        if self.offline_reason is not None:
+            log.release()
+            raise KafkaStorageError(f"{self._path} is offline: {self.offline_reason}")
         self._adopt(log)
         return log
 
@@ -297,13 +343,18 @@ class LogDirectory:
         Raises KafkaStorageError."""
         return self._open_or_remove(names.future_name(partition), partition, topic_id, config, Offset(0))
 
-    def promote(self, future: PartitionLog, config: LogConfig) -> PartitionLog:
+    def promote(
+        self, future: PartitionLog, config: LogConfig, *, refilled_after: Collection[BrokerId] | None = None
+    ) -> PartitionLog:
         """Gives a copy that has been closed the partition's name, and opens it: not yet to be served.
 
-        Raises KafkaStorageError.
+        `refilled_after` is that of a replica that is not filled again yet. The copy is marked before it gets the name:
+        a process that ends right after that must not find an incomplete log without a mark. Raises KafkaStorageError.
         """
         name = str(future.topic_partition)
         try:
+            if refilled_after is not None:
+                self.refills.mark(os.fspath(future.directory), future.topic_partition, refilled_after)
             self._fs.rename(os.fspath(future.directory), self._file(name))
         except OSError as problem:
             self.report(problem)
@@ -392,18 +443,34 @@ class LogDirectory:
             self.report(problem)
             raise KafkaStorageError(f"cannot delete {partition} in {self._path}: {problem}") from problem
 
-    def set_aside(self, partition: TopicPartition) -> Path:
+    def set_aside(self, partition: TopicPartition, *, refilled_after: Collection[BrokerId] | None = None) -> Path:
         """Takes away a log that belongs to no topic, or to one deleted before another got its name, or that parts from
-        its leader's; where its files are kept. Raises KafkaStorageError."""
+        its leader's; where its files are kept. With `refilled_after`, an empty log is to take its place: see `create`.
+
+        Raises KafkaStorageError.
+        """
         log = self.logs.pop(partition)
         log.release()
-        kept = self._file(names.stray_name(partition))
+        path, kept = self._file(str(partition)), self._file(names.stray_name(partition))
         try:
-            self._fs.rename(self._file(str(partition)), kept)
+            self.refills.end(partition)
+            if refilled_after is not None:
+                self.refills.mark_replaced(path, partition, refilled_after)
+            self._fs.rename(path, kept)
         except OSError as problem:
             self.report(problem)
             raise KafkaStorageError(f"cannot set {partition} in {self._path} aside: {problem}") from problem
+        if refilled_after is not None:
+            self.refills.was_replaced(partition, kept)
         return Path(kept)
+
+    def mark_incomplete(self, partition: TopicPartition, leaders: Collection[BrokerId]) -> None:
+        """Marks a log that is to be filled again; see `RefillMarks`. Raises KafkaStorageError."""
+        try:
+            self.refills.mark(self._file(str(partition)), partition, leaders)
+        except OSError as problem:
+            self.report(problem)
+            raise KafkaStorageError(f"cannot mark {partition} in {self._path} as incomplete: {problem}") from problem
 
     def remove_deleted(self) -> int:
         """Removes the directories of deleted partitions, those of earlier processes too; how many. Slow, for any
@@ -416,11 +483,16 @@ class LogDirectory:
         return removed
 
     def prepare_checkpoints(self) -> "Checkpoints":
-        """The checkpoints as of now, to be written in any thread."""
+        """The checkpoints as of now, to be written in any thread. The old entries of partitions that are being made
+        again are left out."""
         logs = self.logs
         for log in logs.values():
             log.snapshot_producers_if_due()
-        self._checkpointed = set(logs) | self.vanished
+        missing = (self._unopened | self.vanished) - self.being_made
+        named = {*logs, *missing}
+        if self._writing.written == self._writing.taken:
+            self._checkpointed = self._on_disk
+        self._checkpointed = self._checkpointed | named
         starts: dict[TopicPartition, Offset] = {}
         points: dict[TopicPartition, Offset] = {}
         for tp, log in logs.items():
@@ -432,7 +504,7 @@ class LogDirectory:
             LOG_START_OFFSETS: starts,
             HIGH_WATERMARKS: {tp: log.high_watermark for tp, log in logs.items()},
         }
-        for tp in self._unopened | self.vanished:
+        for tp in missing:
             for file, was in (
                 (RECOVERY_POINTS, self._recovery_points),
                 (LOG_START_OFFSETS, self._log_starts),
@@ -441,7 +513,11 @@ class LogDirectory:
                 if tp in was:
                     files[file][tp] = was[tp]
         by_path = {self._file(name): offsets for name, offsets in files.items()}
-        return Checkpoints(self._fs, by_path, self._writing)
+
+        def written() -> None:
+            self._on_disk = named
+
+        return Checkpoints(self._fs, by_path, self._writing, written)
 
     def close(self) -> None:
         """Closes all logs, writes checkpoints and, if all went well, the clean-shutdown marker; frees the lock.
@@ -507,11 +583,11 @@ class LogDirectory:
 
 
 def _nobody(directory: LogDirectory, problem: OSError) -> None:
-    """Errors are told to those who asked for what failed, and that is all."""
+    """The default callback: the failed operation raises the error anyway."""
 
 
 class CheckpointOrder:
-    """Sees that checkpoints taken later are not overwritten by those taken before them, whoever writes them."""
+    """Keeps checkpoints from being overwritten by earlier ones, in whatever thread they are written."""
 
     __slots__ = ("lock", "taken", "written")
 
@@ -524,9 +600,17 @@ class CheckpointOrder:
 class Checkpoints:
     """Checkpoint files with their content."""
 
-    __slots__ = ("_files", "_fs", "_number", "_order")
+    __slots__ = ("_files", "_fs", "_number", "_order", "_written")
 
-    def __init__(self, fs: FileSystem, files: dict[str, dict[TopicPartition, Offset]], order: CheckpointOrder) -> None:
+    def __init__(
+        self,
+        fs: FileSystem,
+        files: dict[str, dict[TopicPartition, Offset]],
+        order: CheckpointOrder,
+        written: Callable[[], None],
+    ) -> None:
+        """`written` is called when they are on the disk, in the thread that wrote them."""
+        self._written = written
         self._fs = fs
         self._files = files
         self._order = order
@@ -540,4 +624,5 @@ class Checkpoints:
                 return
             for path, offsets in self._files.items():
                 checkpoints.write(self._fs, path, checkpoints.encode_offsets(offsets))
+            self._written()
             self._order.written = self._number

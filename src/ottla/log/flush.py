@@ -1,8 +1,7 @@
 """What a group commit has to bring to the disk for one partition.
 
-A failed fdatasync must not be followed by one that succeeds: the kernel may have marked the pages clean that it could
-not write, and the second call would vouch for data that is not there. So after a failure the next ticket reads what
-is not yet known to be on the disk, checks it, and writes it again in its place before it syncs.
+After a failure the next ticket reads what is not yet known to be on the disk, checks it, and writes it again in its
+place before it syncs: `decisions.durability` explains why.
 """
 
 import errno
@@ -11,10 +10,12 @@ from collections.abc import Callable
 from threading import Lock
 from typing import Final
 
+from ottla.errors import CorruptMessage
 from ottla.ids import Offset
 from ottla.log import checkpoints
+from ottla.log.decisions.durability import Unsynced
 from ottla.log.fs import File, FileSystem
-from ottla.log.scan import InvalidBatch, scan
+from ottla.log.scan import InvalidBatch, find_batch, scan
 from ottla.log.segment import Segment
 
 logger: Final = logging.getLogger(__name__)
@@ -65,6 +66,35 @@ class Rewrite:
                 raise OSError(errno.EIO, f"what a failed sync has lost cannot be restored: {problem}") from problem
 
 
+def rewrites(fs: FileSystem, segments: list[Segment], paths: list[str], recovery_point: Offset) -> list[Rewrite]:
+    """What has to be written again after a failed sync: what these segments hold from the recovery point on, and all of
+    the other files. Raises OSError."""
+    found = []
+    for segment in segments:
+        segment.cut()  # a truncation may be among what was lost
+        start = _position_synced_to(segment, recovery_point)
+        found.append(Rewrite(segment.file, segment.path, start, segment.size, checked=True))
+    for path in paths:
+        try:
+            file = fs.open(path)
+        except FileNotFoundError:
+            logger.debug("%s was deleted before it was synced", path)
+            continue
+        found.append(Rewrite(file, path, 0, file.size(), checked=False))
+    return found
+
+
+def _position_synced_to(segment: Segment, point: Offset) -> int:
+    if segment.base_offset >= point:
+        return 0
+    try:
+        return segment.position_of(point, blocking=True)
+    except CorruptMessage:  # before it; what was appended since is intact
+        start = segment.offset_index.floor(point, blocking=True)[1]
+        found = find_batch(segment.file, start, segment.size, min_offset=point)
+        return segment.size if found is None else found.position
+
+
 class FlushTicket:
     """Taken from `PartitionLog.prepare_flush` by the thread that owns the log; `sync` runs in any one.
 
@@ -92,7 +122,7 @@ class FlushTicket:
         last_base: int,
         generation: int,
         segments: list[Segment],
-        work: "Unsynced",
+        work: Unsynced[Segment],
         checkpoint_files: dict[str, bytes],
         rewrites: list[Rewrite],
         failure: OSError | None = None,
@@ -119,7 +149,7 @@ class FlushTicket:
         return not (self._rewrites or work.paths or self._checkpoints or work.directories or self._failure)
 
     @property
-    def work(self) -> "Unsynced":
+    def work(self) -> Unsynced[Segment]:
         """What it was to sync, to be done again if it failed."""
         return self._work
 
@@ -176,27 +206,3 @@ class FlushTicket:
             action(path, *rest)
         except FileNotFoundError:
             logger.debug("%s was deleted before it was synced", path)
-
-
-class Unsynced:
-    """What a log has changed since the last ticket, apart from its active segment."""
-
-    __slots__ = ("active_cut", "directories", "paths", "segments")
-
-    def __init__(self) -> None:
-        self.active_cut = False
-        """The active segment has become shorter."""
-        self.segments: list[Segment] = []
-        """Rolled, with their indexes."""
-        self.paths: list[str] = []
-        self.directories: list[str] = []
-
-    def __bool__(self) -> bool:
-        return bool(self.segments or self.paths or self.directories or self.active_cut)
-
-    def add(self, other: "Unsynced") -> None:
-        """Takes over what another ticket could not do."""
-        self.active_cut |= other.active_cut
-        self.segments = [*other.segments, *self.segments]
-        self.paths = [*other.paths, *self.paths]
-        self.directories = [*other.directories, *self.directories]

@@ -23,7 +23,7 @@ _CANNOT_TELL: Final = frozenset({errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})
 
 
 class WouldBlock(Exception):
-    """What was asked for has to come from the disk (or takes long to check): ask again in a thread."""
+    """The requested bytes have to come from the disk (or take long to check): ask again in a thread."""
 
 
 class File(Protocol):
@@ -36,7 +36,8 @@ class File(Protocol):
         ...
 
     def read_now(self, position: int, size: int) -> Buffer | None:
-        """What is in memory of the `size` bytes, from `position` on; None if nothing is and it would have to wait."""
+        """The bytes in memory of the `size` bytes from `position` on; None if there are none and it would have to
+        wait."""
         ...
 
     def prefetch(self, position: int, size: int) -> None:
@@ -44,7 +45,7 @@ class File(Protocol):
         ...
 
     def is_in_memory(self, position: int, size: int) -> bool:
-        """Whether reading it would not wait for the disk, as far as samples tell."""
+        """Whether reading would not wait for the disk, as far as samples show."""
         ...
 
     def write(self, position: int, data: Buffer) -> None:

@@ -3,7 +3,7 @@
 A thread that calls fdatasync file by file has to win the interpreter back after each call, from a loop that is busy
 with exactly the requests whose data it syncs, and pays for a commit of the filesystem's journal each time. Here one
 system call hands all files over; the kernel syncs them side by side, so that they share a journal commit, and an
-eventfd tells the loop when they are done. See docs/adr/0003-kernel-aio.md.
+eventfd notifies the loop when they are done. See docs/adr/0003-kernel-aio.md.
 
     io_submit([fd, fd, fd]) ---> kernel workers: fdatasync ---> eventfd readable ---> io_getevents
 

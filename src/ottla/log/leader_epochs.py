@@ -19,7 +19,7 @@ class EpochEnd(NamedTuple):
 
 
 class LeaderEpochs:
-    """Epochs and start offsets, both ascending. Whoever owns it writes `encode()` to disk when `dirty`."""
+    """Epochs and start offsets, both ascending. Its owner writes `encode()` to disk when `dirty`."""
 
     __slots__ = ("_epochs", "_starts", "dirty", "latest")
 

@@ -4,9 +4,9 @@ Synchronous and unlocked: one thread owns it (the event loop's). Handed out to o
 `FlushTicket`s, which hold their files open themselves.
 """
 
+import errno
 import logging
 import os
-from bisect import bisect_right
 from collections.abc import Callable
 from operator import attrgetter
 from pathlib import Path
@@ -26,11 +26,11 @@ from ottla.log.fs import FileSystem, WouldBlock
 from ottla.log.log_files import LogFiles
 from ottla.log.producer_state import Origin, ProducedBatch, Verification
 from ottla.log.segment import Segment
+from ottla.log.segment_list import CheckedRead, ReadResult
 from ottla.log.time_lookup import FoundOffset, first_at_or_after, latest_timestamp
 from ottla.log.transaction_index import AbortedTransaction
 from ottla.log.validation import CheckedBatches, assign, prepare_batches
 from ottla.records.batch import (
-    BASE_OFFSET,
     CONTROL_FLAG,
     NO_TIMESTAMP,
     TRANSACTIONAL_FLAG,
@@ -38,8 +38,6 @@ from ottla.records.batch import (
     Buffer,
     is_intact,
     iter_batches,
-    last_batch,
-    read_header,
 )
 from ottla.records.control import EndTransaction, decode_end_transaction
 
@@ -59,23 +57,6 @@ class AppendInfo(NamedTuple):
     size_bytes: int
     record_count: int
     duplicate: bool = False
-
-
-class ReadResult(NamedTuple):
-    """Whole batches, and where they came from."""
-
-    data: Buffer
-    segment_base_offset: Offset
-    position: int
-    """Of `data` in the segment's file."""
-
-
-class CheckedRead(NamedTuple):
-    """Whole batches that have been checked; large ones stay in their file."""
-
-    data: Buffer | FileRegion
-    next_offset: int
-    """Behind the last of them; -1 if there are none."""
 
 
 class ColdRead:
@@ -117,8 +98,11 @@ class PartitionLog(LogFiles):
         log_start_offset: Offset = Offset(0),  # noqa: B008 # as above
         clean_shutdown: bool = False,
         topic_id: TopicId | None = None,
+        prepare: Callable[[str], None] | None = None,
     ) -> "PartitionLog":
         """Opens or creates the log in `directory`, recovering it as far as needed.
+
+        `prepare` is called with a new directory before the log has any file there.
 
         Raises InconsistentTopicId if the directory belongs to another topic of that name, OSError,
         KafkaStorageError for malformed checkpoints.
@@ -127,6 +111,8 @@ class PartitionLog(LogFiles):
         fresh = not fs.exists(path)
         if fresh:
             fs.make_directory(path)
+            if prepare is not None:
+                prepare(path)
         loaded = recovery.load(
             fs,
             path,
@@ -139,6 +125,7 @@ class PartitionLog(LogFiles):
         log = cls(directory, topic_partition, config, fs, clock, loaded)
         if fresh:
             log._unsynced.directories.append(os.path.dirname(path))
+            log._durability.is_cut_synced = True
             log.leader_epochs.dirty = True
             log._write_epochs(sync=False)
         if topic_id is not None:
@@ -230,7 +217,7 @@ class PartitionLog(LogFiles):
         start = self.log_start_offset
         if headers[0].base_offset < start:
             self.truncate_fully_and_start_at(Offset(headers[0].base_offset))
-        info = self._append(view[:size], headers, self._clock.now_ms(), NO_TIMESTAMP)
+        info = self._append(view[:size], headers, self._clock.now_ms(), NO_TIMESTAMP, is_copy=True)
         self.log_start_offset = start
         return info
 
@@ -246,10 +233,19 @@ class PartitionLog(LogFiles):
             duplicate=True,
         )
 
-    def _append(self, view: memoryview, headers: list[BatchHeader], now_ms: int, append_time_ms: int) -> AppendInfo:
+    def _append(
+        self,
+        view: memoryview,
+        headers: list[BatchHeader],
+        now_ms: int,
+        append_time_ms: int,
+        *,
+        is_copy: bool = False,
+    ) -> AppendInfo:
+        """A copy may be larger than a segment: its batches were written when `segment.bytes` was higher."""
         config = self.config
         size = view.nbytes
-        if size > config.segment_bytes:
+        if size > config.segment_bytes and not is_copy:
             raise RecordListTooLarge(
                 f"{size} bytes in one append exceed segment.bytes, which is {config.segment_bytes}"
             )
@@ -262,7 +258,7 @@ class PartitionLog(LogFiles):
                     max_timestamp, offset_of_max = header.max_timestamp, header.last_offset
         last_offset = last.last_offset
         state = self.producer_state  # read again now if it is stale: it is not to have these batches yet
-        segment = self._active
+        segment = self._segments.active
         try:
             if segment.should_roll(
                 size_bytes=size,
@@ -274,14 +270,22 @@ class PartitionLog(LogFiles):
                 segment_index_bytes=config.segment_index_bytes,
             ):
                 segment = self._roll(first.base_offset)
-            segment.append(
-                view,
-                first_offset=first.base_offset,
-                last_offset=last_offset,
-                max_timestamp_ms=max_timestamp,
-                offset_of_max_timestamp=offset_of_max,
-                index_interval_bytes=config.index_interval_bytes,
-            )
+            for is_last in (not segment.size, True):
+                try:
+                    segment.append(
+                        view,
+                        first_offset=first.base_offset,
+                        last_offset=last_offset,
+                        max_timestamp_ms=max_timestamp,
+                        offset_of_max_timestamp=offset_of_max,
+                        index_interval_bytes=config.index_interval_bytes,
+                    )
+                    break
+                except OSError as problem:
+                    if is_last or problem.errno != errno.EFBIG:
+                        raise
+                    # A limit of the process or filesystem, below segment.bytes: another file takes as much again.
+                    segment = self._roll(first.base_offset)
         except OSError as problem:
             raise self._storage_error("append to", problem) from problem
         self.log_end_offset = Offset(last_offset + 1)
@@ -317,41 +321,35 @@ class PartitionLog(LogFiles):
 
     # --- read --------------------------------------------------------------------------------------------------
 
-    def read(self, offset: int, max_bytes: int, *, upper_bound: int, min_one_message: bool) -> ReadResult | ColdRead:
+    def read(
+        self, offset: int, max_bytes: int, *, upper_bound: int, min_one_message: bool, in_full: bool = False
+    ) -> ReadResult | ColdRead:
         """Whole batches from the one that holds `offset`, in at most `max_bytes`, none that reaches `upper_bound`.
 
-        A `ColdRead` if the disk would have to be waited for. The first batch may begin before `offset`. Data is empty
-        at or past `upper_bound`, and when the first batch exceeds `max_bytes` unless `min_one_message`.
+        A `ColdRead` if the disk would have to be waited for; with `in_full` also if there is more than a megabyte to
+        read, of which otherwise the first is returned. The first batch may begin before `offset`. Data is empty at or
+        past `upper_bound`, and when the first batch exceeds `max_bytes` unless `min_one_message`.
         Raises OffsetOutOfRange outside [log_start_offset, log_end_offset], CorruptMessage naming file and position,
         KafkaStorageError.
         """
         try:
-            return self._read(offset, max_bytes, upper_bound, min_one_message, blocking=False)
+            return self._read(offset, max_bytes, upper_bound, min_one_message, blocking=False, in_full=in_full)
         except WouldBlock:
             return ColdRead(self, (offset, max_bytes, upper_bound, min_one_message))
 
     def read_blocking(self, offset: int, max_bytes: int, *, upper_bound: int, min_one_message: bool) -> ReadResult:
         """As `read`, waiting for the disk; safe in any thread."""
-        return self._read(offset, max_bytes, upper_bound, min_one_message, blocking=True)
+        return self._read(offset, max_bytes, upper_bound, min_one_message, blocking=True, in_full=True)
 
     def check_blocking(self, offset: int, max_bytes: int, *, upper_bound: int, min_one_message: bool) -> CheckedRead:
         """As `read_blocking`, without holding more than about a megabyte: what is larger stays in the file."""
-        segments = self._segments
+        segments = self._segments.all
         try:
-            found = self._find(offset, upper_bound, blocking=True) if offset < upper_bound else None
-            if found is None:
-                return CheckedRead(b"", -1)
-            segment, position, end = found
-            data, last = segment.check(position, max_bytes, end, min_one_message=min_one_message)
-            if not len(last):
-                return CheckedRead(b"", -1)
-            begins = segment.header_at(position, blocking=True).base_offset
-            if begins > offset:
-                self._check_gap(segments, segment, position, begins)
-            segment.prefetch(position + len(data))
-            return CheckedRead(data, read_header(last, last_batch(last)).next_offset)
+            return self._segments.check(
+                offset, max_bytes, upper_bound, self.log_end_offset, min_one_message=min_one_message
+            )
         except FileNotFoundError as problem:  # as in `_read`
-            if segments is self._segments:
+            if segments is self._segments.all:
                 raise self._storage_error("read", problem) from problem
             return self.check_blocking(offset, max_bytes, upper_bound=upper_bound, min_one_message=min_one_message)
         except OSError as problem:
@@ -365,67 +363,34 @@ class PartitionLog(LogFiles):
         if not self.log_start_offset <= offset < upper_bound:
             return None
         try:
-            found = self._find(offset, upper_bound, blocking=False)
-            return None if found is None else found[0].region(found[1], max_bytes, found[2], min_bytes)
+            return self._segments.region(offset, max_bytes, upper_bound, self.log_end_offset, min_bytes)
         except (WouldBlock, OSError):
             return None
 
     def _read(
-        self, offset: int, max_bytes: int, upper_bound: int, min_one_message: bool, *, blocking: bool
+        self, offset: int, max_bytes: int, upper_bound: int, min_one_message: bool, *, blocking: bool, in_full: bool
     ) -> ReadResult:
         if not self.log_start_offset <= offset <= self.log_end_offset:
             raise OffsetOutOfRange(
                 f"offset {offset} of {self.topic_partition} is outside {self.log_start_offset}..{self.log_end_offset}"
             )
-        segments = self._segments
+        segments = self._segments.all
         try:
-            found = self._find(offset, upper_bound, blocking=blocking) if offset < upper_bound else None
-            if found is not None:
-                segment, position, end = found
-                data = segment.read(position, max_bytes, end, min_one_message=min_one_message, blocking=blocking)
-                if len(data) and BASE_OFFSET.unpack_from(data)[0] > offset:
-                    self._check_gap(segments, segment, position, BASE_OFFSET.unpack_from(data)[0])
-                if blocking:
-                    segment.prefetch(position + len(data))
-                return ReadResult(data, Offset(segment.base_offset), position)
+            return self._segments.read(
+                offset,
+                max_bytes,
+                upper_bound,
+                self.log_end_offset,
+                min_one_message=min_one_message,
+                blocking=blocking,
+                in_full=in_full,
+            )
         except FileNotFoundError as problem:  # a thread came for a segment that has just been retired
-            if segments is self._segments:
+            if segments is self._segments.all:
                 raise self._storage_error("read", problem) from problem
-            return self._read(offset, max_bytes, upper_bound, min_one_message, blocking=blocking)
+            return self._read(offset, max_bytes, upper_bound, min_one_message, blocking=blocking, in_full=in_full)
         except OSError as problem:
             raise self._storage_error("read", problem) from problem
-        nearest = segments[max(0, bisect_right(segments, offset, key=_base_offset) - 1)]
-        return ReadResult(b"", Offset(nearest.base_offset), nearest.size)
-
-    def _check_gap(self, segments: list[Segment], segment: Segment, position: int, begins: int) -> None:
-        """A batch that begins after the offset that was looked for, as compaction leaves them, belongs into its segment
-        all the same: its base offset is outside its CRC. Raises CorruptMessage."""
-        number = segments.index(segment)
-        end = segments[number + 1].base_offset if number + 1 < len(segments) else self.log_end_offset
-        if begins >= end:
-            raise segment.corrupt(position, f"it begins at offset {begins}, the segment ends at {end}")
-
-    def _find(self, offset: int, upper_bound: int, *, blocking: bool) -> tuple[Segment, int, int] | None:
-        """The segment to read `offset` from, where its batch begins, and where what may be read ends; None if there
-        is nothing below `upper_bound`. Raises WouldBlock, CorruptMessage, OSError."""
-        end_offset = self.log_end_offset
-        segments = self._segments
-        last = len(segments) - 1
-        number = last
-        if offset < segments[last].base_offset:
-            number = bisect_right(segments, offset, key=_base_offset) - 1
-        while number <= last:
-            segment = segments[number]
-            end = segment.size
-            position = segment.position_of(offset, blocking=blocking)
-            if upper_bound < end_offset and (number == last or upper_bound < segments[number + 1].base_offset):
-                end = min(end, segment.position_of(upper_bound, blocking=blocking))
-            if position < end:
-                return segment, position, end
-            if end < segment.size:
-                return None
-            number += 1
-        return None
 
     def aborted_transactions(
         self, start_offset: int, upper_bound: int, read: Buffer | FileRegion | None = None
@@ -434,32 +399,10 @@ class PartitionLog(LogFiles):
 
         A region is to be asked about before anything else happens to the log. Raises KafkaStorageError.
         """
-        found: list[AbortedTransaction] = []
-        number = max(0, bisect_right(self._segments, start_offset, key=_base_offset) - 1)
-        indexes = [index for segment in self._segments[number:] if not (index := segment.transaction_index).is_empty]
         try:
-            if read is not None and indexes:
-                upper_bound = min(upper_bound, self._end_of(read, start_offset, upper_bound))
-            for index in indexes:
-                some, complete = index.overlapping(start_offset, upper_bound)
-                found += some
-                if complete:
-                    break
+            return self._segments.aborted_transactions(start_offset, upper_bound, self.log_end_offset, read)
         except OSError as problem:
             raise self._storage_error("read the aborted transactions of", problem) from problem
-        return found
-
-    def _end_of(self, read: Buffer | FileRegion, offset: int, upper_bound: int) -> int:
-        """The offset behind what was read; `upper_bound` where it is not at hand."""
-        try:
-            if not isinstance(read, FileRegion):
-                return read_header(read, last_batch(read)).next_offset
-            found = self._find(offset, upper_bound, blocking=False)
-            if found is not None and found[1] + len(read) < found[2]:
-                return found[0].header_at(found[1] + len(read), blocking=False).base_offset
-        except (WouldBlock, CorruptMessage):
-            return upper_bound
-        return upper_bound
 
     def offset_for_timestamp(self, timestamp_ms: int) -> FoundOffset | None:
         """The first record whose timestamp is at or after this; None if there is none. In any thread.
@@ -474,11 +417,11 @@ class PartitionLog(LogFiles):
 
     def _search(self, search: Callable[[list[Segment]], FoundOffset | None]) -> FoundOffset | None:
         while True:
-            segments = self._segments
+            segments = self._segments.all
             try:
                 return search(segments)
             except FileNotFoundError as problem:
-                if segments is self._segments:
+                if segments is self._segments.all:
                     raise self._storage_error("search", problem) from problem
             except OSError as problem:
                 raise self._storage_error("search", problem) from problem

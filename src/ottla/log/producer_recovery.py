@@ -1,4 +1,4 @@
-"""What is known of a log's producers when it is opened: the newest usable snapshot, and the batches after it."""
+"""Recovers the producer state of a log when it is opened, from the newest usable snapshot and the batches after it."""
 
 import logging
 from collections import deque
@@ -20,7 +20,7 @@ Aborted = list[tuple[Segment, AbortedTransaction]]
 """Aborted transactions, each with the segment that holds its marker; ascending."""
 
 EARLIER_BYTES: Final = 128 * 1024
-"""How far back a producer's last batches are looked for, besides what a snapshot says."""
+"""How far back the last batches of producers are searched, besides the snapshot."""
 
 
 def producer_state(
@@ -34,7 +34,7 @@ def producer_state(
     """The state at `end_offset`, from the newest usable snapshot and the batches after it; the snapshots left; and the
     transactions aborted after the snapshot, for `note_aborted`.
 
-    Producers that have been silent for too long are in it still: whoever opens the log knows how long that is.
+    Producers that have been silent for too long are still included: the caller knows the limit.
     Snapshots that nothing needs are removed: they stand where segments begin, and one at the end of the log.
     Raises OSError.
     """
@@ -85,10 +85,11 @@ def remove_snapshot(fs: FileSystem, directory: str, offset: int) -> None:
 
 
 def remember_earlier_batches(state: ProducerState, segments: list[Segment], offset: int) -> None:
-    """Adds to what a snapshot at `offset` says the batches that stand shortly before it in the log.
+    """Adds the batches shortly before `offset` to the state of a snapshot at `offset`.
 
-    A snapshot keeps the last batch of each producer alone. But a client whose connection was lost sends all those again
-    that it knows no answer for, and fails for good (OUT_OF_ORDER_SEQUENCE_NUMBER) if an earlier one is not known for a
+    A snapshot keeps only the last batch of each producer. But a client that lost its connection sends all
+    unacknowledged batches again, and fails for good (OUT_OF_ORDER_SEQUENCE_NUMBER) if an earlier one is not recognized
+    as a
     duplicate: after a clean restart, in Kafka. Raises OSError.
     """
     if not any(entry.batches for entry in state.producers.values()):

@@ -34,7 +34,7 @@ _ENTRY: Final = Struct(">qhiqiqiq")
 
 
 class Origin(Enum):
-    """Who appends: what is checked depends on it."""
+    """The source of an append, which decides about its checks."""
 
     CLIENT = "client"
     COORDINATOR = "coordinator"
@@ -52,7 +52,7 @@ class ProducedBatch(NamedTuple):
 
 
 def produced(header: BatchHeader) -> ProducedBatch:
-    """What is remembered of a batch."""
+    """The remembered part of a batch."""
     return ProducedBatch(
         header.base_sequence, header.last_sequence, header.base_offset, header.last_offset, header.max_timestamp
     )
@@ -78,7 +78,7 @@ class ProducerEntry:
         self.coordinator_epoch = -1
         self.last_timestamp_ms: int = NO_TIMESTAMP
         self.silent_since_ms: int | None = None
-        """By the broker's clock; None if it has written since the last check."""
+        """On the clock of `remove_expired`; None if it has written since the last check."""
         self.last_sequence: int = NO_SEQUENCE
         self.transaction_first_offset: int | None = None
         self.batches: deque[ProducedBatch] = deque(maxlen=REMEMBERED_BATCHES)
@@ -91,7 +91,7 @@ class ProducerEntry:
 
 
 class Verification:
-    """Somebody asks the transaction coordinator whether a producer's transaction may reach this partition (KIP-890).
+    """A query to the transaction coordinator whether a producer's transaction includes this partition (KIP-890).
 
     `implicit`: asking adds the partition to the transaction, as the second generation of clients does.
     """
@@ -101,7 +101,7 @@ class Verification:
     def __init__(self, epoch: int, first_sequence: int, began_ms: int, *, implicit: bool) -> None:
         self.epoch = epoch
         self.lowest_sequence = first_sequence
-        """Of all batches that wait: no later one may be written first, or the earlier could never follow."""
+        """The lowest of all waiting batches: no later one may be written first, or the earlier could never follow."""
         self.began_ms = began_ms
         self.implicit = implicit
 
@@ -318,16 +318,17 @@ class ProducerState:
             }
 
     def remove_expired(self, now_ms: int, expiration_ms: int) -> int:
-        """Forgets producers that have been silent for `expiration_ms` outside a transaction; how many.
+        """Forgets producers that have been silent for `expiration_ms` outside a transaction; how many. `now_ms` is of a
+        clock that does not jump.
 
-        Timestamps are the client's: records of long ago, or of a time to come, say nothing about how long it has been
-        silent. (Kafka goes by them alone, and forgets the writer of old records at its next check.)
-        Verifications that nobody has come back to go after the same time.
+        Timestamps are the client's: records of long ago, or of a time to come, do not show how long it has been
+        silent. (Kafka uses only them, and forgets the writer of old records at its next check.)
+        Abandoned verifications expire, too.
         """
         self._verifications = {
             producer_id: found
             for producer_id, found in self._verifications.items()
-            if now_ms - found.began_ms < expiration_ms
+            if abs(now_ms - found.began_ms) < expiration_ms
         }
         expired: list[int] = []
         for producer_id, entry in self.producers.items():

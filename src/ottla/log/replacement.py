@@ -20,7 +20,6 @@ from collections.abc import Sequence
 from typing import Final
 
 from ottla.log import names
-from ottla.log.cleaner import discard
 from ottla.log.fs import FileSystem
 from ottla.log.partition_log import PartitionLog
 from ottla.log.segment import Segment
@@ -45,9 +44,9 @@ class Replacement:
         self._deleted: list[str] = []
 
     def begin(self) -> bool:
-        """Says on the disk that the new segment is complete."""
+        """Marks on the disk that the new segment is complete."""
         if not self._log.holds(self._old, self._generation):
-            discard(self._fs, self._new)
+            self._new.discard()
             return False
         self._new.change_suffix(names.SWAP)
         return True
@@ -59,7 +58,7 @@ class Replacement:
     def swap(self) -> bool:
         """Readers find the new segment from now on."""
         if not self._log.holds(self._old, self._generation):
-            discard(self._fs, self._new)
+            self._new.discard()
             return False
         self._deleted = self._log.replace(self._old, self._new)
         return True
@@ -84,7 +83,7 @@ def is_unfinished(log: PartitionLog) -> bool:
 
 
 def replace_now(log: PartitionLog, fs: FileSystem, old: Sequence[Segment], new: Segment, generation: int) -> bool:
-    """All steps at once, for whoever may wait; whether the new segment is in the log."""
+    """All steps at once, where waiting is allowed; returns whether the new segment is in the log."""
     replacement = Replacement(log, fs, old, new, generation)
     if not replacement.begin():
         return False

@@ -1,28 +1,27 @@
 """One segment of a partition's log: a `.log` file of batches end to end, with its indexes.
 
-Reads never wait for the disk unless told to (`blocking=True`): what is not in memory raises `WouldBlock`.
+Reads never wait for the disk unless `blocking=True`: bytes that are not in memory raise `WouldBlock`.
 
 Bit flips. Bytes appended by this process were checked then. All others are checked against their batch's CRC when
-they are first read, and again after the kernel has told us (by RWF_NOWAIT) that it had dropped pages of the segment:
-only a read from the disk can bring a flipped bit. What was checked is remembered as ranges of the file, so a
+they are first read, and again after the kernel has shown (by RWF_NOWAIT) that it had dropped pages of the segment:
+only a read from the disk can bring a flipped bit. Checked parts are remembered as ranges of the file, so a
 consumer that follows the end, or one that comes second, pays for no CRC. On the machine this was written on, CRC-32C
 runs at 14 GB/s: 73 µs for 1 MB beside 37 µs for the read itself; the memory of it makes reads three times cheaper.
 """
 
-from bisect import bisect_left, bisect_right
-from struct import Struct
-from threading import Lock
+import logging
 from typing import Final, NamedTuple
 
 from ottla.errors import CorruptMessage
 from ottla.log import names
+from ottla.log.checked_ranges import CheckedRanges
+from ottla.log.decisions.intact import WALK, follows, intact_prefix
 from ottla.log.file_region import MIN_REGION_BYTES, FileRegion
 from ottla.log.fs import File, FileSystem, WouldBlock
 from ottla.log.offset_index import OffsetIndex
 from ottla.log.time_index import TimeIndex, TimestampOffset
 from ottla.log.transaction_index import TransactionIndex
 from ottla.records.batch import (
-    CHECKED_FROM,
     HEADER,
     HEADER_SIZE,
     LENGTH_OVERHEAD,
@@ -30,14 +29,11 @@ from ottla.records.batch import (
     NO_TIMESTAMP,
     BatchHeader,
     Buffer,
-    last_batch,
-    read_header,
 )
-from ottla.records.checksum import crc32c
+
+logger: Final = logging.getLogger(__name__)
 
 MAX_RELATIVE_OFFSET: Final = 2**31 - 1
-_WALK: Final = Struct(">qiibIhi")
-"""The first 27 bytes of a header: enough to step from batch to batch."""
 _SCAN_BYTES: Final = 4096
 _STEP_BYTES: Final = 1 << 20
 """How much is read and checked at a time; more than this is never checked on the loop."""
@@ -50,40 +46,6 @@ class Span(NamedTuple):
 
     position: int
     size_bytes: int
-
-
-class CheckedRanges:
-    """Ranges of a file whose batches are known to be intact. The one lock in the log: readers in threads add to it."""
-
-    __slots__ = ("_ends", "_lock", "_starts")
-
-    def __init__(self) -> None:
-        self._lock = Lock()
-        self._starts: list[int] = []
-        self._ends: list[int] = []
-
-    def covers(self, start: int, end: int) -> bool:
-        starts, ends = self._starts, self._ends
-        found = bisect_right(starts, start) - 1
-        return found >= 0 and found < len(ends) and ends[found] >= end
-
-    def add(self, start: int, end: int) -> None:
-        with self._lock:
-            starts, ends = self._starts, self._ends
-            if ends and ends[-1] == start:  # an append, nearly always
-                ends[-1] = end
-                return
-            first = bisect_left(ends, start)
-            after = bisect_right(starts, end)
-            if first < after:
-                start = min(start, starts[first])
-                end = max(end, ends[after - 1])
-            self._starts = [*starts[:first], start, *starts[after:]]
-            self._ends = [*ends[:first], end, *ends[after:]]
-
-    def clear(self) -> None:
-        with self._lock:
-            self._starts, self._ends = [], []
 
 
 class Segment:
@@ -99,6 +61,7 @@ class Segment:
         "_max_timestamp",
         "_older_positions",
         "_positions",
+        "_preallocated",
         "_suffix",
         "base_offset",
         "created_ms",
@@ -128,7 +91,7 @@ class Segment:
         self.base_offset = base_offset
         self.created_ms = created_ms
         self.size = log_bytes
-        """Bytes of the `.log` that count: those of complete appends."""
+        """Valid bytes of the `.log`: those of complete appends."""
         self.needs_cut = False
         """A failed append may have left bytes past `size` that could not be cut off yet."""
         self.offset_index = OffsetIndex(fs, self._path(names.OFFSET_INDEX), base_offset, offset_index_bytes)
@@ -141,22 +104,35 @@ class Segment:
         self._checked = CheckedRanges()
         self._positions: dict[int, int] = {}
         self._older_positions: dict[int, int] = {}
+        self._preallocated = False
+        """Is the file longer than `size`, to make room for later batches?"""
 
     @classmethod
     def create(
-        cls, fs: FileSystem, directory: str, base_offset: int, *, created_ms: int, suffix: str = ""
+        cls,
+        fs: FileSystem,
+        directory: str,
+        base_offset: int,
+        *,
+        created_ms: int,
+        preallocated_bytes: int = 0,
+        suffix: str = "",
     ) -> "Segment":
         """A new, empty segment with its files; compaction adds a suffix to their names. Raises OSError, having
-        removed what it made."""
+        removed what it made.
+
+        With `preallocated_bytes` the `.log` has that length at once (`preallocate`), and is cut to what it holds by
+        `finish`. As in Kafka that is a length of zeros: the file system gives them room when they are written.
+        """
         segment = cls(fs, directory, base_offset, created_ms=created_ms, suffix=suffix)
-        made: list[str] = []
         try:
             for path in (segment.path, segment.offset_index.path, segment.time_index.path):
                 fs.write_bytes(path, b"", sync=False)
-                made.append(path)
+            if preallocated_bytes:
+                segment.file.truncate(preallocated_bytes)
+                segment._preallocated = True
         except OSError:
-            for path in made:
-                fs.remove(path)
+            segment.discard()  # a full disk may refuse a file and leave its name
             raise
         return segment
 
@@ -215,7 +191,7 @@ class Segment:
         """Cuts off what a failed append has left. Raises OSError; then it is still to be done."""
         self.needs_cut = True
         self.file.truncate(self.size)
-        self.needs_cut = False
+        self.needs_cut = self._preallocated = False
 
     def _index(self, last_offset: int, position: int) -> None:
         self._bytes_since_entry = 0
@@ -226,7 +202,7 @@ class Segment:
             return  # both keep the entries in memory and write them with the next block, or at `seal`
 
     def remember(self, offset: int, position: int) -> None:
-        """Notes where the batch with this base offset begins, so that a reader who comes for it is not searched."""
+        """Notes where the batch with this base offset begins, so that a later read there needs no search."""
         positions = self._positions
         positions[offset] = position
         if len(positions) >= _REMEMBERED_POSITIONS:
@@ -273,7 +249,9 @@ class Segment:
         )
 
     def finish(self) -> None:
-        """Writes out the indexes; for a segment that will get no more, now or before a restart. Raises OSError."""
+        """Writes out the indexes of a segment that will not grow further, now or before a restart. Raises OSError."""
+        if self._preallocated:
+            self.cut()
         if self.size and self._max_timestamp is not None:
             self.time_index.append(*self._max_timestamp)
         self.offset_index.store()
@@ -283,7 +261,7 @@ class Segment:
     # --- timestamps --------------------------------------------------------------------------------------------
 
     def max_timestamp(self) -> TimestampOffset:
-        """The largest timestamp and the last offset of the batch that has it. Raises OSError."""
+        """The largest timestamp and the last offset of its batch. Raises OSError."""
         if self._max_timestamp is None:
             self._max_timestamp = self.time_index.last()
         return self._max_timestamp
@@ -335,20 +313,33 @@ class Segment:
     def locate(self, offset: int, *, blocking: bool) -> Span | None:
         """The first batch that ends at or after `offset`. Raises CorruptMessage, WouldBlock, OSError."""
         indexed, position = self.offset_index.floor(offset, blocking=blocking)
+        return self._locate_from(offset, indexed, position, blocking=blocking)
+
+    def _locate_from(self, offset: int, indexed: int, position: int, *, blocking: bool) -> Span | None:
+        """As `locate`, from an index entry; from the segment's start if `position` is 0."""
         size = self.size
+        has_indexed = position == 0
         before: Span | None = None
         expected = self.base_offset
         no_gap = indexed if position else expected  # the batch at an index entry begins at or before its offset
         while position < size:
             chunk = self._bytes(position, min(_SCAN_BYTES, size - position), blocking=blocking)
             start, at, available = position, 0, len(chunk)
-            while at + _WALK.size <= available:
-                base, length, _, magic, _, _, delta = _WALK.unpack_from(chunk, at)
+            while at + WALK.size <= available:
+                base, length, _, magic, _, _, delta = WALK.unpack_from(chunk, at)
                 self._check_step(position, magic, length)
                 if position + length + LENGTH_OVERHEAD > size:
                     raise self.corrupt(position, f"it claims {length} bytes, the file ends before")
                 if delta < 0 or base < expected:
                     raise self.corrupt(position, f"it claims the offsets {base} to {base + delta} after {expected - 1}")
+                if not has_indexed and base + delta >= indexed:
+                    if base > indexed:
+                        # No batch has the indexed offset: a flipped bit in the index, or in a base offset, which lies
+                        # outside the CRC. From the segment's start on, a base offset that goes back is noticed.
+                        if not blocking:
+                            raise WouldBlock
+                        return self._locate_from(offset, self.base_offset, 0, blocking=True)
+                    has_indexed = True
                 span = Span(position, length + LENGTH_OVERHEAD)
                 if base + delta >= offset:
                     if base > no_gap or (position and not before and base + delta > indexed):
@@ -373,6 +364,11 @@ class Segment:
             if base < next_offset:
                 raise self.corrupt(after.position, f"it claims offsets before {next_offset}, the next begins at {base}")
 
+    @staticmethod
+    def is_long(position: int, max_bytes: int, end: int) -> bool:
+        """Whether `read` stops short of what may be read, unless it may wait for the disk."""
+        return min(max_bytes, end - position) > _STEP_BYTES
+
     def read(self, position: int, max_bytes: int, end: int, *, min_one_message: bool, blocking: bool) -> Buffer:
         """Whole, intact batches from `position`, where one begins, in at most `max_bytes` and up to `end`, where one
         ends.
@@ -382,7 +378,7 @@ class Segment:
         """
         wanted = min(max_bytes, end - position)
         if not blocking and wanted > _STEP_BYTES:
-            wanted = _STEP_BYTES  # allocates no more for what may not be in memory, and checks no more on the loop
+            wanted = _STEP_BYTES  # limits allocation for bytes not in memory, and checks on the loop
         if wanted < HEADER_SIZE:
             if not min_one_message or end - position < HEADER_SIZE:
                 return b""
@@ -435,7 +431,7 @@ class Segment:
                 if not last:
                     raise
                 break
-            if not len(data) or (last and not self._follows(data, last)):
+            if not len(data) or (last and not follows(data, last)):
                 break
             last = data
             at += len(data)
@@ -444,13 +440,6 @@ class Segment:
         if descriptor is None or at - position < MIN_REGION_BYTES:
             return (steps[0] if len(steps) == 1 else b"".join(steps)), last
         return FileRegion(file, descriptor, position, at - position), last
-
-    @staticmethod
-    def _follows(data: Buffer, before: Buffer) -> bool:
-        """Whether batches may follow those before: as in `_intact_prefix`, the first one behind a gap does only if the
-        one behind it vouches for its base offset."""
-        first, expected = read_header(data), read_header(before, last_batch(before)).next_offset
-        return first.base_offset == expected or (first.base_offset > expected and first.size_bytes < len(data))
 
     def region(self, position: int, max_bytes: int, end: int, min_bytes: int = MIN_REGION_BYTES) -> FileRegion | None:
         """What `read` would give, left in the file to be sent from there; None if that is not possible or not worth
@@ -483,7 +472,7 @@ class Segment:
         return FileRegion(file, descriptor, position, size)
 
     def prefetch(self, position: int) -> None:
-        """Who has had to wait for the disk up to here will soon want what follows. In any thread."""
+        """Reads ahead: a reader that waited for the disk up to here will soon want the next bytes. In any thread."""
         size = min(_PREFETCH_BYTES, self.size - position)
         if size > 0:
             self.file.prefetch(position, size)
@@ -505,8 +494,8 @@ class Segment:
         at = 0
         if size > _SCAN_BYTES:
             at = max(0, self.offset_index.floor_position(position + size, blocking=blocking) - position)
-        while at + _WALK.size <= size:
-            _, length, _, magic, _, _, _ = _WALK.unpack_from(data, at)
+        while at + WALK.size <= size:
+            _, length, _, magic, _, _, _ = WALK.unpack_from(data, at)
             self._check_step(position + at, magic, length)
             following = at + length + LENGTH_OVERHEAD
             if following > size:
@@ -516,41 +505,14 @@ class Segment:
 
     def _intact_prefix(self, data: Buffer, position: int) -> Buffer:
         """`data`, cut before its first corrupt batch. Raises CorruptMessage if that is the first one."""
-        view = memoryview(data)
-        at, size = 0, len(data)
-        problem = ""
-        expected = before = 0
-        gap = False
-        """Whether offsets are missing before the batch at `before`: it may be one whose base offset, which is outside
-        its CRC, has been damaged. The batch after it tells."""
-        while at < size:
-            if size - at < HEADER_SIZE:
-                problem = "the file ends within a batch header"
-                break
-            base, length, _, magic, crc, _, delta = _WALK.unpack_from(view, at)
-            end = at + length + LENGTH_OVERHEAD
-            if magic != MAGIC_V2 or end > size or length < HEADER_SIZE - LENGTH_OVERHEAD:
-                problem = f"it claims magic {magic} and {length} bytes"
-                break
-            found = crc32c(view[at + CHECKED_FROM : end])
-            if found != crc:
-                problem = f"its CRC is {found:08x}, it was written with {crc:08x}"
-                break
-            if at and base < expected:
-                problem = f"it begins at offset {base}, after {expected - 1}"
-                break
-            gap = at > 0 and base > expected
-            expected = base + delta + 1
-            before, at = at, end
-        if gap:
-            at = before  # to be read on its own, when it is looked for
-        if at:
-            self._checked.add(position, position + at)
-        if not problem and not gap:
+        intact, problem = intact_prefix(data)
+        if intact:
+            self._checked.add(position, position + intact)
+        if intact == len(data):
             return data
-        if not at:
+        if not intact:
             raise self.corrupt(position, problem)
-        return view[:at]
+        return memoryview(data)[:intact]
 
     def _check_step(self, position: int, magic: int, length: int) -> None:
         if magic != MAGIC_V2 or length < HEADER_SIZE - LENGTH_OVERHEAD:
@@ -651,6 +613,15 @@ class Segment:
         self._suffix = names.DELETED
         for index in (self.offset_index, self.time_index, self.transaction_index):
             index.path += names.DELETED
+        self.release()
+
+    def discard(self) -> None:
+        """Removes the files of a segment that is not wanted after all; what is left goes at the next start."""
+        for path in self.file_paths():
+            try:
+                self._fs.remove(path)
+            except OSError as problem:
+                logger.debug("%s was not removed: %s", path, problem)
         self.release()
 
     def file_paths(self) -> list[str]:

@@ -63,7 +63,7 @@ class TransactionIndex:
         return self._entries
 
     def overlapping(self, first_offset: int, upper_bound: int) -> tuple[list[AbortedTransaction], bool]:
-        """Those with records in [first_offset, upper_bound), and whether later segments can have no more."""
+        """Aborted transactions in [first_offset, upper_bound), and whether later segments can have further ones."""
         found: list[AbortedTransaction] = []
         entries = self.entries()
         for number in range(bisect_left(entries, first_offset, key=_last_offset), len(entries)):

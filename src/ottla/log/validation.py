@@ -65,7 +65,7 @@ class CheckedBatches(NamedTuple):
     headers: list[BatchHeader]
     """With offsets from 0 on, and without a leader epoch."""
     rewritten: memoryview | None
-    """What is to be appended in place of the bytes that were checked, if the topic has another compression."""
+    """The bytes to append in place of the checked ones, if the topic has another compression."""
 
     def placed(self, next_offset: int, leader_epoch: int) -> list[BatchHeader]:
         """The headers with the offsets that the batches get at the end of a log."""
@@ -112,7 +112,7 @@ class Examination:
         self._steps = self._examine(records, config, now_ms)
 
     def go_on(self, max_bytes: int, seconds: float) -> int:
-        """Unpack about so many bytes, or for so long; returns how many it were. `result` says whether that was all."""
+        """Unpack about this many bytes, or for this long; returns their number. `result` shows whether that was all."""
         unpacked_bytes = 0
         deadline = time.monotonic() + seconds
         try:

@@ -13,7 +13,7 @@ from ottla.pipeline import names
 from ottla.pipeline.errors import PipelineError
 from ottla.pipeline.lag import Offsets
 from ottla.spark.errors import NotReadyError, SourceError, UnreachableError
-from ottla.spark.metadata import questions
+from ottla.spark.metadata import metadata_queries
 from ottla.spark.offsets import LATEST, Partition
 
 T = TypeVar("T")
@@ -33,7 +33,7 @@ class Brokers:
         self._settings = settings
         self._servers = settings["bootstrap.servers"]
         try:
-            self._questions = questions(tuple(sorted(settings.items())), _ANSWER_WITHIN_S)
+            self._queries = metadata_queries(tuple(sorted(settings.items())), _ANSWER_WITHIN_S)
         except SourceError as error:
             raise PipelineError(str(error)) from None
         self._watched: set[Partition] = set()
@@ -63,7 +63,7 @@ class Brokers:
     def watch(self, topics: Collection[str]) -> None:
         """`ask` from now on for the ends of these topics."""
         there = self._topics(topics)
-        found = self._patiently(lambda: self._questions.describe([topic for topic in topics if topic in there]))
+        found = self._with_retries(lambda: self._queries.describe([topic for topic in topics if topic in there]))
         self._watched.update(
             Partition(topic, number) for topic, described in found.items() for number in described.partitions
         )
@@ -87,7 +87,7 @@ class Brokers:
         """In a thread of its own, as a broker may be long in answering; nothing else is asked meanwhile."""
         self._answers, self._problem = {}, None
         try:
-            for partition, offset in self._questions.offsets(dict.fromkeys(partitions, LATEST)).items():
+            for partition, offset in self._queries.offsets(dict.fromkeys(partitions, LATEST)).items():
                 if isinstance(offset, SourceError):
                     self._problem = str(offset)
                 else:
@@ -98,9 +98,9 @@ class Brokers:
             self._problem = None
 
     def _topics(self, expected: Collection[str]) -> list[str]:
-        return self._patiently(lambda: self._questions.names(expected))
+        return self._with_retries(lambda: self._queries.names(expected))
 
-    def _patiently(self, ask: Callable[[], T]) -> T:
+    def _with_retries(self, ask: Callable[[], T]) -> T:
         """Brokers that are just being started are waited for."""
         deadline = time.monotonic() + _ANSWER_WITHIN_S
         while True:
@@ -119,7 +119,7 @@ class Brokers:
         return str(error)
 
     def _create(self, topics: list[str]) -> list[str]:
-        """Those of them that were not there."""
+        """The topics that had to be created."""
         configuration: dict[str, Any] = {**self._settings, "logger": log}
         wanted: Any = [NewTopic(topic, _BROKER_DEFAULT, _BROKER_DEFAULT) for topic in topics]
         created = []

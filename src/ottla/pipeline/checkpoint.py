@@ -78,7 +78,7 @@ def has_unfinished_batch(checkpoint: Path) -> bool:
 def check_fit(query: Planned, checkpoint: Path, settings: Mapping[str, str]) -> None:
     """Compare a query with what its checkpoint holds, and write down what it depends on if it holds nothing yet.
 
-    `settings` are those that the job, or who runs it, asks for. Raises CheckpointMismatchError with all that has
+    `settings` are those that the job or the command line sets. Raises CheckpointMismatchError with all that has
     changed, or OSError.
     """
     now = _fit(query)

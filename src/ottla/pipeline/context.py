@@ -1,4 +1,4 @@
-"""What inputs and sinks are told about the run that they are part of."""
+"""The context of a run, as inputs and sinks see it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -47,7 +47,7 @@ class RunContext:
         return suffixed(topic, self.written, self.suffix)
 
     def starting_options(self, topic: str) -> Mapping[str, str] | None:
-        """Where a replay has this topic start, as options of Spark's source; None: where the job says."""
+        """The start of this topic in a replay, as options of Spark's source; None: the job's own."""
         return self.starting.get(topic, self.starting.get(ALL_TOPICS))
 
     def path(self, path: str | Path) -> str:

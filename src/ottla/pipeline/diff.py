@@ -20,7 +20,7 @@ _ROW: Final = "row"
 
 
 class DiffError(PipelineError):
-    """The outputs cannot be compared; the message says which and why."""
+    """The outputs cannot be compared; the message names them and the reason."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
-"""What can go wrong with a job, said in sentences to whoever wrote or runs it."""
+"""The errors of jobs, in sentences for their authors and operators."""
 
 
 class PipelineError(Exception):
-    """A job cannot be run, stopped or shown; the text is a sentence that says what happened and what to do."""
+    """A job cannot be run, stopped or shown; the text explains what happened and what to do."""
 
 
 class JobError(PipelineError):

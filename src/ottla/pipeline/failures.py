@@ -33,9 +33,9 @@ _PASSING: Final = (
     re.compile("the database system is (?:starting up|shutting down|in recovery mode)"),
     re.compile(r"No space left on device|Disk quota exceeded", re.IGNORECASE),
 )
-"""Failures that go away when brokers, coordinators and connections come back, and when somebody makes room."""
+"""Failures that pass when brokers, coordinators and connections come back, or when disk space is freed."""
 _MAY_PASS: Final = re.compile("timed out|Broken pipe", re.IGNORECASE)
-"""Said of connections, but as well by a function of the job that will never do otherwise."""
+"""Words of connection errors, but also of functions of the job that will never succeed."""
 _TRIES: Final = 20
 """For those: about nine minutes, with pauses of up to 30 s."""
 
@@ -46,12 +46,12 @@ def is_passing(text: str, *, tries: int = 1) -> bool:
 
 
 def is_stop_timeout(text: str) -> bool:
-    """Whether this is what Spark says of a query that has not stopped within `spark.sql.streaming.stopTimeout`."""
+    """Whether this is Spark's message for a query that has not stopped within `spark.sql.streaming.stopTimeout`."""
     return "TimeoutException" in text and "failed to stop within" in text
 
 
 def explain(text: str) -> str:
-    """What an error of Spark says, in one line: the last Python error in it, else its first words, without stacks."""
+    """An error of Spark in one line: the last Python error in it, else its first words, without stacks."""
     lines = text.splitlines()
     python = [found for line in lines if (found := _PYTHON_ERROR.match(line.strip()))]
     if python:

@@ -1,8 +1,8 @@
 """One warm Python from which all of Spark's Python processes on this machine are forked.
 
-For each kind of thing that Spark asks of Python (find a data source, plan a read, follow a stream's offsets, run
+For each kind of thing that Spark needs Python for (find a data source, plan a read, follow a stream's offsets, run
 tasks, commit) it starts another process, and each imports PySpark, Arrow and pandas: seven to start one query that
-reads and writes topics. The server imports them once, while the JVM is starting. What Spark is told to start in
+reads and writes topics. The server imports them once, while the JVM is starting. The program that Spark starts in
 Python's place is a small script, the launcher. It hands its arguments, environment and standard streams to the
 server, which forks, and stands for the child until that ends. If there is no server, it becomes the real Python.
 
@@ -34,7 +34,7 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 ADDRESS: Final = "OTTLA_FORK_SERVER"
-"""The environment variable that tells launchers where the server is."""
+"""The environment variable with the server's address."""
 
 _PRELOADED: Final = (
     "numpy",
@@ -69,7 +69,7 @@ try:
     server = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
     server.connect("\\0" + os.environ[{variable!r}])
     peer = struct.unpack("3i", server.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, 12))
-    if peer[1] != os.getuid():  # whoever took the address after the server had ended
+    if peer[1] != os.getuid():  # another process took the address after the server had ended
         become_python()
     if sys.argv[1:2] != ["-m"]:
         become_python()
@@ -87,7 +87,7 @@ os._exit(struct.unpack("!I", ended)[0] if ended else 1)
 """
 
 
-# -- for whoever starts Spark ----------------------------------------------------------------------
+# -- for the process that starts Spark ---------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +141,7 @@ def start(directory: Path) -> Handle | None:
 
 
 class Server:
-    """Forks a child per request, and tells the launcher when it has ended."""
+    """Forks a child per request, and notifies the launcher when it has ended."""
 
     def __init__(self, listener: socket.socket) -> None:
         self._listener = listener
@@ -277,9 +277,9 @@ def _seed() -> None:
 
 
 def main() -> None:
-    """Warm up, then serve whoever connects to the socket with the descriptor in the first argument."""
+    """Warm up, then serve every client of the socket with the descriptor in the first argument."""
     listener = socket.socket(fileno=int(sys.argv[1]))
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # as in Spark's own: Ctrl-C is for who started it
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # as in Spark's own: Ctrl-C is for the starting process
     for module in _PRELOADED:
         with contextlib.suppress(ImportError):
             import_module(module)

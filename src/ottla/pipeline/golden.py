@@ -113,7 +113,8 @@ def _part(name: str, part: bytes | None, *, is_json: bool) -> Line:
 
 
 def newest_by_key(lines: Iterable[Line]) -> list[Line]:
-    """Of each key the last line: what an output that is updated comes to. Keys whose last value is null are gone, lines
+    """The last line of each key: the final content of an updated output. Keys whose last value is null are removed,
+    lines
     without a key stay."""
     newest: dict[object, Line] = {}
     for number, line in enumerate(lines):
@@ -153,7 +154,7 @@ class Changed:
     found: Line
 
     def fields(self) -> list[str]:
-        """What is different, one field a line: `late: 3, expected 4`."""
+        """The differences, one field a line: `late: 3, expected 4`."""
         before, after = _flat(self.expected), _flat(self.found)
         names = [*before, *(name for name in after if name not in before)]
         return [
@@ -192,7 +193,7 @@ class Comparison:
 def compare(output: str, expected: Sequence[Line], found: Sequence[Line]) -> Comparison:
     """Both as sets in which a line may stand more than once. Headers count for expected lines that have some.
 
-    Of lines that do not match, those of the same key are set beside each other.
+    Lines that do not match are paired by key.
     """
     comparison = Comparison(output)
     bare, whole = _by_text(found, headers=False), _by_text(found, headers=True)

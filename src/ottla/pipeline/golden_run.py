@@ -83,8 +83,8 @@ class _Captured:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One run of a job for a test. `scratch` takes the checkpoints. With a `suffix`, which a broker with other topics
-    needs, the names of all topics have it at their end."""
+    """One run of a job for a test. `scratch` holds the checkpoints. With a `suffix`, which a broker with other topics
+    needs, all topic names end in it."""
 
     spark: "SparkSession"
     job: Job
@@ -236,9 +236,9 @@ def outputs_of(job: Job) -> list[str]:
 
 
 def advance_watermark(checkpoint: Path, to_ms: int = END_OF_TIME_MS) -> bool:
-    """Have the query go on with a later watermark than it ended with; False if it has none, or has read nothing.
+    """Make the query continue with a later watermark than it ended with; False if it has none, or has read nothing.
 
-    Changes the checkpoint of a query that does not run: what its last commit says of the next micro-batch.
+    Changes the checkpoint of a stopped query: the watermark that its last commit sets for the next micro-batch.
     """
     commits = [int(file.name) for file in (checkpoint / "commits").glob("[0-9]*") if file.name.isdigit()]
     if not commits:

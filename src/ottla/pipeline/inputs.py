@@ -157,13 +157,13 @@ def files(
 ) -> Files:
     """Files by a path or pattern: read whole when the run starts, or with `stream` as they come into a directory.
 
-    A relative path is meant from the job file's directory. `format` is Spark's (csv, json, parquet, orc, text) and
+    A relative path starts at the job file's directory. `format` is Spark's (csv, json, parquet, orc, text) and
     follows from the name where it ends in one; a stream needs a `schema`. Options are those of Spark's reader
     (`header=True`). Raises JobError.
     """
     found = format or _FORMATS.get(path.rpartition(".")[2].lower())
     if found is None:
-        raise JobError(f"files({path!r}) does not end in a known format: say which, as in format='csv'")
+        raise JobError(f"files({path!r}) does not end in a known format: name it, as in format='csv'")
     if stream and schema is None:
         raise JobError(f"files({path!r}, stream=True) needs a schema, such as schema='carrier STRING, name STRING'")
     return Files(path, found, schema, stream, _as_text(options))

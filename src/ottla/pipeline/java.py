@@ -47,7 +47,7 @@ def find_java() -> Java:
     ).stderr
     version = re.search(r"^\s*java\.specification\.version = (?:1\.)?(\d+)", properties, re.MULTILINE)
     if version is None:
-        raise JavaNotFoundError(f"{ask}; {program} does not say which it is. {_HOW}")
+        raise JavaNotFoundError(f"{ask}; {program} reports no version. {_HOW}")
     if int(version[1]) < OLDEST:
         raise JavaNotFoundError(f"{ask}; {program} is Java {version[1]}. {_HOW}")
     # /usr/bin/java on macOS is a stub that asks elsewhere: java itself knows where it lives

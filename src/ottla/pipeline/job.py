@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ottla.pipeline.rows.checked import Checked
 
 Function = Callable[..., "DataFrame | Checked"]
-"""What is decorated: DataFrames in, a DataFrame out, or rows of which some were rejected."""
+"""A decorated function: DataFrames in, a DataFrame out, or rows of which some were rejected."""
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,79}")
 _INTERVAL: Final = re.compile(r"\d+ *(milliseconds?|seconds?|minutes?|hours?|days?|ms|s|m|min|h)")
@@ -81,11 +81,11 @@ def with_parameters(parameters: Mapping[str, str]) -> Iterator[None]:
 
 
 class Job:
-    """What a job file declares.
+    """The declarations of a job file.
 
-    `bootstrap` is where the brokers are if neither --bootstrap nor OTTLA_BOOTSTRAP says so, `settings` are Spark's
-    (`spark.driver.memory`), `dead_letters` the topic for rows that views reject (`<name>.dead-letters`).
-    Raises JobError for a name that cannot be one of a directory and of topics.
+    `bootstrap` is the address of the brokers if neither --bootstrap nor OTTLA_BOOTSTRAP is given, `settings` are
+    Spark's (`spark.driver.memory`), `dead_letters` the topic for rows that views reject (`<name>.dead-letters`). Raises
+    JobError for a name that cannot be one of a directory and of topics.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class Job:
     # -- declaring ---------------------------------------------------------------------------------
 
     def view(self, **inputs: "Input | View | str") -> Callable[[Function], View]:
-        """Declare the decorated function as a view. Each keyword is a parameter of it and says what it gets: a topic,
+        """Declare the decorated function as a view. Each keyword is a parameter of it and names its input: a topic,
         a table, files, another view, or the name of a view that comes later. Raises JobError."""
 
         def declare(function: Function) -> View:
@@ -280,7 +280,7 @@ def _check_parameters(name: str, function: Function, inputs: Mapping[str, object
     for parameter, declared in parameters.items():
         if parameter in named and parameter not in inputs and declared.default is inspect.Parameter.empty:
             raise JobError(
-                f"nothing is given for the parameter {parameter!r} of {name!r}: say what it reads, as in "
+                f"the parameter {parameter!r} of {name!r} has no input: name one, as in "
                 f"{parameter}=topic({parameter!r})"
             )
     if not inputs:

@@ -44,7 +44,7 @@ def load_job(
 
 
 def fingerprint(path: Path) -> str:
-    """Of the file's content: another one means that it has been edited. Raises OSError."""
+    """Fingerprint of the file's content, which changes when the file is edited. Raises OSError."""
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 

@@ -49,7 +49,7 @@ class LagHistory:
                 del known[1 : _SAMPLES // 2 : 2]
 
     def lag(self, position: Mapping[tuple[str, int], int], now: float) -> Lag | None:
-        """Of a query that has read up to `position`; None while nothing is known of any of its partitions."""
+        """The lag of a query that has read up to `position`; None while none of its partitions is known."""
         records, seconds, at_least, known_any = 0, 0.0, False, False
         for partition, offset in position.items():
             ends = self._ends.get(partition)

@@ -1,4 +1,4 @@
-"""What is known of a running query: figures from Spark's progress events, and the file that keeps them.
+"""The state of a running query: figures from Spark's progress events, and the file that keeps them.
 
 A line of progress.jsonl is `Figures` as JSON. Spark reports each micro-batch; a flow gets a line a second at most, and
 one every ten seconds while nothing comes.
@@ -94,7 +94,7 @@ class FlowProgress:
             figures.lag_records, figures.lag_s, figures.lag_s_at_least = lag.records, lag.seconds, lag.at_least
 
     def is_due(self, now: float) -> bool:
-        """Whether a line is to be written now; says so once."""
+        """Whether a line is due; True only once for each line."""
         if now - self._written_at < (_LINE_EVERY_S if self._is_news else _IDLE_LINE_EVERY_S):
             return False
         self._written_at, self._is_news = now, False

@@ -5,7 +5,7 @@
 
     promoted:
     flights  run.json   suffix "v2"  checkpoints: those of v2  writes delays-v2
-    v2       run.json   promoted_to flights                    runs no more
+    v2       run.json   promoted_to flights                    no longer runs
 
 Nothing is moved, copied or deleted: the change is one replacement of one file, before which the replay is taken out of
 use. After a crash in between, the first run is as it was, and promoting again does the rest.
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from ottla.pipeline.errors import PipelineError
-from ottla.pipeline.home import FAILED, STOPPED, RunDirectory, RunRecord, find_run
+from ottla.pipeline.run_store import FAILED, STOPPED, RunDirectory, RunRecord, find_run
 
 _NO_TOPIC: Final = "#"
 """The key beside the topics under which the source keeps what else belongs to its offset."""
@@ -29,7 +29,7 @@ Positions = dict[tuple[str, int], int]
 
 
 class PromotionError(PipelineError):
-    """A replay cannot take the place of its run; the message says why and what to do first."""
+    """A replay cannot take the place of its run; the message explains why and what to do first."""
 
 
 @dataclass(frozen=True, slots=True)

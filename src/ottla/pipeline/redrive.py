@@ -23,6 +23,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from ottla.pipeline.errors import PipelineError
 from ottla.pipeline.redriven import MAX_METADATA_BYTES, Redriven
 from ottla.pipeline.rows.dead_letters import DeadLetter, Header, original_headers
+from ottla.producers import abandon
 
 REDRIVES: Final = "ottla.redrives"
 """The header that counts; none of the dead letter's own, so that a record keeps it when it is rejected again."""
@@ -39,7 +40,7 @@ _FENCED: Final = (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INV
 
 
 class RedriveError(PipelineError):
-    """Letters cannot be sent back; the message says which, why and what to do. What was committed before stays so."""
+    """Letters cannot be sent back; the message names them, the reason, and the remedy. Earlier commits stay."""
 
 
 class Fate(Enum):
@@ -55,7 +56,7 @@ class Fate(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which letters to send. `reason` is a part of theirs, in any case; times are those of the letters' records."""
+    """The selection of letters. `reason` is a part of theirs, in any case; times are those of the letters' records."""
 
     reason: str | None = None
     flow: str | None = None
@@ -125,7 +126,7 @@ class Verdict:
 
 
 def judge(plan: Plan, letter: Record, partitions: Mapping[str, int]) -> Verdict:
-    """What is to become of a letter that was not sent before. `partitions`: how many each topic has that exists."""
+    """Decide about a letter that was not sent before. `partitions`: the partition count of each existing topic."""
     try:
         said = DeadLetter.read(letter.headers)
     except ValueError:
@@ -154,7 +155,7 @@ def judge(plan: Plan, letter: Record, partitions: Mapping[str, int]) -> Verdict:
 def redrive(
     client: Mapping[str, Any], plan: Plan, on_progress: Callable[[Account], None] = lambda _account: None
 ) -> Account:
-    """Send back every wanted letter that is in the topic now; how far it is, is told a few times a second.
+    """Send back every wanted letter that is in the topic now; reports its progress a few times a second.
 
     `client`: settings of the client library that both clients get. Raises RedriveError, or KafkaException.
     """
@@ -194,7 +195,7 @@ class _Redrive:
     def run(self) -> Account:
         try:
             if self._producer is not None:
-                # whoever redrives these letters elsewhere is fenced before we look how far they have come
+                # fences every other redrive of these letters before their progress is read
                 self._producer.init_transactions(_ANSWER_TIMEOUT_S)
             ends = self._assign()
             try:
@@ -212,6 +213,8 @@ class _Redrive:
                 raise
         finally:
             self._consumer.close()
+            if self._producer is not None:
+                abandon(self._producer)
         return self._account
 
     def _assign(self) -> dict[int, int]:
@@ -342,8 +345,8 @@ class _Redrive:
             self._pending.clear()
 
     def _abort(self) -> KafkaException | None:
-        """End the transaction without a trace. What the client says is given back if it is of no more use: other calls
-        only say then that it is not."""
+        """Abort the transaction. Returns the client's error if the producer cannot be used any longer: other calls
+        only report that."""
         if self._producer is not None and self._pending:
             try:
                 self._producer.purge()

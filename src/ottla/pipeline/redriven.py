@@ -1,4 +1,4 @@
-"""Which dead letters of a partition have been sent back: what a commit of the redrive's group says. PURE.
+"""The dead letters of a partition that have been sent back, as in a commit of the redrive's group. PURE.
 
     offset  10   11   12   13   14   15   16   17   18
             sent sent left gone sent left gone sent new
@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 MAX_METADATA_BYTES: Final = 4096
-"""What brokers take unless told otherwise (`offset.metadata.max.bytes`)."""
+"""The limit of brokers by default (`offset.metadata.max.bytes`)."""
 
 _VERSION: Final = "1:"
 
@@ -64,7 +64,7 @@ class Redriven:
             self._in_run = True
 
     def commit(self) -> tuple[int, str]:
-        """The offset to commit and its metadata. Nobody but the reader of it limits its length."""
+        """The offset to commit and its metadata. Only its reader limits its length."""
         offset = self._passed if self._first_left is None else self._first_left
         later = [Run(max(run.start, self._passed), run.stop) for run in self._earlier if run.stop > self._passed]
         if self._first_left is None and later and later[0].start == offset:
@@ -93,7 +93,7 @@ def _decoded(offset: int, metadata: str) -> list[Run]:
             raise ValueError(metadata)
         packed = zlib.decompress(base64.b64decode(metadata.removeprefix(_VERSION), validate=True))
     except (ValueError, binascii.Error, zlib.error):
-        raise ValueError(f"{metadata!r} does not say which letters have been sent") from None
+        raise ValueError(f"{metadata!r} does not list the letters that have been sent") from None
     numbers: list[int] = []
     number = shift = 0
     for byte in packed:

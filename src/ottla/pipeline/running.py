@@ -22,11 +22,11 @@ from ottla.pipeline.brokers import Brokers
 from ottla.pipeline.checkpoint import check_fit, has_unfinished_batch
 from ottla.pipeline.context import AVAILABLE_NOW, RunContext, suffixed
 from ottla.pipeline.errors import PipelineError
-from ottla.pipeline.home import FAILED, STOPPED, FlowRecord, RunDirectory, RunRecord, run_directory
 from ottla.pipeline.job import Job
 from ottla.pipeline.late_rows import LateRowsThread
 from ottla.pipeline.queries import Planned, plan, rebuild, stages
 from ottla.pipeline.rows.late import LateRows
+from ottla.pipeline.run_store import FAILED, STOPPED, FlowRecord, RunDirectory, RunRecord, run_directory
 from ottla.pipeline.stopping import StopRequest
 from ottla.pipeline.supervised import Supervised
 from ottla.pipeline.watch import Screen, Watch, note_down
@@ -36,7 +36,7 @@ _SETTINGS: Final = {"spark.sql.streaming.stopTimeout": "15s"}
 
 @dataclass(frozen=True, slots=True)
 class RunRequest:
-    """What to run: a job, and the file that it was loaded from. `name` None: the job's; `master` None: this machine.
+    """The job to run, and the file that it was loaded from. `name` None: the job's; `master` None: this machine.
 
     `properties` are the client library's; `settings` Spark's, which win over the job's. `suffix`, `starting` and
     `replays` are those of a replay (see `RunRecord`); a name that has run before keeps its own. `parameters` are
@@ -59,7 +59,7 @@ class RunRequest:
 
 
 def run(request: RunRequest, screen: Screen) -> bool:
-    """Run a job until it is told to stop, or with `once` until it is through with what there is: whether it is.
+    """Run a job until it is stopped, or with `once` until all available records are processed; True in that case.
 
     Raises PipelineError if it cannot start, or when it has failed for good; JavaNotFoundError.
     """
@@ -159,7 +159,7 @@ def _follower(job: Job, query: Planned, context: RunContext, checkpoints: Path) 
 
 
 def _record(request: RunRequest, directory: RunDirectory, before: RunRecord | None) -> RunRecord:
-    """What is to be written down of this run, with what it keeps of an earlier one. Raises PipelineError."""
+    """The record to write for this run, with the data kept from an earlier one. Raises PipelineError."""
     job = request.job
     if before is not None:
         if before.job != job.name:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from weakref import WeakKeyDictionary
 
-from ottla.pipeline import class_archive, fork_server, shipping
+from ottla.pipeline import class_archive, fork_server, package_distribution
 from ottla.pipeline.java import find_java
 
 if TYPE_CHECKING:
@@ -108,8 +108,8 @@ def launch(
     log = (directory / "spark.log").absolute()
     logging.write_text(_LOGGING.format(path=log, append=str(long_lived).lower()), encoding="utf-8")
 
-    if master is not None and shipping.is_elsewhere(master):
-        shipping.put_on_path(directory)
+    if master is not None and package_distribution.is_elsewhere(master):
+        package_distribution.put_on_path(directory)
     if is_local:
         os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"  # a host name that resolves to nothing would end it
         given = {**_ON_THIS_MACHINE, "spark.sql.shuffle.partitions": str(cores), **given}
@@ -155,7 +155,7 @@ def stop(context: "SparkContext", *, within_s: float = 20.0) -> None:
     gateway = context._gateway
     assert gateway is not None
     try:
-        # the JVM may be gone, killed by the kernel for its memory: then there is nothing that it could be told
+        # the JVM may be gone, killed by the kernel for its memory
         with suppress(Py4JError, OSError):
             session = SparkSession.getActiveSession()
             if session is not None:
@@ -194,7 +194,7 @@ class Engine:
         if self._context is None or self._context._gateway is None or self._context._gateway.proc.poll() is None:
             return None
         text = (self._directory / "spark.err").read_text(errors="replace").strip()
-        return text.rpartition("\n")[2] or "it said nothing"
+        return text.rpartition("\n")[2] or "it wrote nothing"
 
     def stop(self) -> None:
         """End the session, and the JVM if it is one of this process."""
@@ -211,9 +211,9 @@ def start(name: str, directory: Path, *, master: str, settings: dict[str, str]) 
     Spark raises if the master cannot be reached.
     """
     engine = _started(name, directory, master, settings)
-    if shipping.is_elsewhere(master):
+    if package_distribution.is_elsewhere(master):
         try:
-            shipping.ship(engine.spark, directory)
+            package_distribution.send_package(engine.spark, directory)
         except BaseException:
             engine.stop()
             raise

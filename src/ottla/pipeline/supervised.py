@@ -15,9 +15,9 @@ from pyspark.errors import PySparkException
 from ottla.pipeline import failures
 from ottla.pipeline.context import RunContext
 from ottla.pipeline.errors import PipelineError
-from ottla.pipeline.home import FAILED, RUNNING, STOPPED, WAITING
 from ottla.pipeline.progress import Figures, FlowProgress
 from ottla.pipeline.queries import Planned
+from ottla.pipeline.run_store import FAILED, RUNNING, STOPPED, WAITING
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _FIRST_PAUSE_S: Final = 1.0
 _LONGEST_PAUSE_S: Final = 30.0
 _ASKING: Final = "Getting offsets from"
-"""Begins what Spark says of a query that asks a source how far it goes, before a micro-batch."""
+"""The start of Spark's status for a query that asks a source for its end offsets, before a micro-batch."""
 
 log = logging.getLogger(__name__)
 

@@ -21,10 +21,10 @@ from pyspark.sql.streaming.listener import (
 from ottla.pipeline import progress
 from ottla.pipeline.brokers import Brokers
 from ottla.pipeline.errors import PipelineError
-from ottla.pipeline.home import RUNNING, WAITING, RunDirectory, RunRecord
 from ottla.pipeline.lag import LagHistory
 from ottla.pipeline.late_rows import LateRowsThread
 from ottla.pipeline.progress import Figures
+from ottla.pipeline.run_store import RUNNING, WAITING, RunDirectory, RunRecord
 from ottla.pipeline.stopping import StopRequest
 from ottla.pipeline.supervised import Change, Supervised, stop_all
 
@@ -38,13 +38,13 @@ _LAST_EVENTS_WITHIN_S: Final = 20.0
 _GONE_WITHIN_S: Final = 2.0
 
 _ENDED_RUN: Final = "ended run"
-"""The key of the event that says that a query has ended; all others are Spark's progress events."""
+"""The key of the event for the end of a query; all others are Spark's progress events."""
 
 log = logging.getLogger(__name__)
 
 
 class Screen(Protocol):
-    """What whoever started the run sees of it."""
+    """The display of a run for the process that started it."""
 
     def say(self, text: str) -> None:
         """One line."""
@@ -111,7 +111,7 @@ class Watch:
 
     @contextmanager
     def _telling_if_spark_is_gone(self) -> Iterator[None]:
-        """Of the calls to a JVM that has died, the first to fail says nothing of that."""
+        """When the JVM has died, the first failing call does not show that."""
         try:
             yield
         except Exception as error:
@@ -142,7 +142,7 @@ class Watch:
         note_down(self.directory, self.record)
 
     def _take_events(self) -> int:
-        """Add up what Spark has told; gives how many micro-batches that were."""
+        """Add up Spark's reports; returns the number of micro-batches."""
         by_name = {f"{self.record.name}.{each.name}": each for each in self.queries}
         taken = 0
         while True:
@@ -214,7 +214,7 @@ class Watch:
         self._take_last_events()
 
     def _take_last_events(self) -> None:
-        """Spark tells of a query's last micro-batch some time after it has ended, and then of its end."""
+        """Spark reports a query's last micro-batch some time after it has ended, and then its end."""
         deadline = time.monotonic() + _LAST_EVENTS_WITHIN_S
         started = {str(each.query.runId) for each in self.queries if each.query is not None}
         while not started <= self._ended_runs and time.monotonic() < deadline:

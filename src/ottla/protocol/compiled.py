@@ -15,7 +15,7 @@ This is the only module that calls `exec`.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any, Final, TypeVar
 
 from ottla.protocol.decoder_source import DecoderSource
@@ -32,7 +32,13 @@ Encoder = Callable[[Any, bytearray, list[Piece]], bytearray]
 Decoder = Callable[[Any, int], tuple[Any, int]]
 """The message at a position of a buffer, and the position after it."""
 
+T = TypeVar("T")
+Steps = Generator[None, None, T]
+"""Yields after every few elements, and returns the result: what is large need not be done in one go."""
+
 _encoders: Final[dict[tuple[type[Message], int], Encoder]] = {}
+_step_encoders: Final[dict[tuple[type[Message], int], Callable[[Any, bytearray, list[Piece]], Steps[bytearray]]]] = {}
+_step_decoders: Final[dict[tuple[type[Message], int], Callable[[Any, int], Steps[tuple[Any, int]]]]] = {}
 _part_encoders: Final[dict[tuple[type[Struct], type[Message], int], Encoder]] = {}
 _decoders: Final[dict[tuple[type[Message], int], Decoder]] = {}
 
@@ -62,8 +68,25 @@ def encode_after(head: bytearray, message: Message, version: int) -> list[Piece]
     return pieces
 
 
+def encode_steps(head: bytearray, message: Message, version: int) -> Steps[list[Piece]]:
+    """`encode_after`, in steps. The message must not change meanwhile."""
+    cls = type(message)
+    encoder = _step_encoders.get((cls, version))
+    if encoder is None:
+        check_version(cls, version)
+        source = EncoderSource(cls, version, in_steps=True)
+        encoder = _run(source.text(), source.scope, f"encode_{cls.__name__}_{version}")
+        _step_encoders[cls, version] = encoder
+    pieces: list[Piece] = []
+    try:
+        pieces.append((yield from encoder(message, head, pieces)))
+    except ENCODE_ERRORS as error:
+        raise UnencodableMessage(f"{cls.__name__} version {version}: {error}") from error
+    return pieces
+
+
 def encode_part(part: Struct, message: type[Message], version: int) -> Encoded:
-    """A structure as it stands in a list of `message` in `version`; it must hold no records.
+    """A structure as it stands in a list of `message` in `version`; records, which must be bytes, are copied into it.
 
     Raises `UnsupportedVersion`, or `UnencodableMessage` for a value that does not fit its field or that this version
     cannot carry.
@@ -75,8 +98,10 @@ def encode_part(part: Struct, message: type[Message], version: int) -> Encoded:
         source = EncoderSource(message, version, cls)
         encoder = _run(source.text(), source.scope, f"encode_{cls.__name__}_{version}")
         _part_encoders[cls, message, version] = encoder
+    pieces: list[Any] = []
     try:
-        return Encoded(encoder(part, bytearray(), []))
+        pieces.append(encoder(part, bytearray(), pieces))
+        return Encoded(pieces[0] if len(pieces) == 1 else b"".join(pieces))
     except ENCODE_ERRORS as error:
         raise UnencodableMessage(f"{cls.__name__} version {version}: {error}") from error
 
@@ -89,6 +114,21 @@ def decode(cls: type[M], buffer: Buffer, version: int, offset: int = 0) -> M:
     decoder = _decoders.get((cls, version)) or _decoder(cls, version)
     try:
         message: M = decoder(buffer, offset)[0]
+    except DECODE_ERRORS as error:
+        raise MalformedMessage(f"{cls.__name__} version {version}: {error}") from error
+    return message
+
+
+def decode_steps(cls: type[M], buffer: Buffer, version: int, offset: int = 0) -> Steps[M]:
+    """`decode`, in steps. The buffer must not change meanwhile."""
+    decoder = _step_decoders.get((cls, version))
+    if decoder is None:
+        check_version(cls, version)
+        source = DecoderSource(cls, version, in_steps=True)
+        decoder = _run(source.text(), source.scope, f"decode_{cls.__name__}_{version}")
+        _step_decoders[cls, version] = decoder
+    try:
+        message: M = (yield from decoder(buffer, offset))[0]
     except DECODE_ERRORS as error:
         raise MalformedMessage(f"{cls.__name__} version {version}: {error}") from error
     return message

@@ -21,7 +21,7 @@ from typing import Any
 
 from ottla.protocol import primitives
 from ottla.protocol.errors import MalformedMessage
-from ottla.protocol.limits import BYTES_PER_ELEMENT_SHIFT, max_elements
+from ottla.protocol.limits import BYTES_PER_ELEMENT_SHIFT, STEP_MASK, max_elements
 from ottla.protocol.primitives import MAX_STRING, Primitive, continue_uvarint, skip_tagged_fields
 from ottla.protocol.schema import Array, Field, Message, Struct, Type, fields_of
 
@@ -65,7 +65,9 @@ def holds_records(cls: type[Struct]) -> bool:
 class DecoderSource:
     """`text()` is the function; `scope` its globals."""
 
-    def __init__(self, cls: type[Message], version: int) -> None:
+    def __init__(self, cls: type[Message], version: int, *, in_steps: bool = False) -> None:
+        """`in_steps`: a generator with the same result, which yields after every few elements."""
+        self.in_steps = in_steps
         self.cls = cls
         self.version = version
         self.flexible = version >= cls.FLEXIBLE_SINCE
@@ -105,6 +107,8 @@ class DecoderSource:
         self.flush()
         self.line("if pos > end: raise truncated(pos, end)")
         self.line(f"return {result}, pos")
+        if self.in_steps:
+            self.line("yield")  # a generator even without arrays
         return "\n".join(head + self.lines)
 
     # -- writing ---------------------------------------------------------------------------------------------------
@@ -176,7 +180,7 @@ class DecoderSource:
         return name
 
     def take_room(self, count: str) -> None:
-        """Write the check that a request has no more elements than it may."""
+        """Write the check that a request stays within its limit of elements."""
         if self.max_elements is not None:
             self.line(f"room -= {count}")
             self.line(f"if room < 0: raise refuse_elements({self.max_elements})")
@@ -331,8 +335,11 @@ class DecoderSource:
             self.take_room(count)
             items = self.name("a")
             self.line(f"{items} = []")
-            self.line(f"for _ in range({count}):")
+            at = self.name("i") if self.in_steps else "_"
+            self.line(f"for {at} in range({count}):")
             self.depth += 1
+            if self.in_steps:
+                self.line(f"if {at} & {STEP_MASK} == {STEP_MASK}: yield")
             if isinstance(element, type):
                 item = self.struct(element)
                 self.flush()

@@ -20,6 +20,7 @@ from typing import Any
 
 from ottla.protocol import primitives
 from ottla.protocol.errors import UnencodableMessage
+from ottla.protocol.limits import STEP_MASK
 from ottla.protocol.primitives import MAX_STRING, Encoded, Primitive, uvarint
 from ottla.protocol.schema import Array, Field, Message, Struct, Type, fields_of
 
@@ -41,8 +42,12 @@ def _long_string(length_code: int) -> bytes:
 class EncoderSource:
     """`text()` is the function; `scope` its globals."""
 
-    def __init__(self, cls: type[Message], version: int, part: type[Struct] | None = None) -> None:
-        """Encodes `cls`; with `part`, one structure of that class as it stands in a list of `cls`."""
+    def __init__(
+        self, cls: type[Message], version: int, part: type[Struct] | None = None, *, in_steps: bool = False
+    ) -> None:
+        """Encodes `cls`; with `part`, one structure of that class as it stands in a list of `cls`. `in_steps`: a
+        generator with the same result, which yields after every few elements."""
+        self.in_steps = in_steps
         self.cls = cls
         self.root: type[Struct] = part or cls
         self.version = version
@@ -66,6 +71,8 @@ class EncoderSource:
         self.struct(self.root, "o0")
         self.flush()
         self.line("return out")
+        if self.in_steps:
+            self.line("yield")  # a generator even without arrays
         return "\n".join([head, *self.lines])
 
     # -- writing ---------------------------------------------------------------------------------------------------
@@ -253,7 +260,12 @@ class EncoderSource:
             self.line(f'if {items}: {self.out} += pack(f">{{len({items})}}{element.code}", *{items})')
             return
         item = self.name("o")
-        self.line(f"for {item} in {items}:")
+        if self.in_steps:
+            at = self.name("i")
+            self.line(f"for {at}, {item} in enumerate({items}):")
+            self.line(f"    if {at} & {STEP_MASK} == {STEP_MASK}: yield")
+        else:
+            self.line(f"for {item} in {items}:")
         self.depth += 1
         before = len(self.lines)
         if isinstance(element, type):

@@ -6,7 +6,7 @@ class ProtocolError(Exception):
 
 
 class MalformedMessage(ProtocolError):
-    """The bytes are not what the declaration says: truncated, lying lengths, invalid UTF-8, a forbidden null."""
+    """The bytes do not match the declaration: truncated, wrong lengths, invalid UTF-8, a forbidden null."""
 
 
 class UnsupportedVersion(ProtocolError):

@@ -3,7 +3,7 @@
     request   size (int32) | api key, api version (int16) | correlation id (int32) | client id | tagged fields | body
     response  size (int32) | correlation id (int32) | tagged fields | body
 
-The size counts what follows it. Tagged fields are in the flexible headers only; nobody sends any today (KIP-482).
+The size counts what follows it. Tagged fields are in the flexible headers only; no client sends any today (KIP-482).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import struct
 from typing import Any, Final, NamedTuple
 
 from ottla.protocol.api import request_header_version, response_class, response_header_version
-from ottla.protocol.compiled import decode, encode_after
+from ottla.protocol.compiled import Steps, decode, encode_after, encode_steps
 from ottla.protocol.errors import MalformedMessage
 from ottla.protocol.limits import MAX_HEADER_TAGS
 from ottla.protocol.primitives import Buffer, Piece, read_uvarint, skip_tagged_fields
@@ -41,8 +41,8 @@ class RequestHeader(NamedTuple):
 def decode_request_header(buffer: Buffer, offset: int = 0) -> tuple[RequestHeader, int]:
     """The header of the request at `offset` (just past the size), and where its body starts.
 
-    Raises `MalformedMessage`; `UnsupportedVersion` for an API that is not declared, since nobody can tell which
-    header it has (`peek_request` still can say which one it was). A version that the API does not have is no error
+    Raises `MalformedMessage`; `UnsupportedVersion` for an API that is not declared, since its header version
+    is unknown (`peek_request` still returns the API key). A version that the API does not have is no error
     here.
     """
     try:
@@ -105,6 +105,17 @@ def encode_response(message: Message, version: int, correlation_id: int) -> list
 
     Raises `UnsupportedVersion` or `UnencodableMessage`.
     """
+    head = _response_head(message, version, correlation_id)
+    return _framed(head, encode_after(head, message, version))
+
+
+def encode_response_steps(message: Message, version: int, correlation_id: int) -> Steps[list[Piece]]:
+    """`encode_response`, in steps. The message must not change meanwhile."""
+    head = _response_head(message, version, correlation_id)
+    return _framed(head, (yield from encode_steps(head, message, version)))
+
+
+def _response_head(message: Message, version: int, correlation_id: int) -> bytearray:
     head = bytearray(_RESPONSE_HEAD.pack(0, correlation_id))
     cls = type(message)
     tagged = _tagged_responses.get((cls, version))
@@ -114,7 +125,7 @@ def encode_response(message: Message, version: int, correlation_id: int) -> list
             _tagged_responses[cls, version] = tagged
     if tagged:
         head.append(0)
-    return _framed(head, encode_after(head, message, version))
+    return head
 
 
 def decode_response(api_key: int, version: int, buffer: Buffer, offset: int = 0) -> tuple[int, Any]:

@@ -1,4 +1,5 @@
-"""How much a request may hold, so that decoding it takes the broker some 50 ms at most, whatever it is.
+"""How much a request may hold, so that decoding it takes the broker some 50 ms at most, whatever it is; it does so in
+slices of a few milliseconds.
 
 Elements of arrays and tagged fields cost time and memory whatever their size, and most of them an element of the
 answer, so a request has a limited number of them; sixteen bytes in an array count as one. Kafka's clients stay far
@@ -20,6 +21,8 @@ MAX_ELEMENTS_BETWEEN_BROKERS: Final = 1_000_000
 """The most elements in a request between brokers, which may name every partition of a broker with its replicas."""
 BYTES_PER_ELEMENT_SHIFT: Final = 4
 """Bytes in an array, as a power of two, that count as one element."""
+STEP_MASK: Final = 15
+"""Codecs that work in steps take one after so many elements of an array, and one more."""
 MAX_HEADER_TAGS: Final = 16
 """Tagged fields in a request's header; Kafka has none so far."""
 
@@ -44,7 +47,7 @@ MAX_BYTES_WITH_CONTENTS: Final = 32 << 20
 
 
 def max_elements(cls: type[Message]) -> int | None:
-    """How many elements a message may have in all; None for responses, which are decoded by those who asked."""
+    """How many elements a message may have in all; None for responses, which only their requester decodes."""
     if cls.API_KEY is None or not cls.__name__.endswith("Request"):
         return None
     if cls.API_KEY in BETWEEN_BROKERS:

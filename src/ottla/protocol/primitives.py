@@ -129,7 +129,7 @@ def uvarint(value: int) -> bytes:
 
 
 def skip_tagged_fields(buffer: Buffer, pos: int, count: int) -> int:
-    """Position after `count` tagged fields that nobody here knows (KIP-482)."""
+    """Position after `count` unknown tagged fields (KIP-482)."""
     end = len(buffer)
     for _ in range(count):
         _tag, pos = read_uvarint(buffer, pos)

@@ -9,7 +9,7 @@
 
 Fields are written in wire order. A field without `since` is in every version; one that some version lacks has a
 default, which is what decoding such a version yields. `X | None` may be null in every version that has the field,
-unless `nullable_since` says later.
+unless `nullable_since` names a later one.
 
 Declaring is cheap, because it happens at import: a class gets its slots and nothing else. Annotations are
 resolved (`fields_of`) when the first codec is built for the class, and its constructor is generated on first use.
@@ -35,7 +35,7 @@ MISSING: Final[Any] = object()
 
 
 class Since:
-    """What `since` was told about a field, until `fields_of` joins it with the annotation."""
+    """The arguments of `since`, until `fields_of` joins them with the annotation."""
 
     __slots__ = (
         "compact",
@@ -255,7 +255,7 @@ class Field:
         return self.default is not MISSING or self.default_factory is not None
 
     def make_default(self) -> Any:
-        """The value of an instance that was told nothing, or decoded from a version without the field."""
+        """The value where an instance is made without the field, or decoded from a version that lacks it."""
         if self.default_factory is not None:
             return self.default_factory()
         if self.default is MISSING:

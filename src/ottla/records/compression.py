@@ -16,7 +16,7 @@ from ottla.errors import CorruptMessage
 from ottla.records.batch import Buffer, Compression
 
 MAX_UNCOMPRESSED_BYTES: Final = 256 << 20
-"""What a batch may grow to at most unless the caller says otherwise: a bomb is refused, not unpacked."""
+"""The largest decompressed size of a batch unless the caller sets another: larger ones are refused (zip bombs)."""
 
 XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 XERIAL_HEADER: Final = XERIAL_MAGIC + b"\x00\x00\x00\x01" * 2

@@ -45,7 +45,10 @@ def decode_end_transaction(batch: Buffer, header: BatchHeader) -> EndTransaction
 
 
 def end_transaction(record: Record) -> EndTransaction:
-    """What a record of a control batch says. Raises InvalidRecord for other control records."""
+    """Decode the end-of-transaction marker in a record of a control batch.
+
+    Raises InvalidRecord for other control records.
+    """
     if record.key is None or len(record.key) < _KEY.size or record.value is None:
         raise InvalidRecord(f"the control record at offset {record.offset} is incomplete")
     version, type_id = _KEY.unpack_from(record.key)

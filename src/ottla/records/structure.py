@@ -1,4 +1,4 @@
-"""PURE. Whether the unpacked records of a batch are what its header says, without decoding them.
+"""PURE. Check whether the unpacked records of a batch match its header, without decoding them.
 
 `scan(records, count, base_timestamp, earliest, latest, needs_key)` walks all of them at once, `Scanner(count, ...)`
 chunk by chunk as a codec unpacks them: `feed(chunk)` returns False once there is a problem, `finish()` gives the
@@ -6,7 +6,7 @@ findings. Timestamps are in ms; those outside `earliest..latest` are faults (-1,
 `needs_key` so are records without a key.
 
 Both are in C (`_native.c`) where that has been compiled, some 25 ns for a record of 100 bytes, without the
-interpreter's lock, and else in Python (`structure_twin.py`), a hundred times as much. `IS_NATIVE` says which.
+interpreter's lock, and else in Python (`structure_twin.py`), a hundred times as much. `IS_NATIVE` is true for C.
 """
 
 from enum import IntEnum
@@ -23,7 +23,7 @@ how many records are faulty, and the first of these as (number in the batch, fau
 
 
 class Problem(IntEnum):
-    """What is wrong with a batch as a whole: it cannot be read past this record."""
+    """An error of a batch as a whole: it cannot be read past this record."""
 
     NONE = 0
     LENGTH = 1
@@ -38,7 +38,7 @@ class Problem(IntEnum):
 
 
 class Fault(IntEnum):
-    """What is wrong with one record, which reads well (KIP-467)."""
+    """An error of one record that can be read (KIP-467)."""
 
     NO_KEY = 1
     TIMESTAMP = 2

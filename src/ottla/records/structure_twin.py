@@ -75,7 +75,7 @@ class Scanner:
         return not self._problem
 
     def finish(self) -> Findings:
-        """What was found."""
+        """The problem and faults found so far."""
         if not self._problem and self._done < self._count:
             self._problem = _ENDS_EARLY
         return self._problem, self._done, self._max_timestamp, self._faults, tuple(self._named)

@@ -36,6 +36,11 @@ _MAX_FRAMES: Final = 1024
 _SNAPPY_RATIO: Final = 22
 """Three bytes stand for 64 at most."""
 _LZ4_INDEPENDENT_BLOCKS: Final = 0x20
+_ZSTD_LEVEL: Final = 3
+_MOST_IDLE: Final = 4
+_idle_zstd: Final[list[Any]] = []
+"""Compressors between two batches: to set up a new one takes as long as to compress 20 KB. Only those of
+the default level are kept: at the highest levels one holds hundreds of megabytes."""
 
 
 def unpacked(codec: Compression, payload: Buffer, max_bytes: int = MAX_UNPACKED_BYTES) -> Iterator[Buffer]:
@@ -179,7 +184,7 @@ class Packer:
             case Compression.GZIP:
                 self._stream = zlib.compressobj(-1 if level is None else level, wbits=31)
             case Compression.ZSTD:
-                self._stream = _zstd_module().ZstdCompressor(3 if level is None else level)
+                self._stream = _zstd_compressor(_ZSTD_LEVEL if level is None else level)
             case Compression.LZ4:
                 self._out += LZ4_HEADER
                 self._block_bytes = LZ4_BLOCK_BYTES
@@ -203,6 +208,9 @@ class Packer:
         """All that was fed, compressed. Raises MessageTooLarge."""
         if self._stream is not None:
             self._add(self._stream.flush())
+            if self._codec is Compression.ZSTD and self._level in (None, _ZSTD_LEVEL) and len(_idle_zstd) < _MOST_IDLE:
+                _idle_zstd.append(self._stream)  # its frame has ended
+            self._stream = None
         self._add_blocks(len(self._rest))
         if self._codec is Compression.LZ4:
             self._add(UINT32_LE.pack(0))
@@ -221,6 +229,16 @@ class Packer:
                 f"a batch of more than {self._max_bytes} bytes after compression with {self._codec.name.lower()} "
                 "exceeds max.message.bytes"
             )
+
+
+def _zstd_compressor(level: int) -> Any:
+    """A compressor at the beginning of a frame. One whose batch is refused midway is not used again."""
+    try:
+        if level == _ZSTD_LEVEL:
+            return _idle_zstd.pop()
+    except IndexError:
+        pass
+    return _zstd_module().ZstdCompressor(level)
 
 
 def _xerial_block(plain: memoryview) -> bytes:

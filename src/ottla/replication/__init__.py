@@ -1,1 +1,1 @@
-"""Partitions by role: who may append, what is committed, who waits for it."""
+"""Partitions by role: appends, replication, the high watermark, and the requests that wait for it."""

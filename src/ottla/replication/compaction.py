@@ -47,17 +47,17 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _PARTITIONS_PER_TURN: Final = 20
-_SPELL_SECONDS: Final = 0.0005
+_SPELL_S: Final = 0.0005
 """How long it works at least before it looks up."""
 _REST_PER_WORK: Final = 3
-_LOOK_SECONDS: Final = 0.02
+_LOOK_S: Final = 0.02
 _BUSY_SHARE: Final = 0.01
-"""Of a core: more than that used by the rest of the process means that there is somebody to give way to."""
+"""Share of a core: when the rest of the process uses more, compaction gives way."""
 _READ_AT_TAKEOVER_BYTES: Final = 16 << 20
 """What a coordinator's log may have in its active segment, which is not compacted: some 200,000 records."""
-_RETRY_AFTER_SECONDS: Final = 60.0
+_RETRY_AFTER_S: Final = 60.0
 """How long a log rests that could not be copied for want of room ..."""
-_RETRY_DAMAGED_AFTER_SECONDS: Final = 3600.0
+_RETRY_DAMAGED_AFTER_S: Final = 3600.0
 """... and one that could not be compacted for another reason: retention, or a new copy of it, may have mended it."""
 
 
@@ -163,7 +163,7 @@ class Compaction:
         return dirty is not None and await self._compact(dirty)
 
     async def _candidates(self) -> list[CleanableLog]:
-        """The logs with closed segments that no round has seen. Those of them not yet on the disk are synced first."""
+        """The logs with closed segments that no round has seen; those not yet synced are synced first."""
         candidates: list[CleanableLog] = []
         monotonic = self._clock.monotonic()
         partitions = self._replicas.partitions()
@@ -194,7 +194,7 @@ class Compaction:
             try:
                 partition_log.roll()
             except KafkaStorageError as error:
-                log.warning("%s", error)
+                log.warning("rolling a coordinator's log failed: %s", error)
 
     def _forget_all_but(self, here: "dict[TopicPartition, PartitionLog]") -> None:
         """Forgets deleted topics, whose names others may get, and logs that a copy in another directory has replaced:
@@ -247,10 +247,10 @@ class Compaction:
             ):
                 return False  # deleted, truncated or shortened by retention meanwhile
             if isinstance(error, OSError) and error.errno in LACKS_ROOM:
-                self._resting[tp] = self._clock.monotonic() + _RETRY_AFTER_SECONDS
+                self._resting[tp] = self._clock.monotonic() + _RETRY_AFTER_S
                 log.warning("%s is not compacted for now: %s", tp, error)
             else:
-                self._resting[tp] = self._clock.monotonic() + _RETRY_DAMAGED_AFTER_SECONDS
+                self._resting[tp] = self._clock.monotonic() + _RETRY_DAMAGED_AFTER_S
                 if self.uncleanable.get(tp) != (partition_log, str(error)):
                     self.uncleanable[tp] = (partition_log, str(error))
                     log.error("%s cannot be compacted, and is left as it is for an hour: %s", tp, error)
@@ -340,9 +340,9 @@ class Throttle:
         self._moved += moved_bytes
         now = time.perf_counter()
         worked = now - self._resumed
-        if worked < _SPELL_SECONDS:
+        if worked < _SPELL_S:
             return
-        if now - self._looked > _LOOK_SECONDS:
+        if now - self._looked > _LOOK_S:
             others_cpu = self._cpu_of_others()
             self._is_busy = others_cpu - self._others_cpu > _BUSY_SHARE * (now - self._looked)
             self._looked, self._others_cpu = now, others_cpu

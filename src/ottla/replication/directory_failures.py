@@ -1,10 +1,10 @@
 """A log directory that fails takes its own partitions offline; other brokers lead them, and this one goes on.
 
-A broker of its own goes on, too, without those partitions, unless its metadata are in that directory.
+A standalone broker goes on, too, without those partitions, unless its metadata are in that directory.
 
     an error of the disk -- no room --> refused, and tried again; others lead meanwhile (`full_directories.py`)
                          |- another passing one (out of memory) --> refused, and tried again
-                         `- any other --> partitions offline -> the controller is told -> it elects others
+                         `- any other --> partitions offline -> reported to the controller, which elects others
                                           no directory left  -> the broker stops
 
 A directory that has failed is used again when the broker is started anew.
@@ -43,22 +43,22 @@ class DirectoryFailures:
         directories: LogDirectories,
         loop: asyncio.AbstractEventLoop,
         *,
-        tell_controller: Callable[[], None] | None,
+        notify_controller: Callable[[], None] | None,
         stop_broker: Callable[[str], None],
         metadata_directory: Path | None = None,
     ) -> None:
-        """`stop_broker` is called with a sentence that says why, when no directory is left, or the one with the
-        metadata has failed. Without `tell_controller` there is nobody who could lead instead."""
+        """`stop_broker` is called with the reason, when no directory is left, or the one with the
+        metadata has failed. Without `notify_controller` no other broker can lead instead."""
         self._replicas = replicas
         self._directories = directories
         self._loop = loop
-        self._tell_controller = tell_controller
+        self._notify_controller = notify_controller
         self._stop_broker = stop_broker
         self._metadata_directory = metadata_directory
         self._full = (
             None
-            if tell_controller is None
-            else FullDirectories(loop, replicas.threads.checkpoints, tell_controller=tell_controller)
+            if notify_controller is None
+            else FullDirectories(loop, replicas.threads.checkpoints, notify_controller=notify_controller)
         )
         for directory in directories.online:
             directory.on_error = self._judge
@@ -81,7 +81,7 @@ class DirectoryFailures:
         if directory.offline_reason is not None:
             return  # another thread was quicker
         if problem.errno == errno.ENOENT and directory.fs.exists(str(directory.path)):
-            return  # a single file, which somebody has removed
+            return  # a single file, removed by another program
         reason = sentence(problem)
         count = self._replicas.take_offline(directory, reason)
         log.error(
@@ -91,8 +91,8 @@ class DirectoryFailures:
             reason,
             count,
         )
-        if self._tell_controller is not None:
-            self._tell_controller()
+        if self._notify_controller is not None:
+            self._notify_controller()
         if not self._directories.online:
             self._stop_broker(f"no log directory is left: {directory.path} has failed as the last one ({reason})")
         elif directory.path == self._metadata_directory:

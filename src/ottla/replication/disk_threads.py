@@ -13,11 +13,13 @@ class DiskThreads:
         """For offsets by time."""
         self.loading = ThreadPoolExecutor(4, thread_name_prefix="ottla load")
         """Read what coordinators keep, when they take a partition over."""
+        self.creations = ThreadPoolExecutor(1, thread_name_prefix="ottla create")
+        """Make the files of new partitions."""
         self.checkpoints = ThreadPoolExecutor(1, thread_name_prefix="ottla checkpoint")
         self.deletions = ThreadPoolExecutor(1, thread_name_prefix="ottla delete")
         """Delete files that belong to nothing any longer."""
 
     def close(self) -> None:
         """Wait for what is under way."""
-        for threads in (self.reads, self.searches, self.loading, self.checkpoints, self.deletions):
+        for threads in vars(self).values():
             threads.shutdown()

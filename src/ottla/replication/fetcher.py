@@ -16,10 +16,11 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from ottla.client.asynchronous import AsyncConnection
+from ottla.client.errors import BrokerUnavailable
+from ottla.client.sockets import Connect
 from ottla.errors import ApiError, ErrorCode, OttlaError, sentence
 from ottla.ids import BrokerId, LeaderEpoch, Offset, TopicId, TopicPartition
-from ottla.peer.client import PeerClient, PeerUnavailable
-from ottla.peer.sockets import Connect
 from ottla.protocol.messages.fetch import (
     EpochEndOffset,
     FetchPartition,
@@ -35,8 +36,8 @@ from ottla.protocol.messages.list_offsets import ListOffsetsPartition, ListOffse
 if TYPE_CHECKING:
     from ottla.config.broker import BrokerConfig
     from ottla.log.partition_log import PartitionLog
+    from ottla.replication.decisions.throttles import Throttle
     from ottla.replication.partition import Partition
-    from ottla.replication.throttles import Throttle
 
 log = logging.getLogger(__name__)
 
@@ -59,8 +60,10 @@ LONGEST_TURN_S: Final = 0.01
 """The longest turn of the loop while many logs are truncated."""
 FIRST_PAUSE_S: Final = 0.02
 LONGEST_REST_S: Final = 0.5
-"""Of a partition that is throttled, which may be so no more at any time."""
+"""Longest pause of a throttled partition, whose throttle may be removed at any time."""
 NO_EPOCH: Final = -1
+LOOK_AT_ALL_S: Final = 2.0
+"""Interval of full fetches: retention moves a log's start offset silently, so the leader learns of it this late."""
 
 Key = tuple[TopicId, int]
 """A partition, as fetches name it."""
@@ -98,7 +101,7 @@ class _Copy:
         self.is_failing = False
         """Whether what was fetched last could not be taken in."""
         self.parted_at: EpochEndOffset | None = None
-        """Where the leader said last that this log parts from its own."""
+        """The leader's last answer on where this log diverges from its own."""
         self.has_caught_up = is_in_sync
         """Whether it had all that was committed when it was answered last: such a one is not throttled."""
 
@@ -108,10 +111,10 @@ class _Copy:
 
 
 def _parting(own: "PartitionLog", leaders: EpochEndOffset) -> Offset:
-    """From where on a log has what the leader does not have: beyond the last epoch that both know, as far as the leader
-    has it.
+    """The offset from which on a log differs from the leader's: past the last epoch that both have, as far as the
+    leader has it.
 
-    If this log does not know the leader's epoch, what it has of earlier ones is kept and compared once more.
+    If this log lacks the leader's epoch, its records of earlier epochs are kept and compared once more.
     """
     found = own.end_offset_for_epoch(LeaderEpoch(leaders.epoch))
     if found.epoch == NO_EPOCH:
@@ -125,7 +128,7 @@ def _takes_back(own: "PartitionLog", offset: Offset) -> bool:
 
 
 class _Session:
-    """An incremental fetch session at the leader (KIP-227): what it knows, so that only changes need be said."""
+    """An incremental fetch session at the leader (KIP-227): its state there, so that only changes are sent."""
 
     __slots__ = ("_dropped", "_told", "epoch", "session_id")
 
@@ -137,15 +140,15 @@ class _Session:
 
     @property
     def told(self) -> Mapping[Key, FetchPartition]:
-        """What was said last of each partition that the leader knows. A session that begins anew has another one."""
+        """The last request for each partition in the session. A new session starts with an empty mapping."""
         return self._told
 
     def tell(self, key: Key, partition: FetchPartition) -> None:
-        """The next request says this of a partition."""
+        """Include this partition in the next request."""
         self._told[key] = partition
 
     def drop(self, key: Key) -> None:
-        """The next request has the leader forget a partition, if it knows it, and if it is not told of it again."""
+        """Remove a partition from the session with the next request, unless it is added again before."""
         if self._told.pop(key, None) is not None:
             self._dropped.append(key)
 
@@ -225,7 +228,7 @@ class ReplicaFetchers:
         fetcher.add(partition, topic_id)
 
     def stop(self, partition: "Partition") -> None:
-        """Copy it no more."""
+        """Stop copying it."""
         leader = self._sources.pop(partition.topic_partition, None)
         if leader is None:
             return
@@ -277,7 +280,11 @@ class LeaderFetcher:
         self._copies: dict[TopicPartition, _Copy] = {}
         self._by_key: dict[Key, _Copy] = {}
         """The same, as answers name them."""
-        self._client: PeerClient | None = None
+        self._watched: dict[Key, _Copy] = {}
+        """Those that may have something to say with the next fetch, or may not be asked for: a few of thousands."""
+        self._look_at_all_at = 0.0
+        self._full: Collection[Path] = ()
+        self._client: AsyncConnection | None = None
         self._changed = asyncio.Event()
         self._round: asyncio.Task[FetchResponse] | None = None
         """The fetch that waits at the leader."""
@@ -293,7 +300,7 @@ class LeaderFetcher:
         """Copy one more. A fetch that waits at the leader knows nothing of it, and is given up."""
         is_in_sync = self._config.node_id in partition.isr
         copy = _Copy(partition, topic_id, is_in_sync=is_in_sync)
-        self._copies[partition.topic_partition] = self._by_key[copy.key] = copy
+        self._copies[partition.topic_partition] = self._by_key[copy.key] = self._watched[copy.key] = copy
         if not self._changed.is_set():
             self._changed.set()
             self._loop.call_soon(self._interrupt)  # once for all that come in this turn
@@ -302,6 +309,7 @@ class LeaderFetcher:
         copy = self._copies.pop(topic_partition, None)
         if copy is not None:
             del self._by_key[copy.key]
+            self._watched.pop(copy.key, None)
             self._session.drop(copy.key)
 
     def close(self) -> None:
@@ -325,7 +333,7 @@ class LeaderFetcher:
                 try:
                     await self._fetch_once()
                     pause_s = FIRST_PAUSE_S
-                except PeerUnavailable as error:
+                except BrokerUnavailable as error:
                     log.info("nothing can be copied from broker %d at present: %s", self._leader, error)
                     await self._rest(pause_s)
                     pause_s = min(pause_s * 2, self._config.replica_fetch_backoff_ms / 1000)
@@ -348,7 +356,11 @@ class LeaderFetcher:
         if request is None:
             await self._rest(min(rest_s, self._config.replica_fetch_backoff_ms / 1000))
             return
-        client = self._opened()
+        try:
+            client = self._opened()
+        except BrokerUnavailable:
+            self._session.reset()  # the request was not sent: the next one has to repeat its partitions
+            raise
         self._round = self._loop.create_task(
             client.ask(request, FETCH_VERSION, timeout_s=self._config.replica_socket_timeout_ms / 1000)
         )
@@ -371,7 +383,7 @@ class LeaderFetcher:
             self._session.forget()  # the leader was started anew, or has given the place to another
             return
         if response.error_code:
-            raise PeerUnavailable(f"broker {self._leader} says {ErrorCode(response.error_code).name}")
+            raise BrokerUnavailable(f"broker {self._leader} says {ErrorCode(response.error_code).name}")
         self._session.answered(response.session_id)
         parted: list[tuple[_Copy, PartitionData, Offset]] = []
         try:
@@ -379,7 +391,10 @@ class LeaderFetcher:
                 for data in topic.partitions:
                     key = (TopicId(topic.topic_id), data.partition_index)
                     copy, asked = self._by_key.get(key), told.get(key)
-                    if copy is not None and asked is not None and copy.is_current:
+                    if copy is None:
+                        continue
+                    self._watched[key] = copy
+                    if asked is not None and copy.is_current:
                         if data.diverging_epoch is not None and not data.error_code:
                             parted.append((copy, data, Offset(asked.fetch_offset)))
                         else:
@@ -387,7 +402,7 @@ class LeaderFetcher:
             if parted:
                 await self._truncate_all(parted)
         except BaseException:
-            self._session.reset()  # what was not taken in would not be said again before it changes
+            self._session.reset()  # lost changes would otherwise be sent again only after the next change
             raise
 
     def _is_wanted(self, copy: _Copy) -> bool:
@@ -402,15 +417,15 @@ class LeaderFetcher:
             wait_s = max(wait_s, min(throttled_s, LONGEST_REST_S))
         return wait_s
 
-    def _opened(self) -> PeerClient:
+    def _opened(self) -> AsyncConnection:
         address = self._address(self._leader)
         if address is None:
-            raise PeerUnavailable(f"broker {self._leader} is not alive")
+            raise BrokerUnavailable(f"broker {self._leader} is not alive")
         if self._client is None or (self._client.host, self._client.port) != address:
             if self._client is not None:
                 self._client.close()
             name = f"broker-{self._config.node_id}-fetcher-0"
-            self._client = PeerClient(*address, name, connect=self._connect)
+            self._client = AsyncConnection(*address, name, connect=self._connect)
         return self._client
 
     def _next_request(self, now: float) -> tuple[FetchRequest | None, float]:
@@ -420,19 +435,26 @@ class LeaderFetcher:
         """
         session, full = self._session, self._full_directories()
         topics: dict[TopicId, FetchTopic] = {}
-        due, rest_s = 0, math.inf
-        for copy in self._copies.values():
+        due, rest_s = len(self._copies), math.inf
+        for copy in self._to_look_at(now, full):
             log_of_copy = copy.partition.log
             if not copy.is_current or (full and log_of_copy.directory.parent in full):
                 session.drop(copy.key)  # a leader waits for a follower that fetches and has had everything a moment ago
+                due -= 1
                 continue
             if copy.not_before > now or not copy.has_caught_up:
                 wait_s = self._wait_s(copy, now)
                 if wait_s > 0:
                     rest_s = min(rest_s, wait_s)
                     session.drop(copy.key)
+                    due -= 1
                     continue
-            due += 1
+            if not log_of_copy.is_cut_synced:
+                copy.partition.mark_dirty()
+                rest_s = min(rest_s, FIRST_PAUSE_S)
+                session.drop(copy.key)
+                due -= 1
+                continue
             told = session.told.get(copy.key)
             end, epoch, start = log_of_copy.log_end_offset, log_of_copy.latest_epoch, log_of_copy.log_start_offset
             if (
@@ -442,6 +464,8 @@ class LeaderFetcher:
                 and told.log_start_offset == start
                 and told.current_leader_epoch == copy.leader_epoch
             ):
+                if copy.has_caught_up:
+                    del self._watched[copy.key]
                 continue
             topic_id, number = copy.key
             changed = FetchPartition(
@@ -469,13 +493,23 @@ class LeaderFetcher:
         )
         return request, rest_s
 
+    def _to_look_at(self, now: float, full: Collection[Path]) -> list[_Copy]:
+        """The copies that may have something to say: all now and then, and when the session begins anew."""
+        if now >= self._look_at_all_at or self._session.epoch == FIRST_EPOCH or full != self._full:
+            self._look_at_all_at = now + LOOK_AT_ALL_S
+            self._full = full
+            self._watched = dict(self._by_key)
+        return list(self._watched.values())
+
     # -- what comes back ---------------------------------------------------------------------------------------------
 
     async def _take_in(self, copy: _Copy, data: PartitionData, start: Offset) -> None:
         partition = copy.partition
         try:
             if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-                await self._find_range(copy)
+                if not await self._find_range(copy):
+                    self._delay(copy)
+                    return
             elif data.error_code:
                 log.info(
                     "%s: broker %d answers %s; it is asked again in %.2f s",
@@ -499,12 +533,12 @@ class LeaderFetcher:
                     partition.append_fetched(data.records)
                     self._throttle.spend(partition.topic_partition, len(data.records), self._loop.time())
                 copy.has_caught_up = partition.log.log_end_offset >= data.high_watermark
-                partition.leader_says(Offset(data.high_watermark), Offset(data.log_start_offset))
+                partition.update_from_leader(Offset(data.high_watermark), Offset(data.log_start_offset))
             copy.pause_s = FIRST_PAUSE_S
             if copy.is_failing:
                 copy.is_failing = False
                 log.warning("%s is copied from broker %d again", partition.topic_partition, self._leader)
-        except PeerUnavailable:
+        except BrokerUnavailable:
             raise
         except OttlaError as error:
             if not copy.is_failing:  # once, not for every attempt
@@ -560,7 +594,9 @@ class LeaderFetcher:
                 try:
                     await self._loop.run_in_executor(self._threads, copy.partition.log.load_producers)
                 except OttlaError as error:
-                    log.error("%s", sentence(error))  # tried again with the next append
+                    log.error(
+                        "loading the producers of a log failed: %s", sentence(error)
+                    )  # tried again with the next append
 
     def _truncate(self, partition: "Partition", leaders: EpochEndOffset) -> None:
         offset = _parting(partition.log, leaders)
@@ -603,21 +639,24 @@ class LeaderFetcher:
         )
         own.truncate_to(offset)
 
-    async def _find_range(self, copy: _Copy) -> None:
+    async def _find_range(self, copy: _Copy) -> bool:
         """This log ends where the leader has nothing, or nothing any more.
 
-        Either the leader's log ends before it (an unclean election), or it begins after it (retention).
+        Either the leader's log ends before it (an unclean election), or it begins after it (retention). If neither is
+        so by now, the answer is False, and the leader is to be asked again after a pause.
         """
         partition = copy.partition
         own = partition.log
         leader_end = await self._leader_offset(copy, LATEST)
         if not self._is_wanted(copy):
-            return  # it may be led here by now
+            return True  # it may be led here by now
         if leader_end < own.log_end_offset:
             self._cut(partition, leader_end, f"the leader's log ends at {leader_end}")
-            return
+            return True
         leader_start = await self._leader_offset(copy, EARLIEST)
-        if leader_start > own.log_end_offset and self._is_wanted(copy):
+        if not self._is_wanted(copy):
+            return True
+        if leader_start > own.log_end_offset:
             log.warning(
                 "%s: the leader's log begins at %d, and this one ends at %d; copies it from there",
                 partition.topic_partition,
@@ -625,9 +664,11 @@ class LeaderFetcher:
                 own.log_end_offset,
             )
             own.truncate_fully_and_start_at(leader_start)
+            return True
+        return False
 
     async def _leader_offset(self, copy: _Copy, which: int) -> Offset:
-        """Where the leader's log ends or begins. Raises `ApiError` if it does not say, `PeerUnavailable`."""
+        """Where the leader's log ends or begins. Raises `ApiError` if it does not say, `BrokerUnavailable`."""
         tp = copy.partition.topic_partition
         request = ListOffsetsRequest(
             replica_id=self._config.node_id,
@@ -648,5 +689,5 @@ class LeaderFetcher:
         found = response.topics[0].partitions[0]
         if found.error_code:
             code = ErrorCode(found.error_code)
-            raise ApiError(code, f"broker {self._leader} does not say where its log ends and begins: {code.name}")
+            raise ApiError(code, f"broker {self._leader} does not report where its log begins and ends: {code.name}")
         return Offset(found.offset)

@@ -31,19 +31,19 @@ PROBE_FILE: Final = ".room"
 ROOM_BYTES: Final = 4 << 20
 """A directory with less is full: some batches and the files of new segments must fit."""
 PIECE_BYTES: Final = 1 << 20
-LOOK_AGAIN_S: Final = 1.0
+POLL_INTERVAL_S: Final = 1.0
 
 
 class FullDirectories:
     """Finds out which log directories of a broker are full. On the loop's thread; its probes are written in others."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, executor: Executor, *, tell_controller: Callable[[], None]
+        self, loop: asyncio.AbstractEventLoop, executor: Executor, *, notify_controller: Callable[[], None]
     ) -> None:
-        """`tell_controller` has the controller ask which replicas are concerned."""
+        """`notify_controller` has the controller ask which replicas are concerned."""
         self._loop = loop
         self._executor = executor
-        self._tell_controller = tell_controller
+        self._notify_controller = notify_controller
         self._watched: dict[LogDirectory, asyncio.Task[None]] = {}
         self._is_closed = False
 
@@ -71,14 +71,14 @@ class FullDirectories:
                         "make room there, for example by a shorter retention",
                         directory.path,
                     )
-                    self._tell_controller()
-                await asyncio.sleep(LOOK_AGAIN_S)
+                    self._notify_controller()
+                await asyncio.sleep(POLL_INTERVAL_S)
             if directory.is_full:
                 directory.is_full = False
                 log.warning("there is room again in log directory %s", directory.path)
-                self._tell_controller()
+                self._notify_controller()
             else:
-                await asyncio.sleep(LOOK_AGAIN_S)
+                await asyncio.sleep(POLL_INTERVAL_S)
         finally:
             del self._watched[directory]
 

@@ -2,21 +2,22 @@
 
     appends of one loop turn --mark--> dirty --one round--> [kernel or thread: fdatasync] --> synced, on the loop
                                         |^                                                       |
-                                        |`---- what was appended meanwhile waits for the next <--'
+                                        |`---- later appends wait for the next <--'
                                         `-- new files, checkpoints --> queue --> [a few threads] --> synced, on the loop
 
 While a round is under way no other is, so a slow disk makes rounds larger, not more numerous. A round goes to the
 kernel's workers (`ottla.log.kernel_sync`) or, where the kernel cannot, to a thread. Only data takes part in rounds: a
 partition with more to bring to the disk (its first files, a new segment, an epoch, data to be written again) does that
-beside them, in threads of its own, since a thousand new partitions would else hold up everybody. Those that have been
-synced before come first. A partition is in one place at a time; what is appended to it meanwhile waits.
+beside them, in threads of its own, since a thousand new partitions would otherwise hold up all others. Partitions that
+were synced before come first; of the others, one of each topic in turn. A partition is in one place at a time; later
+appends to it wait.
 """
 
 import asyncio
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import chain, islice
@@ -25,16 +26,17 @@ from select import POLLIN, poll
 from time import monotonic
 from typing import Final, Protocol
 
+from ottla.ids import TopicPartition
 from ottla.log.flush import FlushTicket
 from ottla.log.kernel_sync import MAX_FILES, KernelSync, open_kernel_sync, sync_error
 
 log = logging.getLogger(__name__)
 
-RETRY_SECONDS: Final = 1.0
-LATER_SECONDS: Final = 1.0
-"""How long what nobody waits for may lie unsynced: a follower that has lost its power lacks no more than that."""
-MIN_GATHER_SECONDS: Final = 0.0005
-MAX_GATHER_SECONDS: Final = 0.003
+RETRY_S: Final = 1.0
+LATER_S: Final = 1.0
+"""How long data without a waiting request may stay unsynced: a follower that loses power lacks no more than that."""
+MIN_GATHER_S: Final = 0.0005
+MAX_GATHER_S: Final = 0.003
 MOST_PER_ROUND: Final = 200
 SIDE_THREADS: Final = 4
 """That sync beside the rounds: what they wait for at the same time shares commits of the filesystem's journal."""
@@ -43,6 +45,9 @@ JOBS_AT_ONCE: Final = 4
 
 class Flushable(Protocol):
     """A partition, as the flusher sees it; all on the loop's thread."""
+
+    @property
+    def topic_partition(self) -> TopicPartition: ...
 
     def prepare_flush(self) -> FlushTicket | None:
         """Pin what is to be synced, up to the current log end; None if there is nothing."""
@@ -70,6 +75,33 @@ class _Job:
         self.partition = partition
         self.ticket = ticket
         self.error: Exception | None = None
+
+
+class _FairQueue:
+    """Jobs of several topics, one of each in turn: a client that makes a thousand partitions is one among others."""
+
+    def __init__(self) -> None:
+        self._by_topic: dict[str, deque[_Job]] = {}
+
+    def __len__(self) -> int:
+        return sum(map(len, self._by_topic.values()))
+
+    def __iter__(self) -> Iterator[_Job]:
+        return chain.from_iterable(self._by_topic.values())
+
+    def append(self, job: _Job) -> None:
+        self._by_topic.setdefault(job.partition.topic_partition.topic, deque()).append(job)
+
+    def popleft(self) -> _Job:
+        topic, jobs = next(iter(self._by_topic.items()))
+        job = jobs.popleft()
+        del self._by_topic[topic]  # it goes behind the others
+        if jobs:
+            self._by_topic[topic] = jobs
+        return job
+
+    def clear(self) -> None:
+        self._by_topic.clear()
 
 
 class RoundRunner(Protocol):
@@ -123,7 +155,7 @@ class GroupCommit:
         """`kernel` opens what syncs without a thread, or gives None; `runner` does what the kernel does not, and
         `side_runners` what is done beside the rounds."""
         self.on_error: Callable[[OSError], None] = _nobody
-        """Told, on the loop, of what the disk has refused."""
+        """Called on the loop with each error of the disk."""
         self._name = name
         self._runner = runner or RoundThread(f"flush {name}")
         if side_runners is None:
@@ -135,7 +167,7 @@ class GroupCommit:
         self._aside: dict[Flushable, bool] = {}
         """Partitions that are synced beside the rounds, and whether they were marked meanwhile."""
         self._queue: deque[_Job] = deque()
-        self._new_queue: deque[_Job] = deque()
+        self._new_queue = _FairQueue()
         self._is_closed = False
         self._open_kernel = kernel
         self._monotonic = monotonic
@@ -164,7 +196,7 @@ class GroupCommit:
             self._loop.add_reader(self._kernel.event_fd, self._reap)
 
     def mark(self, partition: Flushable) -> None:
-        """The partition has unsynced data that somebody waits for."""
+        """The partition has unsynced data for which a request waits."""
         if partition in self._aside:
             self._aside[partition] = True
             return
@@ -179,10 +211,11 @@ class GroupCommit:
             self._loop.call_soon(self._begin_round)
 
     def mark_later(self, partition: Flushable) -> None:
-        """The partition has unsynced data for which nobody waits: it is synced within `LATER_SECONDS`, with others."""
+        """The partition has unsynced data for which no request waits: it is synced within `LATER_S`, with
+        others."""
         self._unhurried[partition] = None
         if self._later is None:
-            self._later = self._loop.call_later(LATER_SECONDS, self._mark_unhurried)
+            self._later = self._loop.call_later(LATER_S, self._mark_unhurried)
 
     def _mark_unhurried(self) -> None:
         self._later = None
@@ -198,7 +231,7 @@ class GroupCommit:
         or when it has lasted as long as the round did; a round of less than half a millisecond is not waited for.
         """
         wait = self._gather_until - self._monotonic()
-        if wait > MIN_GATHER_SECONDS and self._marks < self._expected_marks:
+        if wait > MIN_GATHER_S and self._marks < self._expected_marks:
             self._gathering = self._loop.call_later(wait, self._begin_round)
         else:
             self._loop.call_soon(self._begin_round)
@@ -256,7 +289,9 @@ class GroupCommit:
             return
         self._job_of_file = jobs
         if self._kernel.submit(files) < len(files):
-            log.warning("log directory %s: the kernel takes no more syncs; a thread does them from now on", self._name)
+            log.warning(
+                "log directory %s: the kernel refuses asynchronous syncs; a thread does them from now on", self._name
+            )
             self._leave_kernel()
 
     # -- beside the rounds ---------------------------------------------------------------------------------------------
@@ -325,7 +360,7 @@ class GroupCommit:
 
     def _end_round(self, round_: list[_Job]) -> None:
         now = self._monotonic()
-        self._gather_until = now + min(MAX_GATHER_SECONDS, now - self._round_began)
+        self._gather_until = now + min(MAX_GATHER_S, now - self._round_began)
         self._expected_marks = self._marks + self._marks_of_round
         self._round = []
         for job in round_:
@@ -338,7 +373,7 @@ class GroupCommit:
 
     def _end_job(self, job: _Job) -> None:
         if job.error is not None:
-            if not self._is_closed:  # else `close` has said so
+            if not self._is_closed:  # else `close` has reported it
                 self._fail(job.partition, job.ticket, job.error)
             return
         try:
@@ -354,7 +389,7 @@ class GroupCommit:
             self.on_error(error)
         self._failed[partition] = None
         if self._retry is None:
-            self._retry = self._loop.call_later(RETRY_SECONDS, self._mark_failed)
+            self._retry = self._loop.call_later(RETRY_S, self._mark_failed)
 
     def _mark_failed(self) -> None:
         self._retry = None
@@ -406,7 +441,7 @@ def _sync_all(jobs: list[_Job]) -> None:
 
 
 def _nobody(problem: OSError) -> None:
-    """Those who wait for the sync are told, and nobody else."""
+    """The default callback: requests that wait for the sync get the error anyway."""
 
 
 NewFlusher = Callable[[str, asyncio.AbstractEventLoop, Callable[[], None]], GroupCommit]

@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.clock import Clock
 from ottla.errors import KafkaStorageError, sentence
@@ -27,8 +27,19 @@ log = logging.getLogger(__name__)
 
 PARTITIONS_PER_TURN: Final = 20
 BYTES_PER_CHECKPOINT: Final = 256 << 20
-"""What is appended between two checkpoints at most, about: a start after a crash reads and checks so much again."""
-APPENDED_CHECK_SECONDS: Final = 0.5
+"""Approximate bytes appended between two checkpoints: a start after a crash reads and checks this much again."""
+EARLY_CHECK_S: Final = 0.5
+
+
+class _Progress(NamedTuple):
+    """Progress of one replica, compared only with its own earlier one: sums fall when a topic is deleted."""
+
+    appended_bytes: int
+    moves: int
+    """How often its log's start was moved on request."""
+
+
+_NO_PROGRESS: Final = _Progress(0, 0)
 
 
 class Maintenance:
@@ -47,12 +58,14 @@ class Maintenance:
         self._directories = directories
         self._loop = loop
         self._clock = clock
+        self._began = clock.now_ms(), clock.monotonic()
         self._tasks: list[asyncio.Task[None]] = []
         self._removals: dict[asyncio.Task[None], None] = {}
         self._written: dict[Path, dict[TopicPartition, Offset]] = {}
         """The recovery points that the checkpoint file of each log directory has."""
         self._writing = asyncio.Lock()
-        self._appended_at_checkpoint = 0
+        self._at_checkpoint: dict[Partition, _Progress] = {}
+        """How far each replica had come when checkpoints were last written early."""
 
     def start(self) -> None:
         config = self._config
@@ -65,8 +78,8 @@ class Maintenance:
             (expiry, expiry, self.expire_producers),
         ):
             self._tasks.append(self._loop.create_task(self._repeat(first_ms / 1000, every_ms / 1000, work)))
-        by_bytes = self._repeat(APPENDED_CHECK_SECONDS, APPENDED_CHECK_SECONDS, self.write_checkpoints_by_bytes)
-        self._tasks.append(self._loop.create_task(by_bytes))
+        early = self._repeat(EARLY_CHECK_S, EARLY_CHECK_S, self.write_checkpoints_early)
+        self._tasks.append(self._loop.create_task(early))
 
     async def close(self) -> None:
         tasks = [*self._tasks, *self._removals]
@@ -90,7 +103,7 @@ class Maintenance:
             try:
                 work(partition)
             except (OSError, KafkaStorageError) as error:
-                log.error("%s: %s", partition.topic_partition, error)
+                log.error("maintenance of %s failed: %s", partition.topic_partition, error)
             if number % PARTITIONS_PER_TURN == 0:
                 await asyncio.sleep(0)
 
@@ -104,7 +117,8 @@ class Maintenance:
             points = self._written.get(partition.log.directory.parent, {})
             written = min(points.get(partition.topic_partition, Offset(0)), partition.log.recovery_point)
             deletion = partition.log.apply_retention(now_ms, before=written)
-            if partition.log.awaits_flush or partition.log.recovery_point < partition.log.segments[-1].base_offset:
+            needed = max(partition.log.segments[-1].base_offset, partition.log.log_start_offset)
+            if partition.log.awaits_flush or partition.log.recovery_point < needed:
                 partition.mark_dirty()  # nothing is deleted or compacted before it is on the disk
             if deletion is not None:
                 deletions.append((partition, deletion))
@@ -124,7 +138,7 @@ class Maintenance:
             task.add_done_callback(self._removals.pop)
 
     async def _remove_after(self, delay_s: float, deletion: "Deletion") -> None:
-        """What is left when the broker stops is removed at its next start."""
+        """Remove a deleted log after a delay; a log left when the broker stops is removed at its next start."""
         await asyncio.sleep(delay_s)
         try:
             await self._loop.run_in_executor(self._replicas.threads.deletions, deletion.remove)
@@ -141,11 +155,14 @@ class Maintenance:
         async with self._writing:
             await self._write_checkpoints()
 
-    async def write_checkpoints_by_bytes(self) -> None:
-        """Write them early when much was appended: recovery reads only past the recovery points on disk."""
-        appended = sum(partition.appended_bytes for partition in self._replicas.partitions())
-        if abs(appended - self._appended_at_checkpoint) >= BYTES_PER_CHECKPOINT:  # less when topics are deleted
-            self._appended_at_checkpoint = appended
+    async def write_checkpoints_early(self) -> None:
+        """Write them before their time when much was appended, since recovery reads only past the recovery points on
+        disk, and when records were deleted on request, since a crash would bring those back."""
+        now = {each: _Progress(each.appended_bytes, each.log.start_moves) for each in self._replicas.partitions()}
+        before = [(progress, self._at_checkpoint.get(partition, _NO_PROGRESS)) for partition, progress in now.items()]
+        appended = sum(progress.appended_bytes - known.appended_bytes for progress, known in before)
+        if appended >= BYTES_PER_CHECKPOINT or any(progress.moves != known.moves for progress, known in before):
+            self._at_checkpoint = now
             await self.write_checkpoints()
 
     async def _write_checkpoints(self) -> None:
@@ -172,8 +189,13 @@ class Maintenance:
                 raise
 
     async def expire_producers(self) -> None:
-        """Forget idempotent producers that have been silent for `producer.id.expiration.ms`."""
-        now_ms, limit_ms = self._clock.now_ms(), self._replicas.config.producer_id_expiration_ms
+        """Forget idempotent producers that have been silent for `producer.id.expiration.ms`.
+
+        By a clock that does not jump: a producer that is forgotten too early has its next retry appended twice.
+        """
+        wall_ms, began = self._began
+        now_ms = wall_ms + int((self._clock.monotonic() - began) * 1000)
+        limit_ms = self._replicas.config.producer_id_expiration_ms
 
         def expire(partition: "Partition") -> None:
             partition.log.producer_state.remove_expired(now_ms, limit_ms)

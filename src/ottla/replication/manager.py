@@ -1,13 +1,15 @@
-"""The partitions of this broker: created and dropped as the metadata says, appended to, committed, read.
+"""The partitions of this broker: created and removed with the metadata, appended to, committed, read.
 
-The manager owns the lifecycle of every `Partition` and one flusher per log directory. On a broker of its own it does
-what each new image says; in a cluster, what the controller says (`roles.py`).
+The manager owns the lifecycle of every `Partition` and one flusher per log directory. On a standalone broker it
+follows each new image; in a cluster, the controller's requests (`roles.py`).
 """
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Collection
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Collection, Iterable
 from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn, Protocol
 from uuid import UUID
@@ -25,24 +27,29 @@ from ottla.errors import (
     UnknownTopicOrPartition,
     sentence,
 )
-from ottla.ids import BrokerId, LeaderEpoch, Offset, PartitionId, TopicId, TopicName, TopicPartition
+from ottla.ids import LeaderEpoch, Offset, PartitionId, TopicId, TopicName, TopicPartition
 from ottla.log.producer_state import Origin
 from ottla.records.batch import last_batch, read_header
-from ottla.replication.delayed import DelayedFetch, FutureCommit, Waiting
+from ottla.replication.delayed import DelayedFetch, FutureCommit, ParkedFetches, Waiting
 from ottla.replication.disk_threads import DiskThreads
+from ottla.replication.environment import ReplicaEnvironment
 from ottla.replication.group_commit import GroupCommit, NewFlusher
 from ottla.replication.partition import Partition
-from ottla.replication.surroundings import ReplicaSurroundings
+from ottla.replication.refills import Refills, advice
+from ottla.replication.refused_producers import SentBack
+from ottla.replication.timeouts import Timeouts
+from ottla.slices import SLICE_S
 
 if TYPE_CHECKING:
     from ottla.cluster.image import MetadataImage, TopicImage
-    from ottla.cluster.metadata_view import MetadataView
     from ottla.config.broker import BrokerConfig
     from ottla.log.directories import LogDirectories
     from ottla.log.directory import LogDirectory
+    from ottla.log.new_log import NewLog
     from ottla.log.partition_log import AppendInfo, PartitionLog
+    from ottla.metadata.view import MetadataView
     from ottla.records.batch import Buffer
-    from ottla.replication.in_sync import Proposal
+    from ottla.replication.decisions.in_sync import Proposal
 
 log = logging.getLogger(__name__)
 
@@ -52,37 +59,39 @@ ADMIN_CLIENT_ID: Final = "__admin_client"
 """Kafka lets a client of this name, and no other, produce to internal topics."""
 
 READ_CHUNK_BYTES: Final = 1 << 20
-CREATED_PER_TURN: Final = 20
-LOOK_AGAIN_SECONDS: Final = 0.1
-REFILL_AGAIN_SECONDS: Final = 5.0
+FOLLOWED_PER_TURN: Final = 20
+POLL_INTERVAL_S: Final = 0.1
+REFILL_AGAIN_S: Final = 5.0
 """After the empty log could not be made that takes the place of one set aside."""
-FOLLOWED_SLACK_SECONDS: Final = 0.5
+FOLLOWED_SLACK_S: Final = 0.5
 """A follower still follows if it fetched within two of the longest waits of a fetch, and this."""
 
 LeadershipListener = Callable[[PartitionId, LeaderEpoch | None], None]
-"""Called with a partition of the topic and the epoch this broker leads it from, or None when it does no more."""
+"""Called with a partition of the topic and the epoch this broker leads it from, or None when it no longer leads."""
 
 
 class Fetchers(Protocol):
-    """Who copies what this broker follows from its leaders."""
+    """Copies the partitions that this broker follows from their leaders."""
 
     def follow(self, partition: Partition, topic_id: TopicId) -> None:
-        """Copy from `partition.leader` from now on, in its leader epoch; a broker that is no leader says so."""
+        """Copy from `partition.leader` from now on, in its leader epoch; a broker that is no leader answers with an
+        error.
+        """
         ...
 
     def stop(self, partition: Partition) -> None:
-        """Copy it no more; nothing happens if nobody does."""
+        """Stop copying it; does nothing for a partition that is not copied."""
         ...
 
 
 class NoFetchers:
-    """Of a broker that is alone: it follows nobody."""
+    """The fetchers of a standalone broker, which follows no leader."""
 
     def follow(self, partition: Partition, topic_id: TopicId) -> None:
-        """What has been handed to nobody waits for a leader."""
+        """Do nothing: the partition waits for a leader."""
 
     def stop(self, partition: Partition) -> None:
-        """Nobody copies it."""
+        """Do nothing: the partition is not copied."""
 
 
 class ReplicaManager:
@@ -104,33 +113,44 @@ class ReplicaManager:
         self._loop = loop
         self._held: dict[tuple[str | UUID, int], Partition] = {}
         self._loaded: dict[TopicPartition, PartitionLog] = {}
-        """Logs found on disk of which nobody has said yet whose they are."""
+        """Logs found on disk whose topic is not yet known."""
         self._offline: set[TopicPartition] = set()
         """Replicas in log directories that have failed."""
-        self._refilling: dict[TopicPartition, set[BrokerId]] = {}
-        """Replicas made anew in place of lost ones, until they have been in sync: they do not lead. For each, the
-        leaders for whose sake its log was set aside."""
-        self._refills: dict[TopicPartition, asyncio.TimerHandle] = {}
+        self._refilling = Refills(directories)
+        self._refill_timers: dict[TopicPartition, asyncio.TimerHandle] = {}
         """The next attempts at replicas that could not be made anew yet."""
+        self._gone: deque[tuple[TopicId, TopicName, PartitionId]] = deque()
+        """Partitions of deleted topics that are still to be dropped, before anything in `_changed` is held."""
+        self._changed: deque[tuple[TopicImage, PartitionImage]] = deque()
+        """Partitions that the image has in another way, and that are still to be held so."""
+        self._following: asyncio.Task[None] | None = None
+        """Works through both, while there is anything in them."""
         self._flushers: dict[Path, GroupCommit] = {}
         self._woken: list[DelayedFetch] = []
+        self.timeouts = Timeouts(loop)
+        self.parked_fetches = ParkedFetches(loop)
+        """Timers of the requests that wait for replicas."""
+        self.sent_back = SentBack()
+        """Batches of idempotent producers that were not taken."""
         config = metadata.static_config
-        self._followed_seconds = 2 * config.replica_fetch_wait_max_ms / 1000 + FOLLOWED_SLACK_SECONDS
-        self._surroundings = ReplicaSurroundings(
+        self._followed_seconds = 2 * config.replica_fetch_wait_max_ms / 1000 + FOLLOWED_SLACK_S
+        self._environment = ReplicaEnvironment(
             self._broker_id,
             loop.time,
             config.replica_lag_time_max_ms / 1000,
             lambda: self._metadata.image.brokers.keys(),
-            lambda partition, proposal: self.proposals(partition, proposal),
+            lambda partition, proposal: self.propose(partition, proposal),
         )
         self.fetchers: Fetchers = NoFetchers()
-        """Who copies what this broker follows."""
+        """Copies the partitions that this broker follows."""
         self.holds_session: Callable[[], bool] = _always
-        """Whether others still see this broker, so that nobody has been elected in its stead."""
-        self.proposals: Callable[[Partition, Proposal], None] = _to_nobody
+        """Whether this broker's session certainly exists, so that no other broker was elected in its place."""
+        self.is_coming: Callable[[str | UUID], bool] = _never
+        """Whether this broker is about to hold partitions of a topic, by name or id, that the metadata may lack."""
+        self.propose: Callable[[Partition, Proposal], None] = _to_nobody
         """Where changes of in-sync replicas are proposed."""
         self.on_held: Callable[[Partition], None] = _to_itself
-        """Told of each replica that has come to be held."""
+        """Called with each replica that was created."""
         self._listeners: dict[str, LeadershipListener] = {}
         self.threads = DiskThreads()
         """Threads that may wait for a disk."""
@@ -147,7 +167,8 @@ class ReplicaManager:
     def start(self, loaded: "dict[TopicPartition, PartitionLog]", *, in_cluster: bool = False) -> None:
         """Take over the logs found on disk, and follow the metadata.
 
-        A broker of its own leads all that the metadata has, at once; in a cluster the controller says what it holds.
+        A standalone broker leads every partition in the metadata at once; in a cluster the controller assigns its
+        replicas.
         """
         for directory in self.directories.online:
             flusher = self._new_flusher(str(directory.path), self._loop, self._wake_fetches)
@@ -155,6 +176,7 @@ class ReplicaManager:
             self._flushers[directory.path] = flusher
             flusher.start()
         self._loaded = loaded
+        self._refilling.load()
         if in_cluster:
             self._metadata.subscribe(self._follow_cluster)
             return
@@ -163,18 +185,22 @@ class ReplicaManager:
                 self._become_unless_broken(topic, part)
         self.set_strays_aside()
         self._metadata.subscribe(self._follow)
+        self._metadata.until_followed = self.until_followed
 
-    def set_strays_aside(self, kept: Collection[tuple[str, int]] = ()) -> None:
+    def set_strays_aside(self, kept: Collection[tuple[str, int]] = (), most: int | None = None) -> bool:
         """What was found on disk and belongs to no topic is not served, but its files are kept. `kept` are partitions
-        that do, though they cannot be held now."""
-        for tp in [tp for tp in self._loaded if tp not in kept]:
+        that do, though they cannot be held now. Whether more than `most` were found, so that some are left."""
+        strays = [tp for tp in self._loaded if tp not in kept]
+        for tp in strays[:most]:
             self._set_aside(self._loaded.pop(tp))
+        return most is not None and len(strays) > most
 
     def _set_aside(self, stray: "PartitionLog") -> None:
+        self._refilling.end(stray.topic_partition)
         try:
             kept = self.directories.set_aside(stray.topic_partition)
         except KafkaStorageError as error:
-            log.error("%s", error)
+            log.error("setting a stray log aside failed: %s", error)
         else:
             log.warning("%s belongs to no topic; its files are kept in %s", stray.topic_partition, kept)
 
@@ -182,37 +208,90 @@ class ReplicaManager:
         for name, topic in old.topics.items():
             now = new.topics.get(name)
             if now is None or now.topic_id != topic.topic_id:
-                for part in topic.partitions:
-                    self.drop(name, part.partition)
-        changed: list[tuple[TopicImage, PartitionImage]] = []
+                self._gone += [(topic.topic_id, name, part.partition) for part in topic.partitions]
         for name, topic in new.topics.items():
-            if old.topics.get(name) is not topic:
-                changed += [(topic, part) for part in topic.partitions]
+            known = old.topics.get(name)
+            if known is not topic:
+                before = () if known is None or known.topic_id != topic.topic_id else known.partitions
+                same = set(map(id, before))
+                self._changed += [(topic, part) for part in topic.partitions if id(part) not in same]
         self._follow_configs(old, new)
-        self._become_in_turns(changed)
+        if (self._gone or self._changed) and self._following is None:
+            self._following = self._loop.create_task(self._follow_in_turns())
 
     def _follow_cluster(self, old: "MetadataImage", new: "MetadataImage") -> None:
-        for tp in tuple(self._refilling):
-            part = new.partition(tp)
-            if part is None or (self._broker_id in part.isr and part.leader not in (NO_LEADER, self._broker_id)):
-                self._refilling.pop(tp, None)
+        self._refilling.end_where_in_sync(old, new, self._broker_id)
         self._follow_configs(old, new)
         if old.brokers is not new.brokers:
             for partition in self.partitions():
-                partition.advance()  # nobody waits for a follower that is gone, if it was not in sync
+                partition.advance()  # a lost follower holds nothing back, if it was not in sync
 
     def _follow_configs(self, old: "MetadataImage", new: "MetadataImage") -> None:
         if old.configs is not new.configs:
             for partition in self.partitions():
                 partition.update_config(self._metadata.log_config(partition.topic_partition.topic))
 
-    def _become_in_turns(self, changed: "list[tuple[TopicImage, PartitionImage]]") -> None:
-        """A few now and the rest in later turns of the loop: a topic may have thousands of partitions."""
-        for topic, part in changed[:CREATED_PER_TURN]:
-            if topic.topic_id in self._metadata.image.topics_by_id:  # not deleted meanwhile
-                self._become_unless_broken(topic, part)
-        if len(changed) > CREATED_PER_TURN:
-            self._loop.call_soon(self._become_in_turns, changed[CREATED_PER_TURN:])
+    async def _follow_in_turns(self) -> None:
+        """A few partitions in each turn of the loop, since a topic may have thousands; the files of new ones are made
+        in a thread."""
+        try:
+            while self._gone or self._changed:
+                for _ in range(min(len(self._gone), FOLLOWED_PER_TURN)):
+                    self._remove_deleted(*self._gone.popleft())
+                if self._gone:
+                    await asyncio.sleep(0)
+                    continue
+                some = [self._changed.popleft() for _ in range(min(len(self._changed), FOLLOWED_PER_TURN))]
+                here = [(topic, part) for topic, part in some if self._broker_id in part.replicas]
+                made = await self.prepare_logs((topic.name, topic.topic_id, part.partition) for topic, part in here)
+                for topic, part in here:
+                    if topic.topic_id in self._metadata.image.topics_by_id:  # not deleted meanwhile
+                        self._become_unless_broken(topic, part)
+                self.remove_unclaimed(made)
+                await asyncio.sleep(0)
+        finally:
+            self._following = None
+
+    async def until_followed(self) -> None:
+        """Wait until every partition of the image is created or removed."""
+        if self._following is not None:
+            await asyncio.wait([self._following])
+
+    async def prepare_logs(self, new: Iterable[tuple[TopicName, TopicId, PartitionId]]) -> "list[PartitionLog]":
+        """Have a thread make the files of logs that `become` will ask for; those logs, for `remove_unclaimed`.
+
+        What is not simply new is left to `become`, as is the report of a failure.
+        """
+        begun: list[tuple[LogDirectory, NewLog]] = []
+        for name, topic_id, number in new:
+            tp = TopicPartition(name, number)
+            if not any(tp in known for known in (self._held, self._loaded, self._offline, self._refilling)):
+                with suppress(KafkaStorageError):
+                    begun.append(self.directories.begin_log(tp, topic_id, self._metadata.log_config(name)))
+        if not begun:
+            return []
+        await self._loop.run_in_executor(self.threads.creations, _make_all, [log for _, log in begun])
+        made: list[PartitionLog] = []
+        for directory, new_log in begun:
+            with suppress(OttlaError):
+                found = self._loaded[new_log.partition] = self.directories.take_log(directory, new_log)
+                made.append(found)
+        return made
+
+    def remove_unclaimed(self, made: "Iterable[PartitionLog]") -> None:
+        """Remove prepared logs that were not claimed: their topics have been deleted again."""
+        for each in made:
+            if self._loaded.get(each.topic_partition) is each:
+                del self._loaded[each.topic_partition]
+                self._delete_log(each.topic_partition)
+
+    def _remove_deleted(self, topic_id: TopicId, name: TopicName, number: PartitionId) -> None:
+        held = self._held.get((name, number))
+        if held is None or held.log.topic_id == topic_id:
+            try:
+                self.remove_replica(name, number)
+            except Exception:  # a defect: the partitions that follow have to go all the same
+                log.exception("%s-%d cannot be removed", name, number)
 
     def _become_unless_broken(self, topic: "TopicImage", part: "PartitionImage") -> None:
         if self._broker_id in part.replicas:
@@ -221,6 +300,8 @@ class ReplicaManager:
                 self.become(topic.name, topic.topic_id, part, is_new=is_new)
             except (OSError, OttlaError) as error:
                 log.error("%s-%d cannot be created: %s", topic.name, part.partition, error)
+            except Exception:  # a defect: the partitions that follow are created all the same
+                log.exception("%s-%d cannot be created", topic.name, part.partition)
 
     def become(
         self,
@@ -231,22 +312,24 @@ class ReplicaManager:
         is_new: bool = True,
         is_confirmed: bool = True,
     ) -> None:
-        """Hold a replica as `part` says: lead it, or follow its leader.
+        """Create or update a replica as `part` assigns it: lead it, or follow its leader.
 
         One that was here before (not `is_new`) is not made anew while a log directory is offline: it may be in that.
-        If it was lost with its disk, it is made anew only where nobody counts on it: an empty leader would have the
-        others throw away what they have. `is_confirmed` is as for `Partition.lead`. Raises OSError, an `OttlaError`.
+        If it was lost with its disk, it is created anew only where that is safe: an empty leader would make the
+        others truncate their logs. `is_confirmed` is as for `Partition.lead`. Raises OSError, an `OttlaError`.
         """
         # Where none leads, or none that has confirmed it, this broker may be the one that has everything (ADR 15).
         has_leader = part.leader != NO_LEADER and is_confirmed
         is_counted_on = not has_leader or self._broker_id in (part.leader, *part.isr)
         if is_new:
-            self._refilling.pop(TopicPartition(name, part.partition), None)
-        partition = self._hold(name, topic_id, part.partition, is_new=is_new, may_lack=is_new or not is_counted_on)
+            self._refilling.end(TopicPartition(name, part.partition))
+        partition = self._find_or_create(
+            name, topic_id, part.partition, is_new=is_new, may_lack=is_new or not is_counted_on
+        )
         leads = part.leader == self._broker_id
         cannot_fill = part.leader == NO_LEADER or (leads and not partition.log.config.unclean_leader_election_enable)
         if cannot_fill and partition.topic_partition in self._refilling:
-            self.release(partition)
+            self.stop_replica(partition)
             raise self._lost(partition.topic_partition)
         listener = self._listeners.get(name)
         if part.leader == self._broker_id:
@@ -263,7 +346,7 @@ class ReplicaManager:
             listener(part.partition, None)
         self.fetchers.follow(partition, topic_id)
 
-    def _hold(
+    def _find_or_create(
         self, name: TopicName, topic_id: TopicId, number: PartitionId, *, is_new: bool, may_lack: bool
     ) -> Partition:
         """The replica: held already, found on disk, or new. Unless it `may_lack` records, not one that is less than
@@ -273,7 +356,7 @@ class ReplicaManager:
         if known is not None:
             if known.log.topic_id == topic_id:
                 return known
-            self.drop(name, number)  # deleted and created again, of which this broker has heard only now
+            self.remove_replica(name, number)  # deleted and created again, which this broker learns only now
         settings = self._metadata.log_config(name)
         found = self._loaded.pop(tp, None)
         if found is not None and found.topic_id not in (None, topic_id):
@@ -292,14 +375,15 @@ class ReplicaManager:
             if is_lost and not may_lack:
                 raise self._lost(tp)
             self._offline.discard(tp)
-            if is_lost and not is_new:
-                self._refilling.setdefault(tp, set())
-            found = self.directories.create_log(tp, topic_id, settings)
+            refilled_after = self._refilling.leaders(tp) if is_lost and not is_new else None
+            found = self.directories.create_log(tp, topic_id, settings, refilled_after=refilled_after)
+            if refilled_after is not None:
+                self._refilling.begin(tp, refilled_after)
         else:
             found.assign_topic_id(topic_id)
             found.update_config(settings)
         flusher = self._flushers[found.directory.parent]
-        partition = Partition(tp, found, flusher, self._wake, self._surroundings)
+        partition = Partition(tp, found, flusher, self._wake, self._environment)
         self._held[tp] = self._held[topic_id, number] = partition
         self.on_held(partition)
         return partition
@@ -313,6 +397,7 @@ class ReplicaManager:
         """
         tp, topic_id = partition.topic_partition, partition.log.topic_id
         assert topic_id is not None
+        what_to_do = advice(is_compacted=partition.log.config.compact)
         known = self._metadata.image.partition(tp)
         if (
             known is None
@@ -322,14 +407,15 @@ class ReplicaManager:
         ):
             raise KafkaStorageError(
                 f"{reason}. Committed records would be truncated, so its log stays as it is until the leader has "
-                "dropped this broker from the in-sync set; then it is set aside, and everything is copied anew. Find "
-                "out what the leader has lost"
+                "dropped this broker from the in-sync set; then it is set aside, and everything is copied anew: "
+                f"{what_to_do}"
             )
-        if partition.leader in self._refilling.get(tp, ()):
+        leaders = self._refilling.leaders(tp)
+        if partition.leader in leaders:
             raise KafkaStorageError(
-                f"{reason}, though everything was copied from that broker anew: its log contradicts itself (its "
-                "leader-epoch-checkpoint may lack an epoch). What was there before is kept in "
-                f"{partition.log.directory}.*-stray; have another replica lead"
+                f"{reason}, though the replica was copied anew from that broker: the leader's log is inconsistent (its "
+                "leader-epoch-checkpoint may lack an epoch). The replica's earlier log is kept in "
+                f"{partition.log.directory}.*-stray; let another replica lead"
             )
         state = PartitionImage(
             tp.partition,
@@ -339,26 +425,29 @@ class ReplicaManager:
             known.isr,
             partition.partition_epoch,
         )
-        self._let_go(partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self._remove(partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         try:
-            kept = self.directories.set_aside(tp)
+            kept = self.directories.set_aside(tp, refilled_after={*leaders, partition.leader})
         except KafkaStorageError:
             self._offline.add(tp)
             raise
-        self._refilling.setdefault(tp, set()).add(partition.leader)
+        self._refilling.begin(tp, {*leaders, partition.leader})
         log.error(
             "%s: %s. Committed records would be truncated, so its log is kept in %s, and everything is copied from "
-            "broker %d: unless an unclean election was asked for, find out what the leader has lost",
+            "broker %d: %s",
             tp,
             reason,
             kept,
             partition.leader,
+            what_to_do,
         )
         self._refill(tp, topic_id, state)
 
     def _refill(self, tp: TopicPartition, topic_id: TopicId, state: PartitionImage, *, is_first: bool = True) -> None:
-        """Hold an empty replica in place of one set aside; try until that can be, or the controller says more."""
-        self._refills.pop(tp, None)
+        """Create an empty replica in place of one set aside; retry until it succeeds, or the controller decides
+        otherwise.
+        """
+        self._refill_timers.pop(tp, None)
         if tp in self._held or tp not in self._refilling or topic_id not in self._metadata.image.topics_by_id:
             return
         try:
@@ -366,12 +455,12 @@ class ReplicaManager:
         except (OSError, OttlaError) as error:
             if is_first:  # once, not for every attempt
                 log.error("%s cannot be made anew: %s; it is tried again until it can", tp, sentence(error))
-            self._refills[tp] = self._loop.call_later(
-                REFILL_AGAIN_SECONDS, lambda: self._refill(tp, topic_id, state, is_first=False)
+            self._refill_timers[tp] = self._loop.call_later(
+                REFILL_AGAIN_S, lambda: self._refill(tp, topic_id, state, is_first=False)
             )
 
     def _lost(self, tp: TopicPartition) -> KafkaStorageError:
-        if self._refilling.get(tp):
+        if self._refilling.leaders(tp):
             return KafkaStorageError(
                 f"{tp} was set aside by this broker, since it parted from its leader, and has not been in sync since: "
                 f"another replica has to lead. What it had is in a directory {tp}.*-stray. If no replica has more, "
@@ -387,55 +476,60 @@ class ReplicaManager:
         partition.change_log(copy, self._flushers[copy.directory.parent])
 
     def fence(self) -> None:
-        """Others may have been elected: lead nothing that somebody else holds, too, until the controller says more."""
+        """Others may have been elected: stop leading partitions with other replicas until the controller's next
+        request.
+        """
         for partition in self.partitions():
             if partition.in_sync is not None:
-                self.release(partition)
+                self.stop_replica(partition)
 
-    def release(self, partition: Partition) -> None:
-        """Neither lead nor follow it until the controller says more; its files stay."""
+    def stop_replica(self, partition: Partition) -> None:
+        """Neither lead nor follow it until the controller's next request; its files stay."""
         was_leading = partition.leading
         self.fetchers.stop(partition)
-        partition.resign()
+        partition.stop_leading()
         listener = self._listeners.get(partition.topic_partition.topic)
         if was_leading and listener is not None:
             listener(partition.topic_partition.partition, None)
 
-    def drop(self, topic: TopicName, number: PartitionId, *, keep_files: bool = False) -> None:
-        """This broker holds the replica no more: its files go, or are set aside."""
+    def remove_replica(self, topic: TopicName, number: PartitionId, *, keep_files: bool = False) -> None:
+        """This broker is no longer a replica: delete the files, or set them aside."""
         self._offline.discard(TopicPartition(topic, number))
-        self._refilling.pop(TopicPartition(topic, number), None)
+        self._refilling.end(TopicPartition(topic, number))
         self.directories.forget_vanished(TopicPartition(topic, number))
         partition = self._held.get((topic, number))
         if partition is None:
             return
-        self._let_go(partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self._remove(partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if keep_files:
             self._set_aside(partition.log)
         else:
-            try:
-                self.directories.delete_log(partition.topic_partition)
-            except KafkaStorageError as error:
-                log.error("%s", error)
+            self._delete_log(partition.topic_partition)
         listener = self._listeners.get(topic)
         if listener is not None:
             listener(number, None)
 
-    def _let_go(self, partition: Partition, code: ErrorCode) -> None:
-        """Hold it no more; who waits for it is answered with `code`."""
+    def _delete_log(self, topic_partition: TopicPartition) -> None:
+        try:
+            self.directories.delete_log(topic_partition)
+        except KafkaStorageError as error:
+            log.error("deleting a log failed: %s", error)
+
+    def _remove(self, partition: Partition, code: ErrorCode) -> None:
+        """Remove the replica, and answer its waiting requests with `code`."""
         topic, number = partition.topic_partition
         topic_id = partition.log.topic_id
         assert topic_id is not None
         del self._held[topic, number], self._held[topic_id, number]
         self.fetchers.stop(partition)
-        partition.resign(code)
+        partition.stop_leading(code)
         partition.stop_flushing()
 
     def take_offline(self, directory: "LogDirectory", reason: str) -> int:
         """The log directory has failed: hold nothing of what is in it any more; how many partitions that were."""
         gone = [partition for partition in self.partitions() if partition.log.directory.parent == directory.path]
         for partition in gone:
-            self._let_go(partition, ErrorCode.KAFKA_STORAGE_ERROR)
+            self._remove(partition, ErrorCode.KAFKA_STORAGE_ERROR)
         unclaimed = {tp for tp, found in self._loaded.items() if found.directory.parent == directory.path}
         for tp in unclaimed:
             del self._loaded[tp]
@@ -449,8 +543,11 @@ class ReplicaManager:
 
     async def close(self) -> None:
         """Let the flushers finish, then make everything durable and mark the directories as cleanly shut down."""
-        for refill in self._refills.values():
+        for refill in self._refill_timers.values():
             refill.cancel()
+        self._gone.clear()
+        self._changed.clear()
+        await self.until_followed()
         for flusher in self._flushers.values():
             flusher.close()
         self.threads.close()
@@ -458,7 +555,7 @@ class ReplicaManager:
         self.directories.close()
 
     def on_leadership(self, topic: str, listener: LeadershipListener) -> None:
-        """Tell `listener` about each partition of `topic` this broker leads, now and later, or leads no more."""
+        """Call `listener` for each partition of `topic` that this broker leads, now and later, or no longer leads."""
         self._listeners[topic] = listener
         for partition in self.partitions():
             if partition.topic_partition.topic == topic and partition.leading:
@@ -501,12 +598,14 @@ class ReplicaManager:
     def _refuse(self, topic: str | UUID, partition: int) -> NoReturn:
         image = self._metadata.image
         if not self._metadata.is_known:
-            raise NotLeader(f"no controller has told broker {self._broker_id} yet who leads which partition")
+            raise NotLeader(f"broker {self._broker_id} has not yet received the partition leaders from a controller")
         known = (
             image.topics_by_id.get(TopicId(topic)) if isinstance(topic, UUID) else image.topics.get(TopicName(topic))
         )
         if known is not None and (known.name, partition) in self._offline:
             raise KafkaStorageError(f"{known.name}-{partition} is in a log directory that has failed")
+        if self.is_coming(topic) and (known is None or partition >= len(known.partitions)):
+            raise NotLeader(f"broker {self._broker_id} does not lead partition {partition} of {topic} yet")
         if known is None and isinstance(topic, UUID):
             raise UnknownTopicId(f"no topic has the id {topic}")
         if known is None or not 0 <= partition < len(known.partitions):
@@ -555,24 +654,26 @@ class ReplicaManager:
         return found
 
     def _check_still_leads(self, partition: Partition, acks: int) -> None:
-        """While the store cannot be reached, another may have been elected: raise `NotLeader` unless that is certain
-        not to have happened, or does no harm.
+        """While the store cannot be reached, another broker may have been elected: raise `NotLeader` unless that is
+        certainly not the case, or does no harm.
 
-        Nobody else can lead what nobody else holds. With acks=all, nothing is acknowledged that followers do not fetch
+        A partition without other replicas has no other leader. With acks=all, nothing is acknowledged that followers do
+        not fetch
         in this leader epoch.
         """
         in_sync = partition.in_sync
         if in_sync is None:
             return
         alone = (
-            in_sync.is_confirmed  # else who led before may lead again
+            in_sync.is_confirmed  # else the previous leader may lead again
             and in_sync.maximal_isr == (self._broker_id,)
             and not partition.log.config.unclean_leader_election_enable
         )
         if alone or (acks == ALL_IN_SYNC and in_sync.followed_since(self._loop.time() - self._followed_seconds)):
             return
         raise NotLeader(
-            f"broker {self._broker_id} may lead {partition.topic_partition} no more: its session is in doubt"
+            f"broker {self._broker_id} no longer leads {partition.topic_partition}: its ZooKeeper session may have "
+            "expired"
         )
 
     # -- the broker's own appends and reads (coordinators) -----------------------------------------------------------
@@ -604,7 +705,7 @@ class ReplicaManager:
             return
         waiter = FutureCommit(self._loop)
         partition.when_committed(end, 0, waiter)
-        while not (await asyncio.wait([waiter.future], timeout=LOOK_AGAIN_SECONDS))[0]:
+        while not (await asyncio.wait([waiter.future], timeout=POLL_INTERVAL_S))[0]:
             if len(partition.isr) < partition.min_in_sync and partition.replicated >= end:
                 waiter.future.cancel()
                 return
@@ -613,8 +714,9 @@ class ReplicaManager:
     async def read_all(self, topic: str, partition: int) -> "AsyncIterator[Buffer]":
         """The batches from the log's start on, in chunks of whole batches.
 
-        Waits for what is in the log now to be committed: the tail that a crash has left is still to be synced. With too
-        few replicas in sync for that, it is enough that all of those have it, since nothing can take it away again.
+        Waits for the present content of the log to be committed: the tail that a crash has left is still to be synced.
+        With
+        too few in-sync replicas for that, it is enough that all of them have it, since it cannot be lost any more.
         Raises as `append_committed`.
         """
         found = self.leader(topic, partition)
@@ -641,9 +743,21 @@ class ReplicaManager:
                 self._woken.append(fetch)
 
     def _wake_fetches(self) -> None:
+        """Wake those that are to be woken, for a slice; the others in later turns of the loop."""
         woken, self._woken = self._woken, []
-        for fetch in woken:
+        ends_at = self._loop.time() + SLICE_S
+        for number, fetch in enumerate(woken, 1):
             fetch.wake()
+            if self._loop.time() >= ends_at and number < len(woken):
+                self._woken[:0] = woken[number:]
+                self._loop.call_soon(self._wake_fetches)
+                return
+
+
+def _make_all(logs: "Iterable[NewLog]") -> None:
+    """In a thread."""
+    for new in logs:
+        new.make()
 
 
 def _read_chunk(source: "PartitionLog", offset: Offset, bound: Offset) -> "tuple[Buffer, Offset]":
@@ -657,11 +771,15 @@ def _to_nobody(partition: Partition, proposal: "Proposal") -> None:
 
 
 def _to_itself(partition: Partition) -> None:
-    """Nobody else wants to know."""
+    """The default callback: do nothing."""
 
 
 def _always() -> bool:
     return True
+
+
+def _never(topic: str | UUID) -> bool:
+    return False
 
 
 def _check_in_sync(partition: Partition) -> None:

@@ -1,4 +1,4 @@
-"""One partition this broker holds: its log, its high watermark, and who waits for it to move.
+"""One replica of this broker: its log, its high watermark, and the requests that wait for it to move.
 
     log start          high watermark = durable end           log end
        |------------------------|--------------------------------|
@@ -20,7 +20,7 @@ from ottla.cluster.image import NO_LEADER, PartitionImage
 from ottla.errors import ErrorCode, KafkaStorageError, UnknownLeaderEpoch, sentence
 from ottla.ids import BrokerId, LeaderEpoch, Offset, TopicPartition
 from ottla.log.producer_state import Origin
-from ottla.replication.in_sync import InSyncReplicas, Proposal
+from ottla.replication.decisions.in_sync import InSyncReplicas, Proposal
 from ottla.replication.refused_producers import RefusedProducers
 
 if TYPE_CHECKING:
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from ottla.log.validation import CheckedBatches
     from ottla.records.batch import Buffer
     from ottla.replication.delayed import CommitWaiter, Waiting
+    from ottla.replication.environment import ReplicaEnvironment
     from ottla.replication.group_commit import GroupCommit
-    from ottla.replication.surroundings import ReplicaSurroundings
 
 logger = logging.getLogger(__name__)
 
@@ -43,10 +43,10 @@ class Partition:
     __slots__ = (
         "_commit_waiters",
         "_deletion_waiters",
-        "_end_at_first",
+        "_environment",
+        "_epoch_start_offset",
         "_flusher",
         "_refused",
-        "_surroundings",
         "_unsynced_since_ms",
         "_wake",
         "acknowledged_end",
@@ -71,9 +71,9 @@ class Partition:
         log: "PartitionLog",
         flusher: "GroupCommit",
         wake: "Callable[[Waiting], None]",
-        surroundings: "ReplicaSurroundings",
+        environment: "ReplicaEnvironment",
     ) -> None:
-        """It is nobody's yet: `lead` or `follow` says whose."""
+        """The new partition has no role until `lead` or `follow`."""
         self.topic_partition = topic_partition
         self.log = log
         self.leader = NO_LEADER
@@ -81,35 +81,35 @@ class Partition:
         self.partition_epoch = -1
         self.replicas: tuple[BrokerId, ...] = ()
         self.isr: tuple[BrokerId, ...] = ()
-        """As the controller last said; that of a follower may be old."""
+        """The in-sync replicas of the controller's last request; a follower's may be outdated."""
         self.leading = False
         self.in_sync: InSyncReplicas | None = None
-        """Of a partition that is led here and has followers."""
+        """The in-sync set, of a partition that is led here and has followers."""
         self.refusing = False
         self._refused = RefusedProducers()
         self.appended_bytes = 0
         self.acknowledged_end = Offset(0)
         """Where the records end that were acknowledged with acks=1, before they are committed."""
         self.fetch_waiters: Waiting = {}
-        """Of consumers, who want to know when the high watermark moves."""
+        """Fetches of consumers, which wait for the high watermark to move."""
         self.follower_waiters: Waiting = {}
-        """Of followers, who want to know when the log grows."""
+        """Fetches of followers, which wait for the log to grow."""
         self._commit_waiters: deque[tuple[Offset, int, CommitWaiter]] = deque()
         self._deletion_waiters: list[tuple[Offset, int, CommitWaiter]] = []
         self._flusher = flusher
         self._wake = wake
-        self._surroundings = surroundings
+        self._environment = environment
         self._unsynced_since_ms: int | None = None
-        self._end_at_first = log.log_end_offset
+        self._epoch_start_offset = log.log_end_offset
 
     # -- roles -------------------------------------------------------------------------------------------------------
 
     def lead(self, state: PartitionImage, *, is_confirmed: bool = True) -> None:
-        """This broker leads from now on, or goes on leading, among other replicas. A state that is older changes
-        nothing, nor does one that is known: what has been proposed since then stands.
+        """This broker leads from now on, or goes on leading, among other replicas. An older or known state changes
+        nothing: changes proposed since then stand.
 
-        Unless that `is_confirmed`, the controller is told as soon as the log is synced to where it ends now: before
-        that, nothing that only this broker's disk would keep is committed (ADR 15).
+        Unless `is_confirmed`, the controller is notified as soon as the log is synced to its present end: before
+        that, nothing that only this broker's disk holds is committed (ADR 15).
 
         A new epoch begins at the end of the log, even if nothing is written in it: a follower may have records of an
         epoch that this log never had (KIP-279).
@@ -123,23 +123,23 @@ class Partition:
         self.isr = state.isr
         if is_new_epoch:
             self.acknowledged_end = Offset(0)
-            self._end_at_first = self.log.log_end_offset
+            self._epoch_start_offset = self.log.log_end_offset
             if len(state.replicas) > 1:
                 self.log.assign_epoch_start(state.leader_epoch)
         if len(state.replicas) == 1:
             self.in_sync = None
         else:
             known = self.in_sync
-            surroundings = self._surroundings
+            environment = self._environment
             self.in_sync = InSyncReplicas(
-                surroundings.broker_id,
+                environment.broker_id,
                 state.replicas,
                 state.isr,
                 leader_epoch=state.leader_epoch,
                 partition_epoch=state.partition_epoch,
-                epoch_start=self._end_at_first,
-                lag_s=surroundings.lag_s,
-                now=surroundings.now(),
+                epoch_start=self._epoch_start_offset,
+                lag_s=environment.lag_s,
+                now=environment.now(),
                 is_confirmed=is_confirmed,
             )
             if known is not None and not is_new_epoch:
@@ -153,7 +153,7 @@ class Partition:
         self.advance()
 
     def follow(self, state: PartitionImage) -> bool:
-        """Another broker leads (or none): answer everybody who waits. Returns whether that is a new leader epoch."""
+        """Another broker leads (or none): answer all waiting requests. Returns whether that is a new leader epoch."""
         if state.partition_epoch < self.partition_epoch:
             return False
         is_new_epoch = state.leader_epoch > self.leader_epoch
@@ -162,21 +162,22 @@ class Partition:
         self._remember(state)
         self.isr = state.isr
         self.in_sync = None
-        self.resign()
+        self.stop_leading()
         return is_new_epoch
 
     def _drop_impossible(self, state: PartitionImage) -> None:
-        """Drop what names a leader epoch that has not begun, unless it was synced.
+        """Truncate unsynced records whose leader epoch has not begun.
 
-        No checksum covers the leader epochs of batches, and those of a torn tail read as they like after a power
-        failure. What is not synced was not committed by this broker.
+        No checksum covers the leader epochs of batches, and those of a torn tail are arbitrary after a power
+        failure. Unsynced records were not committed by this broker.
         """
         log = self.log
         start = log.leader_epochs.start_after(state.leader_epoch)
         if start is not None and start >= max(log.recovery_point, log.high_watermark):
             logger.warning(
-                "%s: a record at offset %d names leader epoch %d, the partition is in %d: what was not synced from "
-                "there on is dropped",
+                "%s: a record at offset %d names leader epoch %d, the partition is in epoch %d: records not synced "
+                "from "
+                "that offset on are discarded",
                 self.topic_partition,
                 start,
                 log.latest_epoch,
@@ -201,21 +202,21 @@ class Partition:
         return min(self.log.config.min_insync_replicas, len(self.replicas))
 
     @property
-    def knows_its_end(self) -> bool:
-        """Whether the high watermark has come to where the log ended when this broker began to lead it: before that,
-        it may lie below what clients were told earlier (KIP-207)."""
-        return self.log.high_watermark >= self._end_at_first
+    def has_reached_epoch_start(self) -> bool:
+        """Whether the high watermark has reached the end offset at which this broker began to lead: before that,
+        it may lie below an offset that clients have seen (KIP-207)."""
+        return self.log.high_watermark >= self._epoch_start_offset
 
-    def when_end_known(self, waiter: "CommitWaiter") -> None:
-        """Tell `waiter` when `knows_its_end` has become true."""
-        self._commit_waiters.appendleft((self._end_at_first, 0, waiter))
+    def when_epoch_start_reached(self, waiter: "CommitWaiter") -> None:
+        """Notify `waiter` when `has_reached_epoch_start` has become true."""
+        self._commit_waiters.appendleft((self._epoch_start_offset, 0, waiter))
 
     @property
     def owes_visibility(self) -> bool:
         """Whether records were acknowledged with acks=1 that consumers do not see yet, though they will as soon as they
-        are synced. Who asks for the end, or reads there, waits for that (ADR 19).
+        are synced. Requests for the end offset, or reads there, wait for that (ADR 19).
 
-        Where there are followers it is theirs to fetch that consumers wait for, as in Kafka.
+        Where there are followers, consumers wait for them to fetch, as in Kafka.
         """
         return self.in_sync is None and self.acknowledged_end > self.log.high_watermark
 
@@ -232,15 +233,15 @@ class Partition:
     def replicated(self) -> Offset:
         """The offset below which everything is synced here and on every replica that is in sync.
 
-        Nothing below it can be lost, even while too few are in sync for it to count as committed: whoever leads next,
-        or comes into sync, has it.
+        Nothing below it can be lost, even while too few replicas are in sync for it to count as committed: every later
+        leader or in-sync replica has it.
         """
         log = self.log
         if self.in_sync is not None and not self.in_sync.is_confirmed:
             return log.high_watermark
         end = log.recovery_point if log.config.flush_before_ack else log.log_end_offset
         if self.in_sync is not None:
-            end = self.in_sync.committed(end, self._surroundings.now(), self._surroundings.alive())
+            end = self.in_sync.committed(end, self._environment.now(), self._environment.alive())
         return max(end, log.high_watermark)
 
     def append(
@@ -255,10 +256,10 @@ class Partition:
     ) -> "AppendInfo":
         """Append batches as leader; arguments and errors are those of `PartitionLog.append_as_leader`.
 
-        A batch that follows one that could not be written is refused as that one was, with KafkaStorageError.
+        A batch after one that could not be written is refused with the same KafkaStorageError.
         """
         if self._refused:
-            self._refused.check(records, self._surroundings.now())
+            self._refused.check(records, self._environment.now())
         try:
             info = self.log.append_as_leader(
                 records,
@@ -270,7 +271,7 @@ class Partition:
                 bears_next_epoch=bears_next_epoch,
             )
         except KafkaStorageError as error:
-            self._refused.add(records, self._surroundings.now())
+            self._refused.add(records, self._environment.now())
             if not self.refusing:  # once, not for every attempt of every producer
                 self.refusing = True
                 logger.error("%s; its producers are refused until it can be written again", sentence(error))
@@ -289,14 +290,16 @@ class Partition:
             self.advance()
             if self.log.log_end_offset - self.log.recovery_point >= self.log.config.flush_messages:
                 self._flusher.mark(self)
+            elif not self.log.may_roll_freely:
+                self._flusher.mark_later(self)  # or the roll would have to sync the directory, on the loop
         return info
 
     def when_committed(self, end: Offset, key: int, waiter: "CommitWaiter") -> None:
-        """Tell `waiter` when everything below `end` is committed; appends must register in order."""
+        """Notify `waiter` when everything below `end` is committed; appends must register in order."""
         self._commit_waiters.append((end, key, waiter))
 
     def advance(self) -> None:
-        """Move the high watermark to what is committed now, and tell those who wait for it."""
+        """Move the high watermark as far as records are committed, and notify its waiters."""
         log = self.log
         committed = log.recovery_point if log.config.flush_before_ack else log.log_end_offset
         if committed <= log.high_watermark or not self.leading:
@@ -306,8 +309,8 @@ class Partition:
             if not in_sync.is_confirmed:
                 return
             if len(in_sync.isr) < self.min_in_sync:
-                return  # so that whoever was in sync last has all that is committed (KIP-966)
-            committed = in_sync.committed(committed, self._surroundings.now(), self._surroundings.alive())
+                return  # so that the last in-sync replicas have all committed records (KIP-966)
+            committed = in_sync.committed(committed, self._environment.now(), self._environment.alive())
             if committed <= log.high_watermark:
                 return
         log.high_watermark = committed
@@ -332,7 +335,7 @@ class Partition:
         self._wake(self.follower_waiters)
 
     def when_deleted(self, before: Offset, key: int, waiter: "CommitWaiter") -> None:
-        """Tell `waiter` when the low watermark has come to `before`."""
+        """Notify `waiter` when the low watermark has come to `before`."""
         self._deletion_waiters.append((before, key, waiter))
         self._settle_deletions()
 
@@ -352,15 +355,16 @@ class Partition:
     def fetched_by(self, replica: BrokerId, offset: Offset, log_start_offset: Offset, broker_epoch: int) -> None:
         """A follower has everything below `offset`: that may commit something, and bring it into the in-sync set.
 
-        Raises `UnknownLeaderEpoch` for a broker that holds no replica: one of the two has not heard the news yet.
+        Raises `UnknownLeaderEpoch` for a broker without a replica: one of the two has not received the latest state
+        yet.
         """
         in_sync = self.in_sync
         if in_sync is None or replica not in in_sync.followers:
             raise UnknownLeaderEpoch(
                 f"broker {replica} is no follower of {self.topic_partition} in epoch {self.leader_epoch}"
             )
-        surroundings = self._surroundings
-        now = surroundings.now()
+        environment = self._environment
+        now = environment.now()
         moved = in_sync.fetched(
             replica,
             offset,
@@ -370,7 +374,7 @@ class Partition:
             now=now,
         )
         if replica not in in_sync.isr:
-            proposal = in_sync.propose_growth(replica, self.log.high_watermark, surroundings.alive(), now)
+            proposal = in_sync.propose_growth(replica, self.log.high_watermark, environment.alive(), now)
             if proposal is not None:
                 self._propose(proposal)
         if moved:
@@ -398,20 +402,21 @@ class Partition:
             )
         )
 
-    def drop_laggards(self) -> None:
-        """Propose an in-sync set without the followers that have lagged for too long, and wait no more for those that
-        were about to come into it: nobody else may write or fetch for a while."""
+    def drop_out_of_sync_followers(self) -> None:
+        """Propose an in-sync set without the followers that have lagged for too long, and stop waiting for candidates
+        of the set that lag: without writes or fetches, no other event would do that."""
         if self.in_sync is not None:
             self._confirm()
-            proposal = self.in_sync.propose_shrink(self.log.log_end_offset, self._surroundings.now())
+            proposal = self.in_sync.propose_shrink(self.log.log_end_offset, self._environment.now())
             if proposal is not None:
                 self._propose(proposal)
             self.advance()
 
     def _confirm(self) -> None:
-        """Tell the controller that this broker leads, if it has to know, once all that may be committed is synced."""
+        """Notify the controller that this broker leads, if needed, once all records that may be committed are
+        synced."""
         log = self.log
-        if self.in_sync is None or (log.config.flush_before_ack and log.recovery_point < self._end_at_first):
+        if self.in_sync is None or (log.config.flush_before_ack and log.recovery_point < self._epoch_start_offset):
             return
         proposal = self.in_sync.propose_confirmation()
         if proposal is not None:
@@ -427,9 +432,9 @@ class Partition:
                 list(proposal.isr),
                 list(self.isr),
             )
-        self._surroundings.propose(self, proposal)
+        self._environment.propose(self, proposal)
 
-    def in_sync_replicas_are(self, isr: tuple[BrokerId, ...], partition_epoch: int) -> None:
+    def apply_isr(self, isr: tuple[BrokerId, ...], partition_epoch: int) -> None:
         """The controller has answered a proposal."""
         if self.in_sync is not None and self.in_sync.accepted(isr, partition_epoch):
             self.isr, self.partition_epoch = isr, partition_epoch
@@ -445,7 +450,7 @@ class Partition:
         self._flusher.mark_later(self)
         return info
 
-    def leader_says(self, high_watermark: Offset, log_start_offset: Offset) -> None:
+    def update_from_leader(self, high_watermark: Offset, log_start_offset: Offset) -> None:
         """Take over up to where the leader's log is committed, and where it begins; kept within this log."""
         log = self.log
         before = log.high_watermark
@@ -483,11 +488,11 @@ class Partition:
         self.advance()
 
     def flush_failed(self, ticket: "FlushTicket | None", error: Exception) -> None:
-        """Those who wait are told; the next ticket writes again what may be lost, before it syncs."""
+        """Fail the waiting requests; the next ticket writes data that may be lost again, before it syncs."""
         if ticket is not None:
             self.log.flush_failed(ticket)
         self.acknowledged_end = Offset(0)  # consumers need not wait for what may take long
-        self._release_waiters(ErrorCode.KAFKA_STORAGE_ERROR)
+        self._fail_waiters(ErrorCode.KAFKA_STORAGE_ERROR)
 
     def flush_cancelled(self, ticket: "FlushTicket") -> None:
         self.log.flush_cancelled(ticket)
@@ -501,7 +506,7 @@ class Partition:
         self._flusher.forget(self)
 
     def flush_if_due(self, now_ms: int) -> None:
-        """Have the log synced if `flush.ms` says that it has waited long enough."""
+        """Sync the log if `flush.ms` has passed."""
         config = self.log.config
         if not config.flush_before_ack and self.log.recovery_point < self.log.log_end_offset:
             if self._unsynced_since_ms is None:
@@ -511,18 +516,18 @@ class Partition:
         else:
             self._unsynced_since_ms = None
 
-    def resign(self, code: ErrorCode = ErrorCode.NOT_LEADER_OR_FOLLOWER) -> None:
-        """This broker leads the partition no more (or the topic or the disk is gone): answer everybody who waits."""
+    def stop_leading(self, code: ErrorCode = ErrorCode.NOT_LEADER_OR_FOLLOWER) -> None:
+        """This broker no longer leads the partition (or the topic or the disk is gone): answer all waiting requests."""
         self.leading = False
         self.in_sync = None
         self._refused = RefusedProducers()
-        self._release_waiters(code)
+        self._fail_waiters(code)
         deletions, self._deletion_waiters = self._deletion_waiters, []
         for _, key, waiter in deletions:
             waiter.failed(key, code)
         self._wake(self.follower_waiters)
 
-    def _release_waiters(self, code: ErrorCode) -> None:
+    def _fail_waiters(self, code: ErrorCode) -> None:
         waiters, self._commit_waiters = self._commit_waiters, deque()
         for _, key, waiter in waiters:
             waiter.failed(key, code)

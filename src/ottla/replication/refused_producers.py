@@ -1,4 +1,4 @@
-"""Idempotent producers whose batches could not be written: what they have sent behind such a batch waits for it.
+"""Idempotent producers whose batches were refused: what they have sent behind such a batch waits for it.
 
     sequence 7   no room left: KAFKA_STORAGE_ERROR
     sequence 8   sent before that answer came: refused likewise, even if there is room again
@@ -10,18 +10,39 @@ first batch of a producer that is not known here yet.
 """
 
 from typing import TYPE_CHECKING, Final
+from uuid import UUID
 
-from ottla.errors import KafkaStorageError
-from ottla.records.batch import NO_PRODUCER_ID, iter_batches
+from ottla.errors import ErrorCode, KafkaStorageError, OttlaError
+from ottla.records.batch import NO_PRODUCER_ID, iter_batches, read_header
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ottla.log.producer_state import ProducerEntry
     from ottla.records.batch import BatchHeader, Buffer
 
 REMEMBERED_S: Final = 30.0
 """A producer that has not sent the refused batch again by then has given it up."""
 PRODUCERS_KEPT: Final = 1000
 """The most producers that are remembered; the one whose last refusal is longest ago is forgotten first."""
+SENT_BACK_KEPT: Final = 10_000
+"""The most batches that are remembered as sent back; the oldest is forgotten first."""
+MAX_NAME_CHARS: Final = 249
+"""No topic has a longer name."""
+SENT_BACK_WITH: Final = frozenset(
+    (
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+    )
+)
+"""Errors upon which a producer sends a batch again, and which may be over before the batch behind it comes."""
 SEQUENCES: Final = 1 << 31
+
+Place = tuple[str | UUID, int]
+"""A partition, as produce requests name it."""
 
 
 class RefusedProducers:
@@ -63,6 +84,82 @@ class RefusedProducers:
             known = self._first.get(header.producer_id)
             if known is not None and (known[0] != header.producer_epoch or known[1] == header.base_sequence):
                 del self._first[header.producer_id]
+
+
+class SentBack:
+    """What idempotent producers have sent to partitions that did not take it yet: not led here, too few in sync.
+
+    The batch behind it may come when that is over. Without the first one it leaves a gap, or is taken for the first
+    batch of a producer that is not known here yet. Of one broker, whether it holds the partitions or not. Times are
+    seconds on a clock that never goes back.
+    """
+
+    __slots__ = ("_known",)
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[Place, int, int], tuple[int, int, float]] = {}
+        """By place, producer id and epoch: the lowest and the highest sequence that were sent back (the first ones may
+        have been written before), and how long that counts."""
+
+    def __bool__(self) -> bool:
+        return bool(self._known)
+
+    def add(self, place: Place, records: "Buffer | None", now: float) -> None:
+        """Note these unchecked records as refused. Their first batch counts: clients send one."""
+        header = _first_of_producer(records)
+        if header is None or (isinstance(place[0], str) and len(place[0]) > MAX_NAME_CHARS):
+            return
+        self._forget_expired(now)
+        key = (place, header.producer_id, header.producer_epoch)
+        lowest = highest = header.base_sequence
+        known = self._known.pop(key, None)
+        if known is not None:
+            lowest = known[0] if _is_later(lowest, known[0]) else lowest
+            highest = known[1] if _is_later(known[1], highest) else highest
+        self._known[key] = (lowest, highest, now + REMEMBERED_S)
+        if len(self._known) > SENT_BACK_KEPT:
+            del self._known[next(iter(self._known))]
+
+    def is_missing(
+        self, place: Place, records: "Buffer | None", producers: "Mapping[int, ProducerEntry]", now: float
+    ) -> bool:
+        """Whether a batch before these records was sent back and has not been written since. `producers` are those that
+        the partition knows, by id."""
+        self._forget_expired(now)
+        header = _first_of_producer(records)
+        if header is None:
+            return False
+        epoch = header.producer_epoch
+        key = (place, header.producer_id, epoch)
+        known = self._known.get(key)
+        if known is None:
+            return False
+        expected, highest, _ = known
+        last = producers.get(header.producer_id)
+        if last is not None and last.epoch >= epoch:
+            expected = (last.last_sequence + 1) % SEQUENCES
+            if last.epoch > epoch or _is_later(expected, highest):
+                del self._known[key]  # all of it has been written since
+                return False
+        return _is_later(header.base_sequence, expected)
+
+    def _forget_expired(self, now: float) -> None:
+        """A producer that has not sent the batch again for so long has given it up."""
+        while self._known:
+            oldest = next(iter(self._known))
+            if self._known[oldest][2] > now:
+                return
+            del self._known[oldest]
+
+
+def _first_of_producer(records: "Buffer | None") -> "BatchHeader | None":
+    try:
+        header = None if records is None else read_header(records)
+    except OttlaError:  # to be refused for that
+        return None
+    if header is None or header.producer_id == NO_PRODUCER_ID or header.base_sequence < 0:
+        return None
+    return header
 
 
 def _of_producers(records: "Buffer") -> "list[BatchHeader]":

@@ -1,6 +1,6 @@
 """Fetches that have to wait for a disk: a few at a time, one of each connection, connections in turn.
 
-A client that asks for many of them delays itself and nobody else.
+A client that sends many of them delays only itself.
 """
 
 import asyncio

@@ -2,13 +2,27 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import NamedTuple
+from contextlib import AsyncExitStack
+from typing import Final, NamedTuple
 
-from ottla.cluster.configs import ConfigChange, ConfigEdit, ConfigOperation, check_no_duplicates, check_values_given
+from ottla.cluster.commands import apply
+from ottla.cluster.configs import (
+    ConfigChange,
+    ConfigEdit,
+    ConfigOperation,
+    check_no_duplicates,
+    check_values_given,
+    effective_config,
+    plan_configs,
+)
 from ottla.cluster.image import ResourceType
+from ottla.config.broker import BrokerConfig
 from ottla.errors import InvalidRequest, OttlaError
 from ottla.server import loggers
 from ottla.server.context import Services
+from ottla.slices import Steps
+
+_KEPT: Final = (ResourceType.TOPIC, ResourceType.BROKER, ResourceType.GROUP, ResourceType.CLIENT_METRICS)
 
 
 class AskedChange(NamedTuple):
@@ -29,33 +43,68 @@ async def change_configs(
     answers: list[OttlaError | None] = [None] * len(asked)
     often = Counter((change.resource_type, change.name) for change in asked)
     planned: dict[int, ConfigChange] = {}
+    subscriptions: set[str] = set()
     for index, change in enumerate(asked):
+        await broker.slices.pause()
         try:
             if often[change.resource_type, change.name] > 1:
                 raise InvalidRequest("Each resource must appear at most once.")
-            edits = _edits(change)
+            edits = await broker.slices.run(_edits(change))
             check_no_duplicates(edits)
             check_values_given(edits)
             if change.resource_type == ResourceType.BROKER_LOGGER and not replace:
                 _change_loggers(change.name, edits, validate_only, broker)
-            elif change.resource_type in (ResourceType.TOPIC, ResourceType.BROKER, ResourceType.GROUP):
+            elif change.resource_type in _KEPT:
+                if change.resource_type == ResourceType.CLIENT_METRICS:
+                    broker.telemetry.check_room(subscriptions | {change.name})
+                    subscriptions.add(change.name)
                 planned[index] = ConfigChange(ResourceType(change.resource_type), change.name, edits, replace)
             else:
                 raise InvalidRequest(f"Unknown resource type {change.resource_type}")
         except OttlaError as refused:
             answers[index] = refused
-    results = await broker.metadata.alter_configs(list(planned.values()), validate_only=validate_only)
+    results = await _alter(list(planned.values()), validate_only, broker)
     for index, result in zip(planned, results, strict=True):
         answers[index] = result
     return answers
 
 
-def _edits(change: AskedChange) -> list[ConfigEdit]:
+async def _alter(changes: Sequence[ConfigChange], validate_only: bool, broker: Services) -> list[OttlaError | None]:
+    """Change settings; those of this broker's listeners only if its new sockets can be bound."""
+    found = [(at, config) for at, change in enumerate(changes) if (config := _new_listeners(change, broker))]
+    if not found:
+        return await broker.metadata.alter_configs(changes, validate_only=validate_only)
+    ((at, config),) = found  # a resource appears once, and this broker is one
+    async with AsyncExitStack() as stack:
+        try:
+            await stack.enter_async_context(broker.listeners.prepared(config))
+        except InvalidRequest as refused:
+            rest = [*changes[:at], *changes[at + 1 :]]
+            answers = await broker.metadata.alter_configs(rest, validate_only=validate_only)
+            return [*answers[:at], refused, *answers[at:]]
+        return await broker.metadata.alter_configs(changes, validate_only=validate_only)
+
+
+def _new_listeners(change: ConfigChange, broker: Services) -> BrokerConfig | None:
+    """This broker's settings after a change of its listeners; None for other changes, and for one to be refused."""
+    metadata = broker.metadata
+    if change.resource_type is not ResourceType.BROKER or change.name != str(metadata.broker_id):
+        return None
+    try:
+        command = plan_configs(metadata.image, metadata.config, change, static=metadata.static_config)
+        config = effective_config(apply(metadata.image, [command]), metadata.static_config)
+    except OttlaError:
+        return None
+    return None if config.listeners == metadata.config.listeners else config
+
+
+def _edits(change: AskedChange) -> Steps[list[ConfigEdit]]:
     edits = []
     for name, operation, value in change.edits:
         if operation is None:
             raise InvalidRequest(f"Unknown operation on {name}")
         edits.append(ConfigEdit(name, operation, value))
+        yield
     return edits
 
 

@@ -7,7 +7,7 @@ See docs/adr/0001-raw-sockets.md.
     recv -> [scratch, shared by all connections] -> whole frames are handled where they lie
                                     `-> a frame that is cut off moves to a buffer of its own, which the next recv fills
 
-A frame's bytes are valid only until the dispatcher returns; what outlives that call is copied by whoever keeps it.
+A frame's bytes are valid only until the dispatcher returns; code that needs them longer copies them.
 """
 
 import asyncio
@@ -16,6 +16,7 @@ import socket
 from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import islice
+from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
 from typing import Final, Protocol
 
 from ottla.log.file_region import FileRegion
@@ -34,6 +35,7 @@ GROWTH_BYTES: Final = 1 << 20
 MAX_UNSENT_BYTES: Final = 1 << 20
 MAX_IN_FLIGHT: Final = 256
 MSG_MORE: Final[int] = getattr(socket, "MSG_MORE", 0)
+NOTHING: Final = memoryview(b"")
 MAX_BUFFERS_PER_SEND: Final = 512  # IOV_MAX is 1024 on Linux
 
 
@@ -69,16 +71,16 @@ class ReplySlot:
 class FrameHandler(Protocol):
     """What the connection calls for each frame: answers through the slot, now or later."""
 
-    def __call__(self, frame: memoryview, connection: "Connection", slot: ReplySlot) -> None:
-        """Raise `BadFrame` to close the connection."""
+    def __call__(self, frame: memoryview, connection: "Connection", slot: ReplySlot) -> bool | None:
+        """Raise `BadFrame` to close the connection. True: the next frame is handled in another turn of the loop."""
         ...
 
 
 class BadFrame(Exception):
-    """The client sent what no Kafka client sends; the connection is closed and one line says why."""
+    """The client sent bytes that no Kafka client sends; the connection is closed, and one log line gives the reason."""
 
 
-def check_size(beginning: Buffer, size: int) -> None:
+def check_size(beginning: Buffer | mmap, size: int) -> None:
     """Whether a request of `size` bytes that begins like this is not too large for its API. Raises BadFrame."""
     if size > MAX_BYTES and len(beginning) > 1:
         api_key = int.from_bytes(beginning[:2], "big")
@@ -97,7 +99,9 @@ class Connection:
         "_fd",
         "_frame",
         "_frame_filled",
+        "_frame_room",
         "_frame_size",
+        "_gives_way",
         "_handle_frame",
         "_held",
         "_held_bytes",
@@ -165,7 +169,8 @@ class Connection:
         self.closed = False
 
         self._prefix = b""  # the first bytes of a size prefix that was cut off
-        self._frame: bytearray | None = None  # a frame under way, without its size prefix
+        self._frame: bytearray | mmap | None = None  # a frame under way, without its size prefix
+        self._frame_room = 0  # of its bytes, those that may hold memory
         self._frame_filled = 0
         self._frame_size = 0
         self._slots: deque[ReplySlot] = deque()
@@ -182,11 +187,12 @@ class Connection:
         self._held_bytes = 0  # as the budget knows
         self._waiting_for_memory = False
         self.moved_bytes = 0
-        self._held = b""  # received, and to be handled when replies have left
+        self._held = NOTHING  # received, and to be handled when replies have left
         self._holds = 0  # requests that let no other one of this connection begin
         self._reading = True
         self._resuming = False
         self._writing = False
+        self._gives_way = False  # of one turn of the loop it has had enough
         self._consuming = False  # frames that came together are being handled
         self._sending_soon = False
         loop.add_reader(self._fd, self._on_readable)
@@ -207,12 +213,15 @@ class Connection:
         self._consume(self._scratch[:received])
 
     def _consume_held(self) -> None:
-        held, self._held = self._held, b""
         self._resuming = False
+        if self._holds:
+            return  # closed since this was scheduled; its holder resumes it
+        held, self._held = self._held, NOTHING
+        self._gives_way = False
         if not self.closed:
             self._reading = True
             self._loop.add_reader(self._fd, self._on_readable)
-            self._handling_errors(lambda: self._consume(memoryview(bytearray(held))))
+            self._handling_errors(lambda: self._consume(held))
 
     def _handling_errors(self, work: Callable[[], None]) -> None:
         try:
@@ -223,7 +232,7 @@ class Connection:
             log.warning("closing %s: %s", self.describe(), bad)
             self.close()
         except OSError:
-            self.close()  # reset, aborted, timed out: the peer is gone and there is nobody to tell
+            self.close()  # reset, aborted, timed out: the peer is gone
         except Exception:
             log.exception("closing %s: a request broke its handler", self.describe())
             self.close()
@@ -233,31 +242,30 @@ class Connection:
         assert frame is not None
         with memoryview(frame) as view:
             # One call fills the frame and takes what follows it.
-            received = self._sock.recvmsg_into([view[self._frame_filled :], self._scratch])[0]
+            received = self._sock.recvmsg_into([view[self._frame_filled : self._frame_room], self._scratch])[0]
         if received == 0:
             self.close()
             return
         self.moved_bytes += received
         self.last_active = self._loop.time()
-        into_frame = min(received, len(frame) - self._frame_filled)
+        into_frame = min(received, self._frame_room - self._frame_filled)
         self._frame_filled += into_frame
         rest = self._scratch[: received - into_frame]
-        if self._frame_filled == len(frame) < self._frame_size:
+        if self._frame_filled == self._frame_room < self._frame_size:
             # The size prefix may lie: memory grows with what has really arrived.
             may_grow = self._may_grow()
-            more = min(
-                self._frame_size - len(frame), max(min(len(frame), GROWTH_BYTES), len(rest)) if may_grow else len(rest)
-            )
-            frame.extend(rest[:more])
-            frame.extend(bytes(more - len(rest[:more])))
-            self._frame_filled += len(rest[:more])
-            rest = rest[more:]
+            room, missing = self._frame_room, self._frame_size - self._frame_room
+            more = min(missing, max(min(room, GROWTH_BYTES), len(rest)) if may_grow else len(rest))
+            frame = self._with_room(frame, room + more)
+            beginning, rest = rest[:more], rest[more:]
+            frame[room : room + len(beginning)] = beginning
+            self._frame_filled += len(beginning)
             self._account()
             if not may_grow and self._frame_filled < self._frame_size:
                 self._wait_for_memory()
         if self._frame_filled < self._frame_size:
             return
-        check_size(frame, len(frame))
+        check_size(frame, self._frame_size)
         self._frame = None
         self._memory.has_received(self)
         self._dispatch(memoryview(frame))
@@ -265,12 +273,29 @@ class Connection:
         if len(rest):
             self._consume(rest)
 
+    def _with_room(self, frame: bytearray | mmap, room: int) -> bytearray | mmap:
+        """The frame, with room for so many bytes. A large one reserves addresses for its announced size, so
+        that it is not copied again; memory is used only where it has been written."""
+        self._frame_room = room
+        if room <= len(frame):
+            return frame
+        if self._frame_size > GROWTH_BYTES:
+            large = mmap(-1, self._frame_size, MAP_PRIVATE | MAP_ANONYMOUS)
+            large[: len(frame)] = bytes(frame)
+            frame = large
+        else:
+            assert isinstance(frame, bytearray)
+            frame.extend(bytes(room - len(frame)))
+        self._frame = frame
+        return frame
+
     def _consume(self, data: memoryview) -> None:
         """Handle the whole frames in `data` (part of the scratch buffer), keep what is cut off.
 
         When too much is under way or unsent the rest is held back: what a client pipelines costs no more than that.
         """
         self.last_active = self._loop.time()
+        self._gives_way = False
         self._consuming = True
         try:
             self._dispatch_frames(data)
@@ -296,8 +321,8 @@ class Connection:
         while end - position >= 4:
             if self.closed:
                 return
-            if not self._reading:
-                self._held = bytes(data[position:])
+            if not self._reading or self._gives_way:
+                self._hold_back(data[position:])
                 return
             size = self._checked_size(data[position : position + 4])
             position += 4
@@ -308,6 +333,16 @@ class Connection:
             position += size
         if position < end and not self.closed:
             self._prefix = bytes(data[position:])
+
+    def _hold_back(self, rest: memoryview) -> None:
+        """Handle the rest of what was received in another turn of the loop, when that is possible."""
+        self._held = self.kept(rest)
+        self._pause_reading()
+        self._resume_reading_if_possible()
+
+    def kept(self, data: memoryview) -> memoryview:
+        """`data` as it stays when more is received: a copy, if it lies in the buffer of all connections."""
+        return memoryview(bytearray(data)) if data.obj is self._scratch.obj else data
 
     def _checked_size(self, prefix: Buffer) -> int:
         size = int.from_bytes(prefix, "big", signed=True)
@@ -325,6 +360,7 @@ class Connection:
         frame = bytearray(max(filled, min(size, FIRST_FRAME_BUFFER_BYTES)) if may_grow else filled)
         frame[:filled] = beginning
         self._frame = frame
+        self._frame_room = len(frame)
         self._frame_filled = filled
         self._account()
         if not may_grow:
@@ -349,7 +385,7 @@ class Connection:
     def _account(self) -> None:
         """Report what is held to the budget."""
         frame = self._frame
-        held = self._buffered_bytes + self._requests_bytes + (0 if frame is None else len(frame))
+        held = self._buffered_bytes + self._requests_bytes + (0 if frame is None else self._frame_room)
         if held != self._held_bytes:
             self._held_bytes, before = held, self._held_bytes
             self._memory.change(self, held - before, holds=held > 0)
@@ -368,12 +404,17 @@ class Connection:
     def _dispatch(self, frame: memoryview) -> None:
         slot = ReplySlot(self)
         self._slots.append(slot)
-        self._handle_frame(frame, self, slot)
+        self._gives_way = bool(self._handle_frame(frame, self, slot))
         if slot.request_bytes and not slot.filled:
             self._requests_bytes += slot.request_bytes
             self._account()
         if len(self._slots) >= MAX_IN_FLIGHT:
             self._pause_reading()
+
+    @property
+    def in_flight(self) -> int:
+        """How many requests have not been answered, or are behind one that has not."""
+        return len(self._slots)
 
     def hold(self) -> Callable[[], None]:
         """Handle no further request until what is returned has been called, once."""
@@ -573,7 +614,7 @@ class Connection:
         slots, self._slots = self._slots, deque()
         self._out.clear()
         self._frame = None
-        self._held = b""
+        self._held = NOTHING
         self._memory.forget(self, self._held_bytes)
         self._held_bytes = 0
         self._closed_callback(self)

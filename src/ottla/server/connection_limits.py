@@ -1,8 +1,8 @@
 """How many connections there may be, on all listeners together: in all, from one address, and new ones per second.
 
-As in Kafka (`ConnectionQuotas`): a broker that is full, or whose connections come too fast, accepts no more until there
-is room, and those who knock wait in the system's queue; an address that has its share is refused. The listener over
-which brokers speak with each other is spared where clients have another one: a connection there takes the place of the
+As in Kafka (`ConnectionQuotas`): a broker that is full, or whose connections come too fast, accepts none until there
+is room, and new connections wait in the system's queue; an address that has its share is refused. The listener
+between brokers is spared where clients have another one: a connection there takes the place of the
 one elsewhere that was silent for the longest time.
 """
 
@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 from ottla.errors import InvalidConfig
 
 if TYPE_CHECKING:
-    from ottla.cluster.metadata_view import MetadataView
     from ottla.config.broker import BrokerConfig
+    from ottla.metadata.view import MetadataView
 
 log = logging.getLogger(__name__)
 
@@ -75,13 +75,14 @@ class ConnectionLimits:
         """Apply other settings from now on; `overrides` by address. Connections past the limit are closed, those that
         were silent for the longest time first."""
         self._config, self._overrides = config, overrides
+        self._spared = config.inter_broker_listener if len(config.listeners) > 1 else None
         self._close_excess()
         self._wake()
 
     # -- accepting ---------------------------------------------------------------------------------------------------
 
     def wait_s(self, listener: str, now: float) -> float | None:
-        """How long to accept nothing at this listener: 0 for now, None until `when_room` says that there is room."""
+        """How long to accept nothing at this listener: 0 for now, None until `when_room` is called."""
         if listener == self._spared:
             return 0.0
         if len(self._connections) >= self._config.max_connections:
@@ -114,7 +115,7 @@ class ConnectionLimits:
             self._tokens -= 1
 
     def closed(self, connection: Counted) -> None:
-        """Count one less, and let those accept who wait."""
+        """Count one less, and let waiting listeners accept."""
         if self._connections.pop(connection, None) is None:
             return
         self._per_ip[connection.client_host] -= 1

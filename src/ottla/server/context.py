@@ -1,40 +1,44 @@
-"""What a handler gets besides its request: who asks, at which version, and the parts of the broker it may call."""
+"""The context of a handler: the requester, the version, and the parts of the broker it may call."""
 
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from ottla.clock import Clock
-    from ottla.cluster.metadata_view import MetadataView
-    from ottla.cluster.registered_brokers import RegisteredBrokers
     from ottla.config.broker import BrokerConfig
-    from ottla.coordination.group_coordinator import GroupCoordinator
-    from ottla.coordination.markers import LocalMarkers
-    from ottla.coordination.share_coordinator import ShareCoordinator
-    from ottla.coordination.share_groups import ShareGroupCoordinator
-    from ottla.coordination.streams_groups import StreamsGroupCoordinator
-    from ottla.coordination.transaction_coordinator import TransactionCoordinator
-    from ottla.coordination.verification import TransactionVerifier
+    from ottla.coordinators.group_coordinator import GroupCoordinator
+    from ottla.coordinators.markers import LocalMarkers
+    from ottla.coordinators.share_coordinator import ShareCoordinator
+    from ottla.coordinators.share_groups import ShareGroupCoordinator
+    from ottla.coordinators.streams_groups import StreamsGroupCoordinator
+    from ottla.coordinators.transaction_coordinator import TransactionCoordinator
+    from ottla.coordinators.verification import TransactionVerifier
+    from ottla.metadata.registered_brokers import RegisteredBrokers
+    from ottla.metadata.view import MetadataView
     from ottla.protocol.api import ApiKey
-    from ottla.replication.directory_moves import DirectoryMoves
+    from ottla.replication.alter_log_dirs import AlterLogDirs
     from ottla.replication.manager import ReplicaManager
     from ottla.server.cold_fetches import ColdFetches
     from ottla.server.fetch_sessions import FetchSessionCache
+    from ottla.server.keyed_queue import KeyedQueue
+    from ottla.server.listeners import Listeners
     from ottla.server.membership import Membership
     from ottla.server.memory import MemoryBudget
     from ottla.server.metadata_topics import MetadataTopics
     from ottla.server.producer_connections import ProducerConnections
-    from ottla.server.share_partitions import SharePartitions
-    from ottla.server.turns import Turns
+    from ottla.server.shared_answers import SharedAnswers
+    from ottla.server.telemetry import Telemetry
+    from ottla.share_partitions.led_partitions import SharePartitions
+    from ottla.slices import Slices
 
 ReplyT = TypeVar("ReplyT")
 ResponseT = TypeVar("ResponseT")
 
 
 class Deferred(Generic[ResponseT]):
-    """An answer that comes later, without a task: whoever parked the request calls `complete` exactly once.
+    """A response that comes later, without a task: the parked request calls `complete` exactly once.
 
     The hot handlers (produce, fetch) answer through this instead of a coroutine, which would cost a task per request.
     """
@@ -117,12 +121,12 @@ class Services:
     loop: "asyncio.AbstractEventLoop"
     metadata: "MetadataView"
     replicas: "ReplicaManager"
-    directory_moves: "DirectoryMoves"
+    alter_log_dirs: "AlterLogDirs"
     groups: "GroupCoordinator"
     markers: "LocalMarkers"
     verifier: "TransactionVerifier"
-    turns: "Turns"
-    """Of producers whose transactional requests wait, by producer id."""
+    transactional_queue: "KeyedQueue"
+    """Transactional requests that wait, by producer id."""
     producer_connections: "ProducerConnections"
     transactions: "TransactionCoordinator"
     share_state: "ShareCoordinator"
@@ -130,9 +134,13 @@ class Services:
     streams_groups: "StreamsGroupCoordinator"
     share_partitions: "SharePartitions"
     fetch_sessions: "FetchSessionCache"
+    shared_answers: "SharedAnswers"
     metadata_topics: "MetadataTopics"
     cold_fetches: "ColdFetches"
     memory: "MemoryBudget"
+    listeners: "Listeners"
+    telemetry: "Telemetry"
+    slices: "Slices"
     cluster: "Membership | None" = None
     """This broker's part in a cluster, if it is in one."""
 
@@ -142,29 +150,90 @@ class Services:
         return None if self.cluster is None else self.cluster.registered_brokers
 
 
-def _not_held() -> Callable[[], None]:
-    return lambda: None
+class ClientConnection(Protocol):
+    """What handlers may know of the connection that a request came over."""
 
-
-@dataclass(slots=True)
-class RequestContext:
-    """One request's circumstances.
-
-    `local_host` and `local_port` are the address the client dialled, advertised where nothing else is configured.
-    """
-
-    api_key: "ApiKey"
-    api_version: int
-    correlation_id: int
-    client_id: str | None
     client_host: str
+    client_port: int
     listener: str
     local_host: str
     local_port: int
-    principal: str
     connection_id: int
-    broker: Services
-    hold_connection: Callable[[], Callable[[], None]] = _not_held
-    """Handle nothing more of this connection until what is returned has been called."""
-    from_broker: bool = False
-    """Whether a registered broker has sent it; looked at only for what brokers alone may send (`inter_broker`)."""
+
+    @property
+    def in_flight(self) -> int:
+        """How many of its requests have not been answered."""
+        ...
+
+    def hold(self) -> Callable[[], None]:
+        """Handle no further request until the returned function has been called, once."""
+        ...
+
+
+class RequestContext:
+    """The context of one request. Data of its connection is looked up there, since every request makes one."""
+
+    __slots__ = (
+        "_connection",
+        "api_key",
+        "api_version",
+        "broker",
+        "client_id",
+        "correlation_id",
+        "from_broker",
+        "is_large",
+    )
+
+    def __init__(
+        self,
+        api_key: "ApiKey",
+        api_version: int,
+        correlation_id: int,
+        client_id: str | None,
+        connection: ClientConnection,
+        broker: Services,
+    ) -> None:
+        self.api_key = api_key
+        self.api_version = api_version
+        self.correlation_id = correlation_id
+        self.client_id = client_id
+        self.broker = broker
+        self.from_broker = False
+        """Whether a registered broker has sent it; looked at only for what brokers alone may send (`inter_broker`)."""
+        self.is_large = False
+        """Whether its answer may be large because it is."""
+        self._connection = connection
+
+    @property
+    def client_host(self) -> str:
+        return self._connection.client_host
+
+    @property
+    def client_port(self) -> int:
+        return self._connection.client_port
+
+    @property
+    def listener(self) -> str:
+        return self._connection.listener
+
+    @property
+    def local_host(self) -> str:
+        """The address that the client dialled, advertised where nothing else is configured."""
+        return self._connection.local_host
+
+    @property
+    def local_port(self) -> int:
+        return self._connection.local_port
+
+    @property
+    def connection_id(self) -> int:
+        return self._connection.connection_id
+
+    @property
+    def is_behind_others(self) -> bool:
+        """Whether other requests of the connection wait for their answers, too."""
+        return self._connection.in_flight > 1
+
+    def hold_connection(self) -> Callable[[], None]:
+        """Handle nothing more of this connection until the returned function has been called."""
+        return self._connection.hold()

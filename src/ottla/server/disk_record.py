@@ -13,15 +13,15 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from ottla.cluster.store import layout
-from ottla.cluster.store.base import Create, MetadataStore, Node, StoreConflict, Update
 from ottla.errors import OttlaError
 from ottla.ids import BrokerId
 from ottla.log.directories import LogDirectories
+from ottla.metadata.store import layout
+from ottla.metadata.store.base import Create, MetadataStore, Node, StoreConflict, Update
 
 log = logging.getLogger(__name__)
 
-LOOK_AGAIN_S: Final = 1.0
+POLL_INTERVAL_S: Final = 1.0
 
 
 class DiskRecord:
@@ -50,7 +50,7 @@ class DiskRecord:
     async def trust_in_the_end(self, holds_everything: Callable[[], bool]) -> None:
         """Record the directories as they are, once this broker has filled all its replicas again."""
         while self.is_in_doubt:
-            await asyncio.sleep(LOOK_AGAIN_S)
+            await asyncio.sleep(POLL_INTERVAL_S)
             if not self._directories.all_online or not holds_everything():
                 continue
             try:

@@ -9,22 +9,43 @@ import logging
 from collections.abc import Coroutine
 from typing import Any, Final, cast
 
-from ottla.cluster.registered_brokers import Claim
 from ottla.errors import ApiError, ErrorCode, OttlaError
+from ottla.metadata.registered_brokers import Claim
 from ottla.protocol.api import ApiKey, request_class, response_class
-from ottla.protocol.compiled import decode
+from ottla.protocol.compiled import Steps, decode, decode_steps
 from ottla.protocol.errors import ProtocolError
-from ottla.protocol.framing import decode_request_header, encode_response
+from ottla.protocol.framing import RequestHeader, decode_request_header, encode_response, encode_response_steps
 from ottla.protocol.primitives import STRING
 from ottla.protocol.schema import NEVER, Array, Field, Message, fields_of
 from ottla.server.connection import BadFrame, Connection, Piece, ReplySlot
 from ottla.server.context import Deferred, RequestContext, Services
 from ottla.server.inter_broker import ANSWERS_OTHERS, CLAIMS, InterBrokerGate, Verdict
 from ottla.server.routing import CLUSTER_ROUTES, OWN_ROUTES, ROUTES, Route, handler_of
+from ottla.slices import SLICE_S
 
 log = logging.getLogger(__name__)
 
-ANONYMOUS: Final = "User:ANONYMOUS"
+LARGE_BYTES: Final = 8 << 10
+"""Larger requests may take milliseconds to decode, and their answers to encode, so that is done in slices."""
+SMALL_ANSWERS: Final = frozenset(
+    {
+        ApiKey.PRODUCE,
+        ApiKey.FETCH,
+        ApiKey.LIST_OFFSETS,
+        ApiKey.OFFSET_COMMIT,
+        ApiKey.HEARTBEAT,
+        ApiKey.SYNC_GROUP,
+        ApiKey.API_VERSIONS,
+        ApiKey.INIT_PRODUCER_ID,
+        ApiKey.END_TXN,
+        ApiKey.TXN_OFFSET_COMMIT,
+        ApiKey.CONSUMER_GROUP_HEARTBEAT,
+        ApiKey.SHARE_GROUP_HEARTBEAT,
+        ApiKey.SHARE_FETCH,
+        ApiKey.SHARE_ACKNOWLEDGE,
+    }
+)
+"""Their answers are as small as the requests, or nearly so."""
 
 
 class Dispatcher:
@@ -33,11 +54,24 @@ class Dispatcher:
     def __init__(self, services: Services) -> None:
         self._services = services
         self._gate = InterBrokerGate(services.config, services.registered_brokers)
-        self._tasks: dict[asyncio.Task[None], Coroutine[Any, Any, Message | None] | None] = {}
+        self._tasks: dict[asyncio.Task[None], Coroutine[Any, Any, Message | Deferred[Any] | None] | None] = {}
         served = ROUTES | OWN_ROUTES | (CLUSTER_ROUTES if services.cluster is not None else {})
         self._routes: dict[int, Route] = {int(key): route for key, route in served.items()}
+        self._slices = services.slices
+        self._now = services.clock.monotonic
+        self._spent_s = 0.0
 
-    def __call__(self, frame: memoryview, connection: Connection, slot: ReplySlot) -> None:
+    def __call__(self, frame: memoryview, connection: Connection, slot: ReplySlot) -> bool:
+        began = self._now()
+        gives_way = self._dispatch(frame, connection, slot)
+        self._spent_s += self._now() - began
+        if gives_way or self._spent_s >= SLICE_S:
+            self._spent_s = 0.0
+            return True
+        return False
+
+    def _dispatch(self, frame: memoryview, connection: Connection, slot: ReplySlot) -> bool:
+        """Whether more than an answer has come of it: work for later turns of the loop."""
         try:
             header, body = decode_request_header(frame)
             route = self._routes.get(header.api_key)
@@ -47,39 +81,85 @@ class Dispatcher:
             if not route.min_version <= version <= route.max_version:
                 if route.api_key is ApiKey.API_VERSIONS:
                     self._answer_unknown_api_versions(header.correlation_id, slot)
-                    return
+                    return False
                 raise BadFrame(
                     f"{route.api_key.name} version {version} is not served here "
                     f"(versions {route.min_version} to {route.max_version} are)"
                 )
-            request = decode(request_class(route.api_key), frame, version, body)
+            if len(frame) > LARGE_BYTES:
+                request = self._decode_now(route.api_key, frame, version, body)
+                if request is None:
+                    self._decode_later(route, header, frame, body, connection, slot)
+                    return True
+            else:
+                request = decode(request_class(route.api_key), frame, version, body)
         except ProtocolError as error:
             raise BadFrame(f"a request that does not parse: {error}") from error
+        return self._admit(request, self._context(route, header, connection, len(frame)), connection, slot, len(frame))
+
+    def _decode_now(self, api_key: ApiKey, frame: memoryview, version: int, body: int) -> Message | None:
+        """Decode a large Produce or Fetch: most are large only because of their records. None if that takes long."""
+        if api_key is not ApiKey.PRODUCE and api_key is not ApiKey.FETCH:
+            return None
+        decoded = self._slices.begin(decode_steps(request_class(api_key), frame, version, body))
+        return None if decoded is None else decoded.result
+
+    def _decode_later(
+        self, route: Route, header: RequestHeader, frame: memoryview, body: int, connection: Connection, slot: ReplySlot
+    ) -> None:
+        """Decode a large request in slices, and handle nothing else of its connection before."""
+        kept = connection.kept(frame)
+        steps = decode_steps(request_class(route.api_key), kept, header.api_version, body)
+        slot.request_bytes = len(frame)
+        release = connection.hold()
+
+        async def decode_and_handle() -> None:
+            try:
+                request = await self._slices.run(steps)
+                context = self._context(route, header, connection, len(kept))
+                self._admit(request, context, connection, slot, len(kept))
+            except (ProtocolError, BadFrame) as error:
+                log.warning("closing %s: a request that does not parse: %s", connection.describe(), error)
+                connection.close()
+            finally:
+                release()
+
+        self._spawn(decode_and_handle())
+
+    def _spawn(
+        self, work: Coroutine[Any, Any, None], answer: Coroutine[Any, Any, Message | Deferred[Any] | None] | None = None
+    ) -> None:
+        task = self._services.loop.create_task(work)
+        self._tasks[task] = answer
+        task.add_done_callback(self._tasks.pop)
+
+    def _context(
+        self, route: Route, header: RequestHeader, connection: Connection, request_bytes: int
+    ) -> RequestContext:
         context = RequestContext(
-            api_key=route.api_key,
-            api_version=version,
-            correlation_id=header.correlation_id,
-            client_id=header.client_id,
-            client_host=connection.client_host,
-            listener=connection.listener,
-            local_host=connection.local_host,
-            local_port=connection.local_port,
-            principal=ANONYMOUS,
-            connection_id=connection.connection_id,
-            broker=self._services,
-            hold_connection=connection.hold,
+            route.api_key,
+            header.api_version,
+            header.correlation_id,
+            header.client_id,
+            connection,
+            self._services,
         )
-        claimed = CLAIMS.get(route.api_key)
+        context.is_large = request_bytes > LARGE_BYTES
+        return context
+
+    def _admit(
+        self, request: Message, context: RequestContext, connection: Connection, slot: ReplySlot, request_bytes: int
+    ) -> bool:
+        """Handle a request, at once or after the store was asked for its sender; returns as `_dispatch`."""
+        claimed = CLAIMS.get(context.api_key)
         claim = None if claimed is None else claimed(request)
         if claim is not None:
             context.from_broker = self._gate.admits(claim, context)
             if not context.from_broker:
-                task = self._services.loop.create_task(self._judge(claim, request, context, connection, slot))
-                self._tasks[task] = None
-                slot.request_bytes = len(frame)
-                task.add_done_callback(self._tasks.pop)
-                return
-        self._handle(request, context, connection, slot, len(frame))
+                self._spawn(self._judge(claim, request, context, connection, slot))
+                slot.request_bytes = request_bytes
+                return True
+        return self._handle(request, context, connection, slot, request_bytes)
 
     async def _judge(
         self, claim: Claim, request: Message, context: RequestContext, connection: Connection, slot: ReplySlot
@@ -99,29 +179,29 @@ class Dispatcher:
 
     def _handle(
         self, request: Message, context: RequestContext, connection: Connection, slot: ReplySlot, request_bytes: int
-    ) -> None:
+    ) -> bool:
+        """Returns as `_dispatch`."""
         try:
             answer = handler_of(context.api_key)(request, context)
         except BadFrame:
             raise
         except Exception as error:
             self._answer_failure(error, context, connection, slot)
-            return
+            return False
         if isinstance(answer, Message):
             self._answer(answer, context, connection, slot)
         elif isinstance(answer, Deferred):
-            slot.on_abandoned = answer.on_abandoned
-            answer.deliver_to(lambda response: self._answer(response, context, connection, slot))
+            self._answer_when_complete(answer, context, connection, slot)
             if answer.keeps_request and not slot.filled:
                 slot.request_bytes = request_bytes
         elif answer is None:
             slot.fill(())
         else:
             assert isinstance(answer, Coroutine)
-            task = self._services.loop.create_task(self._answer_later(answer, context, connection, slot))
-            self._tasks[task] = answer
+            self._spawn(self._answer_later(answer, context, connection, slot), answer)
             slot.request_bytes = request_bytes
-            task.add_done_callback(self._tasks.pop)
+            return True
+        return False
 
     async def close(self) -> None:
         """Cancel the requests under way (their connections are closed by now) and wait until they have ended."""
@@ -135,7 +215,7 @@ class Dispatcher:
 
     async def _answer_later(
         self,
-        answer: Coroutine[Any, Any, Message | None],
+        answer: Coroutine[Any, Any, Message | Deferred[Any] | None],
         context: RequestContext,
         connection: Connection,
         slot: ReplySlot,
@@ -145,12 +225,25 @@ class Dispatcher:
         except Exception as error:
             self._answer_failure(error, context, connection, slot)
             return
-        self._answer(response, context, connection, slot)
+        if isinstance(response, Deferred):
+            self._answer_when_complete(response, context, connection, slot)
+        else:
+            self._answer(response, context, connection, slot)
+
+    def _answer_when_complete(
+        self, answer: Deferred[Any], context: RequestContext, connection: Connection, slot: ReplySlot
+    ) -> None:
+        if connection.closed:  # while it was worked on
+            if answer.on_abandoned is not None:
+                answer.on_abandoned()
+            return
+        slot.on_abandoned = answer.on_abandoned
+        answer.deliver_to(lambda response: self._answer(response, context, connection, slot))
 
     def _answer(
         self, response: Message | Exception | None, context: RequestContext, connection: Connection, slot: ReplySlot
     ) -> None:
-        """Raises nothing: those who complete parked requests have others to serve."""
+        """Raises nothing: callers that complete parked requests have others to serve."""
         if response is None:
             slot.fill(())
             return
@@ -158,11 +251,27 @@ class Dispatcher:
             self._answer_failure(response, context, connection, slot)
             return
         try:
-            pieces = _encode(response, context.api_version, context.correlation_id)
+            if context.api_key in SMALL_ANSWERS and not context.is_large:
+                pieces = _encode(response, context.api_version, context.correlation_id)
+            else:
+                steps = encode_response_steps(response, context.api_version, context.correlation_id)
+                encoded = self._slices.begin(steps)
+                if encoded is None:
+                    self._spawn(self._encode_later(steps, context, connection, slot))
+                    return
+                pieces = cast("list[Piece]", encoded.result)
         except Exception as error:
             self._answer_failure(error, context, connection, slot)
             return
         slot.fill(pieces)
+
+    async def _encode_later(
+        self, steps: Steps[list[Any]], context: RequestContext, connection: Connection, slot: ReplySlot
+    ) -> None:
+        try:
+            slot.fill(await self._slices.run(steps))
+        except Exception as error:
+            self._answer_failure(error, context, connection, slot)
 
     def _answer_failure(
         self, error: Exception, context: RequestContext, connection: Connection, slot: ReplySlot
@@ -173,7 +282,7 @@ class Dispatcher:
             connection.close()
             return
         code = error.code if isinstance(error, OttlaError) else ErrorCode.UNKNOWN_SERVER_ERROR
-        # An ApiError is an answer: whoever gives it has logged what is a defect.
+        # An ApiError is an answer: the code that raised it has logged any defect.
         if code is ErrorCode.UNKNOWN_SERVER_ERROR and not isinstance(error, ApiError):
             log.error(
                 "%s v%d from %s failed",

@@ -12,18 +12,19 @@ from uuid import UUID
 
 from ottla.errors import ErrorCode
 from ottla.protocol.messages.fetch import FetchRequest
+from ottla.protocol.session_epochs import FINAL_EPOCH, INITIAL_EPOCH, MAX_EPOCH
 
 NO_SESSION: Final = 0
-INITIAL_EPOCH: Final = 0
-FINAL_EPOCH: Final = -1
-MAX_EPOCH: Final = 2**31 - 1
 TOPIC_IDS_SINCE: Final = 13
+MAX_SESSION_TARGETS: Final = 50_000
+MAX_TARGETS: Final = 500_000
+"""Partitions in a session, and in all of them: each takes half a kilobyte, and each request may add more."""
 
 TopicKey = str | UUID
 
 
 class FetchTarget:
-    """One partition a fetcher reads, and what it was last told about it."""
+    """One partition a fetcher reads, and the state it last received."""
 
     __slots__ = (
         "current_leader_epoch",
@@ -44,7 +45,7 @@ class FetchTarget:
         self.partition_max_bytes = 0
         self.current_leader_epoch = -1
         self.last_fetched_epoch = -1
-        """Of the last record before `fetch_offset` that the fetcher has; -1 if it does not say."""
+        """Leader epoch of the last record before `fetch_offset` that the fetcher has; -1 if unknown."""
         self.log_start_offset = -1
         """Where a follower's log begins."""
         self.last_high_watermark = -1
@@ -52,7 +53,7 @@ class FetchTarget:
 
 
 class FetchSession:
-    """The targets in the order they are served: who got data goes to the end, so that nobody starves."""
+    """The targets in the order they are served: a served partition goes to the end, so that none starves."""
 
     __slots__ = ("epoch", "last_used", "session_id", "targets", "uses_topic_ids")
 
@@ -93,10 +94,16 @@ class FetchSession:
 
 
 class FetchSessionCache:
-    """All sessions of a broker, at most `max_sessions`; a full cache gives the place of one that lay idle."""
+    """All sessions of a broker, at most `max_sessions` with `max_targets` partitions; a full cache gives the place of
+    those that lay idle. A session that has no room to grow ends: its client begins anew."""
 
-    def __init__(self, max_sessions: int = 1000, min_eviction_seconds: float = 120.0) -> None:
+    def __init__(
+        self, max_sessions: int = 1000, min_eviction_seconds: float = 120.0, *, max_targets: int = MAX_TARGETS
+    ) -> None:
         self._max_sessions = max_sessions
+        self._max_targets = max_targets
+        self._targets = 0
+        """Number of targets in all sessions."""
         self._min_eviction_seconds = min_eviction_seconds
         self._sessions: OrderedDict[int, FetchSession] = OrderedDict()  # least recently used first
 
@@ -111,14 +118,15 @@ class FetchSessionCache:
         by_id = version >= TOPIC_IDS_SINCE
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             if request.session_id != NO_SESSION:
-                self._sessions.pop(request.session_id, None)
+                self._drop(request.session_id)
             session = FetchSession(NO_SESSION, by_id)
             session.update(request)
-            if request.session_epoch == INITIAL_EPOCH and self._make_room(now):
+            if request.session_epoch == INITIAL_EPOCH and self._make_room(now, len(session.targets)):
                 session.session_id = self._new_id()
                 session.epoch = 1
                 session.last_used = now
                 self._sessions[session.session_id] = session
+                self._targets += len(session.targets)
             return session, False
         known = self._sessions.get(request.session_id)
         if known is None:
@@ -127,23 +135,32 @@ class FetchSessionCache:
             return ErrorCode.INVALID_FETCH_SESSION_EPOCH
         if known.uses_topic_ids != by_id:
             return ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+        self._targets -= len(known.targets)
         known.update(request)
+        self._targets += len(known.targets)
         if not known.targets:  # it has nothing to remember
-            del self._sessions[known.session_id]
+            self._drop(known.session_id)
             return FetchSession(NO_SESSION, by_id), False
+        if len(known.targets) > MAX_SESSION_TARGETS or self._targets > self._max_targets:
+            self._drop(known.session_id)
+            return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
         known.epoch = 1 if known.epoch == MAX_EPOCH else known.epoch + 1
         known.last_used = now
         self._sessions.move_to_end(known.session_id)
         return known, True
 
-    def _make_room(self, now: float) -> bool:
-        if len(self._sessions) < self._max_sessions:
-            return True
-        oldest_id, oldest = next(iter(self._sessions.items()), (0, None))
-        if oldest is None or now - oldest.last_used < self._min_eviction_seconds:
-            return False
-        del self._sessions[oldest_id]
+    def _make_room(self, now: float, targets: int) -> bool:
+        while len(self._sessions) >= self._max_sessions or self._targets + targets > self._max_targets:
+            oldest_id, oldest = next(iter(self._sessions.items()), (0, None))
+            if oldest is None or now - oldest.last_used < self._min_eviction_seconds:
+                return False
+            self._drop(oldest_id)
         return True
+
+    def _drop(self, session_id: int) -> None:
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            self._targets -= len(session.targets)
 
     def _new_id(self) -> int:
         while True:

@@ -1,8 +1,8 @@
-"""Aborting hanging transactions: what administrators may have written without being a broker (KIP-664).
+"""Aborts hanging transactions, the one kind of marker that administrators may have written (KIP-664).
 
-A transaction hangs if it is open in a partition and no coordinator has it under way: nobody will ever end it. A marker
-is written for such a one alone, with the epochs that the partition itself remembers, and never to commit. In a cluster,
-where a coordinator may be moving while it is asked, the transaction must also be older than any may become.
+A transaction hangs if it is open in a partition and no coordinator has it under way: it would never end. A marker
+is written only for such a transaction, with the epochs in the partition's own state, and never to commit. In a cluster,
+where a coordinator may be moving during the query, the transaction must also be older than any may become.
 """
 
 import asyncio
@@ -16,10 +16,10 @@ from ottla.protocol.messages.list_transactions import ListTransactionsRequest
 from ottla.transactions.states import AT_REST
 
 if TYPE_CHECKING:
+    from ottla.coordination.markers import TransactionMarker
     from ottla.log.producer_state import ProducerEntry
     from ottla.server.context import Services
     from ottla.server.membership import Membership
-    from ottla.transactions.markers import TransactionMarker
 
 LIST_TRANSACTIONS_VERSION: Final = 0
 NOT_UNDER_WAY: Final = frozenset(state.label for state in AT_REST) | {"Dead"}
@@ -30,22 +30,23 @@ async def abort_hanging(
 ) -> Mapping[TopicPartition, ErrorCode]:
     """Abort the producer's transaction in each partition where it hangs.
 
-    CLUSTER_AUTHORIZATION_FAILED: it was to be committed. INVALID_TXN_STATE: it is not open there, or a coordinator has
-    it under way. INVALID_PRODUCER_EPOCH: it is of another epoch. COORDINATOR_NOT_AVAILABLE: a coordinator that might
-    have it cannot be asked.
+    CLUSTER_AUTHORIZATION_FAILED: the request was to commit it. INVALID_TXN_STATE: it is not open there, or a
+    coordinator has it under way. INVALID_PRODUCER_EPOCH: it is of another epoch. COORDINATOR_NOT_AVAILABLE: a
+    coordinator that might have it cannot be asked.
     """
     if marker.committed:
         return dict.fromkeys(partitions, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     outcomes: dict[TopicPartition, ErrorCode] = {}
     open_there: dict[TopicPartition, ProducerEntry] = {}
     for partition in partitions:
+        await broker.slices.pause()
         try:
             open_there[partition] = _open_transaction(marker, partition, broker)
         except OttlaError as refused:
             outcomes[partition] = refused.code
     if not open_there:
         return outcomes
-    begun = {partition: standing.transaction_first_offset for partition, standing in open_there.items()}
+    begun = {partition: producer_state.transaction_first_offset for partition, producer_state in open_there.items()}
     try:
         if await _is_under_way(marker.producer_id, broker):
             return outcomes | dict.fromkeys(open_there, ErrorCode.INVALID_TXN_STATE)
@@ -53,14 +54,14 @@ async def abort_hanging(
         return outcomes | dict.fromkeys(open_there, ErrorCode.COORDINATOR_NOT_AVAILABLE)
     for partition, first_offset in begun.items():
         try:
-            standing = _open_transaction(marker, partition, broker)
+            producer_state = _open_transaction(marker, partition, broker)
         except OttlaError as refused:
             outcomes[partition] = refused.code
             continue
-        if standing.transaction_first_offset != first_offset:  # another one has begun since
+        if producer_state.transaction_first_offset != first_offset:  # another one has begun since
             outcomes[partition] = ErrorCode.INVALID_TXN_STATE
             continue
-        abort = marker._replace(coordinator_epoch=max(standing.coordinator_epoch, 0))
+        abort = marker._replace(coordinator_epoch=max(producer_state.coordinator_epoch, 0))
         outcomes |= await broker.markers.send(abort, [partition])
     return outcomes
 
@@ -104,5 +105,5 @@ async def _has_under_way(leader: BrokerId, producer_id: int, cluster: "Membershi
     request = ListTransactionsRequest(state_filters=[], producer_id_filters=[producer_id])
     answer = await cluster.ask(leader, request, LIST_TRANSACTIONS_VERSION)
     if answer.error_code:
-        raise ApiError(ErrorCode(answer.error_code), f"broker {leader} cannot say which transactions there are")
+        raise ApiError(ErrorCode(answer.error_code), f"broker {leader} cannot list its transactions")
     return any(known.transaction_state not in NOT_UNDER_WAY for known in answer.transaction_states)

@@ -3,7 +3,7 @@
 A sender counts as a broker if it comes over the listener between brokers (or the control plane's), from an address
 under which that broker is registered, and names the epochs that the metadata store has: its own, this broker's, the
 controller's. Without TLS there is no better proof; where clients share listener and address with brokers, the epochs
-are all there is. README says so.
+are all there is. SECURITY.md explains this.
 """
 
 import asyncio
@@ -13,27 +13,27 @@ from collections.abc import Callable
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, Final
 
-from ottla.cluster.registered_brokers import Claim
 from ottla.errors import ApiError, ErrorCode
 from ottla.ids import BrokerId
+from ottla.metadata.registered_brokers import Claim
 from ottla.protocol.api import ApiKey
 
 if TYPE_CHECKING:
-    from ottla.cluster.registered_brokers import RegisteredBrokers
     from ottla.config.broker import BrokerConfig
+    from ottla.metadata.registered_brokers import RegisteredBrokers
     from ottla.server.context import RequestContext
 
 log = logging.getLogger(__name__)
 
-PATIENCE_S: Final = 2.0
+TIMEOUT_S: Final = 2.0
 """How long the store may take to show an epoch that a request names already."""
-LOOK_AGAIN_S: Final = 0.1
+POLL_INTERVAL_S: Final = 0.1
 COMPLAIN_AGAIN_S: Final = 60.0
 COMPLAINTS_KEPT: Final = 256
 
 
 class Verdict(Enum):
-    """What is to be done with a request that claims to come from a broker."""
+    """The treatment of a request that claims to come from a broker."""
 
     BROKER = auto()
     REFUSED = auto()
@@ -74,7 +74,7 @@ CLAIMS: Final[dict[ApiKey, Callable[[Any], Claim | None]]] = {
     ApiKey.DELETE_SHARE_GROUP_STATE: _from_any_broker,
     ApiKey.READ_SHARE_GROUP_STATE_SUMMARY: _from_any_broker,
 }
-"""What a request claims by its contents; None for one that anybody may send, such as a consumer's fetch."""
+"""The claims in a request's contents; None for a request that any client may send, such as a consumer's fetch."""
 
 ANSWERS_OTHERS: Final = frozenset(key for key, claim in CLAIMS.items() if claim is _from_any_broker)
 """Handlers that get the requests of others, too, and answer each partition (`RequestContext.from_broker`)."""
@@ -114,7 +114,7 @@ class InterBrokerGate:
         brokers = self._brokers
         if brokers is None or context.listener not in self._listeners:
             return Verdict.REFUSED
-        deadline = context.broker.loop.time() + PATIENCE_S
+        deadline = context.broker.loop.time() + TIMEOUT_S
         while True:
             was_read = await brokers.read()
             if self.admits(claim, context):
@@ -123,7 +123,7 @@ class InterBrokerGate:
                 return Verdict.REFUSED
             if context.broker.loop.time() >= deadline:
                 return Verdict.REFUSED if was_read else Verdict.UNKNOWN
-            await asyncio.sleep(LOOK_AGAIN_S)
+            await asyncio.sleep(POLL_INTERVAL_S)
 
     def _complain(self, context: "RequestContext") -> None:
         """Once per peer and API in a while."""

@@ -30,7 +30,7 @@ def leader_of(topic: str | UUID, partition: int, context: RequestContext) -> Par
 
 
 def endpoints_of(brokers: Iterable[int], context: RequestContext) -> Iterator[tuple[BrokerId, str, int, str | None]]:
-    """Number, host, port and rack of those of the brokers that are alive, as the client is to dial them."""
+    """Number, host, port and rack of the live ones of these brokers, as the client is to dial them."""
     image = context.broker.metadata.image
     for broker_id in sorted(brokers):
         broker = image.brokers.get(BrokerId(broker_id))

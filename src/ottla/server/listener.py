@@ -20,16 +20,19 @@ log = logging.getLogger(__name__)
 
 BACKLOG: Final = 1024
 ACCEPTS_PER_WAKEUP: Final = 64
-ACCEPT_PAUSE_SECONDS: Final = 0.1
+ACCEPT_PAUSE_S: Final = 0.1
 SEND_BUFFER_BYTES: Final = 1 << 20
 SYSTEMS_CHOICE: Final = -1
+RETIREMENT_SECONDS: Final = 5.0
+"""How long requests of a removed listener's connections may take at most, before the connections are closed."""
+RETIREMENT_POLL_SECONDS: Final = 0.1
 LoadFor = Callable[[int], Load]
 
 
 def open_sockets(host: str, port: int) -> list[socket.socket]:
     """A non-blocking socket for each address of `host` (empty: every interface), bound but not listening yet.
 
-    They have one port, chosen by the system for 0. OSError says of which address, why, and what to do.
+    All have one port, chosen by the system for 0. OSError names the address, the reason, and the remedy.
     """
     try:
         addresses = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -92,7 +95,8 @@ class Listener:
         self._limits = limits
         self._memory = memory
         self._load_for: LoadFor | None = None
-        self._spared = len(config.listeners) > 1 and name == config.inter_broker_listener
+        self._spared = False
+        self.follow(config)
         self._idle_limit_seconds = config.connections_max_idle_ms / 1000
         self._next_connection_id = next_connection_id
         self._sockets: list[socket.socket] = []
@@ -100,6 +104,10 @@ class Listener:
         self._idle_timer: asyncio.TimerHandle | None = None
         self._send_buffer_bytes = SEND_BUFFER_BYTES
         self._is_full = False
+
+    def follow(self, config: "BrokerConfig") -> None:
+        """Apply settings that changed to connections that come from now on."""
+        self._spared = len(config.listeners) > 1 and self.name == config.inter_broker_listener
 
     def bind(self, host: str, port: int, open_sockets: OpenSockets = open_sockets) -> int:
         """Bind all addresses of `host` (empty: every interface) and return the port, chosen by the system for 0.
@@ -132,7 +140,7 @@ class Listener:
             self._idle_timer = self._loop.call_later(self._idle_limit_seconds / 2, self._close_idle)
 
     def _given(self, name: str, own: int) -> int:
-        """A setting that somebody has set, or what Ottla takes instead of Kafka's default."""
+        """A setting that was given, or Ottla's own value in place of Kafka's default."""
         value = self._config.value(name)
         return value if name in self._config.given and isinstance(value, int) else own
 
@@ -150,7 +158,7 @@ class Listener:
             except OSError as error:
                 # Out of descriptors or memory: the loop would spin on the waiting connection.
                 log.error("listener %s cannot accept: %s; trying again in a moment", self.name, error)
-                self._pause_accepting(listening, ACCEPT_PAUSE_SECONDS)
+                self._pause_accepting(listening, ACCEPT_PAUSE_S)
                 return
             refusal = self._limits.refusal(address[0])
             if refusal:
@@ -183,7 +191,7 @@ class Listener:
             self._limits.opened(connection, self.name)
 
     def _pause_accepting(self, listening: socket.socket, wait_s: float | None) -> None:
-        """For a while or, with None, until other connections are closed; who knocks waits in the system's queue."""
+        """For a while or, with None, until other connections are closed; new ones wait in the system's queue."""
         self._loop.remove_reader(listening.fileno())
         if wait_s is None:
             if not self._is_full:
@@ -214,7 +222,7 @@ class Listener:
         self._idle_timer = self._loop.call_later(self._idle_limit_seconds / 2, self._close_idle)
 
     def close_sockets(self) -> None:
-        """Accept no more; connections go on."""
+        """Stop accepting; connections go on."""
         for sock in self._sockets:
             with contextlib.suppress(ValueError, OSError):
                 self._loop.remove_reader(sock.fileno())
@@ -223,8 +231,21 @@ class Listener:
         if self._idle_timer is not None:
             self._idle_timer.cancel()
 
+    def retire(self) -> None:
+        """Stop accepting, and close each connection when its requests have been answered: one may be the request that
+        removes this listener."""
+        self.close_sockets()
+        self._close_answered(self._loop.time() + RETIREMENT_SECONDS)
+
+    def _close_answered(self, deadline: float) -> None:
+        is_over = self._loop.time() >= deadline
+        for connection in [c for c in self.connections if is_over or c.idle]:
+            connection.close()
+        if self.connections:
+            self._loop.call_later(RETIREMENT_POLL_SECONDS, self._close_answered, deadline)
+
     def close(self) -> None:
-        """Accept no more and close every connection."""
+        """Stop accepting, and close every connection."""
         self.close_sockets()
         for connection in list(self.connections):
             connection.close()

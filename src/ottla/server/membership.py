@@ -1,7 +1,7 @@
-"""A broker's part in its cluster: it registers, follows, proposes, perhaps decides, and hands over before it stops.
+"""A broker's part in its cluster: it registers, follows, may become the controller, and hands over before it stops.
 
-join    register -> race for `/controller` -> the controller says what there is
-leave   controlled shutdown -> copy nothing any more -> no controller any more -> end the session
+join    register -> race for `/controller` -> receive the metadata from the controller
+leave   controlled shutdown -> stop copying -> resign as controller -> end the session
 """
 
 import asyncio
@@ -11,21 +11,23 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from ottla.cluster.charge import Charge
-from ottla.cluster.cluster_controller import ClusterController
-from ottla.cluster.cluster_metadata import ClusterMetadata, NotController
+from ottla.client.asynchronous import AsyncConnection
+from ottla.client.errors import BrokerUnavailable
+from ottla.client.sockets import Connect, Resolve
 from ottla.cluster.controller import NewTopic
 from ottla.cluster.elections import led_by
 from ottla.cluster.image import MetadataImage
-from ottla.cluster.registered_brokers import RegisteredBrokers
-from ottla.cluster.standing import Standing, node_of
-from ottla.cluster.store import layout
-from ottla.cluster.store.base import MetadataStore, SessionEvent
-from ottla.cluster.store.zookeeper import ZooKeeperStore
 from ottla.errors import ApiError, ErrorCode, OttlaError
 from ottla.ids import BrokerId
-from ottla.peer.client import PeerClient, PeerUnavailable
-from ottla.peer.sockets import Connect, Resolve
+from ottla.metadata.active_controller import ActiveController
+from ottla.metadata.cluster_controller import ClusterController
+from ottla.metadata.cluster_metadata import ClusterMetadata, NotController
+from ottla.metadata.leadership_lease import LeadershipLease, node_of
+from ottla.metadata.policies import Policies
+from ottla.metadata.registered_brokers import RegisteredBrokers
+from ottla.metadata.store import layout
+from ottla.metadata.store.base import MetadataStore, SessionEvent
+from ottla.metadata.store.zookeeper import ZooKeeperStore
 from ottla.protocol.messages.controlled_shutdown import ControlledShutdownRequest
 from ottla.protocol.messages.create_topics import (
     CreatableReplicaAssignment,
@@ -35,11 +37,12 @@ from ottla.protocol.messages.create_topics import (
 )
 from ottla.protocol.messages.write_txn_markers import WriteTxnMarkersRequest
 from ottla.protocol.schema import Message
+from ottla.replication.alter_partition_manager import AlterPartitionManager
+from ottla.replication.decisions.throttles import Throttles
 from ottla.replication.directory_failures import DirectoryFailures
 from ottla.replication.fetcher import ReplicaFetchers
-from ottla.replication.proposals import IsrProposals
 from ottla.replication.roles import ReplicaRoles
-from ottla.replication.throttles import Throttles
+from ottla.server.controller_connection import ControllerConnection
 from ottla.server.disk_record import DiskRecord
 from ottla.server.remote_coordination import ClusterMarkers, ClusterTransactions
 from ottla.server.remote_share_state import ClusterShareState
@@ -47,9 +50,9 @@ from ottla.server.remote_share_state import ClusterShareState
 if TYPE_CHECKING:
     from ottla.clock import Clock
     from ottla.config.broker import BrokerConfig
-    from ottla.coordination.markers import LocalMarkers
-    from ottla.coordination.share_coordinator import ShareCoordinator
-    from ottla.coordination.transaction_coordinator import TransactionCoordinator
+    from ottla.coordinators.markers import LocalMarkers
+    from ottla.coordinators.share_coordinator import ShareCoordinator
+    from ottla.coordinators.transaction_coordinator import TransactionCoordinator
     from ottla.log.directories import LogDirectories
     from ottla.replication.manager import ReplicaManager
 
@@ -68,14 +71,14 @@ HAND_OVER_WITHOUT_SESSION_S: Final = 1.0
 CLOSE_CONTROLLER_S: Final = 1.5
 """How long a controller may take to finish what it is committing."""
 ALONE_S: Final = 1.0
-"""How long it waits for ZooKeeper to say who is alive."""
-LAGGARDS_PER_LAG: Final = 10
+"""How long it waits for ZooKeeper's list of live brokers."""
+ISR_CHECKS_PER_LAG: Final = 10
 """How often, in the time that a follower may lag, those that do are looked for."""
 PARTITIONS_PER_TURN: Final = 500
 
 
 class Membership:
-    """Of one broker. On the loop's thread."""
+    """The membership of one broker. On the loop's thread."""
 
     def __init__(
         self,
@@ -95,9 +98,10 @@ class Membership:
         self.metadata = metadata
         self._store = store
         self.registered_brokers = registered_brokers
-        self.roles = ReplicaRoles(replicas, metadata.knows_settings_of)
-        self.being_told = asyncio.Lock()
-        """Held while a request of a controller is judged and done: those of two would else mix."""
+        self.roles = ReplicaRoles(replicas, metadata.knows_settings_of, clock)
+        self.controller_connection = ControllerConnection()
+        self.controller_request_lock = asyncio.Lock()
+        """Serializes controller requests."""
         self._config = config
         self._replicas = replicas
         self._loop = loop
@@ -118,61 +122,64 @@ class Membership:
             full_directories=replicas.full_directories,
             start_over=replicas.start_over,
         )
-        self._proposals = IsrProposals(config.node_id, lambda: metadata.broker_epoch, self.ask_controller, loop)
-        self._peers: dict[tuple[BrokerId, bool], PeerClient] = {}
+        self._alter_partition_manager = AlterPartitionManager(
+            config.node_id, lambda: metadata.broker_epoch, self.ask_controller, loop
+        )
+        self._peers: dict[tuple[BrokerId, bool], AsyncConnection] = {}
         """By broker, and whether they are for requests that wait there for others to act."""
-        self._laggards: asyncio.Task[None] | None = None
+        self._isr_checks: asyncio.Task[None] | None = None
         self._disk_record = disk_record
         self._disks: asyncio.Task[None] | None = None
         self._failures = DirectoryFailures(
             replicas,
             directories,
             loop,
-            tell_controller=metadata.report_failed_directory,
+            notify_controller=metadata.report_failed_directory,
             stop_broker=stop_broker,
         )
         replicas.fetchers = self._fetchers
-        replicas.proposals = self._proposals.propose
-        self.standing = Standing(store, config.node_id, loop)
-        replicas.holds_session = self.standing.holds
+        replicas.propose = self._alter_partition_manager.propose
+        self.leadership_lease = LeadershipLease(store, config.node_id, loop)
+        replicas.holds_session = self.leadership_lease.holds
+        replicas.is_coming = self.roles.is_coming
         metadata.create_at_controller = self._create_at_controller
         store.on_session(self._session_changed)
 
     # -- coming and going --------------------------------------------------------------------------------------------
 
     async def join(self, endpoints: Mapping[str, tuple[str, int]]) -> None:
-        """Be a broker of the cluster; returns when the controller has said what there is, or takes long to.
+        """Join the cluster; returns when the controller has sent the metadata, or takes long to.
 
         Raises `ApiError` DUPLICATE_BROKER_REGISTRATION, `StoreUnavailable`.
         """
         await self.metadata.register(endpoints)
         await self.registered_brokers.read()
-        self.standing.start()
+        self.leadership_lease.start()
         self._controller.start()
-        self._laggards = self._loop.create_task(self._drop_laggards())
+        self._isr_checks = self._loop.create_task(self._drop_out_of_sync_followers())
         if self._disk_record.is_in_doubt:
             self._disks = self._loop.create_task(self._disk_record.trust_in_the_end(self._holds_everything))
         image = self.metadata
-        patience_s = self._config.zookeeper_session_timeout_ms / 1000
-        if not await image.until(lambda: image.broker_id in image.image.brokers, patience_s):
+        timeout_s = self._config.zookeeper_session_timeout_ms / 1000
+        if not await image.until(lambda: image.broker_id in image.image.brokers, timeout_s):
             log.warning(
                 "no controller has spoken to broker %d within %.0f s; until one does, clients are asked to come back",
                 image.broker_id,
-                patience_s,
+                timeout_s,
             )
 
     async def leave(self) -> None:
         """Withdraw, and end the session: others need not wait for what this broker still has to do."""
-        for task in (self._laggards, self._disks):
+        for task in (self._isr_checks, self._disks):
             if task is not None:
                 task.cancel()
         await self._failures.close()
-        await self._proposals.close()
+        await self._alter_partition_manager.close()
         await self._fetchers.close()
         closing = self._loop.create_task(self._controller.close())
         await asyncio.wait([closing], timeout=CLOSE_CONTROLLER_S)
         await self.registered_brokers.close()
-        await self.standing.close()
+        await self.leadership_lease.close()
         for peer in self._peers.values():
             peer.close()
         await self.metadata.close()  # a controller that waits for ZooKeeper waits no longer
@@ -188,26 +195,26 @@ class Membership:
         if not config.controlled_shutdown_enable or not self.metadata.is_registered:
             return
         longest_s = config.controlled_shutdown_max_retries * config.controlled_shutdown_retry_backoff_ms / 1000
-        patience_s = max(HAND_OVER_S, longest_s) if self.standing.holds() else HAND_OVER_WITHOUT_SESSION_S
+        timeout_s = max(HAND_OVER_S, longest_s) if self.leadership_lease.holds() else HAND_OVER_WITHOUT_SESSION_S
         try:
-            async with asyncio.timeout(patience_s):
+            async with asyncio.timeout(timeout_s):
                 await self._hand_over()
-        except (PeerUnavailable, TimeoutError) as error:
+        except (BrokerUnavailable, TimeoutError) as error:
             log.warning(
                 "this broker stops without having handed over all that it leads: %s",
-                str(error) or f"that takes more than {patience_s:.0f} s",
+                str(error) or f"that takes more than {timeout_s:.0f} s",
             )
 
     async def _hand_over(self) -> None:
         retries = self._config.controlled_shutdown_max_retries
         give_up_at = self._loop.time() + HAND_OVER_S
-        while not await self._is_alone():  # else there is nobody to hand over to
+        while not await self._is_alone():  # else there is no broker to hand over to
             request = ControlledShutdownRequest(broker_id=self._config.node_id, broker_epoch=self.metadata.broker_epoch)
-            patience_s = max(give_up_at - self._loop.time(), LOOK_FOR_CONTROLLER_S)
-            answer = await self.ask_controller(request, CONTROLLED_SHUTDOWN_VERSION, patience_s=patience_s)
+            timeout_s = max(give_up_at - self._loop.time(), LOOK_FOR_CONTROLLER_S)
+            answer = await self.ask_controller(request, CONTROLLED_SHUTDOWN_VERSION, timeout_s=timeout_s)
             if answer.error_code:  # it may not have seen yet that this broker is there
                 if self._loop.time() >= give_up_at:
-                    raise PeerUnavailable(f"the controller answers {ErrorCode(answer.error_code).name}")
+                    raise BrokerUnavailable(f"the controller answers {ErrorCode(answer.error_code).name}")
                 await asyncio.sleep(ASK_AGAIN_S)
                 continue
             if not answer.remaining_partitions:
@@ -266,22 +273,22 @@ class Membership:
         if old.brokers != new.brokers:
             self.registered_brokers.read_soon()
 
-    async def _drop_laggards(self) -> None:
+    async def _drop_out_of_sync_followers(self) -> None:
         while True:
-            await asyncio.sleep(self._config.replica_lag_time_max_ms / 1000 / LAGGARDS_PER_LAG)
+            await asyncio.sleep(self._config.replica_lag_time_max_ms / 1000 / ISR_CHECKS_PER_LAG)
             for number, partition in enumerate(self._replicas.partitions(), 1):
-                partition.drop_laggards()
+                partition.drop_out_of_sync_followers()
                 if not number % PARTITIONS_PER_TURN:
                     await asyncio.sleep(0)
 
     # -- others ------------------------------------------------------------------------------------------------------
 
-    def charge(self) -> Charge:
+    def active_controller(self) -> ActiveController:
         """What this broker does as controller. Raises `NotController`."""
-        charge = self._controller.charge
-        if charge is None or self.metadata.controller is None:
+        active_controller = self._controller.active_controller
+        if active_controller is None or self.metadata.controller is None:
             raise NotController(f"broker {self._config.node_id} is not the controller")
-        return charge
+        return active_controller
 
     def address_of(self, broker_id: BrokerId) -> tuple[str, int] | None:
         """Where another broker is reached by this one; None for one that is not alive."""
@@ -289,21 +296,21 @@ class Membership:
         return None if broker is None else broker.endpoints.get(self._config.inter_broker_listener)
 
     async def ask(self, broker_id: BrokerId, request: Message, version: int, *, timeout_s: float | None = None) -> Any:
-        """Another broker's answer. Raises `PeerUnavailable`.
+        """Another broker's answer. Raises `BrokerUnavailable`.
 
         A broker answers the requests of a connection one after the other, and the markers of transactions only when
         they are committed: they have one of their own.
         """
         address = self.address_of(broker_id)
         if address is None:
-            raise PeerUnavailable(f"broker {broker_id} is not alive")
+            raise BrokerUnavailable(f"broker {broker_id} is not alive")
         key = (broker_id, isinstance(request, WriteTxnMarkersRequest))
         peer = self._peers.get(key)
         if peer is not None and (peer.host, peer.port) != address:
             peer.close()
             peer = None
         if peer is None:
-            peer = self._peers[key] = PeerClient(*address, f"broker-{self._config.node_id}", connect=self._connect)
+            peer = self._peers[key] = AsyncConnection(*address, f"broker-{self._config.node_id}", connect=self._connect)
         return await peer.ask(request, version, timeout_s=timeout_s or self._config.request_timeout_ms / 1000)
 
     def markers(self, local: "LocalMarkers") -> ClusterMarkers:
@@ -318,21 +325,21 @@ class Membership:
         """The share coordinators of all brokers."""
         return ClusterShareState(local, self.metadata, self)
 
-    async def ask_controller(self, request: Message, version: int, *, patience_s: float | None = None) -> Any:
-        """The controller's answer, whoever that is. Raises `PeerUnavailable` if nobody is for so long (None: for
-        request.timeout.ms). Should another become it meanwhile, that one is asked."""
-        deadline = self._loop.time() + (patience_s or self._config.request_timeout_ms / 1000)
+    async def ask_controller(self, request: Message, version: int, *, timeout_s: float | None = None) -> Any:
+        """Send a request to the current controller. Raises `BrokerUnavailable` if there is none for so long (None:
+        request.timeout.ms). If the controller changes meanwhile, the request goes to the new one."""
+        deadline = self._loop.time() + (timeout_s or self._config.request_timeout_ms / 1000)
         while True:
             problem: OttlaError | None = None
             try:
                 answer = await self._ask_while_controller(request, version, max(deadline - self._loop.time(), 0.1))
-            except PeerUnavailable as error:
+            except BrokerUnavailable as error:
                 problem = error
             else:
                 if getattr(answer, "error_code", ErrorCode.NONE) != ErrorCode.NOT_CONTROLLER:
                     return answer
             if self._loop.time() >= deadline:
-                raise PeerUnavailable(f"no controller answers: {problem or 'it is being elected'}")
+                raise BrokerUnavailable(f"no controller answers: {problem or 'it is being elected'}")
             await asyncio.sleep(LOOK_FOR_CONTROLLER_S)
 
     async def _ask_while_controller(self, request: Message, version: int, timeout_s: float) -> Any:
@@ -344,7 +351,7 @@ class Membership:
         try:
             await asyncio.wait((asking, changing), return_when=asyncio.FIRST_COMPLETED)
             if not asking.done() and changing.done() and changing.result():
-                raise PeerUnavailable(f"broker {controller} is not the controller any more")
+                raise BrokerUnavailable(f"broker {controller} is not the controller any more")
             return await asking
         finally:
             asking.cancel()
@@ -369,7 +376,7 @@ class Membership:
         )
         try:
             answer = await self.ask_controller(request, CREATE_TOPICS_VERSION)
-        except PeerUnavailable as error:
+        except BrokerUnavailable as error:
             return [error for _ in topics]
         results = {result.name: result for result in answer.topics}
         return [_refusal(results[topic.name].error_code, results[topic.name].error_message) for topic in topics]
@@ -388,6 +395,7 @@ async def open_cluster(
     directories: "LogDirectories",
     stack: AsyncExitStack,
     stop_broker: Callable[[str], None],
+    policies: Policies,
 ) -> tuple[ClusterMetadata, Join]:
     """Reach the store, and take the log directories for this cluster; `stack` ends the session.
 
@@ -408,7 +416,7 @@ async def open_cluster(
             connection_timeout_ms=config.zookeeper_connection_timeout_ms,
             session_file=session_file,
         )
-    metadata = ClusterMetadata(store, config, clock)
+    metadata = ClusterMetadata(store, config, clock, policies)
     stack.push_async_callback(metadata.close)
     cluster_id = await metadata.open(directories.find_cluster_id())
     directories.acquire(cluster_id=cluster_id, node_id=config.node_id, zookeeper=True)

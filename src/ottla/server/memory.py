@@ -5,10 +5,11 @@
 Counted are requests under way, requests that are kept while they are worked on, and answers that were not sent yet;
 records that are sent from their files hold nothing. While the shared part is used up, large requests wait and their
 sockets are not read. One at a time then has the turn, and may use the reserve, so that there is always one that gets
-done. A request that lies in what was received at once needs no room: small requests are answered meanwhile.
+finished. A request that was received at once needs no room: small requests are answered meanwhile.
 
-Nobody can hold the others up for ever: while requests wait, every `LOOK_SECONDS`, connections are closed that hold
-memory and whose client has moved nearly nothing, and the one that has the turn if it did not bring a megabyte a second.
+No connection can block the others forever: while requests wait, every `POLL_INTERVAL_S`, connections are closed that
+hold memory and whose client has moved nearly nothing, and the one that has the turn if it did not bring a megabyte a
+second.
 """
 
 import asyncio
@@ -20,7 +21,7 @@ log = logging.getLogger(__name__)
 DEFAULT_BYTES: Final = 256 << 20
 SMALL_BYTES: Final = 128 * 1024
 """A request of this size may use the reserve."""
-LOOK_SECONDS: Final = 5.0
+POLL_INTERVAL_S: Final = 5.0
 LEAST_MOVED_BYTES: Final = 64 * 1024
 LEAST_IN_TURN_BYTES: Final = 5 << 20
 
@@ -30,7 +31,7 @@ class Holder(Protocol):
 
     @property
     def moved_bytes(self) -> int:
-        """What has gone over it, either way, since it was opened."""
+        """Bytes moved over it, in both directions, since it was opened."""
         ...
 
     def waits_for_client(self) -> bool:
@@ -60,7 +61,7 @@ class MemoryBudget:
         self.shared_bytes = limit_bytes - min(largest_request_bytes, limit_bytes // 2)
         self.held_bytes = 0
         self._moved: dict[Holder, int | None] = {}
-        """Those who hold anything, with what had moved when they were looked at last, if they were."""
+        """The connections that hold memory, with their moved bytes at the last check, if there was one."""
         self._waiting: dict[Holder, None] = {}
         self._turn: Holder | None = None
         self._waking = False
@@ -92,11 +93,19 @@ class MemoryBudget:
         """Whether a client that takes no answers is not to be given more."""
         return self.held_bytes >= self.shared_bytes
 
+    def room_for_answer(self) -> int:
+        """How many bytes an answer may hold that can be smaller. While there is no room, connections are closed as if
+        requests waited for it."""
+        room = self.shared_bytes - self.held_bytes
+        if room <= 0 and self._look is None:
+            self._look = self._loop.call_later(POLL_INTERVAL_S, self._look_at_all)
+        return max(room, 0)
+
     def wait(self, holder: Holder) -> None:
-        """Have `holder` resume when there is room, in the order of those who wait."""
+        """Have `holder` resume when there is room, in the order of waiting."""
         self._waiting[holder] = None
         if self._look is None:
-            self._look = self._loop.call_later(LOOK_SECONDS, self._look_at_all)
+            self._look = self._loop.call_later(POLL_INTERVAL_S, self._look_at_all)
         self._wake_soon()
 
     def has_received(self, holder: Holder) -> None:
@@ -144,13 +153,13 @@ class MemoryBudget:
                     "(queued.max.request.bytes)",
                     holder.describe(),
                     moved,
-                    LOOK_SECONDS,
+                    POLL_INTERVAL_S,
                 )
                 holder.close()
             else:
                 self._moved[holder] = holder.moved_bytes
         if self._waiting or self._turn is not None:
-            self._look = self._loop.call_later(LOOK_SECONDS, self._look_at_all)
+            self._look = self._loop.call_later(POLL_INTERVAL_S, self._look_at_all)
 
     def close(self) -> None:
         if self._look is not None:

@@ -21,7 +21,7 @@ class PeerVersions:
     def of(self, image: MetadataImage, broker_id: BrokerId) -> int:
         """The version to ask this broker in."""
         broker = image.brokers.get(broker_id)
-        if broker is None or not broker.confirms or self._asked_older.get(broker_id) == broker.epoch:
+        if broker is None or not broker.confirms_leadership or self._asked_older.get(broker_id) == broker.epoch:
             return self._older
         return self._newest
 

@@ -27,21 +27,21 @@ if TYPE_CHECKING:
 Place: TypeAlias = tuple[int, int]
 """Number of the topic in the request, and of the partition."""
 Checks: TypeAlias = Mapping[Place, CheckedBatches | OttlaError]
-"""What was found out about partitions' batches; those that it does not have are checked as they are appended."""
+"""The results of checking partitions' batches; batches without a result are checked as they are appended."""
 
 NO_CHECKS: Final[Checks] = {}
 AT_ONCE_BYTES: Final = 256 * 1024
 """So much of a request is unpacked on the event loop at most (gzip: a quarter, compressed anew: a sixteenth) ..."""
 AT_ONCE_UNPACKED_BYTES: Final = 1280 * 1024 if IS_NATIVE else 4 * 1024
 """... and so much may come of it, which is a full batch of most producers ..."""
-_AT_ONCE_SECONDS: Final = 0.003
+_AT_ONCE_S: Final = 0.003
 """... in so much time: a thread costs more than that, but not if it is begun there and ended in a thread."""
 SMALL_BYTES: Final = 16 * 1024
 """Uncompressed requests of up to this size are not looked at: whatever their topics are, they take a millisecond."""
 AT_ONCE_RECORDS: Final = 100_000 if IS_NATIVE else 200
 """So many records of a request are walked on the event loop at most: three milliseconds."""
 _STEP_BYTES: Final = 16 << 20
-_STEP_SECONDS: Final = 0.01
+_STEP_S: Final = 0.01
 
 
 class _Batches(NamedTuple):
@@ -104,10 +104,10 @@ class RecordChecks:
         return bool(self._work)
 
     def at_once(self) -> Checks | None:
-        """What was found out; None if that takes too long for the event loop."""
+        """The results; None if that takes too long for the event loop."""
         if sum(len(batches.records) * batches.weight for batches in self._work) > AT_ONCE_BYTES:
             return None
-        deadline = time.monotonic() + _AT_ONCE_SECONDS
+        deadline = time.monotonic() + _AT_ONCE_S
         room = AT_ONCE_UNPACKED_BYTES
         checks: dict[Place, CheckedBatches | OttlaError] = {}
         for batches, examination in self._examinations():
@@ -131,12 +131,12 @@ class RecordChecks:
                     data.records = memoryview(bytearray(records))
 
     async def in_thread(self) -> Checks:
-        """What was found out, in time."""
+        """The results, computed in a thread."""
         loop, threads = self._context.broker.loop, self._context.broker.replicas.record_checkers
         checks: dict[Place, CheckedBatches | OttlaError] = {}
         for batches, examination in self._examinations():
             while examination.result is None:
-                await loop.run_in_executor(threads, examination.go_on, _STEP_BYTES, _STEP_SECONDS)
+                await loop.run_in_executor(threads, examination.go_on, _STEP_BYTES, _STEP_S)
             checks[batches.place] = examination.result
         return checks
 

@@ -1,6 +1,6 @@
 """Keeps late requests of a producer out of the transaction it is in now.
 
-Clients of the first generation use one epoch for all their transactions, so that nothing in a request says which of
+Clients of the first generation use one epoch for all their transactions, so no request shows which of
 them it belongs to. A request that was held up on its way, and sent again over another connection after a timeout, may
 arrive when the next transaction has begun, and commit half of it, or abort what was committed: the torn transactions of
 Jepsen's report on Bufstream 0.1.0 (KAFKA-17754), to which Apache Kafka is open as well::
@@ -8,9 +8,9 @@ Jepsen's report on Bufstream 0.1.0 (KAFKA-17754), to which Apache Kafka is open 
     connection 1   commit A ~ ~ ~ ~ ~ ~ ~ ~ ~ ~ ~ ~ ~ ~ ~ ~ ~ ~ ~ ~ commit A      would commit half of B
     connection 2              commit A   begin B, write x   write y ~ ~ ~ ~   abort B
 
-A client speaks to a broker over one connection at a time, and leaves it for another after a timeout. So a request on an
+A client uses one connection to a broker at a time, and leaves it for another after a timeout. So a request on an
 older connection than one that was accepted since is late: it is not carried out, and its connection is closed. In the
-second generation every transaction has an epoch of its own (KIP-890), which is how late requests are told there.
+second generation every transaction has an epoch of its own (KIP-890), which identifies late requests there.
 """
 
 from collections import OrderedDict
@@ -24,7 +24,7 @@ REMEMBERED_PRODUCERS: Final = 50_000
 
 
 class To(Enum):
-    """Whom a request is for; a client may keep a connection to each."""
+    """The receiver of a request; a client may keep a connection to each."""
 
     TRANSACTION_COORDINATOR = auto()
     GROUP_COORDINATOR = auto()

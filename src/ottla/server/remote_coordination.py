@@ -7,10 +7,10 @@ import asyncio
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from ottla.client.errors import BrokerUnavailable
 from ottla.cluster.image import NO_LEADER
 from ottla.errors import ApiError, ErrorCode
 from ottla.ids import BrokerId, PartitionId, TopicName, TopicPartition
-from ottla.peer.client import PeerUnavailable
 from ottla.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
@@ -25,13 +25,13 @@ from ottla.protocol.schema import Message
 from ottla.server.peer_versions import PeerVersions
 
 if TYPE_CHECKING:
-    from ottla.cluster.metadata_view import MetadataView
-    from ottla.coordination.markers import LocalMarkers
-    from ottla.coordination.transaction_coordinator import TransactionCoordinator
-    from ottla.transactions.markers import TransactionMarker
+    from ottla.coordination.markers import TransactionMarker
+    from ottla.coordinators.markers import LocalMarkers
+    from ottla.coordinators.transaction_coordinator import TransactionCoordinator
+    from ottla.metadata.view import MetadataView
 
 MARKERS_WITH_LEVEL: Final = 2
-"""Version of WriteTxnMarkers that says under which `transaction.version` a transaction ran (KIP-1228)."""
+"""Version of WriteTxnMarkers that carries the `transaction.version` of a transaction (KIP-1228)."""
 MARKERS: Final = 1
 ADD_PARTITIONS_VERSION: Final = 5
 
@@ -40,7 +40,7 @@ class Peers(Protocol):
     """Other brokers, as they are asked here."""
 
     async def ask(self, broker_id: BrokerId, request: Message, version: int) -> Any:
-        """Another broker's answer to a request of a version. Raises `PeerUnavailable`."""
+        """Another broker's answer to a request of a version. Raises `BrokerUnavailable`."""
         ...
 
 
@@ -96,7 +96,7 @@ class ClusterMarkers:
         outcomes = dict.fromkeys(partitions, ErrorCode.REQUEST_TIMED_OUT)
         try:
             response = await self._peers.ask(leader, request, version)
-        except PeerUnavailable:
+        except BrokerUnavailable:
             self._versions.unanswered(self._metadata.image, leader, version)
             return outcomes
         for result in response.markers:
@@ -150,7 +150,7 @@ class ClusterTransactions:
         )
         try:
             response = await self._peers.ask(found.leader, request, ADD_PARTITIONS_VERSION)
-        except PeerUnavailable as error:
+        except BrokerUnavailable as error:
             raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error)) from error
         if response.error_code:
             raise ApiError(ErrorCode(response.error_code), f"broker {found.leader} adds no partitions")

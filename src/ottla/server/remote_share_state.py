@@ -7,10 +7,10 @@ rest it sends Kafka's own requests to the broker that does.
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from ottla.coordination.share_coordinator import coordinator_key
+from ottla.client.errors import BrokerUnavailable
+from ottla.coordinators.share_coordinator import coordinator_key
 from ottla.errors import ApiError, ErrorCode, OttlaError
 from ottla.ids import BrokerId, GroupId, PartitionId, TopicId, TopicPartition
-from ottla.peer.client import PeerUnavailable
 from ottla.protocol.messages import delete_share_group_state as deletion
 from ottla.protocol.messages import initialize_share_group_state as initialization
 from ottla.protocol.messages import read_share_group_state as reading
@@ -29,13 +29,13 @@ from ottla.share.state_events import (
 )
 
 if TYPE_CHECKING:
-    from ottla.cluster.metadata_view import MetadataView
-    from ottla.coordination.share_coordinator import ShareCoordinator
+    from ottla.coordinators.share_coordinator import ShareCoordinator
+    from ottla.metadata.view import MetadataView
     from ottla.server.remote_coordination import Peers
 
 VERSION: Final = 0
 WITH_COMPLETE_COUNT: Final = 1
-"""Version of the write and of the summary that says how many records are finished (KIP-1226)."""
+"""Version of the write and of the summary with the number of finished records (KIP-1226)."""
 ANY_LEADER_EPOCH: Final = -1
 
 _Change = TypeVar("_Change", InitializeState, WriteState, DeleteState)
@@ -50,9 +50,9 @@ class ClusterShareState:
         self._peers = peers
         self._versions = PeerVersions(WITH_COMPLETE_COUNT, VERSION)
 
-    def on_starting_over(self, tell: Callable[[SharePartitionKey], None]) -> None:
+    def on_starting_over(self, listener: Callable[[SharePartitionKey], None]) -> None:
         """As of this broker's own coordinator. What another one begins anew, a leader notices by the next write."""
-        self._local.on_starting_over(tell)
+        self._local.on_starting_over(listener)
 
     async def read(
         self, group_id: GroupId, topic_id: TopicId, partition: PartitionId, leader_epoch: int
@@ -141,7 +141,7 @@ class ClusterShareState:
         )
 
     def _elsewhere(self, key: SharePartitionKey) -> BrokerId | None:
-        """The broker that coordinates it; None if that is this one, or nobody yet."""
+        """The broker that coordinates it; None if that is this one, or there is none yet."""
         at = TopicPartition(self._local.topic.name, self._local.partition_for(coordinator_key(*key)))
         found = self._metadata.image.partition(at)
         return None if found is None or found.leader == self._metadata.broker_id else found.leader
@@ -153,7 +153,7 @@ class ClusterShareState:
         version = self._versions.of(image, broker_id) if has_two else VERSION
         try:
             response = await self._peers.ask(broker_id, request, version)
-        except PeerUnavailable as error:
+        except BrokerUnavailable as error:
             if has_two:
                 self._versions.unanswered(image, broker_id, version)
             raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error)) from error

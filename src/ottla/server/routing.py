@@ -1,6 +1,6 @@
 """The one table of what this broker serves: API, versions, handler.
 
-ApiVersions, the list in the README and the labels of metrics are read from it; what is not in it is not served.
+ApiVersions and the list in docs/apis.md are read from it; an API that is not in it is not served.
 A handler is `ottla.server.handlers.<api>.handle`, imported when its API is first asked for, so that a broker that
 only produces and fetches never loads the rest.
 """
@@ -13,7 +13,7 @@ from ottla.protocol.api import ApiKey
 from ottla.protocol.schema import Message
 from ottla.server.context import Deferred, RequestContext
 
-Answer = Message | Awaitable[Message | None] | Deferred[Any] | None
+Answer = Message | Awaitable[Message | Deferred[Any] | None] | Deferred[Any] | None
 """At once, from a coroutine, later through a `Deferred`, or never (acks=0)."""
 
 Handler = Callable[[Any, RequestContext], Answer]
@@ -77,6 +77,8 @@ ROUTES: Final[dict[ApiKey, Route]] = {
         Route(ApiKey.LIST_TRANSACTIONS, 0, 2),
         Route(ApiKey.CONSUMER_GROUP_HEARTBEAT, 0, 1),
         Route(ApiKey.CONSUMER_GROUP_DESCRIBE, 0, 1),
+        Route(ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, 0, 0),
+        Route(ApiKey.PUSH_TELEMETRY, 0, 0),
         Route(ApiKey.LIST_CONFIG_RESOURCES, 0, 1),
         Route(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0),
         Route(ApiKey.SHARE_GROUP_HEARTBEAT, 1, 1),
@@ -107,13 +109,15 @@ CLUSTER_ROUTES: Final[dict[ApiKey, Route]] = {
         Route(ApiKey.ALLOCATE_PRODUCER_IDS, 0, 0),
     )
 }
-"""What is served besides by a broker that is in a cluster; the versions are those of Kafka 3.9."""
+"""The APIs that a broker in a cluster serves besides; the versions are those of Kafka 3.9."""
 
 OWN_ROUTES: Final[dict[ApiKey, Route]] = {
-    route.api_key: route for route in (Route(ApiKey.DESCRIBE_GROUP_HISTORY, 0, 0),)
+    route.api_key: route
+    for route in (Route(ApiKey.DESCRIBE_GROUP_HISTORY, 0, 0), Route(ApiKey.DESCRIBE_TELEMETRY, 0, 0))
 }
-"""What Kafka does not have. Served to everybody, and named to clients that know Ottla: others may trip over a key that
-they do not know."""
+"""APIs that Kafka does not have. Served to every client, and listed only for clients that know Ottla: others may fail
+on
+an unknown API key."""
 
 _handlers: Final[dict[int, Handler]] = {}
 

@@ -1,12 +1,12 @@
-"""What a request says of records that a member holds, partition by partition: checked, passed on, and answered."""
+"""A member's acknowledgements in a request, partition by partition: checked, passed on, and answered."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 from uuid import UUID
 
 from ottla.errors import ErrorCode, InvalidRequest
-from ottla.server.share_sessions import MemberKey, SharedPartition
 from ottla.share.partition import OUTCOMES, RENEW, Acknowledgement
+from ottla.share_partitions.sessions import MemberKey, SharedPartition
 
 if TYPE_CHECKING:
     from ottla.server.context import Services
@@ -59,7 +59,7 @@ class Acknowledging:
         *,
         may_renew: bool,
     ) -> None:
-        """`may_renew`: the request has said that it renews locks (KIP-1222)."""
+        """`may_renew`: whether the request renews locks (KIP-1222)."""
         self.results: dict[SharedPartition, ErrorCode] = {}
         """An error, or NONE, for each partition that was mentioned with acknowledgements."""
         said: dict[SharedPartition, list[Acknowledgement]] = {}

@@ -4,5 +4,5 @@ from ottla.server.context import Services
 
 
 def are_offered(broker: Services) -> bool:
-    """Are there share groups here? The feature `share.version` says so."""
+    """Whether share groups are enabled, by the feature `share.version`."""
     return broker.metadata.feature("share.version") > 0

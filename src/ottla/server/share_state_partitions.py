@@ -1,6 +1,5 @@
 """What the requests to the share coordinator have in common: partitions by topic id, each answered on its own."""
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Protocol, TypeVar
 from uuid import UUID
@@ -39,8 +38,9 @@ async def answer_each(
     ask: Callable[[SharePartitionKey, AskedT], Awaitable[ResultT]],
     refuse: Callable[[AskedT, OttlaError], ResultT],
 ) -> list[tuple[UUID, list[ResultT]]]:
-    """What `ask` says of every partition, or `refuse` where no coordinator answered, or nobody but a broker may ask; in
-    the request's order.
+    """The results of `ask` for every partition, or of `refuse` where no coordinator answered, or the requester is no
+    broker;
+    in the request's order.
 
     A request that names no group, no topics or a topic without partitions is answered with nothing, as Kafka does.
     """
@@ -48,7 +48,8 @@ async def answer_each(
     if not group_id or not all(topic.partitions for topic in topics):
         return []
 
-    async def one(topic_id: UUID, partition: AskedT) -> ResultT:
+    async def one(asked: tuple[UUID, AskedT]) -> ResultT:
+        topic_id, partition = asked
         key = SharePartitionKey(GroupId(group_id), TopicId(topic_id), PartitionId(partition.partition))
         try:
             if not context.from_broker:
@@ -57,7 +58,7 @@ async def answer_each(
         except OttlaError as error:
             return refuse(partition, error)
 
-    results = await asyncio.gather(*(one(topic_id, partition) for topic_id, partition in asked))
+    results = await context.broker.slices.together(one, asked)
     answers: dict[UUID, list[ResultT]] = {}
     for (topic_id, _), result in zip(asked, results, strict=True):
         answers.setdefault(topic_id, []).append(result)

@@ -4,13 +4,14 @@
     some have not, or a request of this producer is waiting --> wait, ask the coordinator ---> append what may be
 
 A producer has up to five requests under way, and their batches must be appended in the order in which they were sent:
-while one is being verified, those that come after it wait.
+while one is being verified, those that come after it wait. A request to very many partitions is worked on in slices
+(ADR 22) and always waits for its producer's turn; until it has it, its connection is held.
 """
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final, TypeAlias
+from collections.abc import Callable, Coroutine, Mapping
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from ottla.coordination.verification import ABORTABLE, FIRST, SECOND, Generation
+from ottla.coordinators.verification import ABORTABLE, FIRST, SECOND, Generation
 from ottla.errors import ApiError, ErrorCode, OttlaError
 from ottla.ids import ProducerIdAndEpoch, TopicPartition
 from ottla.records.batch import (
@@ -25,6 +26,7 @@ from ottla.records.batch import (
     Buffer,
 )
 from ottla.server.context import Deferred, RequestContext
+from ottla.slices import Steps, run_at_once
 
 if TYPE_CHECKING:
     from ottla.log.producer_state import Verification
@@ -36,11 +38,13 @@ if TYPE_CHECKING:
     is not."""
 
     Answer: TypeAlias = "ProduceResponse | Deferred[ProduceResponse | None] | None"
-    AppendAll: TypeAlias = Callable[["ProduceRequest", RequestContext, "Verdicts"], Answer]
+    LaterAnswer: TypeAlias = Coroutine[Any, Any, Answer]
+    AppendAll: TypeAlias = Callable[["ProduceRequest", RequestContext, "Verdicts"], Answer | LaterAnswer]
 
 ABORTABLE_SINCE: Final = 11
 SECOND_SINCE: Final = 12
 TOPIC_IDS_SINCE: Final = 13
+STEP_MASK: Final = 15
 
 ASK_AGAIN: Final = (
     ErrorCode.NETWORK_EXCEPTION,
@@ -48,11 +52,11 @@ ASK_AGAIN: Final = (
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_COORDINATOR,
 )
-"""Of the transaction coordinator; a producer would not know what to make of them."""
+"""Errors of the transaction coordinator that a producer could not handle."""
 
 
 def has_transactional_records(request: "ProduceRequest") -> bool:
-    """Whether a batch in it says so; nothing else of it is looked at."""
+    """Whether a batch in it is marked as transactional; nothing else is checked."""
     for topic in request.topic_data:
         for data in topic.partition_data:
             records = data.records
@@ -66,30 +70,62 @@ def has_transactional_records(request: "ProduceRequest") -> bool:
     return False
 
 
-def handle_transactional(request: "ProduceRequest", context: RequestContext, append_all: "AppendAll") -> "Answer":
+def handle_transactional(
+    request: "ProduceRequest", context: RequestContext, append_all: "AppendAll"
+) -> "Answer | LaterAnswer":
     """Have everything appended that may be.
 
     Refused as a whole: TRANSACTIONAL_ID_AUTHORIZATION_FAILED without a transactional id, INVALID_PRODUCER_ID_MAPPING
     for batches of several producers.
     """
+    producers = run_at_once(_producers_in(request))
+    verdicts = _verdicts_without_asking(request, context, producers)
+    if verdicts is not None:
+        return append_all(request, context, verdicts)
+    return _Waiting(request, context, producers.pop(), append_all).start()
+
+
+async def handle_many(
+    request: "ProduceRequest", context: RequestContext, append_all: "AppendAll", release: Callable[[], None]
+) -> "Answer":
+    """The same for very many partitions, with `append_all` working in slices too. `release` is called as soon as
+    another request of the connection may be looked at."""
+    try:
+        producers = await context.broker.slices.run(_producers_in(request))
+        verdicts = _verdicts_without_asking(request, context, producers)
+        if verdicts is not None:
+            answer = append_all(request, context, verdicts)
+            return await answer if isinstance(answer, Coroutine) else answer
+        return _Waiting(request, context, producers.pop(), append_all).enqueue()
+    finally:
+        release()
+
+
+def _producers_in(request: "ProduceRequest") -> Steps[set[ProducerIdAndEpoch]]:
+    """The producers of its transactional batches."""
+    producers: set[ProducerIdAndEpoch] = set()
+    for topic in request.topic_data:
+        for number, data in enumerate(topic.partition_data):
+            header = _transactional_header(data.records)
+            if header is not None:
+                producers.add(ProducerIdAndEpoch(header.producer_id, header.producer_epoch))
+            if number & STEP_MASK == STEP_MASK:
+                yield
+    return producers
+
+
+def _verdicts_without_asking(
+    request: "ProduceRequest", context: RequestContext, producers: set[ProducerIdAndEpoch]
+) -> "Verdicts | None":
+    """None if it is one producer's, with a transactional id, and has to be verified."""
     if request.transactional_id is None:
         code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-        return append_all(
-            request, context, _all_refused(request, code, "transactional records need a transactional id")
-        )
-    producers = {
-        ProducerIdAndEpoch(header.producer_id, header.producer_epoch)
-        for topic in request.topic_data
-        for data in topic.partition_data
-        if (header := _transactional_header(data.records)) is not None
-    }
+        return _all_refused(request, code, "transactional records need a transactional id")
     if len(producers) > 1:
-        code, why = ErrorCode.INVALID_PRODUCER_ID_MAPPING, "transactional records of several producers"
-        return append_all(request, context, _all_refused(request, code, why))
-    if not producers:
-        return append_all(request, context, {})
-    waiting = _Waiting(request, context, producers.pop(), append_all)
-    return waiting.start()
+        code = ErrorCode.INVALID_PRODUCER_ID_MAPPING
+        return _all_refused(request, code, "transactional records of several producers")
+    is_needed = context.broker.verifier.is_needed(generation_of(context.api_version))
+    return None if producers and is_needed else {}
 
 
 class _Waiting:
@@ -111,28 +147,28 @@ class _Waiting:
         self._generation = generation_of(context.api_version)
         self._deferred: Deferred[ProduceResponse | None] = Deferred(keeps_request=True)
 
-    def start(self) -> "Answer":
-        broker = self._context.broker
-        if not broker.verifier.is_needed(self._generation):
+    def start(self) -> "Answer | LaterAnswer":
+        is_behind_others = self._context.broker.transactional_queue.is_busy(self._producer.producer_id)
+        if not is_behind_others and not run_at_once(self._unverified()):
             return self._append_all(self._request, self._context, {})
-        producer_id = self._producer.producer_id
-        if not broker.turns.is_taken(producer_id) and not self._unverified():
-            return self._append_all(self._request, self._context, {})
-        for topic in self._request.topic_data:
-            for data in topic.partition_data:
-                if data.records is not None:
-                    data.records = bytearray(data.records)  # the bytes it came in are used again for the next request
-        broker.turns.take(producer_id, self._verify_and_append)
+        keep_records(self._request)
+        return self.enqueue()
+
+    def enqueue(self) -> "Answer":
+        """Go on behind what the producer has sent before; the records have to be the request's own by now."""
+        self._context.broker.transactional_queue.put(self._producer.producer_id, self._verify_and_append)
         return self._deferred
 
-    def _unverified(self) -> "dict[tuple[int, int], tuple[Partition, Verification]]":
+    def _unverified(self) -> "Steps[dict[tuple[int, int], tuple[Partition, Verification]]]":
         """What the coordinator has to be asked about. What cannot be appended at all shows when it is tried."""
         broker = self._context.broker
         found: dict[tuple[int, int], tuple[Partition, Verification]] = {}
         now_ms = broker.clock.now_ms()
         for number, topic in enumerate(self._request.topic_data):
             key = topic.topic_id if self._context.api_version >= TOPIC_IDS_SINCE else topic.name
-            for data in topic.partition_data:
+            for place, data in enumerate(topic.partition_data):
+                if place & STEP_MASK == STEP_MASK:
+                    yield
                 header = _transactional_header(data.records)
                 partition = broker.replicas.find(key, data.index)
                 if header is None or partition is None:
@@ -151,7 +187,9 @@ class _Waiting:
         try:
             verdicts = await self._verdicts()
             answer = self._append_all(self._request, self._context, verdicts)
-        except Exception as error:  # the client is told, or its connection closed
+            if isinstance(answer, Coroutine):
+                answer = await answer
+        except Exception as error:  # the client gets the error, or its connection is closed
             self._deferred.complete(error)
             return
         if isinstance(answer, Deferred):
@@ -160,7 +198,7 @@ class _Waiting:
             self._deferred.complete(answer)
 
     async def _verdicts(self) -> "Verdicts":
-        unverified = self._unverified()
+        unverified = await self._context.broker.slices.run(self._unverified())
         if not unverified:
             return {}
         transactional_id = self._request.transactional_id
@@ -179,7 +217,17 @@ class _Waiting:
         """NOT_ENOUGH_REPLICAS makes producers of every age try again, without asking for metadata first."""
         busy = code is ErrorCode.CONCURRENT_TRANSACTIONS and self._generation is not SECOND
         told = ErrorCode.NOT_ENOUGH_REPLICAS if code in ASK_AGAIN or busy else code
-        return ApiError(told, f"{partition} is not known to be in the transaction: the coordinator says {code.name}")
+        return ApiError(
+            told, f"{partition} is not known to be in the transaction: the coordinator answered {code.name}"
+        )
+
+
+def keep_records(request: "ProduceRequest") -> None:
+    """Copy them: the bytes it came in are used again for the next request."""
+    for topic in request.topic_data:
+        for data in topic.partition_data:
+            if data.records is not None:
+                data.records = bytearray(data.records)
 
 
 def generation_of(produce_version: int) -> Generation:
@@ -189,7 +237,8 @@ def generation_of(produce_version: int) -> Generation:
 
 
 def _transactional_header(records: Buffer | None) -> BatchHeader | None:
-    """Of a batch with a producer; None for any other, and for one that does not parse, which shows when it is
+    """The header of a batch with a producer; None for any other, and for one that does not parse, which fails when it
+    is
     appended."""
     if records is None or len(records) < HEADER_SIZE:
         return None

@@ -2,8 +2,8 @@
 
 Records are learnt in the order of their offsets. Each key has a queue of its records that are not finished; only the
 first of a queue may be delivered, and it stays the first while it is held, while it waits to be delivered again, and
-until its acknowledgement is written. So a key never overtakes itself, whoever holds its records. Records without a key
-wait for nobody.
+until its acknowledgement is written. So a key never overtakes itself, whichever member holds its records. Records
+without a key wait for no other record.
 
     a: 4 7 9      4 and 5 may be delivered now, and 6; 7 after 4 is finished, 8 after 5
     b: 5 8
@@ -65,8 +65,9 @@ class KeyOrder:
         self.known_until = max(self.known_until, end)
 
     def _within(self, first: int, last: int) -> list[int]:
-        """Those of these offsets that are not finished, in order. Compaction leaves gaps of millions of offsets: they
-        cost no more than what is known."""
+        """The unfinished offsets between these two, in order. Cost is bounded by the known offsets, since compaction
+        leaves
+        gaps of millions of offsets."""
         unfinished = self._unfinished
         if last - first < len(unfinished):
             return [offset for offset in range(first, last + 1) if offset in unfinished]

@@ -1,4 +1,4 @@
-"""One partition of a topic as one share group reads it: who holds which records, and what becomes of them. PURE.
+"""One partition of a topic as one share group reads it: the state and the holder of its records. PURE.
 
                     acquire                    acknowledge (accept)
     AVAILABLE ----------------> ACQUIRED --------------------------> ACKNOWLEDGED
@@ -7,11 +7,11 @@
         |  end of the session      |
         '--------------------------+-------------------------------> ARCHIVED
 
-An acknowledgement is answered, and counts, once it is written; what comes up while a write is on its way goes into the
-next. Locks that expire and sessions that end take effect at once: who held the records is gone. Nothing is written
-when records are acquired, so a new leader delivers again what was not acknowledged, as KIP-932 wants it.
+An acknowledgement is answered, and counts, once it is written. Changes made during a write go into the next write.
+Expired locks and ended sessions take effect at once, since the holder of the records is gone. Acquiring writes nothing,
+so a new leader delivers unacknowledged records again, as KIP-932 requires.
 
-With `share.delivery.order=key`, `ottla.share.keys` says what may be delivered; records are then acquired one by one.
+With `share.delivery.order=key`, `ottla.share.keys` chooses the deliverable records; they are acquired one by one.
 """
 
 from bisect import bisect_left
@@ -79,7 +79,7 @@ class Acquired(NamedTuple):
 
 
 class Acknowledgement(NamedTuple):
-    """What a member says of records. `types`: one for all of them, or one for each (keys of `OUTCOMES`, or `RENEW`)."""
+    """A member's acknowledgement. `types`: one for all records, or one for each (keys of `OUTCOMES`, or `RENEW`)."""
 
     first: int
     last: int
@@ -87,7 +87,7 @@ class Acknowledgement(NamedTuple):
 
 
 class Write(NamedTuple):
-    """What is to be written; the machine wants to hear of `number` again."""
+    """State to be written; the caller passes `number` to `written` or `write_failed` afterwards."""
 
     number: int
     start_offset: int
@@ -120,9 +120,9 @@ class SharePartition:
         self._writing: Write | None = None
         self._awaited: list[StateBatch] = []
         """Acknowledgements for the next write."""
-        self._told: list[StateBatch] = []
+        self._unwritten_outcomes: list[StateBatch] = []
         """For the next write: changes that have taken effect already."""
-        self._told_on_the_way: list[StateBatch] = []
+        self._outcomes_in_flight: list[StateBatch] = []
         self._written_start = state.start_offset
         for batch in state.batches:
             first, last = max(batch.first_offset, window.end), min(batch.last_offset, log_end_offset - 1)
@@ -144,7 +144,7 @@ class SharePartition:
 
     @property
     def end_offset(self) -> int:
-        """The first offset that nobody was given, and whose key is not known."""
+        """The first offset that was never acquired and whose key is not known."""
         return self._window.end
 
     @property
@@ -188,11 +188,13 @@ class SharePartition:
         batch_size: int,
         strictly: bool = False,
     ) -> list[Acquired]:
-        """Give a member what is available in batches that were read from `offset` on, which `next_offset` said.
+        """Acquire available records for a member, from batches that were read from `offset` on (see `next_offset`).
 
-        Whole batches, until there are `max_records`, and with `strictly` no record more (KIP-1206); answers of about
-        `batch_size` records. Offsets between the batches are not there (compaction), and are finished, as what is not
-        deliverable. Records that were delivered often already come in smaller portions, and nothing beside them.
+        Acquires whole batches until there are `max_records`, and with `strictly` exactly that limit (KIP-1206); results
+        have
+        about `batch_size` records. Offsets missing between the batches (compaction) and undeliverable records count as
+        finished.
+        Records with many delivery attempts come in smaller portions, alone.
         """
         window = self._window
         found: list[Acquired] = []
@@ -264,16 +266,16 @@ class SharePartition:
     # -- in the order of keys ----------------------------------------------------------------------------------------
 
     def unknown_from(self) -> int | None:
-        """Where to read on if more is wanted than `ready` says; None while as many records as may be are waiting."""
+        """Where to read on if `ready` has too few records; None while as many records wait as the limit allows."""
         keys = self._keys
         return None if keys is None or len(keys) >= self._limits.max_record_locks else keys.known_until
 
     def learn(self, batch: Fetched, records: Sequence[tuple[int, bytes | None]]) -> list[int]:
-        """Take in the offsets and keys of the next batch, which was read from `unknown_from` on; those before that are
-        passed over. Of a large batch only as many as may be waiting are taken in; it is to be learnt again then.
+        """Add the offsets and keys of the next batch, which was read from `unknown_from` on; earlier offsets are
+        skipped. Of a large batch only as many as may wait are added; it has to be learnt again then.
 
-        Offsets without a record are finished, and all of a batch that is not deliverable. Returns which of the new
-        ones can be delivered now; they follow all that `ready` said before.
+        Offsets without a record, and all offsets of an undeliverable batch, are finished. Returns the new
+        offsets that can be delivered now; they follow all earlier results of `ready`.
         """
         keys = self._keys
         assert keys is not None
@@ -321,7 +323,7 @@ class SharePartition:
         return status is not None and status.is_available and keys.is_first(offset)
 
     def acquire_ready(self, member: str, offsets: Iterable[int], *, until: float, batch_size: int) -> list[Acquired]:
-        """Give a member these, which `ready` said."""
+        """Acquire these offsets, which `ready` returned, for a member."""
         found: list[Acquired] = []
         for offset in offsets:
             status = self._window.status(offset)
@@ -341,33 +343,35 @@ class SharePartition:
     # -- acknowledging -----------------------------------------------------------------------------------------------
 
     def acknowledge(self, member: str, acknowledgements: Sequence[Acknowledgement], *, until: float = 0.0) -> int:
-        """Do what a member says of the records it holds: all of it or, with an error, nothing.
+        """Acknowledge records that a member holds: all of them or, with an error, none.
 
         `until`: when locks that are renewed expire.
-        Returns the number of the write to wait for; 0 if there is nothing to write. What lies before the start is
-        finished already and passed over. Raises ApiError: INVALID_RECORD_STATE for records that the member does not
-        hold (any more), INVALID_REQUEST for offsets that nobody was given or types that do not exist.
+        Returns the number of the write to wait for; 0 if there is nothing to write. Offsets before the start are
+        finished and skipped. Raises ApiError: INVALID_RECORD_STATE for records that the member does not hold
+        (any longer), INVALID_REQUEST for offsets that were never acquired or types that do not exist.
         """
         window = self._window
         changes: list[tuple[Run, RecordState | None]] = []
         seen = -1
-        for said in acknowledgements:
-            if any(kind not in OUTCOMES and kind != RENEW for kind in said.types) or len(said.types) not in (
+        for batch in acknowledgements:
+            if any(kind not in OUTCOMES and kind != RENEW for kind in batch.types) or len(batch.types) not in (
                 1,
-                said.last + 1 - said.first,
+                batch.last + 1 - batch.first,
             ):
-                raise ApiError(ErrorCode.INVALID_REQUEST, f"acknowledge types {list(said.types)} do not fit {said[:2]}")
-            if said.last < window.start:
+                raise ApiError(
+                    ErrorCode.INVALID_REQUEST, f"acknowledge types {list(batch.types)} do not fit {batch[:2]}"
+                )
+            if batch.last < window.start:
                 continue
-            if not len(window) or said.first <= seen:
-                raise ApiError(ErrorCode.INVALID_RECORD_STATE, f"offset {said.first} is not held by member {member}")
-            if said.last >= window.end:
-                raise ApiError(ErrorCode.INVALID_REQUEST, f"offset {said.last} was not given to anybody")
-            seen = said.last
-            for run in window.runs(said.first, said.last):
+            if not len(window) or batch.first <= seen:
+                raise ApiError(ErrorCode.INVALID_RECORD_STATE, f"offset {batch.first} is not held by member {member}")
+            if batch.last >= window.end:
+                raise ApiError(ErrorCode.INVALID_REQUEST, f"offset {batch.last} has not been acquired")
+            seen = batch.last
+            for run in window.runs(batch.first, batch.last):
                 if not run.status.is_held or _holder(run) != member:
                     raise ApiError(ErrorCode.INVALID_RECORD_STATE, f"offset {run.first} is not held by member {member}")
-                changes += _outcomes(run, said)
+                changes += _outcomes(run, batch)
         for run, outcome in changes:
             if outcome is None:
                 window.put(run.first, run.last, run.status.renewed(until))
@@ -396,7 +400,7 @@ class SharePartition:
         anything."""
         held = [run for run in self._window.runs() if run.status.is_held and _holder(run) == member]
         for run in held:
-            self._let_go(run, RecordState.AVAILABLE, run.status.delivery_count - 1)
+            self._release_run(run, RecordState.AVAILABLE, run.status.delivery_count - 1)
         self._advance()
         return bool(held)
 
@@ -405,7 +409,7 @@ class SharePartition:
         due = [run for run in self._window.runs() if run.status.is_held and _until(run) <= now]
         for run in due:
             count = run.status.delivery_count
-            self._let_go(run, self._unless_exhausted(RecordState.AVAILABLE, count), count)
+            self._release_run(run, self._unless_exhausted(RecordState.AVAILABLE, count), count)
         self._advance()
         return bool(due)
 
@@ -413,9 +417,9 @@ class SharePartition:
         """When the first lock's time is up. Ask again after a write that failed: it brings locks back."""
         return min((_until(run) for run in self._window.runs() if run.status.is_held), default=None)
 
-    def _let_go(self, run: Run, state: RecordState, delivery_count: int) -> None:
+    def _release_run(self, run: Run, state: RecordState, delivery_count: int) -> None:
         self._put(run, state, delivery_count)
-        self._told.append(_to_write(run, state, delivery_count))
+        self._unwritten_outcomes.append(_to_write(run, state, delivery_count))
         self._settled(run.first, run.last, state)
 
     def _settled(self, first: int, last: int, state: RecordState) -> None:
@@ -448,18 +452,18 @@ class SharePartition:
         return next((run.first for run in self._window.runs() if not done(run.status)), self._window.end)
 
     def take_write(self) -> Write | None:
-        """What is to be written now; None if there is nothing, or a write is on its way. Call `written` after it."""
+        """The state to write now; None if nothing changed, or a write is under way. Call `written` after it."""
         if self._writing is not None:
             return None
         # Once it is written, everything that is being acknowledged is, so the start may go past that.
         start = self._first_not(lambda status: status.state in FINISHED)
-        if not self._awaited and not self._told and start == self._written_start:
+        if not self._awaited and not self._unwritten_outcomes and start == self._written_start:
             return None
-        batches = combine((), (*self._told, *self._awaited), start)
+        batches = combine((), (*self._unwritten_outcomes, *self._awaited), start)
         complete = sum(run.last + 1 - run.first for run in self._window.runs(start) if run.status.state in FINISHED)
         self._writing = Write(self._next_number, start, batches, complete)
         self._next_number += 1
-        self._told_on_the_way, self._told, self._awaited = self._told, [], []
+        self._outcomes_in_flight, self._unwritten_outcomes, self._awaited = self._unwritten_outcomes, [], []
         return self._writing
 
     def written(self, *, committed: bool) -> None:
@@ -478,25 +482,25 @@ class SharePartition:
         if committed:
             self._written_start = write.start_offset
         else:
-            # It may have come through all the same, and the start with it. When the next one takes that back, what was
-            # finished in between has to be said again.
+            # The failed write may have reached the log all the same, with its new start. The next write takes the start
+            # back, so it has to repeat the records that were finished in between.
             finished = [
                 _to_write(run, run.status.state, run.status.delivery_count)
                 for run in self._window.runs()
                 if run.status.is_finished
             ]
-            self._told = [*finished, *self._told_on_the_way, *self._told]
-        self._told_on_the_way = []
+            self._unwritten_outcomes = [*finished, *self._outcomes_in_flight, *self._unwritten_outcomes]
+        self._outcomes_in_flight = []
         self._advance()
 
 
-def _outcomes(run: Run, said: Acknowledgement) -> list[tuple[Run, RecordState | None]]:
+def _outcomes(run: Run, batch: Acknowledgement) -> list[tuple[Run, RecordState | None]]:
     """What becomes of a run's records; None where a lock is renewed."""
-    if len(said.types) == 1:
-        return [(run, OUTCOMES.get(said.types[0]))]
+    if len(batch.types) == 1:
+        return [(run, OUTCOMES.get(batch.types[0]))]
     found: list[tuple[Run, RecordState | None]] = []
     for offset in range(run.first, run.last + 1):
-        outcome = OUTCOMES.get(said.types[offset - said.first])
+        outcome = OUTCOMES.get(batch.types[offset - batch.first])
         if found and found[-1][1] is outcome:
             found[-1] = (found[-1][0]._replace(last=offset), outcome)
         else:

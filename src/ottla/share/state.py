@@ -1,11 +1,11 @@
-"""What is remembered of a share partition when its leader is gone: which records were delivered, how often. PURE.
+"""The persistent state of a share partition: finished records, and the delivery count of the others. PURE.
 
     start offset          batches
          |                   |
     .....[  4, 7 available 1 ][ 8, 8 acknowledged 2 ]    [ 12, 20 archived 5 ]  ->  never delivered
          4                   8                       9   12                   21
 
-Everything before the start offset is done with; what lies in no batch was never delivered. Source: KIP-932.
+Everything before the start offset is finished; offsets in no batch were never delivered. Source: KIP-932.
 """
 
 from bisect import bisect_left, bisect_right
@@ -18,10 +18,10 @@ from typing import Final, NamedTuple
 from ottla.ids import GroupId, PartitionId, TopicId
 
 UNKNOWN_START_OFFSET: Final = -1
-"""Nobody has said yet where delivery starts (read), or it starts where it did (write)."""
+"""When read: no start is set yet. When written: keep the present start."""
 
 UNKNOWN_COUNT: Final = -1
-"""Nobody has said how many records are finished: delivery has not begun, or a version wrote that does not count."""
+"""The number of finished records is unknown: delivery has not begun, or an older version wrote the state."""
 
 ANY_EPOCH: Final = -1
 """A request that leaves an epoch out is not checked against it."""
@@ -104,7 +104,9 @@ def _united(batches: Sequence[StateBatch]) -> list[StateBatch]:
             and before.delivery_state == piece.delivery_state
             and before.delivery_count == piece.delivery_count
         ):
-            united[-1] = before._replace(last_offset=piece.last_offset)
+            united[-1] = StateBatch(
+                before.first_offset, piece.last_offset, before.delivery_state, before.delivery_count
+            )
         else:
             united.append(piece)
     return united
@@ -112,8 +114,12 @@ def _united(batches: Sequence[StateBatch]) -> list[StateBatch]:
 
 def _strongest(batches: Sequence[StateBatch]) -> Iterator[StateBatch]:
     """Pieces in order of offset, each with what wins there; a sweep over the offsets where something begins or ends."""
+    in_order = sorted(batches, key=_first_offset)
+    if all(before.last_offset < after.first_offset for before, after in pairwise(in_order)):
+        yield from in_order  # none overlap, as in nearly every write
+        return
     edges = sorted({edge for batch in batches for edge in (batch.first_offset, batch.last_offset + 1)})
-    waiting = sorted(batches, key=_first_offset, reverse=True)
+    waiting = in_order[::-1]
     open_batches: list[tuple[int, int, int]] = []
     for edge, following in pairwise(edges):
         while waiting and waiting[-1].first_offset == edge:

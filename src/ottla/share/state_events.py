@@ -2,13 +2,13 @@
 
 from typing import Final, NamedTuple, TypeAlias
 
-from ottla.coordination.machine import Token
+from ottla.coordination.state_machine import Token
 from ottla.errors import ErrorCode
 from ottla.ids import TopicId
 from ottla.share.state import UNKNOWN_COUNT, UNKNOWN_START_OFFSET, SharePartitionKey, SharePartitionState, StateBatch
 
 FRESH_EPOCH: Final = 0
-"""Epochs of a share partition that nobody has led or initialized."""
+"""The epochs of a share partition without a leader or an initialization."""
 
 
 class ShareStateConfig(NamedTuple):
@@ -26,11 +26,11 @@ class InitializeState(NamedTuple):
     state_epoch: int
     start_offset: int
     only_if_new: bool = False
-    """Leave what is known as it is: somebody may have been slow, and somebody else quicker."""
+    """Change nothing if the state exists: the request may be a late duplicate."""
 
 
 class ReadState(NamedTuple):
-    """A leader takes over: those of earlier epochs are fenced from now on. Answered with `StateRead`."""
+    """A leader takes over: leaders of earlier epochs are fenced. Answered with `StateRead`."""
 
     token: Token
     key: SharePartitionKey
@@ -51,7 +51,7 @@ class WriteState(NamedTuple):
 
 
 class SummarizeState(NamedTuple):
-    """Answered with `StateSummary`; a share partition nobody knows starts at -1."""
+    """Answered with `StateSummary`; an unknown share partition starts at -1."""
 
     token: Token
     key: SharePartitionKey
@@ -72,7 +72,7 @@ class ForgetTopics(NamedTuple):
 
 
 class FindNeeded(NamedTuple):
-    """Where in its log does what it needs begin? Answered with a position, or None when nothing can be said."""
+    """Find the position in the log from which records are needed. Answered with it, or None if it is unknown."""
 
     token: Token
 
@@ -86,7 +86,7 @@ class StateChanged(NamedTuple):
     error: ErrorCode = ErrorCode.NONE
     message: str | None = None
     starts_over: bool = False
-    """What was known of deliveries is gone: whoever leads the share partition has to read its state again."""
+    """The delivery state was discarded: the leader of the share partition has to read it again."""
 
 
 class StateRead(NamedTuple):

@@ -2,14 +2,14 @@
 
     nothing --Initialize--> snapshot --Write--> update, update, ... --the N-th Write--> snapshot --Delete--> nothing
 
-Who may change it: the leader of the topic's partition (leader epoch), for as long as the group has not had it start
-over (state epoch). Source: KIP-932, the share coordinator of Kafka 4.3.
+Changes come from the leader of the topic's partition (checked by leader epoch), until the group initializes it
+again (state epoch). Source: KIP-932, the share coordinator of Kafka 4.3.
 """
 
 from collections.abc import Callable
 from typing import Final
 
-from ottla.coordination.machine import Append, Effect, Reply, SetTimer, TimerFired
+from ottla.coordination.state_machine import Append, Effect, LongDecision, Reply, SetTimer, TimerFired
 from ottla.errors import ErrorCode
 from ottla.ids import PartitionId, TopicId
 from ottla.share.state import (
@@ -63,15 +63,15 @@ class _Known:
         self.snapshot = snapshot
         self.fence = max(fence, snapshot.leader_epoch)
         self.position = position
-        """Of the last snapshot in the log: nothing of this share partition before it is needed."""
+        """Position of the last snapshot in the log: no earlier record of this share partition is needed."""
         self.updates = 0
         """Written since."""
 
 
 class ShareStateMachine:
-    """A `ottla.coordination.machine.Machine` of `ShareStateEvent` and `ShareStateRecord`.
+    """A `ottla.coordination.state_machine.StateMachine` of `ShareStateEvent` and `ShareStateRecord`.
 
-    `has_partition` says whether a topic has that partition now.
+    `has_partition` returns whether a topic has that partition now.
     """
 
     is_compacted: Final = False
@@ -270,14 +270,14 @@ class ShareStateMachine:
                 self._known.pop(record.key, None)
 
     def end_transaction(self, producer_id: int, *, committed: bool) -> None:
-        """Nobody writes to this topic in transactions."""
+        """Does nothing: this topic has no transactions."""
 
-    def loaded(self, now_ms: int) -> list[Effect]:
-        """Topics may have been deleted while nobody was there to be told."""
-        gone = tuple(
-            ShareStateDeleted(key) for key in self._known if not self._has_partition(key.topic_id, key.partition)
-        )
-        return [Append(gone), self._next_cold()] if gone else [self._next_cold()]
+    def loaded(self, now_ms: int) -> LongDecision:
+        """Remove the state of topics that were deleted while the log had no leader."""
+        for key in list(self._known):
+            has_it = self._has_partition(key.topic_id, key.partition)
+            yield None if has_it else Append((ShareStateDeleted(key),))
+        yield self._next_cold()
 
 
 def _updated(snapshot: ShareSnapshot, update: ShareUpdate) -> ShareSnapshot:

@@ -106,7 +106,7 @@ _VALUE: Final = 0
 
 
 class ShareStateRecordFormat:
-    """A `ottla.coordination.machine.RecordFormat` for `ShareStateRecord`."""
+    """A `ottla.coordination.state_machine.RecordFormat` for `ShareStateRecord`."""
 
     __slots__ = ()
 

@@ -2,7 +2,7 @@
 
         start                                               end
           |                                                  |
-    .....[ 4, 7 available 1 ][ 8, 8 acknowledged ][ 9, 20 acquired by m ]  ->  never given to anybody
+    .....[ 4, 7 available 1 ][ 8, 8 acknowledged ][ 9, 20 acquired by m ]  ->  never acquired
                                                                  (offsets are inclusive)
 
 Runs lie end to end, so every offset between start and end has a status, and neighbours of equal status are one run.
@@ -38,17 +38,17 @@ SETTLED: Final = 0
 
 
 class Held(NamedTuple):
-    """Who holds a record, and until when (seconds of a monotonic clock)."""
+    """The member that holds a record, and the end of its lock (seconds of a monotonic clock)."""
 
     member: str
     until: float
 
 
 class Status(NamedTuple):
-    """What is known of every record of a run.
+    """The common status of every record of a run.
 
-    `held` is set while it is acquired. An acknowledgement counts once it is written: until then `write` is the number
-    of that write, and `held` still says whose it is again should the write fail.
+    `held` is set while a record is acquired. An acknowledgement counts once it is written: until then `write` is the
+    number of that write, and `held` keeps the holder in case the write fails.
     """
 
     state: RecordState
@@ -65,9 +65,9 @@ class Status(NamedTuple):
         return Status(state, delivery_count, held, write)
 
     def renewed(self, until: float) -> "Status":
-        """Held for longer. Raises ValueError for a record that nobody holds."""
+        """The status with a longer lock. Raises ValueError for a record that is not acquired."""
         if self.held is None or not self.is_held:
-            raise ValueError(f"a record that is {self.state.name} is held by nobody")
+            raise ValueError(f"a record that is {self.state.name} is not acquired")
         return self._replace(held=self.held._replace(until=until))
 
     @property
@@ -76,7 +76,7 @@ class Status(NamedTuple):
 
     @property
     def is_held(self) -> bool:
-        """Acquired, and nobody has said otherwise."""
+        """Whether the record is acquired and not yet acknowledged."""
         return self.state is RecordState.ACQUIRED
 
     @property

@@ -50,7 +50,7 @@ class OttlaDataSource(DataSource):
         return "ottla"
 
     def schema(self) -> StructType:
-        """Of a read; asked for by `load()`, which is where wrong options are to show."""
+        """The schema of a read; `load()` requests it, and reports wrong options."""
         return read_schema(ReadOptions.parse(self.options, streaming=None).include_headers)
 
     def reader(self, schema: StructType) -> BatchReader:

@@ -31,7 +31,7 @@ _DEFAULTS: Final = {
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
     "auto.offset.reset": "error",
-    "enable.partition.eof": True,  # tells apart "no more" from "not yet" behind the last offset
+    "enable.partition.eof": True,  # distinguishes the end of the partition from records not yet received
     "allow.auto.create.topics": False,
     "check.crcs": True,
     "fetch.wait.max.ms": 100,
@@ -49,14 +49,14 @@ def read_through_client(
     wanted: OffsetRange,
     schema: pa.Schema,
     *,
-    patience_s: float,
+    timeout_s: float,
     settles_s: float,
     explain: Explain,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the records of the range in batches of up to 10,000 rows. Raises as `ottla.spark.fetch.read_range` does."""
     with _assigned(client, wanted.partition, wanted.start) as consumer:
         position = wanted.start
-        deadline = time.monotonic() + patience_s
+        deadline = time.monotonic() + timeout_s
         ended_at: float | None = None
         while position < wanted.end:
             messages = consumer.consume(min(_BATCH_ROWS, wanted.end - position), _WAIT_S)
@@ -64,7 +64,7 @@ def read_through_client(
             now = time.monotonic()
             if records:
                 yield _as_batch(records, schema)
-                deadline = now + patience_s
+                deadline = now + timeout_s
                 ended_at = None
             if found is Found.END:
                 ended_at = now
@@ -76,13 +76,13 @@ def read_through_client(
                 position, ended_at = restart, None
                 consumer.assign([TopicPartition(wanted.partition.topic, wanted.partition.number, position)])
             elif position < wanted.end and now > deadline:
-                raise nothing_came(wanted, position, patience_s)
+                raise nothing_came(wanted, position, timeout_s)
 
 
-def nothing_came(wanted: OffsetRange, position: int, patience_s: float) -> SourceError:
+def nothing_came(wanted: OffsetRange, position: int, timeout_s: float) -> SourceError:
     """What to say when there is more to read and nothing comes."""
     return SourceError(
-        f"nothing came from {wanted.partition} at offset {position} for {patience_s:.0f} s, "
+        f"nothing came from {wanted.partition} at offset {position} for {timeout_s:.0f} s, "
         f"with offsets up to {wanted.end - 1} to read: is its leader up, or a transaction still open?"
     )
 
@@ -123,7 +123,7 @@ def advance(messages: list[Message], wanted: OffsetRange, position: int) -> tupl
 
 _PASSING: Final = (
     KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT, KafkaError._RESOLVE,
-    KafkaError.UNKNOWN_TOPIC_OR_PART,  # so says a broker that has just started
+    KafkaError.UNKNOWN_TOPIC_OR_PART,  # also the answer of a broker that has just started
 )  # fmt: skip
 
 
@@ -164,7 +164,7 @@ def _assigned(client: ClientSettings, partition: Partition, offset: int) -> Iter
         consumer.assign([TopicPartition(partition.topic, partition.number, offset)])
         yield consumer
         consumer.unassign()
-    except GeneratorExit:  # Spark wants no more of this range
+    except GeneratorExit:  # Spark stops reading this range
         consumer.unassign()
         raise
     except Exception:

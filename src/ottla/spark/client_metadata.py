@@ -12,8 +12,8 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from ottla.spark.client_settings import ClientSettings
 from ottla.spark.errors import NotReadyError, OptionError, SourceError, UnreachableError, refusal, unreachable
+from ottla.spark.metadata_queries import Described
 from ottla.spark.offsets import EARLIEST, LATEST, Partition
-from ottla.spark.questions import Described
 
 T = TypeVar("T")
 
@@ -28,7 +28,7 @@ _GRACE_S: Final = 5.0
 
 
 class ClientMetadata:
-    """`Questions` for any settings of the client library."""
+    """`MetadataQueries` for any settings of the client library."""
 
     def __init__(self, client: ClientSettings, answer_within_s: float) -> None:
         """Raises OptionError for settings that the client library refuses."""
@@ -113,7 +113,7 @@ def _spec(place: int) -> OffsetSpec:
 
 
 def _bits(topic_id: Any) -> int:
-    """Of a `confluent_kafka.Uuid`, whose declaration leaves out its methods; 0 where brokers have no ids."""
+    """The bits of a `confluent_kafka.Uuid`, whose declaration leaves out its methods; 0 where brokers have no ids."""
     if topic_id is None:
         return 0
     high: int = topic_id.get_most_significant_bits()

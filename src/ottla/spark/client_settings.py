@@ -1,8 +1,8 @@
-"""`kafka.*` options as the client library wants them: people write what they know from Spark's own source, whose client
+"""Translates `kafka.*` options for librdkafka: people know them from Spark's own source, whose client
 is Java's. PURE.
 
-What librdkafka calls otherwise is renamed; what has no meaning outside of Java's client is left out; a Java key store,
-which nobody else can read, is refused with what to give instead.
+Options with another name in librdkafka are renamed; options that only Java's client has are left out; a Java key store,
+which only Java can read, is refused with the alternative.
 """
 
 import re

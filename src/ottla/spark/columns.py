@@ -4,7 +4,7 @@
                                   ^   ^   ^           ^               where records start: the one loop over records
                                   the fields of all records at once: varints by numpy, bytes taken out by Arrow
 
-Of a record, only its length says where the next one begins, so finding the starts is a loop in Python (0.05 to 0.2 us
+Only the length of a record shows where the next one begins, so finding the starts is a loop in Python (0.05 to 0.2 us
 per record). All that follows works on whole columns: a column of keys or values is an Arrow array over the fetched
 bytes whose odd elements are what lies between, and `take` of the even ones copies them together.
 
@@ -14,7 +14,7 @@ Source: the record format of KIP-98, see `ottla.records.batch` and `ottla.record
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 from struct import Struct
-from struct import error as StructError  # noqa: N812 - its own name says nothing
+from struct import error as StructError  # noqa: N812 - its own name is too general
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -35,7 +35,7 @@ _NO_TIMESTAMP_TYPE: Final = -1
 _NULL: Final = -1
 _MICROS_PER_MILLI: Final = 1_000
 LATEST_MILLIS: Final = (1 << 63) // 1_000 - 1
-"""Of what Spark's timestamps can say, which count microseconds."""
+"""The largest timestamp in ms that Spark's timestamps, which count microseconds, can hold."""
 _ABREAST: Final = 32
 """So many batches and more are walked abreast: a step of all costs as much as so many records one after the other."""
 
@@ -172,7 +172,7 @@ class _Fields(NamedTuple):
 def _record_starts(chunk: Chunk) -> Positions:
     """Where the length of each record lies, batch by batch.
 
-    Only its length says where the next record begins: a walk. Many small batches, as Java's client makes them, are
+    Only its length shows where the next record begins: a walk. Many small batches, as Java's client makes them, are
     walked abreast, a step of all at once; few large ones record by record. Raises CorruptMessage when records do not
     fill their batch.
     """
@@ -271,7 +271,7 @@ def _fields(chunk: Chunk) -> _Fields:
     except IndexError:
         raise CorruptMessage("a record is cut off") from None
     if ((value_at + np.maximum(value_size, 0)) > ends).any():
-        raise CorruptMessage("a record is longer than it says")
+        raise CorruptMessage("a record is longer than its declared length")
     if min(key_size.min(), value_size.min()) < _NULL:
         raise CorruptMessage("a key or a value has a negative length")
     return _Fields(timestamp_delta, offset_delta, key_at, key_size, value_at, value_size)

@@ -1,4 +1,4 @@
-"""What can go wrong between Spark and a topic, said so that a person can act on it. PURE."""
+"""The errors between Spark and a topic, worded so that a person can act on them. PURE."""
 
 from typing import Final
 
@@ -25,7 +25,7 @@ class UnreachableError(SourceError):
 
 
 class NotReadyError(SourceError):
-    """Brokers answer, but nobody can say it at the moment: a partition has no leader, or a new one."""
+    """Brokers answer, but the answer is not available at the moment: a partition has no leader, or a new one."""
 
 
 class DataLossError(SourceError):
@@ -66,7 +66,7 @@ def name_of(code: int) -> str:
 
 
 def refusal(code: int, subject: str, servers: str) -> SourceError:
-    """What a broker says instead of an answer about a topic or a partition, the `subject`."""
+    """The error for a broker's refusal concerning a topic or a partition, the `subject`."""
     if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         return UnknownTopicError(f"{subject} does not exist on the brokers at {servers}; create it first")
     name = name_of(code)
@@ -75,7 +75,7 @@ def refusal(code: int, subject: str, servers: str) -> SourceError:
 
 
 def unreachable(servers: str, subject: str, reason: object) -> UnreachableError:
-    """No broker said anything about the `subject`."""
+    """No broker answered about the `subject`."""
     error = UnreachableError(f"no broker at {servers} answers, asked about {subject} ({reason})")
     error.reason = str(reason)
     return error

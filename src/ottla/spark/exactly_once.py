@@ -3,20 +3,20 @@
 Spark repeats a micro-batch that it does not know to be done: after a crash, or when a task fails. Each task writes its
 records and a mark in one transaction, so that both are there or neither:
 
-    transactional id   ottla-spark-<query id>-<task>      whoever starts the task again fences who ran it before
+    transactional id   ottla-spark-<query id>-<task>      a restarted task fences its predecessor
     mark               an offset committed for a group of the same name: the number of the next micro-batch, and as its
                        metadata the number of records
 
 A repeated task finds the mark and writes nothing. Readers have to read committed records only.
 
-What it asks of the query: that a repeated micro-batch gives each task the same rows. Spark repeats it with the same
+A requirement on the query: a repeated micro-batch must give each task the same rows. Spark repeats it with the same
 offsets, and `ottla`'s source and Spark's shuffles cut them into the same tasks whatever the settings are by then, so
 this holds for everything that does not depend on the time, on chance or on the order in which a shuffle delivers. A
 task whose number of rows differs from the mark's is refused, and so is a micro-batch older than the mark: the
 checkpoint has been set back or copied. Marks outlive the query for `offsets.retention.minutes` (7 days by default).
 
-Source: KIP-98; KIP-447 (groups in transactions); `streaming.sql.batchId` and `sql.streaming.queryId` are how Spark
-tells its tasks which micro-batch they belong to.
+Source: KIP-98; KIP-447 (groups in transactions); `streaming.sql.batchId` and `sql.streaming.queryId` carry the
+micro-batch to Spark's tasks.
 """
 
 import logging
@@ -32,6 +32,7 @@ import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException
 from pyspark import TaskContext
 
+from ottla.producers import abandon
 from ottla.spark.client_settings import ClientSettings
 from ottla.spark.errors import OptionError, SourceError
 from ottla.spark.marks import ANSWER_TIMEOUT_S, Mark, Marks, Write, as_offset
@@ -43,11 +44,11 @@ NAME_PREFIX: Final = "ottla-spark"
 KEPT_WRITERS: Final = 8
 """Per process. Each is two clients with threads of their own."""
 ABORT_TIMEOUT_S: Final = 10.0
-"""What is left open is ended by the next attempt, or by the broker."""
+"""Limit for aborting; an open transaction is ended by the next attempt, or by the broker."""
 _RETRY_S: Final = 0.1
 
 DEFAULTS: Final = {
-    "transaction.timeout.ms": 900_000,  # the longest that a broker allows unless told otherwise; a task may be long
+    "transaction.timeout.ms": 900_000,  # the longest that brokers allow by default; a task may be long
 }
 
 _AWAY: Final = (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN)
@@ -199,7 +200,7 @@ class _TaskWriter:
     """A transactional producer, and the marks under its name."""
 
     def __init__(self, client: ClientSettings, name: str) -> None:
-        """Fences whoever wrote under this name before, and ends what it left open. Raises KafkaException."""
+        """Fences the previous writer of this name, and ends its open transaction. Raises KafkaException."""
         self._name = name
         self._key = (client, name)
         self.marks = Marks(client, name)
@@ -215,7 +216,7 @@ class _TaskWriter:
         mark = _judged(self.marks.last(topic, place), task, topic)
         if mark is not None:
             if mark.write != task.write and mark.records is not None:
-                # of another run: only a mark of this one tells a second write to the topic from the first
+                # of another run: only a mark of this run distinguishes the second write to the topic from the first
                 self.producer.client.begin_transaction()
                 self.commit(as_offset(mark._replace(write=task.write), mark.place or place))
             return mark
@@ -248,6 +249,7 @@ class _TaskWriter:
 
     def close(self) -> None:
         self.marks.close()
+        abandon(self.producer.client)
 
     def _send(self, mark: Any) -> None:
         self.producer.client.send_offsets_to_transaction([mark], self._group, ANSWER_TIMEOUT_S)

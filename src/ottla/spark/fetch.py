@@ -7,6 +7,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from ottla.client.cluster import TopicGone
 from ottla.errors import OttlaError
 from ottla.spark.client_fetch import nothing_came, read_through_client
 from ottla.spark.columns import Visible, as_record_batches, chunks, collect
@@ -14,15 +15,15 @@ from ottla.spark.errors import DataLossError, SourceError
 from ottla.spark.metadata import TopicMetadata
 from ottla.spark.offsets import OffsetRange
 from ottla.spark.options import ReadOptions
-from ottla.spark.wire import TopicGone, is_plain
+from ottla.spark.wire import is_plain
 from ottla.spark.wire_fetch import PartitionFetch
 
 log = logging.getLogger(__name__)
 
 MAX_ROWS: Final = 50_000
-"""Of a batch handed to Spark; of records of more than 80 bytes, a response has fewer."""
+"""Rows of a batch handed to Spark; responses with records of more than 80 bytes have fewer."""
 MAX_CHUNK_BYTES: Final = 8 << 20
-"""Of compressed batches, what is unpacked at a time; a single batch may have more."""
+"""Compressed bytes of batches that are unpacked at a time; a single batch may have more."""
 END_SETTLES_S: Final = 3.0
 """A new leader may end before the offsets that the old one showed, for a moment."""
 
@@ -41,7 +42,7 @@ def read_range(wanted: OffsetRange, schema: pa.Schema, options: ReadOptions) -> 
             options.client,
             wanted,
             schema,
-            patience_s=options.poll_timeout_ms / 1000,
+            timeout_s=options.poll_timeout_ms / 1000,
             settles_s=END_SETTLES_S,
             explain=lambda position: _explain_end(wanted, position, options),
         )
@@ -52,15 +53,15 @@ def _read_by_wire(wanted: OffsetRange, schema: pa.Schema, options: ReadOptions) 
     given = dict(options.client)
     only_committed = given.get("isolation.level") == "read_committed"
     check_crcs = given.get("check.crcs", "true").lower() != "false"
-    patience_s = options.poll_timeout_ms / 1000
+    timeout_s = options.poll_timeout_ms / 1000
     position = wanted.start
-    deadline = time.monotonic() + patience_s
+    deadline = time.monotonic() + timeout_s
     ended_at: float | None = None
     with PartitionFetch(
         options.client,
         wanted.partition,
         topic_id=wanted.topic_id,
-        patience_s=options.away_s,
+        timeout_s=options.away_s,
         missing_s=options.missing_s,
     ) as fetch:
         fetch.request(position)
@@ -82,7 +83,7 @@ def _read_by_wire(wanted: OffsetRange, schema: pa.Schema, options: ReadOptions) 
                 except OttlaError as error:
                     raise SourceError(f"reading {wanted.partition} at offset {first}: {error}") from error
                 now = time.monotonic()
-                deadline, ended_at = now + patience_s, None
+                deadline, ended_at = now + timeout_s, None
                 continue
             now = time.monotonic()
             ended_at = now if ended_at is None else ended_at
@@ -92,7 +93,7 @@ def _read_by_wire(wanted: OffsetRange, schema: pa.Schema, options: ReadOptions) 
                     return
                 position, ended_at = restart, None
             elif now > deadline:
-                raise nothing_came(wanted, position, patience_s)
+                raise nothing_came(wanted, position, timeout_s)
             fetch.request(position)
 
 
@@ -148,6 +149,7 @@ def _lose(wanted: OffsetRange, what: str, options: ReadOptions) -> None:
     """Raises DataLossError, or warns."""
     if options.fail_on_data_loss:
         raise DataLossError(
-            f"{wanted.partition}: {what}. To go on with what is there, set the option failOnDataLoss to false."
+            f"{wanted.partition}: {what}. To continue with the remaining records, set the option failOnDataLoss to "
+            "false."
         )
     log.warning("%s: %s; going on because failOnDataLoss is false", wanted.partition, what)

@@ -1,8 +1,8 @@
-"""How far a query has come, where Kafka's tools look for it: as the committed offsets of a group.
+"""The progress of a query, where Kafka's tools look for it: as the committed offsets of a group.
 
 Spark keeps its offsets in the checkpoint and nowhere else, so that `kafka-consumer-groups`, lag exporters and consoles
 know nothing of a query. With `kafka.group.id` set, the group's offsets follow the checkpoint; they are never read, and
-nobody joins the group.
+no member joins the group.
 """
 
 import logging
@@ -32,7 +32,7 @@ class GroupProgress:
         return GroupProgress, (self._client,)
 
     def report(self, done: FlatOffsets) -> None:
-        """All records before these offsets have been dealt with, and the checkpoint says so."""
+        """All records before these offsets have been processed, and the checkpoint holds that."""
         news = {partition: offset for partition, offset in done.items() if self._told.get(partition) != offset}
         if not news:
             return

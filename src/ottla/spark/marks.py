@@ -1,7 +1,7 @@
-"""What the sink notes down with the records of a task: which micro-batch they are, and how many.
+"""The marks that the sink writes with the records of a task: their micro-batch, and their number.
 
 A mark is an offset committed for a group of the task's own: the number of the next micro-batch. The offset's metadata
-says how many records they are and in which run of the query which write wrote them. Source: KIP-98, KIP-447.
+holds the number of records, the run of the query, and the write in it. Source: KIP-98, KIP-447.
 """
 
 import logging
@@ -57,7 +57,7 @@ class Marks:
 
     @property
     def group(self) -> object:
-        """What a transaction has to know of the group: its name, for nobody is a member of it."""
+        """The group for the transaction: only its name, since it has no members."""
         return self._consumer.consumer_group_metadata()
 
     def last(self, topic: str | None, place: str | None = None) -> Mark | None:

@@ -10,8 +10,8 @@ from typing import Final, NamedTuple, TypeVar
 from ottla.spark.client_metadata import ClientMetadata
 from ottla.spark.client_settings import ClientSettings
 from ottla.spark.errors import NotReadyError, OptionError, SourceError, UnknownTopicError, UnreachableError
+from ottla.spark.metadata_queries import MetadataQueries
 from ottla.spark.offsets import EARLIEST, LATEST, FlatOffsets, Partition, TopicIds
-from ottla.spark.questions import Questions
 from ottla.spark.selection import Assigned, AtTime, Pattern, Position, Selection, Topics
 from ottla.spark.wire import ANSWER_TIMEOUT_S, is_plain
 from ottla.spark.wire_metadata import WireMetadata
@@ -22,9 +22,9 @@ T = TypeVar("T")
 
 _MINUTE_S: Final = 60.0
 _FIRST_ANSWER_S: Final = 10.0
-"""How long brokers may be away where there is no more patience: one is started again in that time."""
+"""How long brokers may be unreachable at the first request: a broker restarts in that time."""
 _REST_S: Final = 1.0
-"""Between two questions that brokers answer at once."""
+"""Between two queries that brokers answer at once."""
 _WARN_EVERY_S: Final = 15.0
 _MOST_NAMED: Final = 10
 
@@ -49,14 +49,14 @@ class TopicMetadata:
         """`attempts`: for how many minutes a request is made again while no broker answers (with 1, for some seconds),
         or a partition is without a leader. `missing_s`: how long brokers may say that a topic does not exist before
         that is believed."""
-        patience_s = attempts * _MINUTE_S
+        timeout_s = attempts * _MINUTE_S
         self._allowed_s: dict[type[SourceError], float] = {
-            NotReadyError: patience_s,
+            NotReadyError: timeout_s,
             UnknownTopicError: missing_s,
-            UnreachableError: _FIRST_ANSWER_S if attempts == 1 else patience_s,
+            UnreachableError: _FIRST_ANSWER_S if attempts == 1 else timeout_s,
         }
         self._rest_s = max(_REST_S, pause_s)
-        self._questions = _kept_questions(client, os.getpid())
+        self._queries = _kept_queries(client, os.getpid())
 
     def layout(self, selection: Selection, known: Collection[str] = ()) -> Layout:
         """What the selection means now; `known`: topics that were there, as far as they match.
@@ -83,22 +83,22 @@ class TopicMetadata:
         expected = {topic for topic in known if pattern.matches(topic)}
 
         def ask() -> list[str]:
-            found = self._questions.names(expected)
+            found = self._queries.names(expected)
             gone = sorted(expected.difference(found))
             if gone:
                 raise UnknownTopicError(f"topic '{gone[0]}' is not there any more")
             return found
 
         try:
-            found = self._patiently(ask)
+            found = self._with_retries(ask)
         except UnknownTopicError:
-            found = self._patiently(self._questions.names)
+            found = self._with_retries(self._queries.names)
         return [topic for topic in found if pattern.matches(topic)]
 
     def _describe(self, topics: Iterable[str]) -> Layout:
         names = list(topics)
         found = Layout([], {})
-        for topic, described in self._patiently(lambda: self._questions.describe(names)).items():
+        for topic, described in self._with_retries(lambda: self._queries.describe(names)).items():
             found.partitions.extend(Partition(topic, number) for number in described.partitions)
             if described.topic_id is not None:
                 found.ids[topic] = described.topic_id
@@ -150,15 +150,15 @@ class TopicMetadata:
     def _ask(self, places: FlatOffsets) -> FlatOffsets:
         def ask() -> FlatOffsets:
             found = {}
-            for partition, offset in self._questions.offsets(places).items():
+            for partition, offset in self._queries.offsets(places).items():
                 if isinstance(offset, SourceError):
                     raise offset
                 found[partition] = offset
             return found
 
-        return self._patiently(ask) if places else {}
+        return self._with_retries(ask) if places else {}
 
-    def _patiently(self, ask: Callable[[], T]) -> T:
+    def _with_retries(self, ask: Callable[[], T]) -> T:
         began = time.monotonic()
         first_at: dict[type[SourceError], float] = {UnreachableError: began}
         warned_at = began - _WARN_EVERY_S
@@ -193,12 +193,12 @@ def _check_same(given: Collection[Partition], partitions: Collection[Partition],
         raise OptionError(f"'{option}' {problem}: give {wanted}")
 
 
-def questions(client: ClientSettings, answer_within_s: float = ANSWER_TIMEOUT_S) -> Questions:
-    """Whom to ask, over connections that are made when they are needed and kept. Raises OptionError."""
+def metadata_queries(client: ClientSettings, answer_within_s: float = ANSWER_TIMEOUT_S) -> MetadataQueries:
+    """Metadata queries, over connections that are made when they are needed and kept. Raises OptionError."""
     return (WireMetadata if is_plain(client) else ClientMetadata)(client, answer_within_s)
 
 
 @lru_cache(maxsize=8)
-def _kept_questions(client: ClientSettings, process_id: int) -> Questions:
+def _kept_queries(client: ClientSettings, process_id: int) -> MetadataQueries:
     """One for each process and cluster; a forked process must not use its parent's connections."""
-    return questions(client)
+    return metadata_queries(client)

@@ -43,7 +43,7 @@ _BOOTSTRAP: Final = "kafka.bootstrap.servers"
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """What to read. `group_id` None: nobody is told how far the query has come."""
+    """The options of a read. `group_id` None: the progress of the query is not committed to a group."""
 
     client: ClientSettings
     selection: Selection
@@ -117,7 +117,7 @@ class ReadOptions:
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """Where to write. `topic` None: each row says it in its column `topic`."""
+    """The options of a write. `topic` None: the column `topic` names the topic of each row."""
 
     client: ClientSettings
     topic: str | None
@@ -181,7 +181,7 @@ def _selection(given: dict[str, str]) -> Selection:
     if len(named) != 1:
         found = f"there are {' and '.join(named)}" if named else "none is there"
         raise OptionError(
-            "which topics are read is said by one of 'subscribe' (names, separated by commas), 'subscribePattern' (a "
+            "topics are named by exactly one of 'subscribe' (names, separated by commas), 'subscribePattern' (a "
             f"regular expression) and 'assign' (JSON such as {{\"topic\": [0, 1]}}); {found}"
         )
     (name,) = named
@@ -213,8 +213,9 @@ def _partitions(text: str) -> tuple[Partition, ...]:
 
 
 def _position(given: dict[str, str], kind: str, default: str, selection: Selection) -> Position:
-    """Of `starting` or `ending`, from the option that comes first in Spark's order: one time for all, a time for each
-    partition, offsets."""
+    """The `starting` or `ending` position, from the option that comes first in Spark's order: one time for all, a time
+    for
+    each partition, offsets."""
     latest_if_none = kind == "ending" or _strategy(given) == "latest"
     one_time = f"{kind}Timestamp"
     if one_time.lower() in given:

@@ -22,7 +22,7 @@ PRODUCER_DEFAULTS: Final = {
     "topic.metadata.propagation.max.ms": 5_000,  # a topic unknown for so long is not there
     "allow.auto.create.topics": False,
     # begins anew with its bootstrap servers when all brokers are gone, and with it librdkafka 2.16 may forget the
-    # transaction that is under way: whoever ends it waits for ever
+    # transaction that is under way: ending it would wait forever
     "metadata.recovery.strategy": "none",
 }
 
@@ -42,10 +42,10 @@ class RecordProducer:
         self.client = Producer({**PRODUCER_DEFAULTS, **settings, "on_delivery": failed})
 
     def write(self, batches: Iterator[pa.RecordBatch], topic: str | None) -> int:
-        """Produce every row and wait until all are acknowledged; how many there were.
+        """Produce every row and wait until all are acknowledged; returns their number.
 
-        `topic` None: each row says it in its column `topic`. Raises SourceError with the first failure, and
-        KafkaException if the producer is of no more use; some records may have been written by then.
+        `topic` None: the column `topic` names the topic of each row. Raises SourceError with the first failure, and
+        KafkaException if the producer cannot be used any longer; some records may have been written by then.
         """
         self._failures.clear()
         count = 0

@@ -65,7 +65,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Narrowing:
-    """What is to be read. `topics` None: all; `since_ms` None: from the first record on."""
+    """The part of the records to read. `topics` None: all; `since_ms` None: from the first record on."""
 
     topics: frozenset[str] | None = None
     partitions: Span = Span()
@@ -73,7 +73,7 @@ class Narrowing:
     since_ms: int | None = None
 
     def narrowed(self, given: Filter) -> "tuple[Narrowing, bool]":
-        """With one filter more, and whether that says all of it."""
+        """With one filter more, and whether that expresses all of it."""
         column = getattr(given, "attribute", ())
         match column, given:
             case (name,), IsNotNull():

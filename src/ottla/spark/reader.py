@@ -125,7 +125,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # The start of what is new has to stand in the checkpoint before it is read: it may be another the next time.
         end = admit(known, there, max_rows) | added
         if end == done.offsets and not done.replaced(latest.ids):
-            return start  # whatever else it says, there is nothing to read
+            return start  # with any other setting, too, there is nothing to read
         self._last_batch_at = time.monotonic()
         return StreamOffset(end, latest.ids, self._cut).as_json()
 
@@ -156,7 +156,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _read(self._options, self._schema, partition)
 
     def commit(self, end: StreamJson) -> None:
-        """Nothing to do: Spark says so only when it begins the batch after the next; see `latestOffset`."""
+        """Do nothing: Spark calls this only when it begins the batch after the next; see `latestOffset`."""
 
     def stop(self) -> None:
         if self._progress is not None:
@@ -196,10 +196,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         what = "; ".join(f"{partition} {why}" for partition, why in sorted(lost.items())[:_MOST_NAMED])
         if self._options.fail_on_data_loss:
             raise DataLossError(
-                f"{what}. What was not read of it is lost. Start with a new checkpoint, or set the option "
-                "failOnDataLoss to false to go on with what is there now."
+                f"{what}. Its unread records are lost. Start with a new checkpoint, or set the option "
+                "failOnDataLoss to false to continue with the remaining records."
             )
-        log.warning("%s; going on with what is there now, as failOnDataLoss is false", what)
+        log.warning("%s; continuing with the remaining records, as failOnDataLoss is false", what)
 
 
 def _lost(done: StreamOffset, until: StreamOffset) -> dict[Partition, str]:
@@ -252,7 +252,7 @@ def _tasks(start: FlatOffsets, until: StreamOffset) -> list[InputPartition]:
 
 
 def _nothing(start: FlatOffsets) -> list[InputPartition]:
-    """A task without records: Spark gives a batch read without tasks a placeholder that says nothing of what it is."""
+    """A task without records: Spark replaces a batch read without tasks by a placeholder without a description."""
     partition, offset = min(start.items(), default=(Partition("", 0), 0))
     return [RangePartition(OffsetRange(partition, offset, offset))]
 

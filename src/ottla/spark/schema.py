@@ -40,10 +40,10 @@ def read_schema(include_headers: bool) -> StructType:
 
 
 def check_write_schema(schema: StructType, topic: str | None) -> None:
-    """Refuse a DataFrame that has no way to become records.
+    """Refuse a DataFrame that cannot become records.
 
     Raises OptionError if `value` is absent, a column has a type the sink cannot write, or neither the option nor a
-    column says which topic is meant.
+    column names the topic.
     """
     types: dict[str, DataType] = {field.name: field.dataType for field in schema.fields}
     if "value" not in types:

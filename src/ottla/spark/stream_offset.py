@@ -28,8 +28,9 @@ class Cut(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StreamOffset:
-    """`offsets` of the next record to read in each partition; `ids` tells a topic that was deleted and made again from
-    the one that was read; `cut` None: a checkpoint that does not say."""
+    """`offsets` of the next record to read in each partition; `ids` distinguishes a topic that was deleted and created
+    anew
+    from the one that was read; `cut` None: unknown, from an older checkpoint."""
 
     offsets: FlatOffsets
     ids: TopicIds = field(default_factory=dict)

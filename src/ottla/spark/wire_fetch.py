@@ -12,6 +12,9 @@ from functools import lru_cache
 from typing import Any, Final, NamedTuple, Self
 from uuid import UUID
 
+from ottla.client.blocking import Connection
+from ottla.client.cluster import Cluster, TopicGone, TopicMissing
+from ottla.client.errors import BrokerUnavailable, ClientError
 from ottla.errors import ErrorCode
 from ottla.protocol.api import ApiKey
 from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -20,7 +23,7 @@ from ottla.spark.client_settings import ClientSettings
 from ottla.spark.columns import Aborted
 from ottla.spark.errors import NotReadyError, SourceError, name_of
 from ottla.spark.offsets import Partition
-from ottla.spark.wire import DEFAULT_FETCH_BYTES, BrokerGone, Cluster, Connection, TopicGone, TopicMissing
+from ottla.spark.wire import DEFAULT_FETCH_BYTES, cluster_of
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +48,7 @@ MOVED: Final = frozenset(
         ErrorCode.UNKNOWN_SERVER_ERROR,
     )
 )
-"""Ask again who leads; a topic that is being created is unknown for a moment, too."""
+"""Errors after which the leader is looked up again; a topic that is being created is unknown for a moment, too."""
 
 
 class Fetched(NamedTuple):
@@ -61,7 +64,7 @@ class Fetched(NamedTuple):
 @lru_cache(maxsize=4)
 def _cluster(client: ClientSettings, process_id: int) -> Cluster:
     """Shared within a process; a forked one must not use its parent's connections."""
-    return Cluster(client)
+    return cluster_of(client)
 
 
 class PartitionFetch:
@@ -74,32 +77,31 @@ class PartitionFetch:
         partition: Partition,
         *,
         topic_id: UUID | None = None,
-        patience_s: float,
+        timeout_s: float,
         missing_s: float,
     ) -> None:
-        """`topic_id`: of the topic that is meant, None if unknown. `patience_s`: how long the partition may be
+        """`topic_id`: of the topic that is meant, None if unknown. `timeout_s`: how long the partition may be
         without a leader or its brokers unreachable. `missing_s`: how long brokers may say that there is no such
-        topic before that is believed; not more than `patience_s`."""
+        topic before that is believed; not more than `timeout_s`."""
         given = dict(client)
         self._cluster = _cluster(client, os.getpid())
         self._partition = partition
         self._topic_id = topic_id or NULL_UUID
-        self._patience_s = patience_s
+        self._timeout_s = timeout_s
         self._missing_s = missing_s
         self._isolation = READ_COMMITTED if given.get("isolation.level") == "read_committed" else 0
         self._max_bytes = _partition_bytes(given)
         self._max_wait_ms = int(given.get("fetch.wait.max.ms", "100"))
         self._min_bytes = int(given.get("fetch.min.bytes", "1"))
         self._leader: Connection | None = None
-        self._asked: FetchRequest | None = None
-        self._version = FETCH_BY_NAME
+        self._is_asked = False
         self._offset = 0
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if self._leader is not None and (self._asked is not None or kind is not None):
+        if self._leader is not None and (self._is_asked or kind is not None):
             self._cluster.drop(self._leader)
 
     def request(self, offset: int) -> None:
@@ -108,7 +110,7 @@ class PartitionFetch:
         self._send()
 
     def wait(self) -> Fetched:
-        """What was asked for.
+        """Wait for the requested records.
 
         Raises NotReadyError if the partition stays out of reach for too long, TopicGone if it was deleted, SourceError
         if its leader refuses.
@@ -117,10 +119,10 @@ class PartitionFetch:
         missing_since: float | None = None
         while True:
             try:
-                if self._asked is None:
+                if not self._is_asked:
                     self._send(final=True)
                 answer = self._receive()
-            except BrokerGone as error:
+            except ClientError as error:
                 reason = str(error)
                 self._forget_leader()
                 is_missing = isinstance(error, TopicMissing)
@@ -146,44 +148,42 @@ class PartitionFetch:
                 warned_at = now
             if missing_since is not None and now > missing_since + self._missing_s:
                 raise TopicGone("was deleted")
-            if now > began + self._patience_s:
+            if now > began + self._timeout_s:
                 raise NotReadyError(
                     f"reading {self._partition} at offset {self._offset}: its leader could not be reached for "
-                    f"{self._patience_s:.0f} s ({reason})"
+                    f"{self._timeout_s:.0f} s ({reason})"
                 )
             time.sleep(RETRY_S)
 
     def _send(self, *, final: bool = False) -> None:
-        """With `final`, raises BrokerGone and TopicGone; otherwise `wait` tries again."""
+        """With `final`, raises ClientError and TopicGone; otherwise `wait` tries again."""
         try:
             if self._leader is None:
                 self._leader = self._cluster.leader(self._partition, self._topic_id)
             if self._leader is None:
-                raise BrokerGone("it has no leader")
+                raise BrokerUnavailable("it has no leader")
             partition = FetchPartition(
                 partition=self._partition.number, fetch_offset=self._offset, partition_max_bytes=self._max_bytes
             )
-            by_id = self._topic_id != NULL_UUID and self._leader.newest(ApiKey.FETCH) >= FETCH_BY_ID
-            self._version = FETCH_BY_ID if by_id else FETCH_BY_NAME
-            asked = FetchRequest(
+            by_id = self._topic_id != NULL_UUID and self._leader.version(ApiKey.FETCH, FETCH_BY_ID) == FETCH_BY_ID
+            request = FetchRequest(
                 max_wait_ms=self._max_wait_ms,
                 min_bytes=self._min_bytes,
                 max_bytes=self._max_bytes,
                 isolation_level=self._isolation,
                 topics=[FetchTopic(topic=self._partition.topic, topic_id=self._topic_id, partitions=[partition])],
             )
-            self._asked = asked
-            self._leader.send(asked, self._version)
-        except (BrokerGone, TopicGone):
+            self._is_asked = True
+            self._leader.send(request, FETCH_BY_ID if by_id else FETCH_BY_NAME)
+        except (ClientError, TopicGone):
             self._forget_leader()
             if final:
                 raise
 
     def _receive(self) -> "_Answer":
         assert self._leader is not None
-        assert self._asked is not None
-        response = self._leader.receive(self._asked, self._version)
-        self._asked = None
+        response = self._leader.receive()
+        self._is_asked = False
         if response.error_code:
             return _Answer(response.error_code)
         data = response.responses[0].partitions[0]
@@ -194,7 +194,8 @@ class PartitionFetch:
         if self._leader is not None:
             self._cluster.drop(self._leader)
         self._cluster.forget_leader(self._partition)
-        self._leader = self._asked = None
+        self._leader = None
+        self._is_asked = False
 
 
 class _Answer(NamedTuple):

@@ -1,42 +1,45 @@
-"""What brokers know of topics, asked over connections of our own.
+"""Metadata of topics, queried over connections of our own.
 
-Who leads a partition is looked up when nothing is known of it, or when whoever was asked says otherwise or is gone. A
-question has the epoch of the leader it is for (KIP-320): one that was replaced and has not heard of it would give an
-end that is too low, which looks like a log that has lost records. A broker that was away refuses the epoch that was
-known before (FENCED_LEADER_EPOCH), and is asked again with the new one.
+The leader of a partition is looked up when it is unknown, refuses, or is gone. A
+query carries the leader epoch it is for (KIP-320): a replaced leader that has not learned of its replacement would
+return
+an end offset that is too low, which looks like a log that has lost records. A restarted broker refuses the epoch
+known before (FENCED_LEADER_EPOCH), and is queried again with the new one.
 """
 
 from collections.abc import Collection, Mapping
 from typing import Any, Final
 
+from ottla.client.addresses import Address
+from ottla.client.errors import ClientError
 from ottla.errors import ErrorCode
 from ottla.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ottla.protocol.primitives import NULL_UUID
 from ottla.spark.client_settings import ClientSettings
 from ottla.spark.errors import NotReadyError, SourceError, refusal, unreachable
+from ottla.spark.metadata_queries import Described
 from ottla.spark.offsets import Partition
-from ottla.spark.questions import Described
-from ottla.spark.wire import Address, BrokerGone, Cluster
+from ottla.spark.wire import cluster_of
 
 LIST_OFFSETS_VERSION: Final = 6
 NOT_A_REPLICA: Final = -1
 REQUESTS: Final = 2
-"""To a leader that was heard of before, and to who leads now."""
+"""One to the known leader, and one to its successor."""
 
 
 class WireMetadata:
-    """`Questions` for settings that are plain (see `ottla.spark.wire.is_plain`). For one thread."""
+    """`MetadataQueries` for settings that are plain (see `ottla.spark.wire.is_plain`). For one thread."""
 
     def __init__(self, client: ClientSettings, answer_within_s: float) -> None:
         given = dict(client)
         self._servers = given["bootstrap.servers"]
         self._isolation = int(given.get("isolation.level") == "read_committed")
-        self._cluster = Cluster(client, answer_within_s)
+        self._cluster = cluster_of(client, answer_within_s)
 
     def names(self, expected: Collection[str] = ()) -> list[str]:
         try:
             return sorted(self._cluster.names(expected))
-        except BrokerGone as error:
+        except ClientError as error:
             raise unreachable(self._servers, "the list of topics", error) from error
 
     def describe(self, topics: Collection[str]) -> dict[str, Described]:
@@ -64,11 +67,13 @@ class WireMetadata:
         return found
 
     def _offsets(self, places: Mapping[Partition, int]) -> dict[Partition, int | SourceError]:
-        topics = self._topics({partition.topic for partition in places if self._cluster.led_by(partition) is None})
+        topics = self._topics(
+            {partition.topic for partition in places if self._cluster.known_leader(partition) is None}
+        )
         found: dict[Partition, int | SourceError] = {}
         by_leader: dict[Address, dict[Partition, ListOffsetsPartition]] = {}
         for partition, place in places.items():
-            leader = self._cluster.led_by(partition)
+            leader = self._cluster.known_leader(partition)
             if leader is None:
                 found[partition] = self._refusal(partition, _why_unled(partition, topics.get(partition.topic)))
             else:
@@ -78,7 +83,7 @@ class WireMetadata:
         requests = {address: _request(asked, self._isolation) for address, asked in by_leader.items()}
         for address, answer in self._cluster.ask_each(requests, LIST_OFFSETS_VERSION).items():
             asked = by_leader[address]
-            if isinstance(answer, BrokerGone):
+            if isinstance(answer, ClientError):
                 found |= {
                     partition: NotReadyError(f"partition {partition} at {self._servers}: its leader {answer}")
                     for partition in asked
@@ -98,7 +103,7 @@ class WireMetadata:
     def _topics(self, names: Collection[str]) -> dict[str, Any]:
         try:
             return self._cluster.topics(names) if names else {}
-        except BrokerGone as error:
+        except ClientError as error:
             some = f"topic '{min(names)}'" if len(names) == 1 else f"{len(names)} topics"
             raise unreachable(self._servers, some, error) from error
 
@@ -118,7 +123,7 @@ def _request(asked: Mapping[Partition, ListOffsetsPartition], isolation: int) ->
 
 
 def _why_unled(partition: Partition, topic: Any) -> int:
-    """The error code that says why no leader of the partition is known, from what brokers say of its topic."""
+    """The error code for a partition without a known leader, from the brokers' answer about its topic."""
     if topic is None or topic.error_code:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic is None else topic.error_code
     if all(each.partition_index != partition.number for each in topic.partitions):

@@ -52,7 +52,8 @@ class _Writer:
         task = current_task(self._write_id)
         if task is None:
             raise OptionError(
-                "a batch write outside of foreachBatch cannot be exactly-once: nothing tells a repeated write from a "
+                "a batch write outside of foreachBatch cannot be exactly-once: a repeated write cannot be "
+                "distinguished from a "
                 "new one. Write a stream (trigger availableNow), or set deliveryGuarantee to at-least-once"
             )
         return Written(*write_once(options.client, options.topic, task, iterator))

@@ -6,6 +6,7 @@
         producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap})
 
 `FaultyFS` is a disk that loses, tears and reorders what was not synced; `ManualClock` a clock that waits for you.
+`ottla.testing.simulation.Cluster` runs an asyncio client of yours beside simulated brokers, with faults by a seed.
 `ConnectWorker` runs connectors in this process, `ConnectProcess` in one of its own, which can be killed.
 In pytest, the fixture `ottla_broker` of the installed plugin is one such broker per test, and with the option
 `ottla_loop_limit_ms` a test fails with `LoopBlocked` if its broker's event loop was held up for longer.

@@ -12,18 +12,18 @@ from typing import ClassVar, Final, Self
 from ottla.broker import Broker as Engine
 from ottla.broker import new_event_loop
 from ottla.clock import Clock, SystemClock
-from ottla.machine import Machine
+from ottla.platform import Platform
 from ottla.testing.loop_watch import LoopBlocked, watched
 
-START_SECONDS: Final = 30.0
-STOP_SECONDS: Final = 30.0
+START_S: Final = 30.0
+STOP_S: Final = 30.0
 
 TEST_SETTINGS: Final[Mapping[str, str]] = {
     "listeners": "PLAINTEXT://127.0.0.1:0",
     "group.initial.rebalance.delay.ms": "0",
     "group.streams.initial.rebalance.delay.ms": "0",
 }
-"""What differs from `ottla serve` unless `config` says otherwise: a free port, and groups that settle at once."""
+"""Settings that differ from `ottla serve` unless `config` names them: a free port, and groups that settle at once."""
 
 
 class Broker:
@@ -33,12 +33,12 @@ class Broker:
     config: settings by Kafka's names, over `TEST_SETTINGS`.
     allow_insecure: serve although settings ask for protection that Ottla does not have, and let clients send what only
         brokers send, as `ottla serve --allow-insecure`.
-    clock: what it takes the time from.
+    clock: the clock the broker uses.
     loop_limit_seconds: `stop` raises `LoopBlocked` if the broker's event loop was held up for longer while it served.
-        None: as `Broker.loop_limit_seconds` says, which is not to look, and is set by the pytest option
-        `ottla_loop_limit_ms`.
+        None: the value of `Broker.loop_limit_seconds`, which is None (no check) unless the pytest option
+        `ottla_loop_limit_ms` sets it.
 
-    Raises what `ottla serve` would say on a bad setting or an unusable directory.
+    Raises the error that `ottla serve` reports for a bad setting or an unusable directory.
     """
 
     loop_limit_seconds: ClassVar[float | None] = None
@@ -92,8 +92,8 @@ class Broker:
         ready = threading.Event()
         self._thread = threading.Thread(target=self._run, args=(ready,), name="ottla broker", daemon=True)
         self._thread.start()
-        if not ready.wait(START_SECONDS):
-            raise TimeoutError(f"the broker was not ready within {START_SECONDS:.0f} s")
+        if not ready.wait(START_S):
+            raise TimeoutError(f"the broker was not ready within {START_S:.0f} s")
         failure = self._take_failure()
         if failure is not None:
             self._thread.join()
@@ -111,9 +111,9 @@ class Broker:
         assert self._stopping is not None
         if thread.is_alive():
             self._loop.call_soon_threadsafe(self._stopping.set)
-        thread.join(STOP_SECONDS)
+        thread.join(STOP_S)
         if thread.is_alive():
-            raise TimeoutError(f"the broker did not stop within {STOP_SECONDS:.0f} s")
+            raise TimeoutError(f"the broker did not stop within {STOP_S:.0f} s")
         self._loop = self._stopping = None
         self._remove_temporary_directory()
         failure = self._take_failure()
@@ -151,7 +151,7 @@ class Broker:
         if self._port:
             settings["listeners"] = f"PLAINTEXT://127.0.0.1:{self._port}"
         engine = Engine.configured(
-            None, settings, allow_insecure=self._allow_insecure, machine=Machine(clock=self._clock)
+            None, settings, allow_insecure=self._allow_insecure, platform=Platform(clock=self._clock)
         )
         async with engine:
             self._port = engine.port

@@ -3,8 +3,8 @@
 with Broker() as broker, ConnectProcess(broker.bootstrap) as worker:
     worker.put("ticks", {"connector.class": "tests.ticks.Ticks", "topic": "t"})
     worker.wait("ticks", "RUNNING")
-    worker.kill()       # nothing is flushed, no transaction ended, nobody told
-    worker.start()      # then compare what is in the topic, or in the target, with what should be
+    worker.kill()       # nothing is flushed, no transaction ended, no peer notified
+    worker.start()      # then compare the topic or the target with the expected content
 """
 
 import os
@@ -21,10 +21,10 @@ from types import TracebackType
 from typing import Any, Final, Self
 from urllib.parse import quote
 
-from ottla.connect.rest_client import RestError, ask
-from ottla.connect.server import Server
+from ottla.connect.rest.client import RestError, ask
+from ottla.connect.rest.server import Server
 
-_PATIENCE_S: Final = 60.0
+_TIMEOUT_S: Final = 60.0
 
 TEST_SETTINGS: Final[Mapping[str, str]] = {
     "listeners": "http://127.0.0.1:0",
@@ -38,6 +38,11 @@ TEST_SETTINGS: Final[Mapping[str, str]] = {
     "heartbeat.interval.ms": "500",
     "value.converter.schemas.enable": "false",
     "key.converter.schemas.enable": "false",
+    "plugin.modules": "*",
+    "file.connectors.allowed.paths": "/",
+    "config.providers": "env,file",
+    "config.providers.env.class": "org.apache.kafka.common.config.provider.EnvVarConfigProvider",
+    "config.providers.file.class": "org.apache.kafka.common.config.provider.FileConfigProvider",
 }
 """What differs from `ottla connect serve` unless `settings` say otherwise."""
 
@@ -63,11 +68,11 @@ class _Worker:
 
     def request(self, method: str, path: str, body: Any = None) -> Any:
         """One request to the REST API; its answer from JSON. Raises RestError."""
-        return ask(self.url, method, path, body, within_s=_PATIENCE_S)
+        return ask(self.url, method, path, body, within_s=_TIMEOUT_S)
 
     def put(self, name: str, config: Mapping[str, str]) -> Any:
         """Create or change a connector, waiting while the workers are about to find together."""
-        deadline = time.monotonic() + _PATIENCE_S
+        deadline = time.monotonic() + _TIMEOUT_S
         while True:
             try:
                 return self.request("PUT", f"/connectors/{quote(name, safe='')}/config", dict(config))
@@ -76,7 +81,7 @@ class _Worker:
                     raise
                 time.sleep(0.05)
 
-    def wait(self, name: str, state: str, *, tasks: int = 1, timeout_s: float = _PATIENCE_S) -> Any:
+    def wait(self, name: str, state: str, *, tasks: int = 1, timeout_s: float = _TIMEOUT_S) -> Any:
         """Return the status once so many tasks of a connector, and no others, are in a state. Raises AssertionError."""
         deadline = time.monotonic() + timeout_s
         status: Any = None
@@ -139,9 +144,12 @@ class ConnectProcess(_Worker):
 
     def __init__(self, bootstrap: str, settings: Mapping[str, str] | None = None, *, path: str = "") -> None:
         super().__init__(bootstrap, settings)
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self._port = free.getsockname()[1]
+        # bound and silent as long as this object lives: while the worker is down, no connection gets its port
+        place = socket.socket()
+        weakref.finalize(self, place.close)
+        place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        place.bind(("127.0.0.1", 0))
+        self._port = place.getsockname()[1]
         self.settings["listeners"] = f"http://127.0.0.1:{self._port}"
         self._path = path
         self._process: subprocess.Popen[bytes] | None = None
@@ -167,7 +175,7 @@ class ConnectProcess(_Worker):
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [self._path, *sys.path]))}
         with self._log.open("ab") as output:
             self._process = subprocess.Popen(command, stdout=output, stderr=output, env=environment)
-        deadline = time.monotonic() + _PATIENCE_S
+        deadline = time.monotonic() + _TIMEOUT_S
         while True:
             try:
                 self.request("GET", "/health")
@@ -177,6 +185,12 @@ class ConnectProcess(_Worker):
                 time.sleep(0.05)
             else:
                 return self
+
+    @property
+    def pid(self) -> int:
+        """The id of the process."""
+        assert self._process is not None, "the worker does not run"
+        return self._process.pid
 
     def kill(self) -> None:
         """End it at once, by SIGKILL."""
@@ -192,7 +206,7 @@ class ConnectProcess(_Worker):
         assert process is not None, "the worker does not run"
         process.send_signal(signal_number)
         try:
-            process.wait(_PATIENCE_S)
+            process.wait(_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()

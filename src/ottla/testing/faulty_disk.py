@@ -1,4 +1,4 @@
-"""What is behind a `FaultyFS`: files and names, each as the kernel's cache has them and as the disk has them."""
+"""The disk below a `FaultyFS`: files and names, each as the kernel's cache has them and as the disk has them."""
 
 from collections.abc import Iterator
 from enum import Enum

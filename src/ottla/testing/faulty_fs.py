@@ -85,7 +85,7 @@ class Fault:
     hits: int = 0
 
     def cancel(self) -> None:
-        """The rule applies no more."""
+        """Stop applying the rule."""
         self.times = 0
 
     def strikes(self, operation: Operation, path: str) -> bool:
@@ -217,7 +217,7 @@ class FaultyFS:
         self._changes_left = changes
 
     def crash(self, survival: Survival = Survival.RANDOM) -> None:
-        """Turns the machine off and on again: what was not synced survives as `survival` says. Open files are dead,
+        """Turn the machine off and on again: `survival` decides what unsynced data remains. Open files are dead,
         locks are free, rules and limits are lifted."""
         with self._guard:
             self._disk.crash(survival)

@@ -1,10 +1,10 @@
 """Notices when an event loop is held up, on a loaded machine too.
 
-A thread asks the loop for a sign of life again and again. That the sign comes late says little where others want the
-processor (or the interpreter's lock), so the time on the wall does not count. What counts, while a sign is due, is the
-processor time that the loop's own thread has taken, and how long it has been seen in a system call in which no loop may
-wait: for a disk, a peer, a child, or nothing at all. Python's collector does not count either: which thread it runs in
-is chance, and how long it takes depends on all that lives in the process.
+A thread requests a sign of life from the loop again and again. A late sign alone proves little where other threads
+compete for the processor (or the interpreter's lock), so wall time does not count. While a sign is due, two things
+count: the processor time of the loop's own thread, and the time it was seen in a system call in which no loop may wait
+(for a disk, a peer, a child). Python's collector does not count either: the thread it runs in
+is chance, and its duration depends on all objects of the process.
 """
 
 import asyncio
@@ -170,7 +170,7 @@ class LoopWatch:
 
 @contextmanager
 def watched(loop: asyncio.AbstractEventLoop, limit_seconds: float | None) -> Iterator[None]:
-    """Watch this thread's loop; no limit, or a system that cannot tell a thread's processor time: nothing happens.
+    """Watch this thread's loop; without a limit, or on a system without processor times of threads, do nothing.
 
     Raises LoopBlocked at the end.
     """

@@ -1,4 +1,4 @@
-"""A clock that stands still until it is told to go on."""
+"""A clock that stands still until a test advances it."""
 
 from typing import Final
 
@@ -12,7 +12,7 @@ class ManualClock:
         clock.advance(seconds=2)
         assert clock.now_ms() == ManualClock().now_ms() + 2000
 
-    It begins at 2023-11-14T22:13:20Z unless told otherwise.
+    It begins at 2023-11-14T22:13:20Z by default.
     """
 
     __slots__ = ("_monotonic_ms", "_wall_ms")

@@ -2,14 +2,14 @@
 
 tree = MemoryTree()
 first, second = MemoryStore(tree), MemoryStore(tree)     # one for each broker
-first.expire()                                           # as ZooKeeper does when it has not heard of a client
+first.expire()                                           # as ZooKeeper does when a client sends no heartbeats
 """
 
 import asyncio
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from ottla.cluster.store.base import (
+from ottla.metadata.store.base import (
     Check,
     Create,
     Delete,
@@ -24,7 +24,7 @@ from ottla.cluster.store.base import (
 
 
 class Watcher(Protocol):
-    """Who is told of changes."""
+    """Receives change notifications."""
 
     watches: list[tuple[str, Callable[[], None]]]
     """A path, and what to call when something at or below it has changed."""
@@ -36,7 +36,7 @@ class MemoryTree:
     def __init__(self) -> None:
         self.nodes: dict[str, Node] = {}
         self.owners: dict[str, MemoryStore] = {}
-        """Of the nodes that are bound to a session."""
+        """The owners of nodes that are bound to a session."""
         self.watchers: list[Watcher] = []
         self.transactions = 0
         self.sequences: dict[str, int] = {}

@@ -1,22 +1,23 @@
-"""Who may go on under a transactional id, and with which producer id and epoch. PURE.
+"""Fences producers of a transactional id by producer id and epoch. PURE.
 
-Whoever has the highest epoch of the current producer id is the producer; everybody else is fenced. The epoch grows
+The current producer is the one with the highest epoch of the current producer id; all others are fenced. The epoch
+grows
 
-    when a producer starts (nobody is expected): whoever was there before is out;
-    when a producer goes on after an error: it names what it has, and may ask again if the answer was lost (KIP-360);
-    when the coordinator aborts a transaction on its own account, to keep the producer's late records out;
-    with every end of a transaction of the second generation, to keep those of the last one out of the next (KIP-890).
+    when a producer starts (it names no epoch), which fences its predecessor;
+    when a producer continues after an error: it names its epoch, and may retry if the response was lost (KIP-360);
+    when the coordinator aborts a transaction on its own account, to fence the producer's late records;
+    with every end of a transaction of the second generation, to fence late records of the last one (KIP-890).
 
-The highest epoch is never given to a client, so that there always is one more to fence it with. When a producer id
+The highest epoch is never given to a client, so that one more is always left to fence it. When a producer id
 has used up its epochs, another id takes over at epoch 0.
 """
 
 from enum import Enum, auto
 from typing import Final
 
+from ottla.coordination.markers import EPOCH_PER_TRANSACTION
 from ottla.ids import ProducerIdAndEpoch
 from ottla.records.batch import MAX_PRODUCER_EPOCH as MAX_EPOCH
-from ottla.transactions.markers import EPOCH_PER_TRANSACTION
 from ottla.transactions.records import NO_EPOCH, Transaction
 
 LAST_EPOCH_OF_CLIENTS: Final = MAX_EPOCH - 1
@@ -39,7 +40,7 @@ class Init(Enum):
 
 
 def next_for(transaction: Transaction, expected: ProducerIdAndEpoch | None) -> Init:
-    """`expected` is what the producer says it has, None for one that has just started."""
+    """`expected` is the id and epoch the producer claims, None for one that has just started."""
     current = transaction.producer_epoch
     if expected is None:
         return Init.ROTATE if is_exhausted(current) else Init.BUMP
@@ -59,7 +60,7 @@ class End(Enum):
 
     CURRENT = auto()
     RETRY = auto()
-    """Of the one that has brought the transaction where it is."""
+    """A repeat of the request that brought the transaction into its present state."""
     FENCED = auto()
     UNKNOWN_ID = auto()
 
@@ -78,7 +79,7 @@ def end_of(transaction: Transaction, producer: ProducerIdAndEpoch) -> End:
         return End.UNKNOWN_ID
     if producer.epoch == transaction.producer_epoch:
         return End.CURRENT
-    # Who was aborted by the coordinator at the last epoch it could have cannot go on: the one above is not for clients.
+    # A producer that was aborted at the last client epoch cannot continue: the next epoch is not for clients.
     if has_ended and producer.epoch + 1 == transaction.producer_epoch <= LAST_EPOCH_OF_CLIENTS:
         return End.RETRY
     return End.FENCED

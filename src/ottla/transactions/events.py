@@ -1,14 +1,14 @@
-"""What the transaction machine is asked, what it answers, and what it tells the coordinator to do. PURE.
+"""The requests of the transaction machine, its replies, and the work it gives the coordinator. PURE.
 
-An event with a `fresh_producer_id` is asked without one first; `NEEDS_PRODUCER_ID` is the answer where one is needed.
+An event with a `fresh_producer_id` first comes without one; the reply `NEEDS_PRODUCER_ID` requests it.
 """
 
 from typing import Final, NamedTuple, TypeAlias
 
-from ottla.coordination.machine import Token
+from ottla.coordination.markers import TransactionMarker
+from ottla.coordination.state_machine import Token
 from ottla.errors import ErrorCode
 from ottla.ids import ProducerId, ProducerIdAndEpoch, TopicPartition, TransactionalId
-from ottla.transactions.markers import TransactionMarker
 from ottla.transactions.records import NO_EPOCH, NO_ID, Transaction
 
 
@@ -106,7 +106,7 @@ class TransactionListing(NamedTuple):
 
 
 class SendMarkers(NamedTuple):
-    """Tell each of the partitions how the transaction has ended, then say `MarkersWritten`; the coordinator fills in
+    """Send each of the partitions the transaction's outcome, then report `MarkersWritten`; the coordinator fills in
     its own epoch."""
 
     transactional_id: TransactionalId

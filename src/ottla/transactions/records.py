@@ -1,12 +1,12 @@
-"""What `__transaction_state` holds, in Kafka's format. PURE.
+"""The records of `__transaction_state`, in Kafka's format. PURE.
 
     key     int16 0       | transactional id
-    value   int16 0 or 1  | what is known of it, or none: the id is forgotten
+    value   int16 0 or 1  | the state of the transactional id, or null: the id is forgotten
 
 Version 1 has tagged fields; it is written once `transaction.version` is 1 (KIP-890). Ottla fills in two of Kafka's that
 Kafka itself leaves out, the previous and the next producer id, and adds one of its own, the previous epoch: without
-them a coordinator that takes over could not tell the retry of a request from that of a fenced producer. Kafka passes
-over a tag that it does not know.
+them a new coordinator could not distinguish the retry of a request from a fenced producer. Kafka skips
+unknown tags.
 
 Source: TransactionLogKey and TransactionLogValue among the coordinator records of Kafka 4.3.
 """
@@ -61,11 +61,11 @@ NEVER: Final = -1
 
 
 class Transaction(NamedTuple):
-    """What is known of a transactional id; times in milliseconds since the epoch.
+    """The state of a transactional id; times in milliseconds since the epoch.
 
-    `last_producer_epoch` is what the producer had before it was given this one, -1 if the epoch was taken from it.
-    `next_producer_id` takes over when the transaction has ended, as its epochs are used up. `client_version` is the
-    `transaction.version` by which the transaction goes: 2 for the second generation of the protocol, else 0.
+    `last_producer_epoch` is the producer's previous epoch, -1 if the coordinator took it away.
+    `next_producer_id` takes over when the transaction has ended and its epochs are used up. `client_version` is the
+    `transaction.version` of the transaction: 2 for the second generation of the protocol, else 0.
     """
 
     state: TransactionState
@@ -97,7 +97,7 @@ FLEXIBLE_SINCE_FEATURE: Final = 1
 
 
 class TransactionRecordFormat:
-    """A `ottla.coordination.machine.RecordFormat` for `TransactionRecord`."""
+    """A `ottla.coordination.state_machine.RecordFormat` for `TransactionRecord`."""
 
     __slots__ = ("_transaction_version",)
 

@@ -15,7 +15,7 @@ from typing import Final
 
 
 class TransactionState(IntEnum):
-    """Numbered as in the records of `__transaction_state`; `label` is what administrators are told."""
+    """Numbered as in the records of `__transaction_state`; `label` is the name shown to administrators."""
 
     EMPTY = 0
     ONGOING = 1

@@ -35,7 +35,7 @@ import org.apache.kafka.common.serialization.StringSerializer;
  * A worker with the clients of Apache Kafka: see python_worker.py, whose tasks and answers are the same.
  */
 public final class ChaosWorker {
-    private static final long PATIENCE_MS = 12_000;
+    private static final long TIMEOUT_MS = 12_000;
     private static final Duration POLL = Duration.ofMillis(100);
     private static final long RELAYED = 1_000_000_000L;
     private static final ObjectMapper JSON = new ObjectMapper();
@@ -84,8 +84,12 @@ public final class ChaosWorker {
         ChaosWorker worker = new ChaosWorker(JSON.readTree(args[0]));
         BufferedReader tasks = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String task = tasks.readLine(); task != null; task = tasks.readLine()) {
-            System.out.println(JSON.writeValueAsString(worker.perform(JSON.readTree(task))));
+            ObjectNode answer = worker.perform(JSON.readTree(task));
+            System.out.println(JSON.writeValueAsString(answer));
             System.out.flush();
+            if (answer.has("has_ended")) {
+                break;
+            }
         }
         System.exit(0); // not waiting for a producer that cannot reach its broker
     }
@@ -132,6 +136,9 @@ public final class ChaosWorker {
         if (error != null) {
             answer.put("error", error);
         }
+        if (state.equals("info") && task.get("what").asText().equals("relay")) {
+            answer.put("has_ended", true); // whether it is committed, the group's offsets say: to another member
+        }
         return answer;
     }
 
@@ -175,7 +182,7 @@ public final class ChaosWorker {
             pollOnce();
         }
         if (subscribed && !firsts.isEmpty()) {
-            consumer().commitSync(offsets(), Duration.ofMillis(PATIENCE_MS));
+            consumer().commitSync(offsets(), Duration.ofMillis(TIMEOUT_MS));
         }
     }
 
@@ -185,36 +192,47 @@ public final class ChaosWorker {
         Properties properties = common();
         properties.put("enable.auto.commit", "false");
         properties.put("auto.offset.reset", "earliest");
-        Map<TopicPartition, Long> ends;
-        properties.put("isolation.level", "read_uncommitted");
-        try (KafkaConsumer<String, String> looker = newConsumer(properties)) {
-            ends = looker.endOffsets(all, Duration.ofMillis(PATIENCE_MS));
-        }
         ObjectNode found = JSON.createObjectNode();
         all.forEach(one -> found.putArray(one.toString()));
         steps.addArray().add("poll").add(found);
         long deadline = System.nanoTime() + (long) (task.get("seconds").asDouble() * 1e9);
-        properties.put("isolation.level", "read_committed");
-        try (KafkaConsumer<String, String> reader = newConsumer(properties)) {
+        properties.put("isolation.level", "read_uncommitted");
+        Properties committed = new Properties();
+        committed.putAll(properties);
+        committed.put("isolation.level", "read_committed");
+        try (KafkaConsumer<String, String> looker = newConsumer(properties);
+                KafkaConsumer<String, String> reader = newConsumer(committed)) {
             reader.assign(all);
             reader.seekToBeginning(all);
-            while (true) {
-                for (ConsumerRecord<String, String> record : reader.poll(POLL)) {
-                    ArrayNode of = (ArrayNode) found.get(record.topic() + "-" + record.partition());
-                    of.addArray().add(record.offset()).add(Long.parseLong(record.value()));
+            Map<TopicPartition, Long> ends = Map.of();
+            Map<TopicPartition, Long> now = looker.endOffsets(all, Duration.ofMillis(TIMEOUT_MS));
+            while (!now.equals(ends)) {  // a leader that has just been elected may not know at first what is committed
+                ends = now;
+                readTo(reader, ends, found, deadline);
+                now = looker.endOffsets(all, Duration.ofMillis(TIMEOUT_MS));
+            }
+        }
+    }
+
+    private void readTo(
+            KafkaConsumer<String, String> reader, Map<TopicPartition, Long> ends, ObjectNode found, long deadline)
+            throws Unknown {
+        while (true) {
+            for (ConsumerRecord<String, String> record : reader.poll(POLL)) {
+                ArrayNode of = (ArrayNode) found.get(record.topic() + "-" + record.partition());
+                of.addArray().add(record.offset()).add(Long.parseLong(record.value()));
+            }
+            List<TopicPartition> missing = new ArrayList<>();
+            for (TopicPartition one : ends.keySet()) {
+                if (reader.position(one, Duration.ofMillis(TIMEOUT_MS)) < ends.get(one)) {
+                    missing.add(one);
                 }
-                List<TopicPartition> missing = new ArrayList<>();
-                for (TopicPartition one : all) {
-                    if (reader.position(one, Duration.ofMillis(PATIENCE_MS)) < ends.get(one)) {
-                        missing.add(one);
-                    }
-                }
-                if (missing.isEmpty()) {
-                    return;
-                }
-                if (System.nanoTime() > deadline) {
-                    throw new Unknown("not read to the end: " + missing);
-                }
+            }
+            if (missing.isEmpty()) {
+                return;
+            }
+            if (System.nanoTime() > deadline) {
+                throw new Unknown("not read to the end: " + missing);
             }
         }
     }
@@ -323,7 +341,7 @@ public final class ChaosWorker {
 
     /** Commits; what times out is called again, as the manual has it. */
     private static void commit(KafkaProducer<String, String> producer) {
-        long deadline = System.nanoTime() + PATIENCE_MS * 1_000_000;
+        long deadline = System.nanoTime() + TIMEOUT_MS * 1_000_000;
         while (true) {
             try {
                 producer.commitTransaction();
@@ -394,7 +412,7 @@ public final class ChaosWorker {
         properties.put("reconnect.backoff.max.ms", "200");
         properties.put("retry.backoff.ms", "50");
         properties.put("request.timeout.ms", "2000");
-        properties.put("default.api.timeout.ms", String.valueOf(PATIENCE_MS));
+        properties.put("default.api.timeout.ms", String.valueOf(TIMEOUT_MS));
         return properties;
     }
 
@@ -404,7 +422,7 @@ public final class ChaosWorker {
         properties.put("enable.idempotence", "true");
         properties.put("linger.ms", "0");
         properties.put("delivery.timeout.ms", "10000");
-        properties.put("max.block.ms", String.valueOf(PATIENCE_MS));
+        properties.put("max.block.ms", String.valueOf(TIMEOUT_MS));
         return properties;
     }
 

@@ -13,7 +13,7 @@ from tests.compat.cli.program import OttlaProgram
 from tests.support.broker_process import BrokerProcess
 from tests.support.eventually import eventually
 
-from ottla.cli import exits
+from ottla.cli.terminal import exits
 
 RECORDS = 60
 

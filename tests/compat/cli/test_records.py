@@ -11,7 +11,7 @@ from tests.compat.cli.program import OttlaProgram
 from tests.compat.factories import NewNameFactory, NewTopicFactory
 from tests.support.eventually import eventually
 
-from ottla.cli import exits
+from ottla.cli.terminal import exits
 
 
 def numbers(count: int) -> str:

@@ -116,9 +116,9 @@ def test_a_group_is_moved(ottla: OttlaProgram, member: Member) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--to-earliest",), "say what to move"),
-        (("--all-topics",), "say where to"),
-        (("--all-topics", "--to-earliest", "--to-latest"), "say where to"),
+        (("--to-earliest",), "name what to move"),
+        (("--all-topics",), "name the target"),
+        (("--all-topics", "--to-earliest", "--to-latest"), "name the target"),
         (("--topic", "t:x", "--to-earliest"), "is not TOPIC or TOPIC:0,2"),
         (("--all-topics", "--to-time", "yesterdayish"), "--to-time"),
     ],

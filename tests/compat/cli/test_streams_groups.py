@@ -6,6 +6,7 @@ from tests.compat.cli.program import OttlaProgram
 from tests.compat.factories import NewNameFactory, NewTopicFactory
 from tests.support.eventually import eventually
 from tests.support.raw_client import ask
+from tests.support.share_groups import set_group
 from tests.support.streams_member import Member, counting, settle
 
 from ottla.protocol.messages.find_coordinator import FindCoordinatorRequest
@@ -18,8 +19,9 @@ def topic(new_topic: NewTopicFactory) -> str:
 
 @pytest.fixture
 def member(ottla: OttlaProgram, topic: str, new_name: NewNameFactory) -> Member:
-    """A member that has all tasks of an application that counts words."""
+    """A member that has all tasks of an application that counts words, and outlives the commands of a test."""
     group = new_name()
+    set_group(ottla.bootstrap, group, streams_session_timeout_ms="60000")
     member = Member(ottla.bootstrap, group)
     request = FindCoordinatorRequest(coordinator_keys=[group])
     eventually(lambda: ask(ottla.bootstrap, request, 4).coordinators[0].error_code == 0)

@@ -18,14 +18,6 @@ from ottla.testing import Broker, ConnectWorker
 @pytest.fixture(scope="module")
 def worker() -> Iterator[ConnectWorker]:
     with Broker() as broker, ConnectWorker(broker.bootstrap) as worker:
-        client = KafkaConnect(url=worker.url)
-
-        def leads() -> bool:  # it says 409 before
-            with pytest.raises(requests.HTTPError) as refused:
-                client.restart_connector("nobody")
-            return "404" in str(refused.value)
-
-        eventually(leads, timeout_s=60)
         yield worker
 
 

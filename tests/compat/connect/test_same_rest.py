@@ -113,6 +113,9 @@ def lived(asked: Asked) -> list[tuple[str, int, Any]]:
         told = found if whole else sorted(found) if keys else shape(found)
         answers.append((f"{method} {path} {body if whole else ''}".rstrip(), status, told))
 
+    for left in asked("GET", "/connectors")[1]:  # by another test
+        asked("DELETE", f"/connectors/{left}")
+    eventually(lambda: asked("GET", "/connectors")[1] == [], timeout_s=30)
     config = asked.config
     ask("GET", "/")
     ask("GET", "/health")

@@ -19,7 +19,7 @@ SETTINGS: Final = {
 }
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def transactional_pair() -> Iterator[Pair]:
     """Both with the topics of their coordinators made, and a topic called `other-topic`."""
     with GenuineKafka(properties=SETTINGS) as genuine, OttlaProcess(properties=SETTINGS) as ottla:

@@ -7,8 +7,9 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.support.eventually import eventually
-from tests.support.genuine import GenuineKafka, kafka_tool
+from tests.support.genuine import GenuineKafka
 from tests.support.ottla_process import OttlaProcess
+from tests.support.tool_server import kafka_tool
 
 ONE_PARTITION = {"offsets.topic.num.partitions": "1"}
 GROUP = "readers"

@@ -10,8 +10,9 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, To
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.support.broker_process import BrokerProcess
 from tests.support.eventually import eventually
-from tests.support.genuine import GenuineKafka, kafka_tool
+from tests.support.genuine import GenuineKafka
 from tests.support.ottla_process import OttlaProcess
+from tests.support.tool_server import kafka_tool
 
 ONE_PARTITION = {"offsets.topic.num.partitions": "1"}
 STATIC = {"group.instance.id": "inst", "partition.assignment.strategy": "cooperative-sticky"}

@@ -6,9 +6,10 @@ import pytest
 from tests.compat.cli.program import OttlaProgram
 from tests.support import stories
 from tests.support.broker_process import BrokerProcess
-from tests.support.genuine import GenuineKafka, kafka_tool
+from tests.support.genuine import GenuineKafka
 from tests.support.ottla_process import OttlaProcess
 from tests.support.raw_client import ask
+from tests.support.tool_server import kafka_tool
 from tests.support.transaction_stories import Producer, Teller
 
 SETTINGS = {

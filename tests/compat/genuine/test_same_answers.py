@@ -493,52 +493,6 @@ def test_a_broker_that_is_alive_stays(pair: Pair) -> None:
     assert answer.error_message == "Broker 1 is alive. Stop it: its registration ends with its session."
 
 
-KEPT_FIXED = {"listeners", "listener.security.protocol.map"}
-"""Kafka changes these while it runs, and Ottla does not."""
-
-
-def broker_settings(bootstrap: str) -> dict[str, dc.DescribeConfigsResourceResult]:
-    resource = dc.DescribeConfigsResource(resource_type=BROKER, resource_name="1", configuration_keys=None)
-    request = dc.DescribeConfigsRequest(resources=[resource], include_synonyms=True)
-    return {entry.name: entry for entry in ask(bootstrap, request, 4).results[0].configs}
-
-
-def test_every_setting_of_a_broker_is_described(pair: Pair) -> None:
-    """Defaults that differ on purpose, and what the two were started with, are left aside."""
-    genuine, ottla = (broker_settings(bootstrap) for bootstrap in pair)
-    assert not genuine.keys() - ottla.keys()
-    for name, entry in genuine.items():
-        here = ottla[name]
-        assert here.is_sensitive == entry.is_sensitive, name
-        assert here.read_only == (entry.read_only or name in KEPT_FIXED), name
-        assert name in LISTS_OF_KAFKA_4_3 or here.config_type == entry.config_type, name
-        if entry.config_source == here.config_source == 5 and name not in OTHER_DEFAULTS:
-            assert here.value == entry.value, name
-
-
-LISTS_OF_KAFKA_4_3 = {"advertised.listeners", "controller.listener.names", "listeners", "log.dir", "log.dirs"}
-"""Text in Kafka until 4.2, and here."""
-OTHER_DEFAULTS = {"process.roles", "log.dir", "log.dirs", "node.id", "broker.id", "listeners"}
-
-
-def test_every_setting_that_kafka_changes_is_changed_alike(pair: Pair) -> None:
-    """Each to the value it has, and back; those that would ask Ottla for protection are another test's."""
-    genuine = broker_settings(pair.genuine)
-    for name, entry in genuine.items():
-        if entry.read_only or entry.value is None or name in KEPT_FIXED | NOT_COMPARED:
-            continue
-        if name.startswith(("ssl.", "sasl.")):
-            continue
-        for resource in ("1", ""):
-            for value in (entry.value, "no number" if entry.config_type in (3, 4, 5, 6) else entry.value):
-                change = ic.AlterConfigsResource(
-                    resource_type=BROKER,
-                    resource_name=resource,
-                    configs=[ic.AlterableConfig(name=name, config_operation=SET, value=value)],
-                )
-                pair.ask(ic.IncrementalAlterConfigsRequest(resources=[change], validate_only=True), 1)
-
-
 @pytest.mark.parametrize("resource", ["1", ""])
 @pytest.mark.parametrize(
     ("name", "value"),

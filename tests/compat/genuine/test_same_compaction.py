@@ -9,8 +9,9 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.support.broker_process import BrokerProcess
 from tests.support.eventually import eventually
-from tests.support.genuine import GenuineKafka, kafka_tool
+from tests.support.genuine import GenuineKafka
 from tests.support.ottla_process import OttlaProcess
+from tests.support.tool_server import kafka_tool
 
 KEEPING, FORGETTING = "keeping-tombstones", "forgetting-tombstones"
 TOPICS = {KEEPING: "86400000", FORGETTING: "1"}

@@ -37,8 +37,6 @@ ABSENT: Final = {
     "DescribeQuorum": QUORUM,
     "AddRaftVoter": QUORUM,
     "RemoveRaftVoter": QUORUM,
-    "GetTelemetrySubscriptions": "client telemetry (KIP-714) is not received yet",
-    "PushTelemetry": "client telemetry (KIP-714) is not received yet",
 }
 UNSTABLE: Final = {"InitProducerId": 6}
 """Newest versions that Kafka does not advertise yet."""

@@ -8,11 +8,12 @@ from uuid import UUID
 
 from tests.support.broker_process import BrokerProcess
 from tests.support.eventually import eventually
-from tests.support.genuine import GenuineKafka, kafka_tool
+from tests.support.genuine import GenuineKafka
 from tests.support.group_stories import prepare
 from tests.support.ottla_process import OttlaProcess
 from tests.support.raw_client import ask
 from tests.support.share_groups import topic_id
+from tests.support.tool_server import kafka_tool
 
 from ottla.protocol.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequest,

@@ -5,11 +5,12 @@ from pathlib import Path
 
 from tests.support.broker_process import BrokerProcess
 from tests.support.eventually import eventually
-from tests.support.genuine import GenuineKafka, kafka_tool
+from tests.support.genuine import GenuineKafka
 from tests.support.group_stories import commit, prepare
 from tests.support.ottla_process import OttlaProcess
 from tests.support.raw_client import ask
 from tests.support.streams_member import Member, counting, settle
+from tests.support.tool_server import kafka_tool
 
 from ottla.protocol.messages.streams_group_describe import StreamsGroupDescribeRequest
 

@@ -6,9 +6,10 @@ from typing import Any
 
 from confluent_kafka import Consumer, Producer
 from tests.support.eventually import eventually
-from tests.support.genuine import GenuineKafka, kafka_tool
+from tests.support.genuine import GenuineKafka
 from tests.support.ottla_process import OttlaProcess
 from tests.support.raw_client import ask
+from tests.support.tool_server import kafka_tool
 
 from ottla.protocol.messages.list_transactions import ListTransactionsRequest
 

@@ -5,7 +5,8 @@ import re
 
 import pytest
 from tests.compat.factories import NewNameFactory, NewTopicFactory
-from tests.support.genuine import kafka_tool
+from tests.support import genuine
+from tests.support.tool_server import kafka_tool
 from tests.support.verifiable_member import VerifiableMember, wait
 
 
@@ -22,13 +23,13 @@ def test_the_performance_tools_move_every_record(bootstrap: str, new_topic: NewT
     assert int(dict(zip(heading, figures, strict=True))["data.consumed.in.nMsg"]) == 20000
 
 
-@pytest.mark.parametrize("acks", ["0", "1", "-1"])
+@pytest.mark.parametrize("acks", [*(pytest.param(acks, marks=pytest.mark.soak) for acks in ("0", "1")), "-1"])
 def test_the_verifiable_producer_has_every_record_acknowledged(
     bootstrap: str, new_topic: NewTopicFactory, acks: str
 ) -> None:
     topic = new_topic(2)
     where = ("--bootstrap-server", bootstrap, "--topic", topic, "--acks", acks)
-    lines = kafka_tool("VerifiableProducer", *where, "--max-messages", "500").stdout.splitlines()
+    lines = genuine.kafka_tool("VerifiableProducer", *where, "--max-messages", "500").stdout.splitlines()
     events = [json.loads(line) for line in lines if line.startswith("{")]
     assert sum(event["name"] == "producer_send_success" for event in events) == 500
     assert not [event for event in events if event["name"] == "producer_send_error"]
@@ -37,7 +38,13 @@ def test_the_verifiable_producer_has_every_record_acknowledged(
 
 
 @pytest.mark.parametrize(
-    "strategy", ["RangeAssignor", "RoundRobinAssignor", "StickyAssignor", "CooperativeStickyAssignor"]
+    "strategy",
+    [
+        "RangeAssignor",
+        pytest.param("RoundRobinAssignor", marks=pytest.mark.soak),
+        pytest.param("StickyAssignor", marks=pytest.mark.soak),
+        "CooperativeStickyAssignor",
+    ],
 )
 def test_members_come_and_go(
     bootstrap: str, new_topic: NewTopicFactory, new_name: NewNameFactory, strategy: str
@@ -80,7 +87,7 @@ def test_a_group_consumes_while_records_come(
     with VerifiableMember(bootstrap, topic, group) as member:
         wait(lambda: len(member.partitions) == 3, member)
         where = ("--bootstrap-server", bootstrap, "--topic", topic)
-        kafka_tool("VerifiableProducer", *where, "--max-messages", "1000", "--throughput", "2000")
+        genuine.kafka_tool("VerifiableProducer", *where, "--max-messages", "1000", "--throughput", "2000")
         wait(lambda: member.consumed() == 1000, member)
         commits = [event for event in member.events if event["name"] == "offsets_committed"]
         assert commits

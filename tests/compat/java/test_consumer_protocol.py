@@ -9,9 +9,9 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from tests.compat.confluent.clients import numbered, produce
 from tests.compat.factories import NewNameFactory, NewTopicFactory
 from tests.support.eventually import eventually
-from tests.support.genuine import kafka_tool
 from tests.support.group_members import GroupMembers
 from tests.support.raw_client import ask
+from tests.support.tool_server import kafka_tool
 from tests.support.verifiable_member import VerifiableMember, wait
 
 from ottla.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
@@ -23,7 +23,7 @@ def tool(bootstrap: str, name: str, *arguments: str) -> str:
     return kafka_tool(name, "--bootstrap-server", bootstrap, *arguments).stdout
 
 
-@pytest.mark.parametrize("assignor", ["uniform", "range"])
+@pytest.mark.parametrize("assignor", ["uniform", pytest.param("range", marks=pytest.mark.soak)])
 def test_members_come_and_go_and_nobody_stops(
     bootstrap: str, new_topic: NewTopicFactory, new_name: NewNameFactory, assignor: str
 ) -> None:
@@ -129,7 +129,9 @@ def test_the_tools_set_what_a_group_sets_for_itself(bootstrap: str, new_name: Ne
     eventually(lambda: "share.isolation.level" not in configs("--describe"))
 
 
-@pytest.mark.parametrize("strategy", ["RangeAssignor", "CooperativeStickyAssignor"])
+@pytest.mark.parametrize(
+    "strategy", [pytest.param("RangeAssignor", marks=pytest.mark.soak), "CooperativeStickyAssignor"]
+)
 def test_a_live_group_moves_to_the_new_protocol_and_back(
     bootstrap: str, new_topic: NewTopicFactory, new_name: NewNameFactory, strategy: str
 ) -> None:

@@ -2,9 +2,10 @@
 
 from pathlib import Path
 
-from tests.support.genuine import kafka_tool
+from tests.support.genuine import GenuineKafka
 from tests.support.ottla_process import OttlaProcess
 from tests.support.raw_client import ask
+from tests.support.tool_server import kafka_tool
 
 from ottla.protocol.messages.describe_transactions import DescribeTransactionsRequest
 
@@ -13,6 +14,19 @@ def set_level(bootstrap: str, how: str, level: int) -> str:
     """What `kafka-features.sh` says."""
     tool, change = "org.apache.kafka.tools.FeatureCommand", f"transaction.version={level}"
     return kafka_tool(tool, "--bootstrap-server", bootstrap, how, "--feature", change).stdout
+
+
+def test_the_tool_describes_the_level_of_the_metadata() -> None:
+    tool = "org.apache.kafka.tools.FeatureCommand"
+    lines = []
+    for make in (GenuineKafka, OttlaProcess):
+        with make() as broker:
+            told = kafka_tool(tool, "--bootstrap-server", broker.bootstrap, "describe").stdout
+        (line,) = (line.split() for line in told.splitlines() if "metadata.version" in line)
+        lines.append(line[4:8])  # the least level supported is Ottla's own, and so is the epoch
+    genuine, ottla = lines
+    assert ottla == genuine
+    assert "4.3-IV0" in ottla
 
 
 def epoch_after_transactions(bootstrap: str, name: str) -> int:

@@ -7,11 +7,11 @@ import pytest
 from confluent_kafka import Producer
 from tests.compat.factories import NewNameFactory, NewTopicFactory
 from tests.support.eventually import eventually
-from tests.support.genuine import kafka_tool
 from tests.support.java_sources import compiled, java_command
 from tests.support.raw_client import ask
 from tests.support.share_groups import set_group, topic_id
 from tests.support.share_member import ACCEPT, ShareMember
+from tests.support.tool_server import kafka_tool
 
 from ottla.protocol.messages.find_coordinator import FindCoordinatorRequest
 from ottla.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest

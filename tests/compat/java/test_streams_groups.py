@@ -9,10 +9,10 @@ import pytest
 from confluent_kafka import Producer
 from tests.compat.factories import NewNameFactory, NewTopicFactory
 from tests.support.eventually import eventually
-from tests.support.genuine import kafka_tool
 from tests.support.group_stories import commit, fetch
 from tests.support.raw_client import ask
 from tests.support.streams_member import Member, counting, settle
+from tests.support.tool_server import kafka_tool
 
 from ottla.protocol.messages.find_coordinator import FindCoordinatorRequest
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from tests.compat.factories import NewNameFactory, NewTopicFactory
 from tests.support.eventually import eventually
-from tests.support.genuine import ToolFailedError, kafka_tool
+from tests.support.genuine import ToolFailedError
+from tests.support.tool_server import kafka_tool
 
 
 def tool(bootstrap: str, name: str, *arguments: str, stdin: str | None = None) -> str:

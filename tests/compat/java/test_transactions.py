@@ -13,7 +13,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from tests.compat.confluent.clients import read_all
 from tests.compat.factories import NewNameFactory, NewTopicFactory
 from tests.support.eventually import eventually
-from tests.support.genuine import ToolFailedError, kafka_tool, kafka_tool_command
+from tests.support.genuine import ToolFailedError, kafka_tool_command
+from tests.support.tool_server import kafka_tool
 
 _RECORDS = 1500
 
@@ -112,7 +113,7 @@ def test_the_performance_tool_in_transactions(
     bootstrap: str, new_topic: NewTopicFactory, new_name: NewNameFactory
 ) -> None:
     topic = new_topic(3)
-    load = ("--topic", topic, "--num-records", "5000", "--record-size", "200", "--throughput", "-1")
+    load = ("--topic", topic, "--num-records", "5000", "--record-size", "200", "--throughput", "5000")
     transactions = ("--transactional-id", new_name(), "--transaction-duration-ms", "50")
     settings = ("--producer-props", f"bootstrap.servers={bootstrap}", "acks=all")
     text = kafka_tool("ProducerPerformance", *load, *transactions, *settings).stdout

@@ -10,7 +10,7 @@ from kafka.errors import CommitFailedError, InvalidProducerEpochError, KafkaErro
 from tests.compat.factories import NewNameFactory, NewTopicFactory
 from tests.support.eventually import eventually
 
-PATIENCE_MS = 1_000
+TIMEOUT_MS = 1_000
 """Of a poll in a group. This client (3.0.12) forgets a rebalance that the end of a poll cuts short: it is then not in
 the group, and does not join again."""
 
@@ -135,7 +135,7 @@ def test_consume_transform_produce(bootstrap: str, new_topic: NewTopicFactory, n
     with producer(bootstrap, new_name()) as writer, consumer(bootstrap, source, group=group) as reader:
         seen = 0
         while seen < 12:
-            for record in reader.poll(timeout_ms=PATIENCE_MS, max_records=1).get(place, []):
+            for record in reader.poll(timeout_ms=TIMEOUT_MS, max_records=1).get(place, []):
                 writer.begin_transaction()
                 send(writer, sink, f"{record.value.decode()}!")
                 after = OffsetAndMetadata(record.offset + 1, f"after {seen}", -1)
@@ -157,10 +157,10 @@ def test_offsets_of_a_member_that_was_left_behind_are_refused(
     place = TopicPartition(source, 0)
     with producer(bootstrap, new_name()) as writer:
         with consumer(bootstrap, source, group=group) as reader:
-            eventually(lambda: reader.poll(timeout_ms=PATIENCE_MS) or reader.assignment())
+            eventually(lambda: reader.poll(timeout_ms=TIMEOUT_MS) or reader.assignment())
             old = reader.group_metadata()
         with consumer(bootstrap, source, group=group) as successor:
-            eventually(lambda: successor.poll(timeout_ms=PATIENCE_MS) or successor.assignment())
+            eventually(lambda: successor.poll(timeout_ms=TIMEOUT_MS) or successor.assignment())
             writer.begin_transaction()
             with pytest.raises(CommitFailedError):
                 writer.send_offsets_to_transaction({place: OffsetAndMetadata(5, "", -1)}, old)

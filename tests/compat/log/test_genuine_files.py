@@ -9,7 +9,8 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.support.eventually import eventually
-from tests.support.genuine import GenuineKafka, kafka_tool
+from tests.support.genuine import GenuineKafka
+from tests.support.tool_server import kafka_tool
 
 from ottla.clock import SystemClock
 from ottla.config.log import LogConfig

@@ -192,7 +192,7 @@ def more(task: Task, beyond: int) -> int:
     )
 
 
-@pytest.fixture(params=["classic", "streams"])
+@pytest.fixture(params=[pytest.param("classic", marks=pytest.mark.soak), "streams"])
 def protocol(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -202,7 +202,6 @@ def task(bootstrap: str, new_topic: NewTopicFactory, new_name: NewNameFactory, p
     return Task(bootstrap, new_name(), new_topic(_PARTITIONS), new_topic(_PARTITIONS), protocol)
 
 
-@pytest.mark.proof
 @pytest.mark.timeout(600)
 def test_an_application_that_is_killed_counts_every_word_once(task: Task, tmp_path: Path) -> None:
     with Instance(task, "first", tmp_path) as first, Instance(task, "second", tmp_path) as second:
@@ -221,7 +220,6 @@ def test_an_application_that_is_killed_counts_every_word_once(task: Task, tmp_pa
         assert second.end(signal.SIGTERM) == 143
 
 
-@pytest.mark.proof
 @pytest.mark.timeout(600)
 def test_an_application_whose_broker_is_killed_counts_every_word_once(
     own_broker: BrokerProcess, tmp_path: Path, protocol: str

@@ -80,7 +80,7 @@ def comparable(struct: dict[str, Any]) -> dict[str, Any]:
     """Without what depends on when a connector looked: its own clock and, of rows of a snapshot, its place."""
     unlike = {"ts_ms", "ts_us", "ts_ns"} if "op" in struct else set()
     if struct.get("snapshot", "false") != "false":
-        unlike = {"ts_ms", "ts_us", "ts_ns", "lsn", "txId", "sequence"}
+        unlike = {"ts_ms", "ts_us", "ts_ns", "lsn", "txId", "sequence", "pos"}
     if struct.get("xmin") is not None:  # of the slot, when it was looked up
         unlike = unlike | {"xmin"}
     if struct.get("data_collections"):  # in no order

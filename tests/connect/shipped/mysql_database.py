@@ -1,9 +1,28 @@
-"""A database of a test's own on a MariaDB."""
+"""A database of a test's own on a MariaDB or MySQL."""
 
-from typing import Any
+from typing import Any, Final
+
+import pytest
 
 from ottla.connect.api import SourceRecord
 from tests.support.mariadb import PASSWORD, USER, MariaDb
+from tests.support.mysql import MySql
+
+SERVERS: Final = ["mariadb", pytest.param("mysql", marks=pytest.mark.soak)]
+"""What `started` takes, as parameters of a fixture."""
+
+
+def started(kind: str, **settings: str) -> MariaDb:
+    """A server that writes what change capture needs."""
+    if kind == "mariadb":
+        return MariaDb(binlog_row_metadata="FULL", **settings)
+    return MySql(binlog_row_metadata="FULL", **settings)
+
+
+def up_to(last: int) -> str:
+    """Rows with the numbers from 1 on, in a column `seq`."""
+    rows = f"WITH RECURSIVE s AS (SELECT 1 AS seq UNION ALL SELECT seq + 1 FROM s WHERE seq < {last}) SELECT seq FROM s"
+    return f"({rows}) AS numbers"
 
 
 class Database:

@@ -8,6 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+import httpx
 import pytest
 
 from ottla.connect.api import ConnectError, Retriable, TopicPartition
@@ -202,7 +203,7 @@ def test_an_answer_too_long_to_sort_has_to_come_sorted(server: Server, monkeypat
         (429, "", Retriable, "answered 429"),
         (401, "", ConnectError, r"check http\.authorization"),
         (404, "", ConnectError, r"check http\.url"),
-        (200, "<html>", ConnectError, "what is no JSON"),
+        (200, "<html>", ConnectError, "with invalid JSON"),
     ],
 )
 def test_one_sentence_says_what_is_wrong(
@@ -309,6 +310,34 @@ def test_a_redirect_of_the_whole_request_is_followed(server: Server, status: int
     server.answer = lambda _path, _body: (status, "", {"Location": "/things"})
     with pytest.raises(ConnectError, match="names /things"):
         sink(server).write([sink_record("items", 0, {})])
+
+
+@pytest.mark.parametrize("location", ["file:///etc/passwd", "ftp://127.0.0.1/x", "gopher://127.0.0.1:1/"])
+def test_a_redirect_to_what_is_not_http_is_an_error_and_is_not_tried_again(server: Server, location: str) -> None:
+    server.answer = lambda _path, _body: (307, "", {"Location": location})
+    shown = location.replace(":///", r"://127\.0\.0\.1/")
+    sentence = rf"redirects to {shown}, which is no URL of http or https: set http\.url"
+    with (
+        pytest.raises(ConnectError, match=sentence) as failed,
+        running(HttpSource, {"http.url": server.url, "topic": "t"}) as source,
+    ):
+        source.step()
+    assert not isinstance(failed.value, Retriable)
+    with pytest.raises(ConnectError, match=sentence):
+        sink(server).write([sink_record("items", 0, {})])
+    pages = {"http.url": server.url, "topic": "t", "response.next.pointer": "/next"}
+    server.answer = lambda _path, _body: (200, {"next": location})
+    with (
+        running(HttpSource, pages) as source,
+        pytest.raises(ConnectError, match=r"is no URL of http or https: look at response\.next\.pointer") as failed,
+    ):
+        source.until(lambda _: False)
+    assert not isinstance(failed.value, Retriable)
+
+
+def test_a_redirect_that_leaves_encryption_is_an_error() -> None:
+    with pytest.raises(ConnectError, match="would not be encrypted"):
+        http._check_redirect(httpx.URL("https://user:secret@a/x?key=1"), httpx.URL("http://a/x"))
 
 
 @pytest.mark.parametrize(

@@ -4,12 +4,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from ottla.connect.api import ConfigError, ConnectError, Retriable, SourceRecord
+from ottla.connect.api import ConfigError, ConnectError, Progress, Retriable, SourceRecord
+from ottla.connect.clients.identities import topic_ids
 from ottla.connect.connectors import mirror
-from ottla.connect.connectors.mirror import MirrorSettings, MirrorSource, Translation
+from ottla.connect.connectors.mirror import MirrorSettings, MirrorSource
+from ottla.connect.connectors.offset_syncs import OffsetSync, Translation, parsed
 from tests.support.broker_process import BrokerProcess
 from tests.support.connect_tasks import RunningSource, TaskContext, running
 from tests.support.eventually import eventually
@@ -62,16 +64,17 @@ class CopyingSource(RunningSource):
 
     def __init__(self, source: MirrorSource, here: BrokerProcess) -> None:
         committed = source.committed
-        self._left: list[SourceRecord] = []
+        self._left: list[SourceRecord | Progress] = []
 
         def produced_first(part: Any, position: Any) -> None:
             fresh, self._left = self._left, []
-            for each in fresh:
-                produce(here, each.topic, [each])
-            for each in fresh:
-                assert each.part is not None
-                assert each.position is not None
-                committed(each.part, each.position)
+            records = [each for each in fresh if isinstance(each, SourceRecord)]
+            for topic in {each.topic for each in records}:
+                produce(here, topic, [each for each in records if each.topic == topic])
+            for last in {str(each.part): each for each in fresh}.values():
+                assert last.part is not None
+                assert last.position is not None
+                committed(last.part, last.position)
 
         source.committed = produced_first  # type: ignore[method-assign]
         super().__init__(source, None)
@@ -79,7 +82,7 @@ class CopyingSource(RunningSource):
 
         def kept() -> Iterator[Any]:
             for yielded in steps:
-                self._left = [each for each in yielded or [] if isinstance(each, SourceRecord)]
+                self._left = list(yielded or [])
                 yield yielded
 
         self._steps = kept()
@@ -131,13 +134,99 @@ def test_groups_move_to_where_they_were(there: BrokerProcess, here: BrokerProces
         copying.stop()
 
 
+@pytest.mark.parametrize("kept", [True, False], ids=["with the topic of pairs", "without"])
+def test_groups_that_are_behind_are_moved_after_a_restart_too(
+    there: BrokerProcess, here: BrokerProcess, kept: bool
+) -> None:
+    """Groups at 5,000 and 9,000 of 10,001 had no offsets here at all after a restart of the worker."""
+    far, near = (AdminClient({"bootstrap.servers": each.bootstrap}) for each in (there, here))
+    topic, alias = f"ledger-{kept}", f"far-{kept}"
+    syncs = f"mm2-offset-syncs.{alias}.internal"
+    for answer in far.create_topics([NewTopic(topic, num_partitions=1)]).values():
+        answer.result()
+    settings = config(
+        there,
+        topics=topic,
+        source_cluster_alias=alias,
+        sync_group_offsets_enabled="true",
+        sync_group_offsets_interval_seconds="1",
+        consumer_max_poll_records="500",
+    )
+    producer = Producer({"bootstrap.servers": there.bootstrap})
+    for number in range(10_001):
+        producer.produce(topic, b"v%d" % number, partition=0)
+    producer.flush()
+
+    def copying(*last: SourceRecord) -> tuple[CopyingSource, Any]:
+        made = context(here, *last)
+        return CopyingSource(MirrorSource(MirrorSettings.model_validate(settings), made), here), made
+
+    first, _ = copying()
+    try:
+        records = first.until(lambda found: len(found) == 10_001)
+
+        def at_end() -> bool:
+            first.step()
+            return any(each.there == 10_001 for each in syncs_of(here, syncs))
+
+        eventually(at_end, timeout_s=60)
+    finally:
+        first.stop()
+    pairs = syncs_of(here, syncs)
+    assert pairs[-1].there == 10_001
+    assert pairs[-1].here >= 10_001
+    if not kept:
+        near.delete_topics([syncs])[syncs].result(60)
+    groups = {"slow": 5_000, "quick": 9_000, "done": 10_001}
+    for group, offset in groups.items():
+        committed = [ConsumerGroupTopicPartitions(f"{group}-{kept}", [TopicPartition(topic, 0, offset)])]
+        (answer,) = far.alter_consumer_group_offsets(committed).values()
+        answer.result(60)
+    second, _ = copying(records[-1])
+
+    def moved() -> dict[str, int]:
+        second.step()
+        found = {}
+        for group in groups:
+            (answer,) = near.list_consumer_group_offsets([ConsumerGroupTopicPartitions(f"{group}-{kept}")]).values()
+            for each in answer.result(60).topic_partitions or []:
+                found[group] = each.offset
+        return found if len(found) == 3 else {}
+
+    try:
+        at = eventually(moved, timeout_s=60)
+    finally:
+        second.stop()
+    assert at["done"] == pairs[-1].here
+    for group in ("slow", "quick"):
+        assert at[group] <= groups[group], "nothing is missed"
+        if kept:
+            assert at[group] == max((each.here for each in pairs if each.there <= groups[group]), default=0)
+
+
+def syncs_of(broker: BrokerProcess, topic: str) -> list[OffsetSync]:
+    """What is in a topic of pairs, in its order."""
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "none", "enable.partition.eof": True})
+    consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
+    found = []
+    while True:
+        message = consumer.poll(60)
+        assert message is not None
+        if message.error() is not None:
+            consumer.close()
+            return found
+        sync = parsed(message.key(), message.value())  # type: ignore[arg-type]
+        assert sync is not None
+        found.append(sync)
+
+
 def test_a_group_goes_back_to_the_last_place_that_is_known() -> None:
     translation = Translation()
     assert translation.here(5) is None
     translation.add(10, 110)
     translation.add(20, 121)
     translation.add(20, 125)
-    assert [translation.here(each) for each in (9, 10, 19, 20, 1000)] == [None, 110, 110, 121, 121]
+    assert [translation.here(each) for each in (9, 10, 19, 20, 1000)] == [None, 110, 110, 125, 125]
     for number in range(100, 5000):
         translation.add(number, number + 1000)
     assert translation.here(4999) == 5999
@@ -211,12 +300,14 @@ def test_a_topic_that_was_made_again_is_not_read_on_as_if_it_were_the_old_one(
     produce(there, "again", [record(n, 0) for n in range(3)])
     with running(MirrorSource, config(there, topics="again"), context=context(here)) as source:
         last = source.take(3)[-1]
+    deleted = topic_ids(far, ["again"])
     far.delete_topics(["again"])["again"].result()
     eventually(make)
+    eventually(lambda: topic_ids(far, ["again"]) not in ({}, deleted))  # brokers serve the old one a moment longer
     produce(there, "again", [record(n, 0) for n in range(10, 16)])
     with (
         running(MirrorSource, config(there, topics="again"), context=context(here, last)) as source,
-        pytest.raises(ConnectError, match="topic again of the other cluster was deleted and made again"),
+        pytest.raises(ConnectError, match="topic again of the other cluster was deleted and created anew"),
     ):
         source.until(bool)
 

@@ -7,17 +7,17 @@ import pytest
 
 from ottla.connect.api import ConnectError, SourceRecord
 from ottla.connect.connectors.mysql.source import MysqlSource
-from tests.connect.shipped.mysql_database import Database
+from tests.connect.shipped.mysql_database import SERVERS, Database, started, up_to
 from tests.support.connect_tasks import RunningSource, TaskContext, running
 from tests.support.mariadb import MariaDb
 
 SIGNALS = "CREATE TABLE signals (id VARCHAR(42) PRIMARY KEY, type VARCHAR(32) NOT NULL, data VARCHAR(2048))"
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[MariaDb]:
-    with MariaDb(binlog_row_metadata="FULL") as mariadb:
-        yield mariadb
+@pytest.fixture(scope="module", params=SERVERS)
+def server(request: pytest.FixtureRequest) -> Iterator[MariaDb]:
+    with started(request.param) as one:
+        yield one
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ class Copy:
 
 @pytest.mark.parametrize("strategy", ["insert_insert", "INSERT_DELETE"])
 def test_a_table_is_read_again_amid_its_changes(database: Database, strategy: str) -> None:
-    database.run("CREATE TABLE items (id INT PRIMARY KEY, n INT)", "INSERT INTO items SELECT seq, 0 FROM seq_1_to_100")
+    database.run("CREATE TABLE items (id INT PRIMARY KEY, n INT)", f"INSERT INTO items SELECT seq, 0 FROM {up_to(100)}")
     config = config_of(
         database,
         table_include_list=rf"{database.name}\.items",
@@ -149,7 +149,7 @@ def test_every_row_is_read_whatever_its_key_is(database: Database, kind: str) ->
 
 
 def test_a_row_that_changes_while_its_chunk_is_read_comes_once_and_new(database: Database) -> None:
-    database.run("CREATE TABLE items (id INT PRIMARY KEY, n INT)", "INSERT INTO items SELECT seq, 0 FROM seq_1_to_3")
+    database.run("CREATE TABLE items (id INT PRIMARY KEY, n INT)", f"INSERT INTO items SELECT seq, 0 FROM {up_to(3)}")
     with running(MysqlSource, config_of(database)) as source:
         source.step()  # the stream is begun
         ask(database, "items")
@@ -181,7 +181,7 @@ def test_a_table_without_a_primary_key_is_left_out_and_the_status_says_so(databa
 
 def test_a_table_whose_form_changes_amid_it_is_read_as_it_is_then(database: Database) -> None:
     database.run(
-        "CREATE TABLE items (id INT PRIMARY KEY, old INT)", "INSERT INTO items SELECT seq, seq FROM seq_1_to_20"
+        "CREATE TABLE items (id INT PRIMARY KEY, old INT)", f"INSERT INTO items SELECT seq, seq FROM {up_to(20)}"
     )
     with running(MysqlSource, config_of(database)) as source:
         source.step()  # the stream is begun
@@ -206,7 +206,7 @@ def test_a_table_whose_form_changes_amid_it_is_read_as_it_is_then(database: Data
 
 def test_a_table_with_another_key_amid_it_is_read_from_its_start(database: Database) -> None:
     database.run(
-        "CREATE TABLE items (id INT PRIMARY KEY, other INT)", "INSERT INTO items SELECT seq, -seq FROM seq_1_to_20"
+        "CREATE TABLE items (id INT PRIMARY KEY, other INT)", f"INSERT INTO items SELECT seq, -seq FROM {up_to(20)}"
     )
     with running(MysqlSource, config_of(database)) as source:
         source.step()  # the stream is begun
@@ -219,7 +219,7 @@ def test_a_table_with_another_key_amid_it_is_read_from_its_start(database: Datab
 
 @pytest.mark.parametrize("ended", ["TRUNCATE TABLE items", "DROP TABLE items"])
 def test_a_table_that_is_emptied_amid_it_is_done(database: Database, ended: str) -> None:
-    database.run("CREATE TABLE items (id INT PRIMARY KEY)", "INSERT INTO items SELECT seq FROM seq_1_to_100")
+    database.run("CREATE TABLE items (id INT PRIMARY KEY)", f"INSERT INTO items SELECT seq FROM {up_to(100)}")
     with running(MysqlSource, config_of(database)) as source:
         source.step()  # the stream is begun
         ask(database, "items")
@@ -230,7 +230,7 @@ def test_a_table_that_is_emptied_amid_it_is_done(database: Database, ended: str)
 
 
 def test_a_signal_ends_it(database: Database) -> None:
-    database.run("CREATE TABLE items (id INT PRIMARY KEY)", "INSERT INTO items SELECT seq FROM seq_1_to_100")
+    database.run("CREATE TABLE items (id INT PRIMARY KEY)", f"INSERT INTO items SELECT seq FROM {up_to(100)}")
     with running(MysqlSource, config_of(database)) as source:
         source.step()  # the stream is begun
         ask(database, "items")
@@ -243,8 +243,9 @@ def test_a_signal_ends_it(database: Database) -> None:
 def test_one_sentence_says_what_is_wrong_with_the_signal_table(database: Database) -> None:
     database.run(
         "CREATE TABLE items (id INT PRIMARY KEY)",
-        "CREATE OR REPLACE USER reader@'127.0.0.1' IDENTIFIED BY 'r'",
-        "GRANT SELECT, RELOAD, REPLICATION SLAVE, BINLOG MONITOR ON *.* TO reader@'127.0.0.1'",
+        "DROP USER IF EXISTS reader@'127.0.0.1'",
+        "CREATE USER reader@'127.0.0.1' IDENTIFIED BY 'r'",
+        "GRANT SELECT, RELOAD, REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO reader@'127.0.0.1'",
         "CREATE TABLE other (id INT PRIMARY KEY)",
     )
 

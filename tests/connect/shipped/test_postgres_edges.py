@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ottla.connect.api import ConnectError, Retriable
+from ottla.connect.api import ConfigError, ConnectError, Retriable
 from ottla.connect.connectors.postgres import chunks, slot
 from ottla.connect.connectors.postgres.source import PostgresSource
 from tests.connect.shipped.test_postgres import Database, database_ready, ops
@@ -137,6 +137,131 @@ def test_rows_that_changed_before_their_table_got_another_key_have_the_key_that_
     ]  # fmt: skip
 
 
+def keyed(records: list[Any]) -> list[tuple[str | None, Any]]:
+    return [(each.value["op"] if each.value else None, each.key) for each in records]
+
+
+def test_a_generated_column_in_a_key_is_refused_before_the_first_event(database: Database) -> None:
+    database.run(
+        "CREATE TABLE a (id int PRIMARY KEY)",
+        "INSERT INTO a VALUES (1)",
+        "CREATE TABLE gen (a int, b int, g int GENERATED ALWAYS AS (b * 2) STORED, PRIMARY KEY (a, g))",
+        "INSERT INTO gen VALUES (1, 1), (1, 2), (1, 3)",
+    )
+    sentence = r"table public\.gen has the generated column g in its key, .* message\.key\.columns=public\.gen:"
+    for mode in ("initial", "no_data"):
+        config = database.config(snapshot_mode=mode, slot_name=f"{database.name}_{mode}")
+        with running(PostgresSource, config) as source:
+            with pytest.raises(ConnectError, match=sentence):
+                source.until(lambda _: bool(database.run("UPDATE gen SET b = b")))
+            assert source.records == []
+    config = database.config(message_key_columns="public.gen:a,b")
+    with running(PostgresSource, config) as source:
+        keys = [each.key for each in source.take(4)]
+    assert keys[1:] == [{"a": 1, "b": 1}, {"a": 1, "b": 2}, {"a": 1, "b": 3}]
+    with (
+        running(PostgresSource, database.config(message_key_columns="public.gen:a,g"), source.position) as source,
+        pytest.raises(ConnectError, match=r"message\.key\.columns names column g for table public\.gen"),
+    ):
+        source.until(lambda _: bool(database.run("UPDATE gen SET b = b")))
+
+
+def test_the_key_is_the_index_of_the_replica_identity_where_old_rows_have_nothing_else(database: Database) -> None:
+    database.run(
+        "CREATE TABLE items (id int PRIMARY KEY, k int NOT NULL UNIQUE)",
+        "INSERT INTO items VALUES (1, 10), (2, 20)",
+        "ALTER TABLE items REPLICA IDENTITY USING INDEX items_k_key",
+    )
+    with running(PostgresSource, database.config()) as source:
+        source.take(2)
+        database.run(
+            "UPDATE items SET id = 3 WHERE id = 1", "UPDATE items SET k = 30 WHERE id = 2", "DELETE FROM items"
+        )
+        source.take(8)
+    assert keyed(source.records) == [
+        ("r", {"k": 10}), ("r", {"k": 20}), ("u", {"k": 10}),
+        ("d", {"k": 20}), (None, {"k": 20}), ("c", {"k": 30}),
+        ("d", {"k": 10}), (None, {"k": 10}), ("d", {"k": 30}), (None, {"k": 30}),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ("DROP TABLE items", r"table public\.items was dropped before its changes were read"),
+        ("ALTER TABLE items RENAME id TO number", r"has column number in its key, which the changes .* do not have"),
+    ],
+)
+def test_a_key_that_nobody_knows_any_more_is_refused_unless_it_is_named(
+    database: Database, change: str, sentence: str
+) -> None:
+    database.run("CREATE TABLE items (id int PRIMARY KEY, v text)", "ALTER TABLE items REPLICA IDENTITY FULL")
+    with running(PostgresSource, database.config()) as source:
+        database_ready(source, database)
+        position = source.position
+    database.run("INSERT INTO items VALUES (1, 'a'), (2, 'b')", "DELETE FROM items WHERE id = 1", change)
+    with running(PostgresSource, database.config(), position) as source:
+        with pytest.raises(ConnectError, match=sentence):
+            source.until(lambda _: False)
+        assert source.records == []
+    with running(PostgresSource, database.config(message_key_columns="public.items:id"), position) as source:
+        found = keyed(source.take(4))
+    assert found == [("c", {"id": 1}), ("c", {"id": 2}), ("d", {"id": 1}), (None, {"id": 1})]
+    with running(PostgresSource, database.config(message_key_columns="public.items:"), position) as source:
+        assert keyed(source.take(3)) == [("c", None), ("c", None), ("d", None)]
+
+
+@pytest.mark.parametrize("identity", ["DEFAULT", "FULL"])
+def test_a_null_from_before_a_column_may_not_be_null_is_a_null(database: Database, identity: str) -> None:
+    database.run(
+        "CREATE TABLE items (id int PRIMARY KEY, n int, t text)", f"ALTER TABLE items REPLICA IDENTITY {identity}"
+    )
+    with running(PostgresSource, database.config()) as source:
+        database_ready(source, database)
+        position = source.position
+    database.run(
+        "INSERT INTO items VALUES (1, NULL, NULL), (2, NULL, NULL)",
+        "DELETE FROM items WHERE id = 2",
+        "UPDATE items SET n = 7, t = 'x'",
+        "ALTER TABLE items ALTER n SET NOT NULL, ALTER t SET NOT NULL",
+        "INSERT INTO items VALUES (3, 8, 'y')",
+    )
+    with running(PostgresSource, database.config(), position) as source:
+        found = source.take(6)
+    after = [each.value["after"] for each in found if each.value]
+    assert after == [
+        {"id": 1, "n": None, "t": None}, {"id": 2, "n": None, "t": None}, None,
+        {"id": 1, "n": 7, "t": "x"}, {"id": 3, "n": 8, "t": "y"},
+    ]  # fmt: skip
+    if identity == "FULL":
+        assert found[2].value["before"] == {"id": 2, "n": None, "t": None}
+    optional = [
+        each.value_schema.by_name["after"].schema.by_name["n"].schema.optional for each in found if each.value_schema
+    ]
+    assert optional == [True] * 4 + [False], "once the stream has the column as it is now"
+
+
+def test_a_time_that_no_schema_holds_costs_its_row_alone(database: Database) -> None:
+    far = "'294276-12-31 23:59:59.999999'"
+    database.run(
+        "CREATE TABLE items (id int PRIMARY KEY, at timestamp)",
+        f"INSERT INTO items VALUES (1, '294246-01-01'), (2, {far}), (3, 'infinity')",
+    )
+    sentence = (
+        r"column at of the rows for shop\.public\.items .*9224318015999999999 microseconds have more than 64 bits"
+    )
+    with running(PostgresSource, database.config()) as source, pytest.raises(ConnectError, match=sentence):
+        source.take(1)
+    context = TaskContext()
+    context.tolerant = True
+    with running(PostgresSource, database.config(slot_name=f"{database.name}_other"), context=context) as source:
+        assert [each.key["id"] for each in source.take(2)] == [1, 3]
+        database.run(f"INSERT INTO items VALUES (4, {far}), (5, NULL)", f"UPDATE items SET at = {far} WHERE id = 1")
+        assert ops(source.take(1)) == [("c", 5)]
+        source.until(lambda _: len(context.skipped) == 3)
+    assert all("more than 64 bits" in each for each in context.skipped)
+
+
 def test_columns_that_an_index_only_carries_along_are_not_of_the_key(database: Database) -> None:
     database.run(
         "CREATE TABLE signals (id text PRIMARY KEY, type text NOT NULL, data text)",
@@ -167,7 +292,7 @@ def test_a_table_is_not_read_again_before_all_that_was_open_at_its_signal_has_en
         snapshot_mode="no_data", table_include_list="public.items", signal_data_collection="public.signals"
     )
     context = TaskContext()
-    monkeypatch.setattr(chunks, "_PATIENCE_S", 1)
+    monkeypatch.setattr(chunks, "_TIMEOUT_S", 1)
     with running(PostgresSource, config, context=context) as source, ExitStack() as open_ones:
         database_ready(source, database)
         database.run(EXECUTE_SNAPSHOT)
@@ -318,14 +443,14 @@ def test_a_promoted_server_is_gone_on_with_unless_it_lacks_what_was_read(server:
     database.run("INSERT INTO items VALUES (2)")
     database.connection.close()
     server._run("pg_ctl", "-w", "-m", "fast", "stop")
-    (server._directory / "data" / "standby.signal").touch()
+    (server.directory / "data" / "standby.signal").touch()
     server._start()
     database.connection = database.connect()
     database.run("SELECT pg_promote()", "CHECKPOINT", "INSERT INTO items VALUES (3)")
     beyond = position | {"lsn": int(database.ask("SELECT pg_current_wal_lsn() - '0/0'::pg_lsn"))}
     with (
         running(PostgresSource, database.config(), beyond) as source,
-        pytest.raises(ConnectError, match="was lost in a failover or restore, and is in the topics"),
+        pytest.raises(ConnectError, match="were lost in a failover or restore, and are in the topics"),
     ):
         source.step()
     with running(PostgresSource, database.config(), position) as source:
@@ -421,3 +546,63 @@ def test_a_slot_that_lost_its_wal_is_told_of_before_tables_are_read() -> None:
             assert ops(source.take(1)) == [("r", 0)]
             database.run("INSERT INTO items VALUES (1)")
             assert ops(source.take(1)) == [("c", 1)]
+
+
+def test_what_passes_is_no_reason_for_a_new_snapshot(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    database.run("CREATE TABLE items (id int PRIMARY KEY)", "INSERT INTO items VALUES (1)")
+    config = database.config(snapshot_mode="when_needed")
+    with running(PostgresSource, config) as source:
+        source.take(1)
+        database_ready(source, database)
+        position = source.position
+
+    def away(*_arguments: Any) -> None:
+        raise Retriable("the server is starting up")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(slot, "check_same", away)
+        with running(PostgresSource, config, position) as source, pytest.raises(Retriable, match="starting up"):
+            source.step()
+    assert database.slots() == 1
+    database.run("INSERT INTO items VALUES (2)")
+    with running(PostgresSource, config, position) as source:
+        assert ops(source.take(1)) == [("c", 2)]
+
+
+@pytest.mark.parametrize("mode", ["filtered", "all_tables"])
+def test_a_source_goes_on_while_its_tables_are_not_there(database: Database, mode: str) -> None:
+    database.run("CREATE TABLE items (id int PRIMARY KEY)", "INSERT INTO items VALUES (1)")
+    config = database.config(table_include_list="public.items", publication_autocreate_mode=mode)
+    with running(PostgresSource, config) as source:
+        source.take(1)
+        database_ready(source, database)
+        database.run("INSERT INTO items VALUES (2)")
+        source.take(1)
+        position = source.position
+    database.run("INSERT INTO items VALUES (3)", "DROP TABLE items")
+    context = TaskContext()
+    with running(PostgresSource, config, position, context=context) as source:
+        source.step()
+        assert "no table is captured that exists now" in str(context.warning)
+    with (
+        running(PostgresSource, config) as source,
+        pytest.raises(ConfigError, match=r"table\.include\.list"),
+    ):
+        source.step()
+
+
+def test_a_table_that_a_session_is_altering_holds_nothing_up(database: Database) -> None:
+    database.run(
+        "CREATE TABLE items (id int PRIMARY KEY, name text DEFAULT 'none', twice int GENERATED ALWAYS AS (2) STORED)"
+    )
+    with running(PostgresSource, database.config()) as source:
+        database_ready(source, database)
+        position = source.position
+    database.run("INSERT INTO items VALUES (1, 'a')")
+    with closing(database.connect()) as session, session.cursor() as cursor:
+        cursor.execute("BEGIN; ALTER TABLE items ADD more int")
+        with running(PostgresSource, database.config(), position) as source:
+            (created,) = source.take(1)
+    assert created.value["after"] == {"id": 1, "name": "a"}
+    names = {each.name: each.schema for each in created.value_schema.fields}
+    assert names["after"].fields[1].schema.default == "none"

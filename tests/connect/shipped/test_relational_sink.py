@@ -1,63 +1,30 @@
 """The relational sink against SQLite, PostgreSQL and MariaDB: what is in the tables after it was told what."""
 
 import datetime as dt
-from collections.abc import Iterator
 from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, Table, event, text
+from sqlalchemy import Engine, text
 
 from ottla.connect import schema as connect
-from ottla.connect.api import BadRecord, ConfigError, ConnectError, Retriable, TopicPartition
+from ottla.connect.api import BadRecord, ConfigError, ConnectError, TopicPartition
 from ottla.connect.connectors.relational.sink import RelationalSink
 from ottla.connect.schema import Schema, struct
-from tests.connect.shipped.databases import KINDS, emptied, rows, server
-from tests.support.connect_tasks import TaskContext, opened, sink_record
-
-ITEMS = TopicPartition("items", 0)
-KEY = struct("items.Key", id=connect.INT32)
-VALUE = struct(
-    "items.Value", id=connect.INT32, name=connect.STRING.as_optional(), price=connect.decimal(2, optional=True)
+from tests.connect.shipped.databases import rows
+from tests.connect.shipped.relational_sinks import (
+    DAY_US,
+    ITEMS,
+    KEY,
+    SOURCE,
+    gone,
+    item,
+    items,
+    sink,
+    upserting,
 )
-SOURCE = struct("s", optional=True, connector=connect.STRING)
-UPSERT = {"insert.mode": "upsert", "pk.mode": "record_key", "auto.create": "true", "delete.enabled": "true"}
-
-
-@pytest.fixture(scope="module", params=KINDS)
-def url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with server(request.param, tmp_path_factory.mktemp("databases")) as found:
-        yield found
-
-
-@pytest.fixture
-def engine(url: str) -> Iterator[Engine]:
-    found = emptied(url)
-    yield found
-    found.dispose()
-
-
-def sink(engine: Engine, context: Any = None, **settings: str) -> Any:
-    url = engine.url.render_as_string(hide_password=False)
-    given = {name.replace("_", "."): value for name, value in settings.items()}
-    made = opened(RelationalSink, {"connection.url": url} | given, ITEMS, context=context)
-    made.positions([ITEMS])
-    return made
-
-
-def item(offset: int, key: int, name: str | None = None, price: str | None = None) -> Any:
-    value = {"id": key, "name": name, "price": None if price is None else Decimal(price)}
-    return sink_record("items", offset, value, key={"id": key}, key_schema=KEY, value_schema=VALUE)
-
-
-def gone(offset: int, key: int) -> Any:
-    return sink_record("items", offset, None, key={"id": key}, key_schema=KEY)
-
-
-def upserting(engine: Engine, context: Any = None, **more: str) -> Any:
-    settings = {name.replace(".", "_"): value for name, value in UPSERT.items()}
-    return sink(engine, context, **settings | more)
+from tests.support.connect_tasks import TaskContext, sink_record
 
 
 def test_the_last_row_of_a_key_counts_and_a_null_deletes(engine: Engine) -> None:
@@ -66,12 +33,8 @@ def test_the_last_row_of_a_key_counts_and_a_null_deletes(engine: Engine) -> None
         [item(0, 1, "one", "1.10"), item(1, 2, "two"), item(2, 1, "uno", "1.20"), gone(3, 2), item(4, 3, "a\tb\\\n")]
     )
     into.write([gone(5, 1), item(6, 1, "again", "-0.05"), item(7, 4), gone(8, 4), gone(9, 99)])
-    found = [(key, name, str(price) if price is not None else None) for key, name, price in _items(engine)]
+    found = [(key, name, str(price) if price is not None else None) for key, name, price in items(engine)]
     assert found == [(1, "again", "-0.05"), (3, "a\tb\\\n", None)]
-
-
-def _items(engine: Engine) -> list[tuple[Any, ...]]:
-    return rows(engine, "SELECT id, name, price FROM items ORDER BY id")
 
 
 def test_what_was_written_is_not_written_again_after_a_crash(engine: Engine) -> None:
@@ -95,10 +58,10 @@ def test_rows_and_offsets_change_together_or_not_at_all(engine: Engine) -> None:
     with pytest.raises(BadRecord, match="does not take the record at items-0, offset 2") as caught:
         into.write([item(1, 2, "two"), item(2, 3, None), item(3, 4, "four")])
     assert caught.value.record.offset == 2  # type: ignore[attr-defined]
-    assert _items(engine) == [(1, "one", None)]
+    assert items(engine) == [(1, "one", None)]
     assert into.positions([ITEMS]) == {ITEMS: 1}
     into.write([item(1, 2, "two"), item(3, 4, "four")])
-    assert [row[0] for row in _items(engine)] == [1, 2, 4]
+    assert [row[0] for row in items(engine)] == [1, 2, 4]
     assert into.positions([ITEMS]) == {ITEMS: 4}
 
 
@@ -145,15 +108,6 @@ def test_keys_that_differ_are_rows_that_differ(engine: Engine) -> None:
     assert context.warning is None
 
 
-def test_offsets_of_names_that_differ_in_case_are_apart(engine: Engine) -> None:
-    one, other = TopicPartition("items", 0), TopicPartition("Items", 0)
-    into = sink(engine, auto_create="true", table_name_format="items")
-    into.write([item(0, 1), item(1, 2)])
-    into.write([sink_record("Items", 0, {"id": 3, "name": None, "price": None}, value_schema=VALUE)])
-    assert into.positions([one, other]) == {one: 2, other: 1}
-    assert [row[0] for row in _items(engine)] == [1, 2, 3]
-
-
 def test_a_key_column_that_holds_different_keys_for_the_same_is_warned_of(engine: Engine) -> None:
     with engine.begin() as connection:
         connection.execute(text("CREATE TABLE items (k VARCHAR(20) PRIMARY KEY, n INT)"))
@@ -163,6 +117,26 @@ def test_a_key_column_that_holds_different_keys_for_the_same_is_warned_of(engine
         assert "table items compares its key column k by utf8mb4_general_ci" in str(context.warning)
     else:
         assert context.warning is None
+
+
+def test_names_that_the_database_does_not_hold_are_one_sentence(engine: Engine) -> None:
+    long = "a.topic.with.a.name.longer.than.postgresql.has".replace(".", "_") * 2
+    record = sink_record(long, 0, {"id": 1}, key={"id": 1}, key_schema=KEY, value_schema=KEY)
+    both = {"id": 1, "name": "a", "NAME": "b"}
+    schema = struct("v", id=connect.INT32, name=connect.STRING, NAME=connect.STRING)
+    cased = sink_record("items", 0, both, key={"id": 1}, key_schema=KEY, value_schema=schema)
+    into = upserting(engine)
+    if engine.dialect.name == "sqlite":
+        into.write([record])
+    else:
+        with pytest.raises(ConnectError, match=f"table {long} cannot be made: names have at most 6[34]"):
+            into.write([record])
+    if engine.dialect.name == "postgresql":
+        upserting(engine).write([cased])
+        assert rows(engine, 'SELECT id, name, "NAME" FROM items') == [(1, "a", "b")]
+    else:
+        with pytest.raises(ConnectError, match="cannot have both columns name and NAME, which differ in case alone"):
+            upserting(engine).write([cased])
 
 
 def test_columns_are_added_when_allowed(engine: Engine) -> None:
@@ -277,7 +251,7 @@ def test_a_null_without_a_schema_takes_the_place_of_a_value(engine: Engine) -> N
 def test_decimals_are_changed_and_are_keys_whatever_the_database(engine: Engine) -> None:
     upserting(engine).write([item(0, 1, "one", "1.25")])
     upserting(engine, insert_mode="update").write([item(1, 1, "uno", "1.50")])
-    assert [Decimal(str(price)) for _, _, price in _items(engine)] == [Decimal("1.50")]
+    assert [Decimal(str(price)) for _, _, price in items(engine)] == [Decimal("1.50")]
     sums = struct("k", sum=connect.decimal(2))
     into = upserting(engine, table_name_format="sums", offset_table="")
     for key in ("1.25", "2.50"):
@@ -291,18 +265,7 @@ def test_decimals_are_changed_and_are_keys_whatever_the_database(engine: Engine)
 def test_only_rows_that_are_there_are_updated(engine: Engine) -> None:
     upserting(engine).write([item(0, 1, "one")])
     upserting(engine, insert_mode="update").write([item(1, 1, "uno"), item(2, 2, "dos")])
-    assert _items(engine) == [(1, "uno", None)]
-
-
-def test_what_fits_no_row_is_rejected_by_itself(engine: Engine) -> None:
-    context = TaskContext()
-    into = upserting(engine, context, delete_enabled="false")
-    into.write([item(0, 1, "one"), gone(1, 1), sink_record("items", 2, "text"), item(3, 2, "two")])
-    assert [row[0] for row in _items(engine)] == [1, 2]
-    reasons = [reason for _, reason in context.rejected]
-    assert "items-0, offset 1, has no value: set delete.enabled=true" in reasons[0]
-    assert "has a str for a value" in reasons[1]
-    assert into.positions([ITEMS]) == {ITEMS: 4}
+    assert items(engine) == [(1, "uno", None)]
 
 
 def test_one_sentence_says_what_is_wrong(engine: Engine) -> None:
@@ -327,56 +290,6 @@ def test_times_and_bytes_come_through(engine: Engine) -> None:
     assert (bytes(raw), bool(yes)) == (b"\x00\\\xff", True)  # type: ignore[call-overload]
     ((when,),) = rows(engine, "SELECT CAST(at AS CHAR(26)) FROM items")
     assert str(when).strip().rstrip("0") == "2024-02-29 12:00:00.005"
-
-
-def test_offsets_in_the_table_are_changed_and_forgotten(engine: Engine) -> None:
-    target = upserting(engine)
-    target.write([item(0, 1), item(1, 2)])
-    other = TopicPartition("others", 3)
-    target.alter_offsets({ITEMS: 1, other: 7})
-    assert target.positions([ITEMS, other]) == {ITEMS: 1, other: 7}
-    target.alter_offsets({ITEMS: None})
-    assert target.positions([ITEMS, other]) == {other: 7}
-    target.alter_offsets(None)
-    assert target.positions([ITEMS, other]) == {}
-
-
-def test_a_task_that_should_have_ended_does_not_move_an_offset_that_was_put_back(engine: Engine) -> None:
-    late = upserting(engine)
-    late.write([item(0, 1), item(1, 2)])
-    upserting(engine).alter_offsets({ITEMS: 0})
-    with pytest.raises(Retriable, match="the offset of items-0 in table ottla_offsets was changed by somebody else"):
-        late.write([item(2, 3)])
-    assert rows(engine, "SELECT id FROM items ORDER BY id") == [(1,), (2,)]
-    assert late.positions([ITEMS]) == {ITEMS: 0}
-    late.write([item(0, 1), item(1, 2), item(2, 3)])
-    assert rows(engine, "SELECT id FROM items ORDER BY id") == [(1,), (2,), (3,)]
-
-
-def test_two_tasks_may_make_tables_at_the_same_moment(engine: Engine) -> None:
-    settings = {"connection.url": engine.url.render_as_string(hide_password=False)} | UPSERT
-    other_place = TopicPartition("items", 1)
-    one, other = opened(RelationalSink, settings, ITEMS), opened(RelationalSink, settings, other_place)
-    asked: list[str] = []
-
-    def the_other_is_first(table: Table, *_: Any, **__: Any) -> None:
-        asked.append(table.name)
-        if asked == ["ottla_offsets"]:
-            other.positions([other_place])
-        elif asked[-2:] == ["ottla_offsets", "items"]:
-            other.write([sink_record("items", 0, {"id": 2, "name": "b", "price": None}, partition=1, key={"id": 2},
-                                     key_schema=KEY, value_schema=VALUE)])  # fmt: skip
-
-    event.listen(Table, "before_create", the_other_is_first)
-    try:
-        assert one.positions([ITEMS]) == {}
-        one.write([item(0, 1, "a")])
-    finally:
-        event.remove(Table, "before_create", the_other_is_first)
-    assert asked == ["ottla_offsets", "ottla_offsets", "items", "items"]
-    assert rows(engine, "SELECT id, name FROM items ORDER BY id") == [(1, "a"), (2, "b")]
-    one.close()
-    other.close()
 
 
 PLACEHOLDER = "__debezium_unavailable_value"
@@ -423,115 +336,6 @@ def test_what_a_change_event_does_not_have_stays_as_it_is(engine: Engine, schema
         into.write([change(5, "u", 3, *NOT_SENT, 1, schema=schema)])
 
 
-def kind(name: str, of: connect.Type) -> Schema:
-    return Schema(of, name=f"io.debezium.time.{name}", optional=True)
-
-
-@pytest.mark.parametrize(
-    ("schema", "value"),
-    [
-        (connect.STRING.as_optional(), "half of a \ud800 pair"),
-        (kind("MicroTimestamp", connect.Type.INT64), 1 << 62),
-        (kind("ZonedTimestamp", connect.Type.STRING), "yesterday or so"),
-        (kind("Date", connect.Type.INT32), 10_000_000),
-    ],
-    ids=["surrogate", "year", "text", "day"],
-)
-def test_a_value_that_no_column_holds_is_one_bad_record(engine: Engine, schema: Schema, value: Any) -> None:
-    context = TaskContext()
-    into = upserting(engine, context)
-    kinds = struct("k", id=connect.INT32, what=schema)
-    keys = ({"id": n} for n in range(3))
-    records = [
-        sink_record("items", n, key | {"what": value if n == 1 else None}, key=key, key_schema=KEY, value_schema=kinds)
-        for n, key in enumerate(keys)
-    ]
-    refused: list[object] = []
-    try:
-        into.write(records)
-    except BadRecord as bad:  # by the database or its driver
-        refused.append(bad.record)
-        into.write([records[0], records[2]])
-    refused += [record for record, _ in context.rejected]
-    assert [each is records[1] for each in refused] == [True]
-    assert rows(engine, "SELECT id FROM items ORDER BY id") == [(0,), (2,)]
-
-
-DAY_US = 86_400_000_000
-LONGEST_US = ((838 * 60 + 59) * 60 + 59) * 1_000_000
-
-
-@pytest.mark.parametrize(
-    ("us", "text_of", "takes_it"),
-    [
-        (DAY_US, "24:00:00", ("postgresql", "mysql", "mariadb")),
-        (LONGEST_US, "838:59:59", ("mysql", "mariadb")),
-        (-1_800_000_000, "-00:30:00", ("mysql", "mariadb")),
-    ],
-)
-def test_a_time_beyond_a_day_is_itself_or_a_bad_record(
-    engine: Engine, us: int, text_of: str, takes_it: tuple[str, ...]
-) -> None:
-    kinds = struct("k", id=connect.INT32, at=kind("MicroTime", connect.Type.INT64))
-    records = [
-        sink_record("items", n, {"id": n, "at": at}, key={"id": n}, key_schema=KEY, value_schema=kinds)
-        for n, at in enumerate((1_000_000, us, 2_000_000))
-    ]
-    into = upserting(engine)
-    if engine.dialect.name in takes_it:
-        into.write(records)
-        ((found,),) = rows(engine, "SELECT CAST(at AS CHAR(9)) FROM items WHERE id = 1")
-        assert str(found).strip().startswith(text_of)
-    else:
-        with pytest.raises(BadRecord, match="items-0, offset 1") as caught:
-            into.write(records)
-        assert caught.value.record is records.pop(1)
-        into.write(records)
-        assert rows(engine, "SELECT id FROM items ORDER BY id") == [(0,), (2,)]
-
-
-def test_what_a_constraint_or_a_column_refuses_is_one_bad_record(engine: Engine) -> None:
-    with engine.begin() as connection:
-        connection.execute(
-            text("CREATE TABLE items (id INT PRIMARY KEY, name DATE, price NUMERIC(9,2), CHECK (id < 10))")
-        )
-    into = upserting(engine)
-    with pytest.raises(BadRecord, match="items-0, offset 1"):
-        into.write([item(0, 1), item(1, 11), item(2, 3)])
-    with pytest.raises(BadRecord, match="items-0, offset 1"):
-        into.write([item(0, 1), item(1, 2, "no date"), item(2, 3)])
-
-
-def test_what_is_rejected_is_rejected_once_however_often_its_batch_is_written(engine: Engine) -> None:
-    with engine.begin() as connection:
-        connection.execute(text("CREATE TABLE items (id INT PRIMARY KEY, name VARCHAR(9) NOT NULL, price NUMERIC(9))"))
-    context = TaskContext()
-    into = upserting(engine, context)
-    batch = [sink_record("items", 0, "text"), *(item(n, n, "x") for n in range(1, 20)), item(20, 20)]
-    with pytest.raises(BadRecord, match="items-0, offset 20"):
-        into.write(batch)
-    into.write(batch[:-1])
-    assert [record.offset for record, _ in context.rejected] == [0]
-
-
-def test_nothing_is_rejected_again_or_written_again_because_a_later_transaction_failed(engine: Engine) -> None:
-    for more in ({}, {"offset_table": ""}):
-        with engine.begin() as connection:
-            connection.execute(text("DROP TABLE IF EXISTS items"))
-            connection.execute(text("CREATE TABLE items (id INT, name VARCHAR(9) NOT NULL, price NUMERIC(9))"))
-        context = TaskContext()
-        into = sink(engine, context, batch_size="2", **more)
-        into.alter_offsets(None)
-        into.positions([ITEMS])
-        batch = [item(0, 0, "x"), sink_record("items", 1, "text"), item(2, 2, "x"), item(3, 3), item(4, 4, "x")]
-        with pytest.raises(BadRecord, match="items-0, offset 3"):
-            into.write(batch)
-        into.write(batch[:3] + batch[4:])
-        assert rows(engine, "SELECT id FROM items ORDER BY id") == [(0,), (2,), (4,)], more
-        assert [record.offset for record, _ in context.rejected] == [1], more
-        into.close()
-
-
 def test_digits_are_kept_however_many_there_are(engine: Engine) -> None:
     number = 123456789012345678901234567890123456789012
     variable = Schema(
@@ -544,37 +348,3 @@ def test_digits_are_kept_however_many_there_are(engine: Engine) -> None:
     upserting(engine).write([sink_record("items", 0, value, key={"id": 1}, key_schema=KEY, value_schema=kinds)])
     ((price,),) = rows(engine, "SELECT price FROM items")
     assert Decimal(str(price)) == Decimal("1234567890123456789012345678901234567890.12")
-
-
-def test_a_refusal_that_does_not_come_again_blames_no_record(engine: Engine) -> None:
-    into = upserting(engine)
-    into.write([item(0, 1)])
-    move = into._offsets.move
-    races = ["INSERT INTO items (id) VALUES (1)"]
-
-    def raced(connection: Any, ends: Any) -> Any:
-        while races:  # as when another task has just noted its first offset
-            connection.execute(text(races.pop()))
-        return move(connection, ends)
-
-    into._offsets.move = raced
-    with pytest.raises(Retriable, match="but not when it was tried again"):
-        into.write([item(1, 2), item(2, 3)])
-    into.write([item(1, 2), item(2, 3)])
-    assert [row[0] for row in _items(engine)] == [1, 2, 3]
-
-
-def test_a_constraint_that_is_looked_at_when_all_is_written_blames_the_right_record(engine: Engine) -> None:
-    if engine.dialect.name != "postgresql":
-        return  # the others have none that wait
-    with engine.begin() as connection:
-        connection.execute(text("CREATE TABLE kinds (id INT PRIMARY KEY)"))
-        connection.execute(
-            text(
-                "CREATE TABLE items (id INT PRIMARY KEY REFERENCES kinds DEFERRABLE INITIALLY DEFERRED, "
-                "name TEXT, price NUMERIC)"
-            )
-        )
-        connection.execute(text("INSERT INTO kinds VALUES (1), (3)"))
-    with pytest.raises(BadRecord, match="items-0, offset 1"):
-        upserting(engine).write([item(0, 1), item(1, 2), item(2, 3)])

@@ -10,14 +10,8 @@ from sqlalchemy import Engine, text
 
 from ottla.connect.api import ConfigError, ConnectError, SourceRecord
 from ottla.connect.connectors.relational.source import RelationalSource
-from tests.connect.shipped.databases import KINDS, emptied, server
+from tests.connect.shipped.databases import emptied
 from tests.support.connect_tasks import TaskContext, running
-
-
-@pytest.fixture(scope="module", params=KINDS)
-def url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with server(request.param, tmp_path_factory.mktemp("databases")) as found:
-        yield found
 
 
 @pytest.fixture

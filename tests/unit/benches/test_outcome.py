@@ -1,6 +1,11 @@
 """The arithmetic of the benchmarks."""
 
+import os
+import signal
+from pathlib import Path
+
 import pytest
+from benches import __main__ as program
 from benches.__main__ import choose, parse, run
 from benches.benchmarks import BENCHMARKS
 from benches.contestants import CONTESTANTS, Contestant
@@ -79,6 +84,31 @@ def test_contestants_alternate_and_failures_are_noted(tmp_path: object) -> None:
     assert [entry for entry in order if entry in CONTESTANTS] == ["ottla", "kafka", "ottla", "kafka"]
     assert [sorted(one) for one in result.rounds] == [["kafka", "ottla"], ["kafka"]]
     assert result.failures == ["Ottla, round 2: the third fails"]
+
+
+def test_a_run_removes_only_its_own_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Path] = []
+
+    def measure(contestant: Contestant, bench: Bench) -> dict[str, float]:
+        seen.append(bench.data_root)
+        (bench.data_root / "segment").touch()
+        return {"rate": 1.0, "time": 1.0}
+
+    benchmark = Benchmark("made-up", "Made up", (RATE, TIME), measure, disk_gb=0)
+    monkeypatch.setattr(program, "_DATA_ROOT", tmp_path)
+    monkeypatch.setattr(program, "choose", lambda only: [benchmark])
+    monkeypatch.setattr(program, "kafka_libs", list)
+    monkeypatch.setattr(program, "compile_package", lambda: None)
+    other = tmp_path / "run-of-another"
+    other.mkdir()
+    cores, handler = os.sched_getaffinity(0), signal.getsignal(signal.SIGTERM)
+    try:
+        assert program.main(["--quick", "--brokers", "ottla", "--pairs", "1"]) == 0
+    finally:
+        os.sched_setaffinity(0, cores)
+        signal.signal(signal.SIGTERM, handler)
+    assert tmp_path not in seen
+    assert list(tmp_path.iterdir()) == [other]
 
 
 def test_the_first_window_is_left_out_of_the_rate() -> None:

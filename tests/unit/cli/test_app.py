@@ -9,9 +9,10 @@ from pathlib import Path
 import click
 import pytest
 
-from ottla.cli import client, exits
 from ottla.cli.app import NOUNS, application, run
+from ottla.cli.brokers import client
 from ottla.cli.serve import parse_arguments
+from ottla.cli.terminal import exits
 
 
 @pytest.fixture(autouse=True)
@@ -61,9 +62,9 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["topic", "zzzz"], "there are create, list, describe"),
         (["topic", "list", "--jsn"], "--json"),
         (["topic", "create"], "missing argument 'NAME...'"),
-        (["topic", "alter", "a"], "say what to change"),
+        (["topic", "alter", "a"], "name a change"),
         (["topic", "create", "a", "-c", "x"], "'x' is not KEY=VALUE"),
-        (["topic", "create", "a", "-p", "2", "--replica-assignment", "1,1"], "already says how many"),
+        (["topic", "create", "a", "-p", "2", "--replica-assignment", "1,1"], "already sets the numbers"),
         (["topic", "trim", "a"], "one of --before-offset, --before-time, --all"),
         (["topic", "trim", "a", "--before-offset", "3"], "add --partition"),
         (["produce", "t", "--json", "--key-separator", ":"], "--json lines carry"),
@@ -73,8 +74,8 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["consume", "t", "--offset", "1", "--since", "10m"], "exclude one another"),
         (["consume", "t", "--since", "soon"], "is not a time"),
         (["consume", "t", "-g", "g", "-o", "3"], "ottla group seek g"),
-        (["group", "seek", "g", "--to-earliest"], "say what to move"),
-        (["group", "seek", "g", "-t", "t"], "say where to"),
+        (["group", "seek", "g", "--to-earliest"], "name what to move"),
+        (["group", "seek", "g", "-t", "t"], "name the target"),
         (["group", "seek", "g", "-t", "t:x", "--to-latest"], "is not TOPIC or TOPIC:0,2"),
         (["group", "list", "--state", "Stabel"], "did you mean 'Stable'?"),
         (["group", "list", "--state", "zzzz"], "there are PreparingRebalance, CompletingRebalance, Stable"),
@@ -82,7 +83,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["share", "list", "--state", "Rebalancing"], "there are Empty, Stable, Dead"),
         (["streams", "list", "--state", "NotRaedy"], "did you mean 'NotReady'?"),
         (["streams", "describe", "g", "--members", "--topology"], "give one of them"),
-        (["config", "set", "topic", "t"], "say what to change"),
+        (["config", "set", "topic", "t"], "name a change"),
         (["config", "set", "topic", "t", "a=1", "--unset", "a"], "a is both set and unset"),
         (["config", "get", "tpoic", "t"], "'topic', 'broker', 'group'"),
         (["topic", "list", "--bootstrap", "a:b"], "is not an address such as"),

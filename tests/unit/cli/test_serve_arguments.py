@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ottla.cli import exits
 from ottla.cli.serve import ServeArguments, UsageProblem, parse_arguments, serve
+from ottla.cli.terminal import exits
 
 
 def test_nothing_is_needed() -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ottla.cli import exits
 from ottla.cli.main import INTERRUPTED
+from ottla.cli.terminal import exits
 
 OTTLA = f"{sys.executable} -m ottla.cli.main"
 

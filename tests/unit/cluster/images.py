@@ -12,7 +12,11 @@ def cluster(*broker_ids: int, racks: dict[int, str] | None = None, confirm: bool
     commands = [
         RegisterBroker(
             BrokerImage(
-                BrokerId(number), 1, (racks or {}).get(number), {"PLAINTEXT": ("h", 9000 + number)}, confirms=confirm
+                BrokerId(number),
+                1,
+                (racks or {}).get(number),
+                {"PLAINTEXT": ("h", 9000 + number)},
+                confirms_leadership=confirm,
             )
         )
         for number in broker_ids

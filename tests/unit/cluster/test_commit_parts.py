@@ -17,16 +17,16 @@ from ottla.cluster.commands import (
     SetPartitions,
     apply,
 )
-from ottla.cluster.commit_parts import PARTITIONS_PER_COMMIT, in_parts
+from ottla.cluster.commit_parts import PARTITIONS_PER_COMMIT, in_parts, whole_in_parts
 from ottla.cluster.controller import NewTopic
 from ottla.cluster.elections import NO_OUTAGES, elect_where_needed
 from ottla.cluster.image import NOT_YET_LED, MetadataImage, ResourceType, TopicImage
-from ottla.cluster.metadata_service import MetadataService
-from ottla.cluster.store import layout
-from ottla.cluster.store.base import Create, Operation, StoreUnavailable, TransactionTooLarge
 from ottla.config import load
 from ottla.errors import OttlaError
 from ottla.ids import TopicId, TopicName
+from ottla.metadata.service import MetadataService
+from ottla.metadata.store import layout
+from ottla.metadata.store.base import Create, Operation, StoreUnavailable, TransactionTooLarge
 from ottla.testing.memory_store import MemoryStore, MemoryTree
 
 COUNT = 2 * PARTITIONS_PER_COMMIT + 7
@@ -106,7 +106,7 @@ class LimitedStore(MemoryStore):
         await super().commit(operations)
 
 
-async def in_charge(tree: MemoryTree, *, transactions: int | None = None, limit: int = 2000) -> MetadataService:
+async def elected(tree: MemoryTree, *, transactions: int | None = None, limit: int = 2000) -> MetadataService:
     """Of three brokers."""
     store = LimitedStore(tree, limit=limit, transactions=None if transactions is None else transactions + 1)
     await store.open()
@@ -117,7 +117,7 @@ async def in_charge(tree: MemoryTree, *, transactions: int | None = None, limit:
         store._left = transactions
     config, _ = load(None, {"zookeeper.connect": "in-memory"})
     service = MetadataService(store, config, SystemClock())
-    await service.take_charge(1, 0)
+    await service.begin_term(1, 0)
     await service.see_brokers(IMAGE.brokers)
     return service
 
@@ -133,10 +133,10 @@ async def settled(service: MetadataService) -> MetadataImage:
 def test_a_controller_that_takes_over_ends_what_another_has_begun(commits: int) -> None:
     async def scenario() -> None:
         tree = MemoryTree()
-        first = await in_charge(tree, transactions=commits)
+        first = await elected(tree, transactions=commits)
         (made,) = await first.create_topics([NewTopic(T, COUNT, 3)])
         assert isinstance(made, OttlaError) == (commits < 4)
-        second = await in_charge(tree)
+        second = await elected(tree)
         image = await settled(second)
         assert len(image.topics) == (commits > 0)
         for found in image.topics.values():
@@ -144,10 +144,10 @@ def test_a_controller_that_takes_over_ends_what_another_has_begun(commits: int) 
             assert all(part.leader > 0 and len(part.isr) == 3 for part in found.partitions)
         if not image.topics:
             return
-        third = await in_charge(tree, transactions=commits)
+        third = await elected(tree, transactions=commits)
         (gone,) = await third.delete_topics([T])
         assert isinstance(gone, OttlaError) == (commits < 5)
-        assert not (await settled(await in_charge(tree))).topics
+        assert not (await settled(await elected(tree))).topics
         assert not [path for path in tree.nodes if "/t" in path.removeprefix("/brokers/topics")]
 
     asyncio.run(scenario())
@@ -155,7 +155,7 @@ def test_a_controller_that_takes_over_ends_what_another_has_begun(commits: int) 
 
 def test_a_topic_that_is_too_large_is_refused_and_others_are_made() -> None:
     async def scenario() -> None:
-        service = await in_charge(MemoryTree(), limit=50)
+        service = await elected(MemoryTree(), limit=50)
         wanted = [NewTopic(TopicName("small"), 20, 3), NewTopic(T, 300, 3)]
         small, large = await service.create_topics(wanted)
         assert isinstance(small, CreateTopic)
@@ -163,3 +163,10 @@ def test_a_topic_that_is_too_large_is_refused_and_others_are_made() -> None:
         assert set(service.image.topics) == {"small"}
 
     asyncio.run(scenario())
+
+
+def test_a_store_that_takes_all_at_once_gets_whole_commands_a_bounded_number_at_a_time() -> None:
+    small = [CreateTopic(topic(1, f"t{number}"), {}) for number in range(PARTITIONS_PER_COMMIT + 1)]
+    large = CreateTopic(topic(COUNT, "large"), {})
+    found = commands(whole_in_parts([*small, large], IMAGE))
+    assert found == [small[:-1], small[-1:], [large]]

@@ -71,7 +71,7 @@ def test_allowed_changes(change: ConfigChange, configs: dict[str, str]) -> None:
         (broker("1", ("node.id", SET, "1")), ErrorCode.INVALID_REQUEST),
         (broker("1", ("num.io.threads", SET, "1")), ErrorCode.INVALID_REQUEST),
         (broker("1", ("log.retention.ms", SET, "0")), ErrorCode.INVALID_REQUEST),
-        (ConfigChange(ResourceType.CLIENT_METRICS, "m", []), ErrorCode.INVALID_REQUEST),
+        (ConfigChange(ResourceType.CLIENT_METRICS, "", []), ErrorCode.INVALID_REQUEST),
         (group(name=""), ErrorCode.INVALID_REQUEST),
         (group(("nope", SET, "1")), ErrorCode.INVALID_CONFIG),
         (group(("consumer.session.timeout.ms", APPEND, "1")), ErrorCode.INVALID_CONFIG),

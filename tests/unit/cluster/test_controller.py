@@ -44,7 +44,7 @@ def test_names_that_topics_may_not_have(name: str) -> None:
 )
 def test_names_that_metrics_could_not_tell_apart(existing: str, name: str, collides: bool) -> None:
     image = with_topic(cluster(1), existing, partition(0, 1, (1,)))
-    assert (controller.colliding_topic(image, name) == existing) is collides
+    assert (controller.TakenNames().colliding(image, name) == existing) is collides
 
 
 def test_defaults_come_from_the_settings() -> None:
@@ -109,9 +109,9 @@ def test_deletion() -> None:
 
 def test_growth_keeps_what_is_there() -> None:
     image = with_topic(cluster(1, 2), "t", partition(0, 1, (1,)))
-    grown = controller.plan_growth(image, TopicName("t"), 3, None)
+    grown = controller.plan_growth(image, CONFIG, TopicName("t"), 3, None)
     assert [part.partition for part in grown.partitions] == [1, 2]
-    placed = controller.plan_growth(image, TopicName("t"), 2, [[2]])
+    placed = controller.plan_growth(image, CONFIG, TopicName("t"), 2, [[2]])
     assert [(part.partition, part.replicas) for part in placed.partitions] == [(1, (2,))]
 
 

@@ -8,9 +8,9 @@ from ottla.cluster.controller_requests import Sender, requests_after, requests_t
 from ottla.cluster.departures import forget_eligible, note_departures, with_departures
 from ottla.cluster.elections import NO_OUTAGES, Outages, elect_where_needed, plan_election
 from ottla.cluster.image import NO_LEADER, MetadataImage, PartitionImage, Replica
-from ottla.cluster.store import layout
-from ottla.cluster.store.base import Create, Node
 from ottla.ids import BrokerId, PartitionId, TopicName, TopicPartition
+from ottla.metadata.store import layout
+from ottla.metadata.store.base import Create, Node
 from ottla.protocol.messages.leader_and_isr import LeaderAndIsrRequest
 
 T = TopicName("t")

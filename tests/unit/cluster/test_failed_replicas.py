@@ -6,11 +6,11 @@ from typing import Any
 from tests.unit.cluster.images import cluster, partition, with_topic
 
 from ottla.clock import SystemClock
-from ottla.cluster.cluster_metadata import ClusterMetadata
 from ottla.cluster.controller_requests import Sender, requests_after
 from ottla.cluster.image import MetadataImage, empty_image
 from ottla.config.broker import BrokerConfig
 from ottla.ids import BrokerId, PartitionId, TopicName
+from ottla.metadata.cluster_metadata import ClusterMetadata
 from ottla.protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from ottla.protocol.messages.update_metadata import UpdateMetadataRequest
 from ottla.testing.memory_store import MemoryStore, MemoryTree

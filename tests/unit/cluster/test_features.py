@@ -2,7 +2,7 @@
 
 import pytest
 
-from ottla.cluster.features import SUPPORTED, FeatureUpdate, UpgradeType, plan_features
+from ottla.cluster.features import ONLY_LEVELS, SUPPORTED, FeatureUpdate, UpgradeType, plan_features
 from ottla.cluster.image import INITIAL_FEATURES, MetadataImage, empty_image
 from ottla.errors import ApiError, ErrorCode
 
@@ -29,6 +29,14 @@ def test_levels_fall_and_rise(downgrade: UpgradeType) -> None:
 @pytest.mark.parametrize("upgrade_type", [UP, DOWN, UNSAFE])
 def test_a_level_may_be_set_to_what_it_is(upgrade_type: UpgradeType) -> None:
     assert plan_features(image(transaction=2), [FeatureUpdate(TV, 2, upgrade_type)]).levels == {TV: 2}
+
+
+def test_a_level_that_is_the_only_one_stays() -> None:
+    asked = [FeatureUpdate("metadata.version", ONLY_LEVELS["metadata.version"], UP), FeatureUpdate(TV, 1, DOWN)]
+    assert plan_features(image(transaction=2), asked, only_levels=ONLY_LEVELS).levels == {TV: 1}
+    for level, upgrade_type in ((29, DOWN), (31, UP), (0, UNSAFE)):
+        with pytest.raises(ApiError, match=r"metadata.version cannot be set to \d+: it is at 30, the only level"):
+            plan_features(image(), [FeatureUpdate("metadata.version", level, upgrade_type)], only_levels=ONLY_LEVELS)
 
 
 def test_of_two_updates_the_last_counts() -> None:

@@ -122,7 +122,10 @@ def test_an_unusable_file_is_named(tmp_path: Path) -> None:
         ({"log.dirs": " , "}, "names no directory"),
         ({"log.dirs": "/a,/a"}, "twice"),
         ({"log.retention.ms": "0"}, "log.retention.ms"),
-        ({"log.retention.hours": "-3"}, "log.retention.ms"),
+        ({"log.roll.ms": "-3"}, "log.roll.ms must be"),
+        ({"log.roll.jitter.hours": "-3"}, "log.roll.jitter"),
+        ({"log.cleaner.dedupe.buffer.size": "1000"}, "1MB per cleaner thread"),
+        ({"log.cleaner.threads": "200"}, "1MB per cleaner thread"),
         ({"group.min.session.timeout.ms": "100", "group.max.session.timeout.ms": "50"}, "is more than"),
         ({"group.coordinator.rebalance.protocols": "consumer"}, "classic cannot be left out"),
         ({"group.consumer.assignors": "round"}, "String must be one of: uniform, range"),
@@ -207,6 +210,7 @@ def test_the_more_precise_of_several_settings_wins() -> None:
     given = {"log.retention.hours": "1", "log.retention.minutes": "2"}
     assert load(None, given)[0].log_config({}).retention_ms == 120_000
     assert load(None, given | {"log.retention.ms": "3"})[0].log_config({}).retention_ms == 3
+    assert load(None, {"log.retention.hours": "-3"})[0].log_config({}).retention_ms == -1
     assert load(None, {"log.retention.hours": "-1"})[0].log_config({}).retention_ms == -1
     assert load(None, {"log.roll.hours": "1"})[0].log_config({}).segment_ms == 3_600_000
     assert load(None, {"log.flush.scheduler.interval.ms": "9"})[0].log_config({}).flush_ms == 9

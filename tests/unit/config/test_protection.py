@@ -15,8 +15,6 @@ ASKING = {
     "connections.max.reauth.ms": "3600000",
     "security.inter.broker.protocol": "SASL_SSL",
     "security.providers": "com.example.Provider",
-    "create.topic.policy.class.name": "com.example.Policy",
-    "alter.config.policy.class.name": "com.example.Policy",
     "zookeeper.set.acl": "true",
     "zookeeper.ssl.client.enable": "TRUE",
     "delegation.token.secret.key": "x",

@@ -47,7 +47,7 @@ def test_a_default_is_a_value_and_the_text_a_sentence(setting: Setting) -> None:
 
 
 def test_every_attribute_is_a_setting_and_every_setting_an_attribute() -> None:
-    declared = set(typing.get_type_hints(BrokerConfig)) - {"given", "allow_insecure"}
+    declared = set(typing.get_type_hints(BrokerConfig)) - {"given", "allow_insecure", "resolve"}
     assert declared | {"log_dir"} == {setting.attribute for setting in BROKER_SETTINGS.values()}
 
 
@@ -99,8 +99,8 @@ def test_acted_on_means_that_something_reads_it() -> None:
 
 def test_what_can_be_changed_while_the_broker_runs_is_read_again_then() -> None:
     """Those behind the settings of topics: `MetadataService.log_config` resolves them anew; rates of copying, which
-    the fetchers ask for; limits of connections, which `ConnectionLimits` follows; defaults of groups, which are asked
-    for each time; and what compaction, expiry and verification look up."""
+    the fetchers ask for; limits of connections, which `ConnectionLimits` follows; addresses, which `Listeners`
+    follows; defaults of groups, which are asked for each time; and what compaction, expiry and verification look up."""
     behind = {synonym.name for topic in TOPIC_SETTINGS.values() for synonym in topic.synonyms}
     changeable = {name for name, setting in BROKER_SETTINGS.items() if setting.change is not Change.READ_ONLY}
     rates = {
@@ -116,6 +116,7 @@ def test_what_can_be_changed_while_the_broker_runs_is_read_again_then() -> None:
     }
     intervals = {f"group.{kind}.assignment.interval.ms" for kind in ("consumer", "share", "streams")}
     looked_up = {
+        "cordoned.log.dirs",
         "log.cleaner.backoff.ms",
         "log.cleaner.dedupe.buffer.size",
         "log.cleaner.io.buffer.size",
@@ -123,7 +124,8 @@ def test_what_can_be_changed_while_the_broker_runs_is_read_again_then() -> None:
         "producer.id.expiration.ms",
         "transaction.partition.verification.enable",
     }
-    assert changeable - behind == rates | connections | intervals | looked_up
+    addresses = {"listeners", "listener.security.protocol.map"}
+    assert changeable - behind == rates | connections | intervals | looked_up | addresses
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from ottla.coordination.newest import NewestRecords
 from ottla.errors import CorruptMessage
-from ottla.groups.offset_records import OffsetCommitted, OffsetDeleted
-from ottla.groups.offsets import OffsetStore
+from ottla.groups.offsets.committed import OffsetStore
+from ottla.groups.offsets.records import OffsetCommitted, OffsetDeleted
 from ottla.groups.records import GroupRecordFormat
 from ottla.ids import GroupId, PartitionId, TopicName
 from ottla.records.batch import Compression, iter_batches

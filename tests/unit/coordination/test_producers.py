@@ -2,18 +2,18 @@
 
 import pytest
 
-from ottla.coordination.producers import Producers, ProducerStanding, Verification
+from ottla.coordination.markers import TransactionMarker
+from ottla.coordination.producers import Producers, ProducerStateEntry, Verification
 from ottla.errors import InvalidProducerEpoch, InvalidTxnState, TransactionCoordinatorFenced
 from ottla.ids import ProducerIdAndEpoch
 from ottla.records.batch import MAX_PRODUCER_EPOCH
-from ottla.transactions.markers import TransactionMarker
 
 P5 = ProducerIdAndEpoch(9, 5)
 END5 = TransactionMarker(9, 5, 1, committed=True)
 BATCH, LATER = object(), object()
 
 
-def producers(*log: tuple[int, ProducerStanding]) -> Producers:
+def producers(*log: tuple[int, ProducerStateEntry]) -> Producers:
     return Producers(dict(log).get)
 
 
@@ -32,7 +32,7 @@ def test_the_first_records_of_a_transaction_are_verified() -> None:
 
 
 def test_an_open_transaction_needs_no_verification() -> None:
-    in_log = producers((9, ProducerStanding(5, 0, in_transaction=True)))
+    in_log = producers((9, ProducerStateEntry(5, 0, in_transaction=True)))
     assert in_log.begin_verification(P5, implicit=False) is None
     in_log.check(P5, None)
     queued = producers()
@@ -41,7 +41,7 @@ def test_an_open_transaction_needs_no_verification() -> None:
 
 
 def test_a_transaction_of_an_earlier_epoch_is_another_one() -> None:
-    found = producers((9, ProducerStanding(4, 0, in_transaction=True)))
+    found = producers((9, ProducerStateEntry(4, 0, in_transaction=True)))
     assert found.begin_verification(P5, implicit=False) is not None
     with pytest.raises(InvalidTxnState):
         found.check(P5, None)
@@ -78,20 +78,20 @@ def test_a_verification_serves_whoever_began_it() -> None:
 
 
 def test_what_is_queued_counts_more_than_the_log_until_it_is_written() -> None:
-    log = {9: ProducerStanding(5, 0, in_transaction=True)}
+    log = {9: ProducerStateEntry(5, 0, in_transaction=True)}
     found = Producers(log.get)
     found.ended(END5, BATCH)
     found.appended(P5, LATER)
     found.written(9, BATCH)
-    assert found.standing(9) == ProducerStanding(5, 1, in_transaction=True)
-    log[9] = ProducerStanding(5, 2, in_transaction=False)
+    assert found.state_entry(9) == ProducerStateEntry(5, 1, in_transaction=True)
+    log[9] = ProducerStateEntry(5, 2, in_transaction=False)
     found.written(9, LATER)
-    assert found.standing(9) == log[9]
-    assert found.standing(8) is None
+    assert found.state_entry(9) == log[9]
+    assert found.state_entry(8) is None
 
 
 def test_markers_of_the_past_are_refused() -> None:
-    found = producers((9, ProducerStanding(5, 3, in_transaction=True)))
+    found = producers((9, ProducerStateEntry(5, 3, in_transaction=True)))
     with pytest.raises(TransactionCoordinatorFenced, match="coordinator epoch 1, already at 3"):
         found.check_marker(END5)
     with pytest.raises(InvalidProducerEpoch):
@@ -104,8 +104,8 @@ def test_a_late_marker_does_not_end_the_next_transaction() -> None:
     """KIP-1228: a marker of the second generation bears the epoch of the transaction after the one that it ends."""
     late = END5._replace(coordinator_epoch=3, transaction_version=2)
     with pytest.raises(InvalidProducerEpoch, match="the transaction before"):
-        producers((9, ProducerStanding(5, 3, in_transaction=True))).check_marker(late)
-    producers((9, ProducerStanding(5, 3, in_transaction=False))).check_marker(late)
-    producers((9, ProducerStanding(4, 3, in_transaction=True))).check_marker(late)
+        producers((9, ProducerStateEntry(5, 3, in_transaction=True))).check_marker(late)
+    producers((9, ProducerStateEntry(5, 3, in_transaction=False))).check_marker(late)
+    producers((9, ProducerStateEntry(4, 3, in_transaction=True))).check_marker(late)
     last = late._replace(producer_epoch=MAX_PRODUCER_EPOCH)
-    producers((9, ProducerStanding(MAX_PRODUCER_EPOCH, 3, in_transaction=True))).check_marker(last)
+    producers((9, ProducerStateEntry(MAX_PRODUCER_EPOCH, 3, in_transaction=True))).check_marker(last)

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.coordination.machine import TimerKey
+from ottla.coordination.state_machine import TimerKey
 from ottla.coordination.timers import Timers
 
 

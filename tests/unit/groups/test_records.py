@@ -5,8 +5,8 @@ from uuid import UUID
 import pytest
 
 from ottla.errors import CorruptMessage
-from ottla.groups.classic_records import GroupDeleted, GroupMetadata, StoredMember
-from ottla.groups.offset_records import OffsetCommitted, OffsetDeleted
+from ottla.groups.classic.records import GroupDeleted, GroupMetadata, StoredMember
+from ottla.groups.offsets.records import OffsetCommitted, OffsetDeleted
 from ottla.groups.records import GroupRecord, GroupRecordFormat
 from ottla.ids import GroupId, InstanceId, MemberId, PartitionId, TopicId, TopicName
 

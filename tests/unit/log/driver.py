@@ -9,7 +9,8 @@ from typing import Any
 from ottla.config.log import LogConfig
 from ottla.ids import LeaderEpoch, Offset, PartitionId, TopicName, TopicPartition
 from ottla.log.fs import File, RealFile, RealFileSystem
-from ottla.log.partition_log import AppendInfo, ColdRead, PartitionLog, ReadResult
+from ottla.log.partition_log import AppendInfo, ColdRead, PartitionLog
+from ottla.log.segment_list import ReadResult
 from ottla.records.batch import Buffer, is_intact, iter_batches
 from ottla.records.record import Record, decode_records, encode_batch
 
@@ -38,6 +39,10 @@ class DiskFile(RealFile):
         self._disk = disk
 
     def write(self, position: int, data: Buffer) -> None:
+        largest = self._disk.largest_file
+        if largest is not None and position + len(data) > largest:
+            super().write(position, memoryview(data)[: max(largest - position, 0)])
+            raise OSError(errno.EFBIG, "File too large")
         room = self._disk.room
         if room is not None and len(data) > room:
             super().write(position, memoryview(data)[:room])
@@ -60,6 +65,7 @@ class Disk(RealFileSystem):
 
     def __init__(self) -> None:
         self.room: int | None = None
+        self.largest_file: int | None = None
         self.failing_syncs = 0
         self.syncs = 0
         self.cold = False

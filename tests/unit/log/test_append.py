@@ -253,3 +253,17 @@ def replace_directory(driver: LogDriver, name: str) -> LogDriver:
     other = LogDriver(driver.directory.parent / name, driver.fs, driver.clock)
     other.config = replace(driver.config)
     return other
+
+
+def test_a_follower_takes_more_at_once_than_a_segment_may_hold_by_now(driver: LogDriver) -> None:
+    log = driver.open(clean=True, segment_bytes=1000)
+    copied = bytearray()
+    for number in range(30):
+        batch = driver.batch(1)
+        batch[:8] = number.to_bytes(8, "big")
+        copied += batch
+    assert len(copied) > 1000
+    log.append_as_follower(copied)
+    assert log.log_end_offset == 30
+    assert offsets(read_all(log)) == list(range(30))
+    log.release()

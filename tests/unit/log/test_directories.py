@@ -13,8 +13,9 @@ from ottla.ids import BrokerId, LeaderEpoch, Offset, PartitionId, TopicName, Top
 from ottla.log import checkpoints, names
 from ottla.log.directories import LogDirectories
 from ottla.log.directory import RECOVERY_POINTS, LogDirectory
+from ottla.log.refill_marks import MARK
 from ottla.records.record import Record, encode_batch
-from ottla.testing.faulty_fs import FaultyFS, Operation
+from ottla.testing.faulty_fs import FaultyFS, Operation, Survival
 
 CONFIG = LogConfig()
 T0 = TopicPartition(TopicName("some-topic"), PartitionId(0))
@@ -262,3 +263,122 @@ def test_what_was_true_of_a_vanished_partition_does_not_outlive_it(fs: FaultyFS)
     }
     assert T0 not in points
     later.close()
+
+
+# -- replicas that are made anew -------------------------------------------------------------------------------------
+
+
+def with_vanished(fs: FaultyFS) -> LogDirectories:
+    """A partition had synced records here, and is gone."""
+    first = opened(fs)
+    first.create_log(T0, None, CONFIG).append_as_leader(batch(), LeaderEpoch(0))
+    place = first.directory_of(T0)
+    assert place is not None
+    first.close()
+    fs.remove_tree(f"{place.path}/{T0}")
+    return on_the_disk(fs, opened(fs))
+
+
+def on_the_disk(fs: FaultyFS, directories: LogDirectories) -> LogDirectories:
+    """With all names as they are now."""
+    fs.sync_directory("/")
+    for directory in directories.online:
+        directory.sync_names()
+    return directories
+
+
+def recovery_points(fs: FaultyFS, directories: LogDirectories) -> dict[TopicPartition, Offset]:
+    return {
+        partition: point
+        for directory in directories.online
+        for partition, point in checkpoints.read_offsets(fs, f"{directory.path}/{RECOVERY_POINTS}").items()
+    }
+
+
+def test_a_lost_partition_stays_lost_until_its_new_log_is_made_and_marked(fs: FaultyFS) -> None:
+    """Else the next attempt would make an empty log without a mark, which may lead."""
+    directories = with_vanished(fs)
+    fs.fail(Operation.WRITE, f"*/{T0}/{MARK}", error=errno.ENOSPC)
+    with pytest.raises(KafkaStorageError):
+        directories.create_log(T0, None, CONFIG, refilled_after=())
+    assert directories.lacks(T0)
+    fs.crash(Survival.NOTHING)
+    assert opened(fs).lacks(T0)
+
+
+@pytest.mark.parametrize("survival", [Survival.NOTHING, Survival.RANDOM])
+def test_the_mark_of_a_replica_that_is_filled_again_outlives_a_power_failure(fs: FaultyFS, survival: Survival) -> None:
+    directories = with_vanished(fs)
+    directories.create_log(T0, None, CONFIG, refilled_after=(BrokerId(7),))
+    assert T0 not in recovery_points(fs, directories)
+    fs.crash(survival)
+    later = opened(fs)
+    assert later.refilling == {T0: {BrokerId(7)}} or later.lacks(T0)
+
+
+def test_the_mark_of_a_log_set_aside_outlives_a_power_failure(fs: FaultyFS, directories: LogDirectories) -> None:
+    log = directories.create_log(T0, None, CONFIG)
+    log.append_as_leader(batch(), LeaderEpoch(0))
+    log.flush()
+    on_the_disk(fs, directories)
+    directories.set_aside(T0, refilled_after=(BrokerId(7),))
+    fs.crash(Survival.NOTHING)
+    assert T0 in opened(fs).refilling, "its name is the old one again"
+
+
+def test_a_new_log_does_not_begin_under_an_old_recovery_point_after_a_failed_attempt(fs: FaultyFS) -> None:
+    """What a checkpoint says of a deleted topic goes before there is a log of its name, however often that fails."""
+    directories = opened(fs)
+    directories.create_log(T0, None, CONFIG).append_as_leader(batch(), LeaderEpoch(0))
+    for directory in directories.online:
+        for log in directory.logs.values():
+            log.flush()
+        directory.prepare_checkpoints().write()
+    assert recovery_points(fs, directories) == {T0: Offset(2)}
+    place = directories.directory_of(T0)
+    assert place is not None
+    directories.delete_log(T0)
+    for _ in range(2):
+        fs.fail(Operation.WRITE, f"{place.path}/{RECOVERY_POINTS}*", error=errno.ENOSPC)
+        with pytest.raises(KafkaStorageError):
+            place.create(T0, None, CONFIG)
+    place.create(T0, None, CONFIG)
+    assert T0 not in recovery_points(fs, directories)
+
+
+@pytest.mark.parametrize("is_written_meanwhile", [False, True])
+def test_new_logs_that_are_made_together_keep_nothing_of_vanished_ones(
+    fs: FaultyFS, *, is_written_meanwhile: bool
+) -> None:
+    """The checkpoints written for one of them must not restore what was true of the other: what is appended then would
+    lie before the old log start, and be removed by recovery."""
+    partitions = [TopicPartition(T0.topic, PartitionId(number)) for number in range(4)]
+    first = opened(fs)
+    for partition in partitions:
+        log = first.create_log(partition, None, CONFIG)
+        for _ in range(3):
+            log.append_as_leader(batch(), LeaderEpoch(0))
+        log.high_watermark = Offset(6)
+        log.delete_records_before(Offset(4))
+    places = [first.directory_of(partition) for partition in partitions]
+    first.close()
+    for place, partition in zip(places, partitions, strict=True):
+        assert place is not None
+        fs.remove_tree(f"{place.path}/{partition}")
+    directories = on_the_disk(fs, opened(fs))
+    begun = [directories.begin_log(partition, None, CONFIG) for partition in partitions]
+    if is_written_meanwhile:
+        for directory in directories.online:
+            directory.prepare_checkpoints().write()
+    for _, new in begun:
+        new.make()
+    for place, new in begun:
+        log = directories.take_log(place, new)
+        log.append_as_leader(batch(), LeaderEpoch(0))
+        log.flush()
+    assert recovery_points(fs, directories) == {}
+    on_the_disk(fs, directories)
+    fs.crash(Survival.NOTHING)
+    later = opened(fs)
+    found = [later.get(partition) for partition in partitions]
+    assert [log.log_end_offset for log in found if log is not None] == [2] * len(partitions)

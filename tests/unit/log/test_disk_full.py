@@ -104,3 +104,17 @@ def test_readers_go_on(driver: LogDriver, disk: Disk) -> None:
         driver.append(log)
     assert offsets(read_all(log)) == list(range(100))
     log.release()
+
+
+def test_a_file_that_may_not_grow_is_followed_by_another(driver: LogDriver, disk: Disk, log: PartitionLog) -> None:
+    """By a limit of the process or of the filesystem, below `segment.bytes`: the disk has room."""
+    disk.largest_file = 5000
+    for _ in range(10):
+        driver.append(log, 1, value_bytes=1500)
+    assert len(log.segments) == 4
+    assert offsets(read_all(log)) == list(range(10))
+    log = driver.crash(log)
+    assert offsets(read_all(log)) == list(range(10))
+    with pytest.raises(KafkaStorageError, match="too large"):
+        driver.append(log, 1, value_bytes=6000)
+    log.release()

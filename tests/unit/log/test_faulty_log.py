@@ -5,6 +5,7 @@ retention, full disks, failed syncs and crashes at any file operation, and check
 import errno
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,8 @@ SURVIVALS = st.sampled_from(list(Survival))
 class FaultyLog(RuleBasedStateMachine):
     """A log and what is known of it: `values` by offset, each with what else may stand there after a crash."""
 
+    config = CONFIG
+
     def __init__(self) -> None:
         super().__init__()
         self.fs = FaultyFS()
@@ -54,7 +57,7 @@ class FaultyLog(RuleBasedStateMachine):
         self.fs.make_directory("/data")
         self.fs.sync_directory("/")
         self.open()
-        self.directories.create_log(TP, None, CONFIG)
+        self.directories.create_log(TP, None, self.config)
         self.sync()
 
     @property
@@ -66,7 +69,7 @@ class FaultyLog(RuleBasedStateMachine):
     def open(self) -> None:
         self.directories = LogDirectories([Path("/data")], fs=self.fs, clock=self.clock)
         self.directories.acquire(cluster_id="c", node_id=BrokerId(1))
-        self.directories.load_all(lambda _: CONFIG)
+        self.directories.load_all(lambda _: self.config)
 
     def sync(self) -> None:
         ticket = self.log.prepare_flush()
@@ -368,11 +371,19 @@ def headers(log: PartitionLog) -> Iterator[BatchHeader]:
             yield header
 
 
+class PreallocatedFaultyLog(FaultyLog):
+    """The same in segments that have their full length at once."""
+
+    config = replace(CONFIG, preallocate=True)
+
+
+SETTINGS = settings(max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck))
 TestFaultyLog = FaultyLog.TestCase
-TestFaultyLog.settings = settings(
-    max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
-)
+TestFaultyLog.settings = SETTINGS
 TestFaultyLog = pytest.mark.timeout(120)(TestFaultyLog)
+TestPreallocatedFaultyLog = PreallocatedFaultyLog.TestCase
+TestPreallocatedFaultyLog.settings = SETTINGS
+TestPreallocatedFaultyLog = pytest.mark.timeout(120)(TestPreallocatedFaultyLog)
 
 
 def test_no_segment_outlives_a_power_failure_without_those_before_it() -> None:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from ottla.config.log import LogConfig
@@ -46,6 +46,8 @@ def read_one(log: PartitionLog, offset: int) -> bytes | None:
 
 
 @settings(max_examples=100, deadline=None)
+@example(place=0.17536082593046975, bit=1, crashed=False, point=0.0)  # a base offset at an index entry
+@example(place=0.9602669915205013, bit=0, crashed=True, point=0.0)  # the last offset of the log's last batch
 @given(place=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7), crashed=st.booleans(), point=st.floats(0, 1))
 def test_a_flipped_bit_is_reported_never_served_and_never_cut_off(
     place: float, bit: int, crashed: bool, point: float

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla.errors import CorruptMessage
+from ottla.log.checked_ranges import CheckedRanges
 from ottla.log.fs import RealFileSystem
 from ottla.log.offset_index import OffsetIndex
-from ottla.log.segment import CheckedRanges
 from ottla.log.time_index import TimeIndex
 from ottla.log.transaction_index import AbortedTransaction, TransactionIndex
 

@@ -66,7 +66,7 @@ class Machine:
 
 
 def test_behind_a_snapshot_between_two_segments(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ottla.log.log_files._SNAPSHOT_EVERY_BYTES", 1)
+    monkeypatch.setattr("ottla.log.producer_snapshots._SNAPSHOT_EVERY_BYTES", 1)
     machine = Machine()
     machine.abort_some()
     machine.log.snapshot_producers_if_due()
@@ -103,7 +103,7 @@ def test_while_what_a_new_segment_needs_is_synced(done: int) -> None:
 
 
 def test_again_before_anything_was_synced_after_the_first_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ottla.log.log_files._SNAPSHOT_EVERY_BYTES", 1)
+    monkeypatch.setattr("ottla.log.producer_snapshots._SNAPSHOT_EVERY_BYTES", 1)
     machine = Machine()
     machine.abort_some()
     machine.log.flush()

@@ -10,7 +10,8 @@ from tests.unit.log.driver import Disk, LogDriver, offsets, read, read_all
 from ottla.errors import CorruptMessage, OffsetOutOfRange
 from ottla.log import segment
 from ottla.log.file_region import FileRegion
-from ottla.log.partition_log import ColdRead, PartitionLog, ReadResult
+from ottla.log.partition_log import ColdRead, PartitionLog
+from ottla.log.segment_list import ReadResult
 from ottla.records.batch import iter_batches
 
 

@@ -1,4 +1,5 @@
 import logging
+import os
 from pathlib import Path
 
 import pytest
@@ -149,6 +150,21 @@ def test_offsets_that_compaction_skips_are_no_damage(driver: LogDriver) -> None:
     log.release()
 
 
+@pytest.mark.parametrize("is_synced", [True, False])
+def test_an_empty_segment_does_not_hide_that_the_end_of_a_compacted_log_is_lost(
+    driver: LogDriver, is_synced: bool
+) -> None:
+    log = driver.open(clean=True, compact=True)
+    driver.fill(log, 10, count=1)
+    size = _size_of_one(log, 10)
+    path = Path(log.segments[-1].path)
+    log.roll()
+    os.truncate(path, 9 * size)
+    log = driver.crash(log, recovery_point=10 if is_synced else 9)
+    assert log.log_end_offset == (10 if is_synced else 9)
+    log.release()
+
+
 def test_a_second_recovery_changes_nothing(driver: LogDriver) -> None:
     log = driver.open(clean=True, segment_bytes=3000, index_interval_bytes=500)
     driver.fill(log, 60, count=1, producer_id=-1)
@@ -215,7 +231,7 @@ def test_only_what_lies_past_the_recovery_point_is_read(driver: LogDriver, monke
     driver.fill(log, 3000, count=1, value_bytes=1000)
     log.flush()
     log.segments[0].offset_index.store()
-    log._write_snapshot(log.log_end_offset)
+    log._producers.write(log.producer_state, log.log_end_offset, log.segments[-1])
     driver.fill(log, 20, count=1, value_bytes=1000)
     read_bytes = 0
     original = type(log.segments[0].file).read
@@ -315,7 +331,7 @@ def test_a_wrecked_epoch_file_is_built_again(driver: LogDriver, log: PartitionLo
 def test_producers_are_noted_between_segments(
     driver: LogDriver, log: PartitionLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ottla.log.log_files._SNAPSHOT_EVERY_BYTES", 1000)
+    monkeypatch.setattr("ottla.log.producer_snapshots._SNAPSHOT_EVERY_BYTES", 1000)
     for number in range(60):
         driver.append(log, 1, producer_id=4, producer_epoch=0, base_sequence=number)
         log.flush()

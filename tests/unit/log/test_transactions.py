@@ -12,8 +12,9 @@ from ottla.errors import (
     TransactionCoordinatorFenced,
 )
 from ottla.ids import LeaderEpoch
-from ottla.log.partition_log import PartitionLog, ReadResult
+from ottla.log.partition_log import PartitionLog
 from ottla.log.producer_state import Origin, ProducerState, decode_snapshot
+from ottla.log.segment_list import ReadResult
 from ottla.records.batch import MAX_PRODUCER_EPOCH
 from ottla.records.control import ControlType, EndTransaction, encode_end_transaction
 

@@ -11,8 +11,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from tests.unit.log.driver import NOW_MS, Disk, LogDriver, SetClock
 
 from ottla.ids import LeaderEpoch, Offset
-from ottla.log.partition_log import PartitionLog, ReadResult
+from ottla.log.partition_log import PartitionLog
 from ottla.log.producer_state import Origin
+from ottla.log.segment_list import ReadResult
 from ottla.records.batch import iter_batches
 from ottla.records.control import ControlType, EndTransaction, decode_end_transaction, encode_end_transaction
 from ottla.records.record import decode_records

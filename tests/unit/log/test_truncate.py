@@ -92,7 +92,7 @@ def twice(log: PartitionLog, monkeypatch: pytest.MonkeyPatch, first: int, second
 
     log.truncate_to(Offset(first))
     with monkeypatch.context() as patch:
-        patch.setattr("ottla.log.log_files.producer_state", slow)
+        patch.setattr("ottla.log.producer_snapshots.producer_state", slow)
         with ThreadPoolExecutor(1) as thread:
             loading = thread.submit(log.load_producers)
             assert read.wait(10)

@@ -9,14 +9,14 @@ from ottla.pipeline import brokers
 from ottla.pipeline.brokers import Brokers
 from ottla.pipeline.errors import PipelineError
 from ottla.spark.errors import NotReadyError, SourceError, unreachable
+from ottla.spark.metadata_queries import Described
 from ottla.spark.offsets import Partition
-from ottla.spark.questions import Described
 
 T, U = Partition("t", 0), Partition("u", 0)
 AWAY = unreachable("h:1", "topic 't'", "h:1 cannot be reached: Connection refused")
 
 
-class FakeQuestions:
+class FakeQueries:
     """The topics `t` and `u`, of one partition each."""
 
     def __init__(self) -> None:
@@ -40,16 +40,16 @@ class FakeQuestions:
 
 
 @pytest.fixture
-def questions(monkeypatch: pytest.MonkeyPatch) -> FakeQuestions:
-    fake = FakeQuestions()
-    monkeypatch.setattr(brokers, "questions", lambda *_: fake)
+def queries(monkeypatch: pytest.MonkeyPatch) -> FakeQueries:
+    fake = FakeQueries()
+    monkeypatch.setattr(brokers, "metadata_queries", lambda *_: fake)
     monkeypatch.setattr(brokers, "_ANSWER_WITHIN_S", 0.01)
     monkeypatch.setattr(brokers, "_REST_S", 0.001)
     return fake
 
 
 @pytest.fixture
-def asked(questions: FakeQuestions) -> Brokers:
+def asked(queries: FakeQueries) -> Brokers:
     return Brokers({"bootstrap.servers": "h:1"})
 
 
@@ -64,9 +64,9 @@ def trouble(asked: Brokers) -> str | None:
     return asked.trouble
 
 
-def test_inputs_are_looked_for(asked: Brokers, questions: FakeQuestions) -> None:
+def test_inputs_are_looked_for(asked: Brokers, queries: FakeQueries) -> None:
     asked.check_inputs(["t", "u"])
-    assert questions.expected == {"t", "u"}  # a broker that has just started and knows none is not believed
+    assert queries.expected == {"t", "u"}  # a broker that has just started and knows none is not believed
     with pytest.raises(PipelineError, match=r"the job reads topic 'tt', which does not exist on h:1; did you mean 't'"):
         asked.check_inputs(["t", "tt"])
     with pytest.raises(PipelineError, match=r"topic 'flights', .*; create it first: ottla topic create flights"):
@@ -82,16 +82,16 @@ def test_the_ends_of_what_is_watched_are_told(asked: Brokers) -> None:
     assert trouble(asked) is None
 
 
-def test_trouble_shows_and_clears(asked: Brokers, questions: FakeQuestions) -> None:
+def test_trouble_shows_and_clears(asked: Brokers, queries: FakeQueries) -> None:
     asked.watch(["t", "u"])
-    questions.problem = AWAY
+    queries.problem = AWAY
     assert poll(asked) == {}
     assert trouble(asked) == "no broker answers at h:1 (h:1 cannot be reached: Connection refused)"
-    questions.problem = None
-    questions.ends[T] = NotReadyError("partition t-0 at h:1: it has no leader")
+    queries.problem = None
+    queries.ends[T] = NotReadyError("partition t-0 at h:1: it has no leader")
     assert poll(asked) == {U: 9}
     assert trouble(asked) is None
-    questions.ends[U] = questions.ends[T]
+    queries.ends[U] = queries.ends[T]
     assert poll(asked) == {}
     assert trouble(asked) == "partition t-0 at h:1: it has no leader"
 
@@ -100,9 +100,9 @@ def test_trouble_shows_and_clears(asked: Brokers, questions: FakeQuestions) -> N
     ("problem", "said"), [(AWAY, r"no broker answers at h:1 \(h:1 cannot be"), (SourceError("refused"), "refused")]
 )
 def test_a_run_does_not_start_without_brokers(
-    asked: Brokers, questions: FakeQuestions, problem: SourceError, said: str
+    asked: Brokers, queries: FakeQueries, problem: SourceError, said: str
 ) -> None:
-    questions.problem = problem
+    queries.problem = problem
     with pytest.raises(PipelineError, match=said):
         asked.check_inputs(["t"])
 

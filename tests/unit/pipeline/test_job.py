@@ -94,8 +94,8 @@ def no_statement(job: Job) -> None:
     ("declare", "complaint"),
     [
         (no_parameter, "function 'two' has no parameter 'flihgts'; did you mean 'flights'?"),
-        (nothing_given, "nothing is given for the parameter 'flights' of 'two': say what it reads, as in flights="),
-        (no_input, "nothing is given for the parameter 'rows' of 'copy'"),
+        (nothing_given, "the parameter 'flights' of 'two' has no input: name one, as in flights="),
+        (no_input, "the parameter 'rows' of 'copy' has no input"),
         (not_an_input, "'copy' gets rows=7, which is no input: give topic(...)"),
         (twice, "flow 'copy' is declared twice"),
         (no_mode, "flow 'copy': there is no output mode 'apend'; did you mean 'append'?"),

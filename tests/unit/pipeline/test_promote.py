@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from ottla.pipeline.errors import AlreadyRunningError, PipelineError
-from ottla.pipeline.home import FAILED, STOPPED, FlowRecord, RunDirectory, RunRecord, run_directory
 from ottla.pipeline.promote import Behind, PromotionError, behind, check, positions, promote
+from ottla.pipeline.run_store import FAILED, STOPPED, FlowRecord, RunDirectory, RunRecord, run_directory
 
 
 def make(home: Path, name: str, *, suffix: str = "", replays: str | None = None, state: str = STOPPED) -> RunDirectory:

@@ -72,7 +72,7 @@ def test_letters_that_the_log_has_let_go_are_no_obstacle() -> None:
 
 def test_metadata_of_another_program_is_refused() -> None:
     for metadata in ("hello", "1:AAAA", "1:?"):
-        with pytest.raises(ValueError, match="does not say which letters"):
+        with pytest.raises(ValueError, match="does not list the letters"):
             Redriven(3, metadata)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # comes without types
 
-from ottla.pipeline.home import FAILED, STOPPED, WAITING
+from ottla.pipeline.run_store import FAILED, STOPPED, WAITING
 from ottla.pipeline.supervised import Change, Supervised, stop_all
 
 

@@ -11,8 +11,10 @@ from tests.unit.protocol.message_values import all_messages, narrowed, values_of
 
 from ottla.protocol import codec, compiled
 from ottla.protocol.errors import MalformedMessage, ProtocolError
+from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.protocol.primitives import Int8
 from ottla.protocol.schema import Message, Struct, message, since, struct
+from ottla.slices import run_at_once
 
 few = settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
 
@@ -45,6 +47,18 @@ class TestEveryMessage:
             around = memoryview(b"\x01" * 3 + encoded + b"\x7f" * 5)
             assert compiled.decode_from(cls, around, version, 3) == (message, 3 + len(encoded))
             assert codec.decode_from(cls, around, version, 3) == (message, 3 + len(encoded))
+
+    @settings(few, max_examples=2)
+    @given(data=st.data())
+    def test_in_steps_it_is_the_same(self, cls: type[Message], data: st.DataObject) -> None:
+        version = cls.VERSIONS[-1]
+        message = narrowed(data.draw(values_of(cls)), version)
+        encoded = compiled.encode(message, version)
+        assert run_at_once(compiled.encode_steps(bytearray(), message, version)) == encoded
+        assert run_at_once(compiled.decode_steps(cls, joined(encoded), version)) == message
+        if joined(encoded):
+            with pytest.raises(MalformedMessage):
+                run_at_once(compiled.decode_steps(cls, joined(encoded)[:-1], version))
 
     @few
     @given(data=st.data())
@@ -130,3 +144,9 @@ def test_a_part_of_a_version_that_is_not_there_is_refused() -> None:
         compiled.encode_part(Page(number=1), Shelf, 3)
     with pytest.raises(ProtocolError, match="Page version 2"):
         compiled.encode_part(Page(number=1000), Shelf, 2)
+
+
+def test_large_messages_have_many_steps() -> None:
+    request = MetadataRequest(topics=[MetadataRequestTopic(name=f"t{number}") for number in range(1000)])
+    assert len(list(compiled.encode_steps(bytearray(), request, 13))) > 50
+    assert len(list(compiled.decode_steps(MetadataRequest, joined(compiled.encode(request, 13)), 13))) > 50

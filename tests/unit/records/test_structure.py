@@ -1,10 +1,6 @@
 """The walk over a batch's records: in C and in Python, at once and chunk by chunk, always with one result."""
 
 import os
-import shutil
-import subprocess
-import sys
-import sysconfig
 import threading
 from pathlib import Path
 from random import Random
@@ -12,6 +8,7 @@ from random import Random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.sanitizer import run_sanitized
 from tests.unit.records.structure_inputs import INT64_MAX, chunks, mutilated, sound
 
 from ottla.records import _native, structure, structure_twin
@@ -144,26 +141,7 @@ def test_a_scanner_that_is_being_fed_refuses_other_threads() -> None:
 
 
 def test_the_c_code_under_the_address_sanitizer(tmp_path: Path) -> None:
-    compiler = shutil.which("gcc")
-    assert compiler is not None, "gcc is needed (Debian: apt-get install gcc libc6-dev)"
-    asan = subprocess.run([compiler, "-print-file-name=libasan.so"], capture_output=True, text=True, check=True)
     source = Path(structure.__file__).with_name("_native.c")
-    module = tmp_path / "_native.abi3.so"
-    include = sysconfig.get_path("include")
-    options = ["-std=c11", "-O1", "-g", "-fPIC", "-shared", "-fsanitize=address,undefined", "-fno-sanitize-recover"]
-    strict = ["-Wall", "-Wextra", "-Wconversion", "-Werror"]
-    subprocess.run([compiler, *options, *strict, f"-I{include}", str(source), "-o", str(module)], check=True)
-    program = Path(__file__).with_name("fuzz_native.py")
-    paths = os.pathsep.join(filter(None, sys.path))
-    environment = {
-        **os.environ,
-        "LD_PRELOAD": asan.stdout.strip(),
-        "ASAN_OPTIONS": "detect_leaks=0",
-        "PYTHONMALLOC": "malloc",
-        "PYTHONPATH": paths,
-    }
     runs = os.environ.get("OTTLA_FUZZ_RUNS", "3000")
-    command = [sys.executable, str(program), str(module), "1", runs]
-    ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert ended.returncode == 0, ended.stderr
-    assert f"{runs} batches" in ended.stdout
+    printed = run_sanitized(source, tmp_path, Path(__file__).with_name("fuzz_native.py"), "1", runs)
+    assert f"{runs} batches" in printed

@@ -116,3 +116,22 @@ def test_a_lying_snappy_block_allocates_nothing() -> None:
 def test_other_containers_than_gzips_are_refused() -> None:
     with pytest.raises(CorruptMessage):
         whole(Compression.GZIP, zlib.compress(b"records"))
+
+
+def test_zstd_compressors_are_used_again_and_one_batch_leaves_nothing_in_the_next() -> None:
+    plain = bytes(range(256)) * 1000
+
+    def packed() -> bytes:
+        packer = Packer(Compression.ZSTD, None, 1 << 20)
+        packer.feed(plain[:100_000])
+        packer.feed(plain[100_000:])
+        return bytes(packer.finish())
+
+    first = packed()
+    refused = Packer(Compression.ZSTD, None, 10)
+    with pytest.raises(MessageTooLarge):
+        refused.feed(os.urandom(1 << 20))
+    abandoned = Packer(Compression.ZSTD, None, 1 << 20)
+    abandoned.feed(b"never finished")
+    assert [packed(), packed()] == [first, first]
+    assert b"".join(unpacked(Compression.ZSTD, first)) == plain

@@ -44,13 +44,13 @@ def test_other_errors_are_not_a_lack_of_room(fs: FaultyFS, directory: LogDirecto
 def test_the_controller_hears_of_a_full_directory_and_of_room_in_it(
     fs: FaultyFS, directory: LogDirectory, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(full_directories, "LOOK_AGAIN_S", 0.001)
+    monkeypatch.setattr(full_directories, "POLL_INTERVAL_S", 0.001)
     told: list[bool] = []
 
     async def main() -> None:
         with ThreadPoolExecutor(1) as threads:
             looking = FullDirectories(
-                asyncio.get_running_loop(), threads, tell_controller=lambda: told.append(directory.is_full)
+                asyncio.get_running_loop(), threads, notify_controller=lambda: told.append(directory.is_full)
             )
             looking.write_failed(directory)  # there is room: it was a large write
             async with asyncio.timeout(20):

@@ -43,6 +43,8 @@ class Ticket:
 
 
 class FakePartition:
+    topic_partition = TopicPartition(TopicName("t"), PartitionId(0))
+
     def __init__(self) -> None:
         self.end = 0
         self.synced = 0
@@ -105,7 +107,7 @@ def test_what_nobody_waits_for_is_synced_later_together_though_nothing_more_come
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The end of a burst is no exception: a follower that lost its power would lack it for good."""
-    monkeypatch.setattr("ottla.replication.group_commit.LATER_SECONDS", 0.02)
+    monkeypatch.setattr("ottla.replication.group_commit.LATER_S", 0.02)
     one, other, gone = FakePartition(), FakePartition(), FakePartition()
 
     async def scenario(flusher: GroupCommit, rounds: list[int]) -> None:
@@ -388,8 +390,30 @@ def test_partitions_that_were_synced_before_come_first() -> None:
     run(scenario)
 
 
+def test_the_first_partition_of_a_topic_waits_for_few_of_another_topic_that_came_before() -> None:
+    many, single = [NewPartition() for _ in range(50)], NewPartition()
+    single.topic_partition = TopicPartition(TopicName("single"), PartitionId(0))
+    for new in many:
+        new.gate.clear()
+
+    async def scenario(flusher: GroupCommit, rounds: list[int]) -> None:
+        for partition in (*many, single):
+            partition.end = 1
+            flusher.mark(partition)
+        await asyncio.sleep(0.02)
+        for new in many[:20]:  # what is under way, and those whose turn comes with the other topic's
+            new.gate.set()
+        await until(lambda: single.synced == 1)
+        assert not any(new.synced for new in many[20:])
+        for new in many:
+            new.gate.set()
+        await until(lambda: all(new.synced for new in many))
+
+    run(scenario)
+
+
 def test_a_failure_beside_the_rounds_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ottla.replication.group_commit.RETRY_SECONDS", 0.02)
+    monkeypatch.setattr("ottla.replication.group_commit.RETRY_S", 0.02)
     new = NewPartition()
     new.error = OSError(errno.EIO, "I/O error")
 

@@ -18,11 +18,11 @@ from ottla.log.fs import RealFileSystem
 from ottla.log.partition_log import PartitionLog
 from ottla.records.batch import iter_batches
 from ottla.records.record import Record, decode_records, encode_batch
+from ottla.replication.decisions.in_sync import Proposal
 from ottla.replication.disk_threads import DiskThreads
-from ottla.replication.in_sync import Proposal
+from ottla.replication.environment import ReplicaEnvironment
 from ottla.replication.manager import ReplicaManager
 from ottla.replication.partition import Partition
-from ottla.replication.surroundings import ReplicaSurroundings
 from ottla.testing.manual_clock import ManualClock
 
 TP: Final = TopicPartition(TopicName("t"), PartitionId(0))
@@ -60,11 +60,11 @@ class World:
         self.log = PartitionLog.open(
             directory / "t-0", TP, LogConfig(min_insync_replicas=2, **config), fs=RealFileSystem(), clock=ManualClock()
         )
-        surroundings = ReplicaSurroundings(
+        environment = ReplicaEnvironment(
             BrokerId(1), lambda: self.now, 10.0, lambda: THREE, lambda _, proposal: self.proposals.append(proposal)
         )
         self.flusher = Mock()
-        self.partition = Partition(TP, self.log, self.flusher, Mock(), surroundings)
+        self.partition = Partition(TP, self.log, self.flusher, Mock(), environment)
 
     def state(
         self, leader: int, epoch: int, isr: tuple[int, ...] = (1, 2, 3), partition_epoch: int | None = None
@@ -122,7 +122,7 @@ def test_nothing_is_committed_with_too_few_in_sync(world: World) -> None:
     world.fetch(2, 1)
     assert [proposal.isr for proposal in world.proposals] == [(1, 2)]
     assert world.log.high_watermark == 0
-    world.partition.in_sync_replicas_are((BrokerId(1), BrokerId(2)), 1)
+    world.partition.apply_isr((BrokerId(1), BrokerId(2)), 1)
     assert world.log.high_watermark == 1
     assert world.partition.isr == (1, 2)
 
@@ -170,16 +170,16 @@ def test_a_new_leader_syncs_what_it_has_copied_and_waits_for_its_followers(world
     world.partition.follow(world.state(2, 0))
     batch = bytearray(encode_batch([Record(0, 1, None, b"v")]))
     world.partition.append_fetched(batch)
-    world.partition.leader_says(Offset(0), Offset(0))
+    world.partition.update_from_leader(Offset(0), Offset(0))
     world.flusher.reset_mock()
     world.partition.lead(world.state(1, 1))
     world.flusher.mark.assert_called_once_with(world.partition)
-    assert not world.partition.knows_its_end
+    assert not world.partition.has_reached_epoch_start
     world.sync()
     for replica in (2, 3):
         world.fetch(replica, 1)
     assert world.log.high_watermark == 1
-    assert world.partition.knows_its_end
+    assert world.partition.has_reached_epoch_start
     assert world.log.leader_epochs.entries() == [(1, 1)]
 
 
@@ -194,9 +194,9 @@ def test_a_leader_confirms_that_it_leads_when_it_has_synced_what_it_had_and_comm
     assert [proposal.isr for proposal in world.proposals] == [THREE]
     for replica in (2, 3):
         world.fetch(replica, 1)
-    world.partition.drop_laggards()
+    world.partition.drop_out_of_sync_followers()
     assert (world.log.high_watermark, world.partition.replicated, len(world.proposals)) == (0, 0, 1)
-    world.partition.in_sync_replicas_are(THREE, 2)
+    world.partition.apply_isr(THREE, 2)
     assert world.log.high_watermark == 1
 
 
@@ -205,7 +205,7 @@ def test_a_leader_with_nothing_to_sync_confirms_at_once_and_again_if_it_was_not_
     assert len(world.proposals) == 1
     assert world.partition.in_sync is not None
     assert world.partition.in_sync.refused(ErrorCode.OPERATION_NOT_ATTEMPTED, 0.0) is None
-    world.partition.drop_laggards()
+    world.partition.drop_out_of_sync_followers()
     assert len(world.proposals) == 2
 
 
@@ -213,7 +213,7 @@ def test_a_leader_that_has_not_confirmed_changes_no_in_sync_set(world: World) ->
     world.partition.lead(world.state(1, 1, isr=(1, 2)), is_confirmed=False)
     world.append()
     world.now = 11.0
-    world.partition.drop_laggards()
+    world.partition.drop_out_of_sync_followers()
     world.fetch(3, 1)
     assert [proposal.isr for proposal in world.proposals] == [(1, 2)]
 
@@ -227,10 +227,10 @@ def test_what_held_the_high_watermark_back_and_is_gone_holds_it_no_more(world: W
     world.fetch(2, 1)
     assert world.partition.in_sync is not None
     world.partition.in_sync.refused(ErrorCode.INELIGIBLE_REPLICA, 0.0)
-    world.partition.drop_laggards()
+    world.partition.drop_out_of_sync_followers()
     held_back = world.log.high_watermark
     world.now = 11.0
-    world.partition.drop_laggards()
+    world.partition.drop_out_of_sync_followers()
     assert (held_back, world.log.high_watermark) == (0, 1)
 
 
@@ -291,12 +291,12 @@ def test_a_broker_that_holds_no_replica_is_no_follower(world: World) -> None:
         world.fetch(2, 0)
 
 
-def test_laggards_are_proposed_to_leave(world: World) -> None:
+def test_out_of_sync_followers_are_proposed_to_leave(world: World) -> None:
     world.partition.lead(world.state(1, 0))
     world.append()
     world.fetch(2, 1)
     world.now = 11.0
-    world.partition.drop_laggards()
+    world.partition.drop_out_of_sync_followers()
     assert [proposal.isr for proposal in world.proposals] == [(1, 2)]
 
 

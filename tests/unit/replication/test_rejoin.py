@@ -20,10 +20,10 @@ from ottla.log.fs import RealFileSystem
 from ottla.log.partition_log import PartitionLog
 from ottla.protocol.messages import fetch
 from ottla.records.record import Record, encode_batch
+from ottla.replication.decisions.throttles import Throttle
+from ottla.replication.environment import ReplicaEnvironment
 from ottla.replication.fetcher import ReplicaFetchers
 from ottla.replication.partition import Partition
-from ottla.replication.surroundings import ReplicaSurroundings
-from ottla.replication.throttles import Throttle
 from ottla.testing.manual_clock import ManualClock
 
 TOPIC_ID: Final = TopicId(UUID(int=5))
@@ -64,7 +64,7 @@ async def rejoin(directory: Path, partitions: int, kept: int) -> tuple[CountingF
     directories = LogDirectories([directory], fs=fs, clock=clock)
     directories.acquire(cluster_id="c", node_id=FOLLOWER)
     directories.load_all(lambda _: LogConfig())
-    surroundings = ReplicaSurroundings(FOLLOWER, loop.time, 10.0, lambda: (LEADER, FOLLOWER), Mock())
+    environment = ReplicaEnvironment(FOLLOWER, loop.time, 10.0, lambda: (LEADER, FOLLOWER), Mock())
     config = BrokerConfig({"node.id": str(FOLLOWER), "log.dirs": str(directory)})
     fetchers = ReplicaFetchers(
         config, lambda broker: ("h", 1), lambda: 77, loop, connect=Mock(), throttle=Throttle(), start_over=Mock()
@@ -77,9 +77,10 @@ async def rejoin(directory: Path, partitions: int, kept: int) -> tuple[CountingF
         for sequence in range(COMMITTED + 1):
             log.append_as_leader(batch(sequence), LeaderEpoch(0))
         logs.append(log)
-    directories.directories[0]._sync_together([ticket for log in logs if (ticket := log.prepare_flush())])
-    for log in logs:
-        log.recovery_point = log.log_end_offset
+    tickets = [(log, ticket) for log in logs if (ticket := log.prepare_flush())]
+    directories.directories[0]._sync_together([ticket for _, ticket in tickets])
+    for log, ticket in tickets:
+        log.flushed(ticket)
     directories.directories[0].prepare_checkpoints().write()
     fs.checkpoints = 0
     has_answered, done = False, asyncio.Event()
@@ -106,9 +107,10 @@ async def rejoin(directory: Path, partitions: int, kept: int) -> tuple[CountingF
         return fetch.FetchResponse(error_code=0, session_id=3, responses=[topic])
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("ottla.replication.fetcher.PeerClient", lambda *_, **__: Mock(ask=ask, host="h", port=1))
+        patched.setattr("ottla.replication.fetcher.AsyncConnection", lambda *_, **__: Mock(ask=ask, host="h", port=1))
         for log in logs:
-            partition = Partition(log.topic_partition, log, Mock(), Mock(), surroundings)
+            flusher = Mock(mark=lambda partition: setattr(partition.log._durability, "is_cut_synced", True))
+            partition = Partition(log.topic_partition, log, flusher, Mock(), environment)
             state = PartitionImage(log.topic_partition.partition, LEADER, LeaderEpoch(1), replicas, replicas, 1)
             partition.follow(state)
             fetchers.follow(partition, TOPIC_ID)

@@ -8,7 +8,7 @@ import pytest
 from ottla.config.log import LogConfig
 from ottla.errors import NotLeader
 from ottla.ids import BrokerId, LeaderEpoch, Offset
-from ottla.replication.in_sync import InSyncReplicas
+from ottla.replication.decisions.in_sync import InSyncReplicas
 from ottla.replication.manager import ReplicaManager
 
 ONE, TWO = BrokerId(1), BrokerId(2)

@@ -285,6 +285,24 @@ def test_memory_grows_with_what_arrives_not_with_what_is_announced() -> None:
         assert len(connection._frame) <= FIRST_FRAME_BUFFER_BYTES
 
 
+def test_a_large_frame_stays_where_it_is_in_memory_while_it_arrives() -> None:
+    """To copy dozens of megabytes takes the loop longer than other clients may wait."""
+    body = struct.pack(">h", ApiKey.PRODUCE) + bytes(3 << 20)
+    data, cut = framed(body), 3 * FIRST_FRAME_BUFFER_BYTES
+
+    async def scenario(peer: Peer, connection: Connection, loop: asyncio.AbstractEventLoop) -> None:
+        await loop.sock_sendall(peer.sock, data[:cut])
+        while connection._frame is None or connection._frame_filled < cut - 4:
+            await asyncio.sleep(0)
+        with memoryview(connection._frame):  # what is looked at cannot be moved
+            await loop.sock_sendall(peer.sock, data[cut:])
+            await read_frames(loop, peer.sock, 1)
+
+    with connected() as (peer, connection, loop):
+        loop.run_until_complete(asyncio.wait_for(scenario(peer, connection, loop), 10))
+        assert peer.frames == [body]
+
+
 @pytest.mark.parametrize("first_bytes", [1, 1000])
 def test_a_request_too_large_for_its_api_is_refused_before_it_is_read(first_bytes: int) -> None:
     async def scenario(peer: Peer, connection: Connection, loop: asyncio.AbstractEventLoop) -> None:

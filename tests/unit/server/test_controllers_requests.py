@@ -16,11 +16,14 @@ from ottla.protocol.messages.leader_and_isr import (
     LeaderAndIsrRequest,
     LeaderAndIsrTopicState,
 )
-from ottla.protocol.messages.stop_replica import StopReplicaRequest
+from ottla.protocol.messages.stop_replica import StopReplicaPartitionState, StopReplicaRequest, StopReplicaTopicState
 from ottla.protocol.messages.update_metadata import UpdateMetadataRequest
 from ottla.replication.roles import ReplicaRoles
+from ottla.server.connection import BadFrame
 from ottla.server.context import RequestContext
+from ottla.server.controller_connection import ControllerConnection
 from ottla.server.handlers import leader_and_isr, stop_replica, update_metadata
+from ottla.testing.manual_clock import ManualClock
 
 
 class Metadata:
@@ -59,12 +62,17 @@ class Replicas:
     def become(self, name: str, *role: object, is_new: bool, is_confirmed: bool) -> None:
         self.became.append(name)
 
-    def drop(self, *replica: object, keep_files: bool) -> None:
-        assert keep_files
+    def remove_replica(self, *replica: object, keep_files: bool = False) -> None:
         self.dropped.append(replica)
 
-    def set_strays_aside(self, kept: object) -> None:
+    async def prepare_logs(self, new: object) -> list[object]:
+        return []
+
+    def remove_unclaimed(self, made: object) -> None:
         pass
+
+    def set_strays_aside(self, kept: object, most: int) -> bool:
+        return False
 
 
 def request(epoch: int, *topics: str) -> LeaderAndIsrRequest:
@@ -97,12 +105,13 @@ def request(epoch: int, *topics: str) -> LeaderAndIsrRequest:
 
 def context_of(metadata: Metadata, replicas: Replicas) -> RequestContext:
     membership = SimpleNamespace(
-        standing=SimpleNamespace(is_given_up=False),
+        leadership_lease=SimpleNamespace(is_fenced=False),
         metadata=metadata,
-        roles=ReplicaRoles(cast(Any, replicas), lambda topic_id: metadata.read.is_set()),
-        being_told=asyncio.Lock(),
+        roles=ReplicaRoles(cast(Any, replicas), lambda topic_id: metadata.read.is_set(), ManualClock()),
+        controller_request_lock=asyncio.Lock(),
+        controller_connection=ControllerConnection(),
     )
-    return cast(RequestContext, SimpleNamespace(broker=SimpleNamespace(cluster=membership)))
+    return cast(RequestContext, SimpleNamespace(broker=SimpleNamespace(cluster=membership), connection_id=1))
 
 
 @pytest.mark.parametrize(
@@ -156,5 +165,51 @@ def test_a_controller_of_the_past_takes_nothing_away_while_settings_are_read() -
         assert (replicas.became, replicas.dropped) == ([], [])
         await leader_and_isr.handle(request(2, "of the new"), context)
         assert (replicas.became, replicas.dropped) == (["of the new"], [("held", 0)])
+
+    asyncio.run(main())
+
+
+def test_replicas_are_removed_a_few_in_each_turn_of_the_loop() -> None:
+    """Each takes a rename and more: thousands at once would have everybody wait."""
+
+    async def main() -> None:
+        metadata, replicas = Metadata(), Replicas()
+        metadata.registered.set()
+        states = [StopReplicaPartitionState(partition_index=index, delete_partition=True) for index in range(1000)]
+        topics = [StopReplicaTopicState(topic_name="t", partition_states=states)]
+        asked = StopReplicaRequest(controller_id=1, controller_epoch=1, broker_epoch=3, topic_states=topics)
+        handled = asyncio.ensure_future(stop_replica.handle(asked, context_of(metadata, replicas)))
+        most = 0
+        while not handled.done():
+            before = len(replicas.dropped)
+            await asyncio.sleep(0)
+            most = max(most, len(replicas.dropped) - before)
+        assert {one.error_code for one in (await handled).partition_errors} == {ErrorCode.NONE}
+        assert (len(replicas.dropped), 0 < most <= 20) == (1000, True)
+
+    asyncio.run(main())
+
+
+def test_what_was_sent_again_over_a_later_connection_is_not_done_once_more() -> None:
+    """It may be older than what that connection has brought since, and would set new replicas aside."""
+
+    async def main() -> None:
+        metadata, replicas = Metadata(), Replicas()
+        metadata.registered.set()
+        metadata.read.set()
+        later = context_of(metadata, replicas)
+        earlier = cast(RequestContext, SimpleNamespace(broker=later.broker, connection_id=0))
+        await leader_and_isr.handle(request(1, "new"), later)
+        done = list(replicas.dropped)
+        with pytest.raises(BadFrame):
+            await leader_and_isr.handle(request(1), earlier)
+        updates = UpdateMetadataRequest(
+            controller_id=1, controller_epoch=1, broker_epoch=3, topic_states=[], live_brokers=[]
+        )
+        with pytest.raises(BadFrame):
+            await update_metadata.handle(updates, earlier)
+        assert replicas.dropped == done
+        await leader_and_isr.handle(request(2, "of another controller"), earlier)
+        assert replicas.became == ["new", "of another controller"]
 
     asyncio.run(main())

@@ -6,7 +6,9 @@ import pytest
 
 from ottla.errors import ErrorCode
 from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
-from ottla.server.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, MAX_EPOCH, FetchSession, FetchSessionCache
+from ottla.protocol.session_epochs import FINAL_EPOCH, INITIAL_EPOCH, MAX_EPOCH
+from ottla.server import fetch_sessions as module
+from ottla.server.fetch_sessions import FetchSession, FetchSessionCache
 
 VERSION = 17
 TOPIC = uuid4()
@@ -117,3 +119,33 @@ def test_a_full_cache_gives_only_the_place_of_an_idle_session(idle_seconds: floa
     assert (third.session_id != 0) is kept
     evicted = cache.open(request(second.session_id, 1), VERSION, idle_seconds) is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
     assert evicted is kept
+
+
+def test_a_session_that_grows_too_large_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_SESSION_TARGETS", 3)
+    cache = FetchSessionCache()
+    session, _ = opened(cache, request(offsets={0: 0, 1: 0}))
+    opened(cache, request(session.session_id, 1, offsets={2: 0}))
+    grown = cache.open(request(session.session_id, 2, offsets={3: 0}), VERSION, 0.0)
+    assert grown is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert len(cache) == 0
+    _, incremental = opened(cache, request(offsets=dict.fromkeys(range(4), 0)))
+    assert not incremental
+
+
+def test_all_sessions_together_hold_a_limited_number_of_partitions() -> None:
+    cache = FetchSessionCache(max_targets=4)
+    first, _ = opened(cache, request(offsets={0: 0, 1: 0}))
+    second, _ = opened(cache, request(offsets={0: 0}))
+    without, _ = opened(cache, request(offsets={0: 0, 1: 0}))
+    assert (first.session_id > 0, second.session_id > 0, without.session_id) == (True, True, 0)
+    opened(cache, request(second.session_id, 1, offsets={1: 0}))
+    grown = cache.open(request(second.session_id, 2, offsets={2: 0}), VERSION, 0.0)
+    assert grown is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    opened(cache, request(first.session_id, 1, forget=[0]))
+    opened(cache, request(first.session_id, FINAL_EPOCH))
+    again, _ = opened(cache, request(offsets=dict.fromkeys(range(4), 0)))
+    assert again.session_id > 0, "there is room again"
+    idle, _ = opened(cache, request(offsets={0: 0}), now=121.0)
+    assert idle.session_id > 0, "in place of one that lay idle"
+    assert len(cache) == 1

@@ -8,7 +8,7 @@ from threading import Event
 import pytest
 
 from ottla.server.cold_fetches import ColdFetches
-from ottla.server.memory import LOOK_SECONDS, SMALL_BYTES, MemoryBudget
+from ottla.server.memory import POLL_INTERVAL_S, SMALL_BYTES, MemoryBudget
 from ottla.testing.simulation.loop import SimLoop
 
 LARGE = 4 << 20
@@ -101,11 +101,11 @@ def test_a_client_that_moves_nothing_cannot_hold_others_up(loop: SimLoop, budget
     behaving.hold(LARGE)
     budget.wait(slow)  # the turn is its
     budget.wait(waiting)
-    passes(loop, LOOK_SECONDS + 0.1)
+    passes(loop, POLL_INTERVAL_S + 0.1)
     assert not any(client.closed for client in (stalled, working, slow, behaving, waiting))  # seen for the first time
     behaving.moved_bytes += 1 << 20
     slow.moved_bytes += 1 << 20
-    passes(loop, LOOK_SECONDS)
+    passes(loop, POLL_INTERVAL_S)
     assert stalled.closed
     assert slow.closed  # a megabyte a second is asked of the one that has the turn
     assert not working.closed
@@ -122,9 +122,9 @@ def test_a_client_that_waits_is_closed_only_if_it_sends_nothing(loop: SimLoop, b
     clients[2].sends_more = True
     passes(loop, 0.1)
     clients[0].moved_bytes += 100 << 20
-    passes(loop, LOOK_SECONDS)
+    passes(loop, POLL_INTERVAL_S)
     clients[0].moved_bytes += 100 << 20
-    passes(loop, LOOK_SECONDS)
+    passes(loop, POLL_INTERVAL_S)
     assert [client.closed for client in clients] == [False, True, False, True]
 
 

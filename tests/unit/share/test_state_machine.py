@@ -3,9 +3,9 @@
 from uuid import UUID
 
 import pytest
-from tests.support.machines import Driver
+from tests.support.state_machines import Driver
 
-from ottla.coordination.machine import Append, Reply
+from ottla.coordination.state_machine import Append, Reply
 from ottla.errors import ErrorCode
 from ottla.ids import GroupId, PartitionId, TopicId
 from ottla.share.state import DeliveryState, SharePartitionKey, SharePartitionState, StateBatch

@@ -10,7 +10,7 @@ from uuid import UUID
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
-from tests.support.machines import Driver
+from tests.support.state_machines import Driver
 
 from ottla.errors import ErrorCode
 from ottla.ids import GroupId, PartitionId, TopicId

@@ -19,7 +19,7 @@ SERVERS = ("bootstrap.servers", "h:1")
 
 
 class FakeAdmin:
-    """Gives the same `answer` to all questions: an offset, an error code, None for nothing at all."""
+    """Gives the same `answer` to all queries: an offset, an error code, None for nothing at all."""
 
     made = 0
     answer: Any = None
@@ -64,12 +64,12 @@ def answering(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], ClientMetadata
 
 
 def test_answers_come_in_our_words(answering: Callable[[Any], ClientMetadata]) -> None:
-    questions = answering(7)
-    assert questions.names() == ["t", "u"]
-    assert questions.offsets({T: LATEST}) == {T: 7}
-    described = questions.describe(["t"])["t"]
+    queries = answering(7)
+    assert queries.names() == ["t", "u"]
+    assert queries.offsets({T: LATEST}) == {T: 7}
+    described = queries.describe(["t"])["t"]
     assert described == ([0, 1], UUID(int=(2**64 - 1) << 64 | 2))
-    assert (questions.offsets({}), questions.describe([])) == ({}, {})
+    assert (queries.offsets({}), queries.describe([])) == ({}, {})
 
 
 @pytest.mark.parametrize(
@@ -84,16 +84,16 @@ def test_answers_come_in_our_words(answering: Callable[[Any], ClientMetadata]) -
 def test_a_refusal_is_of_one_partition(
     answering: Callable[[Any], ClientMetadata], code: int, kind: type[SourceError]
 ) -> None:
-    questions = answering(KafkaError(code))
-    assert type(questions.offsets({T: LATEST})[T]) is kind
+    queries = answering(KafkaError(code))
+    assert type(queries.offsets({T: LATEST})[T]) is kind
     with pytest.raises(kind, match="topic 't'"):
-        questions.describe(["t"])
+        queries.describe(["t"])
 
 
 @pytest.mark.parametrize("code", [KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN])
 def test_no_connection_is_of_all(answering: Callable[[Any], ClientMetadata], code: int) -> None:
-    questions = answering(KafkaError(code))
-    for ask in (lambda: questions.offsets({T: LATEST}), lambda: questions.describe(["t"]), questions.names):
+    queries = answering(KafkaError(code))
+    for ask in (lambda: queries.offsets({T: LATEST}), lambda: queries.describe(["t"]), queries.names):
         with pytest.raises(UnreachableError, match="no broker at h:1 answers"):
             ask()
 
@@ -101,18 +101,18 @@ def test_no_connection_is_of_all(answering: Callable[[Any], ClientMetadata], cod
 def test_old_leader_epochs_are_forgotten_with_the_client_that_has_them(
     answering: Callable[[Any], ClientMetadata],
 ) -> None:
-    questions = answering(KafkaError(KafkaError.FENCED_LEADER_EPOCH))
-    questions.offsets({T: LATEST})
+    queries = answering(KafkaError(KafkaError.FENCED_LEADER_EPOCH))
+    queries.offsets({T: LATEST})
     assert FakeAdmin.made == 1
-    questions.offsets({T: LATEST})
+    queries.offsets({T: LATEST})
     assert FakeAdmin.made == 2
 
 
 def test_a_question_that_is_never_answered_is_given_up(answering: Callable[[Any], ClientMetadata]) -> None:
-    questions = answering(None)
+    queries = answering(None)
     for made in (1, 2):
         with pytest.raises(UnreachableError, match="not within"):
-            questions.offsets({T: LATEST})
+            queries.offsets({T: LATEST})
         assert FakeAdmin.made == made
 
 

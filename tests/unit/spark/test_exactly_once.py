@@ -73,6 +73,9 @@ class FakeProducer:
     def purge(self) -> None:
         pass
 
+    def __len__(self) -> int:
+        return 0
+
     def abort_transaction(self, timeout: float) -> None:
         pass
 

@@ -11,8 +11,8 @@ from ottla.pipeline.failures import is_passing
 from ottla.spark import metadata
 from ottla.spark.errors import NotReadyError, UnknownTopicError, UnreachableError, refusal, unreachable
 from ottla.spark.metadata import TopicMetadata
+from ottla.spark.metadata_queries import Described
 from ottla.spark.offsets import Partition
-from ottla.spark.questions import Described
 from ottla.spark.selection import Pattern, Topics
 
 T = Partition("t", 0)
@@ -22,7 +22,7 @@ MISSING = refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "topic 't'", "h:1")
 MOVED = refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER, "partition t-0", "h:1")
 
 
-class FakeQuestions:
+class FakeQueries:
     """Gives the `script`'s answers to all questions, one after the other, and the last for ever."""
 
     def __init__(self, script: list[Any]) -> None:
@@ -68,7 +68,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 @pytest.fixture
 def brokers(monkeypatch: pytest.MonkeyPatch) -> Callable[..., TopicMetadata]:
     def answering(*script: Any, attempts: int = 4, missing_s: float = 30.0) -> TopicMetadata:
-        monkeypatch.setattr(metadata, "_kept_questions", lambda *_: FakeQuestions(list(script)))
+        monkeypatch.setattr(metadata, "_kept_queries", lambda *_: FakeQueries(list(script)))
         return TopicMetadata((("bootstrap.servers", "h:1"),), attempts=attempts, missing_s=missing_s)
 
     return answering

@@ -4,11 +4,12 @@ from typing import Any
 
 import pytest
 
+from ottla.client.cluster import TopicGone, TopicMissing
+from ottla.client.errors import BrokerUnavailable
 from ottla.pipeline.failures import is_passing
 from ottla.spark import wire_fetch
 from ottla.spark.errors import NotReadyError
 from ottla.spark.offsets import Partition
-from ottla.spark.wire import BrokerGone, TopicGone, TopicMissing
 from ottla.spark.wire_fetch import PartitionFetch
 
 
@@ -30,12 +31,14 @@ def fetch(monkeypatch: pytest.MonkeyPatch, reason: Exception | None, *, missing_
     monkeypatch.setattr(wire_fetch, "_cluster", lambda *_: FakeCluster(reason))
     monkeypatch.setattr(wire_fetch, "RETRY_S", 0.001)
     client = (("bootstrap.servers", "h:1"),)
-    with PartitionFetch(client, Partition("t", 0), patience_s=0.01, missing_s=missing_s) as found:
+    with PartitionFetch(client, Partition("t", 0), timeout_s=0.01, missing_s=missing_s) as found:
         found.request(7)
         found.wait()
 
 
-@pytest.mark.parametrize("reason", [None, BrokerGone("h:1 closed the connection"), TopicMissing("there is no topic")])
+@pytest.mark.parametrize(
+    "reason", [None, BrokerUnavailable("h:1 closed the connection"), TopicMissing("there is no topic")]
+)
 def test_a_partition_that_stays_out_of_reach_is_one_to_come_back_to(
     monkeypatch: pytest.MonkeyPatch, reason: Exception | None
 ) -> None:

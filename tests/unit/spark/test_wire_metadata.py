@@ -8,6 +8,8 @@ from uuid import UUID
 
 import pytest
 
+from ottla.client.addresses import Address
+from ottla.client.errors import BrokerUnavailable
 from ottla.errors import ErrorCode
 from ottla.protocol.messages.list_offsets import (
     ListOffsetsPartitionResponse,
@@ -26,7 +28,6 @@ from ottla.protocol.primitives import NULL_UUID
 from ottla.spark import wire
 from ottla.spark.errors import NotReadyError, SourceError, UnknownTopicError, UnreachableError
 from ottla.spark.offsets import EARLIEST, LATEST, Partition
-from ottla.spark.wire import Address, BrokerGone
 from ottla.spark.wire_metadata import WireMetadata
 
 A, B = Partition("t", 0), Partition("t", 1)
@@ -51,7 +52,7 @@ class Brokers:
 
     def answer(self, host: str, request: Any) -> Any:
         if host in self.away:
-            raise BrokerGone(f"{host} cannot be reached")
+            raise BrokerUnavailable(f"{host} cannot be reached")
         self.asked.append((host, type(request)))
         if host == HOSTS[0] and self.isolated is not None:
             return self.isolated.answer(host, request)
@@ -100,16 +101,19 @@ def brokers(monkeypatch: pytest.MonkeyPatch) -> Brokers:
     brokers = Brokers()
 
     class FakeConnection:
-        def __init__(self, address: Address, *_: Any) -> None:
+        def __init__(self, address: Address, **_: Any) -> None:
             self.address, self.used_at = address, math.inf
             if address.host in brokers.away:
-                raise BrokerGone(f"{address} cannot be reached")
+                raise BrokerUnavailable(f"{address} cannot be reached")
 
-        def send_newest(self, _: Any, newest: int) -> int:
+        def version(self, _: int, newest: int) -> int:
             return newest
 
-        def receive(self, request: Any, _: int) -> Any:
-            return brokers.answer(self.address.host, request)
+        def send(self, request: Any, _: int) -> None:
+            self.request = request
+
+        def receive(self) -> Any:
+            return brokers.answer(self.address.host, self.request)
 
         def close(self) -> None:
             pass
@@ -119,7 +123,7 @@ def brokers(monkeypatch: pytest.MonkeyPatch) -> Brokers:
 
 
 @pytest.fixture
-def questions(brokers: Brokers) -> WireMetadata:
+def queries(brokers: Brokers) -> WireMetadata:
     return WireMetadata((("bootstrap.servers", "a:9,b:9"),), 10.0)
 
 
@@ -127,127 +131,123 @@ def count(brokers: Brokers, request: type) -> int:
     return sum(kind is request for _, kind in brokers.asked)
 
 
-def problem(questions: WireMetadata, partition: Partition = A) -> SourceError:
-    found = questions.offsets({partition: LATEST})[partition]
+def problem(queries: WireMetadata, partition: Partition = A) -> SourceError:
+    found = queries.offsets({partition: LATEST})[partition]
     assert isinstance(found, SourceError)
     return found
 
 
-def test_each_leader_is_asked_once(questions: WireMetadata, brokers: Brokers) -> None:
-    assert questions.offsets({A: LATEST, B: EARLIEST}) == {A: 20, B: 11}
-    assert questions.offsets({A: 5, B: LATEST}) == {A: 5, B: 21}
+def test_each_leader_is_asked_once(queries: WireMetadata, brokers: Brokers) -> None:
+    assert queries.offsets({A: LATEST, B: EARLIEST}) == {A: 20, B: 11}
+    assert queries.offsets({A: 5, B: LATEST}) == {A: 5, B: 21}
     assert (count(brokers, MetadataRequest), count(brokers, ListOffsetsRequest)) == (1, 4)
 
 
-def test_a_broker_that_was_started_again_is_asked_with_its_new_epoch(questions: WireMetadata, brokers: Brokers) -> None:
-    questions.offsets({A: LATEST, B: LATEST})
+def test_a_broker_that_was_started_again_is_asked_with_its_new_epoch(queries: WireMetadata, brokers: Brokers) -> None:
+    queries.offsets({A: LATEST, B: LATEST})
     brokers.epochs = {0: 6, 1: 6}
-    assert questions.offsets({A: LATEST, B: LATEST}) == {A: 20, B: 21}
+    assert queries.offsets({A: LATEST, B: LATEST}) == {A: 20, B: 21}
 
 
-def test_a_leader_that_has_not_heard_of_its_successor_is_not_believed(
-    questions: WireMetadata, brokers: Brokers
-) -> None:
+def test_a_leader_that_has_not_heard_of_its_successor_is_not_believed(queries: WireMetadata, brokers: Brokers) -> None:
     brokers.leaders, brokers.epochs = {0: 1, 1: 1}, {0: 6, 1: 6}
-    questions.offsets({A: LATEST})
+    queries.offsets({A: LATEST})
     brokers.isolated = Brokers(leaders={0: 0, 1: 0})
-    for asked in (questions.describe(["t"]), questions.offsets({A: LATEST, B: LATEST})):
+    for asked in (queries.describe(["t"]), queries.offsets({A: LATEST, B: LATEST})):
         assert asked in ({"t": ([0, 1], brokers.topic_id)}, {A: 20, B: 21})
     assert [host for host, kind in brokers.asked if kind is ListOffsetsRequest] == ["b", "b"]
     brokers.away = {"b"}
-    assert isinstance(problem(questions), NotReadyError)
+    assert isinstance(problem(queries), NotReadyError)
 
     brokers.isolated.topic_id = UUID(int=8)  # made again since: its epochs are others
-    assert questions.offsets({A: LATEST}) == {A: 20}
+    assert queries.offsets({A: LATEST}) == {A: 20}
 
 
-def test_what_describes_a_topic_says_who_leads(questions: WireMetadata, brokers: Brokers) -> None:
-    described = questions.describe(["t"])["t"]
+def test_what_describes_a_topic_says_who_leads(queries: WireMetadata, brokers: Brokers) -> None:
+    described = queries.describe(["t"])["t"]
     assert (described.partitions, described.topic_id) == ([0, 1], brokers.topic_id)
-    questions.offsets({A: LATEST})
+    queries.offsets({A: LATEST})
     assert count(brokers, MetadataRequest) == 1
     brokers.topic_id = NULL_UUID
-    assert questions.describe(["t"])["t"].topic_id is None
+    assert queries.describe(["t"])["t"].topic_id is None
 
 
-def test_a_leader_that_has_moved_is_followed_at_once(questions: WireMetadata, brokers: Brokers) -> None:
-    questions.offsets({A: LATEST, B: LATEST})
+def test_a_leader_that_has_moved_is_followed_at_once(queries: WireMetadata, brokers: Brokers) -> None:
+    queries.offsets({A: LATEST, B: LATEST})
     brokers.leaders = {0: 1, 1: 1}
-    assert questions.offsets({A: LATEST, B: LATEST}) == {A: 20, B: 21}
+    assert queries.offsets({A: LATEST, B: LATEST}) == {A: 20, B: 21}
     brokers.leaders = {0: 0, 1: 0}
     brokers.away = {"b"}
-    assert questions.offsets({A: LATEST, B: LATEST}) == {A: 20, B: 21}
+    assert queries.offsets({A: LATEST, B: LATEST}) == {A: 20, B: 21}
 
 
 @pytest.mark.parametrize("believed", [2, NONE])
 def test_a_broker_that_is_cut_off_does_not_keep_the_others_from_being_asked(
-    questions: WireMetadata, brokers: Brokers, believed: int
+    queries: WireMetadata, brokers: Brokers, believed: int
 ) -> None:
     """It says that one leads who is dead, or that nobody does; who leads is known to another."""
     brokers.leaders, brokers.epochs = {0: 1, 1: 1}, {0: 6, 1: 6}
     brokers.isolated, brokers.away = Brokers(leaders={0: believed, 1: believed}), {"c"}
-    assert questions.offsets({A: LATEST, B: LATEST}) == {A: 20, B: 21}
+    assert queries.offsets({A: LATEST, B: LATEST}) == {A: 20, B: 21}
 
 
 @pytest.mark.parametrize("code", [ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.OFFSET_NOT_AVAILABLE])
-def test_a_leader_that_cannot_say_it_yet_is_not_ready(
-    questions: WireMetadata, brokers: Brokers, code: ErrorCode
-) -> None:
+def test_a_leader_that_cannot_say_it_yet_is_not_ready(queries: WireMetadata, brokers: Brokers, code: ErrorCode) -> None:
     brokers.refusals = {0: code}
-    found = questions.offsets({A: LATEST, B: LATEST})
+    found = queries.offsets({A: LATEST, B: LATEST})
     assert found[B] == 21
     assert isinstance(found[A], NotReadyError)
     assert str(found[A]).startswith("partition t-0 at a:9,b:9: ")
     assert code.name in str(found[A])
 
 
-def test_a_partition_whose_leader_is_gone_is_not_ready(questions: WireMetadata, brokers: Brokers) -> None:
+def test_a_partition_whose_leader_is_gone_is_not_ready(queries: WireMetadata, brokers: Brokers) -> None:
     brokers.away = {"a"}
-    assert "partition t-0 at a:9,b:9: its leader a:9 cannot be reached" in str(problem(questions))
+    assert "partition t-0 at a:9,b:9: its leader a:9 cannot be reached" in str(problem(queries))
     brokers.leaders[0] = NONE
-    error = problem(questions)
+    error = problem(queries)
     assert isinstance(error, NotReadyError)
     assert "it has no leader (LEADER_NOT_AVAILABLE)" in str(error)
 
 
-def test_without_any_answer_no_broker_is_there(questions: WireMetadata, brokers: Brokers) -> None:
-    questions.offsets({A: LATEST})
+def test_without_any_answer_no_broker_is_there(queries: WireMetadata, brokers: Brokers) -> None:
+    queries.offsets({A: LATEST})
     brokers.away = set(HOSTS)
-    for ask in (lambda: questions.offsets({A: LATEST}), lambda: questions.describe(["t"])):
+    for ask in (lambda: queries.offsets({A: LATEST}), lambda: queries.describe(["t"])):
         with pytest.raises(UnreachableError, match="no broker at a:9,b:9 answers, asked about topic 't'") as raised:
             ask()
         assert "cannot be reached" in raised.value.reason
     with pytest.raises(UnreachableError, match="asked about the list of topics"):
-        questions.names()
+        queries.names()
     brokers.away = set()
-    assert questions.offsets({A: LATEST}) == {A: 20}
+    assert queries.offsets({A: LATEST}) == {A: 20}
 
 
 @pytest.mark.parametrize("knows_nothing", [{"a"}, {"b"}])
 def test_a_broker_that_has_just_started_is_not_believed(
-    questions: WireMetadata, brokers: Brokers, knows_nothing: set[str]
+    queries: WireMetadata, brokers: Brokers, knows_nothing: set[str]
 ) -> None:
     brokers.knows_nothing = knows_nothing
-    assert questions.describe(["t"])["t"].partitions == [0, 1]
-    assert questions.offsets({B: LATEST}) == {B: 21}
-    assert questions.names(["t"]) == ["t"]
+    assert queries.describe(["t"])["t"].partitions == [0, 1]
+    assert queries.offsets({B: LATEST}) == {B: 21}
+    assert queries.names(["t"]) == ["t"]
 
 
 @pytest.mark.parametrize("topics", [["u"], ["t", "u"]])
-def test_a_topic_that_all_deny_is_unknown(questions: WireMetadata, topics: Collection[str]) -> None:
+def test_a_topic_that_all_deny_is_unknown(queries: WireMetadata, topics: Collection[str]) -> None:
     with pytest.raises(UnknownTopicError, match="topic 'u' does not exist on the brokers at a:9,b:9; create it first"):
-        questions.describe(topics)
-    assert isinstance(problem(questions, Partition("u", 0)), UnknownTopicError)
-    assert isinstance(problem(questions, Partition("t", 2)), UnknownTopicError)
+        queries.describe(topics)
+    assert isinstance(problem(queries, Partition("u", 0)), UnknownTopicError)
+    assert isinstance(problem(queries, Partition("t", 2)), UnknownTopicError)
 
 
-def test_a_topic_that_is_not_ours_to_read_is_said_to_be(questions: WireMetadata, brokers: Brokers) -> None:
+def test_a_topic_that_is_not_ours_to_read_is_said_to_be(queries: WireMetadata, brokers: Brokers) -> None:
     brokers.refusals = {NONE: ErrorCode.TOPIC_AUTHORIZATION_FAILED}
     with pytest.raises(SourceError, match="topic 'u' at a:9,b:9: this client has no right to ask about it") as raised:
-        questions.describe(["u"])
+        queries.describe(["u"])
     assert type(raised.value) is SourceError
 
 
-def test_nothing_is_asked_about_nothing(questions: WireMetadata, brokers: Brokers) -> None:
-    assert (questions.offsets({}), questions.describe([])) == ({}, {})
+def test_nothing_is_asked_about_nothing(queries: WireMetadata, brokers: Brokers) -> None:
+    assert (queries.offsets({}), queries.describe([])) == ({}, {})
     assert brokers.asked == []

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 import pytest
 
 from ottla.testing.simulation.loop import Life, SimLoop
-from ottla.testing.simulation.network import CONNECT_TIMEOUT_SECONDS, SimNetwork, SimSocket
+from ottla.testing.simulation.network import CONNECT_TIMEOUT_S, SimNetwork, SimSocket
 
 
 @pytest.fixture
@@ -126,7 +126,7 @@ def test_who_cannot_be_reached_is_waited_for_and_given_up(network: SimNetwork) -
     network.cut(["a"], ["b"])
     with pytest.raises(TimeoutError):
         network.loop.run_until_complete(network.host("a").connect("b", 9092))
-    assert network.loop.time() >= CONNECT_TIMEOUT_SECONDS
+    assert network.loop.time() >= CONNECT_TIMEOUT_S
 
 
 def test_nobody_listens(network: SimNetwork) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ottla.cluster.store.base import Create, SessionEvent, StoreConflict, StoreUnavailable
+from ottla.metadata.store.base import Create, SessionEvent, StoreConflict, StoreUnavailable
 from ottla.testing.simulation.loop import Life, SimLoop
 from ottla.testing.simulation.network import SimNetwork
 from ottla.testing.simulation.store import SimStore, SimZooKeeper

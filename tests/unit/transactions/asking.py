@@ -3,7 +3,7 @@
 from itertools import count
 from typing import Any
 
-from tests.support.machines import Driver
+from tests.support.state_machines import Driver
 
 from ottla.errors import ErrorCode
 from ottla.ids import PartitionId, ProducerId, ProducerIdAndEpoch, TopicName, TopicPartition, TransactionalId
@@ -18,8 +18,8 @@ from ottla.transactions.events import (
     SendMarkers,
     VerifyPartitions,
 )
-from ottla.transactions.machine import TransactionMachine
 from ottla.transactions.records import Transaction, TransactionChanged
+from ottla.transactions.state_machine import TransactionMachine
 
 T = TransactionalId("t")
 TIMEOUT_MS = 60_000

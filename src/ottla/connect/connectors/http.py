@@ -34,7 +34,7 @@ from ottla.connect.api import (
     Yielded,
     setting,
 )
-from ottla.connect.connectors.json_text import plain
+from ottla.connect.connectors.formats.json_text import plain
 
 if TYPE_CHECKING:
     import httpx
@@ -53,7 +53,7 @@ _NUMBER: Final = re.compile(r"[+-]?\d+(\.\d+)?")
 
 
 class HttpSettings(Settings):
-    """Where requests go, and what they say about who sends them."""
+    """Where requests go, and their headers about the sender."""
 
     http_url: str = setting("The URL.", importance="high")
     http_headers: str = setting("Headers, one a line: Name: value.", "")
@@ -77,7 +77,7 @@ class HttpSettings(Settings):
 
 
 class HttpSourceSettings(HttpSettings):
-    """What is asked, and what the answers mean."""
+    """The requests, and the meaning of the responses."""
 
     topic: str = setting("Where the records go.", importance="high")
     http_method: Literal["GET", "POST"] = setting("Method of the request.", "GET")
@@ -151,7 +151,7 @@ class HttpSource(Source[HttpSourceSettings]):
         try:
             return answer.json()
         except ValueError as error:
-            raise ConnectError(f"{_shown(url)} answered what is no JSON: {error}") from error
+            raise ConnectError(f"{_shown(url)} answered with invalid JSON: {error}") from error
 
     def _records(self, page: Any) -> list[Any]:
         found = _at(page, self.settings.response_records_pointer)
@@ -187,8 +187,9 @@ class HttpSource(Source[HttpSourceSettings]):
 class _Answer:
     """One answer of some pages: its records in the order of their offsets, each with the position that it leads to.
 
-    A position is `{"offset": greatest, "same": [digests of the records that have it]}`: whether `since` includes the
-    value itself is a server's choice, so that records at the position are known by what they are.
+    A position is `{"offset": greatest, "same": [digests of the records that have it]}`: servers differ in whether
+    `since`
+    includes the value itself, so records at the position are recognized by their content.
     """
 
     def __init__(self, asked: Position | None, last: Any, url: str) -> None:
@@ -245,7 +246,7 @@ class HttpSinkSettings(HttpSettings):
     """How records are sent."""
 
     http_method: Literal["POST", "PUT", "PATCH"] = setting("Method of the request.", "POST")
-    http_content_type: str = setting("What the body is said to be.", "application/json")
+    http_content_type: str = setting("Content-Type header of requests.", "application/json")
     batching_enabled: bool = setting("Whether several records are sent at once, as an array of JSON.", False)
     batch_max_size: int = setting("Most records of one request.", 500, ge=1)
 
@@ -349,14 +350,28 @@ def _send(
             following = answer.next_request
             if following is None or (method != "GET" and answer.status_code not in _SAME_REQUEST):
                 break
+            _check_redirect(answer.url, following.url)
             answer = client.send(following)
         return answer
     except httpx.InvalidURL as error:
         raise ConfigError(f"{_shown(url)} is no URL: {error}", "http.url") from error
+    except httpx.UnsupportedProtocol as error:
+        raise ConnectError(f"{_shown(url)} is no URL of http or https: look at response.next.pointer") from error
     except httpx.TransportError as error:
         raise Retriable(f"{_shown(url)} does not answer: {str(error) or type(error).__name__}") from error
     except httpx.RequestError as error:
         raise Retriable(f"{_shown(url)} answered what cannot be read: {error}") from error
+
+
+def _check_redirect(url: "httpx.URL", following: "httpx.URL") -> None:
+    """Raises ConnectError for a redirect that is not followed: to a file, say, or with secrets in plain text."""
+    sentence = f"{_shown(str(url))} redirects to {_shown(str(following))}"
+    if following.scheme not in ("http", "https"):
+        raise ConnectError(f"{sentence}, which is no URL of http or https: set http.url to where it is to go")
+    if url.scheme == "https" and following.scheme == "http":
+        raise ConnectError(
+            f"{sentence}, where requests would not be encrypted: set http.url to that URL if it is to be used"
+        )
 
 
 def _shown(url: str) -> str:
@@ -417,7 +432,7 @@ def _at(document: Any, pointer: str) -> Any:
 
 
 def _ranks(offsets: Sequence[Any]) -> list[Any] | None:
-    """Values that are ordered as the offsets are, if these are all numbers or all times; None: nobody here knows."""
+    """Values ordered as the offsets are, if these are all numbers or all times; None if their order is unknown."""
     numbers = [_number(each) for each in offsets]
     if None not in numbers:
         return numbers

@@ -3,11 +3,11 @@
 Names and topics are those of MirrorMaker 2: `source.orders` is the topic `orders` of the cluster called `source`.
 """
 
-import bisect
 import difflib
 import re
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 
 from pydantic import field_validator
@@ -20,6 +20,7 @@ from ottla.connect.api import (
     Header,
     Part,
     Position,
+    Progress,
     Retriable,
     SecretStr,
     Settings,
@@ -29,7 +30,11 @@ from ottla.connect.api import (
     Yielded,
     setting,
 )
-from ottla.connect.client_log import CLIENT_LOG
+from ottla.connect.clients.client_log import CLIENT_LOG
+from ottla.connect.clients.groups import UNTIL_ANSWERED_S
+from ottla.connect.clients.identities import topic_ids
+from ottla.connect.connectors.offset_syncs import Translation
+from ottla.connect.connectors.offset_topic import OffsetTopic
 from ottla.connect.errors import of_brokers
 
 if TYPE_CHECKING:
@@ -39,7 +44,8 @@ if TYPE_CHECKING:
 _WAIT_S: Final = 0.5
 _TIMEOUT_S: Final = 10
 _HEAR_S: Final = 0.2
-_PAIRS_KEPT: Final = 1_000
+_QUIET_S: Final = 1.0
+"""After this time without records, a partition's position is committed once more; see `_Look`."""
 _NOT_COPIED: Final = frozenset(
     {"follower.replication.throttled.replicas", "leader.replication.throttled.replicas", "message.timestamp.type"}
 )
@@ -53,7 +59,9 @@ class MirrorSettings(Settings):
         "Name of this cluster, where the other one mirrors it: topics that came from here do not come back.", ""
     )
     source_cluster_bootstrap_servers: str = setting("Brokers of the other cluster.", importance="high")
-    source_cluster_security_protocol: str = setting("How it is reached, as clients say it.", "PLAINTEXT")
+    source_cluster_security_protocol: str = setting(
+        "Security protocol of the other cluster, as in client settings.", "PLAINTEXT"
+    )
     source_cluster_sasl_mechanism: str = setting("How this client logs in there.", "")
     source_cluster_sasl_username: str = setting("Its user there.", "")
     source_cluster_sasl_password: SecretStr | None = setting("Its password there.", None)
@@ -128,33 +136,28 @@ class MirrorSettings(Settings):
         return f"{self.source_cluster_alias}{self.replication_policy_separator}{topic}"
 
 
-class Translation:
-    """PURE: where a group that has read a partition there up to an offset has to go on here.
+@dataclass(slots=True)
+class _Look:
+    """The end of a copy, `here`, when everything up to `position` was copied; None: not known, and nothing copied.
 
-    It knows some pairs of offsets that mean the same place. In between it goes back to the last of them: records may
-    come again to a group that moves here, none is missed.
+    It is a pair of offsets only if no other worker had begun to copy: one that takes this one for dead does, and its
+    records are before the end, too. A later commit, which would fail then, confirms that none had. The end may
+    lack the marker of the last transaction, which is written after its commit; the next look has it.
+
+    turn: that of `MirrorSource` at the look. due: when to commit the position once more if nothing else is committed.
+    beginning: the first offset of the copy, at the first look.
     """
 
-    def __init__(self) -> None:
-        self._there: list[int] = []
-        self._here: list[int] = []
+    position: Position | None
+    here: int | None
+    turn: int
+    due: float
+    beginning: int | None = None
 
-    def add(self, there: int, here: int) -> None:
-        """Everything before `there` is before `here`; both only grow."""
-        if self._there and self._there[-1] == there:
-            self._here[-1] = min(self._here[-1], here)
-            return
-        self._there.append(there)
-        self._here.append(here)
-        if len(self._there) > _PAIRS_KEPT:  # every other one of the older half
-            half = _PAIRS_KEPT // 2
-            self._there[:half] = self._there[:half:2]
-            self._here[:half] = self._here[:half:2]
-
-    def here(self, there: int) -> int | None:
-        """None: from before the first pair."""
-        number = bisect.bisect_right(self._there, there)
-        return self._here[number - 1] if number else None
+    @property
+    def there(self) -> int:
+        """The offset of the position."""
+        return 0 if self.position is None else int(self.position["offset"])
 
 
 class MirrorSource(Source[MirrorSettings]):
@@ -174,9 +177,18 @@ class MirrorSource(Source[MirrorSettings]):
     def __init__(self, settings: MirrorSettings, context: SourceContext) -> None:
         super().__init__(settings, context)
         self._translations: dict[tuple[str, int], Translation] = {}
+        self._yielded: dict[tuple[str, int], int] = {}
+        """The offset after the last record of a partition that was handed on."""
+        self._looks: dict[tuple[str, int], _Look] = {}
+        """Ends of copies that are no pairs yet."""
+        self._settled: dict[tuple[str, int], int] = {}
+        """Offsets there after which no further look is needed."""
+        self._turn = 0
+        """How often `read` has yielded: commits happen in between."""
+        self._syncs: OffsetTopic | None = None
         self._probe: Consumer | None = None
         self._refusals: list[KafkaError] = []
-        """What the client of the other cluster has been told."""
+        """Errors that the client of the other cluster has reported."""
         self._ids: dict[str, str] = {}
         """Ids of topics there: one that is deleted and made again has another."""
 
@@ -216,9 +228,14 @@ class MirrorSource(Source[MirrorSettings]):
                 "enable.partition.eof": False,
             }
         )
-        probe = {"group.id": f"mirror-{self.context.connector}", "isolation.level": "read_committed"}
+        # Not "read_committed": a commit is answered before its markers are written, and until then the last stable
+        # offset is where the transaction began. A topic that goes quiet then would keep that pair for good.
+        probe = {"group.id": f"mirror-{self.context.connector}", "isolation.level": "read_uncommitted"}
         self._probe = Consumer({**self.context.client, **probe})
         try:
+            if settings.sync_group_offsets_enabled:
+                self._syncs = OffsetTopic(settings.source_cluster_alias, dict(self.context.client))
+                self._translations = self._syncs.read(here, settings.replication_factor)
             assigned: set[tuple[str, int]] = set()
             refresh_at = sync_at = time.monotonic()
             while True:
@@ -229,26 +246,126 @@ class MirrorSource(Source[MirrorSettings]):
                 if settings.sync_group_offsets_enabled and now >= sync_at:
                     sync_at = now + settings.sync_group_offsets_interval_seconds
                     self._sync_groups(there, here)
-                yield self._batch(consumer) or None
+                if self._syncs is not None:
+                    self._syncs.write(self._translations)
+                found = self._batch(consumer) or self._quiet()
+                self._turn += 1
+                yield found or None
         finally:
+            if self._syncs is not None:
+                self._syncs.write(self._translations, at_once=True)
+                self._syncs.close()
             consumer.close()
             self._probe.close()
             self._probe = None
 
     def committed(self, part: Part, position: Position) -> None:
-        """A pair of offsets: what is committed here at this moment is what was read there up to the position."""
+        """Look at the end of the copy, which is a pair with the position if this worker still is the one that copies.
+
+        This commit confirms the looks before it.
+        """
         if not self.settings.sync_group_offsets_enabled or self._probe is None:
             return
-        from confluent_kafka import KafkaException, TopicPartition
-
         topic, partition = part["topic"], part["partition"]
+        confirmed: dict[tuple[str, int], _Look] = {}
+        for place, look in list(self._looks.items()):
+            if look.turn < self._turn:
+                del self._looks[place]
+                if look.here is not None:
+                    self._pair(*place, look.there, look.here)
+                if look.beginning is not None and look.position is not None:
+                    self._translations[place].begin(look.beginning)
+                confirmed[place] = look
+                if look.position is not None and place != (topic, partition) and self._is_last(place, look):
+                    self._look_again(*place, look.position, look)
+        self._look_again(topic, partition, position, confirmed.get((topic, partition)))
+
+    def _look_again(self, topic: str, partition: int, position: Position, before: _Look | None) -> None:
+        """Look at the end of a copy, and once more after the first look at a position has been confirmed.
+
+        Then a marker may have come, which is one offset. Whatever else has come is of another producer.
+        """
+        from confluent_kafka import KafkaException
+
+        place, there = (topic, partition), position["offset"]
+        if self._settled.get(place) == there:
+            return
         try:
-            here = TopicPartition(self.settings.name_here(topic), partition)
-            _, end = self._probe.get_watermark_offsets(here, timeout=_TIMEOUT_S)
+            _, end = self._ends(topic, partition)
         except KafkaException as error:
             self.context.log.warning("no end of %s-%s, so that groups stay where they are: %s", topic, partition, error)
+            self._look(topic, partition, position, None)
             return
-        self._translations.setdefault((topic, partition), Translation()).add(position["offset"], end)
+        if before is None or before.here is None or before.there != there:
+            self._look(topic, partition, position, end)
+            return
+        self._settled[place] = there
+        if end == before.here + 1:
+            self._look(topic, partition, position, end)
+
+    def _look(
+        self, topic: str, partition: int, position: Position | None, here: int | None, beginning: int | None = None
+    ) -> None:
+        wait_s = self.settings.sync_group_offsets_interval_seconds if here is None else _QUIET_S
+        due = time.monotonic() + wait_s
+        self._looks[topic, partition] = _Look(position, here, self._turn, due, beginning)
+
+    def _quiet(self) -> list[Progress]:
+        """The positions of partitions with a look that no record has followed: their commit confirms it."""
+        now = time.monotonic()
+        found = []
+        for (topic, partition), look in self._looks.items():
+            if look.position is None or now < look.due:
+                continue
+            if self._is_last((topic, partition), look):
+                look.due = now + _QUIET_S
+                found.append(Progress(position=look.position, part=self._part(topic, partition)))
+        return found
+
+    def _is_last(self, place: tuple[str, int], look: _Look) -> bool:
+        """Whether no record has been handed on since."""
+        return self._yielded.get(place, look.there) == look.there
+
+    def _ends(self, topic: str, partition: int) -> tuple[int, int]:
+        """The first and the next offset of a copy here. Raises KafkaException."""
+        from confluent_kafka import TopicPartition
+
+        assert self._probe is not None
+        here = TopicPartition(self.settings.name_here(topic), partition)
+        return self._probe.get_watermark_offsets(here, timeout=_TIMEOUT_S)
+
+    def _pair(self, topic: str, partition: int, there: int, here: int) -> None:
+        translation = self._translations.setdefault((topic, partition), Translation())
+        if translation.last == (there, here):
+            return
+        translation.add(there, here)
+        if self._syncs is not None:
+            self._syncs.add(topic, partition)
+
+    def _seed(self, topic: str, partition: int, position: Position | None) -> None:
+        """Pairs of offsets before the first record is copied: what is not copied yet will come after all that is here.
+
+        A group from before the first pair that is known goes to the beginning here: it misses nothing.
+        """
+        from confluent_kafka import KafkaException
+
+        there = 0 if position is None else position["offset"]
+        try:
+            beginning, end = self._ends(topic, partition)
+        except KafkaException as error:
+            raise Retriable(f"no end of {self.settings.name_here(topic)}-{partition} here: {error}") from error
+        translation = self._translations.setdefault((topic, partition), Translation())
+        if translation.is_beyond(there, end):
+            translation = self._translations[topic, partition] = Translation()
+            if self._syncs is not None:
+                self._syncs.forget(topic, partition)
+        self._settled[topic, partition] = there
+        if end and translation.last != (there, end):
+            self._look(topic, partition, position, end, beginning)
+            return
+        if position is not None:
+            translation.begin(beginning)
+        self._pair(topic, partition, there, end)
 
     def _refresh(
         self, there: "AdminClient", here: "AdminClient", consumer: "Consumer", assigned: set[tuple[str, int]]
@@ -276,6 +393,8 @@ class MirrorSource(Source[MirrorSettings]):
                     position = self.context.position(self._part(topic, partition))
                     if position is not None and position.get("topic_id", ids.get(topic)) != ids.get(topic):
                         raise _made_again(topic)
+                    if self._syncs is not None:
+                        self._seed(topic, partition, position)
                     fresh.append(TopicPartition(topic, partition, position["offset"] if position else OFFSET_BEGINNING))
         if fresh:
             consumer.incremental_assign(fresh)
@@ -341,14 +460,16 @@ class MirrorSource(Source[MirrorSettings]):
 
         if error.code() == KafkaError._AUTO_OFFSET_RESET or error.code() == KafkaError.OFFSET_OUT_OF_RANGE:
             raise ConnectError(
-                f"{message.topic()}-{message.partition()} of the other cluster has no offset {message.offset()}: "
-                "what was there is deleted and was not copied; change the connector's offsets to go on"
+                f"{message.topic()}-{message.partition()} of the other cluster no longer has offset "
+                f"{message.offset()}: "
+                "its records were deleted before they were copied; change the connector's offsets to go on"
             )
         if error.code() not in (KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT, KafkaError._PARTITION_EOF):
             raise Retriable(f"reading from {self.settings.source_cluster_bootstrap_servers}: {error.str()}")
 
     def _record(self, message: "Message") -> SourceRecord:
         topic, partition, offset = str(message.topic()), int(message.partition() or 0), int(message.offset() or 0)
+        self._yielded[topic, partition] = offset + 1
         kind, timestamp = message.timestamp()
         topic_id = self._ids.get(topic)
         headers = cast("list[tuple[str, bytes | None]]", message.headers() or [])
@@ -367,7 +488,7 @@ class MirrorSource(Source[MirrorSettings]):
         return {"cluster": self.settings.source_cluster_alias, "topic": topic, "partition": partition}
 
     def _sync_groups(self, there: "AdminClient", here: "AdminClient") -> None:
-        """Move groups that have nobody in them here to where they are there; never back."""
+        """Move groups without members here to their offsets in the other cluster; never back."""
         from confluent_kafka import KafkaException
 
         try:
@@ -396,12 +517,13 @@ class MirrorSource(Source[MirrorSettings]):
         forward = [each for each in moved if behind.get((each.topic, each.partition), -1) < each.offset]
         if forward:
             request = [ConsumerGroupTopicPartitions(group, forward)]
-            for answer in here.alter_consumer_group_offsets(request).values():
-                answer.result()
+            answers = here.alter_consumer_group_offsets(request, request_timeout=UNTIL_ANSWERED_S)
+            for answer in answers.values():
+                _answered(answer, f"moving group {group}")
 
 
 def _admin(client: Mapping[str, Any], refusals: "list[KafkaError]") -> "AdminClient":
-    """`refusals` gets what brokers tell the client by the way."""
+    """`refusals` gets the errors that brokers report beside the results."""
     from confluent_kafka.admin import AdminClient
 
     settings: dict[str, Any] = {**client, "error_cb": refusals.append}
@@ -409,7 +531,7 @@ def _admin(client: Mapping[str, Any], refusals: "list[KafkaError]") -> "AdminCli
 
 
 def _topics(admin: "AdminClient", where: str, refusals: "list[KafkaError]") -> dict[str, int]:
-    """Numbers of partitions by topic. Raises Retriable if nobody answers, ConnectError if the login is refused."""
+    """Numbers of partitions by topic. Raises Retriable if no broker answers, ConnectError if the login is refused."""
     from confluent_kafka import KafkaError, KafkaException
 
     refusals.clear()
@@ -417,7 +539,7 @@ def _topics(admin: "AdminClient", where: str, refusals: "list[KafkaError]") -> d
     try:
         found = admin.list_topics(timeout=_TIMEOUT_S).topics
     except KafkaException as error:
-        admin.poll(_HEAR_S)  # only so does the library say what it was told
+        admin.poll(_HEAR_S)  # only then does the library report errors
         login = next((each for each in refusals if each.code() == KafkaError._AUTHENTICATION), None)
         if login is not None:
             raise ConnectError(
@@ -429,7 +551,7 @@ def _topics(admin: "AdminClient", where: str, refusals: "list[KafkaError]") -> d
 
 
 def _cluster_id(admin: "AdminClient") -> str:
-    """Raises Retriable if nobody answers."""
+    """Raises Retriable if no broker answers."""
     from confluent_kafka import KafkaException
 
     try:
@@ -440,31 +562,18 @@ def _cluster_id(admin: "AdminClient") -> str:
 
 def _ids(admin: "AdminClient", topics: list[str]) -> dict[str, str]:
     """Ids of topics, of those that are there and have one. Raises Retriable, ConnectError."""
-    from confluent_kafka import KafkaError, TopicCollection, Uuid
-
-    if not topics:
-        return {}
-    none = str(Uuid(0, 0))
-    found = {}
-    for topic, answer in admin.describe_topics(TopicCollection(topics), request_timeout=_TIMEOUT_S).items():
-        described = _result(answer, f"asking for the id of topic {topic}", KafkaError.UNKNOWN_TOPIC_OR_PART)
-        if described is None:  # deleted since it was listed
-            continue
-        topic_id = str(described.topic_id)
-        if topic_id not in (none, "None"):
-            found[topic] = topic_id
-    return found
+    return {topic: each for topic, each in topic_ids(admin, topics).items() if each is not None}
 
 
 def _made_again(topic: str) -> ConnectError:
     return ConnectError(
-        f"topic {topic} of the other cluster was deleted and made again, so that its offsets are others: delete the "
-        "connector's offsets of its partitions to copy what is in it now from its beginning, and restart the connector"
+        f"topic {topic} of the other cluster was deleted and created anew, so its offsets start over: delete the "
+        "connector's offsets of its partitions to copy the new topic from its beginning, and restart the connector"
     )
 
 
 def _configs(admin: "AdminClient", topics: Sequence[str]) -> dict[str, dict[str, str]]:
-    """What was set for each topic itself."""
+    """The settings of each topic itself."""
     from confluent_kafka.admin import ConfigResource, ConfigSource, ResourceType
 
     if not topics:
@@ -485,8 +594,18 @@ def _configs(admin: "AdminClient", topics: Sequence[str]) -> dict[str, dict[str,
 def _committed(admin: "AdminClient", group: str) -> list[Any]:
     from confluent_kafka import ConsumerGroupTopicPartitions
 
-    (answer,) = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)]).values()
-    return [each for each in answer.result().topic_partitions or [] if each.offset >= 0]
+    request = [ConsumerGroupTopicPartitions(group)]
+    (answer,) = admin.list_consumer_group_offsets(request, request_timeout=UNTIL_ANSWERED_S).values()
+    found = _answered(answer, f"asking for the offsets of group {group}")
+    return [each for each in found.topic_partitions or [] if each.offset >= 0]
+
+
+def _answered(answer: Any, doing: str) -> Any:
+    """What a coordinator answered. Raises KafkaException, and Retriable, after which the client is let go of."""
+    try:
+        return answer.result(_TIMEOUT_S)
+    except TimeoutError as error:
+        raise Retriable(f"{doing} failed: no answer within {_TIMEOUT_S} s") from error
 
 
 def _wait(answers: Mapping[Any, Any], doing: str) -> None:
@@ -499,11 +618,9 @@ def _result(answer: Any, doing: str, nothing: int | None = None) -> Any:
     from confluent_kafka import KafkaException
 
     try:
-        return answer.result(_TIMEOUT_S)
+        return _answered(answer, doing)
     except KafkaException as error:
         found = error.args[0]
         if found.code() == nothing:
             return None
         raise of_brokers(found, f"{doing} failed: {found.str()}") from error
-    except TimeoutError as error:
-        raise Retriable(f"{doing} failed: no answer within {_TIMEOUT_S} s") from error

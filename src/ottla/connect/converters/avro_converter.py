@@ -163,7 +163,7 @@ def connect_schema(written: Any, named: dict[str, Schema]) -> Schema:
     if isinstance(written, list):
         others = [each for each in written if each != "null"]
         if len(others) != 1 or len(others) == len(written):
-            raise BadRecord("of Avro's unions only those of null and one other type have a schema in Connect")
+            raise BadRecord("Connect has a schema only for Avro unions of null and one other type")
         return connect_schema(others[0], named).as_optional()
     if isinstance(written, str):
         if written in named:

@@ -2,7 +2,7 @@
 
 import abc
 import struct as binary
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
 from ottla.connect.errors import BadRecord, ConfigError
@@ -11,6 +11,9 @@ from ottla.connect.schema import BYTES, FLOAT32, FLOAT64, INT16, INT32, INT64, S
 
 class Converter(abc.ABC):
     """Bytes in a topic, and a schema with a value in Connect. Raises BadRecord for what does not fit."""
+
+    unread: Callable[[Schema], Collection[str]] | None = None
+    """Names of unused fields of structs with a schema: `to_value` may leave them out."""
 
     @abc.abstractmethod
     def to_bytes(self, topic: str, schema: Schema | None, value: Any) -> bytes | None:

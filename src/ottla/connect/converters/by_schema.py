@@ -15,7 +15,7 @@ from ottla.connect.schema import Schema, Type
 T = TypeVar("T")
 
 _BITS: Final = {Type.INT8: 7, Type.INT16: 15, Type.INT32: 31, Type.INT64: 63}
-"""Of whole numbers, without their sign."""
+"""Bits of whole numbers, without their sign."""
 
 
 class BySchema(ABC, Generic[T]):
@@ -25,7 +25,7 @@ class BySchema(ABC, Generic[T]):
         self._fill = fill
 
     def of(self, schema: Schema) -> Callable[[Any], T]:
-        """Of values of a schema, None too. The function raises BadRecord for what does not fit."""
+        """The conversion of values of a schema, None too. The function raises BadRecord for values that do not fit."""
         act, (allowed, null) = self._not_null(schema), self.of_null(schema)
         if not allowed:
             return act  # and refuses None as it refuses everything that does not fit

@@ -5,7 +5,8 @@ The JSON of a schema is written once and parsed once: most of each record is a s
 
 import json
 from binascii import b2a_base64
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any, Final
 
@@ -15,11 +16,11 @@ from ottla.connect.converters.base import Converter
 from ottla.connect.converters.java_text import Raw, double, quoted
 from ottla.connect.converters.json_decoders import Decode, JsonDecoders, without_decimals
 from ottla.connect.converters.json_encoders import Encode, JsonEncoders
-from ottla.connect.converters.json_readers import ReadBytes, reader
+from ottla.connect.converters.json_readers import ReadBytes, reader, struct_reader
 from ottla.connect.converters.json_schema_text import from_json as from_json_schema
 from ottla.connect.converters.json_schema_text import to_json
 from ottla.connect.errors import BadRecord, ConfigError
-from ottla.connect.schema import DECIMAL, Schema
+from ottla.connect.schema import DECIMAL, Schema, Type
 
 _REMEMBERED: Final = 1000
 """Schemas whose encoders are kept; `schemas.cache.size`."""
@@ -28,7 +29,8 @@ _PARSER: Final[Any] = json.JSONDecoder(parse_float=Decimal)
 _FLOATS: Final[Any] = json.JSONDecoder()
 _HEADS: Final = 8
 """Schemas of one topic that are known by their bytes: of partitions before and after a change, of several tables."""
-_NO_HEADS: Final[dict[bytes, tuple[Schema | None, ReadBytes]]] = {}
+_Head = tuple[Schema | None, ReadBytes, Callable[[bytes, bytes], Any] | None]
+_NO_HEADS: Final[dict[bytes, _Head]] = {}
 _SCHEMA: Final = '{"schema":'
 _PAYLOAD: Final = ',"payload":'
 
@@ -51,7 +53,7 @@ class JsonConverter(Converter):
         self._decoders = JsonDecoders(fill=fill)
         self._encode_by: dict[int, tuple[Schema, Encode, bytes]] = {}
         self._read: dict[str, _Reading] = {}
-        self._heads: dict[str, dict[bytes, tuple[Schema | None, ReadBytes]]] = {}
+        self._heads: dict[str, dict[bytes, _Head]] = {}
         """How the last records of each topic began, up to their payloads; what reads those."""
 
     def to_bytes(self, topic: str, schema: Schema | None, value: Any) -> bytes | None:
@@ -90,12 +92,16 @@ class JsonConverter(Converter):
                 return None, from_json(payload)
             except ValueError:
                 return None, _parsed(topic, payload)
-        for head, (schema, read) in self._heads.get(topic, _NO_HEADS).items():
+        for head, (schema, read, read_struct) in self._heads.get(topic, _NO_HEADS).items():
+            if read_struct is not None:
+                value = read_struct(payload, head)
+                if value is not None:
+                    return schema, value
             if payload.startswith(head) and payload.endswith(b"}"):
                 try:
                     return schema, read(payload[len(head) : -1])
                 except (ValueError, RecursionError, BadRecord):
-                    break  # what is wrong, if anything is, the long way says
+                    break  # the long way reports the error, if there is one
         return self._with_its_schema(topic, payload)
 
     def _with_its_schema(self, topic: str, payload: bytes) -> tuple[Schema | None, Any]:
@@ -113,7 +119,8 @@ class JsonConverter(Converter):
             if len(self._read) >= self._remembered:
                 self._read.clear()
             schema = from_json_schema(written, self._decoders.of)
-            known = self._read[text] = _Reading(schema, self._decoders)
+            unread = self.unread(schema) if self.unread is not None and schema is not None else ()
+            known = self._read[text] = _Reading(schema, self._decoders, unread)
         value = known.decode(document["payload"])
         head = _head(payload)
         if head is not None:
@@ -122,17 +129,24 @@ class JsonConverter(Converter):
                 known.read = _parsing(known.schema, known.decode)
             elif len(heads) >= _HEADS:
                 heads.clear()
-            heads[head] = (known.schema, known.read)
+            heads[head] = (known.schema, known.read, known.read_struct)
         return known.schema, value
 
 
 class _Reading:
-    """How values of a schema are read: `decode` after a parser; `read` from bytes, which may refuse what is good."""
+    """How values of a schema are read: `decode` after a parser; `read` and, if there is one, `read_struct` from bytes,
+    which may refuse what is good, and leave the fields out that are not read.
+    """
 
-    def __init__(self, schema: Schema | None, decoders: JsonDecoders) -> None:
+    def __init__(self, schema: Schema | None, decoders: JsonDecoders, unread: Collection[str] = ()) -> None:
         self.schema = schema
         self.decode = without_decimals if schema is None else decoders.of(schema)
-        self.read = reader(schema, decoders)
+        of_read = schema
+        if schema is not None and unread and schema.type is Type.STRUCT:
+            of_read = replace(schema, fields=tuple([each for each in schema.fields if each.name not in unread]))
+        self.read = reader(of_read, decoders)
+        fast = struct_reader(schema, decoders, unread)
+        self.read_struct = None if fast is None else fast.read
 
 
 def _parsing(schema: Schema | None, decode: Decode) -> ReadBytes:

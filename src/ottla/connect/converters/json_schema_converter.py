@@ -126,7 +126,7 @@ def connect_schema(written: Any) -> Schema:
     if isinstance(choices, list):
         others = [each for each in choices if each != {"type": "null"}]
         if len(others) != 1:
-            raise BadRecord("of choices in JSON Schema only those of null and one other type have a schema in Connect")
+            raise BadRecord("Connect has a schema only for JSON Schema choices of null and one other type")
         inner = connect_schema(others[0])
         return inner.as_optional() if len(others) < len(choices) else inner
     kind, connect_type = written.get("type"), written.get("connect.type")

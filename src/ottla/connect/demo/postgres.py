@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from ottla.children import Child, owned_by
 from ottla.connect.demo.errors import DemoError
+from ottla.processes import ChildProcess, owned_by
 
 if TYPE_CHECKING:
     from psycopg2.extensions import connection as Connection  # noqa: N812 - a class
@@ -48,8 +48,8 @@ def _version(directory: Path) -> int:
     return int(found[0]) if found else 0
 
 
-class Postgres(Child):
-    """The server, with its data below `directory`. It refuses to run as root: then it is nobody's."""
+class Postgres(ChildProcess):
+    """The server, with its data below `directory`. It refuses to run as root, and runs as the user nobody then."""
 
     stop_signal: ClassVar[signal.Signals] = signal.SIGINT  # "fast": it does not wait for its clients
 

@@ -1,10 +1,10 @@
-"""What each customer has ordered, kept up to date from captured changes: a job for `ottla pipeline run`.
+"""The orders of each customer, kept up to date from captured changes: a job for `ottla pipeline run`.
 
-    shop.public.customers ─▶ who they are now ────────┐
-    shop.public.orders    ─▶ what each change adds ───┴─▶ by customer ─▶ sales ─▶ a row of the table, or its end
+    shop.public.customers ─▶ present customers ───────┐
+    shop.public.orders    ─▶ sum of each change ──────┴─▶ by customer ─▶ sales ─▶ a row of the table, or its end
 
-An order that changes takes away what it was and adds what it is, so that sums stay right whatever is updated, moved to
-another customer or deleted. That holds only if each change comes once: one that is lost or doubled shows for ever.
+A changed order subtracts its old values and adds its new ones, so that sums stay right after every update, move to
+another customer or delete. That holds only if each change comes once: a lost or doubled one shows forever.
 """
 
 from pyspark.sql import Column, DataFrame
@@ -53,7 +53,7 @@ def orders(records: DataFrame) -> DataFrame:
 
 @job.flow(customers=customers, orders=orders, to=topic("sales", key="id"), mode="update")
 def sales(customers: DataFrame, orders: DataFrame) -> DataFrame:
-    """A record for each customer that something has changed for; a tombstone for one that is no more."""
+    """A record for each customer with a change; a tombstone for a deleted one."""
     newest = F.max_by("customer", "place").alias("customer")
     sums = [F.sum(name).alias(name) for name in ("orders", "open_orders", "spent")]
     spent = F.col("spent").cast("STRING").alias("spent")
@@ -67,7 +67,7 @@ def sales(customers: DataFrame, orders: DataFrame) -> DataFrame:
 
 
 def _changes(records: DataFrame) -> DataFrame:
-    """Without the tombstones that follow deletes: the change itself has said it."""
+    """Without the tombstones that follow deletes: the change itself contains the delete."""
     return records.where("value IS NOT NULL")
 
 

@@ -26,7 +26,7 @@ SHOP_TABLES: Final = """
         amount numeric(10, 2) NOT NULL
     );
     CREATE INDEX ON orders (customer_id);
-    ALTER TABLE orders REPLICA IDENTITY FULL; -- changes say what the row was
+    ALTER TABLE orders REPLICA IDENTITY FULL; -- changes carry the old row
 """
 FILL: Final = f"""
     INSERT INTO customers (name, region)
@@ -68,7 +68,7 @@ class Change:
 
 
 class Changes:
-    """What happens in the shop, from a seed. A row that is gone already is changed no more: nothing happens then."""
+    """The events in the shop, from a seed. A deleted row is not changed again: nothing happens then."""
 
     def __init__(self, seed: int) -> None:
         self._dice = random.Random(seed)

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from ottla.children import Child, answers, free_ports
 from ottla.connect.demo import shop
 from ottla.connect.demo.errors import DemoError
 from ottla.connect.demo.postgres import USER, Postgres
-from ottla.connect.rest_client import RestError, ask
+from ottla.connect.rest.client import RestError, ask
+from ottla.processes import ChildProcess, answers, free_ports
 
 if TYPE_CHECKING:
     from ottla.pipeline.progress import Figures
@@ -24,7 +24,7 @@ _ANSWER_S: Final = 10.0
 _BROKER: Final = {"group.initial.rebalance.delay.ms": "0"}
 _WORKER: Final = {
     "group.id": "demo",
-    # whoever was killed is given up soon
+    # killed processes are removed from groups soon
     "session.timeout.ms": "6000",
     "heartbeat.interval.ms": "1000",
     "consumer.session.timeout.ms": "6000",
@@ -107,14 +107,14 @@ class Stage:
         self._asked_at = 0.0
         self._progress = home / "pipelines" / JOB / "progress.jsonl"
 
-    def _ottla(self, name: str, *arguments: str, overrides: Mapping[str, str] | None = None) -> Child:
+    def _ottla(self, name: str, *arguments: str, overrides: Mapping[str, str] | None = None) -> ChildProcess:
         command = [sys.executable, "-m", "ottla.cli.main", *arguments]
         for key, value in (overrides or {}).items():
             command += ["--override", f"{key}={value}"]
-        return Child(name, command, self._directory / f"{name.removeprefix('the ')}.log")
+        return ChildProcess(name, command, self._directory / f"{name.removeprefix('the ')}.log")
 
     @property
-    def children(self) -> tuple[Child, ...]:
+    def children(self) -> tuple[ChildProcess, ...]:
         """In the order in which they are ended."""
         return self._pipeline, self._worker, self._broker, self.database
 
@@ -156,7 +156,7 @@ class Stage:
         self._await(lambda: answers(self._broker_port), self._broker)
 
     @staticmethod
-    def _await(holds: Callable[[], bool], child: Child) -> None:
+    def _await(holds: Callable[[], bool], child: ChildProcess) -> None:
         deadline = time.monotonic() + _READY_WITHIN_S
         while not holds():
             _check(child)
@@ -167,7 +167,7 @@ class Stage:
     # -- the middle ----------------------------------------------------------------------------------------------------
 
     def kill(self) -> None:
-        """SIGKILL to everything. Nothing is flushed, no transaction ended, nobody told."""
+        """SIGKILL to everything. Nothing is flushed, no transaction ended, no peer notified."""
         for child in self.children:
             child.kill()
 
@@ -192,7 +192,7 @@ class Stage:
                 raise DemoError(f"connector {name} has failed: {each}")
 
     def read_by_spark(self) -> "Figures | None":
-        """Of the job's only flow, as of its last line; None before there is one."""
+        """The figures of the job's only flow, from its last line; None before there is one."""
         from ottla.pipeline.progress import latest
 
         return latest(self._progress).get(JOB)
@@ -212,21 +212,15 @@ class Stage:
     def _is_healthy(self) -> bool:
         try:
             self._ask("GET", "/health")
-        except (OSError, RestError):  # nobody listens, or it says that it is starting
+        except (OSError, RestError):  # nothing listens yet, or it reports that it is starting
             return False
         return True
 
     def _put(self, name: str, config: Mapping[str, str]) -> None:
-        deadline = time.monotonic() + _READY_WITHIN_S
-        while True:
-            try:
-                self._ask("PUT", f"/connectors/{name}/config", dict(config))
-            except RestError as refused:
-                if refused.status != 409 or time.monotonic() > deadline:  # 409: the worker is about to lead
-                    raise DemoError(f"connector {name} is refused: {refused.message}") from None
-                time.sleep(_LOOK_S)
-            else:
-                return
+        try:
+            self._ask("PUT", f"/connectors/{name}/config", dict(config), within_s=_READY_WITHIN_S)
+        except RestError as refused:
+            raise DemoError(f"connector {name} is refused: {refused.message}") from None
 
     def _failed(self, name: str) -> list[str]:
         """What its tasks, or it itself, have failed with."""
@@ -239,10 +233,10 @@ class Stage:
             return []
         return [each.get("trace", "") for each in (status["connector"], *status["tasks"]) if each["state"] == "FAILED"]
 
-    def _ask(self, method: str, path: str, body: object = None) -> Any:
-        return ask(f"http://127.0.0.1:{self._rest_port}", method, path, body, within_s=_ANSWER_S)
+    def _ask(self, method: str, path: str, body: object = None, within_s: float = _ANSWER_S) -> Any:
+        return ask(f"http://127.0.0.1:{self._rest_port}", method, path, body, within_s=within_s)
 
 
-def _check(child: Child) -> None:
+def _check(child: ChildProcess) -> None:
     if (obituary := child.obituary()) is not None:
         raise DemoError(obituary)

@@ -213,7 +213,7 @@ def _directory(given: Path | None) -> Iterator[Path]:
     try:
         yield made
     except DemoError as failure:
-        raise DemoError(f"{failure}\nWhat everybody has said is in {made}") from None
+        raise DemoError(f"{failure}\nAll logs are in {made}") from None
     except BaseException:
         shutil.rmtree(made, ignore_errors=True)
         raise

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from ottla.connect.errors import BadRecord, ConfigError, ConnectError
+from ottla.connect.permissions import Permissions, refusal
 from ottla.connect.records import Record
 
 Transform = Callable[[Any], Any]
@@ -55,7 +56,7 @@ class Options:
 
 
 class Step:
-    """One transform, and the predicate that says on which records it works."""
+    """One transform, and the predicate that selects its records."""
 
     def __init__(self, class_name: str, transform: Transform, predicate: Predicate | None, *, negate: bool) -> None:
         self.class_name = class_name
@@ -73,10 +74,10 @@ class Step:
             raise BadRecord(f"{self.class_name} failed: {type(failure).__name__}: {failure}") from failure
 
 
-def steps(config: Mapping[str, str]) -> list[Step]:
+def steps(config: Mapping[str, str], permissions: Permissions) -> list[Step]:
     """The chain that `transforms` and `predicates` of a configuration describe. Raises ConfigError."""
-    predicates = {name: _predicate(name, config) for name in _names(config, "predicates")}
-    return [_step(name, config, predicates) for name in _names(config, "transforms")]
+    predicates = {name: _predicate(name, config, permissions) for name in _names(config, "predicates")}
+    return [_step(name, config, predicates, permissions) for name in _names(config, "transforms")]
 
 
 def _names(config: Mapping[str, str], setting: str) -> list[str]:
@@ -91,7 +92,7 @@ def _options(prefix: str, config: Mapping[str, str]) -> Options:
     return Options(prefix, {n.removeprefix(prefix): value for n, value in config.items() if n.startswith(prefix)})
 
 
-def _step(name: str, config: Mapping[str, str], predicates: Mapping[str, Predicate]) -> Step:
+def _step(name: str, config: Mapping[str, str], predicates: Mapping[str, Predicate], permissions: Permissions) -> Step:
     options = _options(f"transforms.{name}.", config)
     class_name = options.text("type")
     named = options.optional("predicate")
@@ -99,14 +100,14 @@ def _step(name: str, config: Mapping[str, str], predicates: Mapping[str, Predica
         raise options.wrong("predicate", f"names {named!r}, which `predicates` does not list")
     predicate = None if named is None else predicates[named]
     negate = options.flag("negate", default=False)
-    return Step(class_name, _transform(class_name, options), predicate, negate=negate)
+    return Step(class_name, _transform(class_name, options, permissions), predicate, negate=negate)
 
 
 _PACKAGE: Final = "org.apache.kafka.connect.transforms."
 _SIDES: Final = ("Key", "Value")
 
 
-def _transform(class_name: str, options: Options) -> Transform:
+def _transform(class_name: str, options: Options, permissions: Permissions) -> Transform:
     from ottla.connect.transforms.catalog import TRANSFORMS
 
     plain, dollar, side = class_name.removeprefix(_PACKAGE).partition("$")
@@ -117,7 +118,7 @@ def _transform(class_name: str, options: Options) -> Transform:
         if not make.sided and dollar:
             raise options.wrong("type", f"is {plain}, without {dollar}{side}")
         return make.build(options, side)
-    function = _python_function(class_name, options, TRANSFORMS)
+    function = _python_function(class_name, options, TRANSFORMS, permissions)
 
     def checked(record: Record) -> Any:
         changed = function(record)
@@ -128,7 +129,7 @@ def _transform(class_name: str, options: Options) -> Transform:
     return checked
 
 
-def _predicate(name: str, config: Mapping[str, str]) -> Predicate:
+def _predicate(name: str, config: Mapping[str, str], permissions: Permissions) -> Predicate:
     from ottla.connect.transforms.catalog import PREDICATES
 
     options = _options(f"predicates.{name}.", config)
@@ -136,10 +137,12 @@ def _predicate(name: str, config: Mapping[str, str]) -> Predicate:
     make = PREDICATES.get(class_name.removeprefix(f"{_PACKAGE}predicates."))
     if make is not None:
         return make(options)
-    return _python_function(class_name, options, PREDICATES)
+    return _python_function(class_name, options, PREDICATES, permissions)
 
 
-def _python_function(name: str, options: Options, known: Mapping[str, object]) -> Callable[[Any], Any]:
+def _python_function(
+    name: str, options: Options, known: Mapping[str, object], permissions: Permissions
+) -> Callable[[Any], Any]:
     """`package.module:function`, called with the record, and with the other settings as keywords if there are any."""
     module, colon, attribute = name.partition(":")
     if not colon:
@@ -148,12 +151,17 @@ def _python_function(name: str, options: Options, known: Mapping[str, object]) -
         near = difflib.get_close_matches(name.rpartition(".")[2].partition("$")[0], known, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
         raise options.wrong("type", f"is {name!r}, which is neither known nor module:function; {hint}")
+    if not permissions.may_import(module):
+        raise options.wrong("type", f"is {name!r}: {refusal(module)}")
     try:
         function = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError) as failure:
         raise options.wrong("type", f"is {name!r}, which cannot be imported: {failure}") from None
     if not callable(function):
         raise options.wrong("type", f"is {name!r}, which cannot be called")
+    home = getattr(function, "__module__", None) or module
+    if home != module and not permissions.may_import(home):  # what a module itself imports is not its own
+        raise options.wrong("type", f"is {name!r}, which is {home}'s: {refusal(home)}")
     own = ("type", "predicate", "negate")
     keywords = {key.replace(".", "_"): text for key, text in options.settings.items() if key not in own}
 

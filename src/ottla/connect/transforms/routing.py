@@ -63,7 +63,7 @@ def timestamp_router(options: Options, _side: str) -> Transform:
 
 
 def filter_(_options: Options, _side: str) -> Transform:
-    """Drops every record; a predicate says which."""
+    """Drops every record; a predicate selects them."""
     return lambda record: None
 
 

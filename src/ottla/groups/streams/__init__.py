@@ -8,5 +8,5 @@ members.py     a member, and the next step from the tasks it has to those it is 
 group.py       a group, and what records do to it
 records.py     its records in `__consumer_offsets`
 events.py      what can be asked, and what is answered
-machine.py     the part of the group machine that decides
+groups.py      the part of the group machine that decides
 """

@@ -7,14 +7,18 @@
 A member has room until it has an even share of what has not been given to members that have theirs. The load of a
 process is tasks per member. Source: KIP-1071, as Kafka 4.3 does it; it assigns no warm-up tasks, and looks at no
 racks or tags. Where several places are equally good, the choice here follows the members' ids.
+
+A group may have 20,000 tasks, and all of them are assigned in one turn of the event loop. Inside, a task is therefore a
+number: its place in the order of subtopology and partition.
 """
 
 import heapq
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import count
-from typing import Final, NamedTuple
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import count, repeat
+from typing import Final, NamedTuple, TypeAlias
 
-from ottla.groups.streams.tasks import TaskId, TaskSets, each, tasks_of
+from ottla.groups.streams.tasks import Tasks, TaskSets
 from ottla.ids import MemberId, ProcessId, SubtopologyId
 
 STICKY: Final = "sticky"
@@ -36,24 +40,75 @@ class SubtopologyTasks(NamedTuple):
 def assign(
     members: Mapping[MemberId, Candidate], subtopologies: Sequence[SubtopologyTasks], standby_replicas: int
 ) -> dict[MemberId, TaskSets]:
-    """Assign every task; as many standby tasks as there are processes for."""
+    """Assign every task; as many standby tasks as there are processes for. No two subtopologies have the same id."""
     return _Assignment(members, subtopologies, standby_replicas).result()
+
+
+_Task: TypeAlias = int
+"""A task's number."""
+
+
+class _Numbering:
+    """The numbers of tasks: those of a subtopology follow each other."""
+
+    def __init__(self, subtopologies: Sequence[SubtopologyTasks]) -> None:
+        self._first: dict[SubtopologyId, tuple[_Task, int]] = {}
+        """The number of the first task of each, and how many there are."""
+        self._ids: list[SubtopologyId] = []
+        self._ends: list[_Task] = []
+        self._partitions: list[int] = []
+        self._is_stateful: list[bool] = []
+        for each in sorted(subtopologies):
+            self._first[each.subtopology_id] = len(self._partitions), each.task_count
+            self._ids.append(each.subtopology_id)
+            self._partitions += range(each.task_count)
+            self._is_stateful += repeat(each.is_stateful, each.task_count)
+            self._ends.append(len(self._partitions))
+
+    def __len__(self) -> int:
+        return len(self._partitions)
+
+    def by_partition(self) -> list[_Task]:
+        """Tasks with the same partition lie side by side, so that they stay together."""
+        return sorted(range(len(self._partitions)), key=self._partitions.__getitem__)
+
+    def stateful(self, tasks: Iterable[_Task]) -> list[_Task]:
+        is_stateful = self._is_stateful
+        return [task for task in tasks if is_stateful[task]]
+
+    def numbers(self, tasks: Tasks) -> Iterator[_Task]:
+        """The tasks that there still are."""
+        for subtopology_id, partitions in tasks.items():
+            first, task_count = self._first.get(subtopology_id, (0, 0))
+            yield from (first + partition for partition in partitions if 0 <= partition < task_count)
+
+    def named(self, tasks: list[_Task]) -> dict[SubtopologyId, frozenset[int]]:
+        tasks.sort()
+        found: dict[SubtopologyId, frozenset[int]] = {}
+        begin = 0
+        while begin < len(tasks):
+            place = bisect_right(self._ends, tasks[begin])
+            end = bisect_left(tasks, self._ends[place], begin)
+            found[self._ids[place]] = frozenset(map(self._partitions.__getitem__, tasks[begin:end]))
+            begin = end
+        return found
 
 
 class _Quota:
     """An even share of the tasks left, for each of the members that do not have theirs."""
+
+    __slots__ = ("_members", "_tasks", "share")
 
     def __init__(self, tasks: int, members: int) -> None:
         self._tasks = tasks
         self._members = members
         self.share = _share(tasks, members)
 
-    def given(self, now: int) -> None:
-        """A member has so many tasks now."""
-        if now == self.share:
-            self._members -= 1
-            self._tasks -= now
-            self.share = _share(self._tasks, self._members)
+    def reached(self) -> None:
+        """A member has its share."""
+        self._members -= 1
+        self._tasks -= self.share
+        self.share = _share(self._tasks, self._members)
 
 
 def _share(tasks: int, members: int) -> int:
@@ -63,147 +118,151 @@ def _share(tasks: int, members: int) -> int:
 class _Process:
     """The members of one process: no task may be with two of them."""
 
-    __slots__ = ("_by_count", "counts", "tasks", "total")
+    __slots__ = ("_by_count", "members", "tasks")
 
     def __init__(self) -> None:
-        self.counts: dict[MemberId, int] = {}
-        self.tasks: set[TaskId] = set()
-        self.total = 0
-        self._by_count: list[tuple[int, MemberId]] = []
-        """A heap. Counts in it may be too low: they only grow, and are looked up when they come to the top."""
+        self.members: list[_Member] = []
+        self.tasks: set[_Task] = set()
+        self._by_count: list[tuple[int, int]] = []
+        """A heap of counts and places in `members`. Counts in it may be too low: they only grow, and are looked up when
+        they come to the top."""
 
-    def add(self, member_id: MemberId) -> None:
-        self.counts[member_id] = 0
-        heapq.heappush(self._by_count, (0, member_id))
+    def add(self, member: "_Member") -> None:
+        heapq.heappush(self._by_count, (0, len(self.members)))
+        self.members.append(member)
 
     @property
     def load(self) -> float:
-        return self.total / len(self.counts)
+        return len(self.tasks) / len(self.members)
 
-    def least_loaded(self) -> MemberId:
+    def least_loaded(self) -> "_Member":
+        if len(self.members) == 1:
+            return self.members[0]
         while True:
-            noted, member_id = self._by_count[0]
-            count_now = self.counts[member_id]
-            if noted == count_now:
-                return member_id
-            heapq.heapreplace(self._by_count, (count_now, member_id))
+            noted, place = self._by_count[0]
+            member = self.members[place]
+            if noted == member.count:
+                return member
+            heapq.heapreplace(self._by_count, (member.count, place))
+
+
+class _Member:
+    __slots__ = ("active", "count", "process", "standby")
+
+    def __init__(self, process: _Process) -> None:
+        self.process = process
+        self.active: list[_Task] = []
+        self.standby: list[_Task] = []
+        self.count = 0
+        process.add(self)
 
 
 class _Assignment:
     def __init__(
         self, members: Mapping[MemberId, Candidate], subtopologies: Sequence[SubtopologyTasks], standby_replicas: int
     ) -> None:
-        self._members = dict(sorted(members.items()))
         self._replicas = standby_replicas
-        self._active = {member_id: set[TaskId]() for member_id in self._members}
-        self._standby = {member_id: set[TaskId]() for member_id in self._members}
+        self._tasks = _Numbering(subtopologies)
+        self._by_partition = self._tasks.by_partition()
         self._processes: dict[ProcessId, _Process] = {}
-        self._was_active: dict[TaskId, MemberId] = {}
-        self._was_standby: dict[TaskId, list[MemberId]] = {}
-        for member_id, member in self._members.items():
-            self._processes.setdefault(member.process_id, _Process()).add(member_id)
-            self._was_active.update(dict.fromkeys(each(member.target.active), member_id))
-            for task in each(member.target.standby):
-                self._was_standby.setdefault(task, []).append(member_id)
-        self._tasks = [TaskId(one.subtopology_id, index) for one in subtopologies for index in range(one.task_count)]
-        stateful = {one.subtopology_id for one in subtopologies if one.is_stateful}
-        self._stateful = [task for task in self._tasks if task.subtopology in stateful]
-        self._active_quota = _Quota(len(self._tasks), len(self._members))
-        self._quota = _Quota(len(self._tasks) + standby_replicas * len(self._stateful), len(self._members))
+        self._members: dict[MemberId, _Member] = {}
+        self._was_active: dict[_Task, _Member] = {}
+        self._was_standby: dict[_Task, list[_Member]] = {}
+        for member_id, candidate in sorted(members.items()):
+            process = self._processes.setdefault(candidate.process_id, _Process())
+            member = self._members[member_id] = _Member(process)
+            self._was_active.update(dict.fromkeys(self._tasks.numbers(candidate.target.active), member))
+            for task in self._tasks.numbers(candidate.target.standby):
+                self._was_standby.setdefault(task, []).append(member)
+        self._stateful = self._tasks.stateful(reversed(self._by_partition)) if standby_replicas else []
+        self._active_quota = _Quota(len(self._tasks), len(members))
+        self._quota = _Quota(len(self._tasks) + standby_replicas * len(self._stateful), len(members))
 
     def result(self) -> dict[MemberId, TaskSets]:
         if self._members:
             self._assign_active()
             if self._replicas:
                 self._assign_standby()
+        named = self._tasks.named
         return {
-            member_id: TaskSets(tasks_of(self._active[member_id]), tasks_of(self._standby[member_id]))
-            for member_id in self._members
+            member_id: TaskSets(named(member.active), named(member.standby))
+            for member_id, member in self._members.items()
         }
 
     # --- where a task goes ---
 
-    def _process_of(self, member_id: MemberId) -> _Process:
-        return self._processes[self._members[member_id].process_id]
+    def _give_active(self, task: _Task, member: _Member) -> None:
+        member.active.append(task)
+        self._give(task, member)
+        if member.count == self._active_quota.share:
+            self._active_quota.reached()
 
-    def _give_active(self, task: TaskId, member_id: MemberId) -> None:
-        self._active_quota.given(self._give(task, member_id, self._active))
+    def _give_standby(self, task: _Task, member: _Member) -> None:
+        member.standby.append(task)
+        self._give(task, member)
 
-    def _give(self, task: TaskId, member_id: MemberId, to: Mapping[MemberId, set[TaskId]]) -> int:
-        process = self._process_of(member_id)
-        to[member_id].add(task)
-        process.tasks.add(task)
-        process.total += 1
-        process.counts[member_id] += 1
-        now = process.counts[member_id]
-        self._quota.given(now)
-        return now
-
-    def _has_room(self, member_id: MemberId, quota: _Quota) -> bool:
-        return self._process_of(member_id).counts[member_id] < quota.share
-
-    def _least_loaded(self, member_ids: Iterable[MemberId]) -> MemberId | None:
-        def load(member_id: MemberId) -> tuple[float, int]:
-            process = self._process_of(member_id)
-            return process.load, process.counts[member_id]
-
-        return min(member_ids, key=load, default=None)
+    def _give(self, task: _Task, member: _Member) -> None:
+        member.process.tasks.add(task)
+        member.count += 1
+        if member.count == self._quota.share:
+            self._quota.reached()
 
     # --- active tasks ---
 
     def _assign_active(self) -> None:
-        # What has the same partition lies side by side, so that it stays together.
-        by_partition = sorted(self._tasks, key=lambda task: (task.partition, task.subtopology))
-        left: list[TaskId] = []
-        for task in by_partition:
-            member_id = self._was_active.get(task)
-            if member_id is not None and self._has_room(member_id, self._active_quota):
-                self._give_active(task, member_id)
-            else:
-                left.append(task)
-        homeless: list[TaskId] = []
-        for task in left:
-            member_id = self._least_loaded(self._was_standby.get(task, ()))
-            if member_id is not None and self._has_room(member_id, self._active_quota):
-                self._give_active(task, member_id)
-            else:
-                homeless.append(task)
+        quota = self._active_quota
+        placed: set[_Task] = set()
+
+        def keep(task: _Task, member: _Member | None) -> None:
+            if member is not None and member.count < quota.share:
+                self._give_active(task, member)
+                placed.add(task)
+
+        for task in self._by_partition:
+            if task in self._was_active:
+                keep(task, self._was_active[task])
+        for task in self._by_partition:
+            if task in self._was_standby and task not in placed:
+                keep(task, _least_loaded(self._was_standby[task]))
         queue = _ByLoad(self._processes.values())
-        for task in sorted(homeless):
-            process = queue.pop()
-            self._give_active(task, process.least_loaded())
-            queue.push(process)
+        for task in range(len(self._tasks)):
+            if task not in placed:
+                queue.give(task, self._give_active)
 
     # --- standby tasks ---
 
     def _assign_standby(self) -> None:
-        homeless: list[tuple[TaskId, int]] = []
-        for task in sorted(self._stateful, key=lambda task: (task.partition, task.subtopology), reverse=True):
+        homeless: dict[_Task, int] = {}
+        """How many standby tasks of each are still to be placed."""
+        for task in self._stateful:
             for done in range(self._replicas):
-                member_id = self._earlier_owner(task)
-                if member_id is None:
-                    homeless.append((task, self._replicas - done))
+                member = self._earlier_owner(task)
+                if member is None:
+                    homeless[task] = self._replicas - done
                     break
-                self._give(task, member_id, self._standby)
+                self._give_standby(task, member)
         queue = _ByLoad(self._processes.values())
-        for task, wanted in sorted(homeless, reverse=True):
-            for _ in range(wanted):
-                process = queue.pop_without(task)
-                if process is None:
+        for task in sorted(homeless, reverse=True):
+            for _ in range(homeless[task]):
+                if not queue.give(task, self._give_standby):
                     break
-                self._give(task, process.least_loaded(), self._standby)
-                queue.push(process)
 
-    def _earlier_owner(self, task: TaskId) -> MemberId | None:
+    def _earlier_owner(self, task: _Task) -> _Member | None:
         """A member that has the task's state already, and room."""
+        share = self._quota.share
         active = self._was_active.get(task)
-        if active is not None and self._can_stand_by(active, task):
+        if active is not None and active.count < share and task not in active.process.tasks:
             return active
-        candidates = [member_id for member_id in self._was_standby.get(task, ()) if self._can_stand_by(member_id, task)]
-        return self._least_loaded(candidates)
+        earlier = self._was_standby.get(task)
+        if earlier is None:
+            return None
+        return _least_loaded([one for one in earlier if one.count < share and task not in one.process.tasks])
 
-    def _can_stand_by(self, member_id: MemberId, task: TaskId) -> bool:
-        return task not in self._process_of(member_id).tasks and self._has_room(member_id, self._quota)
+
+def _least_loaded(members: Sequence[_Member]) -> _Member | None:
+    if len(members) < 2:
+        return members[0] if members else None
+    return min(members, key=lambda member: (member.process.load, member.count))
 
 
 class _ByLoad:
@@ -214,22 +273,17 @@ class _ByLoad:
         self._heap = [(process.load, next(self._turns), process) for process in processes]
         heapq.heapify(self._heap)
 
-    def pop(self) -> _Process:
-        return heapq.heappop(self._heap)[2]
-
-    def push(self, process: _Process) -> None:
-        heapq.heappush(self._heap, (process.load, next(self._turns), process))
-
-    def pop_without(self, task: TaskId) -> _Process | None:
-        """The first that does not have the task; None: all have it."""
+    def give(self, task: _Task, to: Callable[[_Task, _Member], None]) -> bool:
+        """Give the task to the first process without it; False: all have it."""
+        heap = self._heap
         passed = []
-        found = None
-        while self._heap and found is None:
-            entry = heapq.heappop(self._heap)
-            if task in entry[2].tasks:
-                passed.append(entry)
-            else:
-                found = entry[2]
+        while heap and task in heap[0][2].tasks:
+            passed.append(heapq.heappop(heap))
+        is_found = bool(heap)
+        if is_found:
+            process = heap[0][2]
+            to(task, process.least_loaded())
+            heapq.heapreplace(heap, (process.load, next(self._turns), process))
         for entry in passed:
-            heapq.heappush(self._heap, entry)
-        return found
+            heapq.heappush(heap, entry)
+        return is_found

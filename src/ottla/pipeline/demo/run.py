@@ -56,7 +56,7 @@ class Place:
 
     @property
     def home(self) -> Path:
-        """Of the job's runs."""
+        """The home directory of the job's runs."""
         return self.directory / "job"
 
     def topic(self, name: str, suffix: str = "") -> str:
@@ -69,7 +69,7 @@ class Place:
 
 
 CHICAGO: Final = Only(dest="ORD")
-"""What is replayed unless something else is asked for."""
+"""The selection of the replay by default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,7 +284,7 @@ def _check(place: Place, wanted: Expected, suffix: str = "") -> tuple[expected.R
 
 
 def _fault(letter: DeadLetter | None) -> Fault | str:
-    """What was done to the record, by the reason for which the job has rejected it."""
+    """The defect of the record, by the reason of its rejection."""
     if letter is None:
         return "a record that is no dead letter"
     found = {
@@ -345,7 +345,7 @@ def _place(options: Options, out: Screen) -> Iterator[Place]:
     if options.replay and not options.bootstrap and not log_dir.exists():
         raise DemoError(f"there is no log in {directory} to replay: run the demo once without --replay")
     with _claimed(directory, fresh=not options.replay):
-        # what the clients have to say is no news to who watches
+        # the clients' warnings are expected here
         logging.basicConfig(filename=directory / "demo.log", filemode="w")
         if options.bootstrap:
             yield Place(options.bootstrap, "ottla-demo-", directory, own_broker=False)

@@ -81,7 +81,8 @@ def produce(
 ) -> Sent:
     """Send records, placed by the murmur2 of their keys as the Java client does, and wait until all are acknowledged.
 
-    `progress` is told how many are acknowledged so far. Raises TopicsError with the first record that was refused.
+    `progress` is called with the number of acknowledged records. Raises TopicsError with the first record that was
+    refused.
     """
     producer = Producer(
         {
@@ -131,7 +132,7 @@ def count(bootstrap: str, topic: str) -> int:
 
 
 def newest_by_key(bootstrap: str, topic: str) -> tuple[dict[str, dict[str, Any]], int]:
-    """What a compacted topic says: the newest JSON value of each key. And how many records said it.
+    """The content of a compacted topic: the newest JSON value of each key, and the number of records read.
 
     Raises TopicsError if reading stalls.
     """
@@ -165,7 +166,7 @@ def records(bootstrap: str, topic: str) -> Iterator[Message]:
 
 
 def headers(message: Message) -> list[tuple[str, bytes | None]]:
-    """Of a record; none if it has none."""
+    """The headers of a record; empty if it has none."""
     found = message.headers() or []
     pairs = found.items() if isinstance(found, dict) else found
     return [(name, value.encode() if isinstance(value, str) else value) for name, value in pairs]

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 from ottla.pipeline.demo.show import Bar, Screen
 
 if TYPE_CHECKING:
-    from ottla.pipeline.home import RunRecord
     from ottla.pipeline.progress import Figures
+    from ottla.pipeline.run_store import RunRecord
 
 LABELS: Final = {
     "enriched": "clean, enrich, join",

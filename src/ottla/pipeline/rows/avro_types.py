@@ -82,7 +82,7 @@ def _record(schema: dict[str, Any], named: dict[str, Any], inside: tuple[str, ..
 
 
 class _NoTypeError(Exception):
-    """What the type is, to be said of the field that has it."""
+    """A type that Spark lacks; the text describes it, for the message about its field."""
 
 
 def _type(schema: Any, named: dict[str, Any], inside: tuple[str, ...]) -> tuple[DataType, bool]:

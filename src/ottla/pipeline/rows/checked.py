@@ -45,12 +45,15 @@ class Checked:
 
     @property
     def rows(self) -> DataFrame:
-        """What has passed, without the columns that only rejected rows need."""
+        """The rows that passed, without the columns that only rejected rows need."""
         return self._all.where(F.col(_IS_WELL)).drop(_SOURCE, _IS_WELL, _REASON)
 
     @property
     def rejected(self) -> DataFrame:
-        """What has not: `key`, `value`, `headers`, as a topic takes them. `labelled` adds job and view."""
+        """The rows that were rejected: `key`, `value`, `headers`, as a topic takes them.
+
+        `labelled` adds job and view.
+        """
         said = F.filter(
             F.array(
                 _header(dead_letters.REASON, F.col(_REASON)),
@@ -70,11 +73,11 @@ class Checked:
 
     @property
     def verdict(self) -> DataFrame:
-        """Of each row whether it is well, and nothing else."""
+        """Only a verdict on each row."""
         return self._all.select(_IS_WELL)
 
     def passed_or_fail(self, what: str) -> DataFrame:
-        """All rows; one that was rejected fails whoever reads it, with the reason. For what has no dead letters."""
+        """All rows; a rejected one fails the query, with the reason. For outputs without dead letters."""
         said = F.concat(
             F.lit(f"{what} cannot be read: the record at offset "),
             F.coalesce(F.col(f"{_SOURCE}.offset").cast("string"), F.lit("?")),
@@ -127,7 +130,7 @@ def decoded(frame: DataFrame, *columns: Column | str, source: Column, is_well: C
 
 
 def source_of(frame: DataFrame) -> Column:
-    """The struct that says which record a row is or was made of; see `checked`."""
+    """The struct that names the record a row is or was made of; see `checked`."""
     names = set(frame.columns)
     if names >= _OF_RECORDS:
         return F.struct(

@@ -1,4 +1,4 @@
-"""What a checkpoint of Spark says of its micro-batches: the offsets they end at, their watermark, and which are done.
+"""The micro-batches in a checkpoint of Spark: their end offsets, their watermark, and whether they are done.
 
     offsets/7   v1                              a line, then
                 {"batchWatermarkMs": ...}       what goes for the micro-batch as a whole
@@ -35,7 +35,7 @@ class CheckpointLog:
     location: Path
 
     def query_id(self) -> str:
-        """What tells this checkpoint from all others. Raises PipelineError if there is none yet."""
+        """The id of this checkpoint's query. Raises PipelineError if there is none yet."""
         file = self.location / "metadata"
         try:
             found: str = json.loads(file.read_text())["id"]
@@ -52,7 +52,7 @@ class CheckpointLog:
         return min(self._numbers("offsets"), default=0)
 
     def batch(self, number: int) -> Batch:
-        """Raises PipelineError if the log has it no more, or in a form that is not known."""
+        """Raises PipelineError if the log no longer has it, or in an unknown format."""
         file = self.location / "offsets" / str(number)
         try:
             version, metadata, *sources = file.read_text().splitlines()

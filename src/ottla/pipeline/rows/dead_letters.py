@@ -1,4 +1,4 @@
-"""What a dead letter says of itself: the headers that are added to a record that was rejected.
+"""The headers of a dead letter, which are added to a record that was rejected.
 
 Key, value and headers of the record stay as they were; what is new are headers whose names begin with
 `ottla.dead-letter.`, with values in UTF-8. A record that has been rejected before has those of then too: the last of a

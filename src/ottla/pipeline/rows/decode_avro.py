@@ -35,10 +35,10 @@ def from_avro(
     column: str = "value",
     keep: tuple[str, ...] = (),
 ) -> Checked:
-    """The Avro record in `column` as columns, and those named in `keep` beside.
+    """The Avro record in `column` as columns, beside the columns named in `keep`.
 
-    Without a registry, `schema` (JSON or what it parses to) is what the records are written with. With one, each record
-    says by its id what it is written with, and `schema` is what it is read as; left out, that is the subject's latest
+    Without a registry, `schema` (JSON or its parsed form) is the schema the records were written with. With one, each
+    record carries the id of its schema, and `schema` is the one it is read as; left out, that is the subject's latest
     schema when the query starts, or its `version`. Records of older and newer schemas are resolved by Avro's rules; a
     record that cannot be is rejected, as is one whose id the registry does not know. A registry that is away fails the
     task.
@@ -124,7 +124,7 @@ def _read(value: bytes, start: int, writer: Any, reader: Any) -> dict[str, Any]:
         raise Undecodable(f"malformed Avro: {type(error).__name__}: {error}") from error
     left = len(value) - data.tell()
     if left:
-        raise Undecodable(f"malformed Avro: {left} bytes more than the schema says")
+        raise Undecodable(f"malformed Avro: {left} bytes more than the schema describes")
     fields: dict[str, Any] = row
     return fields
 
@@ -171,4 +171,4 @@ def _writer(schema_id: int, text: str, references: tuple[tuple[str, str], ...]) 
             values.append(out.getvalue())
         return pa.array(values, pa.binary())
 
-    return arrow_udf(encode, returnType="binary")  # type: ignore[call-overload]  # its stub wants the kind said
+    return arrow_udf(encode, returnType="binary")  # type: ignore[call-overload]  # its stub requires the kind

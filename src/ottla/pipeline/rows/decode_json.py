@@ -31,14 +31,14 @@ def from_json(
     keep: tuple[str, ...] = (),
     options: Mapping[str, str] | None = None,
 ) -> Checked:
-    """The JSON object in `column` (text, or bytes in UTF-8) as columns of `schema`, and those named in `keep` beside.
+    """The JSON object in `column` (text, or bytes in UTF-8) as columns of `schema`, beside the columns named in `keep`.
 
-    A field that the schema calls NOT NULL is required. A row is rejected for one of these reasons:
+    A field that is NOT NULL in the schema is required. A row is rejected for one of these reasons:
 
         no value (a tombstone)           not UTF-8           malformed JSON           not one JSON object
         missing required field 'x'       wrong type: 'x' is STRING, not INT
 
-    Fields that the schema does not name are ignored, as by Spark; `options` are those of Spark's `from_json`.
+    Fields that are not in the schema are ignored, as by Spark; `options` are those of Spark's `from_json`.
     Raises ValueError for a schema that names a column of `keep`.
     """
     wanted = parse_schema(schema)

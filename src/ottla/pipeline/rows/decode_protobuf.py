@@ -56,12 +56,12 @@ def from_protobuf(
     column: str = "value",
     keep: tuple[str, ...] = (),
 ) -> Checked:
-    """The Protobuf message in `column` as columns, and those named in `keep` beside.
+    """The Protobuf message in `column` as columns, beside the columns named in `keep`.
 
     `message` is a class that protoc made, or the full name of a message in `descriptors` (the bytes of a descriptor
     set, or the path of its file) or in the registry's schema of `subject`, whose first message it is if left out. With
-    a registry, records are in its wire format, and their own schema says which message they hold: another one than the
-    one asked for is rejected, as is an id that the registry does not know. A registry that is away fails the task.
+    a registry, records are in its wire format, and their own schema names their message: a record of another message
+    is rejected, as is an id that the registry does not know. An unreachable registry fails the task.
 
     Raises ValueError for a message that is not there, or has no columns in Spark; SubjectError, RegistryError.
     """
@@ -82,8 +82,9 @@ def from_protobuf(
 
 
 def message_indexes(value: bytes, start: int) -> tuple[tuple[int, ...], int]:
-    """Which message of its schema's file a record holds, as the wire format says it: the number of a message at the
-    top, then of one nested in it, and so on. With it, where the message begins.
+    """The message of its schema's file that a record holds, in the indexes of the wire format: the number of a message
+    at
+    the top, then of one nested in it, and so on. With it, where the message begins.
 
     Raises Undecodable if the bytes end before that.
     """

@@ -14,6 +14,6 @@ def drop_duplicates(rows: DataFrame, *key: str, column: str, within: str) -> Dat
     A key that comes again after that is a new one. Raises ValueError without a key.
     """
     if not key:
-        raise ValueError("drop_duplicates needs the columns that say which rows are the same")
+        raise ValueError("drop_duplicates needs the columns by which rows are compared")
     known = watermark(rows, column, within)
     return known.dropDuplicatesWithinWatermark(list(key)) if rows.isStreaming else known.dropDuplicates(list(key))

@@ -1,16 +1,16 @@
-"""Late rows: those that a watermark has Spark drop, written to a topic instead of to nowhere.
+"""Late rows: rows that Spark drops by a watermark, written to a topic instead.
 
-Spark has no side output, and tells nobody which rows it drops, only how many. But which they are follows from its
-checkpoint: in micro-batch N it drops what closed at or before the watermark of N-1 (that is the one of which results
-may already have been written), and `offsets/N` and `offsets/N-1` say which records N read. So a follower reads the
-records of just those micro-batches again in which rows were dropped, builds the flow's function over them as a batch,
-and writes those rows of its watermark that had closed.
+Spark has no side output, and reports only the number of dropped rows. But they follow from its
+checkpoint: in micro-batch N it drops rows that closed at or before the watermark of N-1 (whose results
+may already have been written), and `offsets/N` and `offsets/N-1` give the records of N. So a follower reads the
+records of the micro-batches with dropped rows again, builds the flow's function over them as a batch,
+and writes the rows of its watermark that had closed.
 
     query      ──▶ offsets/N ──▶ commits/N ──▶ progress: 3 rows dropped
     follower                                      └──▶ reads N again ──▶ writes 3 rows, once ──▶ notes down N
 
 The rows and a mark of the micro-batch go into one transaction, and the note is written after it, so a follower that is
-killed in between finds the mark and writes nothing. A micro-batch whose progress was never heard (the process died) is
+killed in between finds the mark and writes nothing. A micro-batch whose progress was lost (the process died) is
 read again in any case.
 
 What Spark counts (`numRowsDroppedByWatermark`) are rows for joins, deduplication and state, but groups of rows of one
@@ -80,7 +80,7 @@ class Position:
             return None
         except (OSError, ValueError, KeyError) as error:
             raise PipelineError(
-                f"{file}, which says how far late rows have been written, is damaged: {error}"
+                f"{file}, which records how far late rows have been written, is damaged: {error}"
             ) from error
 
     def write(self, file: Path) -> None:
@@ -179,7 +179,7 @@ class LateRows:
             raise PipelineError(f"late rows of {self.flow!r}, micro-batch {number}: {said}") from error
 
     def _load(self, given: Input, wanted: Ranges) -> DataFrame:
-        """An input as the micro-batch had it: of a topic just its records."""
+        """An input as the micro-batch had it: for a topic, only its records."""
         if isinstance(given, Topic):
             names = map(self.context.renamed, given.topics)
             return read_ranges(given, self.context, {name: wanted[name] for name in names if name in wanted})
@@ -218,7 +218,7 @@ def ranges(before: Batch, batch: Batch) -> Ranges:
             known = found.setdefault(partition.topic, {}).setdefault(partition.number, wanted)
             if known != wanted:
                 raise PipelineError(
-                    f"two inputs read {partition} at their own pace, so which of its rows were late cannot be told"
+                    f"two inputs read {partition} at their own pace, so its late rows cannot be identified"
                 )
     return {
         topic: {number: (first, until) for number, (first, until) in partitions.items() if first != until}

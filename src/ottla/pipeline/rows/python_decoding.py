@@ -69,7 +69,7 @@ def _function(schema: StructType, written_in: Format) -> Callable[[Column, Colum
     def decode(values: pa.Array, written_at: pa.Array) -> pa.Array:
         return decode_array(values, _opened(written_in, os.getpid()), row_type, written_at)
 
-    function: Callable[[Column, Column], Column] = arrow_udf(  # type: ignore[call-overload]  # its stub wants the kind said
+    function: Callable[[Column, Column], Column] = arrow_udf(  # type: ignore[call-overload]  # its stub requires a kind
         decode, returnType=returned
     )
     return function

@@ -6,8 +6,8 @@ A record in the registry's wire format begins with the id of the schema that it 
     |0|id, 4 bytes, big-endian|indexes|data ...  Protobuf: which message of the schema's file
 
 An id that the registry does not know is the record's fault: the record is rejected, but not within its first minute,
-in which its schema may be on the way from one registry to another. A registry that is away or refuses
-who asks is no fault of the record: `RegistryError` fails the task, the query is tried again, and nothing is rejected.
+in which its schema may be on the way from one registry to another. A registry that is unreachable or denies
+access is no fault of the record: `RegistryError` fails the task, the query is tried again, and nothing is rejected.
 
 Source: the wire format and REST API of Confluent's Schema Registry, which Karapace and Apicurio serve too.
 """
@@ -51,7 +51,7 @@ class Framed(NamedTuple):
 
 
 class Found(NamedTuple):
-    """A schema as the registry has it. `references` are (name, text) of what it imports, in the order of need."""
+    """A schema as the registry has it. `references` are (name, text) of its imports, dependencies first."""
 
     schema_id: int
     type: str
@@ -61,7 +61,7 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Registry:
-    """Where a registry is, and how to reach it. A value: making one asks nobody. See `registry`."""
+    """The address of a registry, and how to reach it. A value: making one sends no request. See `registry`."""
 
     url: str
     settings: tuple[tuple[str, str], ...] = ()
@@ -103,7 +103,7 @@ def registry(url: str, *, user: str | None = None, settings: Mapping[str, str] |
 
 
 def framed(value: bytes) -> Framed:
-    """What the first five bytes say. Raises Undecodable if they are not those of the wire format."""
+    """Decode the first five bytes. Raises Undecodable if they are not those of the wire format."""
     if len(value) < _HEAD.size:
         raise Undecodable(f"not the registry's wire format: {len(value)} bytes, its head alone has {_HEAD.size}")
     magic, schema_id = _HEAD.unpack_from(value)
@@ -183,7 +183,7 @@ class _Client:
             into[reference.name] = registered.schema.schema_str
 
     def _ask(self, question: Any, what: str = "") -> Any:
-        """Raises SubjectError for what the registry says is not there or not valid, RegistryError for all else."""
+        """Raises SubjectError for missing or invalid schemas and subjects, RegistryError for all other failures."""
         from confluent_kafka.schema_registry.error import SchemaRegistryError
 
         try:
@@ -191,7 +191,7 @@ class _Client:
         except SchemaRegistryError as error:
             if error.http_status_code == _NOT_FOUND and error.error_code in _NOT_THERE:
                 said = _NOT_THERE[error.error_code]
-                raise SubjectError(f"the registry at {self._url} says of {what or 'an id'}: {said}") from error
+                raise SubjectError(f"the registry at {self._url} answered for {what or 'an id'}: {said}") from error
             if error.http_status_code in (409, 422):
                 raise SubjectError(
                     f"the registry at {self._url} refuses the schema of {what}: {error.error_message}"

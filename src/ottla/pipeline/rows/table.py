@@ -102,7 +102,7 @@ def table(
     """A compacted topic as a table, with a row for each key.
 
     `schema` names the columns in its JSON values; `decode` is a function from records to rows for others
-    (`lambda records: from_avro(records, ...)`). `key` names the columns that tell rows apart; one that is not in the
+    (`lambda records: from_avro(records, ...)`). `key` names the columns that identify rows; one that is not in the
     schema is the text of the record's key. `refresh` is for how long a table may be used without asking for news;
     without it, every micro-batch asks. Any option of the format `ottla` for batches may follow.
 
@@ -114,7 +114,7 @@ def table(
         raise JobError(f"table({topic!r}) needs either a schema of its JSON values, or decode=, a function")
     names = (key,) if isinstance(key, str) else tuple(key)
     if not names:
-        raise JobError(f"table({topic!r}): key names the columns that tell its rows apart")
+        raise JobError(f"table({topic!r}): key names the columns that identify its rows")
     found = _INTERVAL.fullmatch(refresh.strip())
     if found is None:
         raise JobError(f"table({topic!r}): refresh is an interval such as '30 seconds', not {refresh!r}")

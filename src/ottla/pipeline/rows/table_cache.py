@@ -4,8 +4,8 @@
        ▲                               current.json  which snapshot counts, and up to which offsets it was read
        └── only those from these offsets on
 
-A snapshot is never changed: a task that reads one goes on reading it while the next is made. Whoever brings the table
-up to date holds a lock on the directory, so that several queries of a run can share it.
+A snapshot is never changed: a task that reads one goes on reading it while the next is made. An update of the table
+holds a lock on the directory, so that several queries of a run can share it.
 
 A record without a value deletes its key; the log forgets it after `delete.retention.ms` (a day). So a table that was
 not brought up to date for half a day is read anew, as is one whose topic was deleted and made again.
@@ -32,7 +32,7 @@ _CURRENT: Final = "current.json"
 _SUFFIX: Final = ".arrow"
 _READ_ANEW_AFTER_S: Final = 12 * 3600.0
 _KEPT_FOR_S: Final = 900.0
-"""A snapshot that counts no more is deleted after that: a task may still be reading it."""
+"""Time until an outdated snapshot is deleted: a task may still be reading it."""
 
 
 class NoKeyError(ValueError):
@@ -142,7 +142,7 @@ class TableCache:
 
 
 def newest(old: pa.Table, new: pa.Table) -> pa.Table:
-    """Of each key the newest record, those without a value left out. Raises NoKeyError.
+    """The newest record of each key, without deleted keys. Raises NoKeyError.
 
     Within a partition the offset decides; between partitions, where a key moves if a topic grows, the time.
     """

@@ -1,8 +1,8 @@
 """The data source `ottla-table`: the newest record of each key of a topic, as of when it is read.
 
-Spark plans a Python data source once for each DataFrame, so what `partitions` finds out stays as it was when a query
+Spark plans a Python data source once for each DataFrame, so the result of `partitions` stays as it was when a query
 began; only the tasks run anew in each micro-batch. So it is a task that brings the table up to date, one for the whole
-table: which record of a key is the newest is known to who sees them all.
+table: only a task that sees all records knows the newest of each key.
 """
 
 import time

@@ -1,4 +1,4 @@
-"""The ways in which a decoder says that a record is at fault."""
+"""The errors with which a decoder rejects a record."""
 
 
 class Undecodable(Exception):

@@ -32,7 +32,8 @@ def unsteady(made: Checked) -> str | None:
         )
     if not plan.deterministic():
         return (
-            "it uses what is not deterministic (rand, uuid ...), and comes out otherwise there: make it of the row's "
+            "it uses nondeterministic functions (rand, uuid ...), and gives another result there: compute it from the "
+            "row's "
             "own columns (hash), or leave rows out by where(...) in the flow"
         )
     leaves = plan.collectLeaves()
@@ -40,6 +41,6 @@ def unsteady(made: Checked) -> str | None:
     if any(name.startswith("RelationV2") and name.endswith(f" {FORMAT}") for name in names):
         return (
             "it comes after a join with table(...), which may have changed by then: check the rows in a view before "
-            "the join, and leave out by where(...) in the flow what the join says"
+            "the join, and filter by the joined columns with where(...) in the flow"
         )
     return None

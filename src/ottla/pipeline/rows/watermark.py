@@ -1,8 +1,9 @@
-"""Watermarks whose late rows can be found: `DataFrame.withWatermark`, and a note of which rows it is about.
+"""Watermarks whose late rows can be found: `DataFrame.withWatermark`, and a note of the rows they apply to.
 
-Spark drops a row when what it belongs to has ended, by the watermark of the micro-batch before: the window of an
-aggregation, or the row's own event time where rows are joined, deduplicated or kept in state. What that is, is known
-to who writes the query, so it is said where the watermark is.
+Spark drops a row when its window or time has ended, by the watermark of the micro-batch before: the window of an
+aggregation, or the row's own event time where rows are joined, deduplicated or kept in state. Only the author of a
+query
+knows which, so it is declared with the watermark.
 """
 
 from collections.abc import Iterator

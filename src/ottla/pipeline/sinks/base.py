@@ -11,13 +11,13 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 COMPACT_EVERY: Final = 100
-"""How many micro-batches a table takes between two compactions, unless the job says otherwise."""
+"""Micro-batches that a table takes between two compactions, unless the job sets another number."""
 COMMIT_ATTEMPTS: Final = 20
 """How often a commit of a table is tried while others commit, too."""
 
 
 class SinkError(PipelineError):
-    """Rows cannot be written as the job asks; the message says to which sink, why, and what to do."""
+    """Rows cannot be written as the job asks; the message names the sink, the reason, and the remedy."""
 
 
 class Sink(Protocol):
@@ -39,7 +39,7 @@ class Sink(Protocol):
         ...
 
     def read(self, context: RunContext) -> "DataFrame":
-        """What has been written, as a batch: for comparisons. Raises SinkError if it cannot be read back."""
+        """The written rows, as a batch: for comparisons. Raises SinkError if they cannot be read back."""
         ...
 
 

@@ -53,5 +53,5 @@ def _query_id(rows: "DataFrame", checkpoint: Path) -> str:
         identifier: str = json.loads((checkpoint / "metadata").read_text())["id"]
         return identifier
     found = rows.sparkSession.sparkContext.getLocalProperty(QUERY_ID)
-    assert found is not None, "Spark says in every micro-batch which query it belongs to"
+    assert found is not None, "Spark names the query of every micro-batch"
     return found

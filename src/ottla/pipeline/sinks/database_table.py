@@ -55,10 +55,8 @@ class DatabaseTable:
 
     def writer(self, schema: pa.Schema, mode: str, _context: RunContext) -> "DatabaseWriter":
         """What writes micro-batches of such rows; the table is made if missing. Raises SinkError as `start`."""
-        from ottla.pipeline.sinks.database_types import as_columns
-
         check_key(schema, self.key, mode, self.describe())
-        self._prepare(as_columns(schema, self.key, self.describe()), tuple(schema.names))
+        self._prepare(schema)
         return DatabaseWriter(self, schema, replaces=mode == "complete")
 
     def renamed(self, suffix: str) -> "DatabaseTable":
@@ -85,7 +83,7 @@ class DatabaseTable:
             from sqlalchemy import NullPool, create_engine
             from sqlalchemy.exc import ArgumentError, NoSuchModuleError
         except ModuleNotFoundError as error:
-            raise SinkError("databases need a package: pip install 'ottla[pipeline]'") from error
+            raise SinkError("databases need a package: in a checkout of Ottla, pip install '.[pipeline]'") from error
         from ottla.pipeline.sinks.database_types import as_json
 
         try:
@@ -107,13 +105,17 @@ class DatabaseTable:
         except OperationalError as error:
             raise SinkError(f"{self.describe()} cannot be reached: {error.orig}") from error
 
-    def _prepare(self, columns: "list[Any]", names: tuple[str, ...]) -> None:
+    def _prepare(self, schema: pa.Schema) -> None:
         from sqlalchemy import MetaData, Table, inspect
         from sqlalchemy.exc import OperationalError, ProgrammingError
 
-        engine = self.engine()
+        from ottla.pipeline.sinks.database_types import as_columns
+
+        engine, names = self.engine(), schema.names
         try:
-            if not inspect(engine).has_table(self.table, schema=self.schema):
+            is_there = inspect(engine).has_table(self.table, schema=self.schema)
+            columns = as_columns(schema, self.key, engine.dialect, self.describe())
+            if not is_there:
                 Table(self.table, MetaData(), *columns, schema=self.schema).create(engine, checkfirst=True)
             batches_table(self.schema).create(engine, checkfirst=True)
         except (OperationalError, ProgrammingError) as error:
@@ -136,7 +138,7 @@ class DatabaseTable:
 def database(
     url: str, table: str, *, key: str | Sequence[str] = (), schema: str | None = None, **options: Any
 ) -> DatabaseTable:
-    """A table of a database, made if it is not there; each micro-batch is one transaction, once.
+    """A table of a database, created if it does not exist; each micro-batch is one transaction, once.
 
     `url` is SQLAlchemy's (`postgresql+psycopg://user@host/name`, `sqlite:////data/delays.db`), `options` those of its
     `create_engine`. With a `key`, rows take the place of those with the same key (what mode `update` needs); mode

@@ -9,15 +9,20 @@ from ottla.pipeline.sinks.base import SinkError
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
-    from sqlalchemy import Column, Table
+    from sqlalchemy import Column, Dialect, Table
 
 _KEY_CHARACTERS: Final = 255
-"""Of a text in a key: some databases cannot have keys of any length."""
+"""Length of a text in a key: some databases cannot have keys of any length."""
+_EXACT_SINCE: Final = (8, 0, 17)
+"""MySQL has a collation that keeps blanks at the end since then."""
 
 
-def as_columns(rows: pa.Schema, key: tuple[str, ...], what: str) -> "list[Column[Any]]":
-    """Columns of a table to be made, the key as its primary key. Raises SinkError for a type that has no like."""
-    from sqlalchemy import Column, String, Text
+def as_columns(rows: pa.Schema, key: tuple[str, ...], dialect: "Dialect", what: str) -> "list[Column[Any]]":
+    """Columns of a table to be made, the key as its primary key. Raises SinkError for a type that has no like.
+
+    dialect: SQLAlchemy's, of a server that has been reached.
+    """
+    from sqlalchemy import Column, Text
 
     columns = []
     for field in rows:
@@ -26,9 +31,22 @@ def as_columns(rows: pa.Schema, key: tuple[str, ...], what: str) -> "list[Column
             raise SinkError(f"{what} cannot have column '{field.name}', which is {field.type}: cast it")
         in_key = field.name in key
         if in_key and isinstance(kind, Text):
-            kind = String(_KEY_CHARACTERS)
+            kind = _key_text(dialect)
         columns.append(Column(field.name, kind, primary_key=in_key, nullable=not in_key, autoincrement=False))
     return columns
+
+
+def _key_text(dialect: Any) -> Any:
+    """A text that is the same as another if every character is: MySQL's and MariaDB's are not by themselves."""
+    from sqlalchemy import String
+    from sqlalchemy.dialects import mysql
+
+    if dialect.name not in ("mysql", "mariadb"):
+        return String(_KEY_CHARACTERS)
+    collation = "utf8mb4_nopad_bin"
+    if not dialect.is_mariadb:
+        collation = "utf8mb4_0900_bin" if dialect.server_version_info >= _EXACT_SINCE else "utf8mb4_bin"
+    return mysql.VARCHAR(_KEY_CHARACTERS, charset="utf8mb4", collation=collation)
 
 
 def as_parameters(rows: pa.RecordBatch, dialect: str) -> list[dict[str, Any]]:

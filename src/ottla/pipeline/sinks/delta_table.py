@@ -75,7 +75,7 @@ class DeltaSink:
     def compact(self, directory: Path) -> str:
         """Rewrite small files as large ones in one commit; readers and writers go on meanwhile.
 
-        The small ones stay for those who read an older version; Delta's vacuum removes them.
+        The small ones stay for readers of older versions; Delta's vacuum removes them.
         """
         return compact(self.open(path_from(directory, self.path)))
 
@@ -124,7 +124,7 @@ def delta(
 
 
 def compact(table: "DeltaTable") -> str:
-    """What was done, in one phrase."""
+    """A phrase that describes the result."""
     figures = table.optimize.compact()
     removed, added = figures["numFilesRemoved"], figures["numFilesAdded"]
     return f"{removed} files became {added}" if removed else "no small files"
@@ -266,5 +266,5 @@ def _deltalake() -> Any:
         import deltalake
         import deltalake.exceptions
     except ModuleNotFoundError as error:
-        raise SinkError("Delta tables need a package: pip install 'ottla[pipeline]'") from error
+        raise SinkError("Delta tables need a package: in a checkout of Ottla, pip install '.[pipeline]'") from error
     return deltalake

@@ -29,7 +29,7 @@ class EachBatch:
         return start_batches(rows, query, lambda batch: self.write(batch, query.context))
 
     def renamed(self, _suffix: str) -> "EachBatch":
-        return self  # the run's context says where it is
+        return self  # the run's context has the location
 
     def read(self, _context: RunContext) -> "DataFrame":
         raise SinkError(f"what {self.what} has written only the job knows to read back")

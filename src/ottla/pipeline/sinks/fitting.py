@@ -49,7 +49,7 @@ def check_key(schema: pa.Schema, key: tuple[str, ...], mode: str, what: str) -> 
     for name in key:
         field_type(schema, name, what, "key")
     if mode == "update" and not key:
-        raise SinkError(f"{what} needs key=... in mode 'update': the columns that tell which row has changed")
+        raise SinkError(f"{what} needs key=... in mode 'update': the columns that identify the changed row")
 
 
 def field_type(schema: pa.Schema, name: str, what: str, role: str) -> Any:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyiceberg.table import DataScan, FileScanTask, Table, Transaction
 
 TARGET_BYTES: Final = 128 << 20
-"""Of a compacted file."""
+"""Size of a compacted file."""
 SMALL_BYTES: Final = TARGET_BYTES * 3 // 4
 """Files below this are compacted."""
 

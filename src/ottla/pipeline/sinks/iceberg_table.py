@@ -88,7 +88,7 @@ class IcebergSink:
         try:
             from pyiceberg.catalog import load_catalog
         except ModuleNotFoundError as error:
-            raise SinkError("Iceberg tables need a package: pip install 'ottla[pipeline]'") from error
+            raise SinkError("Iceberg needs a package: in a checkout of Ottla, pip install '.[pipeline]'") from error
         try:
             return load_catalog(self.catalog, **self.properties)
         except ValueError as error:
@@ -169,7 +169,7 @@ class IcebergStorage:
 
 
 def property_of(query_id: str) -> str:
-    """The table's property that says which micro-batch of the query it holds."""
+    """The table's property with the last micro-batch of the query."""
     return f"ottla.{query_id}"
 
 

@@ -2,10 +2,10 @@
 
 A directory has no versions: between the removal of the small files and the move of the large one into their place,
 readers miss rows. It is done in this order so that they never see a row twice, and noted beforehand, so that what a
-crash interrupts is finished by the next one who comes:
+crash interrupts is finished by the next compaction:
 
     <directory>/_ottla/compaction/<random>.part        the large file
-    <directory>/_ottla/compaction/<random>.exchange    what it replaces, and what it will be called
+    <directory>/_ottla/compaction/<random>.exchange    the files it replaces, and its final name
 """
 
 import fcntl
@@ -26,7 +26,7 @@ from ottla.pipeline.sinks.parquet_files import OWN_DIRECTORY, STAGED, parquet_pa
 from ottla.pipeline.sinks.staging import sync_file
 
 TARGET_BYTES: Final = 128 << 20
-"""Of a compacted file."""
+"""Size of a compacted file."""
 SMALL_BYTES: Final = TARGET_BYTES * 3 // 4
 """Files below this are compacted."""
 _ROWS_AT_ONCE: Final = 100_000

@@ -1,4 +1,4 @@
-"""Parquet files in a directory, each row in them once, also for who reads the directory with nothing but a glob.
+"""Parquet files in a directory, each row in them once, even for readers that list the directory by a glob.
 
     <directory>/carrier=UA/<query>-<batch>-<task>-<random>.parquet    what readers see
     <directory>/_ottla/<query id>/<batch>/...part                     staged by the tasks
@@ -6,8 +6,8 @@
     <directory>/_ottla/<query id>/<batch>.done                        they have been moved
 
 Staged files have another extension, so that no `**/*.parquet` finds them. A micro-batch is committed by the one
-exclusive creation of its list; after that its files are moved to where readers look, each by one atomic rename. Who
-reads in that moment, or after a crash in it, may see a part of the micro-batch, and never a row twice; the next start
+exclusive creation of its list; after that its files are moved to where readers look, each by one atomic rename. A
+reader in that moment, or after a crash in it, may see a part of the micro-batch, and never a row twice; the next start
 of any query on the directory moves the rest.
 """
 
@@ -47,7 +47,7 @@ OWN_DIRECTORY: Final = "_ottla"
 """Below the directory of the files; Spark and Arrow skip what begins with an underscore."""
 STAGED: Final = ".part"
 KEPT_LISTS: Final = 10
-"""Of each query: a driver that was thought dead finds that its micro-batch is committed."""
+"""Lists kept of each query: a driver that was thought dead finds that its micro-batch is committed."""
 _SHORT_ID: Final = 8
 
 
@@ -96,7 +96,7 @@ class ParquetFiles:
     def compact(self, directory: Path) -> str:
         """Rewrite small files as few large ones, directory by directory.
 
-        Who reads a directory in the moment of the exchange may miss rows or fail for a file that is gone: pause
+        Reads of a directory during the exchange may miss rows or fail for a removed file: pause
         readers, or use a table format.
         """
         from ottla.pipeline.sinks.parquet_compaction import compact

@@ -13,7 +13,7 @@ _MOST_TEXT: Final = 64
 
 
 def column_statistics(footer: pq.FileMetaData) -> dict[str, Any]:
-    """`numRecords`, and `minValues`, `maxValues`, `nullCount` of those columns for which they can be told."""
+    """`numRecords`, and `minValues`, `maxValues`, `nullCount` of the columns that have them."""
     found: dict[str, dict[str, Any]] = {"minValues": {}, "maxValues": {}, "nullCount": {}}
     for number in range(footer.num_columns):
         name = footer.schema.column(number).path

@@ -1,9 +1,9 @@
-"""The first of two phases: tasks write files of Parquet that nobody reads yet, and say which they are.
+"""The first of two phases: tasks write Parquet files that no reader sees yet, and report their names.
 
     <directory>/<query id>/<batch>/[column=value/...]<task>-<random>.parquet
 
-The second phase is the table's: one atomic step makes all files of the micro-batch part of it. What a killed task or
-driver left behind lies below the same directory when the micro-batch is repeated, and is removed then.
+The second phase is the table's: one atomic step makes all files of the micro-batch part of it. Files that a killed task
+or driver left lie below the same directory when the micro-batch is repeated, and are removed then.
 """
 
 import os

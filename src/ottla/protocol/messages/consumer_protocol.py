@@ -1,4 +1,4 @@
-"""What consumers of the "consumer" protocol type tell each other through JoinGroup and SyncGroup.
+"""The messages that consumers of protocol type "consumer" exchange through JoinGroup and SyncGroup.
 
 Opaque to the broker but for tools: a version (int16) precedes each, see `ottla.protocol.versioned`. A reader that
 meets a newer version than it knows reads it as the newest it knows, since fields are only ever appended.

@@ -1,7 +1,7 @@
 """CreateDelegationToken: a token to authenticate with in the place of a user (KIP-48).
 
 2  flexible
-3  for another owner than the one who asks (KIP-373)
+3  for another owner than the requester (KIP-373)
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """DescribeDelegationToken: the tokens of some owners, or of all (KIP-48).
 
 2  flexible
-3  who asked for the token (KIP-373)
+3  the requester of the token (KIP-373)
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ class Rebalance(Struct):
 
 @struct
 class Move(Struct):
-    """Partitions that went from one member to another; null: from or to nobody."""
+    """Partitions that went from one member to another; null for a missing previous or next owner."""
 
     topic: str
     partitions: list[Int32]

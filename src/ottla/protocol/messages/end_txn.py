@@ -3,7 +3,7 @@
 2  PRODUCER_FENCED
 3  flexible
 4  TRANSACTION_ABORTABLE (KIP-890)
-5  the epoch grows with every transaction; the answer says the new id and epoch (KIP-890)
+5  the epoch grows with every transaction; the response carries the new id and epoch (KIP-890)
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""What precedes every request and every response.
+"""The headers that precede every request and every response.
 
-A request says which API in which version follows; the answer repeats nothing but the correlation id. Version 2 of the
+A request header names the API and version of the body; the response header carries only the correlation id. Version 2
+of the
 request header and version 1 of the response header are the flexible ones (KIP-482); version 0 of the request header
 belongs to the oldest ControlledShutdown alone. `ottla.protocol.api` knows which goes with which message.
 

@@ -1,4 +1,4 @@
-"""Heartbeat: a member of a classic group is alive; REBALANCE_IN_PROGRESS tells it to join again.
+"""Heartbeat: a member of a classic group is alive; REBALANCE_IN_PROGRESS makes it join again.
 
 1  throttle time
 3  static members (KIP-345)

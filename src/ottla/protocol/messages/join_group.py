@@ -1,9 +1,9 @@
 """JoinGroup: enter a classic consumer group, or its next generation.
 
-The answer waits until the whole group has joined. Only the leader is told the other members.
+The response waits until the whole group has joined. Only the leader receives the list of members.
 
     1  rebalance timeout of its own (KIP-62)        6  flexible
-    4  a new member is told its id and has to       7  protocol type in the answer (KIP-559)
+    4  a new member receives its id and has to       7  protocol type in the answer (KIP-559)
        ask again: MEMBER_ID_REQUIRED (KIP-394)      8  reason (KIP-800)
     5  static members (KIP-345)                     9  the leader may keep the assignment (KIP-814)
 """

@@ -1,6 +1,6 @@
-"""LeaderAndIsr: the controller tells a broker which replicas it holds, who leads and who is in sync.
+"""LeaderAndIsr: the controller sends a broker its replicas, with their leaders and in-sync replicas.
 
-Of clusters with ZooKeeper, last in Kafka 3.9.
+For clusters with ZooKeeper; last in Kafka 3.9.
 
     1  whether the replica is new (KIP-112)         5  topic ids; a type for full requests (KIP-516)
     2  broker epoch; grouped by topic (KIP-380)     6  leader recovery state (KIP-704)

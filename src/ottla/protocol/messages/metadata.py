@@ -1,4 +1,4 @@
-"""Metadata: brokers, controller, topics and who leads each partition.
+"""Metadata: brokers, controller, topics, and the leader of each partition.
 
 All topics are meant by an empty list in version 0 and by null since version 1, where empty means none.
 

@@ -1,6 +1,6 @@
 """ShareFetch: acquire records of a share group, and acknowledge earlier ones (KIP-932).
 
-The answer says which ranges of the records were acquired. Version 0 was never stable.
+The response lists the acquired ranges of records. Version 0 was never stable.
 
 2  strict record limits (KIP-1206), renewal of acquisition locks (KIP-1222)
 """

@@ -1,6 +1,6 @@
-"""StopReplica: the controller tells a broker to stop following partitions, and perhaps to delete them.
+"""StopReplica: the controller has a broker stop replicas, and optionally delete them.
 
-Of clusters with ZooKeeper, last in Kafka 3.9.
+For clusters with ZooKeeper; last in Kafka 3.9.
 
     1  broker epoch; grouped by topic (KIP-380)
     2  flexible

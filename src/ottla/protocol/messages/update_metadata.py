@@ -1,6 +1,6 @@
-"""UpdateMetadata: the controller tells every broker about brokers and partitions, for its Metadata answers.
+"""UpdateMetadata: the controller sends every broker the brokers and partitions, for its Metadata responses.
 
-Of clusters with ZooKeeper, last in Kafka 3.9.
+For clusters with ZooKeeper; last in Kafka 3.9.
 
     1  several endpoints per broker                 5  broker epoch; grouped by topic (KIP-380)
     2  racks (KIP-36)                               6  flexible

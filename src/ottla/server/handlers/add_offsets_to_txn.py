@@ -12,7 +12,7 @@ from ottla.ids import ProducerIdAndEpoch, TopicPartition
 from ottla.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from ottla.server.context import RequestContext
 from ottla.server.producer_connections import To
-from ottla.server.producer_errors import told_fenced
+from ottla.server.producer_errors import fenced_error
 
 FENCED_SINCE: Final = 2
 FIRST_GENERATION: Final = 0
@@ -43,4 +43,4 @@ async def _add(
         error = refused.code
     if error is ErrorCode.NONE:
         broker.producer_connections.accepted(To.TRANSACTION_COORDINATOR, producer, context.connection_id)
-    return AddOffsetsToTxnResponse(error_code=told_fenced(error, context.api_version >= FENCED_SINCE))
+    return AddOffsetsToTxnResponse(error_code=fenced_error(error, context.api_version >= FENCED_SINCE))

@@ -4,8 +4,8 @@ Clients of the first generation send it, up to version 3. Later versions come fr
 once, to add partitions or only to verify that they were added (KIP-890).
 """
 
-import asyncio
 from collections.abc import Awaitable, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from ottla.cluster.image import INTERNAL_TOPICS
@@ -21,7 +21,8 @@ from ottla.protocol.messages.add_partitions_to_txn import (
 )
 from ottla.server.context import RequestContext
 from ottla.server.producer_connections import To
-from ottla.server.producer_errors import told_fenced
+from ottla.server.producer_errors import fenced_error
+from ottla.slices import Steps
 
 FENCED_SINCE: Final = 2
 BROKERS_SINCE: Final = 4
@@ -45,7 +46,7 @@ def handle(request: AddPartitionsToTxnRequest, context: RequestContext) -> Await
 
 
 async def _add_of_several(request: AddPartitionsToTxnRequest, context: RequestContext) -> AddPartitionsToTxnResponse:
-    results = await asyncio.gather(*(_add(transaction, context) for transaction in request.transactions))
+    results = await context.broker.slices.together(partial(_add, context=context), request.transactions)
     return AddPartitionsToTxnResponse(
         results_by_transaction=[
             AddPartitionsToTxnResult(transactional_id=transaction.transactional_id, topic_results=result)
@@ -71,7 +72,7 @@ async def _add(
         for topic in transaction.topics
         for number in topic.partitions
     ]
-    refused = _refused(partitions, context)
+    refused = await context.broker.slices.run(_refused(partitions, context))
     if refused:  # all or nothing
         return _results({partition: refused.get(partition, NOT_ATTEMPTED) for partition in partitions})
     try:
@@ -86,14 +87,15 @@ async def _add(
     except OttlaError as error:
         errors = dict.fromkeys(partitions, error.code)
     knows_fenced = context.api_version >= FENCED_SINCE
-    return _results({partition: told_fenced(error, knows_fenced) for partition, error in errors.items()})
+    return _results({partition: fenced_error(error, knows_fenced) for partition, error in errors.items()})
 
 
-def _refused(partitions: Sequence[TopicPartition], context: RequestContext) -> dict[TopicPartition, ErrorCode]:
+def _refused(partitions: Sequence[TopicPartition], context: RequestContext) -> Steps[dict[TopicPartition, ErrorCode]]:
     """Clients add no internal topics: committed offsets become part of a transaction by AddOffsetsToTxn."""
     image = context.broker.metadata.image
     refused: dict[TopicPartition, ErrorCode] = {}
     for partition in partitions:
+        yield
         if partition.topic in INTERNAL_TOPICS and context.api_version < BROKERS_SINCE:
             refused[partition] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         elif image.partition(partition) is None:

@@ -9,5 +9,7 @@ async def handle(request: AllocateProducerIdsRequest, context: RequestContext) -
     """Raises NOT_CONTROLLER, STALE_BROKER_EPOCH, and what `allocate_producer_ids` does."""
     membership = context.broker.cluster
     assert membership is not None  # routed in clusters only
-    block = await membership.charge().allocate_producer_ids(BrokerId(request.broker_id), request.broker_epoch)
+    block = await membership.active_controller().allocate_producer_ids(
+        BrokerId(request.broker_id), request.broker_epoch
+    )
     return AllocateProducerIdsResponse(producer_id_start=block.first, producer_id_len=block.last + 1 - block.first)

@@ -1,4 +1,4 @@
-"""AlterPartition (v2-v3): leaders tell the controller who is in sync with them (KIP-497)."""
+"""AlterPartition (v2-v3): leaders report their in-sync replicas to the controller (KIP-497)."""
 
 from ottla.cluster.image import TopicImage
 from ottla.cluster.isr_changes import ANY_EPOCH, IsrChange
@@ -20,18 +20,18 @@ async def handle(request: AlterPartitionRequest, context: RequestContext) -> Alt
     """Each partition on its own. Raises NOT_CONTROLLER and STALE_BROKER_EPOCH for the whole request."""
     membership = context.broker.cluster
     assert membership is not None  # routed in clusters only
-    charge = membership.charge()
+    active_controller = membership.active_controller()
     broker_id = BrokerId(request.broker_id)
     changes = [
         _change(broker_id, TopicId(topic.topic_id), data, context.api_version)
         for topic in request.topics
         for data in topic.partitions
     ]
-    answers = await charge.change_in_sync(broker_id, request.broker_epoch, changes)
+    answers = await active_controller.change_in_sync(broker_id, request.broker_epoch, changes)
     topics: dict[TopicId, ResponseTopicData] = {}
     for change, refused in zip(changes, answers, strict=True):
         topic = topics.setdefault(change.topic_id, ResponseTopicData(topic_id=change.topic_id, partitions=[]))
-        topic.partitions.append(_answer(change, refused, charge.image.topics_by_id.get(change.topic_id)))
+        topic.partitions.append(_answer(change, refused, active_controller.image.topics_by_id.get(change.topic_id)))
     return AlterPartitionResponse(topics=list(topics.values()))
 
 

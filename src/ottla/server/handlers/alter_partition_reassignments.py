@@ -1,9 +1,10 @@
 """AlterPartitionReassignments (v0-v1): begin or cancel moving partitions to other brokers (KIP-455).
 
-A lone broker has nowhere to move them to, and says so.
+A standalone broker has nowhere to move them to, and answers with an error.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 from ottla.cluster.image import MetadataImage
 from ottla.cluster.reassignments import plan_reassignment
@@ -16,6 +17,9 @@ from ottla.protocol.messages.alter_partition_reassignments import (
     ReassignableTopicResponse,
 )
 from ottla.server.context import RequestContext
+from ottla.slices import Steps
+
+STEP_MASK: Final = 127
 
 
 async def handle(
@@ -25,46 +29,53 @@ async def handle(
     membership = context.broker.cluster
     wanted: dict[TopicPartition, Sequence[int] | None] = {}
     twice: set[TopicPartition] = set()
+    slices = context.broker.slices
     for topic in request.topics:
-        for part in topic.partitions:
+        await slices.pause()
+        for number, part in enumerate(topic.partitions):
+            if number & STEP_MASK == STEP_MASK:
+                await slices.pause()
             tp = TopicPartition(TopicName(topic.name), PartitionId(part.partition_index))
-            twice |= {tp} if tp in wanted else set()
+            if tp in wanted:
+                twice.add(tp)
             wanted[tp] = part.replicas
     moves = [(tp, replicas) for tp, replicas in wanted.items() if tp not in twice]
     may_change = request.allow_replication_factor_change
     if membership is None:
         image = context.broker.metadata.image
-        answers = [_refusal(image, tp, replicas, may_change=may_change) for tp, replicas in moves]
+        answers = await slices.map(lambda move: _refusal(image, move[0], move[1], may_change=may_change), moves)
     else:
-        answers = await membership.charge().reassign(moves, allow_factor_change=may_change)
+        answers = await membership.active_controller().reassign(moves, allow_factor_change=may_change)
     refused: dict[TopicPartition, OttlaError | None] = dict(zip((tp for tp, _ in moves), answers, strict=True))
     refused |= {tp: InvalidRequest("The partition is named twice.") for tp in twice}
     return AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=request.allow_replication_factor_change,
-        responses=[
-            ReassignableTopicResponse(
-                name=topic.name,
-                partitions=[
-                    _result(
-                        part.partition_index,
-                        refused[TopicPartition(TopicName(topic.name), PartitionId(part.partition_index))],
-                    )
-                    for part in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ],
+        responses=await slices.run(_results(request, refused)),
     )
+
+
+def _results(
+    request: AlterPartitionReassignmentsRequest, refused: Mapping[TopicPartition, OttlaError | None]
+) -> Steps[list[ReassignableTopicResponse]]:
+    responses: list[ReassignableTopicResponse] = []
+    for topic in request.topics:
+        response = ReassignableTopicResponse(name=topic.name, partitions=[])
+        responses.append(response)
+        for part in topic.partitions:
+            tp = TopicPartition(TopicName(topic.name), PartitionId(part.partition_index))
+            response.partitions.append(_result(part.partition_index, refused[tp]))
+            yield
+    return responses
 
 
 def _refusal(
     image: MetadataImage, partition: TopicPartition, replicas: Sequence[int] | None, *, may_change: bool
 ) -> OttlaError | None:
-    """What a lone broker says: a partition can be moved to where it is, which changes nothing, and nowhere else."""
+    """The answer of a standalone broker: a partition can only be moved to where it is, which changes nothing."""
     try:
         plan_reassignment(image, partition, replicas, allow_replication_factor_change=may_change)
     except OttlaError as refused:
-        return refused
+        return refused.with_traceback(None)
     return None
 
 

@@ -9,23 +9,29 @@ from ottla.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirTopicResult,
 )
 from ottla.server.context import RequestContext
+from ottla.slices import Steps
 
 
-def handle(request: AlterReplicaLogDirsRequest, context: RequestContext) -> AlterReplicaLogDirsResponse:
-    """Answered when the moves have begun; DescribeLogDirs tells how far they are."""
+async def handle(request: AlterReplicaLogDirsRequest, context: RequestContext) -> AlterReplicaLogDirsResponse:
+    """Answered when the moves have begun; DescribeLogDirs shows their progress."""
+    return await context.broker.slices.run(_move(request, context))
+
+
+def _move(request: AlterReplicaLogDirsRequest, context: RequestContext) -> Steps[AlterReplicaLogDirsResponse]:
     results: dict[str, list[AlterReplicaLogDirPartitionResult]] = {}
     for directory in request.dirs:
         for topic in directory.topics:
             for number in topic.partitions:
                 code = ErrorCode.NONE
                 try:
-                    context.broker.directory_moves.move(
+                    context.broker.alter_log_dirs.move(
                         TopicPartition(TopicName(topic.name), PartitionId(number)), directory.path
                     )
                 except OttlaError as refused:
                     code = refused.code
                 result = AlterReplicaLogDirPartitionResult(partition_index=number, error_code=code)
                 results.setdefault(topic.name, []).append(result)
+                yield
     return AlterReplicaLogDirsResponse(
         results=[
             AlterReplicaLogDirTopicResult(topic_name=name, partitions=partitions)

@@ -9,7 +9,7 @@ from itertools import repeat
 from typing import Final
 
 from ottla.errors import ErrorCode, OttlaError
-from ottla.groups.share_events import ShareOffset
+from ottla.groups.share.events import ShareOffset
 from ottla.ids import ZERO_TOPIC_ID, GroupId, PartitionId, TopicId, TopicName
 from ottla.protocol.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,
@@ -42,7 +42,7 @@ async def handle(request: AlterShareGroupOffsetsRequest, context: RequestContext
     if altered.error:
         return _refused(request, altered.error, altered.message)
     topics = context.broker.metadata.image.topics
-    ids = {wish.topic: topics[wish.topic].topic_id for wish in offsets if wish.topic in topics}
+    ids = {requested.topic: topics[requested.topic].topic_id for requested in offsets if requested.topic in topics}
     answers = ((error, _words(error)) for error in altered.errors)
     return AlterShareGroupOffsetsResponse(responses=_responses(request, ids, answers))
 

@@ -2,12 +2,16 @@
 
 A request of an unknown version is answered in version 0 with UNSUPPORTED_VERSION and the same list (KIP-511), so that
 any client can find a version in common.
+
+GetTelemetrySubscriptions and PushTelemetry are listed only while a `client-metrics` subscription exists. Kafka lists
+them only with a plug-in that takes metrics. Clients that see them ask every five minutes, and librdkafka logs it.
+Both are answered at any time, as in Kafka.
 """
 
 import re
 from typing import Final
 
-from ottla.cluster.features import SUPPORTED
+from ottla.cluster.features import ONLY_LEVELS, SUPPORTED
 from ottla.errors import ErrorCode
 from ottla.protocol.api import ApiKey
 from ottla.protocol.messages.api_versions import (
@@ -21,7 +25,8 @@ from ottla.server.context import RequestContext
 from ottla.server.routing import CLUSTER_ROUTES, OWN_ROUTES, ROUTES, Route
 
 OWN_SOFTWARE: Final = "ottla"
-"""Who calls itself so is also told of the APIs that Kafka does not have."""
+"""The software name of clients that are also shown the APIs that Kafka does not have."""
+TELEMETRY: Final = frozenset({ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY})
 SOFTWARE_SINCE: Final = 3
 FEATURES_FROM_0_SINCE: Final = 4
 """Earlier clients cannot read a range that starts at 0 (KAFKA-17011)."""
@@ -35,7 +40,11 @@ def handle(request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsR
         and SOFTWARE_PATTERN.fullmatch(request.client_software_version)
     ):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
-    answer = supported(ErrorCode.NONE)
+    if context.api_version >= SOFTWARE_SINCE:
+        context.broker.telemetry.note_software(
+            context.connection_id, request.client_software_name, request.client_software_version
+        )
+    answer = supported(ErrorCode.NONE, telemetry=context.broker.telemetry.wanted)
     if context.broker.cluster is not None:
         answer.api_keys += [_entry(route) for route in CLUSTER_ROUTES.values()]
     if request.client_software_name == OWN_SOFTWARE:
@@ -50,15 +59,19 @@ def handle(request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsR
         FinalizedFeatureKey(name=name, min_version_level=level, max_version_level=level)
         for name, level in image.features.items()
     ]
+    if context.broker.cluster is None:
+        for name, level in ONLY_LEVELS.items():
+            answer.supported_features.append(SupportedFeatureKey(name=name, min_version=level, max_version=level))
+            answer.finalized_features.append(
+                FinalizedFeatureKey(name=name, min_version_level=level, max_version_level=level)
+            )
     return answer
 
 
-def supported(error: ErrorCode) -> ApiVersionsResponse:
-    """The answer for `error`, which is NONE or UNSUPPORTED_VERSION."""
-    return ApiVersionsResponse(
-        error_code=error,
-        api_keys=[_entry(route) for route in ROUTES.values()],
-    )
+def supported(error: ErrorCode, *, telemetry: bool = False) -> ApiVersionsResponse:
+    """The answer for `error`, which is NONE or UNSUPPORTED_VERSION, with or without the requests of KIP-714."""
+    routes = [route for key, route in ROUTES.items() if telemetry or key not in TELEMETRY]
+    return ApiVersionsResponse(error_code=error, api_keys=[_entry(route) for route in routes])
 
 
 def _entry(route: Route) -> ApiVersion:

@@ -3,8 +3,10 @@
 A group that is not there, or is of another kind, is described with GROUP_ID_NOT_FOUND.
 """
 
+from functools import partial
+
 from ottla.errors import ErrorCode, OttlaError
-from ottla.groups.consumer_events import AssignedTopic, ConsumerMemberDescription
+from ottla.groups.consumer.events import AssignedTopic, ConsumerMemberDescription
 from ottla.ids import GroupId
 from ottla.protocol.messages.consumer_group_describe import (
     Assignment,
@@ -26,7 +28,7 @@ async def handle(request: ConsumerGroupDescribeRequest, context: RequestContext)
         return ConsumerGroupDescribeResponse(
             groups=[_nothing(group_id, ErrorCode.UNSUPPORTED_VERSION) for group_id in request.group_ids]
         )
-    groups = [await _describe(GroupId(group_id), context) for group_id in request.group_ids]
+    groups = await context.broker.slices.each(partial(_describe, context=context), map(GroupId, request.group_ids))
     if request.include_authorized_operations:
         for group in groups:
             if not group.error_code:

@@ -1,13 +1,13 @@
-"""ConsumerGroupHeartbeat (v0-v1): a member of a consumer group (KIP-848) joins, lives, takes what it is given, leaves.
+"""ConsumerGroupHeartbeat (v0-v1): a member of a consumer group (KIP-848) joins, lives, gets its assignment, leaves.
 
-Refused here is what can be told to be wrong by looking at the request, in Kafka's words; the rest is up to the group.
+Errors that are visible in the request itself are refused here, in Kafka's words; the group decides the rest.
 Other than in Kafka, the interval until the next heartbeat is shorter than the setting while partitions move (ADR 10).
 """
 
 from typing import Final
 
 from ottla.errors import ApiError, ErrorCode, InvalidRequest
-from ottla.groups.consumer_events import (
+from ottla.groups.consumer.events import (
     JOINING,
     LEAVING,
     LEAVING_FOR_A_WHILE,

@@ -1,6 +1,6 @@
 """ControlledShutdown (v2-v3): a broker wants to stop, and the controller has others lead what it leads.
 
-Of clusters with ZooKeeper.
+For clusters with ZooKeeper.
 """
 
 from ottla.ids import BrokerId
@@ -13,10 +13,12 @@ from ottla.server.context import RequestContext
 
 
 async def handle(request: ControlledShutdownRequest, context: RequestContext) -> ControlledShutdownResponse:
-    """What remains is led by nobody when the broker stops all the same. Raises NOT_CONTROLLER, STALE_BROKER_EPOCH."""
+    """The remaining partitions have no leader if the broker stops all the same. Raises NOT_CONTROLLER,
+    STALE_BROKER_EPOCH.
+    """
     membership = context.broker.cluster
     assert membership is not None  # routed in clusters only
-    remaining = await membership.charge().let_stop(BrokerId(request.broker_id), request.broker_epoch)
+    remaining = await membership.active_controller().let_stop(BrokerId(request.broker_id), request.broker_epoch)
     return ControlledShutdownResponse(
         remaining_partitions=[
             RemainingPartition(topic_name=topic, partition_index=partition) for topic, partition in remaining

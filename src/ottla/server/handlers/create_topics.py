@@ -28,9 +28,11 @@ async def handle(request: CreateTopicsRequest, context: RequestContext) -> Creat
     created = await metadata.create_topics([_new_topic(topic) for topic in wanted], validate_only=request.validate_only)
     in_force = SettingsInForce(metadata.image, metadata.config, metadata.static_config)
     answers = dict(zip((topic.name for topic in wanted), created, strict=True))
-    return CreateTopicsResponse(
-        topics=[_result(name, answers.get(name, InvalidRequest("Duplicate topic name.")), in_force) for name in often]
-    )
+
+    def result(name: str) -> CreatableTopicResult:
+        return _result(name, answers.get(name, InvalidRequest("Duplicate topic name.")), in_force)
+
+    return CreateTopicsResponse(topics=await context.broker.slices.map(result, often))
 
 
 def _new_topic(topic: CreatableTopic) -> NewTopic:

@@ -5,7 +5,8 @@ Only what is committed can be deleted. Records that a producer wrote with acks=0
 share with others: a request that names them waits with them. All of it within the request's timeout.
 """
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, Final
 
 from ottla.cluster.image import INTERNAL_TOPICS
 from ottla.errors import ApiError, ErrorCode, InvalidTopic, OffsetOutOfRange, OttlaError
@@ -18,24 +19,29 @@ from ottla.protocol.messages.delete_records import (
 )
 from ottla.replication.delayed import DelayedProduce
 from ottla.server.context import Deferred, RequestContext
+from ottla.slices import Steps
 
 if TYPE_CHECKING:
     from ottla.replication.partition import Partition
 
+_Answer = DeleteRecordsResponse | Deferred[DeleteRecordsResponse]
 TO_THE_END: Final = -1
 """Asks for everything that is there."""
 NO_OFFSET: Final = -1
 
 
-def handle(
-    request: DeleteRecordsRequest, context: RequestContext
-) -> "DeleteRecordsResponse | Deferred[DeleteRecordsResponse]":
+def handle(request: DeleteRecordsRequest, context: RequestContext) -> "_Answer | Coroutine[Any, Any, _Answer]":
     """Each partition on its own."""
+    return context.broker.slices.start(_begin(request, context))
+
+
+def _begin(request: DeleteRecordsRequest, context: RequestContext) -> "Steps[_Answer]":
     response = DeleteRecordsResponse(topics=[])
     waiting: list[tuple[Partition, Offset, DeleteRecordsPartitionResult]] = []
     for topic in request.topics:
         results = []
         for wanted in topic.partitions:
+            yield
             result = DeleteRecordsPartitionResult(partition_index=wanted.partition_index, low_watermark=NO_OFFSET)
             results.append(result)
             try:
@@ -62,9 +68,11 @@ def handle(
                 result.low_watermark = partition.low_watermark
         deferred.complete(response)
 
-    delayed = DelayedProduce(set(range(len(waiting))), request.timeout_ms / 1000, context.broker.loop, finish)
+    timeouts = context.broker.replicas.timeouts
+    delayed = DelayedProduce(set(range(len(waiting))), request.timeout_ms / 1000, timeouts, finish)
     for key, (partition, before, _) in enumerate(waiting):
         _Deletion(partition, before, delayed).begin(key)
+        yield
     return deferred
 
 

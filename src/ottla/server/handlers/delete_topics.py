@@ -22,7 +22,7 @@ IDS_SINCE = 6
 
 
 async def handle(request: DeleteTopicsRequest, context: RequestContext) -> DeleteTopicsResponse:
-    """What is asked for twice, or by name and id at once, is refused."""
+    """A topic that is named twice, or by name and id at once, is refused."""
     image = context.broker.metadata.image
     asked = (
         request.topics
@@ -51,7 +51,7 @@ async def handle(request: DeleteTopicsRequest, context: RequestContext) -> Delet
 
 
 def _resolve(image: MetadataImage, name: str | None, topic_id: UUID, often: int) -> TopicName | DeletableTopicResult:
-    """The topic's name, or why it cannot be told."""
+    """The topic's name, or the reason why it is unknown."""
     if name is not None:
         if topic_id != NULL_UUID:
             message = "You may not specify both topic name and topic id."

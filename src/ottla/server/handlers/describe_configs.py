@@ -1,4 +1,5 @@
-"""DescribeConfigs (v1-v4): settings of topics, groups, this broker, all brokers, and the levels of loggers.
+"""DescribeConfigs (v1-v4): settings of topics, groups, this broker, all brokers, subscriptions to clients' metrics, and
+the levels of loggers.
 
 All that Kafka has are described for a topic and a broker, also those without effect; for a group, those that Ottla acts
 on.
@@ -24,11 +25,13 @@ from ottla.server import loggers
 from ottla.server.context import RequestContext, Services
 
 
-def handle(request: DescribeConfigsRequest, context: RequestContext) -> DescribeConfigsResponse:
+async def handle(request: DescribeConfigsRequest, context: RequestContext) -> DescribeConfigsResponse:
     """Each resource on its own; an empty list of keys asks for all, as null does."""
     metadata = context.broker.metadata
     in_force = SettingsInForce(metadata.image, metadata.config, metadata.static_config)
     results: list[DescribeConfigsResult] = []
+    known: _Known = {}
+    pause = context.broker.slices.pause
     for resource in request.resources:
         result = DescribeConfigsResult(
             error_message="",
@@ -37,16 +40,25 @@ def handle(request: DescribeConfigsRequest, context: RequestContext) -> Describe
             configs=[],
         )
         try:
-            result.configs = _describe(resource, request, in_force, context.broker)
+            result.configs = _describe(resource, request, in_force, context.broker, known)
         except OttlaError as refused:
             result.error_code, result.error_message = refused.code, str(refused)
         results.append(result)
+        await pause()
     return DescribeConfigsResponse(results=results)
 
 
+_Known = dict[tuple[tuple[tuple[str, str], ...], tuple[str, ...]], list[DescribeConfigsResourceResult]]
+
+
 def _describe(
-    resource: DescribeConfigsResource, request: DescribeConfigsRequest, in_force: SettingsInForce, broker: Services
+    resource: DescribeConfigsResource,
+    request: DescribeConfigsRequest,
+    in_force: SettingsInForce,
+    broker: Services,
+    known: "_Known",
 ) -> list[DescribeConfigsResourceResult]:
+    """`known` has the settings described for the request so far: most topics have the same ones."""
     names = resource.configuration_keys or None
     match resource.resource_type:
         case ResourceType.TOPIC:
@@ -55,7 +67,11 @@ def _describe(
             image = broker.metadata.image
             if topic not in image.topics:
                 raise UnknownTopic("")
-            return [_entry(described, request) for described in in_force.topic(image.topic_config(topic), names)]
+            overrides = image.topic_config(topic)
+            key = tuple(overrides.items()), tuple(names or ())
+            if key not in known:
+                known[key] = [_entry(described, request) for described in in_force.topic(overrides, names)]
+            return known[key]
         case ResourceType.BROKER:
             for_all = resource.resource_name == CLUSTER_DEFAULT
             if not for_all:
@@ -66,6 +82,11 @@ def _describe(
                 raise InvalidRequest("Group name must not be empty")
             overrides = broker.metadata.image.config(ResourceType.GROUP, resource.resource_name)
             return [_entry(described, request) for described in in_force.group(overrides, names)]
+        case ResourceType.CLIENT_METRICS:
+            if not resource.resource_name:
+                raise InvalidRequest("Client metrics subscription name must not be empty")
+            configs = broker.metadata.image.config(ResourceType.CLIENT_METRICS, resource.resource_name)
+            return [_entry(described, request) for described in in_force.client_metrics(configs, names)]
         case ResourceType.BROKER_LOGGER:
             _check_node(resource.resource_name, broker)
             return _loggers(names)

@@ -1,5 +1,7 @@
 """DescribeGroupHistory (v0, Ottla's own): why groups have rebalanced, and what moved."""
 
+from functools import partial
+
 from ottla.errors import ErrorCode, OttlaError
 from ottla.groups import history
 from ottla.ids import GroupId
@@ -16,7 +18,7 @@ from ottla.server.context import RequestContext
 async def handle(request: DescribeGroupHistoryRequest, context: RequestContext) -> DescribeGroupHistoryResponse:
     """Each group on its own; a group of any kind has a history, and loses it when its coordinator changes."""
     return DescribeGroupHistoryResponse(
-        groups=[await _describe(GroupId(group_id), context) for group_id in request.group_ids]
+        groups=await context.broker.slices.each(partial(_describe, context=context), map(GroupId, request.group_ids))
     )
 
 

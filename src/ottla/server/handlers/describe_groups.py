@@ -3,10 +3,11 @@
 A group that is not there, or of another kind, is described as dead; since v6 with GROUP_ID_NOT_FOUND (KIP-1043).
 """
 
+from functools import partial
 from typing import Final
 
 from ottla.errors import ErrorCode, OttlaError
-from ottla.groups.states import GroupState
+from ottla.groups.classic.states import GroupState
 from ottla.ids import GroupId
 from ottla.protocol.messages.describe_groups import (
     DescribedGroup,
@@ -18,11 +19,11 @@ from ottla.server.context import RequestContext
 
 GROUP_ID_NOT_FOUND_SINCE: Final = 6
 ALL_OPERATIONS: Final = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
-"""READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS (KIP-430): without an authorizer everybody may do all."""
+"""READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS (KIP-430): without an authorizer all are allowed."""
 
 
 async def handle(request: DescribeGroupsRequest, context: RequestContext) -> DescribeGroupsResponse:
-    groups = [await _describe(GroupId(group_id), context) for group_id in request.groups]
+    groups = await context.broker.slices.each(partial(_describe, context=context), map(GroupId, request.groups))
     if request.include_authorized_operations:
         for group in groups:
             if not group.error_code:

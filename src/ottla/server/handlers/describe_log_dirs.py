@@ -38,7 +38,7 @@ async def handle(request: DescribeLogDirsRequest, context: RequestContext) -> De
                     is_future_key=False,
                 )
             )
-    for (name, number), future in broker.directory_moves.futures().items():
+    for (name, number), future in broker.alter_log_dirs.futures().items():
         if wanted is None or (name, number) in wanted:
             topics = held.setdefault(future.directory.path.absolute(), {})
             topics.setdefault(name, []).append(
@@ -54,9 +54,10 @@ async def handle(request: DescribeLogDirsRequest, context: RequestContext) -> De
     sizes = await broker.loop.run_in_executor(
         None, lambda: [_volume(path) if path in online else None for path in directories]
     )
+    cordoned = {path.absolute() for path in broker.replicas.directories.cordoned}
     results: list[DescribeLogDirsResult] = []
     for path, size in zip(directories, sizes, strict=True):
-        result = DescribeLogDirsResult(log_dir=str(path), topics=[])
+        result = DescribeLogDirsResult(log_dir=str(path), topics=[], is_cordoned=path in cordoned)
         if size is None:
             result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
         else:
@@ -70,7 +71,7 @@ async def handle(request: DescribeLogDirsRequest, context: RequestContext) -> De
 
 
 def _volume(path: Path) -> tuple[int, int] | None:
-    """Size of the volume and what is free on it for us, in bytes; None when it cannot be told."""
+    """Size of the volume and its free space for this user, in bytes; None if unknown."""
     try:
         found = os.statvfs(path)
     except OSError:

@@ -12,21 +12,25 @@ from ottla.protocol.messages.describe_producers import (
     TopicResponse,
 )
 from ottla.server.context import RequestContext
+from ottla.slices import Steps
 
 NO_OFFSET: Final = -1
 
 
-def handle(request: DescribeProducersRequest, context: RequestContext) -> DescribeProducersResponse:
+async def handle(request: DescribeProducersRequest, context: RequestContext) -> DescribeProducersResponse:
     """Each partition on its own."""
-    return DescribeProducersResponse(
-        topics=[
-            TopicResponse(
-                name=topic.name,
-                partitions=[_describe(topic.name, number, context) for number in topic.partition_indexes],
-            )
-            for topic in request.topics
-        ]
-    )
+    return await context.broker.slices.run(_answer(request, context))
+
+
+def _answer(request: DescribeProducersRequest, context: RequestContext) -> Steps[DescribeProducersResponse]:
+    response = DescribeProducersResponse(topics=[])
+    for topic in request.topics:
+        described = TopicResponse(name=topic.name, partitions=[])
+        response.topics.append(described)
+        for number in topic.partition_indexes:
+            described.partitions.append(_describe(topic.name, number, context))
+            yield
+    return response
 
 
 def _describe(topic: str, number: int, context: RequestContext) -> PartitionResponse:

@@ -5,6 +5,10 @@ The lag counts the records that are not finished: those after the start that oth
 It is -1 where delivery has not begun.
 """
 
+from collections.abc import Iterable, Mapping
+from functools import partial
+
+from ottla.coordinators.share_groups import TopicOffsets
 from ottla.errors import ErrorCode, OttlaError
 from ottla.ids import GroupId, PartitionId, TopicName, TopicPartition
 from ottla.protocol.messages.describe_share_group_offsets import (
@@ -20,12 +24,15 @@ from ottla.server.partition_ends import partition_ends
 from ottla.server.share_group_requests import are_offered
 from ottla.share.state import UNKNOWN_COUNT, UNKNOWN_START_OFFSET
 from ottla.share.state_events import StateSummary
+from ottla.slices import Steps
 
 
 async def handle(
     request: DescribeShareGroupOffsetsRequest, context: RequestContext
 ) -> DescribeShareGroupOffsetsResponse:
-    return DescribeShareGroupOffsetsResponse(groups=[await _describe(group, context) for group in request.groups])
+    return DescribeShareGroupOffsetsResponse(
+        groups=await context.broker.slices.each(partial(_describe, context=context), request.groups)
+    )
 
 
 async def _describe(
@@ -52,24 +59,31 @@ async def _describe(
         if summary.start_offset != UNKNOWN_START_OFFSET and summary.complete_count != UNKNOWN_COUNT
     }
     ends = await partition_ends(counted, context.broker)
-    answer.topics = [
-        DescribeShareGroupOffsetsResponseTopic(
-            topic_name=topic.topic,
-            topic_id=topic.topic_id,
-            partitions=[
-                _partition(index, summary, ends.get(TopicPartition(topic.topic, index)))
-                for index, summary in topic.partitions
-            ],
-        )
-        for topic in found
-    ]
+    answer.topics = await context.broker.slices.run(_topics(found, ends))
     return answer
+
+
+def _topics(
+    found: Iterable[TopicOffsets], ends: Mapping[TopicPartition, int | ErrorCode]
+) -> Steps[list[DescribeShareGroupOffsetsResponseTopic]]:
+    topics: list[DescribeShareGroupOffsetsResponseTopic] = []
+    for topic in found:
+        partitions: list[DescribeShareGroupOffsetsResponsePartition] = []
+        for index, summary in topic.partitions:
+            partitions.append(_partition(index, summary, ends.get(TopicPartition(topic.topic, index))))
+            yield
+        topics.append(
+            DescribeShareGroupOffsetsResponseTopic(
+                topic_name=topic.topic, topic_id=topic.topic_id, partitions=partitions
+            )
+        )
+    return topics
 
 
 def _partition(
     index: int, summary: StateSummary, end: int | ErrorCode | None
 ) -> DescribeShareGroupOffsetsResponsePartition:
-    """`end` is None for a partition whose finished records nobody has counted."""
+    """`end` is None for a partition whose finished records are not counted."""
     answer = DescribeShareGroupOffsetsResponsePartition(
         partition_index=index, start_offset=summary.start_offset, leader_epoch=summary.leader_epoch
     )

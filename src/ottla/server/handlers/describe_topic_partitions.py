@@ -1,6 +1,6 @@
 """DescribeTopicPartitions (v0): topics in the order of their names, in pieces of bounded size (KIP-966).
 
-There is no list of eligible leader replicas to tell: unclean elections are decided by the in-sync replicas alone.
+There is no list of eligible leader replicas to return: unclean elections are decided by the in-sync replicas alone.
 """
 
 from ottla.cluster.controller import check_topic_name
@@ -18,10 +18,15 @@ from ottla.protocol.primitives import NULL_UUID
 from ottla.server.context import RequestContext
 from ottla.server.handlers.metadata import ALL_TOPIC_OPERATIONS
 from ottla.server.metadata_topics import partition_error
+from ottla.slices import Steps
 
 
-def handle(request: DescribeTopicPartitionsRequest, context: RequestContext) -> DescribeTopicPartitionsResponse:
+async def handle(request: DescribeTopicPartitionsRequest, context: RequestContext) -> DescribeTopicPartitionsResponse:
     """No topics ask for all. The cursor of one answer is where the next begins."""
+    return await context.broker.slices.run(_answer(request, context))
+
+
+def _answer(request: DescribeTopicPartitionsRequest, context: RequestContext) -> Steps[DescribeTopicPartitionsResponse]:
     image = context.broker.metadata.image
     cursor = request.cursor
     first_name = "" if cursor is None else cursor.topic_name
@@ -39,6 +44,7 @@ def handle(request: DescribeTopicPartitionsRequest, context: RequestContext) -> 
     topics: list[DescribeTopicPartitionsResponseTopic] = []
     following: Cursor | None = None
     for name in names:
+        yield
         if room == 0:
             following = Cursor(topic_name=name, partition_index=0)
             break

@@ -1,5 +1,6 @@
 """DescribeTransactions (v0): state, producer, timeout and partitions of transactions (KIP-664)."""
 
+from functools import partial
 from typing import Final
 
 from ottla.errors import OttlaError
@@ -18,9 +19,9 @@ NOTHING: Final = 0
 async def handle(request: DescribeTransactionsRequest, context: RequestContext) -> DescribeTransactionsResponse:
     """Each id on its own."""
     return DescribeTransactionsResponse(
-        transaction_states=[
-            await _describe(transactional_id, context) for transactional_id in request.transactional_ids
-        ]
+        transaction_states=await context.broker.slices.each(
+            partial(_describe, context=context), request.transactional_ids
+        )
     )
 
 

@@ -41,12 +41,18 @@ async def handle(request: ElectLeadersRequest, context: RequestContext) -> Elect
                 for name, numbers in asked
             ],
         )
-    wanted = [TopicPartition(name, PartitionId(number)) for name, numbers in asked for number in numbers]
+    pause = context.broker.slices.pause
+    wanted: list[TopicPartition] = []
+    for name, numbers in asked:
+        for number in numbers:
+            await pause()
+            wanted.append(TopicPartition(name, PartitionId(number)))
     answers = iter(await metadata.elect_leaders(wanted, election))
     results: list[ReplicaElectionResult] = []
     for name, numbers in asked:
         partitions: list[PartitionResult] = []
         for number in numbers:
+            await pause()
             refused = next(answers)
             if refused is None:
                 partitions.append(PartitionResult(partition_id=number))

@@ -1,6 +1,6 @@
 """EndTxn (v0-v5): commit or abort a transaction (KIP-98); answered when that is decided for good.
 
-Since version 5 the answer says with which producer id and epoch the producer goes on (KIP-890).
+Since version 5 the response carries the producer id and epoch for the next transaction (KIP-890).
 Deviation: late requests of versions before that are kept out of later transactions
 (`ottla.server.producer_connections`).
 """
@@ -13,7 +13,7 @@ from ottla.ids import ProducerIdAndEpoch
 from ottla.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from ottla.server.context import RequestContext
 from ottla.server.producer_connections import To
-from ottla.server.producer_errors import told_fenced
+from ottla.server.producer_errors import fenced_error
 from ottla.transactions.events import Granted
 
 FENCED_SINCE: Final = 2
@@ -41,7 +41,7 @@ async def _end(request: EndTxnRequest, producer: ProducerIdAndEpoch, context: Re
     if granted.error is ErrorCode.NONE and version < EPOCH_PER_TRANSACTION_SINCE:
         context.broker.producer_connections.accepted(To.TRANSACTION_COORDINATOR, producer, context.connection_id)
     return EndTxnResponse(
-        error_code=told_fenced(granted.error, version >= FENCED_SINCE),
+        error_code=fenced_error(granted.error, version >= FENCED_SINCE),
         producer_id=granted.producer_id,
         producer_epoch=granted.producer_epoch,
     )

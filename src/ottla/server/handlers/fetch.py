@@ -1,83 +1,71 @@
 """Fetch (v4-v18): batches as they lie in the file, from the positions of an incremental session (KIP-227).
 
 A fetch that finds less than `min_bytes` parks on its partitions and is woken by the append that moves their high
-watermark. Large ranges are sent from the file (`ottla.log.file_region`); what the page cache does not hold is read in a
-thread, so that the loop does not wait for a disk.
+watermark. Large ranges are sent from the file (`ottla.log.file_region`); ranges that are not in the page cache are read
+in a thread, so that the loop does not wait for a disk.
 
-A follower reads to the end of the log, and says by its offset what it has (KIP-320: and of which epoch). A consumer in
-another rack is told of a replica in its own (KIP-392), and may read from a follower up to the high watermark.
+A follower reads to the end of the log. Its offset and epoch (KIP-320) say what it has. A consumer in another rack is
+referred to a replica in its own (KIP-392), and may read from a follower up to the high watermark.
 """
 
-import logging
-from typing import TYPE_CHECKING, Final
-from uuid import UUID
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, Final
 
-from ottla.errors import ErrorCode, OffsetOutOfRange, OttlaError
-from ottla.ids import BrokerId, LeaderEpoch, Offset
-from ottla.log.file_region import MIN_REGION_BYTES, FileRegion
-from ottla.log.partition_log import ColdRead, PartitionLog
-from ottla.protocol.messages.fetch import (
-    AbortedTransaction,
-    EpochEndOffset,
-    FetchableTopicResponse,
-    FetchRequest,
-    FetchResponse,
-    LeaderIdAndEpoch,
-    NodeEndpoint,
-    PartitionData,
-)
-from ottla.protocol.primitives import Buffer
+from ottla.errors import ErrorCode
+from ottla.protocol.messages.fetch import FetchRequest, FetchResponse
 from ottla.replication.delayed import DelayedFetch
-from ottla.server.cold_fetches import BYTES_EACH
 from ottla.server.context import Deferred, RequestContext
-from ottla.server.fetch_sessions import FetchSession, FetchTarget
-from ottla.server.leaders import MOVED, endpoints_of, leader_of, nearer_replica
+from ottla.server.fetch_attempt import MANY, READ_COMMITTED, FetchAttempt, mark_of
+from ottla.server.fetch_sessions import FetchSession
+from ottla.server.shared_answers import Place, place_of
+from ottla.slices import run_at_once
 
 if TYPE_CHECKING:
+    import asyncio
+
     from ottla.replication.partition import Partition
 
-log = logging.getLogger(__name__)
-
-READ_COMMITTED: Final = 1
-READS_FROM_FOLLOWERS_SINCE: Final = 11
-LEADERS_NAMED_SINCE: Final = 12
-ENDPOINTS_NAMED_SINCE: Final = 16
-NO_OFFSET: Final = -1
-NO_EPOCH: Final = -1
-NO_BYTES: Final = b""
+_Answer = FetchResponse | Deferred[FetchResponse]
 LONGEST_SYNC_S: Final = 5.0
 """How long a fetch waits, at least, for records that were acknowledged with acks=1 and are being synced."""
-SMALLEST_REGION_BYTES: Final = 1
-"""When requests and answers hold much already, everything is sent from its file."""
-MOST_INLINE_BYTES: Final = 1 << 20
-"""What one answer holds of ranges too small for a region: more than that, too, is sent from its file."""
-NO_SUCH_TOPIC: Final = frozenset((ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID))
+MOST_LOOKS: Final = 3
+"""How often the partitions of a fetch are looked at while they change under it; then it is answered."""
+SEVERAL: Final = 50
+"""Partitions; of fetches of more, a connection has one waiting at a time."""
 
 
-def handle(request: FetchRequest, context: RequestContext) -> "FetchResponse | Deferred[FetchResponse]":
+def handle(request: FetchRequest, context: RequestContext) -> "_Answer | Coroutine[Any, Any, _Answer]":
     """Answer at once if there is enough or anything is wrong; park otherwise."""
     services = context.broker
     opened = services.fetch_sessions.open(request, context.api_version, services.loop.time())
     if isinstance(opened, ErrorCode):
         return FetchResponse(error_code=opened, responses=[])
     session, incremental = opened
-    return _Fetch(request, context, session, incremental).start()
+    request.topics = []  # the session has what it needs of them, and a fetch may wait for long
+    fetch = _Fetch(request, context, session, incremental)
+    if len(session.targets) <= MANY:
+        return fetch.start()
+    context.is_large = True  # its answer may be, however little of the session the request mentions
+    return fetch.start_in_slices()
 
 
 class _Fetch:
     """One fetch under way: tried at once, again when woken, and answered at the latest when its time is up."""
 
     __slots__ = (
+        "_answering",
         "_appended_when_parked",
         "_context",
         "_deferred",
         "_ends_at",
         "_incremental",
+        "_is_quiet",
         "_min_bytes",
         "_parked",
         "_request",
         "_roles_when_parked",
         "_session",
+        "_shared_place",
         "_stable_when_parked",
     )
 
@@ -95,26 +83,62 @@ class _Fetch:
         """What this broker was to the partitions it waits for: when that changes, it is answered."""
         self._deferred: Deferred[FetchResponse] = Deferred()
         self._min_bytes = min(request.min_bytes, request.max_bytes, context.broker.config.fetch_max_bytes)
+        self._answering: asyncio.Task[None] | None = None
+        """Held so that it is not collected."""
         self._parked: list[Partition] = []
+        self._shared_place: Place | None = None
+        """Where it waits, if others may wait for the same."""
         self._appended_when_parked = 0
+        self._is_quiet = False
+        """Whether nothing can have changed since it was parked: it would have been woken."""
 
-    def start(self) -> "FetchResponse | Deferred[FetchResponse]":
-        attempt = _Attempt(self._request, self._context, self._session, self._incremental, first=True)
+    def start(self) -> "_Answer":
+        attempt = self._attempt(first=True)
+        run_at_once(attempt.look())
         if attempt.cold:
             self._read_cold(attempt)
-        elif (
-            attempt.must_answer
-            or attempt.total_bytes >= self._min_bytes
-            or (self._request.max_wait_ms <= 0 and not attempt.owes_visibility)
-        ):
-            return attempt.response()
+        elif self._is_enough(attempt):
+            return run_at_once(attempt.response())
         else:
             self._park(attempt)
         return self._deferred
 
-    def _park(self, attempt: "_Attempt") -> None:
+    async def start_in_slices(self) -> "_Answer":
+        """As `start`, of many partitions; what moves while the others are looked at must not be missed."""
+        slices = self._context.broker.slices
+        looks, is_settled = 0, False
+        while not is_settled:
+            attempt = self._attempt(first=looks == 0)
+            attempt.marks = []
+            await slices.run(attempt.look())
+            if attempt.cold:
+                self._read_cold(attempt)
+                return self._deferred
+            is_settled = self._is_enough(attempt)
+            if not is_settled and attempt.marks == list(map(mark_of, attempt.partitions)):
+                self._park(attempt)
+                return self._deferred
+            looks += 1
+            is_settled |= looks >= MOST_LOOKS and not attempt.owes_visibility
+        return await slices.run(attempt.response())
+
+    def _attempt(self, *, first: bool = False) -> FetchAttempt:
+        return FetchAttempt(self._request, self._context, self._session, self._incremental, first=first)
+
+    def _is_enough(self, attempt: FetchAttempt) -> bool:
+        return (
+            attempt.must_answer
+            or (len(attempt.partitions) > SEVERAL and self._context.is_behind_others)
+            or attempt.total_bytes >= self._min_bytes
+            or (self._request.max_wait_ms <= 0 and not attempt.owes_visibility)
+        )
+
+    def _park(self, attempt: FetchAttempt) -> None:
         self._parked = attempt.partitions
+        self._is_quiet = attempt.is_quiet
         is_follower = attempt.replica >= 0
+        if len(self._parked) == 1 and not is_follower:
+            self._shared_place = place_of(self._request, self._session, self._context.api_version)
         wait_s = self._request.max_wait_ms / 1000
         if attempt.owes_visibility:
             self._ends_at = self._context.broker.loop.time() + wait_s
@@ -127,7 +151,8 @@ class _Fetch:
         delayed = DelayedFetch(
             [partition.follower_waiters if is_follower else partition.fetch_waiters for partition in self._parked],
             wait_s,
-            self._context.broker.loop,
+            self._context.broker.replicas.timeouts,
+            self._context.broker.replicas.parked_fetches,
             self._retry,
         )
         self._deferred.on_abandoned = delayed.cancel
@@ -143,6 +168,17 @@ class _Fetch:
         return [2 * partition.leader_epoch + partition.leading for partition in self._parked]
 
     def _retry(self, last: bool) -> bool:
+        if last and self._is_quiet:
+            self._deferred.complete(
+                FetchResponse(error_code=ErrorCode.NONE, session_id=self._session.session_id, responses=[])
+            )
+            return True
+        self._is_quiet = False
+        if self._shared_place is not None:
+            shared = self._context.broker.shared_answers.get(self._shared_place, self._parked[0])
+            if shared is not None:
+                self._deferred.complete(shared.response(self._session))
+                return True
         min_bytes = self._min_bytes
         if self._roles_when_parked != self._roles():
             last = True
@@ -157,335 +193,52 @@ class _Fetch:
             return False
         if not last and self._request.isolation_level == READ_COMMITTED and self._stable() == self._stable_when_parked:
             return False  # what has been committed lies behind an open transaction
+        if len(self._session.targets) > MANY:
+            self._answering = self._context.broker.loop.create_task(self._answer_in_slices())
+            return True
         try:
-            attempt = _Attempt(self._request, self._context, self._session, self._incremental)
+            attempt = self._attempt()
+            run_at_once(attempt.look())
             if attempt.cold:
                 self._read_cold(attempt)
                 return True
             if not (last or attempt.must_answer or attempt.total_bytes >= min_bytes):
                 return False
-            response: FetchResponse | Exception = attempt.response()
-        except Exception as error:  # whoever woke this fetch has others to wake
+            response: FetchResponse | Exception = self._shared(attempt)
+        except Exception as error:  # the caller that woke this fetch has others to wake
             response = error
         self._deferred.complete(response)
         return True
 
-    def _read_cold(self, attempt: "_Attempt") -> None:
+    def _shared(self, attempt: FetchAttempt) -> FetchResponse:
+        """The response, which those that wait at the same place get, too."""
+        response = run_at_once(attempt.response())
+        if self._shared_place is not None and attempt.may_be_shared and attempt.total_bytes >= self._min_bytes:
+            context = self._context
+            context.broker.shared_answers.put(self._shared_place, self._parked[0], response, context.api_version)
+        return response
+
+    async def _answer_in_slices(self) -> None:
+        """Answer with what there is now, of many partitions: enough has come, or time is up."""
+        slices = self._context.broker.slices
+        try:
+            attempt = self._attempt()
+            await slices.run(attempt.look())
+            if attempt.cold:
+                self._read_cold(attempt)
+                return
+            response: FetchResponse | Exception = await slices.run(attempt.response())
+        except Exception as error:
+            response = error
+        self._deferred.complete(response)
+
+    def _read_cold(self, attempt: FetchAttempt) -> None:
         """Read from the disk in a thread when the connection's turn has come, then answer, with however much that
         gave."""
 
         def answer(failure: Exception | None) -> None:
-            self._deferred.complete(attempt.response() if failure is None else failure)
+            self._deferred.complete(run_at_once(attempt.response()) if failure is None else failure)
 
         self._deferred.on_abandoned = self._context.broker.cold_fetches.run(
             self._context.connection_id, attempt.read_cold, answer
         )
-
-
-class _Attempt:
-    """One pass over the session's partitions, and the response made of it."""
-
-    __slots__ = (
-        "_committed_only",
-        "_context",
-        "_found",
-        "_has_records",
-        "_incremental",
-        "_inline_bytes",
-        "_min_region_bytes",
-        "_session",
-        "cold",
-        "must_answer",
-        "partitions",
-        "replica",
-        "total_bytes",
-    )
-
-    def __init__(
-        self,
-        request: FetchRequest,
-        context: RequestContext,
-        session: FetchSession,
-        incremental: bool,
-        *,
-        first: bool = False,
-    ) -> None:
-        self._session = session
-        self._context = context
-        self.replica = request.replica_id if request.replica_state is None else request.replica_state.replica_id
-        """The broker that follows; -1 for a consumer."""
-        self._incremental = incremental
-        self._committed_only = request.isolation_level == READ_COMMITTED
-        self._found: list[tuple[FetchTarget, PartitionData]] = []
-        self.partitions: list[Partition] = []
-        self.cold: list[tuple[ColdRead, PartitionLog, FetchTarget, PartitionData, Offset]] = []
-        self.must_answer = False
-        self.total_bytes = 0
-        self._has_records = False
-        self._min_region_bytes = SMALLEST_REGION_BYTES if context.broker.memory.is_short else MIN_REGION_BYTES
-        self._inline_bytes = 0
-        replicas = context.broker.replicas
-        room = min(request.max_bytes, context.broker.config.fetch_max_bytes)
-        from_leader = self.replica >= 0 or context.api_version < READS_FROM_FOLLOWERS_SINCE
-        checks_quickly = incremental and not request.rack_id
-        now = context.broker.loop.time()
-        for target in session.targets.values():
-            if checks_quickly:
-                known = replicas.find(target.topic, target.partition)
-                if known is not None and self._is_unchanged(target, known, request, now, first=first):
-                    self.partitions.append(known)
-                    continue
-            try:
-                partition = replicas.for_fetch(
-                    target.topic, target.partition, target.current_leader_epoch, from_leader=from_leader
-                )
-                self.partitions.append(partition)
-                if self.replica >= 0:
-                    if self._parts(target, partition):
-                        continue
-                    if first:
-                        self._note_follower(request, target, partition)
-                    room -= self._read_for_follower(target, partition, room)
-                    continue
-                if request.rack_id and partition.leading:
-                    nearer = nearer_replica(partition, request.rack_id, context)
-                    if nearer is not None:
-                        self._refer(target, partition.log, nearer)
-                        continue
-                room -= self._read(target, partition.log, room)
-            except OttlaError as error:
-                if error.code is ErrorCode.UNKNOWN_SERVER_ERROR:
-                    log.exception("fetch from %s-%d failed", target.topic, target.partition)
-                self._fail(target, error)
-        if not self.partitions:
-            self.must_answer = True
-
-    def _is_unchanged(
-        self, target: FetchTarget, partition: "Partition", request: FetchRequest, now: float, *, first: bool
-    ) -> bool:
-        """Whether the fetcher has everything, and knows it, as of most partitions of a large session.
-
-        What a follower's fetch says of it is noted, as `_note_follower` does.
-        """
-        source = partition.log
-        offset = target.fetch_offset
-        if (
-            not partition.leading
-            or target.current_leader_epoch not in (NO_EPOCH, partition.leader_epoch)
-            or target.last_high_watermark != source.high_watermark
-            or target.last_log_start_offset != source.log_start_offset
-        ):
-            return False
-        if self.replica < 0:
-            return offset == (source.last_stable_offset if self._committed_only else source.high_watermark)
-        if offset != source.log_end_offset or target.last_fetched_epoch != source.latest_epoch:
-            return False
-        if not first:
-            return True
-        epoch = NO_EPOCH if request.replica_state is None else request.replica_state.replica_epoch
-        log_start = Offset(target.log_start_offset)
-        return partition.is_still_followed_by(BrokerId(self.replica), Offset(offset), log_start, epoch, now)
-
-    @property
-    def owes_visibility(self) -> bool:
-        """Whether it has found nothing though there is something that was acknowledged, which only has to be synced."""
-        return (
-            not self.total_bytes
-            and self.replica < 0
-            and any(partition.owes_visibility for partition in self.partitions)
-        )
-
-    def _read(self, target: FetchTarget, source: "PartitionLog", room: int, *, is_held_back: bool = False) -> int:
-        """Read one partition, or only say where it ends; returns how many bytes that took."""
-        high_watermark = source.high_watermark
-        if self.replica >= 0:
-            bound = source.log_end_offset
-        else:
-            bound = source.last_stable_offset if self._committed_only else high_watermark
-        log_start = source.log_start_offset
-        offset = target.fetch_offset
-        full = is_held_back or (
-            room <= 0 and self._has_records
-        )  # the first batch is given however little room there is
-        if offset == bound or ((full or offset > bound) and log_start <= offset <= source.log_end_offset):
-            if (
-                self._incremental
-                and target.last_high_watermark == high_watermark
-                and target.last_log_start_offset == log_start
-            ):
-                return 0
-            if self.replica >= 0 and NO_OFFSET != target.last_log_start_offset < log_start:
-                self.must_answer = True  # records were deleted: the request that asked for it waits for followers
-            self._answer(target, source, high_watermark)
-            return 0
-        max_bytes = max(min(target.partition_max_bytes, room), 0)
-        region = source.region(offset, max_bytes, upper_bound=bound, min_bytes=self._min_region_bytes)
-        if region is not None:
-            return self._deliver(source, target, self._answer(target, source, high_watermark), region, bound)
-        result = source.read(offset, max_bytes, upper_bound=bound, min_one_message=not self._has_records)
-        data = self._answer(target, source, high_watermark)
-        if isinstance(result, ColdRead):
-            self.cold.append((result, source, target, data, bound))
-            self._has_records = True
-            return max_bytes
-        records: Buffer | FileRegion = result.data
-        if len(records) >= self._min_region_bytes:  # checked now: it need not be held
-            records = source.region(offset, len(records), upper_bound=bound, min_bytes=1) or records
-        else:
-            self._inline_bytes += len(records)
-            if self._inline_bytes > MOST_INLINE_BYTES:
-                self._min_region_bytes = SMALLEST_REGION_BYTES
-        return self._deliver(source, target, data, records, bound)
-
-    def _read_for_follower(self, target: FetchTarget, partition: "Partition", room: int) -> int:
-        """As `_read`; of a partition whose copying is throttled, nothing for a while (KIP-73)."""
-        cluster = self._context.broker.cluster
-        if cluster is None or cluster.throttles.leader.is_idle:
-            return self._read(target, partition.log, room)
-        throttle, now = cluster.throttles.leader, self._context.broker.loop.time()
-        at = partition.topic_partition
-        is_held_back = self.replica not in partition.isr and throttle.wait_s(at, now) > 0
-        size = self._read(target, partition.log, room, is_held_back=is_held_back)
-        throttle.spend(at, size, now)
-        return size
-
-    def _parts(self, target: FetchTarget, partition: "Partition") -> bool:
-        """Whether the follower's log goes another way than this one before the offset it asks for; then it is told
-        where (KIP-595).
-
-        Raises `OffsetOutOfRange` if this log does not know the follower's epoch at all.
-        """
-        epoch = target.last_fetched_epoch
-        if epoch < 0:
-            return False
-        found = partition.log.end_offset_for_epoch(LeaderEpoch(epoch))
-        if found.epoch < 0:
-            raise OffsetOutOfRange(f"{partition.topic_partition} knows nothing of leader epoch {epoch}")
-        if found.epoch >= epoch and found.end_offset >= target.fetch_offset:
-            return False
-        data = self._answer(target, partition.log, -1)
-        data.diverging_epoch = EpochEndOffset(epoch=found.epoch, end_offset=found.end_offset)
-        self.must_answer = True
-        return True
-
-    def _note_follower(self, request: FetchRequest, target: FetchTarget, partition: "Partition") -> None:
-        """What is before the offset that a follower asks for, it has. Raises OffsetOutOfRange."""
-        source = partition.log
-        if not source.log_start_offset <= target.fetch_offset <= source.log_end_offset:
-            raise OffsetOutOfRange(
-                f"offset {target.fetch_offset} of {partition.topic_partition} is outside "
-                f"{source.log_start_offset}..{source.log_end_offset}"
-            )
-        epoch = -1 if request.replica_state is None else request.replica_state.replica_epoch
-        partition.fetched_by(
-            BrokerId(self.replica), Offset(target.fetch_offset), Offset(target.log_start_offset), epoch
-        )
-
-    def _refer(self, target: FetchTarget, source: "PartitionLog", replica: BrokerId) -> None:
-        data = self._answer(target, source, source.high_watermark)
-        data.preferred_read_replica = replica
-        self.must_answer = True
-
-    def _answer(self, target: FetchTarget, source: "PartitionLog", high_watermark: int) -> PartitionData:
-        log_start = source.log_start_offset
-        data = PartitionData(
-            partition_index=target.partition,
-            error_code=ErrorCode.NONE,
-            high_watermark=high_watermark,
-            last_stable_offset=source.last_stable_offset,
-            log_start_offset=log_start,
-            aborted_transactions=[] if self._committed_only else None,
-            records=NO_BYTES,
-        )
-        self._found.append((target, data))
-        return data
-
-    def _deliver(
-        self,
-        source: "PartitionLog",
-        target: FetchTarget,
-        data: PartitionData,
-        records: Buffer | FileRegion,
-        bound: Offset,
-        next_offset: int = -1,
-    ) -> int:
-        """`next_offset` is where the records end, if that is known."""
-        size = len(records)
-        data.records = records
-        self.total_bytes += size
-        self._has_records |= size > 0
-        if self._committed_only and size:
-            data.aborted_transactions = [
-                AbortedTransaction(producer_id=aborted.producer_id, first_offset=aborted.first_offset)
-                for aborted in (
-                    source.aborted_transactions(target.fetch_offset, bound, records)
-                    if next_offset < 0
-                    else source.aborted_transactions(target.fetch_offset, min(bound, next_offset))
-                )
-            ]
-        return size
-
-    def _fail(self, target: FetchTarget, error: OttlaError) -> None:
-        """A topic that is not there holds the others up no longer than they would take without it."""
-        self.must_answer |= error.code not in NO_SUCH_TOPIC
-        data = PartitionData(
-            partition_index=target.partition,
-            error_code=error.code,
-            high_watermark=-1,
-            last_stable_offset=-1,
-            log_start_offset=-1,
-            aborted_transactions=[] if error.code in NO_SUCH_TOPIC else None,
-            records=NO_BYTES,
-        )
-        if error.code in MOVED and self._context.api_version >= LEADERS_NAMED_SINCE:
-            data.current_leader = current_leader(target.topic, target.partition, self._context)
-        self._found.append((target, data))
-
-    def read_cold(self) -> None:
-        """Read and check what the page cache did not hold, up to `BYTES_EACH`; blocks, in a thread. Partitions for
-        which nothing is left are answered without records."""
-        left = BYTES_EACH
-        for read, source, target, data, bound in self.cold:
-            if left <= 0:
-                return
-            try:
-                result = read.check(left)
-            except OttlaError as error:
-                data.error_code = error.code
-                data.high_watermark = data.last_stable_offset = data.log_start_offset = -1
-            else:
-                left -= self._deliver(source, target, data, result.data, bound, result.next_offset)
-
-    def response(self) -> FetchResponse:
-        session = self._session
-        topics: dict[str | UUID, FetchableTopicResponse] = {}
-        for target, data in self._found:
-            # After an error -1: the next answer mentions the partition even if nothing has moved.
-            target.last_high_watermark = data.high_watermark
-            target.last_log_start_offset = data.log_start_offset
-            topic = topics.get(target.topic)
-            if topic is None:
-                topic = topics[target.topic] = (
-                    FetchableTopicResponse(topic_id=target.topic, partitions=[])
-                    if isinstance(target.topic, UUID)
-                    else FetchableTopicResponse(topic=target.topic, partitions=[])
-                )
-            topic.partitions.append(data)
-        if self.total_bytes and session.session_id:
-            session.served([target for target, data in self._found if data.records])
-        response = FetchResponse(
-            error_code=ErrorCode.NONE, session_id=session.session_id, responses=list(topics.values())
-        )
-        leaders = {data.current_leader.leader_id for _, data in self._found if data.current_leader is not None}
-        if leaders and self._context.api_version >= ENDPOINTS_NAMED_SINCE:
-            response.node_endpoints = [
-                NodeEndpoint(node_id=leader, host=host, port=port, rack=rack)
-                for leader, host, port, rack in endpoints_of(leaders, self._context)
-            ]
-        return response
-
-
-def current_leader(topic: "str | UUID", partition: int, context: RequestContext) -> LeaderIdAndEpoch | None:
-    """Who leads a partition that is not led here, as far as this broker knows (KIP-951)."""
-    found = leader_of(topic, partition, context)
-    return None if found is None else LeaderIdAndEpoch(leader_id=found.leader, leader_epoch=found.leader_epoch)

@@ -3,13 +3,14 @@
 The coordinator's topic is made when it is first needed.
 """
 
+from functools import partial
 from typing import Any, Final
 
-from ottla.cluster.store.layout import uuid_from_text
-from ottla.coordination.coordinator import Coordinator as CoordinatorOfBroker
-from ottla.coordination.share_coordinator import coordinator_key
+from ottla.coordinators.coordinator import Coordinator as CoordinatorOfBroker
+from ottla.coordinators.share_coordinator import coordinator_key
 from ottla.errors import ApiError, ErrorCode, InvalidRequest, OttlaError
 from ottla.ids import TopicId, TopicPartition
+from ottla.metadata.store.layout import uuid_from_text
 from ottla.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from ottla.server.context import RequestContext
 from ottla.server.endpoints import address_of
@@ -23,7 +24,8 @@ SHARE_SINCE: Final = 6
 
 async def handle(request: FindCoordinatorRequest, context: RequestContext) -> FindCoordinatorResponse:
     if context.api_version >= SEVERAL_SINCE:
-        found = [await _find(key, request.key_type, context) for key in request.coordinator_keys]
+        find = partial(_find, key_type=request.key_type, context=context)
+        found = await context.broker.slices.each(find, request.coordinator_keys)
         return FindCoordinatorResponse(coordinators=found)
     only = await _find(request.key, request.key_type, context)
     return FindCoordinatorResponse(
@@ -45,7 +47,7 @@ async def _find(key: str, key_type: int, context: RequestContext) -> Coordinator
 
 
 def _coordinated(key: str, key_type: int, context: RequestContext) -> tuple[str, CoordinatorOfBroker[Any, Any]]:
-    """What is hashed, and the part of this broker that answers for it should it be the one."""
+    """The key to hash, and the coordinator of this broker for it."""
     broker = context.broker
     if key_type == GROUP:
         return key, broker.groups
@@ -87,7 +89,7 @@ async def _find_leader(
     leader = None if partition is None else metadata.image.brokers.get(partition.leader)
     endpoint = None if leader is None else address_of(leader, context)
     if leader is None or endpoint is None:
-        raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"nobody leads {where} at present")
+        raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{where} has no leader at present")
     await coordinator.until_active(where.partition, expected=leader.broker_id == metadata.broker_id)
     host, port = endpoint
     return Coordinator(key=key, node_id=leader.broker_id, host=host, port=port)

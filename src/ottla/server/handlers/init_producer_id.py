@@ -1,6 +1,6 @@
 """InitProducerId (v0-v5): an id and an epoch for an idempotent (KIP-98) or transactional producer (KIP-360).
 
-Before version 4 clients do not know PRODUCER_FENCED, and are told INVALID_PRODUCER_EPOCH.
+Clients before version 4 do not know PRODUCER_FENCED, and get INVALID_PRODUCER_EPOCH.
 """
 
 from typing import Final
@@ -9,7 +9,7 @@ from ottla.errors import ErrorCode, OttlaError
 from ottla.ids import ProducerIdAndEpoch
 from ottla.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.server.context import RequestContext
-from ottla.server.producer_errors import told_fenced
+from ottla.server.producer_errors import fenced_error
 from ottla.transactions.events import Granted
 
 NONE: Final = -1
@@ -36,7 +36,7 @@ async def handle(request: InitProducerIdRequest, context: RequestContext) -> Ini
 
 def _answer(granted: Granted, context: RequestContext) -> InitProducerIdResponse:
     return InitProducerIdResponse(
-        error_code=told_fenced(granted.error, context.api_version >= FENCED_SINCE),
+        error_code=fenced_error(granted.error, context.api_version >= FENCED_SINCE),
         producer_id=granted.producer_id,
         producer_epoch=granted.producer_epoch,
     )

@@ -1,7 +1,8 @@
 """JoinGroup (v0-v9): enter a classic group or its next generation. The answer waits for the whole group.
 
-Before v4 a new member is not sent back for its id; before v9 a static leader that comes back is not told that it need
-not assign (KIP-814).
+Before v4 a new member is not sent back for its id; before v9 a returning static leader assigns again, since the
+response
+cannot tell it to skip that (KIP-814).
 """
 
 from typing import Final

@@ -1,6 +1,6 @@
-"""LeaderAndIsr (v5-v7): the controller says which replicas this broker holds, and who leads them.
+"""LeaderAndIsr (v5-v7): the controller assigns this broker its replicas, with their leaders.
 
-Of clusters with ZooKeeper, in the versions of brokers that know topic ids.
+For clusters with ZooKeeper, in the versions of brokers that know topic ids.
 """
 
 from ottla.protocol.messages.leader_and_isr import (
@@ -13,21 +13,24 @@ from ottla.server.context import RequestContext
 
 
 async def handle(request: LeaderAndIsrRequest, context: RequestContext) -> LeaderAndIsrResponse:
-    """Raises STALE_CONTROLLER_EPOCH and STALE_BROKER_EPOCH for the whole request."""
+    """Raises STALE_CONTROLLER_EPOCH and STALE_BROKER_EPOCH for the whole request, and BadFrame."""
     membership = context.broker.cluster
     assert membership is not None  # routed in clusters only
     await membership.metadata.until_registered()
     membership.metadata.check_controller(request.controller_epoch, request.broker_epoch)
-    was_given_up = membership.standing.is_given_up
-    brought = membership.roles.topics_brought(request)
-    if brought:
-        await membership.metadata.learn_settings(brought)
-    async with membership.being_told:
-        # Another controller may have spoken while settings were read.
-        membership.metadata.check_controller(request.controller_epoch, request.broker_epoch)
-        outcomes = await membership.roles.take(request)
-    if was_given_up:  # not by a controller that has spoken before
-        membership.standing.spoken_to()
+    membership.controller_connection.check(request.controller_epoch, context.connection_id)
+    was_fenced = membership.leadership_lease.is_fenced
+    with membership.roles.expecting(request):
+        brought = membership.roles.topics_brought(request)
+        if brought:
+            await membership.metadata.learn_settings(brought)
+        async with membership.controller_request_lock:
+            # Another controller may have spoken while settings were read.
+            membership.metadata.check_controller(request.controller_epoch, request.broker_epoch)
+            membership.controller_connection.check(request.controller_epoch, context.connection_id)
+            outcomes = await membership.roles.take(request)
+    if was_fenced:  # not by a controller that has spoken before
+        membership.leadership_lease.unfence()
     return LeaderAndIsrResponse(
         topics=[
             LeaderAndIsrTopicError(

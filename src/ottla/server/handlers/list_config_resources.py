@@ -1,6 +1,6 @@
 """ListConfigResources (v0-v1): what can have settings (KIP-1142).
 
-Version 0 asks for client metrics subscriptions alone, and there are none. Listed are the groups that have settings.
+Version 0 asks for subscriptions to clients' metrics alone. Listed are those, and the groups, that have settings.
 """
 
 from typing import Final
@@ -21,13 +21,15 @@ KNOWN: Final = frozenset(ResourceType) - {ResourceType.UNKNOWN}
 def handle(request: ListConfigResourcesRequest, context: RequestContext) -> ListConfigResourcesResponse:
     """No types ask for all; an unknown one is refused with UNSUPPORTED_VERSION, as in Kafka."""
     if context.api_version < TYPES_SINCE:
-        return ListConfigResourcesResponse(config_resources=[])
-    wanted = set(request.resource_types) or set(KNOWN)
+        wanted: set[int] = {ResourceType.CLIENT_METRICS}
+    else:
+        wanted = set(request.resource_types) or set(KNOWN)
     if wanted - KNOWN:
         return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, config_resources=[])
     image = context.broker.metadata.image
     names: dict[ResourceType, list[str]] = {
         ResourceType.GROUP: [name for kind, name in image.configs if kind is ResourceType.GROUP],
+        ResourceType.CLIENT_METRICS: [name for kind, name in image.configs if kind is ResourceType.CLIENT_METRICS],
         ResourceType.BROKER_LOGGER: [str(broker_id) for broker_id in image.brokers],
         ResourceType.BROKER: [str(broker_id) for broker_id in image.brokers],
         ResourceType.TOPIC: list(image.topics),

@@ -3,8 +3,8 @@
 Special times: -1 latest (last stable offset under read_committed), -2 earliest, -3 largest timestamp (KIP-734),
 -4 earliest kept locally (KIP-405; here the same as -2), -5 latest in remote storage (KIP-1005; there is none: -1),
 -6 earliest that remote storage does not have yet (KIP-1023; nothing is stored there: -1).
-A follower asks for the end of the leader's log, committed or not. Who names the replica -2 asks for that of this
-broker's log, whoever leads: that is how tools see how far replicas are apart.
+A follower asks for the end of the leader's log, committed or not. With replica id -2 the request is about this
+broker's own log, whichever broker leads: that is how tools see how far replicas are apart.
 """
 
 import asyncio
@@ -22,6 +22,7 @@ from ottla.protocol.messages.list_offsets import (
 )
 from ottla.replication.delayed import FutureCommit
 from ottla.server.context import RequestContext
+from ottla.slices import Steps
 
 if TYPE_CHECKING:
     from ottla.log.time_lookup import FoundOffset
@@ -38,8 +39,8 @@ EARLIEST_PENDING_UPLOAD: Final = -6
 READ_COMMITTED: Final = 1
 LEADER_EPOCHS_SINCE: Final = 4
 OFFSET_NOT_AVAILABLE_SINCE: Final = 5
-PATIENCE_SECONDS: Final = 5.0
-"""How long a request waits for the disk, after a crash, before it is told to ask again."""
+TIMEOUT_S: Final = 5.0
+"""How long a request waits for the disk, after a crash, before it gets a retriable error."""
 
 Found = tuple[int, int, int]
 """Timestamp, offset and leader epoch, each -1 where there is none."""
@@ -70,13 +71,13 @@ def handle(
                 continue
             if request.replica_id == CONSUMER and not partition.leading:
                 continue
-            if _needs_end(request, wanted) and (partition.owes_visibility or not partition.knows_its_end):
+            if _needs_end(request, wanted) and (partition.owes_visibility or not partition.has_reached_epoch_start):
                 unknown.append(partition)
             if wanted.timestamp >= 0 or wanted.timestamp == MAX_TIMESTAMP:
                 searches.append((partition, wanted.timestamp))
     if unknown or searches:
         return _answer_later(unknown, searches, request, context)
-    return _answer(request, context, {})
+    return context.broker.slices.start(_answer(request, context, {}))
 
 
 def _needs_end(request: ListOffsetsRequest, wanted: ListOffsetsPartition) -> bool:
@@ -94,22 +95,22 @@ async def _answer_later(
     broker = context.broker
     threads = broker.replicas.threads.searches
     searched = await broker.loop.run_in_executor(threads, _search, searches) if searches else {}
-    return _answer(request, context, searched)
+    return await context.broker.slices.run(_answer(request, context, searched))
 
 
 async def _until_known(unknown: "list[Partition]", context: RequestContext) -> None:
     waiting = []
     for partition in unknown:
         waiter = FutureCommit(context.broker.loop)
-        if partition.knows_its_end:
+        if partition.has_reached_epoch_start:
             partition.when_visible(waiter)
         else:
-            partition.when_end_known(waiter)
+            partition.when_epoch_start_reached(waiter)
         waiting.append(waiter.future)
-    await asyncio.wait(waiting, timeout=PATIENCE_SECONDS)
+    await asyncio.wait(waiting, timeout=TIMEOUT_S)
     for future in waiting:
         if not future.cancel():
-            future.exception()  # not committed after all: the answer says so
+            future.exception()  # not committed after all: the response carries the error
 
 
 def _search(searches: "list[tuple[Partition, int]]") -> Searched:
@@ -125,7 +126,7 @@ def _search(searches: "list[tuple[Partition, int]]") -> Searched:
     return searched
 
 
-def _answer(request: ListOffsetsRequest, context: RequestContext, searched: Searched) -> ListOffsetsResponse:
+def _answer(request: ListOffsetsRequest, context: RequestContext, searched: Searched) -> Steps[ListOffsetsResponse]:
     asked = Counter((topic.name, part.partition_index) for topic in request.topics for part in topic.partitions)
     version = context.api_version
     topics = []
@@ -151,6 +152,7 @@ def _answer(request: ListOffsetsRequest, context: RequestContext, searched: Sear
             except OttlaError as error:
                 answer.error_code = error.code
             answers.append(answer)
+            yield
         topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
     return ListOffsetsResponse(topics=topics)
 
@@ -173,7 +175,7 @@ def _find(
     if timestamp < EARLIEST_PENDING_UPLOAD or version < SERVED_SINCE.get(timestamp, 0):
         raise ApiError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {timestamp} has no meaning in version {version}")
     if timestamp == LATEST:
-        if not partition.knows_its_end:
+        if not partition.has_reached_epoch_start:
             raise _not_yet(partition, version)
         return -1, bound, partition.leader_epoch
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
@@ -185,7 +187,7 @@ def _find(
     if isinstance(found, OttlaError):
         raise found
     if found is None or found.offset >= bound:
-        if found is not None and _needs_end(request, wanted) and not partition.knows_its_end:
+        if found is not None and _needs_end(request, wanted) and not partition.has_reached_epoch_start:
             raise _not_yet(partition, version)
         return NOTHING
     return found.timestamp_ms, found.offset, found.leader_epoch

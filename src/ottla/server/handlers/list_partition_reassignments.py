@@ -13,7 +13,7 @@ from ottla.server.context import RequestContext
 def handle(request: ListPartitionReassignmentsRequest, context: RequestContext) -> ListPartitionReassignmentsResponse:
     """Null asks for all; what is not being moved is not mentioned. Raises NOT_CONTROLLER."""
     membership = context.broker.cluster
-    image = context.broker.metadata.image if membership is None else membership.charge().image
+    image = context.broker.metadata.image if membership is None else membership.active_controller().image
     asked = (
         dict.fromkeys(image.topics)
         if request.topics is None

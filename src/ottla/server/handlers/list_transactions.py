@@ -1,7 +1,7 @@
 """ListTransactions (v0-v2): the transactional ids that this broker coordinates (KIP-664), by state, producer, how long
 their transaction has taken (KIP-994) and a pattern for the id (KIP-1152)."""
 
-from ottla.coordination.transaction_coordinator import unknown_states
+from ottla.coordinators.transaction_coordinator import unknown_states
 from ottla.errors import OttlaError
 from ottla.protocol.messages.list_transactions import (
     ListTransactionsRequest,

@@ -1,9 +1,10 @@
-"""Metadata (v0-v13): brokers, controller, topics and who leads each partition.
+"""Metadata (v0-v13): brokers, controller, topics, and the leader of each partition.
 
-A topic that is created automatically is there in the same answer; Kafka says UNKNOWN_TOPIC_OR_PARTITION first and has
+A topic that is created automatically is in the same response; Kafka answers UNKNOWN_TOPIC_OR_PARTITION first and makes
 the client ask again.
 
-Until a controller has spoken to this broker, requests wait; after `KNOWN_WITHIN_S` the connection is closed, and
+Until a controller has sent this broker the metadata, requests wait; after `KNOWN_WITHIN_S` the connection is closed,
+and
 clients ask another broker, or this one again. Upon an answer without brokers librdkafka gives up all that it knew.
 """
 
@@ -32,11 +33,12 @@ from ottla.protocol.primitives import NULL_UUID
 from ottla.server.context import RequestContext
 from ottla.server.endpoints import address_of
 from ottla.server.metadata_topics import describe
+from ottla.slices import Steps
 
 NULL_ASKS_FOR_ALL_SINCE: Final = 1
 IDS_IN_REQUESTS_SINCE: Final = 12
 
-# Sets of operations, a bit for each as KIP-430 numbers them. Without an authorizer everybody may do everything.
+# Sets of operations, a bit for each as KIP-430 numbers them. Without an authorizer all are allowed.
 ALL_TOPIC_OPERATIONS: Final = sum(1 << bit for bit in (3, 4, 5, 6, 7, 8, 10, 11))
 ALL_CLUSTER_OPERATIONS: Final = sum(1 << bit for bit in (5, 7, 8, 9, 10, 11, 12))
 
@@ -54,14 +56,14 @@ def handle(
     if not metadata.is_known:
         return _once_known(request, context)
     if asked is None or (not asked and context.api_version < NULL_ASKS_FOR_ALL_SINCE):
-        return _respond(request, context, [_found(topic, request, context) for topic in metadata.image.topics.values()])
+        return context.broker.slices.start(_all_topics(request, context))
     by_id = any(topic.topic_id != NULL_UUID for topic in asked)
     if by_id and context.api_version < IDS_IN_REQUESTS_SINCE:
         return _refuse(request)
     if any(topic.name is None and topic.topic_id == NULL_UUID for topic in asked):
         return _refuse(request)
     if by_id:
-        return _respond(request, context, _asked_for_by_id(request, context))
+        return context.broker.slices.start(_asked_for_by_id(request, context))
     missing = [
         TopicName(topic.name)
         for topic in asked
@@ -69,11 +71,15 @@ def handle(
     ]
     if missing and request.allow_auto_topic_creation and metadata.config.auto_create_topics_enable:
         return _create_and_respond(request, context, missing)
-    return _respond(request, context, _asked_for(request, context, {}))
+    return context.broker.slices.start(_asked_for(request, context, {}))
+
+
+_OF_POLICIES: Final = frozenset({ErrorCode.POLICY_VIOLATION, ErrorCode.UNKNOWN_SERVER_ERROR})
+"""Refusals to create a topic that are answered as an unknown topic, as in Kafka: clients expect no other code here."""
 
 
 async def until_known(context: RequestContext) -> None:
-    """Wait until the metadata are those of the cluster. Raises `NotLeader` if no controller speaks."""
+    """Wait until the metadata are those of the cluster. Raises `NotLeader` if no controller sends them."""
     if not await context.broker.metadata.until_known(KNOWN_WITHIN_S):
         raise NotLeader("no controller has spoken to this broker yet")
 
@@ -98,34 +104,45 @@ async def _create_and_respond(
     request: MetadataRequest, context: RequestContext, missing: list[TopicName]
 ) -> MetadataResponse:
     refused = await context.broker.metadata.ensure_topics(missing)
-    return _respond(request, context, _asked_for(request, context, refused))
+    return await context.broker.slices.run(_asked_for(request, context, refused))
+
+
+def _all_topics(request: MetadataRequest, context: RequestContext) -> Steps[MetadataResponse]:
+    answers: list[MetadataResponseTopic] = []
+    for topic in context.broker.metadata.image.topics.values():
+        answers.append(_found(topic, request, context))
+        yield
+    return _respond(request, context, answers)
 
 
 def _asked_for(
     request: MetadataRequest, context: RequestContext, refused: Mapping[TopicName, OttlaError | None]
-) -> list[MetadataResponseTopic]:
+) -> Steps[MetadataResponse]:
     image = context.broker.metadata.image
     answers: list[MetadataResponseTopic] = []
     for name in dict.fromkeys(topic.name or "" for topic in request.topics or ()):
+        yield
         topic = image.topics.get(TopicName(name))
         if topic is not None:
             answers.append(_found(topic, request, context))
             continue
         problem = refused.get(TopicName(name))
-        answers.append(_missing(name, NULL_UUID, _why_missing(name) if problem is None else problem.code))
-    return answers
+        code = None if problem is None or problem.code in _OF_POLICIES else problem.code
+        answers.append(_missing(name, NULL_UUID, _why_missing(name) if code is None else code))
+    return _respond(request, context, answers)
 
 
-def _asked_for_by_id(request: MetadataRequest, context: RequestContext) -> list[MetadataResponseTopic]:
-    """Whoever asks by id (the Java consumer sends empty names along) is told of nothing else, as in Kafka."""
+def _asked_for_by_id(request: MetadataRequest, context: RequestContext) -> Steps[MetadataResponse]:
+    """A request by id (the Java consumer sends empty names along) is answered for those topics only, as in Kafka."""
     image = context.broker.metadata.image
     answers: list[MetadataResponseTopic] = []
     for topic_id in dict.fromkeys(topic.topic_id for topic in request.topics or () if topic.topic_id != NULL_UUID):
+        yield
         topic = image.topics_by_id.get(TopicId(topic_id))
         answers.append(
             _missing(None, topic_id, ErrorCode.UNKNOWN_TOPIC_ID) if topic is None else _found(topic, request, context)
         )
-    return answers
+    return _respond(request, context, answers)
 
 
 def _why_missing(name: str) -> ErrorCode:

@@ -24,7 +24,7 @@ TOPIC_IDS_SINCE: Final = 10
 async def handle(request: OffsetCommitRequest, context: RequestContext) -> OffsetCommitResponse:
     image = context.broker.metadata.image
     by_id = context.api_version >= TOPIC_IDS_SINCE
-    wishes: list[OffsetToCommit] = []
+    to_commit: list[OffsetToCommit] = []
     accepted: list[OffsetCommitResponsePartition] = []
     answers: list[OffsetCommitResponseTopic] = []
     for topic in request.topics:
@@ -33,35 +33,35 @@ async def handle(request: OffsetCommitRequest, context: RequestContext) -> Offse
         else:
             known, error = image.topics.get(TopicName(topic.name)), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         partitions: list[OffsetCommitResponsePartition] = []
-        for wish in topic.partitions:
-            answer = OffsetCommitResponsePartition(partition_index=wish.partition_index)
+        for requested in topic.partitions:
+            answer = OffsetCommitResponsePartition(partition_index=requested.partition_index)
             partitions.append(answer)
             if known is None:
                 answer.error_code = error
-            elif not 0 <= wish.partition_index < len(known.partitions):
+            elif not 0 <= requested.partition_index < len(known.partitions):
                 answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             else:
                 accepted.append(answer)
-                wishes.append(
+                to_commit.append(
                     OffsetToCommit(
                         known.name,
-                        PartitionId(wish.partition_index),
-                        wish.committed_offset,
-                        wish.committed_metadata or "",
-                        wish.committed_leader_epoch,
+                        PartitionId(requested.partition_index),
+                        requested.committed_offset,
+                        requested.committed_metadata or "",
+                        requested.committed_leader_epoch,
                         known.topic_id,
                     )
                 )
         answers.append(OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=partitions))
-    if wishes:
-        committed = await _commit(request, context, tuple(wishes))
+    if to_commit:
+        committed = await _commit(request, context, tuple(to_commit))
         for answer, outcome in zip(accepted, committed.errors, strict=True):
             answer.error_code = outcome
     return OffsetCommitResponse(topics=answers)
 
 
 async def _commit(
-    request: OffsetCommitRequest, context: RequestContext, wishes: tuple[OffsetToCommit, ...]
+    request: OffsetCommitRequest, context: RequestContext, to_commit: tuple[OffsetToCommit, ...]
 ) -> OffsetsCommitted:
     event = CommitOffsets(
         token=None,
@@ -69,11 +69,11 @@ async def _commit(
         member_id=MemberId(request.member_id),
         instance_id=None if request.group_instance_id is None else InstanceId(request.group_instance_id),
         generation=request.generation_id_or_member_epoch,
-        offsets=wishes,
+        offsets=to_commit,
         retention_ms=request.retention_time_ms,
         knows_member_epochs=context.api_version >= GROUP_ID_NOT_FOUND_SINCE,
     )
     try:
         return await context.broker.groups.commit_offsets(event)
     except OttlaError as error:
-        return OffsetsCommitted((error.code,) * len(wishes))
+        return OffsetsCommitted((error.code,) * len(to_commit))

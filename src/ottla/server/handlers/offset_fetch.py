@@ -3,7 +3,8 @@
 Before v2 an error stands with every partition, since then with the group.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Final
 from uuid import UUID
 
@@ -21,15 +22,18 @@ from ottla.protocol.messages.offset_fetch import (
     OffsetFetchResponseTopics,
 )
 from ottla.server.context import RequestContext
+from ottla.slices import Steps
 
 GROUP_ERROR_SINCE: Final = 2
 SEVERAL_SINCE: Final = 8
 TOPIC_IDS_SINCE: Final = 10
+PARTITIONS_PER_STEP: Final = 64
 
 
 async def handle(request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:
     if context.api_version >= SEVERAL_SINCE:
-        groups = [await _fetch_group(group, request.require_stable, context) for group in request.groups]
+        fetch_group = partial(_fetch_group, require_stable=request.require_stable, context=context)
+        groups = await context.broker.slices.each(fetch_group, request.groups)
         return OffsetFetchResponse(groups=groups)
     return await _fetch_one(request, context)
 
@@ -70,19 +74,21 @@ async def _fetch_one(request: OffsetFetchRequest, context: RequestContext) -> Of
 async def _fetch_group(
     group: OffsetFetchRequestGroup, require_stable: bool, context: RequestContext
 ) -> OffsetFetchResponseGroup:
+    slices = context.broker.slices
     image = context.broker.metadata.image
     topics: list[OffsetFetchResponseTopics] = []
     wanted: list[TopicPartitions] | None = None if group.topics is None else []
     for topic in group.topics or ():
+        await slices.pause()
         name: TopicName | None = TopicName(topic.name)
         if context.api_version >= TOPIC_IDS_SINCE:
             known = image.topics_by_id.get(TopicId(topic.topic_id))
             name = None if known is None else known.name
         if name is None:
-            unknown = [
+            unknown = (
                 FetchedOffset(PartitionId(index), error=ErrorCode.UNKNOWN_TOPIC_ID) for index in topic.partition_indexes
-            ]
-            topics.append(_answer(TopicName(""), topic.topic_id, unknown))
+            )
+            topics.append(await slices.run(_answer(TopicName(""), topic.topic_id, unknown)))
         elif wanted is not None:
             wanted.append(_wanted(name, topic.partition_indexes, context))
     try:
@@ -91,7 +97,7 @@ async def _fetch_group(
         return OffsetFetchResponseGroup(group_id=group.group_id, topics=[], error_code=error.code)
     for name, offsets in found:
         known = image.topics.get(name)
-        topics.append(_answer(name, ZERO_TOPIC_ID if known is None else known.topic_id, offsets))
+        topics.append(await slices.run(_answer(name, ZERO_TOPIC_ID if known is None else known.topic_id, offsets)))
     return OffsetFetchResponseGroup(group_id=group.group_id, topics=topics)
 
 
@@ -123,11 +129,10 @@ async def _fetch(
     return [(topic.topic, topic.offsets) for topic in fetched.topics]
 
 
-def _answer(name: TopicName, topic_id: UUID, offsets: Sequence[FetchedOffset]) -> OffsetFetchResponseTopics:
-    return OffsetFetchResponseTopics(
-        name=name,
-        topic_id=topic_id,
-        partitions=[
+def _answer(name: TopicName, topic_id: UUID, offsets: Iterable[FetchedOffset]) -> Steps[OffsetFetchResponseTopics]:
+    partitions: list[OffsetFetchResponsePartitions] = []
+    for offset in offsets:
+        partitions.append(
             OffsetFetchResponsePartitions(
                 partition_index=offset.partition,
                 committed_offset=offset.offset,
@@ -135,6 +140,7 @@ def _answer(name: TopicName, topic_id: UUID, offsets: Sequence[FetchedOffset]) -
                 metadata=offset.metadata,
                 error_code=offset.error,
             )
-            for offset in offsets
-        ],
-    )
+        )
+        if len(partitions) % PARTITIONS_PER_STEP == 0:
+            yield
+    return OffsetFetchResponseTopics(name=name, topic_id=topic_id, partitions=partitions)

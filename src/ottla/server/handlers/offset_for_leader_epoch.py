@@ -1,6 +1,7 @@
 """OffsetForLeaderEpoch (v2-v4): where a leader epoch ends, so that divergence is noticed (KIP-101, KIP-320)."""
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, Final
 
 from ottla.errors import OttlaError
 from ottla.ids import LeaderEpoch
@@ -12,6 +13,7 @@ from ottla.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopicResult,
 )
 from ottla.server.context import RequestContext
+from ottla.slices import Steps
 
 if TYPE_CHECKING:
     from ottla.replication.partition import Partition
@@ -19,17 +21,22 @@ if TYPE_CHECKING:
 UNKNOWN: Final = -1
 
 
-def handle(request: OffsetForLeaderEpochRequest, context: RequestContext) -> OffsetForLeaderEpochResponse:
+def handle(
+    request: OffsetForLeaderEpochRequest, context: RequestContext
+) -> OffsetForLeaderEpochResponse | Coroutine[Any, Any, OffsetForLeaderEpochResponse]:
     """Each partition on its own; an epoch that is not known is answered with -1 and -1."""
-    return OffsetForLeaderEpochResponse(
-        topics=[
-            OffsetForLeaderTopicResult(
-                topic=topic.topic,
-                partitions=[_find(topic.topic, wanted, context) for wanted in topic.partitions],
-            )
-            for topic in request.topics
-        ]
-    )
+    return context.broker.slices.start(_answer(request, context))
+
+
+def _answer(request: OffsetForLeaderEpochRequest, context: RequestContext) -> Steps[OffsetForLeaderEpochResponse]:
+    response = OffsetForLeaderEpochResponse(topics=[])
+    for topic in request.topics:
+        result = OffsetForLeaderTopicResult(topic=topic.topic, partitions=[])
+        response.topics.append(result)
+        for wanted in topic.partitions:
+            result.partitions.append(_find(topic.topic, wanted, context))
+            yield
+    return response
 
 
 def _find(topic: str, wanted: OffsetForLeaderPartition, context: RequestContext) -> EpochEndOffset:

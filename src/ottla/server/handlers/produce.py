@@ -8,6 +8,7 @@ verified (`ottla.server.transactional_produce`). Records that are at fault are n
 """
 
 import logging
+from collections.abc import Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -33,20 +34,28 @@ from ottla.protocol.messages.produce import (
 )
 from ottla.records.batch import ATTRIBUTES_AT, COMPRESSION_MASK, HEADER_SIZE, Compression
 from ottla.replication.delayed import DelayedProduce
+from ottla.replication.refused_producers import SENT_BACK_WITH
 from ottla.server.connection import BadFrame
 from ottla.server.context import Deferred, RequestContext
 from ottla.server.leaders import MOVED, endpoints_of, leader_of
 from ottla.server.produced_records import NO_CHECKS, RecordChecks
-from ottla.server.transactional_produce import handle_transactional, has_transactional_records
+from ottla.server.transactional_produce import (
+    handle_many,
+    handle_transactional,
+    has_transactional_records,
+    keep_records,
+)
+from ottla.slices import Steps, run_at_once
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable
     from typing import Any
 
     from ottla.log.producer_state import Verification
     from ottla.log.validation import CheckedBatches
     from ottla.records.batch import Buffer
     from ottla.replication.partition import Partition
+    from ottla.replication.refused_producers import Place
     from ottla.server.produced_records import Checks
     from ottla.server.transactional_produce import Answer, Verdicts
 
@@ -58,12 +67,15 @@ VALID_ACKS = (-1, 0, 1)
 TOPIC_IDS_SINCE = 13
 LEADERS_NAMED_SINCE = 10
 ZSTD_SINCE = 7
+MANY: Final = 200
+"""Partitions; a request to more is worked on in slices."""
+STEP_MASK: Final = 15
 MAX_NAMED_FAULTS: Final = 4096
 """Faulty records that an answer names; a batch whose records would be too many is refused as a whole."""
 NO_VERDICTS: "Final[Verdicts]" = {}
 
 
-def handle(request: ProduceRequest, context: RequestContext) -> "Answer | Coroutine[Any, Any, ProduceResponse | None]":
+def handle(request: ProduceRequest, context: RequestContext) -> "Answer | Coroutine[Any, Any, Answer]":
     """Append everything that can be appended; each partition gets its own answer."""
     _drop_repeated(request)
     checks = RecordChecks(request, context, by_id=context.api_version >= TOPIC_IDS_SINCE)
@@ -78,19 +90,44 @@ def handle(request: ProduceRequest, context: RequestContext) -> "Answer | Corout
 
 async def _append_later(
     request: ProduceRequest, context: RequestContext, checks: RecordChecks, release: "Callable[[], None]"
-) -> ProduceResponse | None:
+) -> "Answer":
     try:
         answer = _append_checked(request, context, await checks.in_thread())
+        if isinstance(answer, Coroutine):
+            answer = await answer
     finally:
         release()
     del request, checks  # what was sent is not needed while its replicas are waited for
-    return await answer.future() if isinstance(answer, Deferred) else answer
+    return answer
 
 
-def _append_checked(request: ProduceRequest, context: RequestContext, checks: "Checks") -> "Answer":
+def _append_checked(
+    request: ProduceRequest, context: RequestContext, checks: "Checks"
+) -> "Answer | Coroutine[Any, Any, Answer]":
+    if not context.is_large or sum(len(topic.partition_data) for topic in request.topic_data) <= MANY:
+        append_all = partial(_append_all, checks=checks)
+        if has_transactional_records(request):
+            return handle_transactional(request, context, append_all)
+        return append_all(request, context, NO_VERDICTS)
+    keep_records(request)
+    append_many = partial(_append_many, checks=checks)
     if has_transactional_records(request):
-        return handle_transactional(request, context, partial(_append_all, checks=checks))
-    return _append_all(request, context, NO_VERDICTS, checks=checks)
+        return handle_many(request, context, append_many, context.hold_connection())
+    return _release_after(append_many(request, context, NO_VERDICTS), context.hold_connection())
+
+
+def _append_many(
+    request: ProduceRequest, context: RequestContext, verdicts: "Verdicts", *, checks: "Checks"
+) -> "Coroutine[Any, Any, Answer]":
+    return context.broker.slices.run(_append_steps(request, context, verdicts, checks=checks))
+
+
+async def _release_after(appended: "Coroutine[Any, Any, Answer]", release: "Callable[[], None]") -> "Answer":
+    """Append with the connection held, so that no later request overtakes the rest of this one."""
+    try:
+        return await appended
+    finally:
+        release()
 
 
 def _drop_repeated(request: ProduceRequest) -> None:
@@ -111,12 +148,33 @@ def _drop_repeated(request: ProduceRequest) -> None:
 def _append_all(
     request: ProduceRequest, context: RequestContext, verdicts: "Verdicts", *, checks: "Checks"
 ) -> "Answer":
+    return run_at_once(_append_steps(request, context, verdicts, checks=checks))
+
+
+def _append_steps(
+    request: ProduceRequest, context: RequestContext, verdicts: "Verdicts", *, checks: "Checks"
+) -> "Steps[Answer]":
+    """A partition that is waited for is registered in the step that appended: its waiters stand in the log's order."""
     acks = request.acks
     answers: list[PartitionProduceResponse] = []
-    waiting: dict[int, tuple[Partition, Offset]] = {}
+    waiting: dict[int, Partition] = {}
+    deferred: Deferred[ProduceResponse | None] = Deferred()
     topics: list[TopicProduceResponse] = []
+    response = ProduceResponse(responses=topics)
     named_faults = MAX_NAMED_FAULTS
     replicas = context.broker.replicas
+
+    def finish(uncommitted: dict[int, ErrorCode]) -> None:
+        for key, code in uncommitted.items():
+            answer = answers[key]
+            answer.error_code = code
+            answer.base_offset = answer.log_append_time_ms = answer.log_start_offset = -1
+            if code in MOVED:
+                _name_leader(answer, waiting[key].topic_partition.topic, context)
+        _name_endpoints(response, answers, context)
+        deferred.complete(response)
+
+    delayed: DelayedProduce | None = None
     for number, topic in enumerate(request.topic_data):
         name = replicas.topic_name(topic.topic_id) if context.api_version >= TOPIC_IDS_SINCE else topic.name
         of_topic = []
@@ -126,6 +184,7 @@ def _append_all(
             )
             verdict = verdicts.get((number, data.index)) if verdicts else None
             checked = checks.get((number, data.index)) if checks else None
+            place = (topic.topic_id if context.api_version >= TOPIC_IDS_SINCE else topic.name, data.index)
             try:
                 if isinstance(verdict, OttlaError):
                     raise verdict
@@ -134,11 +193,17 @@ def _append_all(
                 elif name is None:
                     is_known = context.broker.metadata.is_known
                     answer.error_code = ErrorCode.UNKNOWN_TOPIC_ID if is_known else ErrorCode.NOT_LEADER_OR_FOLLOWER
+                    replicas.sent_back.add(place, data.records, context.broker.loop.time())
                 else:
-                    partition, end = _append(name, data, request, context, answer, verdict, checked)
+                    partition, end = _append(name, place, data, request, context, answer, verdict, checked)
                     if acks == ALL_IN_SYNC:
                         if partition.high_watermark < end:
-                            waiting[len(answers)] = (partition, end)
+                            waiting[len(answers)] = partition
+                            delayed = delayed or DelayedProduce(
+                                None, request.timeout_ms / 1000, replicas.timeouts, finish
+                            )
+                            delayed.expect(len(answers))
+                            partition.when_committed(end, len(answers), delayed)
                     elif acks == LEADER_ONLY:
                         partition.acknowledged_end = end
             except OttlaError as error:
@@ -156,6 +221,8 @@ def _append_all(
                     log.exception("produce to %s-%d failed", name, data.index)
             of_topic.append(answer)
             answers.append(answer)
+            if len(answers) & STEP_MASK == 0:
+                yield
         topics.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=of_topic))
     if acks == 0:
         for answer in answers:
@@ -164,26 +231,10 @@ def _append_all(
                     f"a produce with acks=0 failed with {ErrorCode(answer.error_code).name}: {answer.error_message}"
                 )
         return None
-    response = ProduceResponse(responses=topics)
-    if not waiting:
+    if delayed is None:
         _name_endpoints(response, answers, context)
         return response
-
-    deferred: Deferred[ProduceResponse | None] = Deferred()
-
-    def finish(uncommitted: dict[int, ErrorCode]) -> None:
-        for key, code in uncommitted.items():
-            answer = answers[key]
-            answer.error_code = code
-            answer.base_offset = answer.log_append_time_ms = answer.log_start_offset = -1
-            if code in MOVED:
-                _name_leader(answer, waiting[key][0].topic_partition.topic, context)
-        _name_endpoints(response, answers, context)
-        deferred.complete(response)
-
-    delayed = DelayedProduce(set(waiting), request.timeout_ms / 1000, context.broker.loop, finish)
-    for key, (partition, end) in waiting.items():
-        partition.when_committed(end, key, delayed)
+    delayed.complete()
     return deferred
 
 
@@ -192,7 +243,7 @@ def _is_zstd(records: "Buffer") -> bool:
 
 
 def _name_leader(answer: PartitionProduceResponse, topic: str, context: RequestContext) -> None:
-    """Say in the answer who leads, so that the client need not ask for metadata first (KIP-951)."""
+    """Name the leader in the response, so that the client need not ask for metadata first (KIP-951)."""
     found = leader_of(topic, answer.index, context) if context.api_version >= LEADERS_NAMED_SINCE else None
     if found is not None:
         answer.current_leader = LeaderIdAndEpoch(leader_id=found.leader, leader_epoch=found.leader_epoch)
@@ -209,8 +260,20 @@ def _name_endpoints(
         ]
 
 
+def _check_sent_back(
+    partition: "Partition", place: "Place", data: PartitionProduceData, context: RequestContext
+) -> None:
+    """Raise `NotLeader` for a batch behind one that was sent back a moment ago, and is to come again."""
+    sent_back, now = context.broker.replicas.sent_back, context.broker.loop.time()
+    if sent_back.is_missing(place, data.records, partition.log.producer_state.producers, now):
+        raise NotLeader(
+            f"{partition.topic_partition} could not take the batch before this one: both are to be sent again"
+        )
+
+
 def _append(
     topic: str,
+    place: "Place",
     data: PartitionProduceData,
     request: ProduceRequest,
     context: RequestContext,
@@ -219,7 +282,14 @@ def _append(
     checked: "CheckedBatches | OttlaError | None",
 ) -> "tuple[Partition, Offset]":
     replicas = context.broker.replicas
-    partition = replicas.for_produce(topic, data.index, request.acks, context.client_id)
+    try:
+        partition = replicas.for_produce(topic, data.index, request.acks, context.client_id)
+    except OttlaError as error:
+        if error.code in SENT_BACK_WITH:
+            replicas.sent_back.add(place, data.records, context.broker.loop.time())
+        raise
+    if replicas.sent_back:
+        _check_sent_back(partition, place, data, context)
     if data.records is None:
         raise InvalidRecord("no record batch was sent")
     if context.api_version < ZSTD_SINCE and _is_zstd(data.records):
@@ -237,7 +307,7 @@ def _append(
         if replicas.holds_session():
             raise
         # what is missing here another broker may have, which leads by now: a producer would take it for lost
-        raise NotLeader(f"broker {context.broker.config.node_id} may lead {topic}-{data.index} no more") from gap
+        raise NotLeader(f"broker {context.broker.config.node_id} no longer leads {topic}-{data.index}") from gap
     answer.base_offset = info.first_offset
     answer.log_append_time_ms = info.log_append_time_ms
     answer.log_start_offset = info.log_start_offset

@@ -12,8 +12,8 @@ from ottla.protocol.messages.share_acknowledge import (
     ShareAcknowledgeResponse,
     ShareAcknowledgeTopicResponse,
 )
+from ottla.protocol.session_epochs import FINAL_EPOCH, INITIAL_EPOCH
 from ottla.server.context import Deferred, RequestContext
-from ottla.server.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH
 from ottla.server.share_acknowledgements import SHARE_GROUPS_ARE_OFF, Acknowledging, member_key
 from ottla.server.share_group_requests import are_offered
 

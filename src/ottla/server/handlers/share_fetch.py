@@ -1,4 +1,4 @@
-"""ShareFetch (v1-v2): records for a member of a share group, who holds them for a while (KIP-932).
+"""ShareFetch (v1-v2): acquires records for a member of a share group, for a limited time (KIP-932).
 
 Reads the partitions of a share session and acquires what is available. A request that finds less than `min_bytes`
 parks, and is woken by an append, or by records that have become available again. Acknowledgements that come along are
@@ -20,14 +20,14 @@ from ottla.protocol.messages.share_fetch import (
     ShareFetchRequest,
     ShareFetchResponse,
 )
+from ottla.protocol.session_epochs import FINAL_EPOCH, INITIAL_EPOCH
 from ottla.replication.delayed import DelayedFetch
 from ottla.server.context import Deferred, RequestContext
-from ottla.server.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH
-from ottla.server.led_share_partition import LedSharePartition
 from ottla.server.share_acknowledgements import SHARE_GROUPS_ARE_OFF, Acknowledging, member_key
 from ottla.server.share_group_requests import are_offered
-from ottla.server.share_reads import Look, SlowRead, Taken
-from ottla.server.share_sessions import MemberKey, SharedPartition, ShareSession
+from ottla.share_partitions.led_partition import LedSharePartition
+from ottla.share_partitions.reads import Look, SlowRead, Taken
+from ottla.share_partitions.sessions import MemberKey, SharedPartition, ShareSession
 
 if TYPE_CHECKING:
     import asyncio
@@ -172,14 +172,15 @@ class _ShareFetch:
             self._parked = DelayedFetch(
                 [waiting for led in self._led.values() for waiting in (led.waiters, led.replica.fetch_waiters)],
                 max(self._ends_at - self._services.loop.time(), 0),
-                self._services.loop,
+                self._services.replicas.timeouts,
+                self._services.replicas.parked_fetches,
                 self._retry,
             )
 
     def _retry(self, last: bool) -> bool:
         try:
             return self._try(last=last)
-        except Exception as error:  # whoever woke this fetch has others to wake
+        except Exception as error:  # the caller that woke this fetch has others to wake
             self._deferred.complete(error)
             return True
 
@@ -197,7 +198,7 @@ class _ShareFetch:
                 break
             if not attempt.found:
                 return False
-            # Nothing that was found is for anybody (aborted records, say): look at what lies behind it.
+            # All of the found records are undeliverable (aborted, say): look at the following ones.
         self._fetched = {partition: _data(partition, records) for partition, records in taken.items()}
         for partition, code in attempt.errors.items():
             self._fetched[partition] = _data(partition, error=code)
@@ -206,7 +207,8 @@ class _ShareFetch:
 
     def _look_around(self) -> "_Attempt":
         attempt = _Attempt()
-        request, room = self._request, self._max_bytes
+        request, left = self._request, self._services.memory.room_for_answer()
+        room = min(self._max_bytes, left)
         partitions = self._session.rotated(request.share_session_epoch)
         for number, partition in enumerate(partitions):
             try:
@@ -223,7 +225,7 @@ class _ShareFetch:
                     at_least_one=not attempt.found,
                     strictly=request.share_acquire_mode == RECORD_LIMIT,
                 )
-                found = led.look(terms) if request.max_records > 0 else None
+                found = led.look(terms) if request.max_records > 0 and left > 0 else None
             except OttlaError as error:
                 attempt.errors[partition] = error.code
                 attempt.must_answer |= error.code not in NO_SUCH_TOPIC
@@ -264,8 +266,8 @@ class _ShareFetch:
             if failure is not None and not isinstance(failure, OttlaError):
                 self._deferred.complete(failure if isinstance(failure, Exception) else RuntimeError(str(failure)))
                 return
-            # What retention has taken meanwhile is no failure: the next look begins behind it. Whatever else it is, it
-            # is no concern of those who hold other records.
+            # Records deleted by retention meanwhile are no failure: the next read begins behind them. Other failures do
+            # not concern members with other records.
             if failure is not None and not isinstance(failure, OffsetOutOfRange):
                 self._unreadable[led.key.topic_id, led.key.partition] = failure
             self._go_on(last=self._has_news or self._services.loop.time() >= self._ends_at)

@@ -3,8 +3,10 @@
 `authorized_operations` is not known (there are no ACLs yet), whether asked for or not.
 """
 
+from functools import partial
+
 from ottla.errors import ErrorCode, OttlaError
-from ottla.groups.share_events import ShareGroupDescription, ShareMemberDescription
+from ottla.groups.share.events import ShareGroupDescription, ShareMemberDescription
 from ottla.ids import GroupId
 from ottla.protocol.messages.share_group_describe import (
     Assignment,
@@ -20,7 +22,7 @@ from ottla.server.share_group_requests import are_offered
 
 async def handle(request: ShareGroupDescribeRequest, context: RequestContext) -> ShareGroupDescribeResponse:
     return ShareGroupDescribeResponse(
-        groups=[await _describe(GroupId(group_id), context) for group_id in request.group_ids]
+        groups=await context.broker.slices.each(partial(_describe, context=context), map(GroupId, request.group_ids))
     )
 
 

@@ -1,11 +1,11 @@
-"""ShareGroupHeartbeat (v1): a member of a share group (KIP-932) joins, lives, hears what it is to read, leaves.
+"""ShareGroupHeartbeat (v1): a member of a share group (KIP-932) joins, lives, gets its assignment, leaves.
 
-Refused here is what can be told to be wrong by looking at the request, in Kafka's words; the rest is up to the group.
+Errors that are visible in the request itself are refused here, in Kafka's words; the group decides the rest.
 """
 
 from ottla.errors import ErrorCode, InvalidRequest
-from ottla.groups.consumer_events import Partitions
-from ottla.groups.share_events import JOINING, LEAVING, ShareHeartbeat
+from ottla.groups.consumer.events import Partitions
+from ottla.groups.share.events import JOINING, LEAVING, ShareHeartbeat
 from ottla.ids import GroupId, MemberId, TopicName
 from ottla.protocol.messages.share_group_heartbeat import (
     Assignment,

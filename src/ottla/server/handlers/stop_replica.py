@@ -1,6 +1,6 @@
-"""StopReplica (v3-v4): the controller says which replicas this broker is to let go.
+"""StopReplica (v3-v4): the controller makes this broker stop replicas.
 
-Of clusters with ZooKeeper.
+For clusters with ZooKeeper.
 """
 
 from ottla.protocol.messages.stop_replica import StopReplicaPartitionError, StopReplicaRequest, StopReplicaResponse
@@ -8,13 +8,14 @@ from ottla.server.context import RequestContext
 
 
 async def handle(request: StopReplicaRequest, context: RequestContext) -> StopReplicaResponse:
-    """Raises STALE_CONTROLLER_EPOCH and STALE_BROKER_EPOCH for the whole request."""
+    """Raises STALE_CONTROLLER_EPOCH and STALE_BROKER_EPOCH for the whole request, and BadFrame."""
     membership = context.broker.cluster
     assert membership is not None  # routed in clusters only
     await membership.metadata.until_registered()
-    async with membership.being_told:
+    async with membership.controller_request_lock:
         membership.metadata.check_controller(request.controller_epoch, request.broker_epoch)
-        outcomes = membership.roles.stop(request)
+        membership.controller_connection.check(request.controller_epoch, context.connection_id)
+        outcomes = await membership.roles.stop(request)
     return StopReplicaResponse(
         partition_errors=[
             StopReplicaPartitionError(topic_name=topic, partition_index=partition, error_code=code)

@@ -5,6 +5,7 @@ their tasks yet, as in Kafka 4.3.
 """
 
 from collections.abc import Iterable
+from functools import partial
 
 from ottla.errors import ErrorCode, OttlaError
 from ottla.groups.streams.events import (
@@ -35,7 +36,7 @@ from ottla.server.streams_group_requests import are_offered
 
 async def handle(request: StreamsGroupDescribeRequest, context: RequestContext) -> StreamsGroupDescribeResponse:
     return StreamsGroupDescribeResponse(
-        groups=[await _describe(GroupId(group_id), context) for group_id in request.group_ids]
+        groups=await context.broker.slices.each(partial(_describe, context=context), map(GroupId, request.group_ids))
     )
 
 

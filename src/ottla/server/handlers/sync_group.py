@@ -1,6 +1,6 @@
-"""SyncGroup (v0-v5): the leader hands in what it decided, everybody gets theirs. Followers wait for the leader.
+"""SyncGroup (v0-v5): the leader sends the assignments, and every member gets its own. Followers wait for the leader.
 
-Since v5 a member has to say which protocol it believes in (KIP-559).
+Since v5 a member has to name its protocol (KIP-559).
 """
 
 from typing import Final

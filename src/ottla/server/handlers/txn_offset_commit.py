@@ -6,7 +6,7 @@ Offsets are kept with the id of their topic, as those of OffsetCommit are.
 from collections.abc import Awaitable
 from typing import Final
 
-from ottla.coordination.verification import ABORTABLE, FIRST, SECOND, Generation
+from ottla.coordinators.verification import ABORTABLE, FIRST, SECOND, Generation
 from ottla.errors import ErrorCode, OttlaError
 from ottla.groups.events import CommitOffsets, OffsetsCommitted, OffsetToCommit
 from ottla.ids import GroupId, InstanceId, MemberId, PartitionId, ProducerIdAndEpoch, TopicName
@@ -35,32 +35,32 @@ async def _answer(
     request: TxnOffsetCommitRequest, producer: ProducerIdAndEpoch, context: RequestContext
 ) -> TxnOffsetCommitResponse:
     image = context.broker.metadata.image
-    wishes: list[OffsetToCommit] = []
+    to_commit: list[OffsetToCommit] = []
     accepted: list[TxnOffsetCommitResponsePartition] = []
     answers: list[TxnOffsetCommitResponseTopic] = []
     for topic in request.topics:
         known = image.topics.get(TopicName(topic.name))
         partitions: list[TxnOffsetCommitResponsePartition] = []
-        for wish in topic.partitions:
-            answer = TxnOffsetCommitResponsePartition(partition_index=wish.partition_index)
+        for requested in topic.partitions:
+            answer = TxnOffsetCommitResponsePartition(partition_index=requested.partition_index)
             partitions.append(answer)
-            if known is None or not 0 <= wish.partition_index < len(known.partitions):
+            if known is None or not 0 <= requested.partition_index < len(known.partitions):
                 answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 continue
             accepted.append(answer)
-            wishes.append(
+            to_commit.append(
                 OffsetToCommit(
                     known.name,
-                    PartitionId(wish.partition_index),
-                    wish.committed_offset,
-                    wish.committed_metadata or "",
-                    wish.committed_leader_epoch,
+                    PartitionId(requested.partition_index),
+                    requested.committed_offset,
+                    requested.committed_metadata or "",
+                    requested.committed_leader_epoch,
                     known.topic_id,
                 )
             )
         answers.append(TxnOffsetCommitResponseTopic(name=topic.name, partitions=partitions))
-    if wishes:
-        committed = await _commit(request, producer, context, tuple(wishes))
+    if to_commit:
+        committed = await _commit(request, producer, context, tuple(to_commit))
         if context.api_version < SECOND_SINCE and not any(committed.errors):
             context.broker.producer_connections.accepted(To.GROUP_COORDINATOR, producer, context.connection_id)
         for answer, outcome in zip(accepted, committed.errors, strict=True):
@@ -72,7 +72,7 @@ async def _commit(
     request: TxnOffsetCommitRequest,
     producer: ProducerIdAndEpoch,
     context: RequestContext,
-    wishes: tuple[OffsetToCommit, ...],
+    to_commit: tuple[OffsetToCommit, ...],
 ) -> OffsetsCommitted:
     event = CommitOffsets(
         token=None,
@@ -80,7 +80,7 @@ async def _commit(
         member_id=MemberId(request.member_id),
         instance_id=None if request.group_instance_id is None else InstanceId(request.group_instance_id),
         generation=request.generation_id,
-        offsets=wishes,
+        offsets=to_commit,
         producer=producer,
     )
     broker = context.broker
@@ -91,8 +91,8 @@ async def _commit(
     except OttlaError as error:
         code = error.code
     if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and context.api_version < KNOWS_LOADING_SINCE:
-        code = ErrorCode.COORDINATOR_NOT_AVAILABLE  # clients before Kafka 2.0 fail when they are told the truth
-    return OffsetsCommitted((code,) * len(wishes))
+        code = ErrorCode.COORDINATOR_NOT_AVAILABLE  # clients before Kafka 2.0 fail on the exact error
+    return OffsetsCommitted((code,) * len(to_commit))
 
 
 def _generation_of(version: int) -> Generation:

@@ -1,8 +1,8 @@
 """UnregisterBroker (v0): forget a broker that does not come back.
 
-A broker's registration goes with its session, so there is never anything left to forget: a broker that is not alive is
-not registered, and one that is alive is kept. Kafka forgets that one as well, the only one it has included, which then
-serves nobody.
+A broker's registration goes with its session, so there is never anything to remove: a broker that is not alive is
+not registered, and a live one is kept. Kafka removes a live one as well, even its only broker, which then
+serves no clients.
 """
 
 from ottla.errors import ErrorCode

@@ -1,6 +1,6 @@
-"""UpdateMetadata (v5-v8): the controller says which brokers there are, and who leads what.
+"""UpdateMetadata (v5-v8): the controller sends the brokers, and the leaders of partitions.
 
-Of clusters with ZooKeeper.
+For clusters with ZooKeeper.
 """
 
 from ottla.protocol.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
@@ -8,10 +8,11 @@ from ottla.server.context import RequestContext
 
 
 async def handle(request: UpdateMetadataRequest, context: RequestContext) -> UpdateMetadataResponse:
-    """Raises STALE_CONTROLLER_EPOCH and STALE_BROKER_EPOCH."""
+    """Raises STALE_CONTROLLER_EPOCH and STALE_BROKER_EPOCH, and BadFrame."""
     membership = context.broker.cluster
     assert membership is not None  # routed in clusters only
     await membership.metadata.until_registered()
     membership.metadata.check_controller(request.controller_epoch, request.broker_epoch)
+    membership.controller_connection.check(request.controller_epoch, context.connection_id)
     membership.metadata.update(request)
     return UpdateMetadataResponse()

@@ -8,6 +8,7 @@ from ottla.protocol.messages.write_share_group_state import (
     WriteShareGroupStateResponse,
     WriteStateResult,
 )
+from ottla.protocol.messages.write_share_group_state import StateBatch as AskedBatch
 from ottla.server.context import RequestContext
 from ottla.server.share_state_partitions import answer_each
 from ottla.share.state import SharePartitionKey, StateBatch
@@ -18,10 +19,7 @@ async def handle(request: WriteShareGroupStateRequest, context: RequestContext) 
     share_state = context.broker.share_state
 
     async def ask(key: SharePartitionKey, asked: PartitionData) -> PartitionResult:
-        batches = tuple(
-            StateBatch(batch.first_offset, batch.last_offset, batch.delivery_state, batch.delivery_count)
-            for batch in asked.state_batches
-        )
+        batches = tuple(await context.broker.slices.map(_batch, asked.state_batches))
         write = WriteState(
             None, key, asked.state_epoch, asked.leader_epoch, asked.start_offset, batches, asked.delivery_complete_count
         )
@@ -32,6 +30,10 @@ async def handle(request: WriteShareGroupStateRequest, context: RequestContext) 
     return WriteShareGroupStateResponse(
         results=[WriteStateResult(topic_id=topic_id, partitions=results) for topic_id, results in answers]
     )
+
+
+def _batch(asked: AskedBatch) -> StateBatch:
+    return StateBatch(asked.first_offset, asked.last_offset, asked.delivery_state, asked.delivery_count)
 
 
 def _refuse(asked: PartitionData, error: OttlaError) -> PartitionResult:

@@ -1,13 +1,14 @@
 """WriteTxnMarkers (v1-v2): a transaction coordinator ends transactions in the partitions of this broker (KIP-98).
 
-Administrators send it as well, to abort a transaction that its coordinator knows nothing of (KIP-664). That is all it
-does for those who are no brokers.
+Administrators send it as well, to abort a transaction that its coordinator does not know (KIP-664). From
+clients it does nothing else.
 """
 
-import asyncio
 from collections.abc import Mapping
+from functools import partial
 from typing import Final
 
+from ottla.coordination.markers import TransactionMarker
 from ottla.errors import ErrorCode
 from ottla.ids import PartitionId, TopicName, TopicPartition
 from ottla.protocol.messages.write_txn_markers import (
@@ -20,15 +21,14 @@ from ottla.protocol.messages.write_txn_markers import (
 )
 from ottla.server.context import RequestContext
 from ottla.server.hanging_transactions import abort_hanging
-from ottla.transactions.markers import TransactionMarker
 
 NONE: Final = -1
 
 
 async def handle(request: WriteTxnMarkersRequest, context: RequestContext) -> WriteTxnMarkersResponse:
     """Each marker in each partition on its own; answered when all are committed, or have failed."""
-    results = await asyncio.gather(*(_write(marker, context) for marker in request.markers))
-    return WriteTxnMarkersResponse(markers=list(results))
+    results = await context.broker.slices.together(partial(_write, context=context), request.markers)
+    return WriteTxnMarkersResponse(markers=results)
 
 
 async def _write(wanted: WritableTxnMarker, context: RequestContext) -> WritableTxnMarkerResult:
@@ -39,13 +39,13 @@ async def _write(wanted: WritableTxnMarker, context: RequestContext) -> Writable
         wanted.transaction_result,
         wanted.transaction_version,
     )
-    partitions = [
-        TopicPartition(TopicName(topic.name), PartitionId(number))
-        for topic in wanted.topics
-        for number in topic.partition_indexes
-    ]
+    pause = context.broker.slices.pause
+    partitions: list[TopicPartition] = []
+    for topic in wanted.topics:
+        await pause()
+        partitions += (TopicPartition(TopicName(topic.name), PartitionId(number)) for number in topic.partition_indexes)
     if NONE in (marker.producer_id, marker.producer_epoch):
-        # A marker of nobody's would lie in the log for ever. Kafka has no better word for it.
+        # A marker without a transaction would stay in the log forever. Kafka has no better error for it.
         outcomes: Mapping[TopicPartition, ErrorCode] = dict.fromkeys(partitions, ErrorCode.UNKNOWN_SERVER_ERROR)
     elif context.from_broker:
         outcomes = await context.broker.markers.send(marker, partitions)
@@ -53,17 +53,13 @@ async def _write(wanted: WritableTxnMarker, context: RequestContext) -> Writable
         outcomes = await abort_hanging(marker, partitions, context.broker)
     by_topic: dict[str, dict[int, ErrorCode]] = {}
     for partition, code in outcomes.items():
+        await pause()
         by_topic.setdefault(partition.topic, {})[partition.partition] = code
-    return WritableTxnMarkerResult(
-        producer_id=wanted.producer_id,
-        topics=[
-            WritableTxnMarkerTopicResult(
-                name=name,
-                partitions=[
-                    WritableTxnMarkerPartitionResult(partition_index=number, error_code=code)
-                    for number, code in codes.items()
-                ],
-            )
-            for name, codes in by_topic.items()
-        ],
-    )
+    result = WritableTxnMarkerResult(producer_id=wanted.producer_id, topics=[])
+    for name, codes in by_topic.items():
+        of_topic = WritableTxnMarkerTopicResult(name=name, partitions=[])
+        result.topics.append(of_topic)
+        for number, code in codes.items():
+            await pause()
+            of_topic.partitions.append(WritableTxnMarkerPartitionResult(partition_index=number, error_code=code))
+    return result

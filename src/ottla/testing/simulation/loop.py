@@ -3,20 +3,20 @@
 Everything that asyncio code does on it happens in one thread, in an order that follows from the seed alone:
 
     time        moves only when nothing is left to do, to the next timer
-    sockets     are those of `SimNetwork`: readable and writable as it says
-    executors   run what they are given in this thread, after some virtual time that the seed decides
+    sockets     are those of `SimNetwork`: readable and writable by its rules
+    executors   run their work in this thread, after some virtual time that the seed decides
 
-    lives       what was started as part of a `Life` ends with it, from one step to the next: no `finally` runs, nothing
-                is flushed. That is how a process ends that is killed.
+    lives       work started as part of a `Life` ends with it, between two steps: no `finally` runs, nothing
+                is flushed. A killed process ends the same way.
 
-A future that nothing can complete any more is an error (`Deadlock`), not a test that hangs.
+A future that nothing can complete any longer is an error (`Deadlock`), not a test that hangs.
 """
 
 import asyncio
 import itertools
 from asyncio import base_events
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from contextvars import Context, ContextVar, copy_context
 from heapq import heappop, heappush
 from random import Random
@@ -26,8 +26,8 @@ from ottla.clock import Clock
 
 ResultT = TypeVar("ResultT")
 
-EXECUTOR_SECONDS: Final = 0.002
-"""About how long what runs in an executor takes, unless `executor_seconds` says otherwise."""
+EXECUTOR_S: Final = 0.002
+"""Approximate duration of work in an executor, unless `executor_seconds` sets another."""
 
 
 class Deadlock(AssertionError):
@@ -45,6 +45,8 @@ class Life:
         """Kept: a task that is collected while it waits would run its `finally` blocks."""
         self.held: list[_Handle] = []
         """What it would have done while it was paused."""
+        self.open_connection: Callable[[SimLoop, Callable[[], Any], str, int], Awaitable[Any]] | None = None
+        """How `create_connection` of asyncio connects from its host; None: it does not."""
 
     def end(self) -> None:
         """Nothing of it happens any more."""
@@ -58,7 +60,7 @@ class Life:
 
 _LIFE: Final[ContextVar[Life | None]] = ContextVar("life", default=None)
 NOBODY: Final = Context()
-"""The context of what is no part of any life: bytes on their way arrive, whatever becomes of who has sent them."""
+"""The context outside every life: bytes under way arrive even after their sender has ended."""
 
 
 class Pollable(Protocol):
@@ -87,7 +89,7 @@ class _Handle(asyncio.TimerHandle):
 
 
 class _Watch(NamedTuple):
-    """Whom to call when a socket is ready, and as part of which life."""
+    """The callback for a ready socket, and the life it belongs to."""
 
     callback: Callable[..., object]
     args: tuple[Any, ...]
@@ -100,7 +102,9 @@ class SimLoop(base_events.BaseEventLoop):
     def __init__(self, seed: int) -> None:
         super().__init__()
         self.random = Random(seed)
-        self.executor_seconds: Callable[[], float] = lambda: self.random.expovariate(1 / EXECUTOR_SECONDS)
+        self.executor_seconds: Callable[[], float] = lambda: self.random.expovariate(1 / EXECUTOR_S)
+        self.turn_seconds = 0.0
+        """What each turn of the loop takes. With 0, a program that polls without waiting stops the time."""
         self.set_task_factory(self._remember)
         self.lives: list[Life] = []
         self._now = 0.0
@@ -118,6 +122,7 @@ class SimLoop(base_events.BaseEventLoop):
 
     def _run_once(self) -> None:
         """One turn: what is ready by now; time passes only if nothing is. asyncio's would ask a selector."""
+        self._now += self.turn_seconds
         ready: deque[_Handle] = self._ready  # type: ignore[attr-defined]  # asyncio's queue
         timers = self._timers
         if not ready and not self._stopping:  # type: ignore[attr-defined]
@@ -212,6 +217,15 @@ class SimLoop(base_events.BaseEventLoop):
 
     # -- sockets -------------------------------------------------------------------------------------------------------
 
+    async def create_connection(  # type: ignore[override]  # without asyncio's options for TLS and addresses
+        self, protocol_factory: Callable[[], Any], host: str = "", port: int = 0, **_options: Any
+    ) -> Any:
+        """Connect over the simulated network, from the host of the process that asks for it."""
+        life = _LIFE.get()
+        if life is None or life.open_connection is None:
+            raise RuntimeError(f"{host}:{port} can be reached only by processes that `Cluster.start` has started")
+        return await life.open_connection(self, protocol_factory, host, port)
+
     def adopt(self, sock: Pollable) -> int:
         """The number that the socket has from now on instead of a descriptor."""
         number = next(self._numbers)
@@ -225,7 +239,7 @@ class SimLoop(base_events.BaseEventLoop):
         self.remove_writer(number)
 
     def poll(self, number: int) -> None:
-        """Something about the socket has changed: call who waits for that, in a later turn."""
+        """The state of the socket has changed: call its waiting callbacks in a later turn."""
         sock = self._sockets.get(number)
         if sock is None:
             return

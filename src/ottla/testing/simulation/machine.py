@@ -9,7 +9,7 @@ from typing import cast
 
 from ottla.broker import Broker
 from ottla.config.loading import load
-from ottla.machine import Machine
+from ottla.platform import Platform
 from ottla.replication.group_commit import GroupCommit
 from ottla.testing.faulty_fs import FaultyFS, Survival
 from ottla.testing.simulation.loop import Life, SimClock, SimLoop
@@ -61,7 +61,7 @@ class SimMachine:
         is_to_stop = self._is_to_stop
         assert is_to_stop is not None
         config, _ = load(None, self._settings)
-        broker = Broker(config, machine=self._as_machine())
+        broker = Broker(config, platform=self._as_platform())
         try:
             async with broker:
                 self.broker = broker
@@ -117,8 +117,8 @@ class SimMachine:
             self._store = None
         self.host.stop()
 
-    def _as_machine(self) -> Machine:
-        return Machine(
+    def _as_platform(self) -> Platform:
+        return Platform(
             clock=self.clock,
             fs=self.fs,
             open_sockets=lambda _host, port: [cast("socket", self.host.listen(port))],

@@ -4,11 +4,11 @@
     network.host("b1").listen(9092)
     sock = await network.host("c1").connect("b1", 9092)
 
-What a program can see of a bad network through TCP is here: delays, bytes that come in other pieces than they were
-sent, a connection that says nothing for seconds (lost packets are sent again; a partition holds everything back until
-it heals), a reset when the peer is gone, a connect that is refused or never answered. That packets are duplicated or
-overtake one another TCP keeps from programs; a request that is sent twice is one that its sender repeats on a new
-connection, which resets make happen often enough.
+It reproduces every fault of a bad network that a program can see through TCP: delays, bytes split differently than
+they were sent, a connection that is silent for seconds (lost packets are sent again; a partition holds everything back
+until it heals), a reset after the peer has ended, a connect that is refused or never answered. TCP hides duplicated and
+reordered packets from programs. Duplicate requests come from senders that retry on a new connection, which resets make
+happen often enough.
 """
 
 import asyncio
@@ -25,8 +25,8 @@ from ottla.testing.simulation.loop import NOBODY, SimLoop
 
 WINDOW_BYTES: Final = 1 << 20
 """Sent and not yet taken by the other side, at most."""
-RETRANSMIT_SECONDS: Final = 0.2
-CONNECT_TIMEOUT_SECONDS: Final = 10.0
+RETRANSMIT_S: Final = 0.2
+CONNECT_TIMEOUT_S: Final = 10.0
 ADDRESS_IN_USE: Final = "address in use"
 
 
@@ -36,7 +36,7 @@ class Weather:
 
     mean_delay_seconds: float = 0.0005
     loss: float = 0.0
-    """Of a segment: it comes after `RETRANSMIT_SECONDS`, twice that, and so on."""
+    """Probability that a segment is lost: it arrives after `RETRANSMIT_S`, twice that, and so on."""
     cut: float = 0.2
     """That a segment is cut in two on its way."""
 
@@ -222,7 +222,7 @@ class SimListeningSocket:
 
     def accept(self) -> tuple[SimSocket, tuple[str, int]]:
         if not self._waiting:
-            raise BlockingIOError(errno.EAGAIN, "nobody is waiting")
+            raise BlockingIOError(errno.EAGAIN, "no connection is waiting")
         sock = self._waiting.popleft()
         return sock, sock.getpeername()
 
@@ -260,15 +260,15 @@ class SimHost:
         """Raises ConnectionRefusedError, or TimeoutError when the host cannot be reached."""
         network = self.network
         loop = network.loop
-        deadline = loop.time() + CONNECT_TIMEOUT_SECONDS
+        deadline = loop.time() + CONNECT_TIMEOUT_S
         await asyncio.sleep(2 * network.delay())
         while not (network.reaches(self.name, name) and network.reaches(name, self.name)):
             if loop.time() > deadline:
                 raise TimeoutError(errno.ETIMEDOUT, f"{name}:{port} cannot be reached from {self.name}")
-            await asyncio.sleep(RETRANSMIT_SECONDS)
+            await asyncio.sleep(RETRANSMIT_S)
         listening = network.host(name).listening.get(port)
         if listening is None:
-            raise ConnectionRefusedError(errno.ECONNREFUSED, f"nobody listens at {name}:{port}")
+            raise ConnectionRefusedError(errno.ECONNREFUSED, f"nothing listens at {name}:{port}")
         self._next_port += 1
         here, there = (self.name, self._next_port), (name, port)
         mine, theirs = SimSocket(network, here, there), SimSocket(network, there, here)
@@ -280,7 +280,7 @@ class SimHost:
         return mine
 
     def stop(self) -> None:
-        """The machine loses its power, or its process is killed: its peers hear of it when they send something."""
+        """The machine loses its power, or its process is killed: peers notice when they next send."""
         for listening in list(self.listening.values()):
             listening.close()
         for sock in self.sockets:
@@ -298,7 +298,7 @@ class SimNetwork:
         self.weather = Weather()
         self._hosts: dict[str, SimHost] = {}
         self.fingerprint = 0
-        """Of everything that was sent, and when: runs that differ in it have gone different ways."""
+        """Hash of everything that was sent, and when: runs that differ in it have diverged."""
         self._cut_off: set[tuple[str, str]] = set()
         """Sender and receiver."""
         self._late_resets: list[SimSocket] = []
@@ -346,7 +346,7 @@ class SimNetwork:
         """Seconds that the next segment takes, retransmissions included."""
         random, weather = self.loop.random, self.weather
         seconds = random.expovariate(1 / weather.mean_delay_seconds)
-        wait = RETRANSMIT_SECONDS
+        wait = RETRANSMIT_S
         while weather.loss and random.random() < weather.loss:
             seconds += wait
             wait *= 2

@@ -1,7 +1,7 @@
-"""ZooKeeper on the simulated network: a tree on one host, sessions that live by being heard of, answers that get lost.
+"""ZooKeeper on the simulated network: a tree on one host, sessions kept alive by pings, answers that get lost.
 
-What `ZooKeeperStore` promises of the real one holds here, too: a broker that is cut off learns by its own clock that
-its session may be over, before the server gives its nodes away; requests of one broker are carried out in their order.
+The guarantees of the real `ZooKeeperStore` hold here, too: a broker that is cut off learns by its own clock that
+its session may be over, before the server removes its nodes; requests of one broker are executed in their order.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ from contextvars import Context, copy_context
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from ottla.cluster.store.base import Node, Operation, SessionEvent, SessionListener, StoreUnavailable
+from ottla.metadata.store.base import Node, Operation, SessionEvent, SessionListener, StoreUnavailable
 from ottla.testing.memory_store import MemoryStore, MemoryTree
 from ottla.testing.simulation.loop import NOBODY
 from ottla.testing.simulation.network import SimNetwork
@@ -18,10 +18,10 @@ from ottla.testing.simulation.network import SimNetwork
 ResultT = TypeVar("ResultT")
 
 LEASE: Final = 2 / 3
-"""Of the session timeout: how long after its last answered ping a broker may take its session for granted."""
+"""How long after its last answered ping a broker may trust its session, as a share of the session timeout."""
 PINGS_PER_TIMEOUT: Final = 6
 NOTICED_AFTER: Final = 0.1
-"""Of the session timeout: how long a request waits for an answer that does not come."""
+"""How long a request waits for a missing answer, as a share of the session timeout."""
 
 
 class SimZooKeeper:
@@ -147,7 +147,7 @@ class SimStore:
             self._server.end(self._host, session)
 
     def forget(self) -> None:
-        """The process is gone: the server tells it nothing any more."""
+        """The process has ended: the server sends it nothing further."""
         self.watches.clear()
         if self in self._server.tree.watchers:
             self._server.tree.watchers.remove(self)
@@ -155,9 +155,9 @@ class SimStore:
     # -- the connection ------------------------------------------------------------------------------------------------
 
     async def _ask(self, work: Callable[[], ResultT]) -> ResultT:
-        """What the server answers. Raises StoreUnavailable; the work may have been done all the same.
+        """Return the server's answer. Raises StoreUnavailable; the request may have been executed all the same.
 
-        What is on its way is no part of the broker's process any more, and gets there even if that is killed.
+        A request under way is no longer part of the broker's process, and arrives even if that is killed.
         """
         answer: asyncio.Future[ResultT] = self._loop.create_future()
         self._last_there = max(self._last_there, self._loop.time() + self._network.delay())
@@ -232,7 +232,7 @@ class SimStore:
             listener(event)
 
     def _tell(self, changed: Callable[[], None], context: Context) -> None:
-        """Something that is watched has changed: the broker hears of it when it can be reached."""
+        """A watched node has changed: notify the broker when it can be reached."""
         if self._network.reaches(self._server.host, self._host):
             self._loop.call_later(self._network.delay(), changed, context=context)
         else:

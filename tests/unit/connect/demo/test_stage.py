@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from ottla.cli.app import run
-from ottla.connect.connector_config import parsed, unknown_settings, with_defaults
 from ottla.connect.demo import postgres
 from ottla.connect.demo.errors import DemoError
 from ottla.connect.demo.stage import SINK, SOURCE, connectors
-from ottla.connect.plugins import connector_class
+from ottla.connect.runtime.connector_config import parsed, unknown_settings, with_defaults
+from ottla.connect.runtime.plugins import connector_class
 
 
 @pytest.mark.parametrize("name", [SOURCE, SINK])

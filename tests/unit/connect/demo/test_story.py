@@ -14,7 +14,7 @@ def test_a_directory_that_nobody_asked_for_stays_only_if_the_demo_has_failed() -
         raise KeyboardInterrupt
     assert not made.exists()
     with (
-        pytest.raises(DemoError, match=r"^no luck\nWhat everybody has said is in ") as failed,
+        pytest.raises(DemoError, match=r"^no luck\nAll logs are in ") as failed,
         _directory(None) as made,
     ):
         raise DemoError("no luck")

@@ -89,7 +89,7 @@ def test_bytes_that_end_early_or_late_are_malformed() -> None:
     for length in range(len(data)):
         with pytest.raises(Undecodable, match="malformed Avro"):
             decode(data[:length])
-    with pytest.raises(Undecodable, match="2 bytes more than the schema says"):
+    with pytest.raises(Undecodable, match="2 bytes more than the schema describes"):
         decode(data + b"xx")
 
 

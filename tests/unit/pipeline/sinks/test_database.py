@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from sqlalchemy import create_engine, text
 from tests.support.local_rows import LocalRows
+from tests.support.mariadb import MariaDb
 from tests.support.postgres import Postgres
 
 from ottla.pipeline.context import RunContext
@@ -133,3 +134,13 @@ def test_what_cannot_be_reached_is_said(tmp_path: Path) -> None:
     with pytest.raises(SinkError, match="no URL of a database that SQLAlchemy knows"):
         write(database("out.db", "out"), 0, counts())
     assert "secret" not in database("postgresql://me:secret@host/db", "out").describe()
+
+
+def test_keys_that_differ_in_case_accents_or_blanks_are_different_rows_in_mariadb() -> None:
+    keys = ["a", "A", "a ", "\u00e1", "\u00df", "ss"]
+    with MariaDb() as server:
+        sink = database(server.url, "out", key="carrier")
+        write(sink, 0, counts(*((key, 1) for key in keys)), "update")
+        write(sink, 1, counts(("A", 2)), "update")
+        found = execute(server.url, "SELECT carrier, count FROM `out`")
+    assert sorted(found) == sorted((key, 2 if key == "A" else 1) for key in keys)

@@ -11,13 +11,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
-from ottla.connect.api import ConnectError, Header, SourceRecord
+from ottla.connect.api import BadRecord, ConnectError, Header, SourceRecord
 from ottla.connect.connectors.capture.masks import Mask
 from ottla.connect.connectors.capture.types import SNAPSHOT_MARK, TRANSACTION_BLOCK
 from ottla.connect.schema import INT64, STRING, Field, Schema, Type
 
 VERSION: Final = "3.2.0.Final"
-"""Of Debezium, whose envelope this is: readers look at it to know what to expect."""
+"""The version of Debezium whose envelope this is; consumers read it."""
 
 Row: TypeAlias = dict[str, Any]
 SourceBlock: TypeAlias = dict[str, Any]
@@ -32,10 +32,10 @@ READ: Final = "r"
 class Column:
     """A column as its table's records have it.
 
-    index: among the values that come in. convert: what turns the database's value into the schema's.
-    when_unchanged: what stands for a value that the database did not send. when_missing: for one that nobody knows, in
-    a column that has no nulls (the columns outside a deleted row's identity). mask: what becomes of it in rows, though
-    not in keys. in_rows: False for one that is in keys alone.
+    index: among the incoming values. convert: turns the database's value into the schema's.
+    when_unchanged: replaces a value that the database did not send. when_missing: replaces an unknown value in
+    a column without nulls (the columns outside a deleted row's identity). mask: hides values in rows, though
+    not in keys. in_rows: False for a column that is only in keys.
     """
 
     name: str
@@ -49,7 +49,7 @@ class Column:
 
 
 def source_schema(connector: str, *own: tuple[str, Schema]) -> Schema:
-    """Schema of the block that says where a change comes from: Debezium's common fields, then the connector's own."""
+    """Schema of the block with the source of a change: Debezium's common fields, then the connector's own."""
     common = (
         ("version", STRING),
         ("connector", STRING),
@@ -91,11 +91,13 @@ def _masked(column: Column) -> tuple[Field, _Conversion]:
 
 
 class TableEvents:
-    """Makes the records of one table, as it is at one time.
+    """Makes the records of one table, with one definition of its columns.
 
-    topic: where they go. key: names of the columns of the key; () for a table without one. key_in_identity: whether old
-    rows have the whole key. unchanged: the object by which values say that the database did not send them. headers: of
-    every record.
+    topic: the topic of the records. key: names of the columns of the key; () for a table without one. key_in_identity:
+    whether old rows have the whole key. unchanged: the object that marks values which the database did not send.
+    headers: of
+    every record. takes_nulls: whether a null in a column without nulls makes the column nullable: the change
+    is older than the catalog's definition. Otherwise it becomes `when_missing`.
     """
 
     def __init__(
@@ -109,14 +111,23 @@ class TableEvents:
         key_in_identity: bool = True,
         tombstones: bool = True,
         headers: tuple[Header, ...] = (),
+        takes_nulls: bool = False,
     ) -> None:
         self.topic = topic
-        by_name = {each.name: each for each in columns}
-        self.key = tuple(by_name[name] for name in key if name in by_name)
         self._unchanged = unchanged
         self._key_in_identity = key_in_identity
         self._tombstones = tombstones
         self._headers = headers
+        self._source = source
+        self._takes_nulls = takes_nulls
+        self._have(columns, key)
+
+    def _have(self, columns: Sequence[Column], key: Sequence[str]) -> None:
+        topic = self.topic
+        self._columns = columns
+        self._required = [each for each in columns if not each.schema.optional] if self._takes_nulls else []
+        by_name = {each.name: each for each in columns}
+        self.key = tuple(by_name[name] for name in key if name in by_name)
         in_rows = [_masked(each) for each in columns if each.in_rows]
         self._converts = [conversion for _, conversion in in_rows]
         self._key_converts = [_conversion(each) for each in self.key]
@@ -131,7 +142,7 @@ class TableEvents:
             fields=(
                 Field("before", row),
                 Field("after", row),
-                Field("source", source),
+                Field("source", self._source),
                 Field("transaction", TRANSACTION_BLOCK),
                 Field("op", STRING),
                 Field("ts_ms", INT64.as_optional()),
@@ -140,8 +151,20 @@ class TableEvents:
             ),
         )
 
+    def _take_nulls(self, values: Sequence[Any]) -> None:
+        """Have every column that is null in a whole row be one that may be."""
+        if not self._required or None not in values:
+            return
+        nulls = {each.name for each in self._required if values[each.index] is None}
+        if nulls:
+            columns = [
+                replace(each, schema=each.schema.as_optional()) if each.name in nulls else each
+                for each in self._columns
+            ]
+            self._have(columns, [each.name for each in self.key])
+
     def row(self, values: Sequence[Any]) -> Row:
-        """The columns that are captured. Raises ConnectError for a value that cannot be read."""
+        """The columns that are captured. Raises BadRecord for a value that cannot be read."""
         return self._struct(self._converts, values)
 
     def key_of(self, values: Sequence[Any]) -> Row | None:
@@ -150,6 +173,7 @@ class TableEvents:
 
     def created(self, values: Sequence[Any], source: SourceBlock, now_ns: int, op: str = CREATE) -> SourceRecord:
         """A row that is new (or read by a snapshot: `op` r)."""
+        self._take_nulls(values)
         return self._record(self.key_of(values), None, self.row(values), source, op, now_ns)
 
     def updated(
@@ -158,6 +182,9 @@ class TableEvents:
         """A row that changed; `old` as in the database's log: absent, the identity alone, or whole."""
         if old is not None:
             new = self._filled(new, old)
+            if old_is_whole:
+                self._take_nulls(old)
+        self._take_nulls(new)
         key = self.key_of(new)
         before = None
         if old is not None:
@@ -172,8 +199,12 @@ class TableEvents:
                 return [gone, *self._tombstone(before_key, gone.headers), come]
         return [self._record(key, before, self.row(new), source, "u", now_ns)]
 
-    def deleted(self, old: Sequence[Any], source: SourceBlock, now_ns: int) -> list[SourceRecord]:
+    def deleted(
+        self, old: Sequence[Any], source: SourceBlock, now_ns: int, *, old_is_whole: bool = False
+    ) -> list[SourceRecord]:
         """A row that is gone, and its tombstone."""
+        if old_is_whole:
+            self._take_nulls(old)
         key = self.key_of(old) if self._key_in_identity else None
         return [self._record(key, self.row(old), None, source, "d", now_ns), *self._tombstone(key, self._headers)]
 
@@ -224,13 +255,13 @@ class TableEvents:
             }
         except _MISFITS as error:
             raise self._unreadable(conversions, values, error) from error
-        except ConnectError as error:  # which says what to do, and not where
+        except ConnectError as error:  # with the remedy, and without the place
             column = self._failing(conversions, values)
-            raise ConnectError(f"column {column} of the rows for {self.topic}: {error}") from error
+            raise BadRecord(f"column {column} of the rows for {self.topic}: {error}") from error
 
-    def _unreadable(self, conversions: Sequence[_Conversion], values: Sequence[Any], error: Exception) -> ConnectError:
+    def _unreadable(self, conversions: Sequence[_Conversion], values: Sequence[Any], error: Exception) -> BadRecord:
         column = self._failing(conversions, values)
-        return ConnectError(
+        return BadRecord(
             f"column {column} of the rows for {self.topic} has a value that cannot be read ({error}): "
             "leave the column out by column.exclude.list"
         )
@@ -279,13 +310,13 @@ HEARTBEAT_VALUE: Final = Schema(
 
 
 def context_headers(server: str, connector: str) -> tuple[Header, ...]:
-    """What Debezium says of itself in each record (`extended.headers.enabled`)."""
+    """Debezium's headers about the connector (`extended.headers.enabled`)."""
     facts = (("connectorLogicalName", server), ("taskId", "0"), ("connectorName", connector))
     return tuple(Header(f"__debezium.context.{name}", text, STRING) for name, text in facts)
 
 
 def heartbeat(topic: str, server: str, now_ms: int, position: Mapping[str, Any]) -> SourceRecord:
-    """A record that says the connector lives, and moves its position while no captured table changes."""
+    """A heartbeat record, which moves the connector's position while no captured table changes."""
     return SourceRecord(
         topic=topic,
         key={"serverName": server},

@@ -21,8 +21,8 @@ _CONDITIONS: Final = ("additional-conditions", "additional-condition")
 class Chunk:
     """Rows of a table, as values in the order of its columns.
 
-    number: which marks are its. rows: by what stands for their key in the stream. end: whether these are the last ones.
-    last: key of the last row, as positions have it.
+    number: identifies its watermarks. rows: by their key in the stream. end: whether these are the last ones.
+    last: key of the last row, in the form of offsets.
     """
 
     number: str
@@ -40,7 +40,7 @@ class Incremental:
     """
 
     def __init__(self, new_id: Callable[[], str], state: Mapping[str, Any] | None = None) -> None:
-        """`state`: as a position has it."""
+        """`state`: as stored in an offset."""
         state = state or {}
         self.new_id = new_id
         self.tables: list[str] = list(state.get("tables", ()))

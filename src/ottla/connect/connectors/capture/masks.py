@@ -102,7 +102,7 @@ def _hashing(name: str, algorithm: str, salt: str, *, serialized: bool) -> Calla
     try:
         hashlib.new(called, usedforsecurity=False).hexdigest()
     except (ValueError, TypeError) as error:
-        raise ValueError(f"{name}: {algorithm} is no hash that is known here: SHA-256, say") from error
+        raise ValueError(f"{name}: {algorithm} is no known hash; name one such as SHA-256") from error
 
     def make(schema: Schema, length: int | None) -> Mask:
         def hashed(value: Any) -> Any:

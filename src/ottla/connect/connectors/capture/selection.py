@@ -28,7 +28,7 @@ Expressions = Annotated[CommaList, AfterValidator(_expressions)]
 
 
 class CaptureSettings(Settings):
-    """What the change captures of all databases are told, by Debezium's names."""
+    """Settings of the change capture of all databases, by Debezium's names."""
 
     open_names: ClassVar[tuple[str, ...]] = PREFIXES
     _masks: Masks = PrivateAttr(default_factory=lambda: Masks({}))
@@ -52,7 +52,7 @@ class CaptureSettings(Settings):
         "Regular expressions for the columns to leave out; they stay in keys.", default_factory=list
     )
     message_key_columns: str = setting(
-        "Keys for tables without a primary key: schema.table:column,column;...", default=""
+        "Keys in the place of primary keys: schema.table:column,column;... (without a column: no key)", default=""
     )
     decimal_handling_mode: Literal["precise", "string", "double"] = setting(
         "Decimals as Connect's Decimal (precise), as texts, or as doubles, which lose digits.", default="precise"
@@ -68,7 +68,7 @@ class CaptureSettings(Settings):
         "Whether a null follows each delete, so that compaction drops the key.", default=True
     )
     extended_headers_enabled: bool = setting(
-        "Whether each record says in its headers __debezium.context.* which connector made it.", default=True
+        "Whether each record names its connector in the headers __debezium.context.*.", default=True
     )
     heartbeat_interval_ms: int = setting(
         "Milliseconds between records in the heartbeat topic; 0: none.", default=0, ge=0
@@ -80,7 +80,7 @@ class CaptureSettings(Settings):
         "The heartbeat topic is called this, a dot and the topic prefix.", default="__debezium-heartbeat"
     )
     provide_transaction_metadata: bool = setting(
-        "Whether each change says which one of its transaction it is, and a topic tells of begins and ends.",
+        "Whether each change carries its place in its transaction, and a topic records begins and ends.",
         default=False,
     )
     topic_transaction: str = setting(
@@ -95,7 +95,7 @@ class CaptureSettings(Settings):
 
     @property
     def masks(self) -> Masks:
-        """What is hidden or cut off: settings whose names say how."""
+        """The hidden or truncated columns: settings whose names contain the method."""
         return self._masks
 
     @property
@@ -144,7 +144,7 @@ class Selection:
         return _NOT_IN_TOPICS.sub("_", ".".join((self._prefix, *names)))
 
     def key_columns(self, schema: str, table: str) -> list[str] | None:
-        """What `message.key.columns` says about a table."""
+        """The entry of `message.key.columns` for a table."""
         full = f"{schema}.{table}"
         return next((columns for pattern, columns in self._keys if pattern.fullmatch(full)), None)
 
@@ -168,7 +168,7 @@ def _key_columns(text: str) -> list[tuple[re.Pattern[str], list[str]]]:
         table, colon, columns = piece.rpartition(":")
         if not colon:
             raise ValueError(f"message.key.columns: {piece!r} is not of the form schema.table:column,column")
-        keys.append((re.compile(table, re.IGNORECASE), [each.strip() for each in columns.split(",")]))
+        keys.append((re.compile(table, re.IGNORECASE), [each for each in map(str.strip, columns.split(",")) if each]))
     return keys
 
 

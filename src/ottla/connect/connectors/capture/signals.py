@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
-from ottla.connect.api import SourceContext, SourceRecord
+from ottla.connect.api import BadRecord, SourceContext, SourceRecord
 from ottla.connect.connectors.capture.envelope import READ, SourceBlock, TableEvents
 from ottla.connect.connectors.capture.incremental import Chunk, Incremental
 from ottla.connect.schema import Shared
@@ -16,7 +16,7 @@ _AGAIN_NS: Final = 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class Readable:
-    """A table that can be read in chunks. `key`: the columns to go by, which tell all rows apart."""
+    """A table that can be read in chunks. `key`: the columns to order by, which identify all rows."""
 
     events: TableEvents
     key: Sequence[str]
@@ -57,7 +57,7 @@ class ChunkReader(ABC, Generic[T]):
         table = self.find(name)
         if isinstance(table, str):
             sentence = f"table {name} {table} and is not read again"
-            self._context.log.warning("%s", sentence)
+            self._context.log.warning("incremental snapshot: %s", sentence)
             self._context.warn(sentence)
             incremental.next_table()
             return True
@@ -71,13 +71,19 @@ class ChunkReader(ABC, Generic[T]):
         return chunk is not None
 
     def records(self, chunk: Chunk, now_ns: int) -> list[SourceRecord]:
-        """What is left of a chunk at its second mark, of op r."""
+        """The remaining records of a chunk at its second watermark, with op r."""
         assert self._table is not None
         events, block = self._table.events, Shared(self.block(chunk.table, now_ns))
         self._done += len(chunk.rows)
         done = self._done
         self._context.progress(f"incremental snapshot of {chunk.table}", done, done if chunk.end else None)
-        return [events.created(values, block, now_ns, READ) for values in chunk.rows.values()]
+        records = []
+        for values in chunk.rows.values():
+            try:
+                records.append(events.created(values, block, now_ns, READ))
+            except BadRecord as error:
+                self._context.reject(error)
+        return records
 
 
 class TableSignals(Generic[T]):
@@ -108,7 +114,7 @@ class TableSignals(Generic[T]):
         """A row has come into the signal table: id, type, data."""
         wrong = self._incremental.signal(str(row.get("type")), row.get("data"), self._known())
         if wrong is not None:
-            self._context.log.warning("signal %s: %s", row.get("id"), wrong)
+            self._context.log.warning("signal %s is refused: %s", row.get("id"), wrong)
         self._context.warn(f"signal {row.get('id')}: {wrong}" if wrong is not None else None)
 
     def closed(self, number: str) -> list[SourceRecord]:

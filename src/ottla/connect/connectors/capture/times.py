@@ -34,20 +34,37 @@ def days(text: str) -> int:
 
 
 def timestamp_us(text: str) -> int:
-    """Microseconds from 1970 to `2024-02-29 12:00:00.25`, of any year."""
+    """Microseconds from 1970 to `2024-02-29 12:00:00.25`, of any year of which 64 bits have them; or ValueError."""
     try:
-        return (datetime.fromisoformat(text) - _EPOCH) // _US
+        return _near_us(text)
     except ValueError:
-        infinite = _INFINITE.get(text)
-        if infinite is not None:
-            return infinite
-        found = _far(text)
-        return _far_days(found) * _DAY_US + time_us(found[4] or "00:00:00")
+        return _in_64_bits(_far_us(text))
 
 
 def timestamp_ms(text: str) -> int:
-    """As `timestamp_us`, in milliseconds."""
-    return _INFINITE[text] if text in _INFINITE else timestamp_us(text) // 1000
+    """As `timestamp_us`, in milliseconds, which 64 bits have of any year."""
+    try:
+        return _near_us(text) // 1000
+    except ValueError:
+        return _INFINITE[text] if text in _INFINITE else _far_us(text) // 1000
+
+
+def _near_us(text: str) -> int:
+    return (datetime.fromisoformat(text) - _EPOCH) // _US
+
+
+def _far_us(text: str) -> int:
+    infinite = _INFINITE.get(text)
+    if infinite is not None:
+        return infinite
+    found = _far(text)
+    return _far_days(found) * _DAY_US + time_us(found[4] or "00:00:00")
+
+
+def _in_64_bits(us: int) -> int:
+    if not -1 << 63 <= us < 1 << 63:
+        raise ValueError(f"{us} microseconds have more than 64 bits")
+    return us
 
 
 def time_us(text: str) -> int:
@@ -125,7 +142,7 @@ def interval_us(text: str) -> int:
     """Debezium's approximation of an interval: microseconds."""
     years, months, whole_days, hours, minutes, seconds = interval_parts(text)
     of_clock = (hours * 3600 + minutes * 60) * 1_000_000 + int(seconds * 1_000_000)
-    return (years * 12 + months) * _MONTH_US + whole_days * _DAY_US + of_clock
+    return _in_64_bits((years * 12 + months) * _MONTH_US + whole_days * _DAY_US + of_clock)
 
 
 def interval_text(text: str) -> str:
@@ -145,7 +162,7 @@ def _far(text: str) -> "re.Match[str]":
 
 
 def _far_days(found: "re.Match[str]") -> int:
-    """Of a year that Python's dates do not reach: what 400 years are is known to the day."""
+    """Days of a year that Python's dates do not reach: 400 years have a fixed number of days."""
     year = int(found[1])
     if found[5]:
         year = 1 - year

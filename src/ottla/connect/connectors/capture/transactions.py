@@ -1,4 +1,4 @@
-"""PURE: what changes say of their transactions (`provide.transaction.metadata`), as Debezium writes it.
+"""PURE: the transaction metadata of changes (`provide.transaction.metadata`), as Debezium writes it.
 
     in each change   transaction {id, total_order, data_collection_order}
     in a topic of their own, when a transaction begins and when it ends
@@ -42,11 +42,11 @@ class Transactions:
         self._total = 0
 
     def reset(self) -> None:
-        """A transaction begins, whether or not that has still to be told."""
+        """A transaction begins, whether or not its begin record has been sent."""
         self._counts, self._total = {}, 0
 
     def began(self, transaction: str, at_ms: int) -> SourceRecord:
-        """What tells that it begins. `at_ms`: of its commit, in milliseconds since 1970."""
+        """The record of its begin. `at_ms`: time of its commit, in milliseconds since 1970."""
         return self._record("BEGIN", transaction, None, None, at_ms)
 
     def mark(self, records: Iterable[SourceRecord], collection: str, transaction: str) -> None:
@@ -62,7 +62,7 @@ class Transactions:
                 }
 
     def ended(self, transaction: str, at_ms: int) -> SourceRecord:
-        """What tells that it is over, and how many changes it had."""
+        """The record of its end, with the number of its changes."""
         counts = [{"data_collection": name, "event_count": count} for name, count in self._counts.items()]
         return self._record("END", transaction, self._total, counts, at_ms)
 

@@ -14,7 +14,7 @@ DATE: Final = _named(Type.INT32, "io.debezium.time.Date")
 TIME_MS: Final = _named(Type.INT32, "io.debezium.time.Time")
 TIME_US: Final = _named(Type.INT64, "io.debezium.time.MicroTime")
 TIMESTAMP_MS: Final = _named(Type.INT64, "io.debezium.time.Timestamp")
-"""Of a wall clock without a zone, as if it were UTC's; milliseconds since 1970."""
+"""A wall clock without a zone, as if it were UTC's; milliseconds since 1970."""
 TIMESTAMP_US: Final = _named(Type.INT64, "io.debezium.time.MicroTimestamp")
 ZONED_TIMESTAMP: Final = _named(Type.STRING, "io.debezium.time.ZonedTimestamp")
 """ISO 8601, in UTC."""

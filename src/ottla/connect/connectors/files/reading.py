@@ -2,14 +2,14 @@
 
 import csv
 import json
-import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from ottla.connect import schema as connect
 from ottla.connect.api import ConnectError
-from ottla.connect.connectors.files.arrow import connect_schema, in_microseconds, row_schema
+from ottla.connect.connectors.files.lines import LONGEST, LeftAlone, Lines, carriage_returns
+from ottla.connect.connectors.formats.arrow import connect_schema, in_microseconds, row_schema
 from ottla.connect.schema import Schema
 
 TYPES: Final[dict[str, tuple[Schema, Callable[[str], Any]]]] = {
@@ -19,24 +19,21 @@ TYPES: Final[dict[str, tuple[Schema, Callable[[str], Any]]]] = {
     "boolean": (connect.BOOLEAN, lambda text: {"true": True, "false": False, "1": True, "0": False}[text.lower()]),
 }
 """Types of CSV's columns, and how their texts are read."""
-_LONGEST_FIELD: Final = 64 << 20
-"""Bytes of a value in a CSV file: `csv` by itself stops at 128 KB. Beyond it a quote was not closed."""
-csv.field_size_limit(_LONGEST_FIELD)
+csv.field_size_limit(LONGEST)  # of bytes: `csv` by itself stops at 128 KB, and beyond this one a quote was not closed
+_LONG_QUOTE: Final = 1 << 20
+"""Bytes of a row without the end of a quote that need no explanation while the file grows."""
 _ENDS_AMID: Final = "unexpected end of data"
+_CARRIAGE_RETURN: Final = "new-line character seen in unquoted field"
+"""What the errors of `csv` have in their texts."""
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(NamedTuple):
     """A row; `position` is where the file goes on after it. wrong: why there is no row, in a sentence."""
 
     value: Any
     schema: Schema | None
     position: dict[str, Any]
     wrong: str | None = None
-
-
-class LeftAlone(Exception):
-    """A file that cannot be read on now, for what may pass or for what somebody has to look at: a sentence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,128 +45,118 @@ class CsvFormat:
     types: dict[str, str]
 
 
-class _Lines:
-    """Whole lines of a file, counted in bytes; a last one without an end is not whole yet, unless told so."""
-
-    def __init__(self, file: Any, name: str, at: int, *, is_complete: bool) -> None:
-        self._file = file
-        self._name = name
-        self._is_complete = is_complete
-        self._is_amid = False
-        self.at = at
-        if at:
-            self._go_on()
-
-    def _go_on(self) -> None:
-        """Be where a line was read to. Raises LeftAlone if the file is not the one of which it was read."""
-        self._file.seek(self.at - 1)
-        before = self._file.read(1)
-        if not before:
-            raise LeftAlone(
-                f"{self._name} is shorter than the {self.at} bytes that were read of it, so it was replaced: "
-                "give the new file another name, or delete the connector's offset of this one to read it again"
-            )
-        if before != b"\n":  # the end of a last line without an end: nothing may follow but that
-            more = self._next()
-            if more.strip(b"\r\n"):
-                raise LeftAlone(
-                    f"{self._name} has no end of a line at byte {self.at}, to which it was read: it was replaced, or "
-                    "its writer pauses amid lines; delete the connector's offset of this file to read it again"
-                )
-            self.at += len(more)
-
-    def _next(self) -> bytes:
-        """The next line, or nothing. A compressed file whose end lacks ends here as long as it may be written."""
-        try:
-            line: bytes = self._file.readline()
-        except (EOFError, zlib.error) as error:
-            if not self._is_complete:
-                return b""
-            raise ConnectError(f"{self._name} is cut off, or no compressed file: {error}; mend it") from error
-        return line
-
-    @property
-    def is_amid(self) -> bool:
-        """Whether the last line that came has no end."""
-        return self._is_amid
-
-    def __iter__(self) -> Iterator[str]:
-        while line := self._next():
-            if not line.endswith(b"\n"):
-                if not self._is_complete:
-                    return
-                self._is_amid = True
-            self.at += len(line)
-            try:
-                yield line.decode("utf-8-sig" if self.at == len(line) else "utf-8")
-            except UnicodeDecodeError as error:
-                raise ConnectError(f"{self._name} has a line before byte {self.at} that is no UTF-8") from error
-
-
-def json_lines(file: Any, name: str, position: dict[str, Any], *, is_complete: bool) -> Iterator[Found]:
+def json_lines(lines: Lines, name: str) -> Iterator[Found]:
     """Objects of a file of JSON lines. Raises LeftAlone for a last line that is none and has no end yet."""
-    lines = _Lines(file, name, position.get("bytes", 0), is_complete=is_complete)
     for line in lines:
-        if line.strip():
-            value, wrong = None, None
+        value, wrong = None, lines.wrong
+        if wrong is None:
+            if not line.strip():
+                continue
             try:
                 value = json.loads(line)
             except ValueError as error:
-                if lines.is_amid:
+                if "\r" in line.rstrip():
+                    wrong = carriage_returns(name, lines.at)
+                elif lines.is_amid:
                     raise LeftAlone(f"{name} ends amid a line: the rest of it is waited for") from error
-                wrong = f"{name} has a line that is no JSON before byte {lines.at}: {error}; mend it"
-            yield Found(value, None, {"bytes": lines.at}, wrong)
+                else:
+                    wrong = f"{name} has a line that is no JSON before byte {lines.at}: {error}; mend it"
+        yield from _settled(Found(value, None, {"bytes": lines.at}, wrong), lines)
 
 
-def csv_rows(file: Any, name: str, position: dict[str, Any], form: CsvFormat, *, is_complete: bool) -> Iterator[Found]:
-    """Rows of a CSV file. Raises LeftAlone for a last one that lacks values and has no end yet."""
+def csv_rows(lines: Lines, name: str, position: Mapping[str, Any], form: CsvFormat) -> Iterator[Found]:
+    """Rows of a CSV file. Raises LeftAlone for a last one that lacks values or the end of a quote."""
     names = form.names or tuple(position.get("names", ()))
-    lines = _Lines(file, name, position.get("bytes", 0), is_complete=is_complete)
     reader = csv.reader(lines, delimiter=form.delimiter, strict=True)
-    schema: Schema | None = None
-    more: dict[str, Any] = {}
+    row_of: _Row | None = None
+    more = {} if form.names else {"names": list(names)}
     while True:
         before = lines.at
         try:
             row = next(reader, None)
         except csv.Error as error:
-            if not is_complete and _ENDS_AMID in str(error):  # the rest of a quoted value is still to come
-                return
+            if _ENDS_AMID in str(error):
+                if not lines.is_complete and lines.at - before < _LONG_QUOTE:
+                    return
+                raise LeftAlone(
+                    f"{name} has a quote in the row at byte {before} that is not closed up to byte {lines.at}: the "
+                    "rest of the row is waited for; close the quote if nothing more is to come"
+                ) from error
             wrong = f"{name} has a row that is no CSV at byte {before}: {error}; mend it"
-            yield Found(None, None, {"bytes": lines.at} | ({} if form.names else {"names": list(names)}), wrong)
+            if _CARRIAGE_RETURN in str(error):
+                wrong = carriage_returns(name, lines.at)
+            yield from _settled(Found(None, None, {"bytes": lines.at} | more, lines.wrong or wrong), lines)
             continue
         if row is None:
             return
+        if lines.wrong is not None:
+            if not names:
+                raise ConnectError(f"{lines.wrong}: the names of its columns are there")
+            yield from _settled(Found(None, None, {"bytes": lines.at} | more, lines.wrong), lines)
+            continue
         if not row:
             continue
         if not names:
-            names = tuple(row)
-            twice = next((each for each in names if names.count(each) > 1), None)
-            if twice is not None:
-                raise ConnectError(f"{name} has two columns called {twice!r}: name them by csv.columns, or mend it")
+            names = _named(row, name)
+            more = {"names": list(names)}
             continue
-        if schema is None:
-            more = {} if form.names else {"names": list(names)}
-            kinds = [TYPES[form.types.get(each, "string")] for each in names]
-            schema = connect.struct_of(None, {n: kind.as_optional() for n, (kind, _) in zip(names, kinds, strict=True)})
-        position = {"bytes": lines.at} | more
-        if len(row) != len(names):
-            if lines.is_amid and len(row) < len(names):
-                raise LeftAlone(f"{name} ends amid a row: the rest of it is waited for")
-            wrong = (
-                f"{name} has a row of {len(row)} values at byte {before}, and {len(names)} columns: mend it, "
+        row_of = row_of or _Row(name, names, form.types)
+        if lines.is_amid and len(row) < len(names):
+            raise LeftAlone(f"{name} ends amid a row: the rest of it is waited for")
+        value, unfit = row_of.value(row, before)
+        position = {"bytes": lines.at, **more}
+        if unfit is None:  # as `_settled` does, which would take as long as the rest
+            lines.settle()
+            yield Found(value, row_of.schema, position)
+        else:
+            yield from _settled(Found(None, None, position, unfit), lines)
+
+
+def _settled(found: Found, lines: Lines) -> Iterator[Found]:
+    """A row, counted as read before it is handed on; one that is refused, when it has been."""
+    if found.wrong is None:
+        lines.settle()
+    yield found
+    if found.wrong is not None:
+        lines.settle()
+
+
+def _named(row: list[str], name: str) -> tuple[str, ...]:
+    twice = next((each for each in row if row.count(each) > 1), None)
+    if twice is not None:
+        raise ConnectError(f"{name} has two columns called {twice!r}: name them by csv.columns, or mend it")
+    return tuple(row)
+
+
+class _Row:
+    """Makes values of a CSV file's rows."""
+
+    def __init__(self, file: str, names: tuple[str, ...], types: Mapping[str, str]) -> None:
+        self._file = file
+        kinds = [TYPES[types.get(each, "string")] for each in names]
+        self._names = names
+        self._converts = [
+            (name, convert) for name, (_, convert) in zip(names, kinds, strict=True) if convert is not str
+        ]
+        """Converters of the columns that are not text."""
+        fields = {name: kind.as_optional() for name, (kind, _) in zip(names, kinds, strict=True)}
+        self.schema = connect.struct_of(None, fields)
+
+    def value(self, row: list[str], at: int) -> tuple[dict[str, Any] | None, str | None]:
+        """The value of the row that begins at a byte, or why there is none."""
+        if len(row) != len(self._names):
+            return None, (
+                f"{self._file} has a row of {len(row)} values at byte {at}, and {len(self._names)} columns: mend it, "
                 "or look at csv.delimiter"
             )
-            yield Found(None, None, position, wrong)
-            continue
-        value: dict[str, Any] = {}
-        unfit: str | None = None
-        for column, (_, convert), text in zip(names, kinds, row, strict=True):
+        value: dict[str, Any] = dict(zip(self._names, row, strict=True))
+        for column, convert in self._converts:
+            text = value[column]
             try:
-                value[column] = None if text == "" and convert is not str else convert(text)
+                value[column] = None if text == "" else convert(text)
             except (ValueError, KeyError):
-                unfit = f"{name}, byte {before}: column {column} has {text!r}; look at csv.types"
-        yield Found(value, schema, position, unfit)
+                return None, f"{self._file}, byte {at}: column {column} has {text!r}; look at csv.types"
+        return value, None
 
 
 def parquet_rows(

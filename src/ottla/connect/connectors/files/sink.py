@@ -6,6 +6,8 @@ What makes it exactly once is one small file per partition under `_offsets`, whi
     {"next": 700, "until": 950}     the chunk from 700 to 950 is being written
     {"next": 950}                   it is written
 
+and beside these `cluster_id` and `topic_id`, which say what the offsets are places in.
+
 After a crash amid the second, exactly those records make exactly those files again, over what is there of them.
 """
 
@@ -27,14 +29,16 @@ from ottla.connect.api import (
     CommaList,
     ConnectError,
     Context,
+    KeptOffset,
+    LogIdentity,
     Sink,
     SinkContext,
     SinkRecord,
     TopicPartition,
     setting,
 )
-from ottla.connect.connectors.files.store import StoreSettings, explained, store
-from ottla.connect.connectors.json_text import plain
+from ottla.connect.connectors.files.store import StoreSettings, explained, local_paths, store
+from ottla.connect.connectors.formats.json_text import plain
 from ottla.connect.schema import Schema
 
 if TYPE_CHECKING:
@@ -106,6 +110,11 @@ class FileSink(Sink[FileSinkSettings]):
         self._chunks: dict[TopicPartition, _Chunk] = {}
 
     @classmethod
+    def local_paths(cls, settings: FileSinkSettings) -> Mapping[str, Sequence[str]]:
+        """What `path` means on this machine."""
+        return {"path": local_paths(settings)}
+
+    @classmethod
     def check(cls, settings: FileSinkSettings, context: Context) -> None:
         """That the place can be reached."""
         with explained(f"looking at {settings.path}"):
@@ -122,7 +131,8 @@ class FileSink(Sink[FileSinkSettings]):
             noted = self._noted(partition)
             if noted is not None:
                 self._chunks[partition] = _Chunk(noted["next"], noted.get("until"))
-                found[partition] = noted["next"]
+                log = LogIdentity(noted.get("cluster_id"), noted.get("topic_id"))
+                found[partition] = KeptOffset(noted["next"], log)
             else:
                 self._chunks.pop(partition, None)
         return found
@@ -176,11 +186,11 @@ class FileSink(Sink[FileSinkSettings]):
         end = chunk.end
         if chunk.records:
             if chunk.until is None:
-                self._note(partition, {"next": chunk.start, "until": end})
+                self._note(partition, {"next": chunk.start, "until": end} | self._log(partition))
                 chunk.until = end
             for name, records in self._files(chunk.records):
                 self._put(name, self._encoded(records))
-        self._note(partition, {"next": end})
+        self._note(partition, {"next": end} | self._log(partition))
         self._chunks[partition] = _Chunk(end)
 
     def _files(self, records: Sequence[SinkRecord]) -> list[tuple[str, list[SinkRecord]]]:
@@ -258,7 +268,7 @@ class FileSink(Sink[FileSinkSettings]):
     def _parquet(self, records: Sequence[SinkRecord]) -> bytes:
         import pyarrow.parquet as pq
 
-        from ottla.connect.connectors.files.arrow import table
+        from ottla.connect.connectors.formats.arrow import table
 
         target = io.BytesIO()
         rows = table([each.value for each in records], records[0].value_schema)
@@ -275,7 +285,13 @@ class FileSink(Sink[FileSinkSettings]):
                 return None
             return noted
 
-    def _note(self, partition: TopicPartition, noted: Mapping[str, int]) -> None:
+    def _log(self, partition: TopicPartition) -> dict[str, Any]:
+        """The ids that name the log of an offset."""
+        log = self.context.identity(partition.topic)
+        ids = {"cluster_id": log.cluster_id, "topic_id": log.topic_id}
+        return {name: each for name, each in ids.items() if each is not None}
+
+    def _note(self, partition: TopicPartition, noted: Mapping[str, Any]) -> None:
         self._put(self._offset_name(partition), json.dumps(noted).encode())
 
     def _forget(self, name: str) -> None:

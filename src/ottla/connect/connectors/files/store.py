@@ -1,7 +1,8 @@
-"""Where files are: any file system that fsspec knows, with failures said in one sentence."""
+"""Access to files on any file system of fsspec, with each failure as one sentence."""
 
 import gzip
 import json
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +15,12 @@ from ottla.connect.api import ConfigError, ConnectError, Retriable, SecretStr, S
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
 
+_WILD: Final = re.compile(r"[*?\[]")
+_REMOTE: Final = frozenset(
+    {"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "hdfs", "webhdfs", "http", "https", "sftp", "ssh", "ftp"}
+    | {"memory"}
+)
+"""File systems of other machines, and the one that lasts as long as the process."""
 _PERMANENT: Final = (
     PermissionError,
     FileNotFoundError,
@@ -47,6 +54,22 @@ class StoreSettings(Settings):
         if not isinstance(parsed, dict):
             raise ValueError("this is no object of JSON")
         return options
+
+
+def local_paths(settings: StoreSettings) -> list[str]:
+    """The files of this machine that the path covers: up to its first wildcard; none for those of other machines.
+
+    All of them for a URL that may have others in it (`zip://a.csv::file:///b.zip`, `simplecache::/b.csv`).
+    """
+    from fsspec.implementations.local import LocalFileSystem
+
+    kind, divided, _ = settings.path.partition("://")
+    if "::" in settings.path:
+        return ["/"]
+    if not divided or kind in ("file", "local"):
+        path = LocalFileSystem._strip_protocol(settings.path)  # as it is opened: `file:/a`, `~/a`, relative ones
+        return [path if ".." in path.split("/") else _WILD.split(path)[0]]
+    return [] if kind in _REMOTE else ["/"]
 
 
 def store(settings: StoreSettings) -> "tuple[AbstractFileSystem, str]":

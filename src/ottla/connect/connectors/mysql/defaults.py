@@ -1,7 +1,7 @@
-"""PURE: defaults of columns, as information_schema has them, as the values that their schemas have.
+"""PURE: defaults of columns in information_schema, converted to values of their schemas.
 
-MariaDB writes an expression of SQL (`'a b'`, `7`, `current_timestamp()`), MySQL the value itself, and says apart
-whether it is an expression.
+MariaDB writes an SQL expression (`'a b'`, `7`, `current_timestamp()`), MySQL the value itself, with a separate
+flag for expressions.
 """
 
 import datetime as dt
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Any, Final
 
-from ottla.connect.connectors.mysql.types import MysqlColumn
+from ottla.connect.connectors.mysql.decoding.types import MysqlColumn
 
 _NOW: Final = re.compile(r"(?:current_timestamp|now|localtime|localtimestamp)\b", re.IGNORECASE)
 _QUOTED: Final = re.compile(r"'((?:[^'\\]|''|\\.)*)'", re.DOTALL)

@@ -1,4 +1,4 @@
-"""Connections to MySQL and MariaDB, and what their failures mean for the people who read a connector's status."""
+"""Connections to MySQL and MariaDB, and sentences about their failures for a connector's status."""
 
 import datetime as dt
 import re
@@ -52,7 +52,7 @@ def _datetime(text: Any) -> dt.datetime | None:
 
 
 def _timestamp(text: Any) -> dt.datetime:
-    """What is no time is zero, which the binlog has as 1970's first second; no other timestamp is that."""
+    """An invalid time becomes zero, which the binlog has as 1970's first second; no other timestamp is that."""
     return _datetime(text) or _ZERO_TIMESTAMP
 
 
@@ -76,7 +76,7 @@ def connection_settings(settings: MysqlSettings) -> dict[str, Any]:
         "connect_timeout": 10,
     }
     if settings.database_ssl_mode == "required":
-        given["ssl"] = {"check_hostname": False}  # encrypted, as `required` says; not checked
+        given["ssl"] = {"check_hostname": False}  # encrypted, for `required`; not verified
     return given
 
 
@@ -145,9 +145,9 @@ def run(
 
 
 def check_server(connection: "pymysql.connections.Connection[Any]") -> None:
-    """Raises ConnectError if the binlog does not have what is needed, or the user may not read it.
+    """Raises ConnectError if the binlog lacks required data, or the user may not read it.
 
-    With binlog_row_metadata=FULL it says the columns' names itself, so that changes from before a change of a table are
+    With binlog_row_metadata=FULL it contains the columns' names, so that changes from before a change of a table are
     read right without keeping a history of all tables.
     """
     names = ", ".join(f"'{name}'" for name in (*_WANTED, *_UNWANTED))

@@ -9,7 +9,7 @@ from ottla.connect.api import CommaList, SecretStr, setting
 from ottla.connect.connectors.capture.selection import CaptureSettings, Expressions
 
 _FIRST_SERVER_ID: Final = 10_000
-"""Of those by name: people give small ones to their servers."""
+"""The first of the generated server ids: people give small ones to their servers."""
 _MOST_SERVER_ID: Final = 4_294_967_295
 
 
@@ -31,7 +31,8 @@ class MysqlSettings(CaptureSettings):
     )
     database_password: SecretStr | None = setting("Its password.", None, importance="high")
     database_server_id: int | None = setting(
-        "This reader's number among the server's replicas: the server ends the stream of whoever had it before. "
+        "This reader's number among the server's replicas: the server ends the stream of an earlier reader with the "
+        "same number. "
         "Empty: one of its own, by topic.prefix.",
         None,
         ge=1,
@@ -42,7 +43,8 @@ class MysqlSettings(CaptureSettings):
     )
     database_ssl_mode: Literal["disabled", "required"] = setting("Whether the connection is encrypted.", "disabled")
     snapshot_mode: Literal["initial", "initial_only", "always", "no_data", "never", "when_needed"] = setting(
-        "Whether tables are read before their changes: once (initial), and no more (initial_only), at each start "
+        "Whether tables are read before their changes: once (initial), once without changes afterwards "
+        "(initial_only), at each start "
         "(always), not at all (no_data), or when there is no way to go on (when_needed).",
         "initial",
         importance="high",

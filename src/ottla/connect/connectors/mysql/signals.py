@@ -16,8 +16,8 @@ from ottla.connect.connectors.capture.envelope import SourceBlock
 from ottla.connect.connectors.capture.incremental import Chunk, Incremental, Key
 from ottla.connect.connectors.capture.signals import ChunkReader, Readable, TableSignals
 from ottla.connect.connectors.mysql.catalog import Catalog
-from ottla.connect.connectors.mysql.changes import RowChange, source_block
-from ottla.connect.connectors.mysql.keys import KeyColumn, first_after, from_json, in_json, key_of, quoted
+from ottla.connect.connectors.mysql.decoding.changes import RowChange, source_block
+from ottla.connect.connectors.mysql.decoding.keys import KeyColumn, first_after, from_json, in_json, key_of, quoted
 from ottla.connect.connectors.mysql.session import check_order, code_of, run
 from ottla.connect.connectors.mysql.settings import MysqlSettings
 
@@ -151,7 +151,7 @@ class MysqlChunks(ChunkReader[MysqlTable]):
         return block | {"db": database, "table": table, "snapshot": "incremental"}
 
     def key_of(self, change: RowChange, values: Sequence[Any]) -> Key | None:
-        """The key of a row of the table that is being read, as the binlog has it."""
+        """The key of a row of the table that is being read, in the form of the binlog."""
         columns = self._table.columns if self._table is not None else ()
         try:
             return key_of(columns, change.names, values)

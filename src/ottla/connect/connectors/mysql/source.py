@@ -12,6 +12,7 @@ from pymysqlreplication.event import HeartbeatLogEvent, RotateEvent
 from pymysqlreplication.gtid import Gtid, GtidSet
 
 from ottla.connect.api import (
+    BadRecord,
     ConnectError,
     Context,
     Part,
@@ -27,9 +28,11 @@ from ottla.connect.connectors.capture.envelope import READ, TableEvents, heartbe
 from ottla.connect.connectors.capture.snapshots import mark, nothing_fits, table_batches, without_last
 from ottla.connect.connectors.capture.transactions import Transactions
 from ottla.connect.connectors.mysql.catalog import Catalog
-from ottla.connect.connectors.mysql.changes import Changes, source_block
-from ottla.connect.connectors.mysql.events import EVENTS, EventTaker
-from ottla.connect.connectors.mysql.keys import quoted
+from ottla.connect.connectors.mysql.decoding.changes import Changes, source_block
+from ottla.connect.connectors.mysql.decoding.keys import quoted
+from ottla.connect.connectors.mysql.decoding.table_map import TableMap
+from ottla.connect.connectors.mysql.events import ADVICE, EVENTS, UNKNOWN, EventTaker
+from ottla.connect.connectors.mysql.identity import Binlog, check_same, created, identify
 from ottla.connect.connectors.mysql.session import (
     LOST,
     check_server,
@@ -47,7 +50,7 @@ _BEAT_S: Final = 0.5
 _BATCH_S: Final = 0.05
 """How long a batch is gathered that has something."""
 _EMPTY_S: Final = 0.5
-"""How long events are read that add nothing: those of tables that are not captured, or that were done before."""
+"""How long events without records are read: of tables that are not captured, or already processed."""
 
 
 class _Arrived(NamedTuple):
@@ -97,23 +100,43 @@ class MysqlSource(Source[MysqlSettings]):
             check_server(connection)
             kind = "mariadb" if "mariadb" in str(rows(connection, "SELECT VERSION()")[0][0]).lower() else "mysql"
             catalog = Catalog(connection, settings, kind)
-            _check_tables(settings, catalog)
-            start = position if position is not None and "snapshot" not in position else None
-            if start is not None and settings.snapshot_mode == "when_needed" and not self._is_there(connection, start):
-                start = None
+            binlog = identify(connection, kind)
+            start = self._go_on_from(connection, kind, binlog, position)
+            if start is None:
+                _check_tables(settings, catalog)
+            elif not catalog.tables():
+                self.context.warn("no table is captured that exists now: look at table.include.list")
             if start is None or settings.snapshot_mode == "always":
                 if settings.snapshot_mode in ("no_data", "never"):
                     start = self._now(connection, kind)
                 else:
-                    start = yield from self._snapshot(catalog, kind)
+                    start = yield from self._snapshot(catalog, kind, binlog)
                     if settings.snapshot_mode == "initial_only":
                         return
-            yield from self._follow(connection, catalog, kind, start)
+            if start.get("server") != binlog.server:  # its file may be another server's
+                start = {name: value for name, value in start.items() if name != "created"}
+            yield from self._follow(connection, catalog, kind, {**start, "server": binlog.server})
 
-    @staticmethod
-    def _is_there(connection: Any, position: Position) -> bool:
-        """Whether the server still has the binlog of a position."""
-        return any(row[0] == position["file"] for row in rows(connection, "SHOW BINARY LOGS"))
+    def _go_on_from(self, connection: Any, kind: str, binlog: Binlog, position: Position | None) -> Position | None:
+        """Where to go on streaming, or None: after a snapshot, because there was none, or it is needed."""
+        if position is None or "snapshot" in position:
+            return None
+        needed = self.settings.snapshot_mode == "when_needed"
+        if needed and position["file"] not in binlog.files:
+            return None
+        try:
+            check_same(binlog, self.settings, position, connection, kind, self._created)
+        except Retriable:
+            raise
+        except ConnectError:
+            if not needed:
+                raise
+            return None
+        return position
+
+    def _created(self, file: str) -> int:
+        self._connections = 0
+        return created(self.settings, self._connected, file)
 
     @staticmethod
     def _now(connection: Any, kind: str) -> dict[str, Any]:
@@ -126,7 +149,7 @@ class MysqlSource(Source[MysqlSettings]):
             return position  # there are transactions without a GTID, or may be
         return position | {"gtids": gtids.replace("\n", "")}
 
-    def _snapshot(self, catalog: Catalog, kind: str) -> Generator[Yielded, None, Position]:
+    def _snapshot(self, catalog: Catalog, kind: str, binlog: Binlog) -> Generator[Yielded, None, Position]:
         """Rows of all tables as of one place in the binlog, which is returned; writers wait while it is noted."""
         with closing(connect(self.settings, streaming=True)) as reading, closing(connect(self.settings)) as other:
             with explained("taking the snapshot"), reading.cursor() as cursor:
@@ -137,6 +160,7 @@ class MysqlSource(Source[MysqlSettings]):
                 rows(reading, "START TRANSACTION WITH CONSISTENT SNAPSHOT")
             finally:
                 rows(other, "UNLOCK TABLES")
+            start |= {"server": binlog.server, "created": self._created(start["file"])}
             last = yield from without_last(
                 batch
                 for number, which in enumerate(catalog.tables())
@@ -161,7 +185,7 @@ class MysqlSource(Source[MysqlSettings]):
     def _rows(
         self, reading: Any, catalog: Catalog, kind: str, start: Position, which: tuple[str, str, int], what: str
     ) -> Iterator[SourceRecord]:
-        """A table's rows. what: under which name they are told of."""
+        """A table's rows. what: the name for progress reports."""
         database, table, about = which
         names, columns = catalog.selected(database, table)
         events = catalog.describe(database, table, names)
@@ -172,15 +196,19 @@ class MysqlSource(Source[MysqlSettings]):
             cursor.execute(f"SELECT {columns} FROM {quoted(database)}.{quoted(table)}")
             while found := cursor.fetchmany(self.settings.snapshot_fetch_size):
                 for values in found:
-                    record = events.created(values, block, self._now_ns(), READ)
-                    record.position = {"snapshot": True}
-                    yield record
+                    try:
+                        record = events.created(values, block, self._now_ns(), READ)
+                    except BadRecord as error:
+                        self.context.reject(error)
+                    else:
+                        record.position = {"snapshot": True}
+                        yield record
                 done += len(found)
                 self.context.progress(what, done, max(done, about))
 
     def _follow(self, connection: Any, catalog: Catalog, kind: str, start: Position) -> Iterator[Yielded]:
         settings = self.settings
-        if kind == "mariadb" and not start.get("gtids"):  # somebody's own: the library would begin anywhere
+        if kind == "mariadb" and not start.get("gtids"):  # set by hand: the library would begin anywhere
             gtids = _mariadb_gtids(connection, start["file"], start["pos"])
             if gtids is None:
                 raise ConnectError(f"no transaction ends at {start['pos']} in {start['file']}: {LOST}")
@@ -190,8 +218,8 @@ class MysqlSource(Source[MysqlSettings]):
             signals = Signals(settings, self.context, catalog, connection, kind, start, self._now_ns)
             signals.check()
 
-        def describe(database: str, table: str, names: Any, key: Any) -> TableEvents | None:
-            return catalog.describe(database, table, names, key) if catalog.has(database, table) else None
+        def describe(table: TableMap) -> TableEvents | None:
+            return catalog.describe_then(table, self.context.warn) if catalog.has(table.database, table.table) else None
 
         changes = Changes(
             kind,
@@ -205,9 +233,10 @@ class MysqlSource(Source[MysqlSettings]):
             frozenset(settings.skipped_operations),
             Transactions(settings.transaction_topic) if settings.provide_transaction_metadata else None,
             signals,
+            self.context.reject,
         )
         stream = self._stream(kind, start)
-        taker = EventTaker(stream.table_map, changes, catalog)
+        taker = EventTaker(changes, catalog, catalog.charsets())
         beat_at = time.monotonic()
         waited_for = False
         try:
@@ -224,7 +253,7 @@ class MysqlSource(Source[MysqlSettings]):
                 waited_for = waited_for or any(isinstance(each, SourceRecord) for each in batch)
                 if at_end and waited_for:
                     waited_for = False
-                    yield None  # whoever waits for it need not wait for the next event
+                    yield None  # a waiting runtime need not wait for the next event
                 if signals is not None and not changes.in_transaction:
                     signals.go_on()
         finally:
@@ -280,10 +309,10 @@ class MysqlSource(Source[MysqlSettings]):
         until = time.monotonic() + _EMPTY_S
         with explained("reading the binlog"):
             while len(batch) < self.settings.max_batch_size and time.monotonic() < until:
-                event = stream.fetchone()
-                if event is None:
-                    raise Retriable("the server ended the stream of its binlog")
+                event = _next(stream)
                 if isinstance(event, HeartbeatLogEvent):
+                    if self._more_came():
+                        continue  # MySQL sends one for each event that it passes over because its GTID is done
                     return True
                 was_empty = not batch
                 taker.take(event, batch)
@@ -304,6 +333,20 @@ class MysqlSource(Source[MysqlSettings]):
             return False
         finally:
             sock.setblocking(True)
+
+
+def _next(stream: Any) -> Any:
+    """The next event. Raises Retriable if the stream has ended, ConnectError for an event that is unknown."""
+    try:
+        event = stream.fetchone()
+    except UNKNOWN as error:
+        raise ConnectError(
+            f"the event of the binlog after {stream.log_file}:{stream.log_pos} cannot be read "
+            f"({type(error).__name__}: {error}); {ADVICE}"
+        ) from error
+    if event is None:
+        raise Retriable("the server ended the stream of its binlog")
+    return event
 
 
 def _master(connection: Any) -> tuple[str, int, str]:

@@ -1,4 +1,4 @@
-"""What PostgreSQL's catalog says about tables: their types, keys and columns, and what is published."""
+"""Tables in PostgreSQL's catalog: their types, keys and columns, and the published ones."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -6,11 +6,12 @@ from typing import Any, Final
 
 from ottla.connect.connectors.capture.envelope import Column, TableEvents, context_headers
 from ottla.connect.connectors.capture.selection import Names, Selection
-from ottla.connect.connectors.postgres.changes import CONNECTOR, SOURCE
-from ottla.connect.connectors.postgres.pgoutput import UNCHANGED, Relation, RelationColumn
+from ottla.connect.connectors.postgres.decoding.changes import CONNECTOR, SOURCE
+from ottla.connect.connectors.postgres.decoding.keys import ColumnFacts, check_named_key, record_key, row_key
+from ottla.connect.connectors.postgres.decoding.pgoutput import UNCHANGED, Relation, RelationColumn
+from ottla.connect.connectors.postgres.decoding.types import PostgresType, character_length, default_value, map_type
 from ottla.connect.connectors.postgres.session import PostgresConnection, rows
 from ottla.connect.connectors.postgres.settings import PostgresSettings
-from ottla.connect.connectors.postgres.types import PostgresType, character_length, default_value, map_type
 
 _TYPES: Final = """
     SELECT t.oid, t.typname, t.typtype::text, CASE WHEN t.typcategory = 'A' THEN t.typelem ELSE 0 END,
@@ -18,11 +19,13 @@ _TYPES: Final = """
            ARRAY(SELECT e.enumlabel::text FROM pg_enum e WHERE e.enumtypid = t.oid ORDER BY e.enumsortorder)
     FROM pg_type t WHERE t.oid = ANY(%s)
 """
-# the first indnkeyatts columns of an index are its key: the others it only carries along (INCLUDE)
+# the first indnkeyatts columns of an index are its key: the others it only carries along (INCLUDE); a default names no
+# column, and with 0 for the table the server does not lock it, which would wait for whatever alters it at the moment
 _COLUMNS: Final = """
     SELECT a.attname, a.attnotnull, a.atttypid, a.atttypmod,
            array_position((i.indkey::int2[])[0:i.indnkeyatts - 1], a.attnum),
-           pg_get_expr(d.adbin, d.adrelid),
+           CASE WHEN a.attgenerated = '' THEN pg_get_expr(d.adbin, 0) END,
+           a.attgenerated <> '',
            c.relreplident = 'f' OR EXISTS (
                SELECT FROM pg_index r
                WHERE r.indrelid = a.attrelid AND a.attnum = ANY((r.indkey::int2[])[0:r.indnkeyatts - 1])
@@ -33,7 +36,7 @@ _COLUMNS: Final = """
     LEFT JOIN pg_index i ON i.indrelid = a.attrelid AND (
         i.indisprimary OR i.indisreplident AND NOT EXISTS (
             SELECT 1 FROM pg_index p WHERE p.indrelid = a.attrelid AND p.indisprimary))
-    WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = ''
+    WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped
     ORDER BY a.attnum
 """
 _TABLES: Final = """
@@ -43,10 +46,10 @@ _TABLES: Final = """
     WHERE c.relkind IN ('r', 'p') AND n.nspname NOT IN ('pg_catalog', 'information_schema')
       AND n.nspname !~ '^pg_(toast|temp)' ORDER BY n.nspname, c.relname
 """
-_Facts = Mapping[str, tuple[bool, int | None, str | None]]
-"""Of columns by their names: whether not null, the place in the key, and the default."""
-_UNKNOWN: Final = (False, None, None)
-"""Those of a column that is no longer there."""
+_Facts = Mapping[str, ColumnFacts]
+"""By the names of columns."""
+_UNKNOWN: Final = ColumnFacts()
+"""The facts about a column that no longer exists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +93,7 @@ class Catalog:
         return [FoundTable(*row).full_name for row in rows(self._connection, _TABLES)]
 
     def published(self, *, and_signals: bool = False) -> list[FoundTable]:
-        """Those of `tables` that are in the publication."""
+        """The tables of `tables` that are in the publication."""
         names = set(
             rows(
                 self._connection,
@@ -104,7 +107,8 @@ class Catalog:
         """A table as the replication stream would describe it."""
         columns = tuple(
             RelationColumn(name, type_oid, modifier, in_identity)
-            for name, _, type_oid, modifier, _, _, in_identity in rows(self._connection, _COLUMNS, table.oid)
+            for name, _, type_oid, modifier, _, _, generated, in_identity in rows(self._connection, _COLUMNS, table.oid)
+            if not generated
         )
         return Relation(table.oid, table.schema, table.name, table.identity, columns)
 
@@ -123,7 +127,9 @@ class Catalog:
         identity = {column.name for column in relation.columns if column.in_identity}
         key = self._selection.key_columns(relation.schema, relation.table)
         if key is None:
-            key = _row_key(relation, facts)
+            key = record_key(relation, facts)
+        else:
+            check_named_key(relation, key)
         captured = [self._selection.has_column(relation.schema, relation.table, name) for name in names]
         columns = [
             self._column(relation, number, facts.get(column.name, _UNKNOWN), in_rows=captured[number])
@@ -139,24 +145,25 @@ class Catalog:
             key_in_identity=set(key) <= identity,
             tombstones=self._settings.tombstones_on_delete,
             headers=self._headers,
+            takes_nulls=True,
         )
 
     def row_key(self, relation: Relation) -> list[str]:
-        """The columns that tell a table's rows apart, whatever is their records' key; none if nothing does."""
-        return _row_key(relation, self._facts(relation))
+        """The columns that identify a table's rows, independent of the records' key; empty if there are none."""
+        return row_key(relation, self._facts(relation))
 
     def _facts(self, relation: Relation) -> _Facts:
         return {
-            name: (not_null, place, default)
-            for name, not_null, _, _, place, default, _ in rows(self._connection, _COLUMNS, relation.oid)
+            name: ColumnFacts(not_null, place, default, generated, in_identity)
+            for name, not_null, _, _, place, default, generated, in_identity in rows(
+                self._connection, _COLUMNS, relation.oid
+            )
         }
 
-    def _column(
-        self, relation: Relation, number: int, fact: tuple[bool, int | None, str | None], *, in_rows: bool
-    ) -> Column:
-        column, (not_null, _, expression) = relation.columns[number], fact
+    def _column(self, relation: Relation, number: int, fact: ColumnFacts, *, in_rows: bool) -> Column:
+        column, expression = relation.columns[number], fact.default
         mapped = map_type(column.type_oid, column.type_modifier, self._types, self._settings)
-        schema = mapped.schema if not_null else mapped.schema.as_optional()
+        schema = mapped.schema if fact.not_null else mapped.schema.as_optional()
         default = default_value(expression, mapped) if expression is not None else None
         if default is not None:
             schema = replace(schema, default=default, has_default=True)
@@ -181,15 +188,3 @@ class Catalog:
                 self._types[oid] = PostgresType(oid, name, kind, element, base, modifier, tuple(labels))
             made_of = {oid for row in found for oid in (row[3], row[4]) if oid}
             wanted = made_of - self._types.keys()
-
-
-def _row_key(relation: Relation, facts: _Facts) -> list[str]:
-    names = [column.name for column in relation.columns]
-    identity = {column.name for column in relation.columns if column.in_identity}
-    places = {name: facts.get(name, _UNKNOWN)[1] for name in names}
-    key = [name for _, name in sorted((place, name) for name, place in places.items() if place is not None)]
-    # by default the stream names the primary key as it was: the catalog's may be a new one since
-    outdated = relation.identity == "d" and identity and identity != set(key)
-    if outdated or (not key and relation.identity != "f"):
-        key = [name for name in names if name in identity]
-    return key

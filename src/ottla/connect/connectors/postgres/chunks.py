@@ -13,16 +13,16 @@ from ottla.connect.connectors.capture.envelope import SourceBlock
 from ottla.connect.connectors.capture.incremental import Chunk, Key
 from ottla.connect.connectors.capture.signals import ChunkReader, Readable
 from ottla.connect.connectors.postgres.catalog import Catalog, FoundTable
-from ottla.connect.connectors.postgres.changes import source_block
-from ottla.connect.connectors.postgres.incremental import PREFIX, PostgresIncremental, Visibility
-from ottla.connect.connectors.postgres.pgoutput import Relation
+from ottla.connect.connectors.postgres.decoding.changes import source_block
+from ottla.connect.connectors.postgres.decoding.incremental import PREFIX, PostgresIncremental, Visibility
+from ottla.connect.connectors.postgres.decoding.pgoutput import Relation
 from ottla.connect.connectors.postgres.session import PostgresConnection, connect, explained
 from ottla.connect.connectors.postgres.settings import PostgresSettings
 from ottla.connect.connectors.postgres.snapshot import as_text, rows_of
 
 _HOLD_MS: Final = 500
-"""How long is waited for whoever changes a table: the stream is not read meanwhile."""
-_PATIENCE_S: Final = 10.0
+"""How long to wait for a concurrent change of a table: the stream is not read meanwhile."""
+_TIMEOUT_S: Final = 10.0
 _HOLDERS: Final = """
     SELECT format('the session of process %%s in database %%s (%%s)', pid, datname, state)
     FROM pg_stat_activity WHERE backend_xid::text = %(xid)s
@@ -65,7 +65,7 @@ class PostgresChunks(ChunkReader[PostgresTable]):
         if events is None or not key:
             return "has no primary key"
         if not set(key) <= {column.name for column in relation.columns if column.in_identity}:
-            return "has a replica identity without its primary key, and deletes do not say which row is gone"
+            return "has a replica identity without its primary key, so deletes do not identify their row"
         return PostgresTable(events, key, found, relation)
 
     def read(self, table: PostgresTable, name: str, number: str) -> Chunk | None:
@@ -96,7 +96,7 @@ class PostgresChunks(ChunkReader[PostgresTable]):
 
     def _wait(self, cursor: Any, name: str, oldest: int) -> None:
         """Say what a table waits for if that takes long: a session that was forgotten would hold it back for ever."""
-        if time.monotonic() < self._waits_from + _PATIENCE_S:
+        if time.monotonic() < self._waits_from + _TIMEOUT_S:
             return
         cursor.execute(_HOLDERS, {"xid": str(oldest)})
         holder = cursor.fetchone()

@@ -14,8 +14,8 @@ from ottla.connect.api import SourceRecord
 from ottla.connect.connectors.capture.envelope import SourceBlock
 from ottla.connect.connectors.capture.selection import Names
 from ottla.connect.connectors.capture.types import TRANSACTION_BLOCK
-from ottla.connect.connectors.postgres.incremental import PREFIX
-from ottla.connect.connectors.postgres.pgoutput import LogicalMessage
+from ottla.connect.connectors.postgres.decoding.incremental import PREFIX
+from ottla.connect.connectors.postgres.decoding.pgoutput import LogicalMessage
 from ottla.connect.connectors.postgres.settings import PostgresSettings
 from ottla.connect.schema import BYTES, INT64, STRING, Schema, struct
 
@@ -33,7 +33,7 @@ _ENCODERS: Final[Mapping[str, Callable[[bytes], str | bytes]]] = {
 
 
 class Messages:
-    """Makes the records. source: schema of the block that says where a message comes from."""
+    """Makes the records. source: schema of the block with a message's source."""
 
     def __init__(self, settings: PostgresSettings, source: Schema) -> None:
         self._topic = f"{settings.topic_prefix}.message"

@@ -1,6 +1,6 @@
-"""Connections to PostgreSQL, and what their failures mean for the people who read a connector's status.
+"""Connections to PostgreSQL, and sentences about their failures for a connector's status.
 
-psycopg2: the one kept driver with the replication protocol; psycopg 3, asyncpg and pg8000 have none.
+psycopg2: the only maintained driver with the replication protocol; psycopg 3, asyncpg and pg8000 have none.
 """
 
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from psycopg2 import errorcodes
 from psycopg2.extras import LogicalReplicationConnection
 
 from ottla.connect.api import ConnectError, Retriable, SecretStr
-from ottla.connect.connectors.postgres.types import SESSION
+from ottla.connect.connectors.postgres.decoding.types import SESSION
 
 _REFUSED: Final = (
     ("password authentication failed", "check database.user and database.password"),
@@ -24,9 +24,11 @@ _REFUSED: Final = (
     ("certificate", "check database.sslmode and database.sslrootcert"),
     ("database ", "check database.dbname"),
 )
+SYSTEM_CERTIFICATES: Final = "system"
+"""The value of `sslrootcert` that names no file, but the machine's own authorities."""
 _NO_REPLICATION: Final = ("must be superuser or replication role", "permission denied to start WAL sender")
 _COMES_OR_GOES: Final = ("the database system is ", "terminating connection due to administrator command")
-"""Starting up, shutting down, in recovery, not yet accepting connections: what a restart or failover says meanwhile."""
+"""Starting up, shutting down, in recovery, not yet accepting connections: messages during a restart or failover."""
 _PERMANENT: Final = ("28", "42", "3D", "0A", "22", "55", "54")
 """Classes of SQLSTATEs that a retry does not mend: rights, syntax, unknown names, unsupported, wrong state, limits."""
 _PASSING: Final = (errorcodes.OBJECT_IN_USE, errorcodes.LOCK_NOT_AVAILABLE, errorcodes.DEADLOCK_DETECTED)

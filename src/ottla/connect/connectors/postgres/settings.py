@@ -31,7 +31,7 @@ class PostgresSettings(CaptureSettings):
         "Whether the slot is dropped when the task ends: for tests, for what changes meanwhile is lost.", False
     )
     slot_lag_warn_bytes: int = setting(
-        "Bytes of WAL held back by the slot from which on the status says so.", 1 << 30, ge=1
+        "Bytes of WAL retained by the slot above which the status reports it.", 1 << 30, ge=1
     )
     slot_lag_drop_bytes: int = setting(
         "Bytes of WAL held back by the slot at which it is dropped and the task fails; 0: never.", 0, ge=0
@@ -45,10 +45,11 @@ class PostgresSettings(CaptureSettings):
         "all_tables",
     )
     publish_via_partition_root: bool = setting(
-        "Whether changes of partitions are those of the partitioned table, in a publication that is made.", False
+        "Whether a created publication publishes changes of partitions under the partitioned table.", False
     )
     snapshot_mode: SnapshotMode = setting(
-        "Whether tables are read before their changes: once (initial), and no more (initial_only), at each start "
+        "Whether tables are read before their changes: once (initial), once without changes afterwards "
+        "(initial_only), at each start "
         "(always), not at all (no_data), or when there is no way to go on (when_needed).",
         "initial",
         importance="high",

@@ -7,10 +7,17 @@ from typing import Any
 from ottla.connect.api import ConnectError, Position, SourceContext, SourceRecord
 from ottla.connect.connectors.capture.signals import TableSignals
 from ottla.connect.connectors.postgres.catalog import Catalog
-from ottla.connect.connectors.postgres.changes import RowChange
 from ottla.connect.connectors.postgres.chunks import PostgresChunks
-from ottla.connect.connectors.postgres.incremental import PREFIX, PostgresIncremental
-from ottla.connect.connectors.postgres.pgoutput import Delete, Insert, LogicalMessage, Relation, Truncate, Update
+from ottla.connect.connectors.postgres.decoding.changes import RowChange
+from ottla.connect.connectors.postgres.decoding.incremental import PREFIX, PostgresIncremental
+from ottla.connect.connectors.postgres.decoding.pgoutput import (
+    Delete,
+    Insert,
+    LogicalMessage,
+    Relation,
+    Truncate,
+    Update,
+)
 from ottla.connect.connectors.postgres.settings import PostgresSettings
 
 
@@ -30,7 +37,7 @@ class Signals:
         self._incremental = PostgresIncremental(lambda: uuid.uuid4().hex, position.get("incremental"))
         reader = PostgresChunks(settings, context, catalog, self._incremental)
         self._row_keys: dict[int, tuple[Relation, list[int]]] = {}
-        """By table: the relation that they are of, and which of its columns tell rows apart."""
+        """For each table, its relation, and the columns that identify rows."""
         self._signals = TableSignals(context, self._incremental, reader, self._known, now_ns)
 
     def check(self) -> None:

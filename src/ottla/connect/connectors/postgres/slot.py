@@ -34,7 +34,7 @@ class System:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What a position says of the system in which it is a place."""
+        """The identity of the system, for positions in it."""
         return {"system": self.identifier, "timeline": self.timeline}
 
 
@@ -49,8 +49,17 @@ class SlotState:
 
 
 def check_server(connection: PostgresConnection) -> None:
-    """Raises ConnectError if the server does not write what logical replication needs."""
-    level = rows(connection, "SHOW wal_level")[0][0]
+    """Raises ConnectError if the server does not write what logical replication needs, Retriable if it is a standby.
+
+    During a failover the address may briefly be that of a standby that is promoted later. A standby has no slot, and
+    its WAL position may still change.
+    """
+    level, standby = rows(connection, "SELECT current_setting('wal_level'), pg_is_in_recovery()")[0]
+    if standby:
+        raise Retriable(
+            f"PostgreSQL at {connection.info.host}:{connection.info.port} is a standby: its changes are read when it "
+            "has been promoted, or connect to its primary"
+        )
     if level != "logical":
         raise ConnectError(
             f"the server's wal_level is {level}: set wal_level = logical in its configuration and restart it"
@@ -125,10 +134,10 @@ def timelines(history: str) -> dict[int, int]:
 
 
 def check_same(system: System, found: SlotState | None, settings: PostgresSettings, position: Position) -> None:
-    """Raises ConnectError if the server has not the WAL, or not the history, in which `position` is a place.
+    """Raises ConnectError if the server lacks the WAL, or the history, of `position`.
 
-    A server may be asked to stream from a place that it does not have yet: it says nothing and skips all until then.
-    Positions without an identity, from before there was one or set by hand, are checked as far as they say something.
+    When asked to stream from a position that it does not have yet, a server silently skips everything until then.
+    Positions without an identity, from before there was one or set by hand, are checked as far as possible.
     """
     where = f"PostgreSQL at {settings.database_hostname}:{settings.database_port}"
     lsn = position["lsn"]
@@ -158,7 +167,7 @@ def check_same(system: System, found: SlotState | None, settings: PostgresSettin
         if lsn > system.left_at or position.get("transaction", -1) >= system.left_at:
             raise ConnectError(
                 f"{where} left timeline {timeline} at {lsn_text(system.left_at)}, and this connector has read it up to "
-                f"{at}: what is between was lost in a failover or restore, and is in the topics; {remedy}"
+                f"{at}: the changes between were lost in a failover or restore, and are in the topics; {remedy}"
             )
     if lsn > system.end:
         raise ConnectError(
@@ -180,16 +189,16 @@ def check_goes_on(found: SlotState | None, settings: PostgresSettings, position:
             f"slot {settings.slot_name} has lost its WAL (max_slot_wal_keep_size was passed), and with it changes: "
             f"drop it by pg_drop_replication_slot('{settings.slot_name}'); {remedy}"
         )
-    # Nothing was committed between `lsn` and the commit of a transaction that is half done, and the server sends what
-    # is committed where the slot is, or later. psycopg2 answers a server that asks while it decodes, before the first
-    # row, with where it has come to: at most there.
-    # It answers a server that stops likewise. The source stores that place, too, before it goes; if it is killed in
-    # this very moment, the slot is beyond, too, and does not say who moved it: WAL that it has passed cannot be read
+    # Nothing was committed between `lsn` and the commit of a half-done transaction, and the server sends transactions
+    # committed at the slot's position, or later. psycopg2 answers a server that asks while it decodes, before the first
+    # row, with its present position: at most there.
+    # It answers a stopping server likewise. The source stores that position, too, before it ends. If it is killed at
+    # this very moment, the slot is beyond, too, without a trace of the cause: WAL that it has passed cannot be read
     # again, and an error is right where loss is possible.
     if found.confirmed > max(lsn, position.get("transaction", lsn)):
         raise ConnectError(
-            f"slot {settings.slot_name} has been moved to {lsn_text(found.confirmed)} by somebody else, beyond "
-            f"{lsn_text(lsn)}, to which this connector has come, and the changes in between are lost: {remedy}"
+            f"slot {settings.slot_name} has been moved to {lsn_text(found.confirmed)} by another client, beyond "
+            f"{lsn_text(lsn)}, this connector's position, and the changes in between are lost: {remedy}"
         )
 
 
@@ -205,6 +214,8 @@ def make_publication(connection: PostgresConnection, catalog: Catalog, settings:
             f"CREATE PUBLICATION {name} FOR TABLE ..."
         )
     tables = catalog.tables(and_signals=True)
+    if there and not tables:
+        return  # a table that was dropped left the publication, and may come back
     if mode == "filtered" and not tables:
         raise ConnectError("no table of the database is captured: look at table.include.list")
     if there:  # its other tables may be another connector's
@@ -261,7 +272,7 @@ def create(replication: Any, name: str, *, temporary: bool) -> tuple[int, str]:
 
 
 def drop(connection: PostgresConnection, name: str) -> None:
-    """Drop a slot. Waits for whoever has just ceased to read it; raises Retriable if somebody goes on."""
+    """Drop a slot. Waits for a reader that has just stopped; raises Retriable if one continues."""
     with explained(f"dropping replication slot {name}"), connection.cursor() as cursor:
         for _ in range(_TRIES):
             cursor.execute("SELECT active FROM pg_replication_slots WHERE slot_name = %s", (name,))

@@ -6,12 +6,12 @@ from typing import Any, Final
 import psycopg2.extensions
 from psycopg2 import sql
 
-from ottla.connect.api import Retriable, SourceContext, SourceRecord
+from ottla.connect.api import BadRecord, Retriable, SourceContext, SourceRecord
 from ottla.connect.connectors.capture.envelope import READ, TableEvents
 from ottla.connect.connectors.capture.snapshots import mark, table_batches, without_last
 from ottla.connect.connectors.postgres.catalog import Catalog, FoundTable
-from ottla.connect.connectors.postgres.changes import source_block
-from ottla.connect.connectors.postgres.pgoutput import Relation
+from ottla.connect.connectors.postgres.decoding.changes import source_block
+from ottla.connect.connectors.postgres.decoding.pgoutput import Relation
 from ottla.connect.connectors.postgres.session import connect, explained
 from ottla.connect.connectors.postgres.settings import PostgresSettings
 from ottla.connect.schema import Shared
@@ -91,23 +91,27 @@ class Snapshot:
                     rewritten = cursor.fetchone()
             if rewritten is not None:
                 raise Retriable(f"table {rewritten[0]} was rewritten just as the snapshot began, which is begun anew")
+            described = [self._described(table) for table in tables]  # a key that is refused is so before any record
             last = yield from without_last(
                 batch
-                for number, table in enumerate(tables)
-                for batch in self._table(connection, table, first=number == 0)
+                for number, (table, relation, events) in enumerate(filter(None, described))
+                for batch in self._table(connection, table, relation, events, first=number == 0)
             )
         finally:
             connection.close()
-        if last is not None:  # only now: whoever wants to change a table has waited long enough
+        if last is not None:  # only now: a concurrent change of the table has waited long enough
             mark(last, "last")
             last.position = {"lsn": self._lsn, **self._identity}
             yield [last]
 
-    def _table(self, connection: Any, table: FoundTable, *, first: bool) -> Iterator[list[SourceRecord]]:
+    def _described(self, table: FoundTable) -> tuple[FoundTable, Relation, TableEvents] | None:
         relation = self._catalog.relation(table)
         events = self._catalog.describe(relation)
-        if events is None:
-            return
+        return None if events is None else (table, relation, events)
+
+    def _table(
+        self, connection: Any, table: FoundTable, relation: Relation, events: TableEvents, *, first: bool
+    ) -> Iterator[list[SourceRecord]]:
         what = f"snapshot of {table.full_name}"
         records = self._records(connection, table, relation, events, what)
         done = yield from table_batches(records, self._settings.max_batch_size, first=first)
@@ -116,7 +120,7 @@ class Snapshot:
     def _records(
         self, connection: Any, table: FoundTable, relation: Relation, events: TableEvents, what: str
     ) -> Iterator[SourceRecord]:
-        """A table's rows. what: under which name they are told of."""
+        """A table's rows. what: the name for progress reports."""
         position = {"snapshot": True, "lsn": self._lsn}
         now_us = self._now_ns() // 1000
         block = source_block(self._settings.topic_prefix, self._settings.database_dbname, now_us, None, self._lsn)
@@ -124,9 +128,13 @@ class Snapshot:
         self._context.progress(what, 0, table.rows_about)
         names = [column.name for column in relation.columns]
         for done, values in enumerate(self._rows(connection, table, names), 1):
-            record = events.created(values, block, self._now_ns(), READ)
-            record.position = position
-            yield record
+            try:
+                record = events.created(values, block, self._now_ns(), READ)
+            except BadRecord as error:
+                self._context.reject(error)
+            else:
+                record.position = position
+                yield record
             if done % _TELL_EVERY == 0:
                 self._context.progress(what, done, max(done, table.rows_about))
 

@@ -2,7 +2,7 @@
 
 import select
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from typing import Any, ClassVar, Final
 
@@ -26,17 +26,17 @@ from ottla.connect.connectors.capture.snapshots import nothing_fits
 from ottla.connect.connectors.capture.transactions import Transactions
 from ottla.connect.connectors.postgres import slot
 from ottla.connect.connectors.postgres.catalog import Catalog
-from ottla.connect.connectors.postgres.changes import SOURCE, Changes
+from ottla.connect.connectors.postgres.decoding.changes import SOURCE, Changes
+from ottla.connect.connectors.postgres.decoding.pgoutput import UndecodableError, decode
 from ottla.connect.connectors.postgres.messages import Messages
-from ottla.connect.connectors.postgres.pgoutput import UndecodableError, decode
-from ottla.connect.connectors.postgres.session import connect, explained, rows
+from ottla.connect.connectors.postgres.session import SYSTEM_CERTIFICATES, connect, explained, rows
 from ottla.connect.connectors.postgres.settings import PostgresSettings
 from ottla.connect.connectors.postgres.signals import Signals
 from ottla.connect.connectors.postgres.snapshot import Snapshot
 
 _WAIT_S: Final = 0.5
 _LINGER_S: Final = 0.01
-"""How long more is waited for after something came, before the runtime hears that nothing more is there."""
+"""How long to wait for more records, before the runtime learns that there are none."""
 _LOOK_EVERY_S: Final = 10.0
 _CONFIRM_EVERY_S: Final = 1.0
 _GATHER_S: Final = 0.002
@@ -68,6 +68,12 @@ class PostgresSource(Source[PostgresSettings]):
         self._has_warned = False
 
     @classmethod
+    def local_paths(cls, settings: PostgresSettings) -> Mapping[str, Sequence[str]]:
+        """The certificates that the server's is checked against."""
+        path = settings.database_sslrootcert
+        return {"database.sslrootcert": [path]} if path not in ("", SYSTEM_CERTIFICATES) else {}
+
+    @classmethod
     def check(cls, settings: PostgresSettings, context: Context) -> None:
         """The server, its settings, the role's rights and the names in `table.include.list`."""
         with closing(connect(settings, "ottla check")) as connection:
@@ -88,11 +94,15 @@ class PostgresSource(Source[PostgresSettings]):
             if settings.snapshot_mode == "initial_only" and position is not None and "snapshot" not in position:
                 return  # it is taken
             catalog = Catalog(connection, settings)
-            _check_tables(settings, catalog)
+            if position is None or "snapshot" in position:
+                _check_tables(settings, catalog)
+            elif not catalog.tables():
+                self.context.warn("no table is captured that exists now: look at table.include.list")
             slot.make_publication(connection, catalog, settings)
             system = slot.identify(self._replication, position)
             start = self._go_on_from(connection, system, position)
             if start is None:
+                _check_tables(settings, catalog)
                 yield from self._snapshot(connection, catalog, system)
                 if settings.snapshot_mode == "initial_only":
                     return
@@ -111,7 +121,11 @@ class PostgresSource(Source[PostgresSettings]):
         return connect(self.settings, f"ottla {self.context.connector}", replication=True)
 
     def _go_on_from(self, connection: Any, system: slot.System, position: Position | None) -> Position | None:
-        """Where to go on streaming, or None: after a snapshot. A slot that is of no use any more is dropped if told."""
+        """Where to go on streaming, or None: after a snapshot.
+
+        `when_needed` drops a slot that is no longer of use. Raises Retriable if this cannot be found out now: that is
+        no reason for a new snapshot.
+        """
         settings = self.settings
         found = slot.state(connection, settings)
         slot.check_free(found, settings)
@@ -120,6 +134,8 @@ class PostgresSource(Source[PostgresSettings]):
             try:
                 slot.check_same(system, found, settings, position)
                 slot.check_goes_on(found, settings, position)
+            except Retriable:
+                raise
             except ConnectError:
                 if mode != "when_needed":
                     raise
@@ -139,7 +155,7 @@ class PostgresSource(Source[PostgresSettings]):
         return None
 
     def _snapshot(self, connection: Any, catalog: Catalog, system: slot.System) -> Iterator[Yielded]:
-        """Read the tables. Where the slot was made before, a temporary one says which moment it is."""
+        """Read the tables. Where the slot existed before, a temporary one fixes the moment."""
         settings = self.settings
         permanent = slot.state(connection, settings) is None and settings.snapshot_mode != "initial_only"
         name = settings.slot_name if permanent else f"{settings.slot_name[:54]}_snapshot"
@@ -170,6 +186,7 @@ class PostgresSource(Source[PostgresSettings]):
             on_change=signals.changed if signals is not None else None,
             on_message=signals.marked if signals is not None else None,
             more_position=signals.position if signals is not None else None,
+            reject=self.context.reject,
         )
         options = {"proto_version": "1", "publication_names": settings.publication_name}
         if signals is not None:
@@ -233,10 +250,10 @@ class PostgresSource(Source[PostgresSettings]):
     def _fill(self, batch: list[SourceRecord | Progress], changes: Changes, wait_s: float) -> Retriable | None:
         """Add what has arrived, up to `max.batch.size` records; wait so long for the first of it.
 
-        It ends in half a second also amid messages of which no record is made, so that the runtime can do its part.
+        It returns after half a second also among messages without records, so that the runtime can do its part.
 
-        Returns why there is no more to come: what came before is good, and a server that stops may have been told that
-        all of it is kept.
+        Returns the reason why the stream has ended: earlier records are good, and a stopping server may have been sent
+        the confirmation of all of them.
         """
         stream, most, take = self._stream, self.settings.max_batch_size, changes.take
         now = time.monotonic()
@@ -282,11 +299,12 @@ class PostgresSource(Source[PostgresSettings]):
         return heartbeat(topic, settings.topic_prefix, self._now_ns() // 1_000_000, changes.position())
 
     def _tell(self) -> None:
-        """Tell the server what is safe, once a second at most: it answers each with a look at its slot.
+        """Confirm the flushed position to the server, once a second at most: it answers each with a look at its slot.
 
-        psycopg2 adds the end of the last keepalive if everything that came before had been told as safe. So it is asked
-        to speak only while that end is stored as a position, too, or while more has come than was told. It is asked
-        often enough for the server not to ask itself, which psycopg2 would answer at once.
+        psycopg2 adds the end of the last keepalive if everything before had been confirmed. So it is made
+        to send only while that end is stored as a position, too, or while more has come than was confirmed. That
+        happens
+        often enough for the server not to request a reply itself, which psycopg2 would answer at once.
         """
         since_s = time.monotonic() - self._told_at
         stream = self._stream
@@ -295,7 +313,7 @@ class PostgresSource(Source[PostgresSettings]):
         if stream.wal_end > self._confirmed and self._told >= self._last_start:
             return
         self._told, self._told_at = self._confirmed, time.monotonic()
-        with explained("confirming what is safe"):
+        with explained("confirming the flushed position"):
             stream.send_feedback(write_lsn=self._told, flush_lsn=self._told, force=True)
 
     def _guard(self, connection: Any, catalog: Catalog) -> None:
@@ -330,7 +348,7 @@ class PostgresSource(Source[PostgresSettings]):
                 "capture these, or set publish.via.partition.root=true and have the publication made anew"
             )
         self._has_warned = sentence is not None
-        if sentence is not None or had_warned:  # a warning of somebody else stays
+        if sentence is not None or had_warned:  # a warning from elsewhere stays
             self.context.warn(sentence)
 
 

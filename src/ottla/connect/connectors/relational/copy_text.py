@@ -1,13 +1,13 @@
-"""PURE: rows in the text format of PostgreSQL's COPY, a column at a time.
+"""PURE: rows in the text format of PostgreSQL's COPY: in C (`_copy.c`) where that has been compiled, else in Python.
 
-What a column holds is mostly of one type, and few texts have anything to escape: both are found out once for a column,
-not for each value.
+In Python a column is made at a time. What it holds is mostly of one type, and few texts have anything to escape: both
+are found out once for a column, not for each value.
 """
 
 import datetime as dt
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from decimal import Decimal
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ottla.connect.connectors.relational.steps import Row
 
@@ -16,10 +16,10 @@ _SPECIAL: Final = "\\\t\n\r"
 _ESCAPES: Final = {ord("\\"): "\\\\", ord("\t"): "\\t", ord("\n"): "\\n", ord("\r"): "\\r"}
 
 
-def copy_text(rows: Sequence[Row]) -> str:
-    """All rows, which are of one length, a line each."""
+def copy_text_twin(rows: list[Row]) -> bytes:
+    """The same in Python. Raises UnicodeEncodeError for half a character."""
     columns = [_column(values) for values in zip(*rows, strict=True)]
-    return "".join([f"{line}\n" for line in map("\t".join, zip(*columns, strict=True))])
+    return "".join([f"{line}\n" for line in map("\t".join, zip(*columns, strict=True))]).encode()
 
 
 def _column(values: tuple[Any, ...]) -> Iterable[str]:
@@ -61,3 +61,19 @@ _TEXTS: Final[dict[type, Callable[[Any], str]]] = {
     dt.date: dt.date.isoformat,
     dt.time: dt.time.isoformat,
 }
+
+if TYPE_CHECKING:
+    from ottla.connect.connectors.relational import _copy
+else:
+    try:
+        from ottla.connect.connectors.relational import _copy
+    except ImportError:
+        _copy = None
+
+_INTERFACE: Final = 1
+IS_NATIVE: Final[bool] = getattr(_copy, "INTERFACE", None) == _INTERFACE
+
+
+def copy_text(rows: list[Row]) -> bytes:
+    """All rows, which are of one length, a line each. Raises UnicodeEncodeError for half a character."""
+    return _copy.copy_bytes(rows, _TEXTS, _other) if IS_NATIVE else copy_text_twin(rows)

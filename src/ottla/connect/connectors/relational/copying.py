@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection, Table
 
 _CHUNK: Final = 1 << 18
-"""Characters handed to the driver at once."""
+"""Bytes handed to the driver at once."""
 _NUMBER: Final = "__ottla_number"
 _KEPT: Final = 16
 """Temporary tables that stay though they were not used lately: each commit empties all there are, a file each."""
@@ -78,7 +78,7 @@ class Copying:
         on_key = f"ON CONFLICT ({self._list(key)}) {then}"
         self._execute(f"INSERT INTO {target} ({columns}) SELECT {columns} FROM {rows} r{fresh} {on_key}")
 
-    def _staged(self, table: "Table", names: Sequence[str], rows: Sequence[Row], *, numbered: bool = False) -> str:
+    def _staged(self, table: "Table", names: Sequence[str], rows: list[Row], *, numbered: bool = False) -> str:
         """Rows in a temporary table with the target's types, and with their numbers if asked for; its name."""
         columns, target = self._list(names), self._target(table)
         if numbered:
@@ -93,7 +93,7 @@ class Copying:
             self._execute(f"DELETE FROM {staged}")
         else:
             if not self._used:
-                self._let_go()
+                self._drop_old_tables()
             self._used.add(name)
             self._kept.pop(name, None)
             self._kept[name] = self._number
@@ -104,7 +104,7 @@ class Copying:
         self._copy(staged, rows)
         return staged
 
-    def _let_go(self) -> None:
+    def _drop_old_tables(self) -> None:
         """Drop old temporary tables. They are forgotten when they are seen to be gone, for this may be rolled back."""
         if len(self._kept) <= _KEPT:
             return
@@ -135,20 +135,20 @@ class Copying:
             found = self._types[target] = {name: (kind, modifier) for name, kind, modifier in rows}
         return found
 
-    def _copy(self, into: str, rows: Sequence[Row]) -> None:
+    def _copy(self, into: str, rows: list[Row]) -> None:
         from sqlalchemy.exc import DataError, DBAPIError
 
-        statement = f"COPY {into} FROM STDIN"
-        data = copy_text(rows)
+        statement = f"COPY {into} FROM STDIN (ENCODING 'UTF8')"
         cursor: Any = self._connection.connection.cursor()
         dialect = self._connection.dialect
         errors: Any = dialect.loaded_dbapi.Error
         try:
+            data = copy_text(rows)
             if dialect.driver == "psycopg":
                 with cursor.copy(statement) as copy:
                     copy.write(data)
             else:
-                cursor.copy_expert(statement, io.StringIO(data), _CHUNK)
+                cursor.copy_expert(statement, io.BytesIO(data), _CHUNK)
         except UnicodeEncodeError as error:  # a half of a character
             raise DataError(statement, None, error) from error
         except errors as error:  # as SQLAlchemy would raise it, which knows nothing of COPY

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from sqlalchemy import URL, Engine
     from sqlalchemy.exc import DBAPIError
 
-_DRIVERS: Final = {"postgresql": "postgresql+psycopg2", "mysql": "mysql+pymysql", "mariadb": "mysql+pymysql"}
+DRIVERS: Final = {"postgresql": "postgresql+psycopg2", "mysql": "mysql+pymysql", "mariadb": "mysql+pymysql"}
 _IN_UTC: Final = {
     "postgresql": "SET TIME ZONE 'UTC'",
     "mysql": "SET time_zone = '+00:00'",
@@ -55,7 +55,7 @@ def engine(settings: DatabaseSettings) -> "Engine":
     from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
     try:
-        url = _url(settings)
+        url = parsed_url(settings)
         more: dict[str, Any] = {"pool_pre_ping": True, "pool_size": 1, "max_overflow": 1}
         if url.get_backend_name() == "sqlite":
             more = {"connect_args": {"timeout": 30}}
@@ -80,8 +80,11 @@ def engine(settings: DatabaseSettings) -> "Engine":
     return made
 
 
-def _url(settings: DatabaseSettings) -> "URL":
-    """Raises ArgumentError for what is no URL, ConfigError for what JDBC would do and this cannot."""
+def parsed_url(settings: DatabaseSettings) -> "URL":
+    """SQLAlchemy's URL, with driver, user and password.
+
+    Raises ArgumentError for what is no URL, ConfigError for what JDBC would do and this cannot.
+    """
     from sqlalchemy import make_url
 
     text = settings.connection_url
@@ -92,8 +95,8 @@ def _url(settings: DatabaseSettings) -> "URL":
         url = _without_jdbc(make_url(f"{kind}:{rest}"))
     else:
         url = make_url(text)
-    if url.drivername in _DRIVERS:
-        url = url.set(drivername=_DRIVERS[url.drivername])
+    if url.drivername in DRIVERS:
+        url = url.set(drivername=DRIVERS[url.drivername])
     if settings.connection_user:
         url = url.set(username=settings.connection_user)
     if settings.connection_password is not None:
@@ -102,7 +105,7 @@ def _url(settings: DatabaseSettings) -> "URL":
 
 
 def _without_jdbc(url: "URL") -> "URL":
-    """A URL without the properties of Java's drivers: what they say that matters, said as Python's drivers want it."""
+    """A URL without the properties of Java's drivers; relevant ones are translated for Python's drivers."""
     said = {name: value if isinstance(value, str) else value[-1] for name, value in url.query.items()}
     url = url.set(username=said.get("user", url.username), password=said.get("password", url.password), query={})
     encrypts = next((f"{name}={said[name]}" for name in _ENCRYPTING if said.get(name, "").lower() not in _NOT), None)
@@ -115,7 +118,7 @@ def _without_jdbc(url: "URL") -> "URL":
         if "currentSchema" in said:
             query["options"] = f"-csearch_path={said['currentSchema']}"
         return url.set(query=query)
-    if encrypts and url.drivername in _DRIVERS:
+    if encrypts and url.drivername in DRIVERS:
         raise ConfigError(
             f"connection.url asks for {encrypts}, which is JDBC's alone: write it as SQLAlchemy's "
             "mysql+pymysql://user@host/name?ssl_ca=FILE",
@@ -129,7 +132,7 @@ def describe(settings: DatabaseSettings) -> str:
     from sqlalchemy.exc import ArgumentError
 
     try:
-        return _url(settings).set(query={}).render_as_string(hide_password=True)
+        return parsed_url(settings).set(query={}).render_as_string(hide_password=True)
     except (ArgumentError, ConfigError):
         return "the database of connection.url"
 
@@ -154,7 +157,7 @@ def is_of_a_key_twice(error: Exception) -> bool:
 
 
 def _sqlstate(error: "DBAPIError") -> str:
-    """As psycopg, psycopg2 and PyMySQL have it; empty: nobody said."""
+    """The SQLSTATE from psycopg, psycopg2 or PyMySQL; empty if there is none."""
     found = error.orig
     return str(getattr(found, "sqlstate", None) or getattr(found, "pgcode", None) or "")
 

@@ -1,15 +1,16 @@
 """The sink: records into tables, each once."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
-from typing import TYPE_CHECKING, ClassVar, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Final, TypeVar
 
 from ottla.connect.api import (
     BadRecord,
     ConnectError,
     Context,
     Retriable,
+    Schema,
     Sink,
     SinkContext,
     SinkRecord,
@@ -17,9 +18,16 @@ from ottla.connect.api import (
 )
 from ottla.connect.connectors.relational import statements
 from ottla.connect.connectors.relational.copying import Copying
-from ottla.connect.connectors.relational.database import describe, engine, explained, is_of_a_key_twice, is_of_rows
+from ottla.connect.connectors.relational.database import (
+    describe,
+    engine,
+    explained,
+    is_of_a_key_twice,
+    is_of_rows,
+)
+from ottla.connect.connectors.relational.local_files import local_paths
+from ottla.connect.connectors.relational.mapping.rows import Rows, unread
 from ottla.connect.connectors.relational.offsets import Offsets
-from ottla.connect.connectors.relational.rows import Rows
 from ottla.connect.connectors.relational.settings import SinkSettings
 from ottla.connect.connectors.relational.steps import Step
 from ottla.connect.connectors.relational.tables import Tables
@@ -28,6 +36,9 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
 
 T = TypeVar("T")
+
+_MOST_FAILURES: Final = 20
+"""Failures of different kinds, one after another, before a sink gives up making or widening tables."""
 
 
 class RelationalSink(Sink[SinkSettings]):
@@ -48,15 +59,24 @@ class RelationalSink(Sink[SinkSettings]):
         self._engine: Engine | None = None
         self._rows = Rows(settings)
         self._tables = Tables(settings)
-        self._offsets = Offsets(settings.offset_table, context.connector) if settings.offset_table else None
+        table = settings.offset_table
+        self._offsets = Offsets(table, context.connector, lambda topic: self.context.identity(topic)) if table else None
         self._rejected: set[tuple[TopicPartition, int]] = set()
-        """Of the batch that is being written."""
+        """Rejected records of the batch that is being written."""
+
+    @classmethod
+    def local_paths(cls, settings: SinkSettings) -> Mapping[str, Sequence[str]]:
+        """The database, if it is a file, and files that parameters of its URL name."""
+        return local_paths(settings)
 
     @classmethod
     def check(cls, settings: SinkSettings, context: Context) -> None:
         """The database, its user and password."""
         with explained(f"reaching {describe(settings)}"), engine(settings).connect():
             pass
+
+    def unread(self, schema: Schema) -> Collection[str]:
+        return unread(schema)
 
     def open(self, partitions: Sequence[TopicPartition]) -> None:
         if self._engine is None:
@@ -114,7 +134,7 @@ class RelationalSink(Sink[SinkSettings]):
             raise
 
     def _work(self, batch: Sequence[SinkRecord]) -> list[tuple[str, Step]]:
-        """What is to be done to which table."""
+        """The steps to do, by table."""
         return self._rows.work(batch, self._reject, self._tables.loose)
 
     def _fit(self, work: Sequence[tuple[str, Step]]) -> None:
@@ -134,7 +154,7 @@ class RelationalSink(Sink[SinkSettings]):
     def _left(
         self, connection: "Connection", batch: list[SinkRecord], ends: Mapping[TopicPartition, int]
     ) -> list[SinkRecord]:
-        """The records that nobody has written, whose offsets this transaction moves past."""
+        """The records that are not written yet, whose offsets this transaction moves past."""
         if self._offsets is None:
             return batch
         before = self._offsets.move(connection, ends)
@@ -161,7 +181,7 @@ class RelationalSink(Sink[SinkSettings]):
 
     def _bad(self, batch: Sequence[SinkRecord], error: Exception) -> ConnectError:
         """Which record the database does not take: the last of the shortest run of them that fails."""
-        self._tables.forget()  # somebody may have changed them
+        self._tables.forget()  # they may have been changed
         found = self._refused(batch)
         if found is None:
             return Retriable(
@@ -207,16 +227,23 @@ class RelationalSink(Sink[SinkSettings]):
         return True
 
     def _making(self, make: "Callable[[Connection], T]") -> T:
-        """Do what may make or widen tables; once more if it fails, for another task may have done it meanwhile."""
+        """Do what may make or widen tables; again if it fails, for another task may have done it meanwhile.
+
+        MySQL commits each change of a table at once, so that tasks that add several columns at the same moment can
+        fail at each of them. A failure that comes a second time is not of that kind.
+        """
         from sqlalchemy.exc import DBAPIError
 
-        try:
-            with self._transaction() as connection:
-                return make(connection)
-        except (ConnectError, DBAPIError):
-            self._tables.forget()
-            with self._transaction() as connection:
-                return make(connection)
+        seen: set[str] = set()
+        while True:
+            try:
+                with self._transaction() as connection:
+                    return make(connection)
+            except (ConnectError, DBAPIError) as failure:
+                self._tables.forget()
+                if _said(failure) in seen or len(seen) >= _MOST_FAILURES:
+                    raise
+                seen.add(_said(failure))
 
     @contextmanager
     def _transaction(self) -> "Iterator[Connection]":

@@ -21,10 +21,11 @@ from ottla.connect.api import (
     SourceRecord,
     Yielded,
 )
-from ottla.connect.connectors.relational.columns import Convert, source_schema
 from ottla.connect.connectors.relational.database import describe, engine, explained
+from ottla.connect.connectors.relational.local_files import local_paths
+from ottla.connect.connectors.relational.mapping.columns import Convert, source_schema
+from ottla.connect.connectors.relational.mapping.names import split_name
 from ottla.connect.connectors.relational.settings import SourceSettings
-from ottla.connect.connectors.relational.tables import split_name
 
 if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, Connection, Engine, FromClause, Select
@@ -41,7 +42,7 @@ _WALL_CLOCKS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """What is read of one table, or of the query (`name` None), and how rows become records."""
+    """The part to read of one table, or of the query (`name` None), and how rows become records."""
 
     name: str | None
     topic: str
@@ -70,6 +71,11 @@ class RelationalSource(Source[SourceSettings]):
     def __init__(self, settings: SourceSettings, context: SourceContext) -> None:
         super().__init__(settings, context)
         self._engine: Engine | None = None
+
+    @classmethod
+    def local_paths(cls, settings: SourceSettings) -> Mapping[str, Sequence[str]]:
+        """The database, if it is a file, and files that parameters of its URL name."""
+        return local_paths(settings)
 
     @classmethod
     def check(cls, settings: SourceSettings, context: Context) -> None:

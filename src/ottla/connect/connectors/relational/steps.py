@@ -4,7 +4,7 @@ from collections.abc import Container
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ottla.connect.connectors.relational.columns import Target
+from ottla.connect.connectors.relational.mapping.columns import Target
 
 Row = tuple[Any, ...]
 
@@ -83,17 +83,17 @@ class Step:
 class Steps:
     """Collects what happens to one table, in its order.
 
-    by_key: the last row of a key counts, as an upsert has it; otherwise all rows come, in order, and none comes before
-    a key that goes.
+    by_key: the last row of a key counts, as in an upsert; otherwise all rows are inserted, in order, and none before
+    a deleted key.
     """
 
     def __init__(self, *, by_key: bool) -> None:
         self._by_key = by_key
         self._made: list[Step] = []
         self._shape: Shape | None = None
-        """Of the rows that come in this step; None while keys alone go."""
+        """Shape of the rows in this step; None while there are only deletes."""
         self._keys_alone: Shape | None = None
-        """Of the first key that goes in this step."""
+        """Shape of the first deleted key in this step."""
         self._key: tuple[str, ...] | None = None
         """Names of this step's key; None while it is empty."""
         self._gone: dict[Row, None] = {}
@@ -115,7 +115,7 @@ class Steps:
             self._order.append(row)
 
     def remove(self, shape: Shape, key: Row) -> None:
-        """The row with this key goes; the shape's key says what it is of."""
+        """Delete the row with this key; the shape's key names the columns."""
         if self._key not in (None, shape.key) or self._order:
             self._end()
         if self._key is None:

@@ -4,8 +4,9 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.connect.api import ConnectError
-from ottla.connect.connectors.relational.columns import is_exact, is_loose, key_type
 from ottla.connect.connectors.relational.database import explained
+from ottla.connect.connectors.relational.mapping.columns import is_exact, is_loose, key_type
+from ottla.connect.connectors.relational.mapping.names import check_names, split_name
 from ottla.connect.connectors.relational.settings import SinkSettings
 from ottla.connect.connectors.relational.steps import Shape, Step
 
@@ -20,12 +21,6 @@ _COLLATIONS: Final = """
 """
 
 
-def split_name(name: str) -> tuple[str | None, str]:
-    """`schema.table` as its two names."""
-    schema, _, table = name.rpartition(".")
-    return schema or None, table
-
-
 class Tables:
     """The tables of the target, as they were when looked at last."""
 
@@ -33,12 +28,12 @@ class Tables:
         self._settings = settings
         self._known: dict[str, Table] = {}
         self.loose: set[str] = set()
-        """Those of PostgreSQL that have been found to have keys that may be the same though their values are not."""
+        """Tables of PostgreSQL found to have keys that may be equal though their values are not."""
         self.merging: dict[str, str] = {}
         """By table of MySQL or MariaDB, a sentence: keys that differ may share a row of it."""
 
     def forget(self) -> None:
-        """Somebody may have changed them: look again."""
+        """The tables may have been changed: look again."""
         self._known.clear()
 
     def fits(self, name: str, step: Step) -> bool:
@@ -47,8 +42,8 @@ class Tables:
         return table is not None and not _missing(table, step.shape.whole or step.shape)
 
     def fitting(self, connection: "Connection", name: str, step: Step) -> "Table | None":
-        """A table with all columns that a step has values for; None: it is to be made, but no row comes in this step,
-        and the key alone does not tell what a row has. Raises ConnectError if it has not and may not be changed.
+        """A table with all columns that a step has values for; None: it is to be created, but this step has no rows,
+        and the key alone does not show a row's columns. Raises ConnectError if it lacks columns and may not be changed.
         """
         shape = step.shape.whole or step.shape
         table = self._known.get(name)
@@ -65,6 +60,7 @@ class Tables:
                 self._look_at_collations(connection, name, shape)
         missing = _missing(table, shape)
         if missing:
+            check_names(connection.dialect.name, name, shape.names, table.columns.keys())
             self._widen(connection, name, table, shape, missing)
             table = self._known[name] = self._reflected(connection, name)
         return table
@@ -72,6 +68,7 @@ class Tables:
     def _found(self, connection: "Connection", name: str, shape: Shape, *, make: bool) -> "Table | None":
         from sqlalchemy import MetaData, Table, inspect
 
+        check_names(connection.dialect.name, name, shape.names)
         schema, table = split_name(name)
         if inspect(connection).has_table(table, schema=schema):
             return self._reflected(connection, name)

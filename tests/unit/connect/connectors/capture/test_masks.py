@@ -77,7 +77,7 @@ def test_only_texts_are_masked_and_the_first_rule_counts() -> None:
     ("rule", "columns", "words"),
     [
         ("column.mask.with.x.chars", "a", "no column would be masked"),
-        ("column.mask.hash.SHA-99.with.salt.s", "a", "SHA-99 is no hash"),
+        ("column.mask.hash.SHA-99.with.salt.s", "a", "SHA-99 is no known hash"),
         ("column.truncate.to.3.chars", "(", "no regular expressions"),
     ],
 )

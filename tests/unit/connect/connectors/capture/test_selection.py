@@ -6,10 +6,10 @@ import pytest
 from pydantic import ValidationError
 
 from ottla.connect.api import ConfigError
-from ottla.connect.connector_config import parsed, unknown_settings
 from ottla.connect.connectors.capture.selection import CaptureSettings, Selection, digits, variable_decimal
 from ottla.connect.connectors.postgres.settings import PostgresSettings
 from ottla.connect.connectors.postgres.source import PostgresSource
+from ottla.connect.runtime.connector_config import parsed, unknown_settings
 from ottla.connect.schema import STRING
 
 

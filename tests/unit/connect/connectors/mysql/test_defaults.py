@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from ottla.connect.connectors.mysql.decoding.types import MysqlColumn
 from ottla.connect.connectors.mysql.defaults import default_value
-from ottla.connect.connectors.mysql.types import MysqlColumn
 
 
 def default(kind: str, text: str | None, server: str = "mariadb", *, expression: bool = False) -> Any:

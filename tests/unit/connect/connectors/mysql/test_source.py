@@ -11,14 +11,14 @@ from ottla.connect.connectors.mysql import source as mysql_source
 from ottla.connect.connectors.mysql.settings import MysqlSettings
 from ottla.connect.connectors.mysql.source import MysqlSource
 
-_PATIENCE_S = 10.0
+_TIMEOUT_S = 10.0
 
 
 class Endless:
     """A transaction of which nothing is captured, as the stream and as what takes its events."""
 
     def __init__(self) -> None:
-        self._until = time.monotonic() + _PATIENCE_S
+        self._until = time.monotonic() + _TIMEOUT_S
 
     def fetchone(self) -> object:
         assert time.monotonic() < self._until, "nothing was handed on, not even that there is nothing"

@@ -9,8 +9,8 @@ from tests.support.connect_tasks import TaskContext
 
 from ottla.connect.api import Progress, Retriable
 from ottla.connect.connectors.postgres import source as module
-from ottla.connect.connectors.postgres.changes import Changes
-from ottla.connect.connectors.postgres.pgoutput import Relation
+from ottla.connect.connectors.postgres.decoding.changes import Changes
+from ottla.connect.connectors.postgres.decoding.pgoutput import Relation
 from ottla.connect.connectors.postgres.settings import PostgresSettings
 from ottla.connect.connectors.postgres.source import PostgresSource
 

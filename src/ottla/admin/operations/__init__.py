@@ -1,0 +1,1 @@
+"""What administrators ask of brokers, each as one generator without I/O. PURE."""

@@ -1,0 +1,183 @@
+"""What share and streams groups have in common: lists, deletion, committed offsets; and why groups rebalanced. PURE."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from ottla.admin.errors import NotFound, RequestRefused, refusal
+from ottla.admin.operations.core import GROUP, Ask, Operation, ask_coordinator, brokers
+from ottla.client.partition import Partition
+from ottla.errors import ErrorCode
+from ottla.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from ottla.protocol.messages.describe_group_history import DescribeGroupHistoryRequest, DescribeGroupHistoryResponse
+from ottla.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from ottla.protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+    OffsetDeleteResponse,
+)
+from ottla.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchResponse
+
+_OFFSETS_BY_NAME: Final = 9
+"""Later versions of OffsetFetch name topics by their ids."""
+_NO_SUCH_OFFSET: Final = (ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+"""Answers after which there is no offset."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ListedGroup:
+    """A group, and Kafka's name for its state."""
+
+    group: str
+    state: str
+
+
+def list_groups(group_type: str | None = None) -> Operation[list[ListedGroup]]:
+    """List the groups of a type (`classic`, `consumer`, `share`, `streams`), by name; None: of all types.
+
+    Raises `ClientError`.
+    """
+    types = [] if group_type is None else [group_type]
+    found: list[ListedGroup] = []
+    for address in (yield from brokers()).values():
+        answer: ListGroupsResponse = yield Ask(ListGroupsRequest(types_filter=types), address)
+        if answer.error_code:
+            raise RequestRefused(f"{address} cannot list its groups: {refusal(answer.error_code)}", answer.error_code)
+        found += [
+            ListedGroup(group.group_id, group.group_state)
+            for group in answer.groups
+            if group_type in (None, group.group_type)
+        ]
+    return sorted(found)
+
+
+def list_share_groups() -> Operation[list[ListedGroup]]:
+    """List the share groups of all brokers, by name. Raises `ClientError`."""
+    return (yield from list_groups("share"))
+
+
+def list_streams_groups() -> Operation[list[ListedGroup]]:
+    """List the streams groups of all brokers, by name. Raises `ClientError`."""
+    return (yield from list_groups("streams"))
+
+
+def delete_groups(names: Iterable[str]) -> Operation[dict[str, RequestRefused]]:
+    """Delete groups of any type, with their offsets. Returns the refusals, by name. Raises `ClientError`."""
+    refused: dict[str, RequestRefused] = {}
+    for name in names:
+        answer: DeleteGroupsResponse = yield from ask_coordinator(
+            name, GROUP, DeleteGroupsRequest(groups_names=[name]), lambda answered: int(answered.results[0].error_code)
+        )
+        (result,) = answer.results
+        if result.error_code:
+            kind = NotFound if result.error_code == ErrorCode.GROUP_ID_NOT_FOUND else RequestRefused
+            refused[name] = kind(refusal(result.error_code), result.error_code)
+    return refused
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Partitions of a topic that went from one member to another; None: from or to no member."""
+
+    topic: str
+    partitions: tuple[int, ...]
+    source_member_id: str | None
+    target_member_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Rebalance:
+    """One rebalance of a group, and why it happened.
+
+    `timestamp_ms` is milliseconds since 1970. `moved_partitions` counts all partitions that changed hands, `moves` has
+    the largest of the moves.
+    """
+
+    timestamp_ms: int
+    epoch: int
+    protocol: str
+    assignor: str
+    reasons: tuple[str, ...]
+    member_count: int
+    moved_partitions: int
+    moves: tuple[Move, ...]
+
+
+def describe_group_history(name: str) -> Operation[list[Rebalance]]:
+    """Why a group has rebalanced since its broker coordinates it, the oldest rebalance first. Ottla's brokers only.
+
+    Raises `NotFound`, `UnsupportedRequest` by other brokers, `ClientError`.
+    """
+    answer: DescribeGroupHistoryResponse = yield from ask_coordinator(
+        name, GROUP, DescribeGroupHistoryRequest(group_ids=[name]), lambda answered: int(answered.groups[0].error_code)
+    )
+    (history,) = answer.groups
+    if history.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+        raise NotFound(f"group {name!r} does not exist", history.error_code)
+    if history.error_code:
+        why = refusal(history.error_code, history.error_message)
+        raise RequestRefused(f"the history of group {name!r} cannot be shown: {why}", history.error_code)
+    return [
+        Rebalance(
+            each.timestamp_ms,
+            each.epoch,
+            each.protocol,
+            each.assignor,
+            tuple(each.reasons),
+            each.member_count,
+            each.moved_partitions,
+            tuple(
+                Move(move.topic, tuple(move.partitions), move.source_member_id, move.target_member_id)
+                for move in each.moves
+            ),
+        )
+        for each in history.rebalances
+    ]
+
+
+def list_group_offsets(name: str) -> Operation[dict[Partition, int]]:
+    """The offsets that a consumer or streams group has committed: of the next record to read. Raises `ClientError`.
+
+    Partitions without a commit are left out; a group that does not exist has none.
+    """
+    group = OffsetFetchRequestGroup(group_id=name, topics=None)
+    answer: OffsetFetchResponse = yield from ask_coordinator(
+        name,
+        GROUP,
+        OffsetFetchRequest(groups=[group]),
+        lambda answered: int(answered.groups[0].error_code),
+        _OFFSETS_BY_NAME,
+    )
+    (found,) = answer.groups
+    if found.error_code:
+        raise RequestRefused(
+            f"the offsets of group {name!r} cannot be read: {refusal(found.error_code)}", found.error_code
+        )
+    return {
+        Partition(topic.name, part.partition_index): part.committed_offset
+        for topic in found.topics
+        for part in topic.partitions
+        if not part.error_code and part.committed_offset >= 0
+    }
+
+
+def delete_group_offsets(name: str, partitions: Iterable[tuple[str, int]]) -> Operation[None]:
+    """Forget the offsets of partitions that a consumer group has committed, and no others (KIP-496).
+
+    To forget what is not there is no error. Raises `RequestRefused`, also if members of the group read the topic, and
+    `ClientError`.
+    """
+    topics: dict[str, list[OffsetDeleteRequestPartition]] = {}
+    for topic, number in sorted(partitions):
+        topics.setdefault(topic, []).append(OffsetDeleteRequestPartition(partition_index=number))
+    request = OffsetDeleteRequest(
+        group_id=name, topics=[OffsetDeleteRequestTopic(name=topic, partitions=each) for topic, each in topics.items()]
+    )
+    answer: OffsetDeleteResponse = yield from ask_coordinator(
+        name, GROUP, request, lambda answered: int(answered.error_code)
+    )
+    codes = [answer.error_code, *(part.error_code for topic in answer.topics for part in topic.partitions)]
+    refused = next((code for code in codes if code not in _NO_SUCH_OFFSET), None)
+    if refused is not None:
+        raise RequestRefused(f"the offsets of group {name!r} cannot be deleted: {refusal(refused)}", refused)

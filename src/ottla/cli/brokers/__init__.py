@@ -1,0 +1,1 @@
+"""What commands share to talk to brokers: clients, options, requests that no client library has, errors."""

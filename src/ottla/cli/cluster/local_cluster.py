@@ -1,0 +1,158 @@
+"""ZooKeeper and several brokers on this machine, each a process of its own."""
+
+import contextlib
+import socket
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from ottla.cli.terminal.exits import CommandFailed
+from ottla.cli.terminal.output import note
+from ottla.cli.zookeeper.server import ZooKeeperProcess
+from ottla.processes import ChildProcess
+
+HOST: Final = "127.0.0.1"
+READY_S: Final = 60.0
+STOP_S: Final = 30.0
+POLL_INTERVAL_S: Final = 0.05
+DEFAULTS: Final = {
+    "zookeeper.session.timeout.ms": "6000",
+    "controlled.shutdown.max.retries": "1",
+    "controlled.shutdown.retry.backoff.ms": "500",
+}
+"""Shorter than a broker's own: on one machine only a kill takes long, and takeover should be quick. When all brokers
+stop, the last ones find no broker to hand over to, and need not try for long."""
+
+
+class BrokerProcess(ChildProcess):
+    """One `ottla serve`, with its data and its log in a directory of its own."""
+
+    def __init__(self, number: int, port: int, directory: Path, settings: Mapping[str, str], log_level: str) -> None:
+        self.number = number
+        self.port = port
+        own = {
+            **settings,
+            "node.id": str(number),
+            "listeners": f"PLAINTEXT://{HOST}:{port}",
+            "log.dirs": str(directory / "data"),
+        }
+        overrides = [part for name, value in own.items() for part in ("--override", f"{name}={value}")]
+        command = [sys.executable, "-m", "ottla.cli.main", "serve", "--log-level", log_level, *overrides]
+        super().__init__(f"broker {number}", command, directory / "broker.log")
+
+    @property
+    def address(self) -> str:
+        return f"{HOST}:{self.port}"
+
+
+class LocalCluster:
+    """Brokers 1, 2, 3, ... and, unless there is one, ZooKeeper. Inside `with`, all of them run."""
+
+    def __init__(
+        self,
+        ports: Iterable[int],
+        directory: Path,
+        settings: Mapping[str, str],
+        *,
+        racks: Sequence[str] = (),
+        server: ZooKeeperProcess | None,
+        connect: str,
+        log_level: str = "info",
+    ) -> None:
+        """`racks` are the racks of the first, the second, ... broker; `server` is started and stopped as well,
+        `connect` is `zookeeper.connect`.
+
+        Topics get three replicas, two of which must have a record before it is acknowledged (fewer brokers, fewer
+        replicas),
+        unless `settings` name other values.
+        """
+        numbered = list(enumerate(ports, 1))
+        in_racks = {number: {"broker.rack": rack} for number, rack in enumerate(racks, 1)}
+        replicas = str(min(3, len(numbered)))
+        common = {
+            **DEFAULTS,
+            "default.replication.factor": replicas,
+            "min.insync.replicas": str(min(2, len(numbered))),
+            "offsets.topic.replication.factor": replicas,
+            "transaction.state.log.replication.factor": replicas,
+            "share.coordinator.state.topic.replication.factor": replicas,
+            **settings,
+            "zookeeper.connect": connect,
+        }
+        self.server = server
+        self.brokers = {
+            number: BrokerProcess(
+                number, port, directory / f"broker-{number}", common | in_racks.get(number, {}), log_level
+            )
+            for number, port in numbered
+        }
+
+    @property
+    def bootstrap(self) -> str:
+        """All brokers, for `bootstrap.servers`."""
+        return ",".join(broker.address for broker in self.brokers.values())
+
+    def __enter__(self) -> Self:
+        """Start everything and wait until every broker is known. Raises `CommandFailed`."""
+        try:
+            self._start()
+        except BaseException:
+            self._stop()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop()
+
+    def _start(self) -> None:
+        for broker in self.brokers.values():
+            _check_free(broker.port)
+        if self.server is not None:
+            self.server.start()
+        for broker in self.brokers.values():
+            broker.start()
+        self._wait_until_ready()
+
+    def _stop(self) -> None:
+        for broker in self.brokers.values():  # one after the other: each hands over to those that are left
+            if not broker.ended and not broker.stop(within_s=STOP_S):
+                note(f"{broker.name} did not stop, it was killed")
+        if self.server is not None:
+            self.server.stop()
+
+    def _wait_until_ready(self) -> None:
+        """Until every broker is named by the first one."""
+        from confluent_kafka import KafkaException
+        from confluent_kafka.admin import AdminClient
+
+        first = self.brokers[1]
+        admin = AdminClient({"bootstrap.servers": first.address, "log_level": 0})
+        deadline = time.monotonic() + READY_S
+        while True:
+            for broker in self.brokers.values():
+                if broker.ended:
+                    raise CommandFailed(
+                        f"{broker.name} ended with exit code {broker.exit_code} at its start (log: {broker.log})\n"
+                        f"{broker.last_words()}"
+                    )
+            with contextlib.suppress(KafkaException):
+                if self.brokers.keys() <= admin.list_topics(timeout=1).brokers.keys():
+                    return
+            if time.monotonic() > deadline:
+                raise CommandFailed(f"the brokers have not found each other within {READY_S:.0f} s; see {first.log}")
+            time.sleep(POLL_INTERVAL_S)
+
+
+def _check_free(port: int) -> None:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError as problem:
+            reason = (problem.strerror or str(problem)).lower()
+            raise CommandFailed(f"{HOST}:{port} cannot be had for a broker: {reason}; --port takes another") from None

@@ -1,0 +1,108 @@
+"""`ottla cluster start`: ZooKeeper and several brokers on this machine, in the foreground."""
+
+import time
+from pathlib import Path
+from typing import Final
+
+import click
+
+from ottla.cli.cluster.local_cluster import HOST, LocalCluster
+from ottla.cli.serve import LOG_LEVELS
+from ottla.cli.terminal.exits import CommandFailed
+from ottla.cli.terminal.output import note, plural
+from ottla.cli.zookeeper.jars import class_path
+from ottla.cli.zookeeper.server import ZooKeeperProcess, java_program
+
+POLL_INTERVAL_S: Final = 0.2
+
+
+def _settings(context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
+    settings: dict[str, str] = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals or not name.strip():
+            raise click.BadParameter(f"KEY=VALUE is expected, not {text!r}")
+        settings[name.strip()] = value
+    return settings
+
+
+@click.command()
+@click.option("--brokers", type=click.IntRange(1, 20), default=3, show_default=True, help="How many brokers.")
+@click.option(
+    "--port",
+    type=click.IntRange(1, 65_000),
+    default=9092,
+    show_default=True,
+    help="The first one's; the others follow.",
+)
+@click.option(
+    "--dir",
+    "directory",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("ottla-cluster"),
+    show_default=True,
+    help="Where everything is kept.",
+)
+@click.option("--zookeeper", metavar="HOST:PORT[/PATH]", help="A ZooKeeper that is there; none is started then.")
+@click.option(
+    "--zookeeper-port",
+    type=click.IntRange(1, 65_535),
+    default=2181,
+    show_default=True,
+    help="Port of the ZooKeeper that is started.",
+)
+@click.option(
+    "--home",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    help="An installation of ZooKeeper, as for `ottla zookeeper`.",
+)
+@click.option(
+    "--override", "settings", metavar="KEY=VALUE", multiple=True, callback=_settings, help="A setting of every broker."
+)
+@click.option(
+    "--log-level", type=click.Choice(LOG_LEVELS), default="info", show_default=True, help="Log level of the brokers."
+)
+def start(
+    brokers: int,
+    port: int,
+    directory: Path,
+    zookeeper: str | None,
+    zookeeper_port: int,
+    home: Path | None,
+    settings: dict[str, str],
+    log_level: str,
+) -> None:
+    """Run a cluster on this machine until Ctrl-C: ZooKeeper, and brokers 1, 2, 3, ...
+
+    Started again with the same --dir, it goes on with what it held. A broker that ends or is killed is named, and the
+    others go on. Topics have three replicas, two of which have to have a record (fewer brokers, fewer replicas).
+    """
+    server: ZooKeeperProcess | None = None
+    if zookeeper is None:
+        java_program()  # checked first: the error comes before any download
+        server = ZooKeeperProcess(class_path(home, note), directory / "zookeeper", HOST, zookeeper_port)
+    connect = zookeeper or f"{HOST}:{zookeeper_port}"
+    cluster = LocalCluster(
+        range(port, port + brokers), directory, settings, server=server, connect=connect, log_level=log_level
+    )
+    with cluster:
+        for broker in cluster.brokers.values():
+            note(f"broker {broker.number} is process {broker.pid}, its log {broker.log}")
+        note(f"ready: {plural(brokers, 'broker')} at {cluster.bootstrap}, ZooKeeper at {connect}")
+        _watch(cluster)
+
+
+def _watch(cluster: LocalCluster) -> None:
+    """Report each process that ends. Raises `CommandFailed` when the last broker has ended, or ZooKeeper."""
+    running = dict(cluster.brokers)
+    while running:
+        for number, broker in list(running.items()):
+            code = broker.exit_code
+            if code is not None:
+                del running[number]
+                how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+                note(f"broker {number} {how}; {plural(len(running), 'broker')} left (log: {broker.log})")
+        if cluster.server is not None and not cluster.server.is_alive():
+            raise CommandFailed("ZooKeeper has ended; the brokers are stopped as well")
+        time.sleep(POLL_INTERVAL_S)
+    raise CommandFailed("no broker is left")

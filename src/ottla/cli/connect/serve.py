@@ -1,0 +1,90 @@
+"""`ottla connect serve`: a worker of connectors, until Ctrl-C."""
+
+import gc
+import logging
+import sys
+import threading
+from pathlib import Path
+from typing import Final
+
+import click
+
+from ottla.cli.brokers.client import Connection, connection_options
+from ottla.cli.brokers.properties import PropertiesProblem, client_properties, read_properties
+from ottla.cli.connect.files import named_configs, text_of
+from ottla.cli.terminal.exits import CommandFailed
+from ottla.cli.terminal.output import note
+
+_CLIENT: Final = ("sasl.", "ssl.")
+_COLLECTOR_THRESHOLDS: Final = (100_000, 20, 50)
+"""Threshold of objects that can refer to each other: a batch of records makes some 50,000, and reference counts free
+them all."""
+_FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+@click.command()
+@click.argument(
+    "files", metavar="[CONNECTOR]...", nargs=-1, type=click.Path(exists=True, dir_okay=False, path_type=Path)
+)
+@click.option(
+    "--config",
+    metavar="FILE",
+    type=_FILE,
+    help="The worker's properties, as of Kafka Connect.",
+)
+@click.option("--override", "-o", metavar="KEY=VALUE", multiple=True, help="One of them; wins. May be repeated.")
+@connection_options
+def serve(connection: Connection, files: tuple[Path, ...], config: Path | None, override: tuple[str, ...]) -> None:
+    """Run a worker until Ctrl-C, and with it the CONNECTORs of these files.
+
+    Workers with one group.id share connectors, and take over from one that dies. State is in three topics; with
+    offset.storage.file.filename it is in that file, and the worker is alone. Modules in the directories of
+    plugin.path may be connectors.
+    """
+    from ottla.connect.errors import ConnectError
+    from ottla.connect.rest.server import Server
+    from ottla.connect.runtime.connector_log import CleanFormatter
+    from ottla.connect.runtime.secrets import Secrets
+    from ottla.connect.runtime.worker_settings import unknown_worker_settings
+
+    settings = {"bootstrap.servers": connection.bootstrap, **connection.properties}
+    try:
+        if config is not None:
+            settings.update(_worker_properties(text_of(config)))
+        settings.update(_worker_properties("\n".join(override)))
+    except PropertiesProblem as problem:
+        raise click.UsageError(str(problem)) from None
+    for sentence in unknown_worker_settings(settings):
+        note(sentence)
+    wanted = named_configs(files)
+    try:
+        connection.bootstrap = Secrets().resolve(settings)["bootstrap.servers"]
+        connection.reach()
+        server = Server(settings)
+        sys.path.extend(str(each) for each in server.worker.environment.permissions.plugin_path)
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(CleanFormatter("%(asctime)s %(levelname)s %(message)s", server.worker.secrets))
+        logging.basicConfig(level=logging.INFO, handlers=[handler])
+        server.start()
+    except ConnectError as problem:
+        raise CommandFailed(str(problem)) from None
+    gc.collect()
+    gc.freeze()  # what is here stays: the collector need not look at it each time records have come and gone
+    gc.set_threshold(*_COLLECTOR_THRESHOLDS)
+    try:
+        note(f"ready at {server.url}")
+        if wanted:
+            from ottla.cli.connect.apply import put
+            from ottla.cli.connect.client import Rest
+
+            for name, each in wanted.items():
+                put(Rest(server.url), name, each)
+        threading.Event().wait()
+    finally:
+        server.stop()
+
+
+def _worker_properties(text: str) -> dict[str, str]:
+    read = read_properties(text)
+    clients = {name: value for name, value in read.items() if name.startswith(_CLIENT)}
+    return {name: value for name, value in read.items() if name not in clients} | client_properties(clients)

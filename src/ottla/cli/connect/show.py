@@ -1,0 +1,175 @@
+"""`ottla connect list`, `status`, `logs`, `lag`, `plugins`."""
+
+import time
+from typing import Any, Final
+
+import click
+
+from ottla.cli.connect.client import Rest, RestRefused, rest_option
+from ottla.cli.terminal import exits
+from ottla.cli.terminal.exits import CommandFailed
+from ottla.cli.terminal.output import Column, Row, cell, json_option, on_terminal, print_json, print_rows
+
+_TASKS: Final = (
+    Column("task", "TASK"),
+    Column("state", "STATE"),
+    Column("worker", "WORKER"),
+    Column("progress", "PROGRESS", long=True),
+    Column("says", "SAYS", long=True),
+)
+
+
+@click.command("list")
+@json_option
+@rest_option
+def list_connectors(rest: Rest, as_json: bool) -> None:
+    """List connectors, with their state and that of their tasks."""
+    rows: list[Row] = []
+    for name, each in sorted(rest.ask("GET", "/connectors?expand=status&expand=info").items()):
+        status = each["status"]
+        states = [task["state"] for task in status["tasks"]]
+        rows.append(
+            {
+                "name": name,
+                "type": status["type"],
+                "class": each["info"]["config"].get("connector.class"),
+                "state": status["connector"]["state"],
+                "tasks": len(states),
+                "failed": states.count("FAILED"),
+                "worker": status["connector"]["worker_id"],
+            }
+        )
+    columns = (
+        Column("name", "NAME"),
+        Column("type", "TYPE"),
+        Column("class", "CLASS"),
+        Column("state", "STATE"),
+        Column("tasks", "TASKS", figures=True),
+        Column("failed", "FAILED", figures=True),
+        Column("worker", "WORKER"),
+    )
+    print_rows(rows, columns, as_json=as_json, empty="no connector is there; `ottla connect apply FILE` makes one")
+
+
+@click.command()
+@click.argument("name")
+@click.option("--watch", is_flag=True, help="Go on showing it until Ctrl-C.")
+@json_option
+@rest_option
+def status(rest: Rest, name: str, watch: bool, as_json: bool) -> int:
+    """Show the state of the connector NAME and of its tasks, why one failed, and how far a snapshot is.
+
+    Exit code 1 if the connector or one of its tasks has failed.
+    """
+    if watch and (as_json or not on_terminal()):
+        raise click.UsageError("--watch is for a terminal, without --json")
+    while watch:
+        _watch(rest, name)
+    found, rows = _status(rest, name)
+    if as_json:
+        print_json({**found, "progress": [{"task": row["task"], "progress": row["made"]} for row in rows[1:]]})
+    else:
+        print_rows(rows, _TASKS)
+    return exits.FAILED if any(row["state"] == "FAILED" for row in rows) else exits.OK
+
+
+def _watch(rest: Rest, name: str) -> None:
+    from rich.console import Console, Group
+    from rich.live import Live
+    from rich.progress_bar import ProgressBar
+    from rich.table import Table
+
+    with Live(console=Console(stderr=False), refresh_per_second=4) as live:
+        while True:
+            _, rows = _status(rest, name)
+            table = Table(box=None, pad_edge=False)
+            for title in ("TASK", "STATE", "WORKER", "", "", "SAYS"):
+                table.add_column(title)
+            for row in rows:
+                made: Any = row["made"] or {None: (None, None)}
+                for what, (done, total) in made.items():
+                    bar = ProgressBar(total=total, completed=done or 0, width=30) if total else ""
+                    count = "" if done is None else f"{what}: {done:,}" + (f" of {total:,}" if total else "")
+                    table.add_row(*map(str, (row["task"], row["state"], row["worker"])), bar, count, cell(row["says"]))
+            live.update(Group(table))
+            time.sleep(0.5)
+
+
+def _status(rest: Rest, name: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    found = rest.connector(name, "/status")
+    try:
+        told = {each["id"]: each["progress"] for each in rest.connector(name, "/progress")}
+    except RestRefused:  # a worker of Kafka's own
+        told = {}
+    rows = [_row("connector", found["connector"], {})]
+    rows += [_row(each["id"], each, told.get(each["id"], {})) for each in found["tasks"]]
+    return found, rows
+
+
+def _row(task: object, state: dict[str, Any], made: dict[str, Any]) -> dict[str, Any]:
+    counts = [f"{what} {done:,}" + (f" of {total:,}" if total else "") for what, (done, total) in made.items()]
+    says = str(state.get("trace") or "").splitlines()
+    return {
+        "task": task,
+        "state": state["state"],
+        "worker": state["worker_id"],
+        "progress": "; ".join(counts),
+        "says": says[0] if says else None,
+        "made": made,
+    }
+
+
+@click.command()
+@click.argument("name")
+@click.option("--lines", "-n", type=click.IntRange(min=1, max=1000), default=100, show_default=True, help="How many.")
+@rest_option
+def logs(rest: Rest, name: str, lines: int) -> None:
+    """Show what the connector NAME has logged last, on every worker that runs a part of it."""
+    found = rest.connector(name, "/status")
+    workers = {found["connector"]["worker_id"], *(each["worker_id"] for each in found["tasks"])}
+    told: list[str] = []
+    for worker in sorted(workers):
+        told += Rest(worker).connector(name, f"/logs?lines={lines}")
+    for line in sorted(told)[-lines:]:
+        click.echo(line)
+
+
+@click.command()
+@click.argument("name")
+@json_option
+@rest_option
+def lag(rest: Rest, name: str, as_json: bool) -> None:
+    """Show how many records of each partition the sink NAME has yet to write."""
+    info = rest.connector(name)
+    if info["type"] != "sink":
+        raise CommandFailed(f"{name} is a source: `ottla connect status {name}` shows how far it is")
+    columns = (
+        Column("topic", "TOPIC"),
+        Column("partition", "PARTITION"),
+        Column("offset", "OFFSET", figures=True),
+        Column("end", "END", figures=True),
+        Column("lag", "LAG", figures=True),
+    )
+    rows = rest.connector(name, "/lag")
+    print_rows(rows, columns, as_json=as_json, empty=f"{name} has committed nothing yet")
+
+
+@click.command()
+@click.argument("name", required=False)
+@json_option
+@rest_option
+def plugins(rest: Rest, name: str | None, as_json: bool) -> None:
+    """List the connectors that the worker can run; with NAME, the settings of that one."""
+    if name is None:
+        columns = (Column("class", "CLASS"), Column("type", "TYPE"), Column("version", "VERSION"))
+        print_rows(rest.ask("GET", "/connector-plugins"), columns, as_json=as_json, empty="none")
+        return
+    rows = rest.ask("GET", f"/connector-plugins/{name}/config")
+    settings = (
+        Column("name", "SETTING"),
+        Column("type", "TYPE"),
+        Column("required", "REQUIRED"),
+        Column("default_value", "DEFAULT"),
+        Column("documentation", "WHAT", long=True),
+    )
+    print_rows(rows, settings, as_json=as_json)

@@ -1,0 +1,325 @@
+"""What `ottla log dump` shows of each kind of file."""
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from enum import Enum
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+from ottla.cli.terminal.exits import CommandFailed
+from ottla.cli.terminal.output import Column, Row
+from ottla.cli.terminal.record_lines import IncomingRecord, json_shape
+from ottla.cli.terminal.times import format_instant
+from ottla.errors import CorruptMessage, InvalidRecord, KafkaStorageError
+from ottla.log import checkpoints, names
+from ottla.log.fs import File, RealFile, RealFileSystem
+from ottla.log.offset_index import OffsetIndex
+from ottla.log.producer_state import decode_snapshot
+from ottla.log.scan import InvalidBatch, scan
+from ottla.log.time_index import TimeIndex
+from ottla.log.transaction_index import TransactionIndex
+from ottla.records.batch import CHECKED_FROM, NO_PRODUCER_ID, BatchHeader
+from ottla.records.checksum import crc32c
+from ottla.records.control import end_transaction
+from ottla.records.record import Record, decode_records
+
+if TYPE_CHECKING:
+    from ottla.coordination.state_machine import RecordFormat
+
+Rows = Iterator[Row | str]
+"""Rows, followed by a sentence if reading ended early."""
+
+_RECORD_COLUMNS = (
+    Column("offset", "OFFSET", figures=True),
+    Column("timestamp", "TIMESTAMP"),
+    Column("headers", "HEADERS", long=True),
+    Column("key", "KEY", long=True),
+    Column("value", "VALUE", long=True),
+)
+_DECODED_COLUMNS = (
+    Column("offset", "OFFSET", figures=True),
+    Column("kind", "KIND"),
+    Column("fields", "FIELDS", long=True),
+)
+_LINES = ("-checkpoint", ".properties")
+_COLUMNS = {
+    names.OFFSET_INDEX: (Column("offset", "OFFSET", figures=True), Column("position", "POSITION", figures=True)),
+    names.TIME_INDEX: (Column("timestamp", "TIMESTAMP"), Column("offset", "OFFSET", figures=True)),
+    names.TRANSACTION_INDEX: (
+        Column("producer", "PRODUCER"),
+        Column("first_offset", "FIRST", figures=True),
+        Column("last_offset", "LAST", figures=True),
+        Column("last_stable_offset", "LAST STABLE", figures=True),
+    ),
+    names.PRODUCER_SNAPSHOT: (
+        Column("producer", "PRODUCER"),
+        Column("epoch", "EPOCH"),
+        Column("last_sequence", "SEQUENCE", figures=True),
+        Column("last_offset", "LAST OFFSET", figures=True),
+        Column("timestamp", "TIMESTAMP"),
+        Column("transaction_first_offset", "OPEN SINCE", figures=True),
+    ),
+}
+
+
+def open_to_read(path: Path) -> File:
+    """The file, for reading only: looking is allowed where writing is not. Raises OSError."""
+    return RealFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+
+
+class ReadOnlyFileSystem(RealFileSystem):
+    """The machine's files, opened for reading only, whatever is asked."""
+
+    __slots__ = ()
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        """The file, which must exist. Raises OSError."""
+        return open_to_read(Path(path))
+
+
+def files_to_dump(paths: Iterable[Path]) -> Iterator[Path]:
+    """The files themselves, and for directories their .log files in order. Raises CommandFailed if there are none."""
+    for path in paths:
+        if path.is_dir():
+            segments = sorted(path.glob(f"*{names.LOG}"))
+            if not segments:
+                raise CommandFailed(f"there are no {names.LOG} files in {path}; name a partition's directory or a file")
+            yield from segments
+        else:
+            yield path
+
+
+def tables(path: Path, *, with_records: bool, decode: bool) -> tuple[Column, ...] | None:
+    """The columns for a file's rows; None for batches."""
+    if path.suffix == names.LOG:
+        return (_DECODED_COLUMNS if decode else _RECORD_COLUMNS) if with_records else None
+    return _COLUMNS.get(path.suffix, (Column("line", "LINE", long=True),))
+
+
+def dump_file(path: Path, *, with_records: bool, from_offset: int, max_rows: int | None, decode: bool) -> Rows:
+    """The rows of one file, of whatever kind. Raises OSError."""
+    if path.suffix == names.LOG:
+        batches = _batches(path, from_offset)
+        if decode:
+            yield from islice(_decoded(path, batches), max_rows)
+        elif with_records:
+            yield from islice(_records(path, batches), max_rows)
+        else:
+            yield from islice(_batch_rows(batches), max_rows)
+        return
+    try:
+        yield from islice(_entries(path), max_rows)
+    except (CorruptMessage, KafkaStorageError) as problem:
+        yield f"{path}: {problem}"
+
+
+_Batch = tuple[BatchHeader, memoryview]
+
+
+def _batches(path: Path, from_offset: int) -> Iterator[_Batch | str]:
+    file = open_to_read(path)
+    try:
+        for header in scan(file, str(path), 0, file.size(), check_crc=False):
+            if header.last_offset >= from_offset:
+                yield header, memoryview(file.read(header.position, header.size_bytes))
+    except InvalidBatch as problem:
+        yield str(problem)
+
+
+def _batch_rows(batches: Iterable[_Batch | str]) -> Rows:
+    for batch in batches:
+        if isinstance(batch, str):
+            yield batch
+            continue
+        header, data = batch
+        yield {
+            "position": header.position,
+            "base_offset": header.base_offset,
+            "last_offset": header.last_offset,
+            "records": header.record_count,
+            "bytes": header.size_bytes,
+            "compression": _codec(header),
+            "max_timestamp": format_instant(header.max_timestamp) if header.max_timestamp >= 0 else None,
+            "leader_epoch": header.leader_epoch,
+            "producer": _producer(header),
+            "sequence": header.base_sequence if header.base_sequence >= 0 else None,
+            "flags": _flags(header),
+            "crc": "ok" if crc32c(data[CHECKED_FROM:]) == header.crc else "WRONG",
+        }
+
+
+def _codec(header: BatchHeader) -> str:
+    try:
+        return header.compression.name.lower()
+    except CorruptMessage as problem:
+        return str(problem)
+
+
+def _producer(header: BatchHeader) -> str | None:
+    return f"{header.producer_id}:{header.producer_epoch}" if header.producer_id != NO_PRODUCER_ID else None
+
+
+def _flags(header: BatchHeader) -> list[str]:
+    flags = {
+        "transactional": header.is_transactional,
+        "control": header.is_control,
+        "append-time": header.is_log_append_time,
+        "delete-horizon": header.delete_horizon_ms is not None,
+    }
+    return [name for name, present in flags.items() if present]
+
+
+def _opened(batches: Iterable[_Batch | str], path: Path) -> Iterator[tuple[BatchHeader, Record] | str]:
+    """The records of batches, up to the first that cannot be unpacked."""
+    for batch in batches:
+        if isinstance(batch, str):
+            yield batch
+            return
+        header, data = batch
+        if crc32c(data[CHECKED_FROM:]) != header.crc:
+            yield f"corrupt batch in {path} at position {header.position}: its CRC is wrong"
+            return
+        try:
+            records = list(decode_records(data, header._replace(position=0)))
+        except CorruptMessage as problem:
+            yield f"corrupt batch in {path} at position {header.position}: {problem}"
+            return
+        for record in records:
+            yield header, record
+
+
+def _records(path: Path, batches: Iterable[_Batch | str]) -> Rows:
+    partition = names.partition_of(path.parent.name)
+    for opened in _opened(batches, path):
+        if isinstance(opened, str):
+            yield opened
+            continue
+        _, record = opened
+        shown = json_shape(
+            IncomingRecord(
+                partition.topic if partition else "",
+                partition.partition if partition else -1,
+                record.offset,
+                record.timestamp_ms if record.timestamp_ms >= 0 else None,
+                record.key,
+                record.value,
+                list(record.headers),
+            )
+        )
+        shown["timestamp"] = format_instant(record.timestamp_ms) if record.timestamp_ms >= 0 else None
+        for part in ("key", "value"):
+            if f"{part}_base64" in shown:
+                shown[part] = f"base64:{shown[f'{part}_base64']}"
+        yield shown
+
+
+def _decoder(topic: str | None) -> "RecordFormat[Any]":
+    """How the coordinator of this topic writes its records; that of groups for files without their directory."""
+    if topic == "__transaction_state":
+        from ottla.transactions.records import TransactionRecordFormat
+
+        return TransactionRecordFormat(lambda: 0)
+    if topic == "__share_group_state":
+        from ottla.share.state_records import ShareStateRecordFormat
+
+        return ShareStateRecordFormat()
+    from ottla.groups.records import GroupRecordFormat
+
+    return GroupRecordFormat()
+
+
+def _decoded(path: Path, batches: Iterable[_Batch | str]) -> Rows:
+    partition = names.partition_of(path.parent.name)
+    decoder = _decoder(partition.topic if partition else None)
+    for opened in _opened(batches, path):
+        if isinstance(opened, str):
+            yield opened
+            continue
+        header, record = opened
+        if record.key is None:
+            continue
+        try:
+            decoded = end_transaction(record) if header.is_control else decoder.decode(record.key, record.value)
+        except (CorruptMessage, InvalidRecord) as problem:
+            yield f"{path}, offset {record.offset}: {problem}; is it a partition of a coordinator's topic?"
+            return
+        if decoded is None:  # of a kind of group that has its own records
+            yield {"offset": record.offset, "kind": None, "fields": None}
+        else:
+            within = {"producer": _producer(header)} if header.is_transactional else {}
+            fields = _Fields({**_plain(decoded), **within})
+            yield {"offset": record.offset, "kind": type(decoded).__name__, "fields": fields}
+
+
+class _Fields(dict[str, object]):
+    """Named values; as text `name=value name=value`."""
+
+    def __str__(self) -> str:
+        return " ".join(f"{name}={value}" for name, value in self.items())
+
+
+def _plain(record: NamedTuple) -> dict[str, object]:
+    """A decoded record's fields as JSON has them; assignments and the like, which are bytes, by their size."""
+    return {name: _shown(content) for name, content in record._asdict().items()}
+
+
+def _shown(content: object) -> object:
+    match content:
+        case Enum():
+            return content.name
+        case None | int() | str():
+            return content
+        case bytes():
+            return f"{len(content)} bytes"
+        case tuple() if hasattr(content, "_asdict"):
+            return _Fields(_plain(cast("NamedTuple", content)))
+        case tuple() | list():
+            return [_shown(each) for each in content]
+        case frozenset() | set():
+            return sorted(map(_shown, content), key=str)
+        case Mapping():
+            return _Fields({str(name): _shown(each) for name, each in content.items()})
+        case _:
+            return str(content)
+
+
+def _entries(path: Path) -> Rows:
+    fs = ReadOnlyFileSystem()
+    size = path.stat().st_size
+    base_offset = names.offset_of(path.name) or 0
+    if path.suffix == names.OFFSET_INDEX:
+        for offset, position in OffsetIndex(fs, str(path), base_offset, size).entries():
+            yield {"offset": offset, "position": position}
+    elif path.suffix == names.TIME_INDEX:
+        for timestamp_ms, offset in TimeIndex(fs, str(path), base_offset, size).entries():
+            yield {"timestamp": format_instant(timestamp_ms), "offset": offset}
+    elif path.suffix == names.TRANSACTION_INDEX:
+        for aborted in TransactionIndex(fs, str(path), size).entries():
+            yield {
+                "producer": aborted.producer_id,
+                "first_offset": aborted.first_offset,
+                "last_offset": aborted.last_offset,
+                "last_stable_offset": aborted.last_stable_offset,
+            }
+    elif path.suffix == names.PRODUCER_SNAPSHOT:
+        for entry in decode_snapshot(path.read_bytes()):
+            yield {
+                "producer": entry.producer_id,
+                "epoch": entry.epoch,
+                "last_sequence": entry.last_sequence,
+                "last_offset": entry.batches[-1].last_offset if entry.batches else None,
+                "timestamp": format_instant(entry.last_timestamp_ms) if entry.last_timestamp_ms >= 0 else None,
+                "transaction_first_offset": entry.transaction_first_offset,
+            }
+    elif path.name == names.LEADER_EPOCHS:
+        for epoch, start in checkpoints.read_epochs(fs, str(path)):
+            yield {"line": f"epoch {epoch} from offset {start}"}
+    elif path.name == names.PARTITION_METADATA or path.name.endswith(_LINES):
+        for line in path.read_text(errors="backslashreplace").splitlines():
+            yield {"line": line}
+    else:
+        yield (
+            f"{path} is no file of a log; those are .log, .index, .timeindex, .txnindex, .snapshot, checkpoints, "
+            f"meta.properties and {names.PARTITION_METADATA}"
+        )

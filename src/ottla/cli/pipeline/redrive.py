@@ -1,0 +1,117 @@
+"""`ottla pipeline redrive`: dead letters back to the topics they came from."""
+
+import time
+from collections import Counter
+
+import click
+
+from ottla.cli.brokers.client import Connection, client_log, connection_options, known_topics
+from ottla.cli.terminal import exits
+from ottla.cli.terminal.output import Column, Row, json_option, note, plural, print_json, print_rows, progress_wanted
+from ottla.cli.terminal.progress import Progress
+from ottla.cli.terminal.times import parse_instant_ms
+from ottla.pipeline.redrive import DEFAULT_MAX_REDRIVES, Account, Fate, Plan, Wanted, redrive
+
+_COLUMNS = (
+    Column("letters", "LETTERS", figures=True),
+    Column("fate", "FATE"),
+    Column("topic", "TOPIC"),
+    Column("reason", "REASON", long=True),
+)
+_WOULD_BE_SENT = "would be sent"
+
+
+def _time(context: click.Context, parameter: click.Parameter, value: str | None) -> int | None:
+    """A point in time, as milliseconds since 1970."""
+    try:
+        return None if value is None else parse_instant_ms(value, time.time_ns() // 1_000_000)
+    except ValueError as unclear:
+        raise click.BadParameter(str(unclear), context, parameter) from None
+
+
+@click.command()
+@click.argument("letters", metavar="TOPIC")
+@click.option("--reason", metavar="TEXT", help="Only letters whose reason contains this, in any case.")
+@click.option("--flow", metavar="NAME", help="Only letters that this view or flow rejected.")
+@click.option(
+    "--since", callback=_time, metavar="TIME", help="Only letters as young as this: 10m or 2h (ago), ISO 8601."
+)
+@click.option("--until", callback=_time, metavar="TIME", help="Only letters older than this.")
+@click.option("--to", metavar="TOPIC", help="Send them there. [default: where each came from]")
+@click.option(
+    "--max-redrives",
+    metavar="N",
+    type=click.IntRange(1),
+    default=DEFAULT_MAX_REDRIVES,
+    help=f"Leave letters that have come back so often. [default: {DEFAULT_MAX_REDRIVES}]",
+)
+@click.option("--rate", metavar="N", type=click.FloatRange(min=0, min_open=True), help="At most so many a second.")
+@click.option(
+    "--keep-time",
+    is_flag=True,
+    help="Keep the records' timestamps; records older than the topic's retention are soon deleted.",
+)
+@click.option("--dry-run", is_flag=True, help="Only list the records that would be sent.")
+@json_option
+@connection_options
+def command(
+    connection: Connection,
+    letters: str,
+    reason: str | None,
+    flow: str | None,
+    since: int | None,
+    until: int | None,
+    to: str | None,
+    max_redrives: int,
+    rate: float | None,
+    keep_time: bool,
+    dry_run: bool,
+    as_json: bool,
+) -> int:
+    """Send the dead letters in TOPIC (a job's are in JOB.dead-letters) back to the topics they came from, each once.
+
+    Records get back their key, value and headers, and one header more, ottla.redrives: how often they have been sent.
+    What has been sent is remembered by the group ottla-redrive-TOPIC in the same transaction: a redrive that was
+    stopped or killed goes on where it was, and what a filter leaves out stays for another.
+    """
+    if to == letters:
+        raise click.UsageError("--to is the topic of the dead letters itself")
+    known_topics(connection.metadata(connection.admin()), [letters, *([] if to is None else [to])])
+    plan = Plan(letters, Wanted(reason, flow, since, until), to, max_redrives, rate, keep_time, dry_run)
+    with Progress("passed", "letters", total=None, wanted=progress_wanted() and not as_json) as progress:
+
+        def show(account: Account) -> None:
+            progress.show(account.fates.total())
+
+        account = redrive(connection.client_configuration(logger=client_log.logger), plan, show)
+    _report(account, plan, as_json)
+    return exits.FAILED if account.count(Fate.HOMELESS) else exits.OK
+
+
+def _report(account: Account, plan: Plan, as_json: bool) -> None:
+    rows = _rows(account.fates, plan)
+    if as_json:
+        print_json({"topic": plan.letters, "dry_run": plan.dry_run, "letters": rows})
+        return
+    print_rows(rows, _COLUMNS)
+    sent = plural(account.count(Fate.SENT), "letter")
+    note(f"{sent} would be sent; nothing was changed" if plan.dry_run else f"{sent} sent")
+    if homeless := account.count(Fate.HOMELESS):
+        note(f"{plural(homeless, 'letter')} came from topics that do not exist, or from none; name one with --to")
+    if poison := account.count(Fate.POISON):
+        back = plural(plan.max_redrives, "time")
+        note(f"{plural(poison, 'letter')} had been sent {back} before and came back; see --max-redrives")
+
+
+def _rows(fates: Counter[tuple[Fate, str, str | None]], plan: Plan) -> list[Row]:
+    """Most letters first; those sent at other times are none of this redrive's."""
+    return [
+        {
+            "letters": number,
+            "fate": _WOULD_BE_SENT if plan.dry_run and fate is Fate.SENT else fate.value,
+            "topic": topic,
+            "reason": reason,
+        }
+        for (fate, reason, topic), number in sorted(fates.items(), key=lambda each: (-each[1], each[0][0].value))
+        if fate is not Fate.SENT_BEFORE
+    ]

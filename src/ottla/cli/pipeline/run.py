@@ -1,0 +1,206 @@
+"""`ottla pipeline run`: a job from its start to its end, with live figures for a person and lines for a program."""
+
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from ottla.cli.brokers.client import Connection, connection_options
+from ottla.cli.pipeline.options import home_option, job_parameters, load_job_for, needs_spark, param_option
+from ottla.cli.pipeline.tables import columns_that_fit, flow_rows
+from ottla.cli.terminal.output import note, on_terminal
+from ottla.pipeline.run_store import earlier_run
+
+if TYPE_CHECKING:
+    from rich.live import Live
+
+    from ottla.pipeline.progress import Figures
+    from ottla.pipeline.run_store import RunRecord
+    from ottla.pipeline.watch import Screen
+
+_DRAW_EVERY_S: Final = 0.5
+_LINE_EVERY_S: Final = 10.0
+
+
+@click.command("run")
+@click.argument("job", type=click.Path(path_type=Path), metavar="JOB.PY")
+@click.option("--name", metavar="NAME", help="The run's name, if not the job's: a run beside another has its own.")
+@click.option(
+    "--master",
+    metavar="URL",
+    envvar="OTTLA_SPARK_MASTER",
+    help="Spark's master: local[4], spark://host:7077, yarn, k8s://..., sc://host:15002 (Connect). "
+    "[env: OTTLA_SPARK_MASTER; default: all cores of this machine]",
+)
+@click.option(
+    "--conf", multiple=True, metavar="KEY=VALUE", help="A setting of Spark, which wins over the job's. May be repeated."
+)
+@param_option
+@click.option("--once", is_flag=True, help="Process the available records, and end.")
+@click.option("--json", "as_json", is_flag=True, help="Print a line of JSON per flow and second.")
+@home_option
+@connection_options
+def command(
+    connection: Connection,
+    job: Path,
+    name: str | None,
+    master: str | None,
+    conf: tuple[str, ...],
+    params: tuple[str, ...],
+    once: bool,
+    as_json: bool,
+    home: Path,
+) -> None:
+    """Run a job until it is stopped: by Ctrl-C, SIGTERM or `ottla pipeline stop`.
+
+    The micro-batches that run are finished first; started again, the job goes on where it was, with the parameters
+    that it had. Topics that it writes are created if they are not there.
+    """
+    needs_spark()
+    settings = spark_settings(conf)
+    earlier = earlier_run(home, job, name)
+    remembered = earlier.parameters if earlier else {}
+    given = job_parameters(params)
+    loaded = load_job_for(connection, job, given, remembered)
+    if earlier is None:
+        # the file was elsewhere then, as behind a link that each deployment moves, or the run is a promoted replay
+        earlier = earlier_run(home, job, name or loaded.name)
+        if earlier is not None and earlier.job == loaded.name and earlier.parameters:
+            remembered = earlier.parameters
+            loaded = load_job_for(connection, job, given, remembered)
+
+    from ottla.pipeline.running import RunRequest, run
+
+    request = RunRequest(
+        job=loaded,
+        file=job,
+        home=home,
+        bootstrap=connection.bootstrap,
+        name=name,
+        properties=connection.properties,
+        settings=settings,
+        master=master,
+        once=once,
+        parameters={key: value for key, value in {**remembered, **given}.items() if key in loaded.parameters},
+    )
+    with screen(as_json=as_json) as shown:
+        run(request, shown)
+
+
+def spark_settings(conf: Sequence[str]) -> dict[str, str]:
+    """The options --conf as settings. Raises click.BadParameter."""
+    found = {}
+    for each in conf:
+        key, equals, value = each.partition("=")
+        if not equals or not key.startswith("spark."):
+            raise click.BadParameter(f"{each!r} is no setting such as spark.driver.memory=2g", param_hint="--conf")
+        found[key] = value
+    return found
+
+
+@contextmanager
+def screen(*, as_json: bool) -> "Iterator[Screen]":
+    """The screen that fits standard output, until the block ends."""
+    if as_json:
+        yield JsonLines()
+    elif not on_terminal():
+        yield PlainLines()
+    else:
+        table = LiveTable()
+        try:
+            yield table
+        finally:
+            table.close()
+
+
+class JsonLines:
+    """Figures as JSON on standard output, everything else on standard error."""
+
+    def say(self, text: str) -> None:
+        note(text)
+
+    def figures(self, record: "RunRecord", figures: "Mapping[str, Figures]") -> None:
+        """Nothing: they come by `line`."""
+
+    def line(self, figures: "Figures") -> None:
+        click.echo(json.dumps(asdict(figures)))
+
+
+class PlainLines:
+    """A line per flow every ten seconds, for a log."""
+
+    def __init__(self) -> None:
+        self._printed_at = time.monotonic()
+
+    def say(self, text: str) -> None:
+        click.echo(text)
+
+    def figures(self, record: "RunRecord", figures: "Mapping[str, Figures]") -> None:
+        if time.monotonic() - self._printed_at < _LINE_EVERY_S:
+            return
+        self._printed_at = time.monotonic()
+        for row in flow_rows(record, figures):
+            facts = [f"{row['records']:,} records"]
+            if row["rate"] is not None:
+                facts.append(f"{row['rate']:,}/s")
+            if row["lag_records"] is not None:
+                facts.append(f"lag {row['lag_records']:,} ({row['lag']})")
+            if row["late"]:
+                facts.append(f"{row['late']:,} late")
+            click.echo(f"{row['flow']}: {row['state']}, {', '.join(facts)}")
+
+    def line(self, figures: "Figures") -> None:
+        """Nothing: a line a second is too much to read."""
+
+
+class LiveTable:
+    """A table that changes in place, with what there is to say above it."""
+
+    def __init__(self) -> None:
+        self._live: Live | None = None
+        self._drawn_at = 0.0
+
+    def say(self, text: str) -> None:
+        if self._live is None:
+            click.echo(text)
+        else:
+            self._live.console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    def figures(self, record: "RunRecord", figures: "Mapping[str, Figures]") -> None:
+        if time.monotonic() - self._drawn_at < _DRAW_EVERY_S:
+            return
+        self._drawn_at = time.monotonic()
+
+        from rich import box
+        from rich.console import Console
+        from rich.live import Live
+        from rich.table import Table
+
+        from ottla.cli.terminal.output import cell
+
+        console = Console() if self._live is None else self._live.console
+        rows = flow_rows(record, figures)
+        columns = columns_that_fit(rows, console.width)
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+        for column in columns:
+            table.add_column(column.title, justify="right" if column.figures else "left", no_wrap=True)
+        for row in rows:
+            table.add_row(*(cell(row.get(column.key), separate_thousands=column.figures) for column in columns))
+        if self._live is None:
+            self._live = Live(table, console=console, auto_refresh=False)
+            self._live.start()
+        self._live.update(table, refresh=True)
+
+    def line(self, figures: "Figures") -> None:
+        """Nothing: the table has them."""
+
+    def close(self) -> None:
+        """Leave the last table standing."""
+        if self._live is not None:
+            self._live.stop()
+            self._live = None

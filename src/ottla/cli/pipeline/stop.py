@@ -1,0 +1,61 @@
+"""`ottla pipeline stop`: have a run finish its micro-batches and end."""
+
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Final
+
+import click
+
+from ottla.cli.pipeline.options import home_option
+from ottla.cli.terminal.exits import CommandFailed
+from ottla.cli.terminal.output import note
+from ottla.pipeline.errors import NotRunningError
+from ottla.pipeline.run_store import RunDirectory, find_run, state_of
+
+_LOOK_EVERY_S: Final = 0.1
+
+
+@click.command("stop")
+@click.argument("name")
+@click.option(
+    "--within",
+    metavar="SECONDS",
+    type=click.FloatRange(min=0),
+    default=120.0,
+    help="How long to wait until it has ended. [default: 120]",
+)
+@click.option("--now", is_flag=True, help="Do not wait for micro-batches; they are done again at the next start.")
+@home_option
+def command(name: str, within: float, now: bool, home: Path) -> None:
+    """Stop a run when its micro-batches are done. Started again, it goes on where it was."""
+    directory = find_run(home, name)
+    if directory.process_id() is None:
+        raise NotRunningError(f"{name!r} is not running: it is {state_of(directory.read())}")
+    stop(directory, within_s=within, now=now)
+    record = directory.read()
+    note(f"{name!r} has stopped" + (f": {record.error}" if record.error else ""))
+
+
+def stop(directory: RunDirectory, *, within_s: float, now: bool = False) -> None:
+    """Have a run end, if it runs, and wait until it has. Raises CommandFailed if it does not in time."""
+    process = directory.process_id()
+    if process is None:
+        return
+    for _ in range(2 if now else 1):
+        try:
+            os.kill(process, signal.SIGTERM)
+        except ProcessLookupError:
+            return
+        except PermissionError:
+            raise CommandFailed(f"{directory.name!r} is run by process {process} of another user") from None
+        time.sleep(_LOOK_EVERY_S)  # two signals at once would be one
+    deadline = time.monotonic() + within_s
+    while directory.process_id() == process:
+        if time.monotonic() > deadline:
+            raise CommandFailed(
+                f"{directory.name!r} is still busy after {within_s:g} s: wait, or stop it with --now "
+                f"(process {process})"
+            )
+        time.sleep(_LOOK_EVERY_S)

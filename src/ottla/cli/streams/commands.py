@@ -1,0 +1,248 @@
+"""`ottla streams`: list, describe and delete streams groups (KIP-1071)."""
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+import click
+
+from ottla.admin import Admin, InternalTopic, StreamsGroup
+from ottla.admin.operations.streams_groups import Tasks
+from ottla.cli.app import Verbs
+from ottla.cli.brokers.client import Connection, connection_options, offset_ranges
+from ottla.cli.group.history import show_history
+from ottla.cli.group.kinds import check_exists, delete_groups, exit_code, print_groups
+from ottla.cli.terminal.choices import one_of
+from ottla.cli.terminal.output import (
+    Column,
+    Row,
+    json_option,
+    note,
+    on_terminal,
+    print_facts,
+    print_json,
+    print_rows,
+    yes_option,
+)
+
+KIND: Final = "streams"
+STATES: Final = ("Empty", "NotReady", "Assigning", "Reconciling", "Stable", "Dead")
+"""Kafka's own words for the states of a streams group."""
+
+
+@click.group(cls=Verbs)
+def command() -> None:
+    """List, describe and delete streams groups."""
+
+
+@command.command(name="list")
+@click.option("--state", metavar="STATE", help="Only groups in this state: Stable, NotReady, ...")
+@json_option
+@connection_options
+def list_groups(connection: Connection, state: str | None, as_json: bool) -> None:
+    """List streams groups."""
+    wanted = None if state is None else one_of(state, STATES, "state")
+    with connection.broker_admin() as admin:
+        print_groups(admin.list_streams_groups(), KIND, wanted, as_json=as_json)
+
+
+def _existing(admin: Admin, name: str) -> StreamsGroup:
+    """Raises CommandFailed, naming the nearest group, for one that does not exist."""
+    check_exists(name, admin.list_streams_groups(), KIND)
+    return admin.describe_streams_group(name)
+
+
+# --- describe --------------------------------------------------------------------------------------------------
+
+
+@command.command()
+@click.argument("names", metavar="GROUP...", nargs=-1, required=True)
+@click.option("--members", "show_members", is_flag=True, help="Show the members and their tasks.")
+@click.option("--topology", "show_topology", is_flag=True, help="Show the subtopologies and their topics.")
+@click.option("--history", is_flag=True, help="Show why the group has rebalanced, and what moved (Ottla's brokers).")
+@json_option
+@connection_options
+def describe(
+    connection: Connection,
+    names: tuple[str, ...],
+    show_members: bool,
+    show_topology: bool,
+    history: bool,
+    as_json: bool,
+) -> None:
+    """Show what a streams group has read of each partition and its lag, its members and tasks, or its topology."""
+    if [show_members, show_topology, history].count(True) > 1:
+        raise click.UsageError("--members, --topology and --history are three things to show; give one of them")
+    if history:
+        show_history(connection, names, as_json=as_json)
+        return
+    with connection.broker_admin() as admin:
+        described = [_described(connection, admin, _existing(admin, name)) for name in names]
+    if as_json:
+        print_json(described)
+        return
+    for entry in described:
+        if on_terminal():
+            facts = ("group", "state", "epoch", "assignment_epoch", "topology_epoch", "lag")
+            print_facts([(name.replace("_", " "), entry[name]) for name in facts])
+        if show_members:
+            _print_members(entry)
+        elif show_topology:
+            _print_topology(entry)
+        else:
+            _print_partitions(entry)
+
+
+def _described(connection: Connection, admin: Admin, group: StreamsGroup) -> dict[str, Any]:
+    partitions = _partition_rows(connection, admin, group)
+    return {
+        "group": group.group,
+        "state": group.state,
+        "epoch": group.epoch,
+        "assignment_epoch": group.assignment_epoch,
+        "topology_epoch": group.topology_epoch,
+        "lag": sum(int(row["lag"]) for row in partitions if isinstance(row["lag"], int)),
+        "members": [
+            {
+                "member": member.member,
+                "epoch": member.epoch,
+                "topology_epoch": member.topology_epoch,
+                "process": member.process,
+                "client": member.client,
+                "host": member.host,
+                "endpoint": member.endpoint,
+                "active": _names(member.has.active),
+                "standby": _names(member.has.standby),
+                "warmup": _names(member.has.warmup),
+                "target_active": _names(member.target.active),
+                "target_standby": _names(member.target.standby),
+                "target_warmup": _names(member.target.warmup),
+            }
+            for member in group.members
+        ],
+        "subtopologies": [
+            {
+                "subtopology": each.subtopology,
+                "sources": list(each.sources),
+                "repartition_sources": _sized(each.repartition_sources),
+                "repartition_sinks": list(each.repartition_sinks),
+                "changelogs": _sized(each.changelogs),
+            }
+            for each in group.subtopologies
+        ],
+        "partitions": partitions,
+    }
+
+
+def _names(tasks: Tasks) -> list[str]:
+    """As Kafka Streams names its tasks: 0_2 is partition 2 of subtopology 0."""
+    return [f"{subtopology}_{index}" for subtopology, index in tasks]
+
+
+def _sized(topics: Iterable[InternalTopic]) -> list[dict[str, Any]]:
+    return [{"topic": topic.topic, "partitions": topic.partitions} for topic in topics]
+
+
+def _partition_rows(connection: Connection, admin: Admin, group: StreamsGroup) -> list[dict[str, Any]]:
+    """What the group reads: committed offsets, what lies behind them, and which member reads it."""
+    committed = admin.list_group_offsets(group.group)
+    readers = group.readers()
+    wanted = sorted({*committed, *readers})
+    there = admin.describe_cluster(sorted({each.topic for each in wanted})).partitions
+    ranges = offset_ranges(connection, connection.admin(), [each for each in wanted if each in there])
+    rows = []
+    for partition in wanted:
+        offset = committed.get(partition)
+        first, end = ranges.get(partition, (None, None))
+        lag = None
+        if end is not None and first is not None:
+            lag = max(0, end - max(first, offset if offset is not None else first))
+        subtopology, member = readers.get(partition, (None, None))
+        rows.append(
+            {
+                "topic": partition.topic,
+                "partition": partition.partition,
+                "committed": offset,
+                "end_offset": end,
+                "lag": lag,
+                "task": None if subtopology is None else f"{subtopology}_{partition.partition}",
+                "member": None if member is None else member.member,
+                "client": None if member is None else member.client,
+                "host": None if member is None else member.host,
+            }
+        )
+    return rows
+
+
+def _print(entry: dict[str, Any], rows: Iterable[Row], columns: list[Column], empty: str) -> None:
+    if not on_terminal():
+        columns = [Column("group", "GROUP"), *columns]
+    print_rows([{"group": entry["group"], **row} for row in rows], columns, empty=empty)
+
+
+def _print_partitions(entry: dict[str, Any]) -> None:
+    columns = [
+        Column("topic", "TOPIC"),
+        Column("partition", "PARTITION", figures=True),
+        Column("committed", "COMMITTED", figures=True),
+        Column("end_offset", "END OFFSET", figures=True),
+        Column("lag", "LAG", figures=True),
+        Column("task", "TASK"),
+        Column("host", "HOST"),
+        Column("member", "MEMBER", long=True),
+    ]
+    _print(entry, entry["partitions"], columns, "the group has committed nothing yet and has no tasks")
+
+
+def _print_members(entry: dict[str, Any]) -> None:
+    columns = [
+        Column("member", "MEMBER", long=True),
+        Column("epoch", "EPOCH", figures=True),
+        Column("process", "PROCESS", long=True),
+        Column("host", "HOST"),
+        Column("active", "ACTIVE", long=True),
+        Column("standby", "STANDBY", long=True),
+        Column("warmup", "WARM-UP", long=True),
+    ]
+    _print(entry, entry["members"], columns, "the group has no members at the moment")
+
+
+def _print_topology(entry: dict[str, Any]) -> None:
+    rows: list[Row] = []
+    for each in entry["subtopologies"]:
+        key = {"subtopology": each["subtopology"]}
+        rows += [{**key, "role": "source", "topic": topic, "partitions": None} for topic in each["sources"]]
+        for kind, role in (("repartition_sources", "repartition"), ("changelogs", "changelog")):
+            rows += [{**key, "role": role, **topic} for topic in each[kind]]
+        rows += [
+            {**key, "role": "repartition sink", "topic": topic, "partitions": None}
+            for topic in each["repartition_sinks"]
+        ]
+    columns = [
+        Column("subtopology", "SUBTOPOLOGY"),
+        Column("role", "ROLE"),
+        Column("topic", "TOPIC"),
+        Column("partitions", "PARTITIONS", figures=True),
+    ]
+    _print(entry, rows, columns, "the group has no topology")
+
+
+# --- delete ----------------------------------------------------------------------------------------------------
+
+
+@command.command()
+@click.argument("names", metavar="GROUP...", nargs=-1, required=True)
+@yes_option
+@connection_options
+def delete(connection: Connection, names: tuple[str, ...], yes: bool) -> int:
+    """Delete streams groups with their offsets and topologies; their internal topics stay."""
+    with connection.broker_admin() as admin:
+        deleted = delete_groups(admin, names, KIND, lambda name: _existing(admin, name), yes=yes)
+    internal = [
+        topic.topic
+        for group in deleted
+        for each in group.subtopologies
+        for topic in (*each.repartition_sources, *each.changelogs)
+    ]
+    if internal:
+        note(f"its internal topics are still there: ottla topic delete {' '.join(internal)}")
+    return exit_code(names, deleted)

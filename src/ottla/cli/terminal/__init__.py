@@ -1,0 +1,1 @@
+"""What every command shares that knows nothing of Kafka: exit codes, output, progress, times, interruption."""

@@ -1,0 +1,293 @@
+"""`ottla txn`: list, describe and abort transactions, and find hanging ones, which no coordinator will end."""
+
+import time
+from typing import Any, Final
+
+import click
+
+from ottla.admin import Admin, NotFound, Transaction
+from ottla.admin.operations.transactions import STATES
+from ottla.cli.app import Verbs
+from ottla.cli.brokers.client import Connection, connection_options, known_topics, offset_ranges, partitions_of
+from ottla.cli.terminal import suggest
+from ottla.cli.terminal.choices import one_of
+from ottla.cli.terminal.exits import CommandFailed
+from ottla.cli.terminal.output import (
+    Column,
+    confirm,
+    json_option,
+    note,
+    on_terminal,
+    plural,
+    print_facts,
+    print_json,
+    print_rows,
+    yes_option,
+)
+from ottla.cli.terminal.times import format_instant, parse_duration_ms
+from ottla.client.partition import Partition
+
+LONGEST_TIMEOUT: Final = "15m"
+"""Kafka's default of `transaction.max.timeout.ms`."""
+_OFFSETS: Final = ("first_offset", "last_stable_offset", "end_offset", "held_back")
+
+
+@click.group(cls=Verbs)
+def command() -> None:
+    """List, describe and abort transactions."""
+
+
+# --- list ------------------------------------------------------------------------------------------------------
+
+
+@command.command(name="list")
+@click.option("--state", "states", metavar="STATE", multiple=True, help="Only in this state: Ongoing, Empty, ...")
+@click.option("--longer-than", metavar="DURATION", help="Only transactions that have been open for longer (90s, 1h).")
+@json_option
+@connection_options
+def list_transactions(connection: Connection, states: tuple[str, ...], longer_than: str | None, as_json: bool) -> None:
+    """List transactional ids and what their producers are doing."""
+    with connection.broker_admin() as admin:
+        known = admin.list_transactions(
+            states=[one_of(state, STATES, "state") for state in states],
+            longer_than_ms=-1 if longer_than is None else _duration_ms(longer_than),
+        )
+    columns = (
+        Column("transactional_id", "TRANSACTIONAL ID", long=True),
+        Column("producer_id", "PRODUCER"),
+        Column("epoch", "EPOCH"),
+        Column("state", "STATE"),
+        Column("since", "SINCE"),
+        Column("partitions", "PARTITIONS", figures=True),
+    )
+    rows = [{**_facts(each), "partitions": len(each.partitions)} for each in known]
+    print_rows(rows, columns, as_json=as_json, empty="there are no such transactions")
+
+
+def _facts(known: Transaction) -> dict[str, Any]:
+    return {
+        "transactional_id": known.transactional_id,
+        "producer_id": known.producer_id,
+        "epoch": known.epoch,
+        "state": known.state,
+        "since": format_instant(known.started_ms) if known.is_open else None,
+        "timeout_ms": known.timeout_ms,
+        "coordinator": known.coordinator,
+    }
+
+
+# --- describe --------------------------------------------------------------------------------------------------
+
+
+@command.command()
+@click.argument("transactional_ids", metavar="TRANSACTIONAL_ID...", nargs=-1, required=True)
+@json_option
+@connection_options
+def describe(connection: Connection, transactional_ids: tuple[str, ...], as_json: bool) -> None:
+    """Show a transaction: whose it is, since when, and which partitions it holds back."""
+    described: list[dict[str, Any]] = []
+    with connection.broker_admin() as admin:
+        for transactional_id in transactional_ids:
+            known = _known(admin, transactional_id)
+            described.append({**_facts(known), "partitions": _held_back(connection, admin, known)})
+    if as_json:
+        print_json(described)
+        return
+    for entry in described:
+        _print(entry)
+
+
+def _known(admin: Admin, transactional_id: str) -> Transaction:
+    try:
+        return admin.describe_transaction(transactional_id)
+    except NotFound as absent:
+        others = [each.transactional_id for each in admin.list_transactions()]
+        hint = suggest.did_you_mean(transactional_id, others)
+        raise CommandFailed(f"{absent}{hint or '; `ottla txn list` shows those that do'}") from None
+
+
+def _held_back(connection: Connection, admin: Admin, known: Transaction) -> list[dict[str, Any]]:
+    """What readers of committed records do not see in each partition, and whether that is for this transaction."""
+    topics = sorted({each.topic for each in known.partitions})
+    there = admin.describe_cluster(topics).partitions  # a topic may have been deleted under the transaction
+    present = sorted(each for each in known.partitions if each in there and there[each].leader is not None)
+    firsts = {
+        each.partition: each.first_offset
+        for each in admin.list_open_transactions(present)
+        if each.producer_id == known.producer_id
+    }
+    client = connection.admin()
+    ends = offset_ranges(connection, client, present)
+    stable = offset_ranges(connection, client, present, read_committed=True)
+    rows: list[dict[str, Any]] = []
+    for partition in sorted(known.partitions):
+        if partition not in ends:
+            rows.append({"topic": partition.topic, "partition": partition.partition, **dict.fromkeys(_OFFSETS)})
+            continue
+        first, end, last_stable = firsts.get(partition), ends[partition][1], stable[partition][1]
+        rows.append(
+            {
+                "topic": partition.topic,
+                "partition": partition.partition,
+                "first_offset": first,
+                "last_stable_offset": last_stable,
+                "end_offset": end,
+                "held_back": end - last_stable if first is not None and first == last_stable else 0,
+            }
+        )
+    return rows
+
+
+def _print(entry: dict[str, Any]) -> None:
+    if on_terminal():
+        facts = {name: value for name, value in entry.items() if name != "partitions"}
+        print_facts((name, str(value) if name == "producer_id" else value) for name, value in facts.items())
+    columns = [
+        Column("topic", "TOPIC"),
+        Column("partition", "PARTITION", figures=True),
+        Column("first_offset", "FIRST OFFSET", figures=True),
+        Column("last_stable_offset", "LAST STABLE", figures=True),
+        Column("end_offset", "END OFFSET", figures=True),
+        Column("held_back", "HELD BACK", figures=True),
+    ]
+    if not on_terminal():
+        columns.insert(0, Column("transactional_id", "TRANSACTIONAL ID"))
+    rows = [{"transactional_id": entry["transactional_id"], **row} for row in entry["partitions"]]
+    print_rows(rows, columns, empty="it has no partitions: nothing is held back")
+
+
+# --- find-hanging ----------------------------------------------------------------------------------------------
+
+
+@command.command(name="find-hanging")
+@click.option("--topic", "topics", metavar="TOPIC", multiple=True, help="Look in this topic only. May be repeated.")
+@click.option(
+    "--silent-for",
+    metavar="DURATION",
+    default=LONGEST_TIMEOUT,
+    show_default=True,
+    help="Nothing was written for so long; not less than the brokers' transaction.max.timeout.ms.",
+)
+@json_option
+@connection_options
+def find_hanging(connection: Connection, topics: tuple[str, ...], silent_for: str, as_json: bool) -> None:
+    """Find open transactions that no coordinator will ever end, and that hold readers back."""
+    silent_since_ms = time.time_ns() // 1_000_000 - _duration_ms(silent_for)
+    metadata = connection.metadata(connection.admin())
+    wanted = known_topics(metadata, topics) if topics else list(metadata.topics.values())
+    with connection.broker_admin() as admin:
+        hanging = admin.find_hanging_transactions(partitions_of(wanted), silent_since_ms)
+    columns = (
+        Column("topic", "TOPIC"),
+        Column("partition", "PARTITION", figures=True),
+        Column("first_offset", "FIRST OFFSET", figures=True),
+        Column("producer_id", "PRODUCER"),
+        Column("epoch", "EPOCH"),
+        Column("last_write", "LAST WRITE"),
+        Column("transactional_id", "TRANSACTIONAL ID", long=True),
+    )
+    rows = [
+        {
+            "topic": each.transaction.partition.topic,
+            "partition": each.transaction.partition.partition,
+            "first_offset": each.transaction.first_offset,
+            "producer_id": each.transaction.producer_id,
+            "epoch": each.transaction.epoch,
+            "last_write": format_instant(each.transaction.last_write_ms),
+            "transactional_id": each.transactional_id,
+        }
+        for each in hanging
+    ]
+    print_rows(rows, columns, as_json=as_json, empty="no transaction is hanging")
+    if rows and on_terminal() and not as_json:
+        note("`ottla txn abort --partition TOPIC-PARTITION` ends one")
+
+
+# --- abort -----------------------------------------------------------------------------------------------------
+
+
+@command.command()
+@click.argument("transactional_id", metavar="[TRANSACTIONAL_ID]", required=False)
+@click.option("--partition", metavar="TOPIC-PARTITION", help="End a hanging transaction in this partition instead.")
+@click.option("--first-offset", metavar="OFFSET", type=int, help="Which one, if the partition has several.")
+@yes_option
+@connection_options
+def abort(
+    connection: Connection, transactional_id: str | None, partition: str | None, first_offset: int | None, yes: bool
+) -> None:
+    """Abort a transaction.
+
+    By its transactional id the coordinator aborts it in all its partitions, and its producer is fenced. A hanging one,
+    of which no coordinator knows, is aborted in one partition: see find-hanging.
+    """
+    if (transactional_id is None) == (partition is None):
+        raise click.UsageError("name either a transactional id or a --partition")
+    if first_offset is not None and partition is None:
+        raise click.UsageError("--first-offset goes with --partition")
+    with connection.broker_admin() as admin:
+        if transactional_id is not None:
+            _abort_known(admin, transactional_id, yes=yes)
+        else:
+            _abort_hanging(admin, _partition(str(partition)), first_offset, yes=yes)
+
+
+def _abort_known(admin: Admin, transactional_id: str, *, yes: bool) -> None:
+    known = _known(admin, transactional_id)
+    if not known.is_open:
+        raise CommandFailed(f"transactional id {transactional_id!r} has no open transaction: it is in {known.state}")
+    confirm(
+        f"abort the transaction of {transactional_id!r}, open since {format_instant(known.started_ms)} in "
+        f"{plural(len(known.partitions), 'partition')}, and fence its producer?",
+        yes=yes,
+    )
+    admin.abort_transaction(transactional_id)
+    note(f"aborted the transaction of {transactional_id!r}; its producer is fenced")
+
+
+def _abort_hanging(admin: Admin, partition: Partition, first_offset: int | None, *, yes: bool) -> None:
+    if partition not in admin.describe_cluster([partition.topic]).partitions:
+        raise CommandFailed(f"partition {partition} does not exist")
+    found = [
+        each
+        for each in admin.list_open_transactions([partition])
+        if first_offset is None or each.first_offset == first_offset
+    ]
+    if not found:
+        where = "" if first_offset is None else f" that begins at offset {first_offset}"
+        raise CommandFailed(f"partition {partition} has no open transaction{where}")
+    if len(found) > 1:
+        offsets = ", ".join(str(each.first_offset) for each in found)
+        raise CommandFailed(
+            f"partition {partition} has several open transactions; add --first-offset, one of {offsets}"
+        )
+    (transaction,) = found
+    owner = admin.find_owner(transaction)
+    if owner is not None:
+        raise CommandFailed(
+            f"the transaction is not hanging, its coordinator knows it: `ottla txn abort {owner.transactional_id}` "
+            "aborts it"
+        )
+    confirm(
+        f"abort the transaction of producer {transaction.producer_id} that begins at offset "
+        f"{transaction.first_offset} of {partition}?",
+        yes=yes,
+    )
+    admin.abort_hanging_transaction(transaction)
+    note(f"aborted the transaction of producer {transaction.producer_id} in {partition}")
+
+
+# --- arguments -------------------------------------------------------------------------------------------------
+
+
+def _duration_ms(text: str) -> int:
+    try:
+        return parse_duration_ms(text)
+    except ValueError as problem:
+        raise click.UsageError(str(problem)) from None
+
+
+def _partition(text: str) -> Partition:
+    topic, dash, number = text.rpartition("-")
+    if not dash or not topic or not number.isdigit():
+        raise click.UsageError(f"{text!r} is not a partition such as orders-0")
+    return Partition(topic, int(number))

@@ -1,0 +1,1 @@
+"""The conversation of a client with a broker, without I/O. PURE."""

@@ -1,0 +1,183 @@
+"""The settings of security (delegation tokens, SASL, TLS), which Ottla knows and does not act on."""
+
+from typing import Final
+
+from ottla.config.not_acted_on import other
+from ottla.config.setting import Kind, OneOf, Range
+from ottla.config.topic_settings import AT_LEAST_1
+
+_SECURITY_DELEGATION_TOKENS: Final = (
+    other(
+        "delegation.token.expiry.check.interval.ms",
+        Kind.LONG,
+        "3600000",
+        "How often expired delegation tokens are removed.",
+        AT_LEAST_1,
+    ),
+    other(
+        "delegation.token.expiry.time.ms",
+        Kind.LONG,
+        "86400000",
+        "How long a delegation token lasts without renewal.",
+        AT_LEAST_1,
+    ),
+    other(
+        "delegation.token.max.lifetime.ms",
+        Kind.LONG,
+        "604800000",
+        "How long a delegation token can be renewed.",
+        AT_LEAST_1,
+    ),
+    other("delegation.token.secret.key", Kind.PASSWORD, None, "Secret behind the delegation tokens."),
+)
+
+_SECURITY_SASL: Final = (
+    other("sasl.client.callback.handler.class", Kind.CLASS, None, "Java class that answers a SASL client's questions."),
+    other("sasl.enabled.mechanisms", Kind.LIST, "GSSAPI", "SASL mechanisms that are offered."),
+    other("sasl.jaas.config", Kind.PASSWORD, None, "Login modules of SASL, in JAAS's form."),
+    other("sasl.kerberos.kinit.cmd", Kind.STRING, "/usr/bin/kinit", "The kinit program."),
+    other(
+        "sasl.kerberos.min.time.before.relogin",
+        Kind.LONG,
+        "60000",
+        "Shortest time, in ms, between two Kerberos logins.",
+    ),
+    other(
+        "sasl.kerberos.principal.to.local.rules", Kind.LIST, "DEFAULT", "Rules from Kerberos principals to short names."
+    ),
+    other("sasl.kerberos.service.name", Kind.STRING, None, "Kerberos name of the service."),
+    other("sasl.kerberos.ticket.renew.jitter", Kind.DOUBLE, "0.05", "Random part of the time to a ticket's renewal."),
+    other(
+        "sasl.kerberos.ticket.renew.window.factor",
+        Kind.DOUBLE,
+        "0.8",
+        "Share of a ticket's life after which it is renewed.",
+    ),
+    other("sasl.login.callback.handler.class", Kind.CLASS, None, "Java class that answers a login's questions."),
+    other("sasl.login.class", Kind.CLASS, None, "Java class that logs in."),
+    other("sasl.login.connect.timeout.ms", Kind.INT, None, "How long to try to reach the identity provider."),
+    other("sasl.login.read.timeout.ms", Kind.INT, None, "How long to wait for the identity provider's answer."),
+    other(
+        "sasl.login.refresh.buffer.seconds", Kind.SHORT, "300", "A login is renewed at least so long before it expires."
+    ),
+    other("sasl.login.refresh.min.period.seconds", Kind.SHORT, "60", "A login is renewed at earliest after so long."),
+    other("sasl.login.refresh.window.factor", Kind.DOUBLE, "0.8", "Share of a login's life after which it is renewed."),
+    other("sasl.login.refresh.window.jitter", Kind.DOUBLE, "0.05", "Random part of that share."),
+    other("sasl.login.retry.backoff.ms", Kind.LONG, "100", "Pause before the identity provider is asked again."),
+    other("sasl.login.retry.backoff.max.ms", Kind.LONG, "10000", "Longest such pause."),
+    other("sasl.mechanism.controller.protocol", Kind.STRING, "GSSAPI", "SASL mechanism towards controllers."),
+    other("sasl.mechanism.inter.broker.protocol", Kind.STRING, "GSSAPI", "SASL mechanism between brokers."),
+    other(
+        "sasl.oauthbearer.assertion.algorithm",
+        Kind.STRING,
+        "RS256",
+        "Algorithm that signs an assertion.",
+        OneOf(("ES256", "RS256"), any_case=True),
+    ),
+    other("sasl.oauthbearer.assertion.claim.aud", Kind.STRING, None, "Audience claimed in an assertion."),
+    other(
+        "sasl.oauthbearer.assertion.claim.exp.seconds",
+        Kind.INT,
+        "300",
+        "How long an assertion is valid.",
+        Range(0, 86400),
+    ),
+    other("sasl.oauthbearer.assertion.claim.iss", Kind.STRING, None, "Issuer claimed in an assertion."),
+    other("sasl.oauthbearer.assertion.claim.jti.include", Kind.BOOLEAN, "false", "Give assertions an id."),
+    other(
+        "sasl.oauthbearer.assertion.claim.nbf.seconds",
+        Kind.INT,
+        "60",
+        "How far back an assertion's validity begins.",
+        Range(0, 3600),
+    ),
+    other("sasl.oauthbearer.assertion.claim.sub", Kind.STRING, None, "Subject claimed in an assertion."),
+    other("sasl.oauthbearer.assertion.file", Kind.STRING, None, "File with a ready assertion."),
+    other("sasl.oauthbearer.assertion.private.key.file", Kind.STRING, None, "File with the key that signs assertions."),
+    other("sasl.oauthbearer.assertion.private.key.passphrase", Kind.PASSWORD, None, "Passphrase of that key."),
+    other(
+        "sasl.oauthbearer.assertion.template.file",
+        Kind.STRING,
+        None,
+        "File with the parts of an assertion that stay the same.",
+    ),
+    other(
+        "sasl.oauthbearer.client.credentials.client.id",
+        Kind.STRING,
+        None,
+        "Client id for the client-credentials grant.",
+    ),
+    other("sasl.oauthbearer.client.credentials.client.secret", Kind.PASSWORD, None, "Secret that goes with it."),
+    other("sasl.oauthbearer.clock.skew.seconds", Kind.INT, "30", "Difference of clocks that is tolerated in tokens."),
+    other("sasl.oauthbearer.expected.audience", Kind.LIST, "", "Audiences a token must name."),
+    other("sasl.oauthbearer.expected.issuer", Kind.STRING, None, "Issuer a token must name."),
+    other(
+        "sasl.oauthbearer.jwks.endpoint.refresh.ms",
+        Kind.LONG,
+        "3600000",
+        "How often the provider's keys are read again.",
+    ),
+    other(
+        "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms", Kind.LONG, "100", "Pause before they are asked for again."
+    ),
+    other("sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms", Kind.LONG, "10000", "Longest such pause."),
+    other("sasl.oauthbearer.jwks.endpoint.url", Kind.STRING, None, "Where the provider's keys are."),
+    other(
+        "sasl.oauthbearer.jwt.retriever.class",
+        Kind.CLASS,
+        "org.apache.kafka.common.security.oauthbearer.DefaultJwtRetriever",
+        "Java class that gets tokens.",
+    ),
+    other(
+        "sasl.oauthbearer.jwt.validator.class",
+        Kind.CLASS,
+        "org.apache.kafka.common.security.oauthbearer.DefaultJwtValidator",
+        "Java class that checks tokens.",
+    ),
+    other("sasl.oauthbearer.scope", Kind.STRING, None, "Scope asked for."),
+    other("sasl.oauthbearer.scope.claim.name", Kind.STRING, "scope", "Claim that holds the scope."),
+    other("sasl.oauthbearer.sub.claim.name", Kind.STRING, "sub", "Claim that holds the subject."),
+    other("sasl.oauthbearer.token.endpoint.url", Kind.STRING, None, "Where tokens are given out."),
+    other("sasl.server.callback.handler.class", Kind.CLASS, None, "Java class that answers a SASL server's questions."),
+    other("sasl.server.max.receive.size", Kind.INT, "524288", "Largest SASL message, in bytes."),
+    other("security.providers", Kind.STRING, None, "Java classes that provide security algorithms."),
+)
+
+_SECURITY_TLS: Final = (
+    other("ssl.allow.dn.changes", Kind.BOOLEAN, "false", "Let a renewed certificate have another distinguished name."),
+    other("ssl.allow.san.changes", Kind.BOOLEAN, "false", "Let a renewed certificate lose alternative names."),
+    other("ssl.cipher.suites", Kind.LIST, "", "Cipher suites that are allowed."),
+    other(
+        "ssl.client.auth",
+        Kind.STRING,
+        "none",
+        "Whether clients must show a certificate.",
+        OneOf(("required", "requested", "none")),
+    ),
+    other("ssl.enabled.protocols", Kind.LIST, "TLSv1.2,TLSv1.3", "Versions of TLS that are allowed."),
+    other(
+        "ssl.endpoint.identification.algorithm",
+        Kind.STRING,
+        "https",
+        "How a server's name is checked against its certificate.",
+    ),
+    other("ssl.engine.factory.class", Kind.CLASS, None, "Java class that makes TLS engines."),
+    other("ssl.key.password", Kind.PASSWORD, None, "Password of the private key."),
+    other("ssl.keymanager.algorithm", Kind.STRING, "SunX509", "Algorithm of the key manager."),
+    other("ssl.keystore.certificate.chain", Kind.PASSWORD, None, "Certificate chain, as PEM text."),
+    other("ssl.keystore.key", Kind.PASSWORD, None, "Private key, as PEM text."),
+    other("ssl.keystore.location", Kind.STRING, None, "File with the private key and its certificates."),
+    other("ssl.keystore.password", Kind.PASSWORD, None, "Password of that file."),
+    other("ssl.keystore.type", Kind.STRING, "JKS", "Format of that file."),
+    other("ssl.principal.mapping.rules", Kind.STRING, "DEFAULT", "Rules from distinguished names to short names."),
+    other("ssl.protocol", Kind.STRING, "TLSv1.3", "Version of TLS that is preferred."),
+    other("ssl.provider", Kind.STRING, None, "Java provider of TLS."),
+    other("ssl.secure.random.implementation", Kind.STRING, None, "Source of random numbers."),
+    other("ssl.trustmanager.algorithm", Kind.STRING, "PKIX", "Algorithm of the trust manager."),
+    other("ssl.truststore.certificates", Kind.PASSWORD, None, "Trusted certificates, as PEM text."),
+    other("ssl.truststore.location", Kind.STRING, None, "File with the trusted certificates."),
+    other("ssl.truststore.password", Kind.PASSWORD, None, "Password of that file."),
+    other("ssl.truststore.type", Kind.STRING, "JKS", "Format of that file."),
+)
+
+SECURITY: Final = (*_SECURITY_DELEGATION_TOKENS, *_SECURITY_SASL, *_SECURITY_TLS)

@@ -1,0 +1,1 @@
+"""What runtime and connectors share around Kafka clients: their log, places in groups, ids of clusters and topics."""

@@ -1,0 +1,1 @@
+"""PURE: values of records in the formats of other systems."""

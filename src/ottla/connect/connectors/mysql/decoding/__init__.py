@@ -1,0 +1,1 @@
+"""PURE: rows and types of a binlog as values and schemas."""

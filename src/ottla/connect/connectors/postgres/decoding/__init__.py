@@ -1,0 +1,1 @@
+"""PURE: messages, rows and types of PostgreSQL's replication protocol as values and schemas."""

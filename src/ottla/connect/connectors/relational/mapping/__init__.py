@@ -1,0 +1,1 @@
+"""PURE: columns, names and rows of tables as fields of records, and back."""

@@ -1,0 +1,1 @@
+"""Kafka Connect's REST API: paths and shapes, what a request asks of the worker, and the client."""

@@ -1,0 +1,80 @@
+"""Keeps web pages from reaching a worker through the browser of a user who can.
+
+A browser sends certain requests to any address without asking it (bodies of `text/plain`, POST without a body), and a
+page may have its own name resolve to 127.0.0.1 (DNS rebinding). Both carry marks that scripts and consoles do not.
+"""
+
+import ipaddress
+from collections.abc import Callable, Collection
+from typing import Final
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+Refuse = Callable[[int, str], ASGIApp]
+
+_LOCAL_NAMES: Final = frozenset(("localhost", "localhost.localdomain", "ip6-localhost"))
+
+
+class Refusal(Exception):
+    """A request is refused; `status` is that of the answer."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+def check(headers: Headers, *, origins: Collection[str], is_local: bool) -> None:
+    """Raise `Refusal` for a request that a foreign page may have caused, or whose body is not JSON.
+
+    origins: pages that may call the worker (`access.control.allow.origin`); `*`: all of them.
+    is_local: the worker listens on a loopback address, where only a local name can be meant.
+    """
+    origin = headers.get("origin")
+    if origin is not None and "*" not in origins and origin not in origins:
+        raise Refusal(
+            403, f"A page of {origin} may not use this worker; access.control.allow.origin names the pages that may"
+        )
+    if is_local and "*" not in origins and not _is_local_name(headers.get("host", "")):
+        raise Refusal(
+            403,
+            f"This worker is not at {headers['host']}: it listens on a loopback address, and answers to localhost "
+            "and to IP addresses alone",
+        )
+    kind = headers.get("content-type")
+    if kind is not None and kind.partition(";")[0].strip().lower() != "application/json" and _has_body(headers):
+        raise Refusal(415, f"HTTP 415 Unsupported Media Type: a body is application/json, not {kind}")
+
+
+def guarded(app: ASGIApp, refuse: Refuse, *, origins: Collection[str], is_local: bool) -> ASGIApp:
+    """`app` behind `check`; `refuse` makes the answer of a status and a sentence."""
+
+    async def checked(scope: Scope, receive: Receive, send: Send) -> None:
+        answer = app
+        if scope["type"] == "http":
+            try:
+                check(Headers(scope=scope), origins=origins, is_local=is_local)
+            except Refusal as refusal:
+                answer = refuse(refusal.status, str(refusal))
+        await answer(scope, receive, send)
+
+    return checked
+
+
+def _has_body(headers: Headers) -> bool:
+    return headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
+
+
+def _is_local_name(host: str) -> bool:
+    try:
+        name = urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return False
+    if not name or name in _LOCAL_NAMES:
+        return True  # HTTP/1.0 names no host, and no browser speaks it
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True

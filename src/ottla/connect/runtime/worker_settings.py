@@ -1,0 +1,166 @@
+"""Settings of a worker, by Kafka Connect's names."""
+
+import difflib
+from collections.abc import Mapping
+from typing import Any, Final
+
+from ottla.connect.clients.client_log import CLIENT_LOG
+from ottla.connect.errors import ConfigError
+from ottla.connect.settings import Settings, setting
+
+_JSON: Final = "org.apache.kafka.connect.json.JsonConverter"
+_SIMPLE_HEADERS: Final = "org.apache.kafka.connect.storage.SimpleHeaderConverter"
+
+_CLIENT: Final = ("bootstrap.servers", "security.protocol", "sasl.", "ssl.", "enable.ssl.", "client.rack", "broker.")
+"""What all clients of the worker share; other settings of theirs come with a prefix: producer., consumer., admin."""
+
+
+class WorkerSettings(Settings):
+    """A worker. Without `offset.storage.file.filename` it is one of a group; alone in it, if it likes."""
+
+    bootstrap_servers: str = setting(
+        "The brokers: host:port, with commas between.", "127.0.0.1:9092", importance="high"
+    )
+    group_id: str = setting("Workers with the same one share connectors.", "connect-cluster", importance="high")
+    config_storage_topic: str = setting("The topic of configurations.", "connect-configs", importance="high")
+    config_storage_replication_factor: int = setting("Its replicas; -1: the brokers' default.", -1)
+    offset_storage_topic: str = setting("The topic of sources' positions.", "connect-offsets", importance="high")
+    offset_storage_partitions: int = setting("Its partitions, when it is made.", 25, ge=1)
+    offset_storage_replication_factor: int = setting("Its replicas; -1: the brokers' default.", -1)
+    status_storage_topic: str = setting("The topic of statuses.", "connect-status", importance="high")
+    status_storage_partitions: int = setting("Its partitions, when it is made.", 5, ge=1)
+    status_storage_replication_factor: int = setting("Its replicas; -1: the brokers' default.", -1)
+    offset_storage_file_filename: str | None = setting("Standalone: the file with all of a worker's state.", None)
+    key_converter: str = setting("Key converter of connectors that name none.", _JSON, importance="high")
+    value_converter: str = setting("Value converter of connectors that name none.", _JSON, importance="high")
+    header_converter: str = setting("Header converter of connectors that name none.", _SIMPLE_HEADERS)
+    exactly_once_source_support: str = setting(
+        "enabled: a source's records and positions go into one transaction; disabled: at least once.",
+        "enabled",
+        pattern="^(?i:enabled|preparing|disabled)$",
+    )
+    listeners: str = setting(
+        "Where the REST API listens: http://HOST:PORT; port 0: any free one. Every client that reaches it can do "
+        "everything: "
+        "http://0.0.0.0:8083, which a group of workers on several machines needs, is for a network of its own.",
+        "http://127.0.0.1:8083",
+    )
+    access_control_allow_origin: str = setting(
+        "Web pages that may use the REST API: origins with commas between, or *. Empty: none.", ""
+    )
+    rest_advertised_host_name: str | None = setting("The host by which other workers reach this one.", None)
+    rest_advertised_port: int | None = setting("The port by which other workers reach this one.", None)
+    plugin_path: str = setting(
+        "Directories, with commas between, whose modules may be connectors and transforms. Others than these and those "
+        "installed as entry points are not imported.",
+        "",
+    )
+    plugin_modules: str = setting(
+        "Modules and packages, with commas between, that may be connectors and transforms wherever they are; *: all.",
+        "",
+    )
+    config_providers: str = setting(
+        "Providers of values for ${NAME:...} in connectors, with commas between: config.providers.NAME.class is "
+        "Kafka's EnvVarConfigProvider, FileConfigProvider or DirectoryConfigProvider, and config.providers.NAME.param. "
+        "has allowlist.pattern or allowed.paths. None: there are no such values.",
+        "",
+    )
+    file_connectors_allowed_paths: str = setting(
+        "Directories and files of this machine, with commas between, that connectors may read and write. None: none.",
+        "",
+    )
+    offset_flush_interval_ms: int = setting("How often positions and offsets are kept, in ms, at least.", 1000, ge=1)
+    session_timeout_ms: int = setting("After how many ms of silence a worker counts as dead.", 10000, ge=1)
+    heartbeat_interval_ms: int = setting("Interval of a worker's heartbeats, in ms.", 3000, ge=1)
+    rebalance_timeout_ms: int = setting("How long a task may take to stop before another worker has it.", 60000, ge=1)
+    task_shutdown_graceful_timeout_ms: int = setting("How long tasks may take to stop, in ms.", 5000, ge=1)
+    topic_creation_enable: bool = setting(
+        "Whether topics of sources are created by the settings `topic.creation.*`.", True
+    )
+    topic_tracking_enable: bool = setting("Whether the topics of each connector are kept in the status topic.", True)
+    topic_tracking_allow_reset: bool = setting("Whether they may be reset.", True)
+
+    @property
+    def standalone(self) -> bool:
+        """Whether this worker is alone, with its state in a file."""
+        return self.offset_storage_file_filename is not None
+
+    @property
+    def exactly_once(self) -> bool:
+        """Whether sources write in transactions."""
+        return self.exactly_once_source_support.lower() == "enabled" and not self.standalone
+
+
+def worker_settings(settings: Mapping[str, str]) -> WorkerSettings:
+    """The settings of a worker. Raises ConfigError with a sentence about the first that is wrong."""
+    from pydantic import ValidationError
+
+    try:
+        return WorkerSettings.model_validate(settings)
+    except ValidationError as wrong:
+        first = wrong.errors()[0]
+        name = str(first["loc"][0]) if first["loc"] else None
+        raise ConfigError(f"{name or 'the worker'}: {first['msg'].lower()}", name) from None
+
+
+_OTHERS: Final = (
+    *_CLIENT,
+    *("producer.", "consumer.", "admin.", "key.converter.", "value.converter.", "header.converter."),
+    *("plugin.discovery", "config.providers.", "connector.client.config.override.policy", "client.id"),
+    *("metric", "rest.", "access.control.", "response.http.headers.", "worker.", "inter.worker.", "connect.protocol"),
+    *(
+        "scheduled.rebalance.max.delay.ms",
+        "offset.flush.timeout.ms",
+        "topic.creation.",
+        "internal.",
+        "client.dns.lookup",
+    ),
+    *("task.shutdown.", "connections.max.idle.ms", "retry.backoff.", "reconnect.backoff.", "request.timeout.ms"),
+    *("receive.buffer.bytes", "send.buffer.bytes", "socket.", "metadata.", "admin.listeners", "offset.storage.topic."),
+    *("config.storage.topic.", "status.storage.topic."),
+)
+"""Beginnings of what clients and converters know, and of Kafka's settings that have no meaning here."""
+
+
+def unknown_worker_settings(settings: Mapping[str, str]) -> list[str]:
+    """A sentence for each unused setting, with the nearest existing one."""
+    known = [field.alias or name for name, field in WorkerSettings.model_fields.items()]
+    sentences = []
+    for name in settings:
+        if name not in known and not name.startswith(_OTHERS):
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            sentences.append(f"the worker's setting {name} is unknown, and left alone{hint}")
+    return sentences
+
+
+def client_settings(settings: Mapping[str, str], kind: str = "") -> dict[str, Any]:
+    """The settings of a client of the worker: what all share, and what has the prefix `kind.`."""
+    shared: dict[str, Any] = {name: value for name, value in settings.items() if name.startswith(_CLIENT)}
+    shared.setdefault("bootstrap.servers", WorkerSettings.model_fields["bootstrap_servers"].default)
+    shared["logger"] = CLIENT_LOG
+    for name, value in _SOONER.items():
+        shared.setdefault(name, value)
+    if kind:
+        prefix = f"{kind}."
+        own = {name.removeprefix(prefix): value for name, value in settings.items() if name.startswith(prefix)}
+        shared.update({name: value for name, value in own.items() if name not in _JAVA_ONLY})
+    return shared
+
+
+def connection_settings(client: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a client that say how brokers are reached, for a client of another kind."""
+    return {name: value for name, value in client.items() if name.startswith((*_CLIENT, "logger", "reconnect."))}
+
+
+_SOONER: Final[Mapping[str, Any]] = {"reconnect.backoff.ms": 20}
+"""The client library waits for half of this between its first connection and the one that it then uses, 50 ms by
+default. It grows with each failure all the same.
+"""
+TRANSACTIONAL: Final[Mapping[str, Any]] = {"enable.sparse.connections": False}
+"""For producers with transactions. One that has no connection when it is to look for its coordinator looks again after
+500 ms: this one connects to the brokers by itself, not when it has something to ask.
+"""
+_JAVA_ONLY: Final = frozenset(
+    {"key.serializer", "value.serializer", "key.deserializer", "value.deserializer", "max.poll.records", "max.block.ms"}
+)

@@ -1,0 +1,1 @@
+"""PURE: groups of the classic protocol, which divide the work among themselves."""

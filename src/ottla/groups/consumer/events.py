@@ -1,0 +1,142 @@
+"""Requests and replies of groups whose members the coordinator assigns itself (KIP-848). PURE.
+
+As in `events`: every event carries the `token` of its requester, values are as on the wire.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final, NamedTuple, TypeAlias
+
+from ottla.coordination.state_machine import Token
+from ottla.errors import ErrorCode
+from ottla.groups.history import Rebalance
+from ottla.ids import GroupId, InstanceId, MemberId, TopicId, TopicName
+
+JOINING: Final = 0
+LEAVING: Final = -1
+LEAVING_FOR_A_WHILE: Final = -2
+"""Member epochs of requests that do not stand for an epoch; the last is a static member's (KIP-345)."""
+
+Partitions: TypeAlias = Mapping[TopicId, frozenset[int]]
+"""Partitions by topic; no topic without partitions."""
+
+NO_PARTITIONS: Final[Partitions] = MappingProxyType({})
+
+
+# --- membership ------------------------------------------------------------------------------------------------
+
+
+class ConsumerHeartbeat(NamedTuple):
+    """ConsumerGroupHeartbeat. Fields that are None (or -1) are unchanged. Answered with `ConsumerBeat`.
+
+    The request has been validated: errors that are visible without the group are refused before.
+    """
+
+    token: Token
+    group_id: GroupId
+    member_id: MemberId
+    """Empty: the client is too old to make one (v0), and is given one."""
+    member_epoch: int
+    instance_id: InstanceId | None
+    rack_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int = -1
+    topic_names: frozenset[TopicName] | None = None
+    topic_regex: str | None = None
+    assignor: str | None = None
+    owned: Partitions | None = None
+
+
+class ConsumerBeat(NamedTuple):
+    """The answer; with an error, only `message` counts."""
+
+    error: ErrorCode
+    message: str | None = None
+    member_id: MemberId | None = None
+    member_epoch: int = 0
+    heartbeat_interval_ms: int = 0
+    assignment: Partitions | None = None
+    """None: as before."""
+    resolve: tuple[str, ...] = ()
+    """Internal: regular expressions to be resolved for the group, by a `RegexesResolved`."""
+
+
+class RegexesResolved(NamedTuple):
+    """What a `ConsumerBeat.resolve` has asked for: all of the topics whose whole name matches. Answered with None."""
+
+    token: Token
+    group_id: GroupId
+    topics: Mapping[str, frozenset[TopicName]]
+    version: int
+    """Version of the `TopicsView` they were looked up in."""
+
+
+class TopicsChanged(NamedTuple):
+    """Topics have been made, have grown or are gone; the machine's view of topics shows it. Answered with None."""
+
+    token: Token
+    names: frozenset[TopicName]
+
+
+# --- groups ----------------------------------------------------------------------------------------------------
+
+
+class DescribeConsumerGroups(NamedTuple):
+    """ConsumerGroupDescribe. Answered with a tuple of `ConsumerGroupDescription`, in the request's order."""
+
+    token: Token
+    group_ids: tuple[GroupId, ...]
+
+
+class AssignedTopic(NamedTuple):
+    topic_id: TopicId
+    topic: TopicName
+    partitions: tuple[int, ...]
+
+
+class ConsumerMemberDescription(NamedTuple):
+    member_id: MemberId
+    instance_id: InstanceId | None
+    rack_id: str | None
+    member_epoch: int
+    client_id: str
+    client_host: str
+    topic_names: tuple[TopicName, ...]
+    topic_regex: str | None
+    assignment: tuple[AssignedTopic, ...]
+    target_assignment: tuple[AssignedTopic, ...]
+    is_classic: bool
+    """It speaks the classic protocol: the group is on its way from one to the other."""
+
+
+class ConsumerGroupDescription(NamedTuple):
+    """GROUP_ID_NOT_FOUND, with a message: there is no such group, or it is of another kind."""
+
+    error: ErrorCode
+    message: str | None
+    group_id: GroupId
+    state: str = ""
+    group_epoch: int = 0
+    assignment_epoch: int = 0
+    assignor: str = ""
+    members: tuple[ConsumerMemberDescription, ...] = ()
+
+
+class DescribeHistory(NamedTuple):
+    """Why a group of any kind has rebalanced. Answered with `GroupHistory`."""
+
+    token: Token
+    group_id: GroupId
+
+
+class GroupHistory(NamedTuple):
+    """GROUP_ID_NOT_FOUND, or the rebalances since this broker coordinates the group, oldest first."""
+
+    error: ErrorCode
+    rebalances: tuple[Rebalance, ...] = ()
+
+
+ConsumerEvent: TypeAlias = (
+    ConsumerHeartbeat | RegexesResolved | TopicsChanged | DescribeConsumerGroups | DescribeHistory
+)

@@ -1,0 +1,1 @@
+"""PURE: committed offsets, whatever the kind of their group, also in transactions."""

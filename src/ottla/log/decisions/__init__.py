@@ -1,0 +1,1 @@
+"""PURE: what a log decides without looking at a file."""

@@ -1,1 +1,0 @@
-"""A small client for requests from broker to broker."""

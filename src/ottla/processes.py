@@ -1,0 +1,118 @@
+"""Child processes on this machine, which can be killed and started again, with their output kept."""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+_LAST_LINES: Final = 12
+
+
+class ChildProcess:
+    """A program in a process group of its own, with its output in the file `log`, start after start.
+
+    user: the user it runs as, if not this one.
+    """
+
+    stop_signal: ClassVar[signal.Signals] = signal.SIGTERM
+
+    def __init__(self, name: str, command: Sequence[str], log: Path, *, user: str | None = None) -> None:
+        self.name, self.log = name, log
+        self._command, self._user = list(command), user
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it; it is not ready yet."""
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        with self.log.open("ab") as output:
+            self._process = subprocess.Popen(
+                self._command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,  # Ctrl-C on the terminal is handled here
+                **owned_by(self._user),
+            )
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None, f"{self.name} was not started"
+        return self._process.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        """The exit code of the last start, minus the signal if one ended it; None while it runs, or before the first
+        start.
+        """
+        return None if self._process is None else self._process.poll()
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has ended by itself, or was never started."""
+        return self._process is None or self._process.poll() is not None
+
+    def obituary(self) -> str | None:
+        """What became of it, with its last words; None while it runs."""
+        if not self.ended:
+            return None
+        return f"{self.name} has ended with code {self.exit_code}; the end of {self.log}:\n{self.last_words()}"
+
+    def kill(self) -> None:
+        """End all of its group at once, by SIGKILL. Does nothing if it was not started."""
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):  # the group has no processes left
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+
+    def stop(self, *, within_s: float = 20.0) -> bool:
+        """Ask it to end, and kill it if it has not by then; gives whether it ended by itself. True if it did not
+        run."""
+        if self._process is None:
+            return True
+        by_itself = True
+        if self._process.poll() is None:
+            self._process.send_signal(self.stop_signal)
+            try:
+                self._process.wait(within_s)
+            except subprocess.TimeoutExpired:
+                by_itself = False
+        self.kill()
+        return by_itself
+
+    def last_words(self) -> str:
+        """The end of its output."""
+        try:
+            return "\n".join(self.log.read_text(errors="replace").splitlines()[-_LAST_LINES:])
+        except OSError:
+            return ""
+
+
+def owned_by(user: str | None) -> dict[str, Any]:
+    """Arguments of `subprocess` that make a process a user's; none: this one's."""
+    if user is None:
+        return {}
+    import pwd
+
+    return {"user": user, "group": pwd.getpwnam(user).pw_gid, "extra_groups": []}
+
+
+def free_ports(count: int) -> list[int]:
+    """Free ports of 127.0.0.1."""
+    with contextlib.ExitStack() as stack:
+        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return [probe.getsockname()[1] for probe in probes]
+
+
+def answers(port: int) -> bool:
+    """Whether a process listens at that port of 127.0.0.1."""
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=1.0).close()
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,40 @@
+"""PushTelemetry (v0): a client's metrics (KIP-714). They are unpacked once, which refuses bombs, and kept as sent."""
+
+from ottla.errors import ErrorCode, OttlaError
+from ottla.protocol.messages.push_telemetry import PushTelemetryRequest, PushTelemetryResponse
+from ottla.protocol.primitives import NULL_UUID
+from ottla.server.context import RequestContext
+from ottla.server.telemetry import Report
+from ottla.server.telemetry_clients import client_of, unpacked
+
+_RESERVED = frozenset({0, 1})
+
+
+async def handle(request: PushTelemetryRequest, context: RequestContext) -> PushTelemetryResponse:
+    """Answers an accepted push with an empty response, a refused one with an error code."""
+    if request.client_instance_id == NULL_UUID or request.client_instance_id.int in _RESERVED:
+        return PushTelemetryResponse(error_code=ErrorCode.INVALID_REQUEST)
+    telemetry = context.broker.telemetry
+    now_ms = context.broker.clock.now_ms()
+    client = client_of(request.client_instance_id, context)
+    metrics = bytes(request.metrics)  # the buffer that it lies in is used again
+    try:
+        instance = telemetry.accept(
+            client,
+            request.subscription_id,
+            request.compression_type,
+            len(metrics),
+            terminating=request.terminating,
+            now_ms=now_ms,
+        )
+    except OttlaError as refused:
+        return PushTelemetryResponse(error_code=refused.code)
+    if metrics:
+        try:
+            await unpacked(request.compression_type, metrics, context)
+        except OttlaError:
+            instance.last_error = ErrorCode.INVALID_RECORD
+            return PushTelemetryResponse(error_code=ErrorCode.INVALID_RECORD)
+        report = Report(client, now_ms, instance.interval_ms, request.terminating, request.compression_type, metrics)
+        telemetry.keep(report)
+    return PushTelemetryResponse()

@@ -1,0 +1,44 @@
+"""Which workload a run of `python -m tests.chaos` has."""
+
+import pytest
+
+from tests.chaos.__main__ import parse, turn
+from tests.chaos.cluster_plan import OF_WORKERS, ClusterFault
+from tests.chaos.cluster_run import possible
+
+
+def turns(*words: str) -> list[tuple[str, str]]:
+    return [turn(parse(words), seed) for seed in range(6)]
+
+
+def test_all_workloads_take_turns_with_both_protocols() -> None:
+    names = ("mixed", "relay", "share")
+    assert turns() == [*((name, "classic") for name in names), *((name, "consumer") for name in names)]
+    assert turns("--brokers", "3") == turns()
+
+
+@pytest.mark.parametrize(
+    "words", [("--target", "genuine"), ("--clients", "python"), ("--broken", "no-sync")], ids=lambda words: words[1]
+)
+def test_share_groups_are_left_out_where_there_are_none(words: tuple[str, ...]) -> None:
+    assert {name for name, _ in turns(*words)} == {"mixed", "relay"}
+
+
+def test_a_workload_that_is_named_is_the_only_one() -> None:
+    assert {name for name, _ in turns("--workload", "relay")} == {"relay"}
+    assert {name for name, _ in turns("--broken", "short-locks")} == {"share"}
+
+
+def test_share_groups_of_genuine_kafka_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    """They would be tried on Ottla, unnoticed."""
+    with pytest.raises(SystemExit):
+        parse(["--workload", "share", "--target", "genuine"])
+    assert "--target ottla alone" in capsys.readouterr().err
+
+
+def test_what_needs_a_network_is_left_out_on_loopback() -> None:
+    faults = parse(["--brokers", "3"]).faults
+    assert ClusterFault.SPLIT in possible(faults, loopback=False)
+    left = possible(faults, loopback=True)
+    assert ClusterFault.SPLIT not in left
+    assert set(left) >= {ClusterFault.KILL, *OF_WORKERS}

@@ -1,0 +1,281 @@
+"""Each call of `ottla.admin`, against Ottla and against genuine Kafka."""
+
+import asyncio
+import inspect
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka.admin import AdminClient
+from tests.support import stories
+from tests.support.broker_process import BrokerProcess
+from tests.support.eventually import eventually
+from tests.support.genuine import GenuineKafka
+from tests.support.ottla_process import OttlaProcess
+from tests.support.probe import free_port
+from tests.support.raw_client import ask
+from tests.support.streams_member import Member, counting
+from tests.support.transaction_stories import Teller
+
+from ottla.admin import (
+    Admin,
+    AsyncAdmin,
+    AuthenticationFailed,
+    BrokerUnavailable,
+    NotFound,
+    Partition,
+    RequestRefused,
+    Subscription,
+    UnsupportedRequest,
+)
+from ottla.errors import ErrorCode
+from ottla.protocol.messages.find_coordinator import FindCoordinatorRequest
+from ottla.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+
+SETTINGS = {
+    "transaction.partition.verification.enable": "false",
+    "offsets.topic.num.partitions": "1",
+    "transaction.state.log.num.partitions": "1",
+    "group.streams.initial.rebalance.delay.ms": "0",
+    "group.streams.heartbeat.interval.ms": "100",
+    "group.streams.min.heartbeat.interval.ms": "100",
+}
+HOUR_MS = 3_600_000
+
+
+@pytest.fixture(scope="module", params=[GenuineKafka, OttlaProcess], ids=["genuine", "ottla"])
+def process(request: pytest.FixtureRequest) -> Iterator[BrokerProcess]:
+    with request.param(properties=SETTINGS) as process:
+        teller = Teller(process.bootstrap)
+        teller.ready()
+        teller.create("t", 2)
+        yield process
+
+
+@pytest.fixture
+def admin(process: BrokerProcess) -> Iterator[Admin]:
+    with Admin(process.bootstrap) as admin:
+        yield admin
+
+
+@pytest.fixture
+def is_genuine(process: BrokerProcess) -> bool:
+    return isinstance(process, GenuineKafka)
+
+
+def test_the_cluster(admin: Admin, process: BrokerProcess) -> None:
+    teller = Teller(process.bootstrap)
+    teller.create("ends", 2)
+    teller.fill("ends", stories.batch(b"first"), partition=1)
+    empty, full = Partition("ends", 0), Partition("ends", 1)
+    cluster = admin.describe_cluster(["ends", "none"])
+    assert (cluster.controller, cluster.racks) == (1, {1: None})
+    assert str(cluster.brokers[1].address) == process.bootstrap
+    assert cluster.assignments == {empty: (1,), full: (1,)}
+    state = cluster.partitions[empty]
+    assert (state.leader, state.in_sync) == (1, (1,))
+    assert cluster.assignments.keys() <= admin.describe_cluster().assignments.keys()
+    wanted = {1: [empty, full], 7: [empty]}
+    assert admin.list_log_ends(cluster, wanted) == {1: {empty: 0, full: 1}}
+    replicas = admin.describe_replicas(cluster, wanted)
+    assert {at: found.size_bytes > 0 for at, found in replicas.items()} == {(1, empty): False, (1, full): True}
+    assert {Path(found.directory) for found in replicas.values()} == {process.log_dir}
+
+
+def test_a_transaction_that_its_coordinator_knows(admin: Admin, process: BrokerProcess) -> None:
+    teller = Teller(process.bootstrap)
+    teller.add("takes part", teller.new("app"), [("t", 0)])
+    (listed,) = admin.list_transactions(states=["Ongoing"])
+    assert listed == admin.describe_transaction("app")
+    assert (listed.transactional_id, listed.coordinator, listed.is_open) == ("app", 1, True)
+    assert listed.partitions == {Partition("t", 0)}
+    assert admin.list_transactions(longer_than_ms=HOUR_MS) == []
+    admin.abort_transaction("app")
+    assert eventually(lambda: not admin.describe_transaction("app").is_open)
+    with pytest.raises(NotFound, match="transactional id 'nobody' does not exist"):
+        admin.describe_transaction("nobody")
+
+
+def test_a_transaction_that_hangs(admin: Admin, process: BrokerProcess) -> None:
+    teller = Teller(process.bootstrap)
+    teller.create("hanging", 1)
+    producer = teller.new("lost")
+    batch = stories.batch(
+        b"hangs",
+        timestamp_ms=stories.NOW_MS - HOUR_MS,
+        producer_id=producer.id,
+        producer_epoch=producer.epoch,
+        base_sequence=0,
+        transactional=True,
+    )
+    request = stories.produce([("hanging", 0, batch)], transactional_id="lost")
+    assert ask(process.bootstrap, request, 9).responses[0].partition_responses[0].error_code == 0
+    place = Partition("hanging", 0)
+    (opened,) = admin.list_open_transactions([place, Partition("none", 0)])
+    assert (opened.partition, opened.first_offset, opened.producer_id) == (place, 0, producer.id)
+    (hanging,) = admin.find_hanging_transactions([place], time.time_ns() // 1_000_000)
+    assert (hanging.transaction, hanging.transactional_id) == (opened, "lost")
+    assert admin.find_owner(opened) is None
+    admin.abort_hanging_transaction(opened)
+    assert admin.list_open_transactions([place]) == []
+
+
+def test_reassignments(admin: Admin) -> None:
+    place = Partition("t", 0)
+    assert admin.list_reassignments() == {}
+    refused = admin.alter_reassignments({place: [7], Partition("t", 1): None})
+    assert refused[place].code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert refused[Partition("t", 1)].code == ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
+    assert admin.alter_reassignments({place: [1]}) == {}
+
+
+def test_where_replicas_lie(admin: Admin, process: BrokerProcess) -> None:
+    cluster = admin.describe_cluster(["t"])
+    place = Partition("t", 0)
+    assert admin.place_replicas(cluster, {1: {place: str(process.log_dir)}}) == {}
+    assert admin.place_replicas(cluster, {1: {place: "/nowhere"}})[place].code == ErrorCode.LOG_DIR_NOT_FOUND
+    with pytest.raises(NotFound, match="broker 7, for which a directory is given, is not running"):
+        admin.place_replicas(cluster, {7: {place: "/"}})
+
+
+def test_share_groups(admin: Admin, process: BrokerProcess) -> None:
+    def beat(epoch: int) -> int:
+        request = ShareGroupHeartbeatRequest(
+            group_id="sharing", member_id="m", member_epoch=epoch, subscribed_topic_names=["t"]
+        )
+        return int(ask(process.bootstrap, request, 1, client_id="c").error_code)
+
+    ask(process.bootstrap, FindCoordinatorRequest(coordinator_keys=["sharing"]), 4)
+    assert eventually(lambda: beat(0) == 0)
+    assert [(each.group, each.state) for each in admin.list_share_groups()] == [("sharing", "Stable")]
+    assert "sharing" in [each.group for each in admin.list_groups()]
+    (member,) = admin.describe_share_group("sharing").members
+    assert (member.member, member.client, member.topics) == ("m", "c", ("t",))
+    assert eventually(lambda: beat(0) == 0 and admin.describe_share_group("sharing").readers(Partition("t", 1)) == 1)
+    assert admin.delete_groups(["sharing"])["sharing"].code == ErrorCode.NON_EMPTY_GROUP
+    assert beat(-1) == 0
+    eventually(lambda: admin.alter_share_group_offsets("sharing", {Partition("t", 1): 1}) is None)
+    assert admin.list_share_group_offsets("sharing")[Partition("t", 1)].start == 1
+    assert admin.delete_groups(["sharing", "nothing"]).keys() == {"nothing"}
+    with pytest.raises(NotFound):
+        admin.describe_share_group("sharing")
+
+
+def test_streams_groups(admin: Admin, process: BrokerProcess) -> None:
+    member = Member(process.bootstrap, "words", "one")
+    member.join(counting("words", "t"))
+    assert [each.group for each in admin.list_streams_groups()] == ["words"]
+    group = admin.describe_streams_group("words")
+    assert [each.member for each in group.members] == [member.who]
+    assert group.topology_epoch is not None
+    assert "t" in {topic for each in group.subtopologies for topic in each.inputs}
+    assert admin.list_group_offsets("words") == {}
+    with pytest.raises(NotFound):
+        admin.describe_streams_group("nothing")
+
+
+def test_features(admin: Admin) -> None:
+    features = admin.describe_features()
+    found = features["transaction.version"]
+    assert found.lowest <= found.level <= found.highest
+    admin.update_features({"transaction.version": found.highest}, dry_run=True)
+    with pytest.raises(RequestRefused, match="no level was changed"):
+        admin.update_features({"transaction.version": found.highest + 1})
+    with pytest.raises(NotFound, match="there is no feature 'nonsense'"):
+        admin.update_features({"nonsense": 1})
+    assert admin.describe_features() == features
+
+
+def test_telemetry(admin: Admin, *, is_genuine: bool) -> None:
+    wanted = Subscription("all", ("org.apache.kafka.", "x."), 60_000, ("client_id=app.*",))
+    admin.alter_subscription(wanted)
+    assert eventually(lambda: admin.list_subscriptions() == [wanted])
+    admin.delete_subscription("all")
+    assert eventually(lambda: admin.list_subscriptions() == [])
+    with pytest.raises(NotFound, match="there is no subscription 'all'"):
+        admin.delete_subscription("all")
+    if is_genuine:
+        with pytest.raises(UnsupportedRequest, match="does not serve DescribeTelemetry"):
+            admin.list_telemetry_clients()
+    else:
+        assert admin.list_telemetry_clients() == []
+
+
+def test_the_history_of_a_group(admin: Admin, *, is_genuine: bool) -> None:
+    with pytest.raises(UnsupportedRequest if is_genuine else NotFound, match=r"DescribeGroupHistory|does not exist"):
+        admin.describe_group_history("nobody")
+
+
+def test_the_same_with_an_event_loop(process: BrokerProcess) -> None:
+    def methods(kind: type) -> set[str]:
+        return {name for name, _ in inspect.getmembers(kind, callable) if not name.startswith("_")}
+
+    assert methods(AsyncAdmin) == methods(Admin)
+
+    async def story() -> None:
+        async with AsyncAdmin(process.bootstrap) as admin:
+            cluster, features = await asyncio.gather(admin.describe_cluster(["t"]), admin.describe_features())
+            assert len(cluster.partitions) == 2
+            assert "transaction.version" in features
+            with pytest.raises(NotFound, match="transactional id 'nobody' does not exist"):
+                await admin.describe_transaction("nobody")
+        async with AsyncAdmin("127.0.0.1:9") as admin:
+            with pytest.raises(BrokerUnavailable, match="cannot be reached"):
+                await admin.describe_features()
+
+    asyncio.run(story())
+
+
+def test_a_broker_that_asks_for_a_password() -> None:
+    """Genuine Kafka with SASL; blocking and with an event loop. SCRAM is held against its RFC in tests/unit/client."""
+    process = GenuineKafka()
+    secured = f"127.0.0.1:{free_port()}"
+    controller = f"CONTROLLER://127.0.0.1:{free_port()}"
+    login = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+    process.properties = {
+        "controller.quorum.voters": controller.replace("CONTROLLER://", "1@"),
+        "listeners": f"PLAINTEXT://{process.bootstrap},SASL_PLAINTEXT://{secured},{controller}",
+        "advertised.listeners": f"PLAINTEXT://{process.bootstrap},SASL_PLAINTEXT://{secured}",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.sasl_plaintext.plain.sasl.jaas.config": (
+            f'{login} username="admin" password="secret" user_admin="secret";'
+        ),
+    }
+    properties = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": "admin"}
+    right, wrong = {**properties, "sasl.password": "secret"}, {**properties, "sasl.password": "guess"}
+
+    async def story() -> None:
+        async with AsyncAdmin(secured, properties=right) as admin:
+            assert await admin.describe_features()
+        async with AsyncAdmin(secured, properties=wrong) as admin:
+            with pytest.raises(AuthenticationFailed, match="does not authenticate this client"):
+                await admin.describe_features()
+
+    with process:
+        with Admin(secured, properties=right) as admin:
+            assert admin.describe_features()
+        with (
+            Admin(secured, properties=wrong) as admin,
+            pytest.raises(AuthenticationFailed, match="does not authenticate this client"),
+        ):
+            admin.describe_features()
+        asyncio.run(story())
+
+
+def test_single_offsets_of_a_group_are_forgotten(admin: Admin, process: BrokerProcess) -> None:
+    client = AdminClient({"bootstrap.servers": process.bootstrap})
+    kept = [TopicPartition("t", 0, 5), TopicPartition("t", 1, 7)]
+
+    def committed() -> bool:  # by a coordinator that has come up
+        (answer,) = client.alter_consumer_group_offsets([ConsumerGroupTopicPartitions("readers", kept)]).values()
+        return all(each.error is None for each in answer.result(10).topic_partitions or [])
+
+    eventually(committed, timeout_s=60)
+    admin.delete_group_offsets("readers", [("t", 0)])
+    assert admin.list_group_offsets("readers") == {Partition("t", 1): 7}
+    admin.delete_group_offsets("readers", [("t", 0), ("nowhere", 0)])
+    admin.delete_group_offsets("nobody", [("t", 0)])
+    assert admin.list_group_offsets("readers") == {Partition("t", 1): 7}

@@ -1,0 +1,56 @@
+"""Which tests go to the same worker of pytest-xdist: those of a file, and files that share a costly session."""
+
+from contextlib import suppress
+from typing import Any, Final
+from zlib import crc32
+
+from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
+
+_SPARK_SESSIONS: Final = 2
+"""A session takes ten seconds to start, and minutes of work until its virtual machine is fast."""
+_OWN_SESSIONS: Final = ("golden", "demo", "redrive", "replay", "run")
+"""Tests of the pipeline that start programs with sessions of their own."""
+_STARTS_WITH: Final = 2
+"""Tests that a worker must have before it runs the first: a test ends by setting up for the next."""
+
+
+class ByFileAndSession(LoadScopeScheduling):  # type: ignore[misc]
+    """A file is a unit of work; the files of the pipeline that use the shared Spark session are two of them.
+
+    A crash of a worker costs the one test that it was running. The library's own scheduler would run that test again
+    and again, and would send finished units to other workers, which wait forever for something to run
+    (pytest-xdist#1327, #1371, #1378).
+    """
+
+    def remove_node(self, node: Any) -> str | None:
+        """Take away a worker that ended or crashed; returns the test that it crashed in."""
+        units = self.assigned_work[node]
+        crashed = next(((unit, test) for unit in units.values() for test, is_done in unit.items() if not is_done), None)
+        if crashed is not None:
+            unit, test = crashed
+            unit[test] = True
+        self.assigned_work[node] = {scope: unit for scope, unit in units.items() if not all(unit.values())}
+        super().remove_node(node)
+        return None if crashed is None else crashed[1]
+
+    def _assign_work_unit(self, node: Any) -> None:
+        """Send tests to a worker. One that has crashed just now gives them back when it is taken away."""
+        with suppress(OSError):
+            super()._assign_work_unit(node)
+
+    def _reschedule(self, node: Any) -> None:
+        """Give a worker as much as it needs to begin, or tell it that there is no more."""
+        if node not in self.registered_collections:  # it replaces one that crashed, and still collects
+            return
+        super()._reschedule(node)
+        while not node.shutting_down and self._pending_of(self.assigned_work[node]) < _STARTS_WITH:
+            super()._reschedule(node)
+
+    def _split_scope(self, nodeid: str) -> str:
+        """The unit of work of a test."""
+        file = nodeid.partition("::")[0]
+        directory, _, name = file.rpartition("/")
+        has_own = name.removeprefix("test_").removesuffix(".py") in _OWN_SESSIONS
+        if directory.endswith("tests/pipeline") and not has_own:
+            return f"{directory} on session {crc32(name.encode()) % _SPARK_SESSIONS}"
+        return file

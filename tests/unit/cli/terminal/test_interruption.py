@@ -1,0 +1,42 @@
+"""Signals as exceptions: what a program that is told to end cleans up by."""
+
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from ottla.cli.terminal import interruption
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@pytest.fixture(autouse=True)
+def handlers() -> Iterator[None]:
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def raised_by(number: signal.Signals) -> type[BaseException] | None:
+    try:
+        signal.raise_signal(number)
+    except KeyboardInterrupt as interrupted:
+        return type(interrupted)
+    return None
+
+
+def test_a_terminal_that_is_closed_ends_a_program_as_sigterm_does() -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    interruption.install()
+    assert [raised_by(number) for number in SIGNALS] == [
+        KeyboardInterrupt,
+        interruption.Terminated,
+        interruption.Terminated,
+    ]
+
+
+def test_a_program_that_nohup_has_started_goes_on() -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    interruption.install()
+    assert raised_by(signal.SIGHUP) is None

@@ -1,0 +1,451 @@
+"""What tasks do where something goes wrong: dead letters, offsets, rests without a position, answers of brokers."""
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException
+from tests.support.eventually import eventually
+
+from ottla.connect.api import ConnectError, Part, Position, Retriable, SinkRecord, SourceRecord, TopicPartition
+from ottla.connect.errors import Fenced, of_brokers
+from ottla.connect.herder.state import Target, TaskId
+from ottla.connect.log_identity import LogIdentity
+from ottla.connect.records import Progress
+from ottla.connect.runtime import handling, logs, sink_offsets, source_task
+from ottla.connect.runtime.brokers import Brokers, Lifeline
+from ottla.connect.runtime.chain import Encoded
+from ottla.connect.runtime.connector_config import SourceRuntimeSettings
+from ottla.connect.runtime.handling import DeadLetters
+from ottla.connect.runtime.logs import TopicLogs
+from ottla.connect.runtime.secrets import Secrets
+from ottla.connect.runtime.sink_task import SinkTask
+from ottla.connect.runtime.source_task import SourceTask
+from ottla.connect.runtime.statuses import Statuses
+from ottla.connect.runtime.worker import Worker
+
+TASK = TaskId("tested", 0)
+FIRST, SECOND = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+class Letters:
+    """A producer that answers when it is flushed."""
+
+    error: KafkaError | None = None
+
+    def __init__(self, _settings: Any) -> None:
+        self.waiting: list[tuple[dict[str, Any], Callable[..., None]]] = []
+        self.sent: list[dict[str, Any]] = []
+
+    def produce(self, _topic: str, *, on_delivery: Callable[..., None], **record: Any) -> None:
+        self.waiting.append((record, on_delivery))
+
+    def poll(self, _seconds: float) -> None: ...
+
+    def flush(self, _seconds: float) -> int:
+        for record, told in self.waiting:
+            self.sent.append(record)
+            told(self.error, None)
+        self.waiting.clear()
+        return 0
+
+
+@pytest.fixture
+def letters(monkeypatch: pytest.MonkeyPatch) -> DeadLetters:
+    monkeypatch.setattr(
+        handling, "AdminClient", lambda _: SimpleNamespace(list_topics=lambda **_: SimpleNamespace(topics={"dead"}))
+    )
+    monkeypatch.setattr(handling, "Producer", Letters)
+    return DeadLetters(
+        "dead", 1, {}, headers=True, task=TASK, clean=lambda text: text.replace("correct horse", "[hidden]")
+    )
+
+
+def record(partition: int = 0, offset: int = 7) -> SinkRecord:
+    return SinkRecord(
+        topic="t", value=None, partition=partition, origin=TopicPartition("t", partition), offset=offset,
+        raw_key=b"k", raw_value=b"v", raw_headers=(),
+    )  # fmt: skip
+
+
+def test_a_dead_letter_is_in_its_topic_before_the_sink_goes_on_and_has_no_secrets(letters: DeadLetters) -> None:
+    letters.add("TASK_PUT", "Sink", ValueError("no correct horse here"), record())
+    (sent,) = letters._producer.sent  # type: ignore[attr-defined]
+    headers = dict(sent["headers"])
+    assert headers["__connect.errors.exception.message"] == b"no [hidden] here"
+    assert b"correct horse" not in headers["__connect.errors.exception.stacktrace"]
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [(KafkaError.NOT_LEADER_FOR_PARTITION, Retriable), (KafkaError.TOPIC_AUTHORIZATION_FAILED, ConnectError)],
+)
+def test_only_what_does_not_pass_fails_a_task(
+    letters: DeadLetters, monkeypatch: pytest.MonkeyPatch, code: int, kind: type[ConnectError]
+) -> None:
+    monkeypatch.setattr(Letters, "error", KafkaError(code))
+    with pytest.raises(ConnectError) as refused:
+        letters.add("TASK_PUT", "Sink", ValueError("no"), record())
+    assert type(refused.value) is kind
+    assert type(of_brokers(KafkaError(code), "no")) is kind
+
+
+def test_partitions_that_flush_does_not_name_are_durable() -> None:
+    committed: list[Any] = []
+    task: Any = SinkTask.__new__(SinkTask)
+    task._owned, task._next, task._committed, task._dead = {FIRST, SECOND}, {FIRST: 5, SECOND: 9}, {}, None
+    task._look_at, task.context = float("inf"), SimpleNamespace(identity=lambda _: LogIdentity())
+    task._sink = SimpleNamespace(flush=lambda: {FIRST: 3})
+    task._consumer = SimpleNamespace(commit=lambda offsets, asynchronous: committed.extend(offsets))
+    task._flush()
+    assert {(each.partition, each.offset) for each in committed} == {(0, 3), (1, 9)}
+
+
+def test_offsets_are_asked_with_secrets_filled_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(sink_offsets, "_admin", lambda config, _environment: asked.append(config["admin.override.x"]))
+
+    def committed(_admin: Any, group: str) -> list[Any]:
+        asked.append(group)
+        return []
+
+    monkeypatch.setattr(sink_offsets, "_committed", committed)
+    monkeypatch.setattr(sink_offsets, "_reset", lambda _admin, group: asked.append(group))
+    monkeypatch.setattr(sink_offsets, "_alterable", lambda *_: None)
+    monkeypatch.setattr(sink_offsets, "_alter_in_target", lambda *_: None)
+    environment: Any = SimpleNamespace(secrets=Secrets({"GROUP": "mine"}))
+    config = {"consumer.override.group.id": "${env:GROUP}", "admin.override.x": "${env:GROUP}"}
+    sink_offsets.committed("tested", config, environment)
+    sink_offsets.reset("tested", config, environment)
+    assert asked == ["mine"] * 4
+
+
+class Transactions:
+    """Remembers what each transaction had."""
+
+    transactional = True
+
+    def __init__(self) -> None:
+        self.open: list[Any] = []
+        self.done: list[list[Any]] = []
+        self.warning: str | None = None
+
+    def send(self, sent: Any) -> None:
+        self.open.append(sent.value)
+
+    def move(self, _part: Part, position: Position) -> None:
+        self.open.append(position["at"])
+
+    client = None
+
+    def commit(self) -> list[tuple[Part, Position]]:
+        if self.open:
+            self.done.append(self.open)
+        self.open = []
+        return []
+
+
+def run(
+    items: list[Any], start: Position | None, monkeypatch: pytest.MonkeyPatch, *, longest_s: float = 60.0
+) -> Transactions:
+    """Every item is over the boundary; the task is stopped after the last."""
+    monkeypatch.setattr(source_task._Boundary, "over", lambda *_, **__: True)
+    runtime = SourceRuntimeSettings.model_construct(transaction_boundary="poll", transaction_boundary_interval_ms=None)
+    environment: Any = SimpleNamespace(
+        settings=SimpleNamespace(offset_flush_interval_ms=1000), positions=SimpleNamespace(of=lambda *_: start)
+    )
+    task: Any = SourceTask(TASK, {}, environment, lambda *_: None, lambda *_: None)
+    task.context.log = logging.getLogger("tested")
+
+    def read(_position: Position | None) -> Iterator[Any]:
+        for number, item in enumerate(items, 1):
+            if number == len(items):
+                task.stop()
+            yield item
+
+    source: Any = SimpleNamespace(part=dict, read=read, committed=lambda *_: None)
+    chain: Any = SimpleNamespace(encode=lambda each: each)
+    writer = Transactions()
+    task._topics.add("t")
+    boundary = source_task._Boundary(runtime, environment, True, longest_s)
+    task._pump(source, chain, writer, boundary, {}, Lifeline(Brokers("")))
+    writer.warning = task.context.warning
+    return writer
+
+
+def test_records_after_the_last_position_wait_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    items = [SourceRecord(topic="t", value=n) for n in "ab"]
+    given = run([*items, Progress(position={"at": 1}), *items], {"at": 0}, monkeypatch)
+    assert given.done == [["a", "b", 1]]
+    assert given.open == ["a", "b"]  # aborted when the writer closes
+    assert run(items, None, monkeypatch).done == [["a"], ["b"]]  # a source without positions
+
+
+def test_a_transaction_ends_before_the_brokers_abort_it_and_the_status_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    items = [SourceRecord(topic="t", value=n) for n in "ab"]
+    given = run([*items, Progress(position={"at": 1})], {"at": 0}, monkeypatch, longest_s=0.0)
+    assert given.done == [["a"], ["b"], [1]]
+    assert given.warning is not None
+    assert given.warning.startswith("the source has given no position for half of transaction.timeout.ms")
+
+
+def test_a_transaction_by_time_ends_before_the_brokers_abort_it() -> None:
+    runtime = SourceRuntimeSettings.model_construct(
+        transaction_boundary="interval", transaction_boundary_interval_ms=90_000
+    )
+    environment: Any = SimpleNamespace(settings=SimpleNamespace(offset_flush_interval_ms=60_000))
+    boundary = source_task._Boundary(runtime, environment, True, 60.0)
+    assert (boundary._length_s, boundary._idle_s) == (30.0, 30.0)
+
+
+def answer(error: KafkaError | None) -> Any:
+    place = SimpleNamespace(error=error)
+    return {"g": SimpleNamespace(result=lambda _seconds: SimpleNamespace(topic_partitions=[place]))}
+
+
+def test_offsets_that_a_group_with_members_refuses_are_not_changed_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[Any] = []
+    refuses = KafkaError(KafkaError.UNKNOWN_MEMBER_ID)
+    admin = SimpleNamespace(alter_consumer_group_offsets=lambda _, **_options: answer(refuses))
+    monkeypatch.setattr(sink_offsets, "_admin", lambda *_: admin)
+    monkeypatch.setattr(sink_offsets, "_alterable", lambda *_: None)
+    monkeypatch.setattr(sink_offsets, "_alter_in_target", lambda *arguments: told.append(arguments))
+    environment: Any = SimpleNamespace(secrets=Secrets({}))
+    wanted = {"partition": {"kafka_topic": "t", "kafka_partition": 0}, "offset": {"kafka_offset": 5}}
+    with pytest.raises(Retriable, match="its tasks have not ended yet: try again"):
+        sink_offsets.alter("tested", {}, [wanted], environment)
+    assert told == []
+    admin.alter_consumer_group_offsets = lambda _, **_options: answer(None)
+    sink_offsets.alter("tested", {}, [wanted], environment)
+    assert len(told) == 1
+    negative = {**wanted, "offset": {"kafka_offset": -1}}
+    with pytest.raises(ValueError, match="The offset -1 of partition 0 of topic t is negative"):
+        sink_offsets.alter("tested", {}, [negative], environment)
+    assert len(told) == 1
+
+
+def refusal(code: int) -> Any:
+    def result(_seconds: float) -> None:
+        raise KafkaException(KafkaError(code))
+
+    return SimpleNamespace(create_topics=lambda _new, **_: {"t": SimpleNamespace(result=result)})
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [(KafkaError.NOT_CONTROLLER, Retriable), (KafkaError.POLICY_VIOLATION, ConnectError)],
+)
+def test_a_topic_that_cannot_be_made_while_the_controller_changes_is_made_later(
+    monkeypatch: pytest.MonkeyPatch, code: int, kind: type[ConnectError]
+) -> None:
+    environment: Any = SimpleNamespace(settings=SimpleNamespace(topic_creation_enable=True))
+    task: Any = SourceTask(TASK, {}, environment, lambda *_: None, lambda *_: None)
+    monkeypatch.setattr(source_task, "AdminClient", lambda _: refusal(code))
+    wanted = {"topic.creation.default.partitions": "1", "topic.creation.default.replication.factor": "1"}
+    with pytest.raises(ConnectError, match="topic t cannot be made") as refused:
+        task._new_topic("t", wanted)
+    assert type(refused.value) is kind
+
+
+class Moving:
+    """A producer whose coordinator is moving."""
+
+    def __init__(self, _settings: Any) -> None: ...
+
+    def init_transactions(self, _seconds: float) -> None:
+        raise KafkaException(KafkaError(KafkaError.COORDINATOR_LOAD_IN_PROGRESS))
+
+    def begin_transaction(self) -> None: ...
+
+    def produce(self, *_: Any, **__: Any) -> None: ...
+
+    def commit_transaction(self, _seconds: float) -> None:
+        raise KafkaException(KafkaError(KafkaError.NOT_LEADER_FOR_PARTITION, "moved", txn_requires_abort=True))
+
+    def abort_transaction(self, _seconds: float) -> None: ...
+
+
+def test_the_worker_leads_and_writes_configurations_later_if_brokers_are_in_a_failover(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(logs, "Producer", Moving)
+    topics = TopicLogs({"configs": ("c", 1, 1)}, {}, "leader", lambda *_: None)
+    with pytest.raises(Retriable, match="this worker cannot lead"):
+        topics.lead()
+    assert not topics.leads
+    topics._producer = Moving({})  # type: ignore[assignment]
+    with pytest.raises(Fenced, match="c is written by the leader alone"):
+        topics.put("configs", b"task-tested-0", b"v")
+    topics._leader = topics._producer
+    with pytest.raises(Retriable, match="c cannot be written"):
+        topics.put("configs", b"k", b"v")
+    assert topics.leads
+
+
+def test_positions_are_read_to_the_end_beyond_open_transactions() -> None:
+    asked: list[IsolationLevel] = []
+
+    def list_offsets(_wanted: Any, *, isolation_level: IsolationLevel, **_: Any) -> dict[Any, Any]:
+        asked.append(isolation_level)
+        return {}
+
+    topics = TopicLogs({"offsets": ("o", 1, 1), "configs": ("c", 1, 1)}, {}, "leader", lambda *_: None)
+    topics._admin = SimpleNamespace(list_offsets=list_offsets)  # type: ignore[assignment]
+    topics.catch_up("offsets")
+    topics.catch_up("configs")
+    assert asked == [IsolationLevel.READ_UNCOMMITTED, IsolationLevel.READ_COMMITTED]
+
+
+def leader(statuses: dict[int, dict[str, str]], done: list[str]) -> Any:
+    worker: Any = Worker.__new__(Worker)
+    worker.membership = SimpleNamespace(members=lambda: ["here:1"])
+    worker.statuses = SimpleNamespace(tasks=lambda _: statuses)
+    worker.settings = SimpleNamespace(task_shutdown_graceful_timeout_ms=60_000)
+    worker.lock, worker._wake, worker._ending_since = threading.RLock(), threading.Event(), {}
+    worker._fence = lambda task, _config: done.append(f"fence {task}")
+    worker._commit_tasks = lambda _name, tasks, _revision: done.append(f"{len(tasks)} tasks")
+    worker._connector_status = lambda _name, state, *_: done.append(state)
+    worker._state_of = lambda _: "RUNNING"
+    worker._plans, worker._plan_again, worker._committing = {}, set(), threading.Lock()
+    return worker
+
+
+def plan(worker: Any, connector: Any) -> None:
+    worker._start_planning("tested", connector)
+    eventually(lambda: worker._plans["tested"].ended)
+
+
+def test_stopped_is_said_when_the_tasks_have_ended_or_are_fenced() -> None:
+    done: list[str] = []
+    statuses = {0: {"state": "RUNNING", "worker_id": "here:1"}, 1: {"state": "RUNNING", "worker_id": "gone:1"}}
+    worker = leader(statuses, done)
+    connector: Any = SimpleNamespace(target=Target.STOPPED, tasks=({}, {}))
+    worker._plan("tested", connector)
+    assert done == []
+    statuses[0]["state"] = "UNASSIGNED"
+    worker._plan("tested", connector)
+    assert done == ["fence tested-0", "fence tested-1", "0 tasks", "STOPPED"]
+
+
+def test_a_worker_that_leads_no_more_says_nothing_of_a_connector() -> None:
+    done: list[str] = []
+    worker = leader({}, done)
+    worker._tasks_of = lambda *_: []
+
+    def fenced(*_: Any) -> None:
+        raise Fenced("another worker leads now")
+
+    worker._commit_tasks = fenced
+    connector: Any = SimpleNamespace(revision=1, planned=0, config={}, tasks=(), target=Target.STARTED)
+    plan(worker, connector)
+    assert done == []
+
+
+def test_a_warning_of_a_connector_has_no_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[Any] = []
+    monkeypatch.setattr(Statuses, "put_task", lambda _logs, _task, value: told.append(value))
+    worker: Any = Worker.__new__(Worker)
+    worker.statuses, worker.logs, worker.address = SimpleNamespace(task=lambda _: None), None, "here:1"
+    worker.state, worker._version = SimpleNamespace(assignment=SimpleNamespace(generation=1)), lambda _: None
+    worker.secrets = Secrets({"PASSWORD": "correct horse"})
+    worker.secrets.resolve({"password": "${env:PASSWORD}"})
+    context = SimpleNamespace(made={}, warning="no answer from https://me:correct horse@there")
+    worker._tasks = {TASK: (SimpleNamespace(context=context), None)}
+    worker._report_status(TASK, "RUNNING", None)
+    assert "correct horse" not in str(told)
+    assert "no answer from" in told[0]["warning"]
+
+
+def test_tasks_whose_configuration_changes_are_fenced_before_the_new_ones_are_known() -> None:
+    done: list[str] = []
+    worker = leader({}, done)
+    worker._tasks_of = lambda *_: [{"tables": "a"}, {"tables": "b"}]
+    connector: Any = SimpleNamespace(
+        revision=1,
+        planned=0,
+        config={},
+        tasks=({"tables": "a"}, {"tables": "b,c"}, {"tables": "d"}),
+        target=Target.STARTED,
+    )
+    plan(worker, connector)
+    assert done == ["fence tested-1", "fence tested-2", "2 tasks"]
+
+
+def test_tasks_that_are_the_same_as_before_go_on() -> None:
+    done: list[str] = []
+    worker = leader({}, done)
+    worker._tasks_of = lambda *_: [{"tables": "a"}]
+    connector: Any = SimpleNamespace(revision=1, planned=1, config={}, tasks=({"tables": "a"},), target=Target.STARTED)
+    plan(worker, connector)
+    assert done == []
+
+
+def test_a_connector_that_hangs_is_asked_anew_when_it_changes_and_its_late_answer_does_not_count() -> None:
+    done: list[str] = []
+    worker = leader({}, done)
+    let_go = threading.Event()
+
+    def tasks_of(_name: str, config: dict[str, str]) -> list[dict[str, str]]:
+        if config["hangs"]:
+            let_go.wait(60)
+        return [{}] * int(config["tasks"])
+
+    worker._tasks_of = tasks_of
+    hung: Any = SimpleNamespace(revision=1, planned=0, config={"hangs": "yes", "tasks": "1"}, tasks=())
+    worker._start_planning("tested", hung)
+    late = worker._plans["tested"]
+    worker._start_planning("tested", hung)
+    assert worker._plans["tested"] is late
+    plan(worker, SimpleNamespace(revision=2, planned=0, config={"hangs": "", "tasks": "2"}, tasks=()))
+    assert done == ["2 tasks"]
+    worker._plan_again.add("tested")  # as a restart does
+    plan(worker, SimpleNamespace(revision=2, planned=2, config={"hangs": "", "tasks": "3"}, tasks=({}, {})))
+    assert done == ["2 tasks", "3 tasks"]
+    let_go.set()
+    eventually(lambda: late.ended)
+    assert done == ["2 tasks", "3 tasks"]
+
+
+def test_a_connector_that_cannot_be_fenced_holds_up_no_other() -> None:
+    done: list[str] = []
+    worker = leader({}, done)
+    worker.secrets, worker._plan_failed = Secrets({}), {}
+
+    def fence(task: TaskId, _config: Any) -> None:
+        if task.connector == "first":
+            raise Retriable("not now")
+
+    worker._fence = fence
+    one: Any = SimpleNamespace(target=Target.STOPPED, tasks=({},))
+    worker.state = SimpleNamespace(connectors={"first": one, "second": one})
+    worker._plan_connectors()
+    assert done == ["0 tasks", "STOPPED"]
+
+
+def test_why_a_record_was_not_taken_is_found_out_when_it_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Refusing(Moving):
+        def produce(self, *_: Any, on_delivery: Any = None, **__: Any) -> None:
+            if on_delivery is not None:
+                on_delivery(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE), SimpleNamespace(topic=lambda: "orders"))
+
+    monkeypatch.setattr(source_task, "Producer", Refusing)
+    environment: Any = SimpleNamespace(settings=SimpleNamespace(group_id="g"))
+    writer = source_task.TransactionalWriter(TASK, {}, environment)
+    sent = Encoded("orders", None, b"v", [], None, None)
+    writer.send(sent)
+    with pytest.raises(KafkaException):
+        writer.commit()
+    writer = source_task.TransactionalWriter(TASK, {}, environment)
+    writer.explains = True
+    writer.send(sent)
+    with pytest.raises(ConnectError, match=r"refuse what this task writes \(orders\): .*too large"):
+        writer.commit()
+
+
+def test_a_list_of_nothing_is_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source_task._Boundary, "idle", lambda *_, **__: True)
+    one = SourceRecord(topic="t", value="a", position={"at": 1})
+    assert run([one, [], SourceRecord(topic="t", value="b")], {"at": 0}, monkeypatch).done == [["a", 1]]

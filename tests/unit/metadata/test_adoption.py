@@ -1,0 +1,189 @@
+"""What can be read off log directories that Ottla did not write. The real ones are in tests/compat/genuine."""
+
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from ottla.cluster.commands import CreateTopic
+from ottla.cluster.image import ResourceType
+from ottla.cluster.quorum_log import (
+    ConfigRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    ProducerIdsRecord,
+    QuorumState,
+    RemoveTopicRecord,
+    TopicRecord,
+)
+from ottla.ids import BrokerId
+from ottla.metadata.adoption import FIRST_FREE_PRODUCER_ID, AdoptionProblem, find_adoptable
+from ottla.metadata.store.layout import uuid_to_text
+from ottla.protocol.compiled import encode
+from ottla.protocol.schema import Message
+from ottla.records.record import Record, encode_batch
+
+ID = UUID(int=5)
+KINDS = {TopicRecord: 2, PartitionRecord: 3, ConfigRecord: 4, PartitionChangeRecord: 5, RemoveTopicRecord: 9}
+BEGIN, END, ABORT = (bytes([1, kind, 0, 0]) for kind in (23, 24, 25))
+
+
+def partition_directory(log_dir: Path, name: str, topic_id: UUID | None = ID, epochs: str = "0\n1\n3 0\n") -> None:
+    directory = log_dir / name
+    directory.mkdir(parents=True)
+    if topic_id is not None:
+        (directory / "partition.metadata").write_text(f"version: 0\ntopic_id: {uuid_to_text(topic_id)}\n")
+    if epochs:
+        (directory / "leader-epoch-checkpoint").write_text(epochs)
+
+
+def metadata_record(found: Message, version: int = 0) -> bytes:
+    body = b"".join(bytes(piece) for piece in encode(found, version))  # type: ignore[arg-type] # no records in it
+    return bytes([1, KINDS.get(type(found), 15), version]) + body
+
+
+def batch(base_offset: int, *values: bytes) -> bytes:
+    records = [Record(base_offset + number, 1000, None, value) for number, value in enumerate(values)]
+    return bytes(encode_batch(records, base_offset=base_offset))
+
+
+def new_partition(topic_id: UUID, replicas: list[int], epoch: int = 0) -> PartitionRecord:
+    return PartitionRecord(
+        partition_id=0,
+        topic_id=topic_id,
+        replicas=replicas,
+        isr=replicas,
+        removing_replicas=[],
+        adding_replicas=[],
+        leader=replicas[0],
+        leader_epoch=epoch,
+    )
+
+
+def test_new_directories_hold_nothing(tmp_path: Path) -> None:
+    (tmp_path / "meta.properties").touch()
+    (tmp_path / "a").mkdir()
+    (tmp_path / "gone-0.0123456789abcdef-delete").mkdir()
+    (tmp_path / "no name-0").mkdir()
+    assert find_adoptable([tmp_path, tmp_path / "missing"], BrokerId(1)) is None
+
+
+def test_topics_without_their_settings_lose_nothing(tmp_path: Path) -> None:
+    first, second = tmp_path / "1", tmp_path / "2"
+    partition_directory(first, "a-b-0", epochs="0\n2\n3 0\n7 10\n")
+    partition_directory(second, "a-b-1")
+    partition_directory(second, "__consumer_offsets-0", UUID(int=6), epochs="")
+    partition_directory(first, "old-0", None)
+    adopted = find_adoptable([first, second], BrokerId(4))
+    assert adopted is not None
+    assert adopted.next_producer_id == FIRST_FREE_PRODUCER_ID
+    made = {
+        command.topic.name: command for command in adopted.commands(BrokerId(4)) if isinstance(command, CreateTopic)
+    }
+    assert made["a-b"].topic.topic_id == ID
+    assert [(part.leader, part.leader_epoch, part.isr) for part in made["a-b"].topic.partitions] == [
+        (4, 8, (4,)),
+        (4, 4, (4,)),
+    ]
+    assert made["a-b"].configs == {"retention.ms": "-1"}
+    assert made["__consumer_offsets"].configs == {"cleanup.policy": "compact"}
+    assert made["old"].topic.topic_id != UUID(int=0)
+
+
+@pytest.mark.parametrize(
+    ("directories", "problem"),
+    [
+        ([("a-0", ID), ("a-2", ID)], "no log directory holds partition 1"),
+        ([("a-0", ID), ("a-1", UUID(int=9))], "have another id"),
+    ],
+)
+def test_what_is_incomplete_is_not_taken_over(
+    tmp_path: Path, directories: list[tuple[str, UUID]], problem: str
+) -> None:
+    for name, topic_id in directories:
+        partition_directory(tmp_path, name, topic_id)
+    with pytest.raises(AdoptionProblem, match=problem):
+        find_adoptable([tmp_path], BrokerId(1))
+
+
+def test_the_same_partition_twice_is_a_problem(tmp_path: Path) -> None:
+    for log_dir in (tmp_path / "1", tmp_path / "2"):
+        partition_directory(log_dir, "a-0")
+    with pytest.raises(AdoptionProblem, match="are the same partition"):
+        find_adoptable([tmp_path / "1", tmp_path / "2"], BrokerId(1))
+
+
+def test_a_damaged_file_is_named(tmp_path: Path) -> None:
+    partition_directory(tmp_path, "a-0", epochs="0\n1\nx y\n")
+    with pytest.raises(AdoptionProblem, match="leader-epoch-checkpoint"):
+        find_adoptable([tmp_path], BrokerId(1))
+    (tmp_path / "a-0" / "leader-epoch-checkpoint").unlink()
+    (tmp_path / "a-0" / "partition.metadata").write_text("version: 0\n")
+    with pytest.raises(AdoptionProblem, match=r"partition\.metadata"):
+        find_adoptable([tmp_path], BrokerId(1))
+
+
+def test_the_quorums_log_says_what_counts(tmp_path: Path) -> None:
+    partition_directory(tmp_path, "kept-0")
+    partition_directory(tmp_path, "stray-0", UUID(int=7))
+    partition_directory(tmp_path, "again-0", UUID(int=8))  # of an older topic of this name
+    quorum = tmp_path / "__cluster_metadata-0"
+    quorum.mkdir()
+    snapshot = [TopicRecord(name="kept", topic_id=ID), new_partition(ID, [1])]
+    (quorum / "00000000000000000010-0000000001.checkpoint").write_bytes(batch(0, *map(metadata_record, snapshot)))
+    (quorum / "00000000000000000002-0000000001.checkpoint").write_bytes(b"older, not read")
+    again = UUID(int=9)
+    later = [
+        TopicRecord(name="again", topic_id=again),
+        new_partition(again, [1]),
+        PartitionChangeRecord(partition_id=0, topic_id=ID, leader=1),
+        ConfigRecord(resource_type=2, resource_name="kept", name="retention.ms", value="5"),
+        ConfigRecord(resource_type=2, resource_name="kept", name="from.the.future", value="5"),
+        ConfigRecord(resource_type=4, resource_name="", name="log.retention.ms", value="6"),
+        ConfigRecord(resource_type=4, resource_name="2", name="log.retention.ms", value="7"),
+        ConfigRecord(resource_type=4, resource_name="1", name="ssl.keystore.location", value="8"),
+        ConfigRecord(resource_type=32, resource_name="a/b", name="consumer.session.timeout.ms", value="50000"),
+        ConfigRecord(resource_type=32, resource_name="a/b", name="from.the.future", value="9"),
+        ProducerIdsRecord(broker_id=1, next_producer_id=3000),
+    ]
+    segment = batch(8, metadata_record(RemoveTopicRecord(topic_id=UUID(int=99))), b"\x01\x63\x00")
+    segment += batch(10, *map(metadata_record, later))
+    (quorum / "00000000000000000000.log").write_bytes(segment + b"\0" * 40)
+    adopted = find_adoptable([tmp_path], BrokerId(1))
+    assert adopted is not None
+    assert {topic.name: (topic.topic_id, topic.leader_epochs) for topic in adopted.topics.values()} == {
+        "kept": (ID, {0: 3}),
+        "again": (again, {0: 0}),
+    }
+    assert adopted.configs == {
+        (ResourceType.TOPIC, "kept"): {"retention.ms": "5"},
+        (ResourceType.BROKER, ""): {"log.retention.ms": "6"},
+        (ResourceType.GROUP, "a/b"): {"consumer.session.timeout.ms": "50000"},
+    }
+    assert adopted.next_producer_id == 3000
+
+
+def test_a_broker_of_several_is_not_taken_over_alone(tmp_path: Path) -> None:
+    quorum = tmp_path / "__cluster_metadata-0"
+    quorum.mkdir()
+    records = [TopicRecord(name="far", topic_id=ID), new_partition(ID, [2, 3])]
+    (quorum / "00000000000000000000.log").write_bytes(batch(0, *map(metadata_record, records)))
+    with pytest.raises(AdoptionProblem, match=r"kept by brokers \[2, 3\]"):
+        find_adoptable([tmp_path], BrokerId(1))
+
+
+def test_an_aborted_transaction_of_the_quorum_does_not_count() -> None:
+    kept, gone = UUID(int=1), UUID(int=2)
+    state = QuorumState()
+    values = [
+        BEGIN,
+        metadata_record(TopicRecord(name="gone", topic_id=gone)),
+        ABORT,
+        BEGIN,
+        metadata_record(TopicRecord(name="kept", topic_id=kept)),
+        END,
+    ]
+    state.read(batch(0, *values), "test")
+    assert list(state.topics) == [kept]
+    state.read(batch(0, *values), "test, again")
+    assert state.next_offset == 6

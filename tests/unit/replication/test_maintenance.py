@@ -1,0 +1,77 @@
+"""Periodic work of a broker goes by the time that has passed, whatever its wall clock says."""
+
+import asyncio
+from unittest.mock import Mock
+
+import pytest
+
+from ottla.log.producer_state import ProducerState
+from ottla.replication.maintenance import BYTES_PER_CHECKPOINT, Maintenance
+from ottla.testing.manual_clock import ManualClock
+
+EXPIRATION_MS = 86_400_000
+
+
+def test_a_wall_clock_that_jumps_has_no_producer_forgotten() -> None:
+    clock = ManualClock()
+    state = Mock(spec=ProducerState)
+    replicas = Mock(config=Mock(producer_id_expiration_ms=EXPIRATION_MS))
+    replicas.partitions.return_value = [Mock(log=Mock(producer_state=state))]
+    maintenance = Maintenance(Mock(), replicas, Mock(), Mock(), clock)
+
+    def checked_at() -> int:
+        asyncio.run(maintenance.expire_producers())
+        now_ms, limit_ms = state.remove_expired.call_args.args
+        assert limit_ms == EXPIRATION_MS
+        return int(now_ms)
+
+    before = checked_at()
+    clock.jump_to(clock.now_ms() + 400 * EXPIRATION_MS)
+    assert checked_at() == before
+    clock.advance(seconds=5)
+    assert checked_at() == before + 5_000
+
+
+@pytest.mark.parametrize(("deleted_to", "is_synced"), [(5, False), (40, True)])
+def test_a_follower_syncs_what_lies_before_the_log_start(deleted_to: int, *, is_synced: bool) -> None:
+    """Else its segment would stay: nothing that is not synced is deleted."""
+    log = Mock(awaits_flush=False, recovery_point=5, log_start_offset=deleted_to, segments=[Mock(base_offset=0)])
+    log.apply_retention.return_value = None
+    partition = Mock(log=log)
+    replicas = Mock()
+    replicas.partitions.return_value = [partition]
+
+    async def apply() -> None:
+        await Maintenance(Mock(), replicas, Mock(online=[]), Mock(), ManualClock()).apply_retention()
+
+    asyncio.run(apply())
+    assert partition.mark_dirty.called == is_synced
+
+
+def test_records_deleted_on_request_are_checkpointed_although_a_topic_is_deleted_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The sum over all replicas would be the same as before; a crash would bring the records back."""
+    replicas = Mock()
+    gone, kept = (Mock(appended_bytes=0, log=Mock(start_moves=moves)) for moves in (1, 0))
+    maintenance = Maintenance(Mock(), replicas, Mock(), Mock(), ManualClock())
+    written: list[bool] = []
+
+    async def write() -> None:
+        written.append(True)
+
+    monkeypatch.setattr(maintenance, "write_checkpoints", write)
+
+    def look(*partitions: Mock) -> int:
+        replicas.partitions.return_value = list(partitions)
+        asyncio.run(maintenance.write_checkpoints_early())
+        return len(written)
+
+    assert look(gone, kept) == 1
+    assert look(gone, kept) == 1
+    kept.log.start_moves = 1
+    assert look(kept) == 2
+    kept.appended_bytes = BYTES_PER_CHECKPOINT - 1
+    assert look(kept) == 2
+    kept.appended_bytes = BYTES_PER_CHECKPOINT
+    assert look(kept) == 3
