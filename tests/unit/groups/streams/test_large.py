@@ -8,12 +8,12 @@ from typing import Final
 from uuid import UUID
 
 import pytest
-from ottla.groups.machine import GroupMachine
-from ottla.groups.surroundings import Surroundings
-from tests.support.machines import Driver
+from tests.support.state_machines import Driver
 
 from ottla.config.group_settings import GroupSettings
 from ottla.groups.config import GroupConfig
+from ottla.groups.environment import GroupEnvironment
+from ottla.groups.state_machine import GroupMachine
 from ottla.groups.streams.events import StreamsHeartbeat
 from ottla.groups.streams.records import StreamsTarget
 from ottla.groups.streams.tasks import NOTHING
@@ -48,7 +48,7 @@ def large_group(members: int, processes: int) -> Driver:
         ),
     )
     settings = GroupSettings(streams_initial_rebalance_delay_ms=DELAY_MS, streams_num_standby_replicas=1)
-    driver = Driver(GroupMachine(GroupConfig(), lambda: "uuid", Surroundings(lambda: topics, lambda _: settings)))
+    driver = Driver(GroupMachine(GroupConfig(), lambda: "uuid", GroupEnvironment(lambda: topics, lambda _: settings)))
     for at in range(members):
         member, process = MemberId(f"m{at}"), ProcessId(f"p{at % processes}")
         driver.send(StreamsHeartbeat(at, G, member, 0, 0, None, "c", "/h", 9_000, topology, NOTHING, process))
