@@ -94,12 +94,12 @@ class Cluster(ABC):
         return ",".join(broker.bootstrap for broker in self.brokers.values())
 
     def cpu_seconds(self) -> float:
-        """Of all brokers, and of what coordinates them."""
+        """CPU seconds of all brokers, and of ZooKeeper or the controllers."""
         coordination = 0.0 if self.coordination is None else self.coordination.cpu_seconds()
         return coordination + sum(broker.cpu_seconds() for broker in self.brokers.values() if broker.is_alive())
 
     def rss_bytes(self) -> int:
-        """Of all brokers, without what coordinates them."""
+        """Resident bytes of all brokers, without ZooKeeper or the controllers."""
         return sum(broker.rss_bytes() for broker in self.brokers.values() if broker.is_alive())
 
 

@@ -17,7 +17,7 @@ from benches.generators import LoadFailedError
 
 TOPIC: Final = "shop.public.orders"
 RECORDS_PER_TEN: Final = 11
-"""Of ten changes one is a delete, which leaves a tombstone too."""
+"""Ten changes give eleven records: one of them is a delete, which leaves a tombstone too."""
 
 _TABLE: Final = """
     CREATE TABLE orders (
@@ -162,7 +162,7 @@ class Reader:
         raise LoadFailedError(f"no record has come to {TOPIC}")
 
     def lags_ms(self, seconds: float) -> list[float]:
-        """Of each record that comes in so many seconds: from its commit in the database until it was here."""
+        """Milliseconds from each record's commit in the database to its arrival, for the records of so many seconds."""
         lags = []
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:

@@ -89,7 +89,7 @@ class Member(ABC):
 
 
 class NewMember(Member):
-    """Of a group of the protocol of KIP-848."""
+    """A member of a group that uses the protocol of KIP-848."""
 
     interval_s = 5.0
 
@@ -123,7 +123,7 @@ class NewMember(Member):
 
 
 class ClassicMember(Member):
-    """Of a classic group; its leader gives everyone one partition."""
+    """A member of a classic group, whose leader assigns one partition to each member."""
 
     interval_s = 3.0
 

@@ -51,7 +51,7 @@ class Bench:
     quick: bool
     say: Callable[[str], None]
     snapshot_rows: int | None = None
-    """Of `connect-snapshot`, instead of the goal's number."""
+    """Rows of the table in `connect-snapshot`; None: as many as the goal names."""
 
     def scaled(self, full: int, quick: int) -> int:
         """`full`, or `quick` in a quick run."""

@@ -177,7 +177,7 @@ def written(server: Postgres, broker: OttlaProcess, workers: Sequence[WorkerProc
 
 
 def _committed(cursor: Any) -> int:
-    """Of the offsets that the sink keeps beside the rows."""
+    """The sum of the offsets that the sink keeps beside the rows."""
     cursor.execute("SELECT to_regclass('ottla_offsets') IS NOT NULL")
     if cursor.fetchone() != (True,):
         return 0

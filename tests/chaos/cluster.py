@@ -227,7 +227,7 @@ class Cluster:
             broker.wait_until_ready()
 
     def _begin(self, strike: ClusterStrike) -> tuple[set[int], Callable[[], None]]:
-        """Do it to a broker that nothing else is being done to; returns whom it concerns, and how to undo it."""
+        """Strike a broker that no other strike affects. Returns the brokers affected, and a function that undoes it."""
         fault = strike.fault
         if fault is ClusterFault.KILL_ZOOKEEPER:
             if self._zookeeper.is_alive():
@@ -276,7 +276,7 @@ class Cluster:
         return (unhurt or candidates)[0]
 
     def _kill_two(self, first: int) -> tuple[set[int], Callable[[], None]]:
-        """A broker, and whoever then leads a partition that it led."""
+        """Kill a broker, and then the new leader of a partition that it led."""
         known = self._metadata()
         led = [key for key, leader in _leaders(known).items() if leader == first] if known else []
         killed = [self._brokers[first]]
@@ -296,7 +296,7 @@ class Cluster:
         return {number for number, broker in self._brokers.items() if broker in killed}, start
 
     def _kill_all(self, first: int) -> Callable[[], None]:
-        """They come back in turn, beginning anywhere: whoever is first must not lead if another knows more."""
+        """Kill all brokers. They come back in any order: the first must not lead where another has more records."""
         brokers = list(self._brokers.values())
         for broker in brokers:
             broker.kill()
@@ -328,7 +328,7 @@ class Cluster:
             self._in_sync_within(IN_SYNC_S)
 
     def _severed(self, fault: ClusterFault, number: int) -> Iterator[tuple[str, str]]:
-        """Who loses what to whom, as (sender, receiver)."""
+        """The directions that are cut, as (sender, receiver)."""
         own = self._brokers[number].at
         others = [broker.at for broker in self._brokers.values() if broker.at != own]
         if fault in (ClusterFault.MUTE, ClusterFault.DEAF):
@@ -361,7 +361,7 @@ class Cluster:
     # -- what the cluster says of itself -----------------------------------------------------------------------------
 
     def _metadata(self) -> ClusterMetadata | None:
-        """What some broker says, or what was said last."""
+        """The metadata of any broker that answers, else the last known."""
         self._known = self._asked() or self._known
         return self._known
 

@@ -29,7 +29,7 @@ class ClusterBreakage(Enum):
     """Fetches are answered whatever epochs they name, and who may have been replaced goes on leading."""
     TRUNCATE_TO_HIGH_WATERMARK = "truncate-to-high-watermark"
     """A follower of a new leader drops what it does not know to be committed, as before KIP-101. For that to show soon,
-    it is told so one answer later than it could be, and takes a moment before it copies again."""
+    the leader reports the divergence one answer late, and the follower waits a moment before it copies again."""
     STALE_CONTROLLER = "stale-controller"
     """A controller that has lost its session goes on, commits or not, and nobody refuses what it decides."""
 
@@ -43,9 +43,9 @@ class ClusterCase:
     workload: str
     faults: tuple[Enum, ...]
     finds: frozenset[Kind]
-    """Of which the checker finds one, at least."""
+    """Anomalies, of which the checker finds at least one."""
     properties: Mapping[str, str] = field(default_factory=dict)
-    """Of the brokers, over those they always have."""
+    """Settings of the brokers, over those they always have."""
 
 
 _GONE: Final = frozenset({Kind.LOST_WRITE, Kind.VANISHED, Kind.TORN_TRANSACTION})

@@ -1,8 +1,8 @@
 """`python -m tests.chaos.cluster_broker CLOCK BREAKAGE serve ...`: `ottla serve` whose time of day can be moved.
 
 CLOCK is a file with one little-endian int64: milliseconds that are added to the time of day of this process, at once
-when they change. Everything in the process is told the same; clocks that never go back are left alone, as a host's are
-when its time of day is set. BREAKAGE is one of `cluster_broken.py`.
+when they change. Everything in the process sees the same time; monotonic clocks are left alone, as on
+a host whose time of day is set. BREAKAGE is one of `cluster_broken.py`.
 """
 
 import mmap

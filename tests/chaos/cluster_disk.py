@@ -52,7 +52,7 @@ class SmallDisk:
         self._ballast.unlink(missing_ok=True)
 
     def unmount(self) -> None:
-        """Keep what is on it, for whoever reads the history, and let go of the memory."""
+        """Keep the files for readers of the history, and free the memory."""
         if not os.path.ismount(self.directory):
             return
         self.free()

@@ -1,4 +1,4 @@
-"""Hosts that are network namespaces of this machine, and a router between them that can lose what it is told to.
+"""Hosts that are network namespaces of this machine, and a router between them that can drop chosen packets.
 
     clients  198.18.1.2 ---.                .--- 198.18.3.2  broker-1
                            router (namespace)
@@ -59,7 +59,7 @@ class Network:
         self._remove()
 
     def address(self, host: str) -> str:
-        """Of a host, for the other hosts."""
+        """The address of a host, for the other hosts."""
         return f"198.18.{self._numbers[host]}.2"
 
     def prefix(self, host: str) -> tuple[str, ...]:

@@ -57,7 +57,7 @@ class Victim(Enum):
     """Which broker it is."""
 
     LEADER = "leader"
-    """Of one of the partitions that are worked on."""
+    """The leader of one of the partitions in use."""
     CONTROLLER = "controller"
     ANY = "any"
 

@@ -74,9 +74,9 @@ class Operation:
     """Line of the completion; None if there is none."""
     steps: tuple[Step, ...] = ()
     keys: frozenset[str] = frozenset()
-    """Of ASSIGN: the partitions; of SUBSCRIBE: the topics; of AUDIT: what was read to its end."""
+    """ASSIGN: the partitions; SUBSCRIBE: the topics; AUDIT: the partitions read to their ends."""
     from_start: bool = False
-    """Of ASSIGN: all keys are read from the start, not only new ones."""
+    """ASSIGN: all keys are read from the start, not only new ones."""
     moved: bool = False
     """Partitions were given or taken by a rebalance since the worker's last completion."""
     error: str | None = None

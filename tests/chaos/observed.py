@@ -1,4 +1,4 @@
-"""PURE: what all workers together have seen of each log: which value at which offset, written by whom, read by whom."""
+"""PURE: what all workers together have seen of each log: the value at each offset, its writer and its readers."""
 
 from collections import defaultdict
 from collections.abc import Iterable

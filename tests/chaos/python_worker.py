@@ -448,7 +448,7 @@ def _closing(consumer: Consumer) -> Iterator[Consumer]:
 
 
 def main(settings: str, tasks: Iterable[str]) -> None:
-    """Work until there are no more tasks; on SIGUSR1, say on stderr where it is."""
+    """Work until the tasks end; print all stacks to stderr on SIGUSR1."""
     faulthandler.register(signal.SIGUSR1)
     worker = Worker(json.loads(settings))
     for task in tasks:

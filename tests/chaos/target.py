@@ -30,7 +30,7 @@ class Target(Protocol):
 
     @property
     def replicas(self) -> int:
-        """Of each partition."""
+        """Replicas of each partition."""
         ...
 
     def start(self) -> float:

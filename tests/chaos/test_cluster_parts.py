@@ -171,7 +171,7 @@ def test_a_disk_that_is_full_takes_nothing_until_it_is_freed(tmp_path: Path) -> 
     finally:
         disk.unmount()
     assert not os.path.ismount(disk.directory)
-    assert log.read_bytes() == b"before", "kept for whoever reads the history"
+    assert log.read_bytes() == b"before", "kept for readers of the history"
 
 
 def test_a_process_is_told_another_time_of_day_at_once(tmp_path: Path) -> None:

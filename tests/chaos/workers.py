@@ -96,7 +96,7 @@ class WorkerProcess:
         self._process.kill()
 
     def freeze(self) -> None:
-        """SIGSTOP; whoever waits for its answer waits no longer."""
+        """Send SIGSTOP; nothing waits for its answer any longer."""
         self._signal(signal.SIGSTOP)
         self._answers.put(None)
 

@@ -27,7 +27,7 @@ def values(first: int, count: int) -> list[bytes]:
 
 
 def produce_to(cluster: ClusterInProcess, broker: int, topic: str, acks: int) -> ErrorCode:
-    """One record to one broker, whoever leads."""
+    """Produce one record to one broker, leader or not."""
     request = produce_messages.ProduceRequest(
         acks=acks,
         timeout_ms=3000,

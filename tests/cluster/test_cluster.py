@@ -1,4 +1,4 @@
-"""Brokers that share topics: who leads, what followers hold, and what clients are told."""
+"""Brokers that share topics: leaders, the records of followers, and the answers to clients."""
 
 from collections.abc import Iterator
 

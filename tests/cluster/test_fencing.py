@@ -76,7 +76,7 @@ def client_of_1(cluster: OttlaCluster) -> "Iterator[Client]":
 
 
 class Client:
-    """Speaks with broker 1 alone, whoever leads."""
+    """A client of broker 1 alone, leader or not."""
 
     def __init__(self, connection: RawConnection) -> None:
         self._connection = connection

@@ -1,4 +1,4 @@
-"""One full disk of three: others lead meanwhile, whoever is healthy goes on at once, and nothing is written twice."""
+"""One full disk of three: other brokers lead, healthy leaders go on at once, and nothing is written twice."""
 
 import threading
 import time

@@ -1,4 +1,4 @@
-"""Topics with thousands of partitions in a genuine ZooKeeper, which takes no more than a megabyte at once."""
+"""Topics with thousands of partitions in a genuine ZooKeeper, which takes at most a megabyte at once."""
 
 import asyncio
 from collections.abc import Iterator

@@ -27,7 +27,7 @@ def records(spark: SparkSession, *values: bytes | None) -> DataFrame:
 
 
 def reasons(checked: Checked) -> dict[int | None, str]:
-    """Of all that was rejected, by offset."""
+    """The reason of each rejected record, by offset."""
     letters = [DeadLetter.read([(each.key, each.value) for each in row.headers]) for row in checked.rejected.collect()]
     return {letter.offset: letter.reason for letter in letters if letter is not None}
 

@@ -76,7 +76,7 @@ def test_a_refusal_is_of_one_partition(bootstrap: str, new_topic: TopicFactory) 
 
 
 def test_a_broker_answers_as_soon_as_it_is_back(broker: BrokerProcess) -> None:
-    """Killed, it comes back with newer leader epochs: whoever asks with those that it knew gets no offset."""
+    """Killed, it comes back with newer leader epochs: a request with the old ones gets no offset."""
     with type(broker)() as own:
         topic = TopicFactory(own.bootstrap)(2)
         topic.send(["a", "b"])

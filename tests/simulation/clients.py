@@ -185,7 +185,7 @@ class SimIdempotentProducer(SimProducer):
     def _refused(self, partition: int, code: ErrorCode) -> None:
         if code in NEVER_FOR_IDEMPOTENT:
             self._history.fail(
-                f"{self._loop.time():.3f} s: {self._name} is told {code.name} for {self._topic}-{partition}, though it "
+                f"{self._loop.time():.3f} s: {self._name} gets {code.name} for {self._topic}-{partition}, though it "
                 "has left nothing out"
             )
 

@@ -57,7 +57,7 @@ LEADER_EPOCH: Final = range(12, 16)
 
 
 class Faults:
-    """Of one run."""
+    """The faults of one run."""
 
     def __init__(
         self,
@@ -127,7 +127,7 @@ class Faults:
                 self.happened[kind] += 1
 
     def end(self) -> None:
-        """Everything works again; whoever is down is started."""
+        """End all faults, and start the brokers that are down."""
         for task in self._requests:
             task.cancel()
         self._dark.clear()

@@ -32,7 +32,7 @@ class Outcome(Enum):
 
 @dataclass(slots=True, eq=False)
 class Transaction:
-    """Of one producer, over some partitions."""
+    """A transaction of one producer, over some partitions."""
 
     outcome: Outcome = Outcome.OPEN
     values: list[bytes] = field(default_factory=list)
@@ -71,7 +71,7 @@ class History:
     refused: int = 0
     """Records of produces that got an error or no answer, and were not repeated: they may be there or not."""
     fingerprint: int = 0
-    """Of everything that clients were told, and when."""
+    """A checksum of all answers to clients, and their times."""
     broken: "asyncio.Future[None] | None" = None
     """Fails with the first `Violation`, wherever that was found: brokers survive what is raised in them."""
 

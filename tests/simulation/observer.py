@@ -1,6 +1,6 @@
 """Looks into the brokers of the simulated cluster while they run, and holds the logs of all replicas together.
 
-    an append           one epoch of a partition has one leader, and one batch at an offset, whoever holds it
+    an append           one epoch of a partition has one leader, and one batch at an offset, on every replica
     a high watermark    what it passes is committed: the same on every replica, for ever, and on all that are in sync;
                         but for what retention takes from its beginning, and compaction where a newer record has the key
     a replica           starts, catches up, is elected: what it shows is compared again from its beginning
@@ -39,7 +39,7 @@ READ_BYTES: Final = 1 << 22
 
 
 class Observer:
-    """Of one run. What it finds goes to `History.fail`."""
+    """The observer of one run. Its findings go to `History.fail`."""
 
     def __init__(self, history: History, machines: Sequence[SimMachine], tree: MemoryTree) -> None:
         self._history = history
@@ -55,7 +55,7 @@ class Observer:
         self._obeyed: dict[ClusterMetadata, int] = {}
         """The latest controller epoch that each process of a broker has acted on."""
         self.lost_power: set[tuple[str, Place]] = set()
-        """Replicas that may lack what they had not synced, until they have caught up or are in sync no more."""
+        """Replicas that may lack unsynced records, until they have caught up or have left the ISR."""
 
     def power_lost(self, machine: SimMachine) -> None:
         """What it had not synced may be gone from all its replicas."""

@@ -51,12 +51,12 @@ class Plan:
     transactional: int = 1
     consumers: int = 2
     mean_pause_s: float = 0.16
-    """Between two requests of a client."""
+    """The mean pause between two requests of a client."""
     seconds: float = 10.0
-    """Of trouble."""
+    """How long faults happen."""
     heals_within_s: float = 60.0
     kinds: Sequence[str] = ()
-    """Of faults; none: the seed decides."""
+    """The kinds of faults; empty: the seed decides."""
     settings: dict[str, str] = field(default_factory=dict)
 
 
@@ -71,7 +71,7 @@ class Report:
     faults: dict[str, int]
     virtual_seconds: float
     fingerprint: str
-    """Of every byte that was sent and all that clients were told: the same for the same seed."""
+    """A checksum of every byte sent and all answers to clients: the same for the same seed."""
 
 
 class World:
@@ -269,7 +269,7 @@ class World:
 
 
 def _settings(plan: Plan) -> dict[str, str]:
-    """Everything short, so that much happens in a virtual second, and no more often than it has to."""
+    """Settings with short times, so that much happens in a virtual second, and nothing more often than it must."""
     return {
         "default.replication.factor": str(plan.replicas),
         "min.insync.replicas": str(max(1, plan.replicas - 1)),

@@ -80,7 +80,7 @@ class Classic:
         return self.finish_sync(self.start_sync(assignments))
 
     def beat(self) -> ErrorCode:
-        """A heartbeat; who is told to join again gives up what it has to, joins, and syncs."""
+        """Send a heartbeat; when the answer asks for a rejoin, revoke, join and sync."""
         error: ErrorCode = self.world.ask(Heartbeat(None, G, self.member_id, self.instance, self.generation))
         return error
 

@@ -35,7 +35,7 @@ class WorkerProcess(BrokerProcess):
         return f"http://{self.host}:{self.port}"
 
     def settings(self) -> dict[str, str]:
-        """Everything that the worker is told."""
+        """All settings of the worker."""
         topics = {f"{what}.storage.topic": f"connect-{what}s" for what in ("config", "offset")}
         replicas = {f"{what}.storage.replication.factor": "1" for what in ("config", "offset", "status")}
         converters = {f"{side}.converter": "org.apache.kafka.connect.json.JsonConverter" for side in ("key", "value")}
@@ -129,7 +129,7 @@ class GenuineConnect(WorkerProcess):
     name = "kafka-connect"
 
     def settings(self) -> dict[str, str]:
-        """Everything that the worker is told."""
+        """All settings of the worker."""
         return {"plugin.discovery": "service_load", **super().settings()}
 
     def libs(self) -> Path:

@@ -59,7 +59,7 @@ class TransactionalProducer(NamedTuple):
 
 
 class Members(Teller):
-    """A teller that knows topics by name, and members that follow what they are told."""
+    """A teller that knows topics by name, and members that follow their answers."""
 
     def __init__(self, bootstrap: str) -> None:
         super().__init__(bootstrap)

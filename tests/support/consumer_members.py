@@ -69,7 +69,7 @@ class World:
         return self.driver.reply(token)
 
     def set_topics(self, topics: Mapping[str, Any], version: int = 0) -> None:
-        """Nobody is told."""
+        """Set the topics without an announcement."""
         made = [make_topic(name, racks) for name, racks in topics.items()]
         self.topics = FixedTopics(made, version)
         self.topic_names = {topic.topic_id: topic.name for topic in made}
@@ -164,7 +164,7 @@ class Consumer:
 
 
 def settle(*consumers: Consumer, rounds: int = 8) -> None:
-    """Heartbeats until nobody has anything to change."""
+    """Send heartbeats until no member has anything to change."""
     for _ in range(rounds):
         for consumer in consumers:
             consumer.beat()

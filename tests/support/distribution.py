@@ -39,7 +39,7 @@ class ByFileAndSession(LoadScopeScheduling):  # type: ignore[misc]
             super()._assign_work_unit(node)
 
     def _reschedule(self, node: Any) -> None:
-        """Give a worker as much as it needs to begin, or tell it that there is no more."""
+        """Send a worker enough tests to begin with, or the end of the tests."""
         if node not in self.registered_collections:  # it replaces one that crashed, and still collects
             return
         super()._reschedule(node)

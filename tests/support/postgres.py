@@ -139,7 +139,7 @@ class Standby(Postgres):
         self._start()
 
     def stop_following(self) -> None:
-        """Take no more from the primary; what has come stays."""
+        """Stop replication from the primary; replicated rows stay."""
         self.run("postgres", "ALTER SYSTEM SET primary_conninfo = ''", "SELECT pg_reload_conf()")
         eventually(lambda: not self.ask("SELECT count(*) FROM pg_stat_wal_receiver"), timeout_s=60)
 

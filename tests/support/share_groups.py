@@ -43,7 +43,7 @@ def topic_id(bootstrap: str, topic: str) -> UUID:
 def prepare_coordinator(bootstrap: str, group: str, topic: UUID) -> None:
     """Have the topic of the share coordinator made, which the first to ask for it would wait for.
 
-    Kafka offers share groups once it is told to; that Ottla does already.
+    Kafka offers share groups once `share.version` is set; Ottla always does.
     """
     on = FeatureUpdateKey(feature="share.version", max_version_level=1)
     assert ask(bootstrap, UpdateFeaturesRequest(feature_updates=[on]), 1).error_code == 0

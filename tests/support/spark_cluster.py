@@ -28,7 +28,7 @@ _START_TIMEOUT_S: Final = 180.0
 
 
 class SparkCluster:
-    """`master_url` is what Spark is told; `settings` what a session needs to run on it."""
+    """A standalone cluster: `master_url` is its address for Spark, `settings` are those that a session needs."""
 
     def __init__(self, directory: Path, workers: int = 2, cores: int = 1) -> None:
         self._directory = directory

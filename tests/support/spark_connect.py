@@ -18,7 +18,7 @@ _START_TIMEOUT_S = 180.0
 
 
 class SparkConnectServer:
-    """`remote` is what Spark is told as its master."""
+    """A Spark Connect server: `remote` is its address for Spark."""
 
     def __init__(self, directory: Path, cores: int = 2) -> None:
         self._directory = directory

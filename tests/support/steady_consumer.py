@@ -8,7 +8,7 @@ from confluent_kafka import Consumer
 
 
 class SteadyConsumer:
-    """Reads a topic from its beginning until it is told to stop. Inside `with`, it runs."""
+    """Reads a topic from its beginning until it is stopped. Inside `with`, it runs."""
 
     def __init__(self, bootstrap: str, topic: str, group: str = "steady", **settings: object) -> None:
         self._topic = topic

@@ -10,7 +10,7 @@ from tests.support.eventually import eventually
 
 
 class SteadyProducer:
-    """Produces numbered records with acks=all until it is told to stop; remembers which were acknowledged, and when."""
+    """Produces numbered records with acks=all until it is stopped; remembers which were acknowledged, and when."""
 
     def __init__(self, bootstrap: str, topic: str, **settings: object) -> None:
         self._topic = topic

@@ -103,7 +103,7 @@ class Teller:
         return made.topic_id  # type: ignore[no-any-return] # decoded, so untyped
 
     def delete(self, name: str) -> None:
-        """Delete a topic and return once the broker knows it no more."""
+        """Delete a topic and return once the broker has forgotten it."""
         topic = dt.DeleteTopicState(name=name, topic_id=NULL_UUID)
         (gone,) = ask(self.bootstrap, dt.DeleteTopicsRequest(topics=[topic], timeout_ms=10_000), 6).responses
         assert gone.error_code == 0, gone

@@ -39,7 +39,7 @@ _HIDDEN: Final = frozenset({"error_message", "log_start_offset", "log_append_tim
 
 
 class Pair(NamedTuple):
-    """Bootstrap servers of two brokers that are told the same."""
+    """Bootstrap servers of two brokers that get the same requests."""
 
     genuine: str
     ottla: str
@@ -270,7 +270,7 @@ class Teller(stories.Teller):
         self.ask(f"producers of {topic}", dp.DescribeProducersRequest(topics=[wanted]), 0)
 
     def log(self, topic: str, partition: int = 0) -> None:
-        """Every batch of a partition, its last stable offset, and what readers of the committed are told to skip."""
+        """Every batch of a partition, its last stable offset, and the aborted transactions that consumers skip."""
         (answer,) = ask(self.bootstrap, stories.fetch([(topic, partition, 0)]), 12).responses[0].partitions
         data = bytes(answer.records or b"")
         for header in iter_batches(data, allow_partial_end=True):

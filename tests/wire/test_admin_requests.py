@@ -574,7 +574,7 @@ def test_producer_ids(ottla_broker: Broker, version: int) -> None:
     assert {(answer.error_code, answer.producer_epoch) for answer in given} == {(0, 0)}
     assert len({answer.producer_id for answer in given}) == 3
     assert init("").error_code == ErrorCode.INVALID_REQUEST
-    refused = init("t")  # whose coordinator nobody has looked for, so that there is no topic for its state yet
+    refused = init("t")  # no client has looked for its coordinator, so that there is no topic for its state yet
     assert (refused.error_code, refused.producer_id) == (ErrorCode.NOT_COORDINATOR, -1)
     if version >= 3:
         assert init(producer_id=5, producer_epoch=3).error_code == 0

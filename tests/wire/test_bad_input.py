@@ -143,7 +143,7 @@ def test_an_unknown_version_of_api_versions_gets_the_list_in_version_0(broker: O
     with connection(broker) as sock:
         sock.sendall(struct.pack(">ihhihb", 11, ApiKey.API_VERSIONS, 99, 77, -1, 0))
         size, correlation_id, error, count = struct.unpack(">iihi", sock.recv(14, socket.MSG_WAITALL))
-        assert (correlation_id, error, count) == (77, 35, len(ROUTES) - 2)  # nobody has subscribed to telemetry
+        assert (correlation_id, error, count) == (77, 35, len(ROUTES) - 2)  # telemetry has no subscription
         assert size == 10 + 6 * count
 
 

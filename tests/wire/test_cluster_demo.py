@@ -1,4 +1,4 @@
-"""`ottla cluster demo`: the scene is played with real processes, and what it finds is told."""
+"""`ottla cluster demo`: the scene is played with real processes, and its findings are shown."""
 
 import json
 import subprocess

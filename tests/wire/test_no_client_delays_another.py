@@ -25,8 +25,8 @@ from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTop
 from ottla.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
 MANY_ACKNOWLEDGEMENTS: Final = 10
-"""Of one client, one after the other. Where new files take part in rounds it gets one, else hundreds, however slow the
-disk is."""
+"""Acknowledgements of one client, one after the other. If new files delay rounds it gets one, else hundreds, however
+slow the disk is."""
 NEW_PARTITIONS: Final = 1000
 TRIES: Final = 3
 MIB: Final = 1 << 20

@@ -1,4 +1,4 @@
-"""What is acknowledged is there for whoever asks next, with acks=1 too, however slow the disk."""
+"""Acknowledged records are visible to the next request, with acks=1 too, however slow the disk."""
 
 from collections.abc import Iterator
 

@@ -50,7 +50,7 @@ class OttlaProgram:
         return json.loads(self(*arguments, "--json", stdin=stdin).stdout)
 
     def start(self, *arguments: str) -> "subprocess.Popen[bytes]":
-        """Start with pipes and give the process; whoever asks ends it."""
+        """Start with pipes and return the process; the caller ends it."""
         return subprocess.Popen(
             self.command(*arguments),
             stdin=subprocess.PIPE,

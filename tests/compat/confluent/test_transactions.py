@@ -314,5 +314,5 @@ def test_offsets_of_a_member_that_was_left_behind_are_refused(
 
 
 def _generation(metadata: Any) -> int:
-    """Of a member, which librdkafka writes behind `CGMDv2:`."""
+    """A member's generation, which librdkafka writes behind `CGMDv2:`."""
     return int.from_bytes(metadata[7:11], "little", signed=True)

@@ -29,7 +29,7 @@ def rows(tmp_path: Path) -> dict[str, str]:
 
 
 def _states(client: KafkaConnect, name: str) -> list[str]:
-    """Of a connector and its tasks; none before it has a status, as with Kafka's worker."""
+    """The states of a connector and its tasks; empty before it has a status, as with Kafka's worker."""
     try:
         status = client.get_connector_status(name)
     except requests.HTTPError as refused:

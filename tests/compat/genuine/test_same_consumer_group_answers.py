@@ -122,7 +122,7 @@ def of_one_member(t: Members) -> None:
 
 
 def of_a_full_heartbeat(t: Members) -> None:
-    """A member that tells everything is told everything; one that has missed an answer catches up."""
+    """A full heartbeat gets a full answer, so that a member that has missed an answer catches up."""
     group = "full"
     joined = t.enter("a", group)
     everything: dict[str, Any] = {"rebalance_timeout_ms": 10_000, "subscribed_topic_names": ["t"]}

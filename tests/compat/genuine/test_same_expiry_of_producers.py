@@ -35,7 +35,7 @@ def expiring_pair() -> Iterator[Pair]:
 
 
 def forgotten(teller: Teller, name: str) -> None:
-    """Wait until the transaction coordinator knows the transactional id no more."""
+    """Wait until the transaction coordinator has forgotten the transactional id."""
     request = dt.DescribeTransactionsRequest(transactional_ids=[name])
     eventually(lambda: ask(teller.bootstrap, request, 0).transaction_states[0].error_code == _NOT_FOUND)
 

@@ -166,7 +166,7 @@ def of_a_choice_of_protocols(t: Teller) -> None:
 
 
 def of_a_full_group(t: Teller) -> None:
-    """Three fit, and the fourth is told."""
+    """Three members fit, and the fourth is refused."""
     group = "full"
     ids = [t.join("a", group).member_id]
     for generation, who in enumerate("bc", 1):

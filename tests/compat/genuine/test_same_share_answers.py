@@ -263,7 +263,7 @@ def test_limits_of_a_request_and_of_what_is_under_way(pair: Pair) -> None:
         teller.fetch("whole batches", one, max_records=15)
         teller.fetch("cut in pieces", two, max_records=30, batch_size=10)
         teller.fetch("as many as may be under way", one)
-        teller.nothing("no more", two)
+        teller.nothing("the end", two)
         teller.say("the first are done", one, (0, 19, ACCEPT))
         teller.produce(*"abcde")
         teller.fetch("and others go on", one)

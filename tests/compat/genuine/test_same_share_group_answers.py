@@ -189,7 +189,7 @@ def heartbeat(
 
 
 def consumer_heartbeat(group: str, epoch: int) -> ch.ConsumerGroupHeartbeatRequest:
-    """Of a member of a consumer group, called `o`."""
+    """A heartbeat of the member `o` of a consumer group."""
     return ch.ConsumerGroupHeartbeatRequest(
         group_id=group,
         member_id="o",
@@ -357,7 +357,7 @@ def of_a_topic_that_goes(t: Members) -> None:
 
 
 def of_state(t: Members) -> None:
-    """What the share coordinator is told by those who may tell it anything."""
+    """The share coordinator's answers to brokers, which alone may change share state."""
     group, topic = "state", t.ids["t"]
     t.read(group, topic, 0)
     t.write(group, topic, 0, (0, 4, 2, 1))

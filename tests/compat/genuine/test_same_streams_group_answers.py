@@ -1,7 +1,7 @@
 """The same stories of streams groups (KIP-1071) told to genuine Kafka and to Ottla: the same answers, field by field.
 
-Left out is how soon a member is to come back, and where tasks go when several places are equally good. A member whose
-answer was lost is told its tasks again by Ottla alone: members here report what they have when it has changed.
+Left out is how soon a member is to come back, and where tasks go when several places are equally good. Only
+Ottla repeats its tasks to a member whose answer was lost: members here report their tasks when those have changed.
 """
 
 from collections.abc import Callable, Iterator
@@ -41,7 +41,7 @@ TOPIC: Final = 2
 
 
 class Members(Teller):
-    """A teller that also keeps what was said to people."""
+    """A teller that also keeps the messages meant for people."""
 
     def lines(self, value: Any, path: str) -> list[str]:
         if path.endswith("heartbeat_interval_ms"):

@@ -182,7 +182,7 @@ def test_pushes(pair: Pair) -> None:
             teller.push(b"too soon"),
             teller.get(),
             teller.push(b"the last one", terminating=True),
-            teller.push(b"no more", terminating=True),
+            teller.push(b"the end", terminating=True),
             teller.push(b"", terminating=False),
         ],
     )

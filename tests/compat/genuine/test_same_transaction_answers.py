@@ -32,7 +32,7 @@ def test_producers_that_begin(transactional_pair: Pair, version: int) -> None:
         teller.end("nothing to abort", third, commit=False)
         if version >= 3:
             unknown = f"begin-unknown-{version}"
-            teller.init("of a name nobody has", Producer(unknown, UNKNOWN_PRODUCER, 3), version)
+            teller.init("of an unknown name", Producer(unknown, UNKNOWN_PRODUCER, 3), version)
             teller.transaction(unknown)
             teller.init("an id without an epoch", Producer(name, third.id, -1), version)
             teller.init("an epoch without an id", Producer(name, -1, 4), version)

@@ -10,7 +10,7 @@ from ottla.protocol.messages import update_features as uf
 
 
 def level_of_transactions(teller: Teller, level: int) -> None:
-    """Finalize another level of the feature that tells the generations apart; wait until clients are told."""
+    """Finalize another level of `transaction.version`; wait until brokers report it to clients."""
     kind = 1 if level == 2 else 2  # an upgrade, or a safe downgrade from there
     update = uf.FeatureUpdateKey(feature="transaction.version", max_version_level=level, upgrade_type=kind)
     teller.ask(f"level {level}", uf.UpdateFeaturesRequest(feature_updates=[update]), 1)

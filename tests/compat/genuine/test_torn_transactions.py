@@ -27,7 +27,7 @@ from ottla.records.record import decode_records
 
 SETTINGS: Final = {"offsets.topic.num.partitions": "1", "transaction.state.log.num.partitions": "1"}
 FIRST_GENERATION: Final = 3
-"""Of AddPartitionsToTxn, AddOffsetsToTxn, TxnOffsetCommit and EndTxn, the last versions that its clients send."""
+"""The last version of AddPartitionsToTxn, AddOffsetsToTxn, TxnOffsetCommit and EndTxn that its clients send."""
 NOT_YET: Final = (
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -43,7 +43,7 @@ class Client(Teller):
         super().__init__(bootstrap)
         self.connection = connection
         self.errors: set[ErrorCode] = set()
-        """Of the last request."""
+        """Error codes in the last answer."""
         connection.ask(ApiVersionsRequest(client_software_name="raw", client_software_version="1"), 3)
 
     def ask(self, what: str, request: Message, version: int, *, hide: Iterable[str] = ()) -> Any:
@@ -130,7 +130,7 @@ def test_a_late_commit_makes_half_an_aborted_transaction_visible(scene: Scene, t
     now.add("second", producer, [(scene.topic, 2)], FIRST_GENERATION)
     now.send("second", producer, (scene.topic, 2), 0, b"two as well")
     now.end("changed its mind", producer, commit=False, version=FIRST_GENERATION)
-    assert not now.errors, "the client is told that it was aborted"
+    assert not now.errors, "the client learns of the abort"
     assert (refused, scene.committed()) == ((False, [b"one", b"two"]) if tears else (True, [b"one"]))
 
 
@@ -143,7 +143,7 @@ def test_a_late_abort_takes_half_a_committed_transaction_away(scene: Scene, tear
     now.add("second", producer, [(scene.topic, 2)], FIRST_GENERATION)
     now.send("second", producer, (scene.topic, 2), 0, b"two as well")
     now.end("done", producer, commit=True, version=FIRST_GENERATION)
-    assert not now.errors, "the client is told that it was committed"
+    assert not now.errors, "the client learns of the commit"
     assert (refused, scene.committed()) == ((False, [b"two as well"]) if tears else (True, [b"two", b"two as well"]))
 
 

@@ -98,7 +98,7 @@ public class ShareWorkers {
             }
             if (first)
                 begun.countDown();
-            consumer.commitSync(); // whoever leaves without releases what it was given last
+            consumer.commitSync(); // a consumer that leaves without it releases its last records
         } catch (RuntimeException | InterruptedException problem) {
             problem.printStackTrace();
             FAILED.set(true);

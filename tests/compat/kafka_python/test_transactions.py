@@ -11,8 +11,8 @@ from tests.compat.factories import NewNameFactory, NewTopicFactory
 from tests.support.eventually import eventually
 
 TIMEOUT_MS = 1_000
-"""Of a poll in a group. This client (3.0.12) forgets a rebalance that the end of a poll cuts short: it is then not in
-the group, and does not join again."""
+"""How long a poll in a group may take. This client (3.0.12) forgets a rebalance that the end of a poll cuts short: it
+is then not in the group, and does not join again."""
 
 
 @contextlib.contextmanager

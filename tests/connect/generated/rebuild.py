@@ -131,7 +131,7 @@ class _Table:
         self._problems = problems
         self._form: Form | None = None
         self._tombstone: Key | None = None
-        """Of which key one has to come next."""
+        """The key of the tombstone that has to come next."""
         self._left: dict[Key, Row] = {}
         """Rows whose key has changed, until they are there again."""
         self.rows: dict[Key, Row] = {}

@@ -103,7 +103,7 @@ class Server(Protocol):
         """A session in autocommit."""
 
     def config(self, database: str) -> dict[str, str]:
-        """Of a connector that captures a database."""
+        """The configuration of a connector that captures a database."""
 
     def table(self, database: str, name: str) -> str:
         """A table's name in its topic's."""

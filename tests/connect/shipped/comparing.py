@@ -14,7 +14,7 @@ Topics = dict[str, tuple[list[Any], list[Any]]]
 
 
 def written_by_both(bootstrap: str, topics: list[str]) -> Topics:
-    """Of every topic that begins with a prefix and a dot."""
+    """The messages of every topic whose name begins with a prefix and a dot."""
     names = {name.partition(".")[2] for name in topics if name.startswith((f"{OURS}.", f"{THEIRS}."))}
     return {name: (written(bootstrap, OURS, name), written(bootstrap, THEIRS, name)) for name in sorted(names)}
 
@@ -55,7 +55,7 @@ def headers(message: Any) -> list[tuple[str, Any]]:
 
 
 def operation(message: Any) -> str | None:
-    """Of a change, or what is told of a transaction. None: a tombstone."""
+    """The operation of a change, or the status of a transaction. None: a tombstone."""
     value = document(message.value())
     return None if value is None else value["payload"].get("op") or value["payload"]["status"]
 

@@ -26,7 +26,7 @@ def up_to(last: int) -> str:
 
 
 class Database:
-    """A database of the test's own, and what it is told."""
+    """A database of the test's own, and the statements that it runs."""
 
     def __init__(self, server: MariaDb, name: str) -> None:
         self.server, self.name = server, name

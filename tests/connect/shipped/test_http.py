@@ -20,7 +20,7 @@ ITEMS = TopicPartition("items", 0)
 
 
 class Server:
-    """Answers as it is told to; `seen` has each request's path, headers and body."""
+    """Gives prepared answers; `seen` has each request's path, headers and body."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[str, dict[str, str], str]] = []

@@ -127,7 +127,7 @@ def test_a_table_read_again_amid_kills_is_the_same_in_the_topic() -> None:
 
 
 def caught_up(broker: Broker, table: dict[int, int]) -> list[dict[str, Any]]:
-    """The events of the topic, if whoever applies them has the table."""
+    """The events of the topic, if they rebuild the table."""
     events = [json.loads(value) for value in values_of(broker.bootstrap, "shop.shop.items", 1)]
     copy: dict[int, int] = {}
     for each in events:

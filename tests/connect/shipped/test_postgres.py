@@ -25,7 +25,7 @@ def server() -> Iterator[Postgres]:
 
 
 class Database:
-    """A database of the test's own, and what it is told."""
+    """A database of the test's own, and the statements that it runs."""
 
     def __init__(self, server: Postgres, name: str) -> None:
         self.server, self.name = server, name

@@ -2,7 +2,7 @@
 
     python -m tests.pipeline.kills.driver '{"master": "spark://...", ...}'
 
-Never ends by itself. A query that fails is started again, as whoever looks after it would.
+Never ends by itself. A query that fails is started again, as its operator would.
 """
 
 import json

@@ -44,7 +44,7 @@ class Verdict:
     repeated_tasks: int = 0
     """Tasks that found their records written by an earlier attempt."""
     restarts: int = 0
-    """Of the query, after it failed."""
+    """Restarts of the query after it failed."""
     seconds: float = 0.0
 
     @property
@@ -56,7 +56,7 @@ class Verdict:
 
 
 class Run:
-    """`kills` says how many of whom; in which order and when is the seed's."""
+    """One run: `kills` has the number for each kind of victim; the seed decides their order and times."""
 
     def __init__(
         self,
@@ -143,7 +143,7 @@ class Run:
     def _strike(self, victim: Victim, reader: Reader) -> None:
         """Kill one, as soon as there is one; a query that gets nowhere meanwhile is an error.
 
-        The reader follows, for the feeder gives no more than so much ahead of it.
+        The reader follows, since the feeder stays only so far ahead of it.
         """
         deadline = time.monotonic() + _PROGRESS_TIMEOUT_S
         while not self._kill(victim):

@@ -36,7 +36,7 @@ def descendants(pid: int) -> list[psutil.Process]:
 
 
 def executors() -> list[psutil.Process]:
-    """Of the clusters that this process has started."""
+    """The executors of the clusters that this process has started."""
     return [each for each in descendants(os.getpid()) if _EXECUTOR in _command(each)]
 
 

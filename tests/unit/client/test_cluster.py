@@ -41,8 +41,8 @@ DENIES = SimpleNamespace(
 @pytest.fixture
 def cluster() -> Callable[..., Cluster]:
     def of(**says: Any) -> Cluster:
-        """Of brokers a, b, ...; what each says, one after the other; None: it is away; an error: of the connection; an
-        interruption: while it is being asked."""
+        """Brokers a, b, ...: the answers of each in turn. None: it is away; an error: its connection fails;
+        an interruption: raised during its request."""
 
         class FakeConnection:
             def __init__(self, address: Address) -> None:

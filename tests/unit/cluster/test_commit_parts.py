@@ -107,7 +107,7 @@ class LimitedStore(MemoryStore):
 
 
 async def elected(tree: MemoryTree, *, transactions: int | None = None, limit: int = 2000) -> MetadataService:
-    """Of three brokers."""
+    """The controller of three brokers."""
     store = LimitedStore(tree, limit=limit, transactions=None if transactions is None else transactions + 1)
     await store.open()
     known = tree.nodes.get(layout.CONTROLLER_EPOCH_PATH)

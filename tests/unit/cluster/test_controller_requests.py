@@ -1,4 +1,4 @@
-"""What brokers are told about replicas that are new, and about those that may be lost."""
+"""The controller's requests to brokers about new replicas, and about those that may be lost."""
 
 from typing import Any
 

@@ -53,7 +53,7 @@ class Edge:
         self.groups.on_metadata(before, self.image)
 
     async def beat(self, *names: str, regex: str | None = None) -> ConsumerBeat:
-        """A heartbeat of the one member; names and expressions are told when it joins."""
+        """Send a heartbeat of the one member, with names and expression when it joins."""
         is_joining = self.epoch == JOINING
         beat = await self.groups.consumer_heartbeat(
             ConsumerHeartbeat(

@@ -1,4 +1,4 @@
-"""Markers that are written, and those that are not: what the transaction coordinator is told."""
+"""Markers that are written, and those that are not: the answers to the transaction coordinator."""
 
 import asyncio
 from collections.abc import Callable

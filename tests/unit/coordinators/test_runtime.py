@@ -402,7 +402,7 @@ def test_clients_hear_of_the_coordinator_not_of_its_log(error: Exception, code: 
 
 
 def test_a_machine_of_many_groups_begins_in_several_turns_of_the_loop() -> None:
-    """And it is asked, and others are told, only when all has been carried out."""
+    """It takes requests, and listeners are notified, only after all its first effects."""
 
     async def test(bench: Bench) -> None:
         timers = [SetTimer(("wake", str(number)), 60_000) for number in range(1_000)]

@@ -30,7 +30,7 @@ def on_a_loop(test: Callable[[], Coroutine[None, None, None]]) -> Callable[[], N
 
 
 class Environment:
-    """A group coordinator that has one answer, and metadata that creates, or refuses, when it is told to."""
+    """A group coordinator that has one answer, and metadata that creates, or refuses, as a test chooses."""
 
     def __init__(self) -> None:
         self.create: tuple[InternalTopicInfo, ...] = (

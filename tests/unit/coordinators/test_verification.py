@@ -1,4 +1,4 @@
-"""What a transaction coordinator is asked before records are taken, and what clients are told of its answers."""
+"""Verification with the transaction coordinator before an append, and the answers of clients."""
 
 import asyncio
 from collections.abc import Collection, Mapping

@@ -254,7 +254,7 @@ def test_what_was_true_of_a_vanished_partition_does_not_outlive_it(fs: FaultyFS)
     fs.remove_tree(f"{place.path}/{T0}")
     later = opened(fs)
     for directory in later.online:
-        directory.prepare_checkpoints().write()  # as every minute, while nobody has said what this broker holds
+        directory.prepare_checkpoints().write()  # as every minute, before the controller has named the replicas
     later.create_log(T0, None, CONFIG)
     points = {
         partition

@@ -1,4 +1,4 @@
-"""A controller whose store fails for a while, or that is one no more."""
+"""A controller whose store fails for a while, or that has been replaced."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence

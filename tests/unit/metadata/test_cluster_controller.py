@@ -70,7 +70,7 @@ def test_a_controller_whose_session_was_suspended_while_it_began_is_it_afterward
             while metadata.controller is None:
                 await asyncio.sleep(0.001)
         assert HeldController.begun == 2  # what was decided in doubt is not relied on
-        assert HeldController.epochs == [1, 2]  # and whoever still does what was said then is told by the epoch
+        assert HeldController.epochs == [1, 2]  # the epoch fences requests from before
         assert (await store.read(layout.CONTROLLER_EPOCH_PATH))[layout.CONTROLLER_EPOCH_PATH].data == b"2"
         store.tell(SessionEvent.LOST)
         assert metadata.controller is None

@@ -8,7 +8,7 @@ from ottla.pipeline.late_rows import LateRowsThread
 
 
 class Follower:
-    """Fails as Java does, which is no error of Spark's Python, until it is told that all is well."""
+    """Fails as Java does, which is no error of Spark's Python, until `is_well`."""
 
     def __init__(self) -> None:
         self.is_well = False

@@ -37,7 +37,7 @@ class Held:
 
 
 class Replicas:
-    """Of a broker that holds one partition."""
+    """The replicas of a broker that holds one partition."""
 
     def __init__(self, held: Held | None) -> None:
         self.held = held

@@ -1,4 +1,4 @@
-"""A partition that a broker holds: what is committed, for whom, and what it says when its log cannot be written."""
+"""A partition that a broker holds: its high watermark, its readers, and its errors when the log cannot be written."""
 
 import asyncio
 import logging
@@ -52,7 +52,7 @@ def test_a_full_disk_is_told_once_and_that_it_is_over(caplog: pytest.LogCaptureF
 
 
 class World:
-    """Partition 0 of three replicas on broker 1, whose log is real and synced at once when it is told to."""
+    """Partition 0 of three replicas on broker 1, whose log is real and synced at once on request."""
 
     def __init__(self, directory: Path, **config: object) -> None:
         self.now = 0.0

@@ -47,7 +47,7 @@ class Metadata:
 
 
 class Replicas:
-    """What it is told."""
+    """The requests that it gets."""
 
     def __init__(self) -> None:
         self.became: list[str] = []

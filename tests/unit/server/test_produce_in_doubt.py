@@ -1,4 +1,4 @@
-"""What a leader says to producers that perhaps leads no more."""
+"""Answers to producers of a leader that may have been replaced."""
 
 from types import SimpleNamespace
 from typing import Any, cast
@@ -24,7 +24,7 @@ class GapPartition:
     [(True, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER), (False, ErrorCode.NOT_LEADER_OR_FOLLOWER)],
 )
 def test_who_may_lead_no_more_does_not_call_records_lost(holds_session: bool, answer: ErrorCode) -> None:
-    """The successor may have them: a producer that is told so looks there, and would else give up or begin anew."""
+    """The successor may have them: with this answer a producer looks there, and would else give up or begin anew."""
     partition = GapPartition()
     replicas = SimpleNamespace(
         for_produce=lambda *_: partition, holds_session=lambda: holds_session, sent_back=SentBack()

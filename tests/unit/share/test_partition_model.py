@@ -54,11 +54,11 @@ class Model:
     end: int = 0
     log_start: int = 0
     held: dict[int, tuple[str, float]] = field(default_factory=dict)
-    """By offset: who was given the record and not heard otherwise, until when."""
+    """By offset: the member that holds the record, and the end of its lock."""
     saying: dict[int, dict[int, int]] = field(default_factory=dict)
-    """By number of write: what was said of which offset."""
+    """By number of write: the acknowledgement of each offset."""
     done: set[int] = field(default_factory=set)
-    """Acknowledged or rejected, and told so."""
+    """Acknowledged or rejected, and confirmed to the member."""
     deliveries: dict[int, int] = field(default_factory=dict)
 
 

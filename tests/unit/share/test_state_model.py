@@ -1,7 +1,7 @@
 """Share partitions initialized, written, read, deleted and snapshot in any order, with leaders that come late.
 
 What must hold whatever happens:
-- what is told is what was written, offset by offset, no write of an epoch that has passed among it;
+- an answer is what was written, offset by offset, without writes of a past epoch;
 - a machine that reads the log from where it is needed knows what the machine that wrote it knows.
 """
 

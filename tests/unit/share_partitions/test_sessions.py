@@ -1,4 +1,4 @@
-"""Share sessions: epochs, connections, and who is told when one ends."""
+"""Share sessions: epochs, connections, and the notifications when one ends."""
 
 from collections.abc import Iterable
 from uuid import UUID

@@ -21,7 +21,7 @@ class Cluster:
     marks: dict[str, Any] = field(default_factory=dict)
     """What is committed, by the name of the task."""
     owners: dict[str, object] = field(default_factory=dict)
-    """Who may write under the name of a task: whoever came last."""
+    """The producer that may write under the name of a task: the latest."""
     commit_error: KafkaError | None = None
 
 
@@ -40,7 +40,7 @@ class FakeMarks:
 
 
 class FakeProducer:
-    """Of the client library and of `ottla.spark.produce` in one."""
+    """The producers of the client library and of `ottla.spark.produce` in one."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self.client = self

@@ -9,7 +9,7 @@ from tests.support.broker_process import BrokerFailedError, BrokerProcess
 from tests.support.eventually import eventually
 from tests.support.probe import free_port, knows_a_broker
 
-# Answers any request with correlation id 7, no throttling, and as many brokers as it is told.
+# Answers any request with correlation id 7, no throttling, and as many brokers as its argument says.
 _SERVER = """
 import signal, socket, struct, sys, time
 while time.process_time() < 0.05:

@@ -1,4 +1,4 @@
-"""A Java program among the tests is compiled once, runs, and what javac dislikes is told."""
+"""A Java program among the tests is compiled once, runs, and javac's complaints are shown."""
 
 import subprocess
 from pathlib import Path

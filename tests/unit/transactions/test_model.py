@@ -81,7 +81,7 @@ class Transactions(RuleBasedStateMachine):
         self.settle()
 
     def settle(self) -> None:
-        """Read what has been answered; whoever needs a producer id asks again with one."""
+        """Read the answers; requests that need a producer id are sent again with one."""
         driver = self.asking.driver
         for token, values in list(driver.replies.items()):
             sent = self.sent.get(token)
@@ -226,7 +226,7 @@ class Transactions(RuleBasedStateMachine):
 
     @rule()
     def another_coordinator_takes_over(self) -> None:
-        """Whoever waited is told by the runtime, and asks again at some other time."""
+        """The runtime refuses waiting requests, which their clients send again later."""
         for sent in self.sent.values():
             sent.answers = 1
         self.markers.clear()  # who has sent them is gone, and so is what it would have said

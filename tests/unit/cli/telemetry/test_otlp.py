@@ -64,7 +64,7 @@ def test_metrics_of_every_kind() -> None:
     [
         message(1, b"\x0a\xff\xff\xff\xff\x0f"),  # a length of 4 GB
         b"\x0a" + b"\xff" * 12,  # a length without an end
-        b"\x0b",  # a group, which nobody has sent for years
+        b"\x0b",  # a group, a wire type out of use for years
         push(GAUGE)[:-1],
         push(text(1, "") + message(5, message(1, label(7, "k", message(1, b"\xff"))))),
     ],

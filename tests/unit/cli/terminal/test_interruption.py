@@ -1,4 +1,4 @@
-"""Signals as exceptions: what a program that is told to end cleans up by."""
+"""Signals as exceptions: how a program that is told to end cleans up."""
 
 import signal
 from collections.abc import Iterator

@@ -86,7 +86,7 @@ def test_one_that_cannot_be_loaded_is_no_unknown_one(monkeypatch: pytest.MonkeyP
 
 def test_a_connector_has_the_version_of_the_package_that_registers_it(monkeypatch: pytest.MonkeyPatch) -> None:
     class Registered(Sink[Settings]):
-        """Of a package that is called otherwise than its module."""
+        """A sink in a package whose name differs from its module's."""
 
     package = SimpleNamespace(version="3.2")
     point = SimpleNamespace(value=f"{Registered.__module__}:{Registered.__qualname__}", dist=package)

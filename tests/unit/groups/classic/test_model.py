@@ -62,7 +62,7 @@ class Groups(RuleBasedStateMachine):
         self.sent: dict[int, tuple[str, int]] = {}
         self.seen: set[int] = set()
         self.given: dict[tuple[int, int, int], set[MemberId]] = {}
-        """To whom each partition went, by generation; a deleted group counts its generations anew."""
+        """The members that each partition went to, by generation; a deleted group counts its generations anew."""
 
     def new_machine(self) -> GroupMachine:
         return GroupMachine(self.config, lambda: str(next(self.numbers)))
@@ -168,7 +168,7 @@ class Groups(RuleBasedStateMachine):
     @rule()
     @precondition(lambda self: len(self.driver.log) > 0)
     def another_broker_takes_over(self) -> None:
-        """Whoever waited is told by the runtime; the successor knows the log."""
+        """The runtime refuses waiting requests; the successor knows the log."""
         self.seen |= self.sent.keys()
         successor = self.replayed()
         self.driver = Driver(successor, self.driver.now_ms, self.driver.log)

@@ -58,7 +58,7 @@ def test_the_second_member_waits_for_what_the_first_gives_up_and_nobody_for_anyt
     a.beat()
     assert b.join().assignment == {}
     assert world.describe().state == "Reconciling"
-    assert a.beat().assignment == {topic_id("t"): {0, 1}}, "a is told to give up two, and keeps two"
+    assert a.beat().assignment == {topic_id("t"): {0, 1}}, "a has to revoke two, and keeps two"
     assert b.beat().assignment is None, "a still has them"
     assert a.epoch == 2
     a.beat()
@@ -321,7 +321,7 @@ def test_a_static_member_that_is_away_need_not_give_anything_up_in_time(world: W
     a.join()
     a.beat(rebalance_timeout_ms=10_000)
     b.join()
-    a.send(owned=a.has)  # and is told to give up two
+    a.send(owned=a.has)  # and has to revoke two
     a.leave(-2)
     if restarted:
         world.restart()
@@ -458,7 +458,7 @@ def test_a_clock_that_is_set_back_keeps_no_topics_from_expressions(world: World)
     a.join()
     world.driver.now_ms -= 3_600_000
     beat = a.beat()
-    assert beat.resolve == ("t.*",), "whoever was asked before the clock was set may never answer"
+    assert beat.resolve == ("t.*",), "a request from before the clock was set may never be answered"
     world.resolve(**{"t.*": ["t"]})
     a.beat()
     world.driver.now_ms -= 3_600_000

@@ -50,7 +50,7 @@ class Members(RuleBasedStateMachine):
     def follow(self, consumer: Consumer, error: ErrorCode) -> None:
         """What a client does about an error: begin anew. Whoever is fenced has to take another id for that, as long as
         its old one is known."""
-        event(f"a member is told {error.name}")
+        event(f"a member gets {error.name}")
         if error in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FOUND):
             consumer.epoch, consumer.has, consumer.to_have = 0, {}, {}
         elif error in (ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.FENCED_INSTANCE_ID):
@@ -139,7 +139,7 @@ class Members(RuleBasedStateMachine):
         self.follow(consumer, consumer.join().error)
 
     def compact(self) -> None:
-        """Of each key the last record stays, tombstones included."""
+        """Keep the last record of each key, tombstones included."""
         by_key = {GroupRecordFormat().encode(record)[0]: record for record in self.world.driver.log}
         last = {id(record) for record in by_key.values()}
         self.world.driver.log[:] = [record for record in self.world.driver.log if id(record) in last]

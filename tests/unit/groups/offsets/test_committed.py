@@ -227,7 +227,7 @@ def test_a_producer_commits_for_a_group() -> None:
 @pytest.mark.parametrize(
     ("member", "generation", "error"),
     [
-        ("", -1, ErrorCode.NONE),  # a producer that does not say for whom
+        ("", -1, ErrorCode.NONE),  # a producer that names no member
         ("member", 1, ErrorCode.NONE),
         ("member", 0, ErrorCode.ILLEGAL_GENERATION),
         ("member", 2, ErrorCode.ILLEGAL_GENERATION),
@@ -235,7 +235,7 @@ def test_a_producer_commits_for_a_group() -> None:
     ],
 )
 def test_a_producer_is_fenced_by_what_it_says_of_its_member(member: str, generation: int, error: ErrorCode) -> None:
-    """KIP-447: whoever has been given the partitions since must not be overwritten."""
+    """KIP-447: the commits of the partitions' new owner must not be overwritten."""
     d = driver()
     name = joined(d)
     again = (Assignor("range", SUBSCRIBED_TO_T + b"!"),)

@@ -25,7 +25,7 @@ G: Final = GroupId("g")
 TASKS: Final = 10_000
 SUBTOPOLOGIES: Final = 10
 MOST_TIMES: Final = 6
-"""Of the least work, which takes 8 ms: 50 ms are the most that a turn may last."""
+"""How many times longer than the smallest assignment (8 ms) a turn may last: 50 ms at most."""
 TRIES: Final = 5
 DELAY_MS: Final = 3_000
 

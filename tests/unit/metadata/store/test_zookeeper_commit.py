@@ -27,7 +27,7 @@ def create(path: str, data: bytes | None = b"new", flags: int = 0) -> Any:
 
 
 def judged(requests: list[Any], **nodes: Found) -> Outcome:
-    """Of a transaction on nodes right below the root, whose own names changed when it was sent or later."""
+    """The outcome of a transaction on nodes right below the root, whose own names changed when it was sent or later."""
     found = {"/": node(below=MINE), **{f"/{name}": each for name, each in nodes.items()}}
     return outcome(requests, found, newest_before=BEFORE, session_id=SESSION)
 

@@ -56,7 +56,7 @@ def test_a_rate_of_nothing_stops_after_the_first() -> None:
 
 @given(st.lists(st.tuples(st.floats(0, 5), st.integers(1, 5000)), max_size=40), st.integers(1, 2000))
 def test_the_average_is_held_whatever_comes_when(steps: list[tuple[float, int]], limit: int) -> None:
-    """Of those who wait as long as they are told, all but the last spending fits into the time that has passed."""
+    """If every spender waits as long as it has to, all but the last spending fits into the time that has passed."""
     rate = ByteRate(limit)
     now, spent, last = 0.0, 0, 0
     for pause, size in steps:

@@ -1,4 +1,4 @@
-"""What is told of transactions, whatever the database."""
+"""Transaction metadata, whatever the database."""
 
 from ottla.connect.api import SourceRecord
 from ottla.connect.connectors.capture.transactions import KEY, VALUE, Transactions

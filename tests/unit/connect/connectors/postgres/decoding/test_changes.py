@@ -204,7 +204,7 @@ EVERYTHING: list[Message] = [
 
 
 def told(position: dict[str, Any], **more: Any) -> tuple[list[tuple[Any, ...]], list[Any]]:
-    """What is told of transactions, and the positions: of each record `id, total, of the table`."""
+    """Transaction metadata, and the positions: `id, total, of the table` for each record."""
     transactions = None if more.pop("silent", False) else Transactions("t.transaction")
     made = changes(position, transactions=transactions, **more)
     made.take(Relation(9, "public", "more", "d", ()), 0, [])
