@@ -14,6 +14,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable
 from itertools import pairwise
 from os import urandom
+from typing import Any
 from uuid import uuid4
 
 from confluent_kafka import KafkaError, Message, Producer
@@ -40,7 +41,7 @@ REJOINING = (300, 800)
 FETCH_WAIT_S = 1.5
 SYNC_S = 0.7
 EVERY_S = 0.005
-SETTINGS = {"zookeeper_session_timeout_ms": "6000", "replica_lag_time_max_ms": "30000"}
+SETTINGS: dict[str, Any] = {"zookeeper_session_timeout_ms": "6000", "replica_lag_time_max_ms": "30000"}
 
 
 def restarts(cluster: OttlaCluster) -> None:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from confluent_kafka import ElectionType, TopicPartition
@@ -95,7 +96,8 @@ def test_a_leader_whose_session_is_lost_writes_no_more_and_takes_part_again_in_a
     eventually(lambda: cluster.partition_at(1, "t").leader == 3)
     for acks in (1, -1):  # broker 2 has heard of nothing: nobody speaks to a broker that is not there
         eventually(lambda acks=acks: produce_to(cluster, 2, "t", acks) is ErrorCode.NOT_LEADER_OR_FOLLOWER)
-    cluster.produce("t", values(20, 20), **{"bootstrap.servers": cluster.address(3)})
+    at_three: dict[str, Any] = {"bootstrap.servers": cluster.address(3)}
+    cluster.produce("t", values(20, 20), **at_three)
     cluster.begin_session(2)
     eventually(lambda: set(cluster.partition("t").isr) == {1, 2, 3})
     assert cluster.partition("t").leader == 3

@@ -1,6 +1,7 @@
 """Brokers that share topics: leaders, the records of followers, and the answers to clients."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaException
@@ -8,6 +9,7 @@ from confluent_kafka import TopicPartition as At
 from confluent_kafka.admin import NewTopic
 
 from ottla.errors import ErrorCode
+from ottla.ids import TopicName
 from ottla.protocol.messages import alter_partition_reassignments as reassign
 from ottla.protocol.messages import fetch, list_offsets, list_partition_reassignments
 from ottla.protocol.messages import produce as produce_messages
@@ -74,7 +76,7 @@ def test_every_broker_tells_the_same_of_the_cluster(cluster: ClusterInProcess, t
     )
     assert topic in first
     assert others == [first, first]
-    assert [part.leader for part in cluster.image(3).topics[topic].partitions] == [1, 2, 3]
+    assert [part.leader for part in cluster.image(3).topics[TopicName(topic)].partitions] == [1, 2, 3]
 
 
 def test_more_replicas_than_brokers_are_refused(cluster: ClusterInProcess, topic: str) -> None:
@@ -89,7 +91,7 @@ def batch(value: bytes = b"v") -> bytes:
 
 def test_who_produces_to_a_follower_is_told_who_leads_and_where(cluster: ClusterInProcess, topic: str) -> None:
     cluster.create(topic, [[2, 1]])
-    topic_id = cluster.image(1).topics[topic].topic_id
+    topic_id = cluster.image(1).topics[TopicName(topic)].topic_id
     request = produce_messages.ProduceRequest(
         acks=-1,
         timeout_ms=5000,
@@ -117,7 +119,7 @@ def fetch_request(cluster: ClusterInProcess, topic: str, *, rack: str = "", epoc
         rack_id=rack,
         topics=[
             fetch.FetchTopic(
-                topic_id=cluster.image(1).topics[topic].topic_id,
+                topic_id=cluster.image(1).topics[TopicName(topic)].topic_id,
                 partitions=[
                     fetch.FetchPartition(
                         partition=0, fetch_offset=0, current_leader_epoch=epoch, partition_max_bytes=1 << 20
@@ -208,7 +210,7 @@ def test_a_topic_is_made_by_whichever_broker_is_asked_for_it(cluster: ClusterInP
 
 
 def test_requests_of_a_controller_of_the_past_are_refused(cluster: ClusterInProcess) -> None:
-    stale = {"controller_id": 1, "controller_epoch": 0, "topic_states": []}
+    stale: dict[str, Any] = {"controller_id": 1, "controller_epoch": 0, "topic_states": []}
     told = LeaderAndIsrRequest(live_leaders=[], **stale)
     assert ask(cluster.address(2), told, 7).error_code == ErrorCode.STALE_CONTROLLER_EPOCH
     assert (
@@ -229,7 +231,9 @@ def test_settings_reach_every_broker(cluster: ClusterInProcess, topic: str) -> N
     cluster.alter(topic, "retention.ms", "4711")
 
     def everywhere() -> bool:
-        return all(broker.metadata.log_config(topic).retention_ms == 4711 for broker in cluster.brokers.values())
+        return all(
+            broker.metadata.log_config(TopicName(topic)).retention_ms == 4711 for broker in cluster.brokers.values()
+        )
 
     eventually(everywhere)
 

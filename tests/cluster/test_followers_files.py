@@ -3,6 +3,7 @@ expiry of producers have been there."""
 
 from collections.abc import Iterator
 from contextlib import suppress
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer, TopicPartition
@@ -133,7 +134,8 @@ def test_deleted_records_leave_every_disk(cluster: ClusterInProcess) -> None:
 
 def test_silent_producers_are_forgotten_everywhere(cluster: ClusterInProcess) -> None:
     cluster.create("t", [[1, 2, 3]])
-    cluster.produce("t", [b"v"], **{"enable.idempotence": "true"})
+    settings: dict[str, Any] = {"enable.idempotence": "true"}
+    cluster.produce("t", [b"v"], **settings)
     logs = [log_of(cluster, broker, "t") for broker in BROKERS]
     eventually(lambda: all(log.log_end_offset == 1 for log in logs))
     eventually(lambda: not any(log.producer_state.producers for log in logs))

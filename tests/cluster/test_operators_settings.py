@@ -4,6 +4,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
@@ -45,7 +46,7 @@ class NotingRules(HouseRules):
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterInProcess]:
     installed = str(install(tmp_path_factory.mktemp("policies"), noting=_NOTING))
     sys.path.insert(0, installed)
-    settings = {"create.topic.policy.class.name": "noting", "house.teams": "orders"}
+    settings: dict[str, Any] = {"create.topic.policy.class.name": "noting", "house.teams": "orders"}
     try:
         with ClusterInProcess(log_directories=("a", "b"), min_insync_replicas="1", **settings) as started:
             yield started

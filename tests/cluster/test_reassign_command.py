@@ -17,7 +17,7 @@ from tests.support.eventually import eventually
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[ClusterInProcess]:
     racks = {1: "a", 2: "a", 3: "b", 4: "b"}
-    limits = {"replica_fetch_max_bytes": "2000", "replica_fetch_response_max_bytes": "2000"}
+    limits: dict[str, Any] = {"replica_fetch_max_bytes": "2000", "replica_fetch_response_max_bytes": "2000"}
     with ClusterInProcess(4, racks=racks, log_directories=("a", "b"), **limits) as started:
         yield started
 

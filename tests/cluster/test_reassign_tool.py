@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka.admin import ConfigResource
@@ -28,7 +29,7 @@ def throttled_replicas(cluster: ClusterInProcess, topic: str) -> list[str]:
 
 @pytest.mark.timeout(300)
 def test_a_plan_is_made_carried_out_called_off_and_verified(tmp_path: Path) -> None:
-    limits = {"replica_fetch_max_bytes": "2000", "replica_fetch_response_max_bytes": "2000"}
+    limits: dict[str, Any] = {"replica_fetch_max_bytes": "2000", "replica_fetch_response_max_bytes": "2000"}
     with ClusterInProcess(3, log_directories=("a", "b"), **limits) as cluster:
         cluster.create("t", [[1, 2]])
         cluster.produce("t", [b"%0100d" % number for number in range(300)], **{"batch.size": 1500})

@@ -58,7 +58,7 @@ class Echo(Sink[EchoSettings]):
     """Writes values to another topic."""
 
     def open(self, partitions: Sequence[TopicPartition]) -> None:
-        self._producer = Producer(dict(self.context.client))  # type: ignore[attr-defined] # every context has it
+        self._producer = Producer(dict(self.context.client))
 
     def write(self, batch: Sequence[SinkRecord]) -> None:
         for record in batch:

@@ -55,7 +55,7 @@ class Evil(Source[EvilSettings]):
     def read(self, position: Position | None) -> Iterator[Any]:
         if self.settings.mode in ("list", "nothing"):
             broken: Any = {"list": [1], "nothing": None}
-            return broken[self.settings.mode]  # type: ignore[no-any-return] # what this is about
+            return broken[self.settings.mode]
         return self._yielded()
 
     def _yielded(self) -> Iterator[Any]:

@@ -10,8 +10,8 @@ from confluent_kafka import ConsumerGroupTopicPartitions, TopicCollection, Topic
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from ottla.connect.log_identity import LogIdentity
+from ottla.connect.rest.client import RestError
 from ottla.testing import Broker, ConnectWorker
-from ottla.testing.connect import RestError
 from tests.connect.test_crashes import taken_by
 from tests.support.connect import values_of
 from tests.support.eventually import eventually

@@ -19,7 +19,10 @@ class Target:
     def __init__(self, kind: str, directory: Path) -> None:
         self.kind = kind
         self.directory = directory
-        self._catalog = {"uri": f"sqlite:///{directory}/catalog.db", "warehouse": f"file://{directory}/warehouse"}
+        self._catalog: dict[str, Any] = {
+            "uri": f"sqlite:///{directory}/catalog.db",
+            "warehouse": f"file://{directory}/warehouse",
+        }
 
     def sink(self, **options: Any) -> Sink:
         makers: dict[str, Callable[..., Sink]] = {
@@ -33,7 +36,7 @@ class Target:
     def read(self, columns: str) -> list[tuple[Any, ...]]:
         if self.kind == "parquet":
             found = f"read_parquet('{self.directory}/out/**/*.parquet', hive_partitioning=true)"
-            return sorted(duckdb.sql(f"SELECT {columns} FROM {found}").fetchall())
+            return sorted(duckdb.execute(f"SELECT {columns} FROM {found}").fetchall())
         if self.kind == "database":
             connection = sqlite3.connect(self.directory / "out.db")
             try:

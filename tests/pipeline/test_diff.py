@@ -11,7 +11,7 @@ RECORD = "key BINARY, value BINARY, partition INT, offset LONG, timestamp TIMEST
 
 def topic(spark: SparkSession, *records: tuple[bytes | None, bytes | None]) -> DataFrame:
     rows = [(key, value, 0, offset, None) for offset, (key, value) in enumerate(records)]
-    return spark.createDataFrame(rows, RECORD)  # type: ignore[type-var]
+    return spark.createDataFrame(rows, RECORD)
 
 
 def compare(a: DataFrame, b: DataFrame, *, newest: bool, limit: int = 10) -> Difference:

@@ -1,7 +1,7 @@
 """The functions of the flights job, over a few rows; the job as a whole is what `test_demo.py` runs and checks."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everyone names it
@@ -12,11 +12,12 @@ from ottla.pipeline.demo import flights as flights_job
 
 def rows(spark: SparkSession, schema: str, *given: Mapping[str, Any]) -> DataFrame:
     """Rows of a schema, null where nothing is given; times as text."""
-    names = StructType.fromDDL(schema).fieldNames()
-    text = StructType.fromDDL(", ".join(f"{name} STRING" for name in names))
+    types = cast(StructType, StructType.fromDDL(schema))
+    names = types.fieldNames()
+    text = cast(StructType, StructType.fromDDL(", ".join(f"{name} STRING" for name in names)))
     values = [[None if row.get(name) is None else str(row[name]) for name in names] for row in given]
     frame = spark.createDataFrame(values, text)
-    return frame.select(*(F.col(each.name).cast(each.dataType) for each in StructType.fromDDL(schema)))
+    return frame.select(*(F.col(each.name).cast(each.dataType) for each in types))
 
 
 def enriched(spark: SparkSession, *flights: Mapping[str, Any], weather: list[Mapping[str, Any]]) -> list[Any]:

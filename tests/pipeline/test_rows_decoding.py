@@ -2,7 +2,7 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient
@@ -159,11 +159,14 @@ def test_what_a_job_rejects_is_in_its_dead_letter_topic_with_all_it_had(
     found = {(each.value() or b"").decode(): each for each in letters.messages()}
     assert len(letters.messages()) == 2
     malformed, unnamed = found["{"], found['{"delay": 2}']
-    assert (malformed.key(), original_headers(malformed.headers())) == (b"first", [("trace", b"1"), ("empty", None)])
-    letter = DeadLetter.read(malformed.headers())
+    assert (malformed.key(), original_headers(cast(Any, malformed.headers()))) == (
+        b"first",
+        [("trace", b"1"), ("empty", None)],
+    )
+    letter = DeadLetter.read(cast(Any, malformed.headers()))
     assert letter is not None
     assert (letter.reason, letter.topic, letter.partition, letter.offset) == ("malformed JSON", source.name, 0, 1)
-    assert DeadLetter.read(unnamed.headers()) == DeadLetter(
+    assert DeadLetter.read(cast(Any, unnamed.headers())) == DeadLetter(
         "check failed: has carrier", source.name, 1, 0, 1_700_000_000_000, "cleaning", "clean"
     )
 

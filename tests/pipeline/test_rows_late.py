@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -91,7 +91,7 @@ class Follower:
 
     def found(self) -> list[tuple[str, str]]:
         """Values and reasons of what is in the side output, in its order."""
-        letters = [(each.value() or b"", DeadLetter.read(each.headers())) for each in self.side.messages()]
+        letters = [(each.value() or b"", DeadLetter.read(cast(Any, each.headers()))) for each in self.side.messages()]
         return [(value.decode(), letter.reason) for value, letter in letters if letter is not None]
 
 
@@ -156,7 +156,7 @@ def test_late_rows_are_written_once_whatever_happens_to_who_writes_them(followed
         for minute in (5, 6)
     ]  # fmt: skip
     (first, _) = flow.side.messages()
-    letter = DeadLetter.read(first.headers())
+    letter = DeadLetter.read(cast(Any, first.headers()))
     assert letter is not None
     assert (letter.topic, letter.offset, letter.job, letter.view) == (flow.source.name, 2, "job", "flow")
 

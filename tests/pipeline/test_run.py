@@ -70,7 +70,7 @@ def make(broker: BrokerProcess, name: str, partitions: int = 2) -> Topic:
 
 
 def values(broker: BrokerProcess, name: str) -> list[str]:
-    return sorted(message.value().decode() for message in Topic(broker.bootstrap, name).messages())
+    return sorted((message.value() or b"").decode() for message in Topic(broker.bootstrap, name).messages())
 
 
 def test_a_job_runs_is_watched_survives_its_broker_and_goes_on_where_it_was(

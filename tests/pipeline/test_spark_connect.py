@@ -50,7 +50,7 @@ def test_a_job_runs_behind_spark_connect(new_topic: TopicFactory, bootstrap: str
         for _ in range(2):  # the second finds nothing more to do
             done = ottla("run", str(job), "--once", "--master", server.remote)
             assert done.returncode == 0, done.stdout + done.stderr
-    found = duckdb.sql(f"SELECT number FROM read_parquet('{files}/**/*.parquet') ORDER BY number").fetchall()
+    found = duckdb.execute(f"SELECT number FROM read_parquet('{files}/**/*.parquet') ORDER BY number").fetchall()
     assert found == [(number,) for number in range(ROWS)]
     assert len(sink.messages()) == ROWS
     assert [message.value() for message in letters.messages()] == [b"no JSON"]

@@ -160,7 +160,7 @@ class Members(Teller):
         """How the group stands, off the record."""
         request = cd.ConsumerGroupDescribeRequest(group_ids=[group], include_authorized_operations=False)
         (described,) = ask(self.bootstrap, request, 1).groups
-        return described  # type: ignore[no-any-return] # decoded, so untyped
+        return described
 
     def held(self, group: str, member_id: str) -> list[int]:
         """The partitions of `t` that a member is assigned, off the record."""

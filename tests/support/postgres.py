@@ -8,7 +8,7 @@ import tempfile
 from contextlib import closing
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import psutil
 import psycopg2
@@ -36,7 +36,7 @@ class Postgres:
         self._as_user = ["setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups"] if os.getuid() == 0 else []
         self.url = f"postgresql+psycopg://{USER}@127.0.0.1:{self.port}/postgres"
 
-    def __enter__(self) -> "Postgres":
+    def __enter__(self) -> Self:
         if self._as_user:
             shutil.chown(self.directory, "nobody", "nogroup")
         try:

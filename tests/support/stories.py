@@ -100,7 +100,7 @@ class Teller:
             return all(partition.error_code == 0 for partition in answer.partitions)
 
         eventually(served, timeout_s=20)
-        return made.topic_id  # type: ignore[no-any-return] # decoded, so untyped
+        return made.topic_id
 
     def delete(self, name: str) -> None:
         """Delete a topic and return once the broker has forgotten it."""

@@ -238,7 +238,7 @@ class Teller(stories.Teller):
         """Have the topics made in which the coordinators of transactions and of groups keep their state."""
         for key_type in (0, 1):
             request = fc.FindCoordinatorRequest(key_type=key_type, coordinator_keys=["ready"])
-            eventually(lambda wanted=request: not ask(self.bootstrap, wanted, 4).coordinators[0].error_code)  # type: ignore[misc]
+            eventually(lambda wanted=request: not ask(self.bootstrap, wanted, 4).coordinators[0].error_code)
 
     # -- what the broker keeps --------------------------------------------------------------------------------------
 

@@ -16,8 +16,8 @@ TIMEOUT_S: Final = 60.0
 LOOK_S: Final = 0.2
 AS_CONSUMER: Final = -1
 AS_ANY_REPLICA: Final = -2
-EARLIEST: Final = OffsetSpec.earliest()  # type: ignore[no-untyped-call] # the library leaves it untyped
-LATEST: Final = OffsetSpec.latest()  # type: ignore[no-untyped-call] # the same
+EARLIEST: Final = OffsetSpec.earliest()
+LATEST: Final = OffsetSpec.latest()
 
 
 def read_all(bootstrap: str, topic: str, expected: int, *, timeout_s: float = TIMEOUT_S) -> list[bytes]:

@@ -566,7 +566,7 @@ def test_records_acknowledged_before_their_sync_can_be_deleted(ottla_broker: Bro
 
 @pytest.mark.parametrize("version", versions(ApiKey.INIT_PRODUCER_ID))
 def test_producer_ids(ottla_broker: Broker, version: int) -> None:
-    def init(transactional_id: str | None = None, **more: int) -> ip.InitProducerIdResponse:
+    def init(transactional_id: str | None = None, **more: Any) -> ip.InitProducerIdResponse:
         request = ip.InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=1000, **more)
         return ask(ottla_broker.bootstrap, request, version)
 

@@ -8,11 +8,11 @@ import random
 import socket
 import struct
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, cast
 
 import psutil
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from tests.support.ottla_process import OttlaProcess
 
 from ottla.protocol.api import ApiKey
@@ -43,9 +43,14 @@ def connection(broker: OttlaProcess) -> Iterator[socket.socket]:
 
 def produced(broker: OttlaProcess, count: int) -> None:
     failures: list[object] = []
+
+    def note(error: KafkaError | None, _: object) -> None:
+        if error is not None:
+            failures.append(error)
+
     producer = Producer({"bootstrap.servers": broker.bootstrap, "acks": "all"})
     for number in range(count):
-        producer.produce(TOPIC, str(number).encode(), on_delivery=lambda error, _: error and failures.append(error))
+        producer.produce(TOPIC, str(number).encode(), on_delivery=note)
     assert producer.flush(20) == 0
     assert failures == []
 
@@ -60,7 +65,7 @@ def end_offset(broker: OttlaProcess) -> int:
 
 def valid_frames() -> list[bytes]:
     batch = bytes(
-        encode_batch([Record(offset=0, timestamp_ms=0, key=None, value=b"v" * 100, headers=[])], base_offset=0)
+        encode_batch([Record(offset=0, timestamp_ms=0, key=None, value=b"v" * 100, headers=())], base_offset=0)
     )
     messages: list[tuple[Message, int]] = [
         (ApiVersionsRequest(client_software_name="fuzz", client_software_version="1"), 4),
@@ -94,7 +99,8 @@ def valid_frames() -> list[bytes]:
         ),
     ]
     return [
-        b"".join(bytes(piece) for piece in encode_request(message, version, 1, "fuzz")) for message, version in messages
+        b"".join(cast(bytes, piece) for piece in encode_request(message, version, 1, "fuzz"))
+        for message, version in messages
     ]
 
 

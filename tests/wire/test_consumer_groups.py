@@ -43,7 +43,7 @@ def coordinate(broker: Broker) -> None:
 def describe(broker: Broker, group: str = "g") -> cd.DescribedGroup:
     request = cd.ConsumerGroupDescribeRequest(group_ids=[group], include_authorized_operations=False)
     (described,) = ask(broker.bootstrap, request, 1).groups
-    return described  # type: ignore[no-any-return] # decoded, so untyped
+    return described
 
 
 class Member:
@@ -60,7 +60,7 @@ class Member:
         request = ch.ConsumerGroupHeartbeatRequest(
             group_id=self._group, member_id=self.name, member_epoch=epoch, **fields
         )
-        return ask(self._broker.bootstrap, request, 1)  # type: ignore[no-any-return] # decoded, so untyped
+        return ask(self._broker.bootstrap, request, 1)
 
     def join(self, **fields: Any) -> None:
         self._take(self.ask(0, rebalance_timeout_ms=5000, topic_partitions=[], **fields))

@@ -156,7 +156,7 @@ def test_the_dearest_request_of_each_api_delays_nobody(in_all_ways: bool) -> Non
                 ways = maker.requests(route.api_key, route.max_version)
                 for make in ways if in_all_ways else ways[-1:]:
                     dear = make()
-                    delays_s = []
+                    delays_s: list[float] = []
                     while len(delays_s) < TRIES and (not delays_s or delays_s[-1] > MOST_S):
                         delays_s.append(delay_s(broker, dear, seen))
                     print(f"{min(delays_s) * 1000:6.1f} ms: {dear.what}", flush=True)

@@ -1,7 +1,7 @@
 """A transaction in thousands of partitions delays no other client by more than 50 ms: its records, verified or not, and
 its end."""
 
-from typing import Final
+from typing import Any, Final
 
 import pytest
 from tests.support.bystander import bystander
@@ -53,7 +53,7 @@ def test_a_transaction_in_thousands_of_partitions_delays_nobody() -> None:
         assert client.ask(CreateTopicsRequest(topics=[topic], timeout_ms=120_000), 7).topics[0].error_code == 0
         for _ in range(ROUNDS):
             begun = begin(client)
-            producer = {"producer_id": begun.producer_id, "producer_epoch": begun.producer_epoch}
+            producer: dict[str, Any] = {"producer_id": begun.producer_id, "producer_epoch": begun.producer_epoch}
             for sequence, what in enumerate(("records are verified", "records follow")):
                 batch = bytes(
                     encode_batch([Record(0, 0, None, b"v")], base_sequence=sequence, transactional=True, **producer)

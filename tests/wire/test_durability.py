@@ -167,7 +167,7 @@ def test_sigkill_at_random_moments_loses_nothing_acknowledged(tmp_path: Path, id
             with Writer(broker.bootstrap, idempotent=idempotent) as writer:
                 for _ in range(6):
                     before = len(writer.acknowledged)
-                    eventually(lambda before=before: len(writer.acknowledged) > before)  # type: ignore[misc]
+                    eventually(lambda before=before: len(writer.acknowledged) > before)
                     time.sleep(moments.uniform(0.0, 0.6))
                     broker.kill()
                     broker.start()

@@ -27,7 +27,7 @@ def broker(ottla_broker: Broker) -> Broker:
 
 def history(broker: Broker, group: str) -> GroupHistory:
     (found,) = ask(broker.bootstrap, DescribeGroupHistoryRequest(group_ids=[group]), 0).groups
-    return found  # type: ignore[no-any-return] # decoded, so untyped
+    return found
 
 
 @pytest.mark.parametrize(("settings", "protocol"), [(NEW, "consumer"), (OLD, "classic")])

@@ -4,6 +4,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
@@ -52,7 +53,7 @@ def change(bootstrap: str, *, node: str = "1", only: bool = False, **settings: s
     done.result(10)
 
 
-def refusal(broker: Broker, **settings: str | None) -> str:
+def refusal(broker: Broker, **settings: Any) -> str:
     with pytest.raises(KafkaException) as refused:
         change(broker.bootstrap, **settings)
     assert refused.value.args[0].code() == ErrorCode.INVALID_REQUEST
@@ -185,7 +186,7 @@ def test_added_listeners_are_there_after_a_restart(broker: Broker) -> None:
 def test_in_a_cluster_a_listener_is_registered_with_a_restart_and_addresses_stay() -> None:
     with ClusterInProcess(2, default_replication_factor="2") as cluster:
         plain, more = cluster.address(2), f"127.0.0.1:{free_port()}"
-        to_two = {"node": "2", "listener_security_protocol_map": PROTOCOLS}
+        to_two: dict[str, Any] = {"node": "2", "listener_security_protocol_map": PROTOCOLS}
         change(plain, **to_two, listeners=f"PLAINTEXT://127.0.0.1:0,MORE://{more}")
 
         def registered() -> set[str]:

@@ -9,7 +9,7 @@ import os
 import socket
 import threading
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Final
 
@@ -92,21 +92,18 @@ def half_sent_frames(broker: BrokerProcess) -> None:
     """Twenty clients announce 100 MB each, send fifteen, stop, and leave one after the other."""
     with ExitStack() as stack:
         announced = (100 * MIB).to_bytes(4, "big") + bytes(15 * MIB)
-        socks = []
+        socks: list[tuple[socket.socket, memoryview]] = []
         for _ in range(20):
             stack.callback(time.sleep, 0.02)
             sock = stack.enter_context(socket.create_connection((broker.host, broker.port), timeout=20))
             sock.setblocking(False)
-            socks.append([sock, memoryview(announced)])
+            socks.append((sock, memoryview(announced)))
         deadline = time.monotonic() + 3
         while socks and time.monotonic() < deadline:
-            for entry in socks:
-                sock, rest = entry
-                try:
-                    entry[1] = rest[sock.send(rest[:65_536]) :]
-                except BlockingIOError:
-                    continue
-            socks = [entry for entry in socks if len(entry[1])]
+            for at, (sock, rest) in enumerate(socks):
+                with suppress(BlockingIOError):
+                    socks[at] = sock, rest[sock.send(rest[:65_536]) :]
+            socks = [(sock, rest) for sock, rest in socks if len(rest)]
             time.sleep(0.01)
         time.sleep(0.5)
 
@@ -255,7 +252,7 @@ ATTACKS: Final = [
 
 @pytest.fixture(params=ATTACKS, ids=str, scope="module")
 def attack(request: pytest.FixtureRequest) -> Attack:
-    return request.param  # type: ignore[no-any-return]
+    return request.param
 
 
 @pytest.mark.timeout(300)

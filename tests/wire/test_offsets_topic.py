@@ -1,5 +1,7 @@
 """`__consumer_offsets` as somebody else has made it."""
 
+from typing import Any
+
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
@@ -7,7 +9,7 @@ from ottla.testing import Broker
 
 
 def test_groups_work_on_an_offsets_topic_of_any_number_of_partitions(ottla_broker: Broker) -> None:
-    servers = {"bootstrap.servers": ottla_broker.bootstrap}
+    servers: dict[str, Any] = {"bootstrap.servers": ottla_broker.bootstrap}
     admin = AdminClient(servers)
     topic = NewTopic("__consumer_offsets", 3, 1, config={"cleanup.policy": "compact"})
     admin.create_topics([topic])["__consumer_offsets"].result(10)

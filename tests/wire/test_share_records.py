@@ -37,9 +37,11 @@ class Topic:
         self.topic_id = topic_id(broker.bootstrap, name)
         self._members: list[ShareMember] = []
 
-    def produce(self, *values: str, keys: str = "", partition: int = 0, **config: Any) -> None:
+    def produce(self, *values: str, keys: str = "", partition: int = 0, compression: str = "none") -> None:
         """In one batch."""
-        producer = Producer({"bootstrap.servers": self.broker.bootstrap, "linger.ms": 5_000, **config})
+        producer = Producer(
+            {"bootstrap.servers": self.broker.bootstrap, "linger.ms": 5_000, "compression.type": compression}
+        )
         for at, value in enumerate(values):
             producer.produce(self.name, value, key=keys[at] if keys else None, partition=partition)
         assert producer.flush(10) == 0
@@ -251,7 +253,14 @@ def test_bad_acknowledgements_are_refused_and_change_nothing(topic: Topic) -> No
     one.acquire(max_wait_ms=5_000)
     two.fetch()
     assert two.say((0, 0, ACCEPT)) == ErrorCode.INVALID_RECORD_STATE
-    for said in [(2, 1, ACCEPT), (0, 2, [ACCEPT, ACCEPT]), (0, 2, []), (0, 2, 7), (0, 9, ACCEPT)]:
+    wrong: list[tuple[int, int, int | list[int]]] = [
+        (2, 1, ACCEPT),
+        (0, 2, [ACCEPT, ACCEPT]),
+        (0, 2, []),
+        (0, 2, 7),
+        (0, 9, ACCEPT),
+    ]
+    for said in wrong:
         assert one.say(said) == ErrorCode.INVALID_REQUEST
     assert one.say((1, 1, ACCEPT), (0, 0, ACCEPT)) == ErrorCode.INVALID_REQUEST
     assert one.say((0, 0, ACCEPT), (0, 0, ACCEPT)) == ErrorCode.INVALID_RECORD_STATE
@@ -281,7 +290,7 @@ def test_who_asks_has_to_be_said(topic: Topic, group_id: str | None, member_id: 
 
 
 @pytest.mark.parametrize("terms", [{"max_records": 0}, {"max_records": -1}])
-def test_who_wants_no_records_gets_none(topic: Topic, terms: dict[str, int]) -> None:
+def test_who_wants_no_records_gets_none(topic: Topic, terms: dict[str, Any]) -> None:
     topic.produce("a")
     member = topic.member(initialize=True)
     assert member.acquire(max_wait_ms=100, **terms) == []
@@ -435,7 +444,7 @@ def test_the_records_of_aborted_transactions_are_not_given(topic: Topic, broker:
 def test_of_one_key_one_record_is_given_at_a_time(topic: Topic, broker: Broker, compression: str) -> None:
     group = f"by-key-{compression}"
     set_group(broker.bootstrap, group, share_delivery_order="key")
-    topic.produce("a1", "a2", "b1", "a3", "c1", "b2", keys="aabacb", **{"compression.type": compression})
+    topic.produce("a1", "a2", "b1", "a3", "c1", "b2", keys="aabacb", compression=compression)
     topic.produce("none1", "none2")
     one, two = topic.member(group, initialize=True), topic.member(group)
     assert values(one.fetch(max_wait_ms=5_000, max_records=2)) == ["a1", "b1"]
@@ -466,9 +475,7 @@ def test_a_large_batch_is_unpacked_beside_the_loop(topic: Topic, broker: Broker)
     """More records than may be waiting, more bytes than are unpacked on the loop."""
     set_group(broker.bootstrap, "large", share_delivery_order="key")
     count = 5_000
-    topic.produce(
-        *(f"{number}" * 5 for number in range(count)), keys="ab" * (count // 2), **{"compression.type": "gzip"}
-    )
+    topic.produce(*(f"{number}" * 5 for number in range(count)), keys="ab" * (count // 2), compression="gzip")
     member = topic.member("large", initialize=True)
     said: list[tuple[int, int, int | list[int]]] = []
     seen: list[int] = []

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from tests.support.raw_client import RawConnection
@@ -42,7 +42,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 class Consumer:
     """Waits at the end of the partition, in a session of its own."""
 
-    def __init__(self, connection: RawConnection, **settings: int) -> None:
+    def __init__(self, connection: RawConnection, **settings: Any) -> None:
         self._connection = connection
         self._settings = settings
         opened = connection.ask(fetch([(TOPIC, 0, 0)], session=(0, 0), **settings), VERSION)
@@ -115,7 +115,7 @@ def test_a_fetch_in_which_nothing_has_happened_looks_at_no_partition_when_its_ti
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     attempts: list[int] = []
-    attempt = fetch_handler.FetchAttempt
+    attempt = cast(Any, fetch_handler).FetchAttempt
 
     def counted(*given: Any, **named: Any) -> Any:
         attempts.append(1)

@@ -286,7 +286,7 @@ def test_offsets_of_transactions_survive_the_compaction_of_their_topic(tmp_path:
         eventually(compacted, interval_s=0.2)
     with Broker(directory=tmp_path, config=config) as broker:
         for group, offset in expected.items():
-            assert eventually(lambda group=group: offsets(broker.bootstrap, group, "t")) == [offset]  # type: ignore[misc]
+            assert eventually(lambda group=group: offsets(broker.bootstrap, group, "t")) == [offset]
         assert offsets(broker.bootstrap, "open", "t") == []
         Teller(broker.bootstrap).end("end", producers[0], commit=True)
         assert eventually(lambda: offsets(broker.bootstrap, "open", "t")) == [77]

@@ -108,7 +108,7 @@ def test_an_aborted_transaction_fences_its_producer(
 ) -> None:
     name, fenced = producer
     assert f"aborted the transaction of {name!r}; its producer is fenced" in ottla("txn", "abort", name, "--yes").stderr
-    ended = eventually(lambda: (row := listed(ottla, name)) is not None and row["state"] != "Ongoing" and row)
+    ended = eventually(lambda: row if (row := listed(ottla, name)) is not None and row["state"] != "Ongoing" else None)
     assert ended["epoch"] != 0
     assert ottla("consume", topic, "--from-beginning", "--exit-at-end").stdout == ""
     with pytest.raises(KafkaException) as raised:

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final, cast
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from tests.compat.samples import Sample
@@ -21,7 +21,8 @@ def produce(bootstrap: str, topic: str, records: Sequence[Sample], partition: in
         if error is not None:
             failures.append(error)
         else:
-            offsets.append(message.offset() if message.offset() is not None else -1)
+            offset = message.offset()
+            offsets.append(-1 if offset is None else offset)
 
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5, **settings})
     for record in records:
@@ -85,6 +86,10 @@ def drain(reader: Consumer, count: int, timeout_s: float = 30.0) -> list[Message
     return messages
 
 
+READ_COMMITTED: Final[dict[str, Any]] = {"isolation.level": "read_committed"}
+READ_UNCOMMITTED: Final[dict[str, Any]] = {"isolation.level": "read_uncommitted"}
+
+
 def read_all(bootstrap: str, topic: str, count: int, partition: int = 0, **settings: Any) -> list[Message]:
     """The first `count` messages of a partition, without a group."""
     reader = consumer(bootstrap, "unused", **settings)
@@ -97,7 +102,7 @@ def read_all(bootstrap: str, topic: str, count: int, partition: int = 0, **setti
 
 def as_sample(message: Message) -> Sample:
     """What came back, in the shape of what was sent."""
-    headers = message.headers() or []
+    headers = cast(list[tuple[str, bytes | str | None]], message.headers() or [])
     return Sample(
         message.key(),
         message.value(),

@@ -1,5 +1,7 @@
 """librdkafka's producer and simple consumer."""
 
+from typing import Any
+
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from tests.compat.confluent.clients import as_sample, consumer, drain, numbered, produce, read_all
@@ -14,7 +16,8 @@ def test_records_come_back_as_they_went(
 ) -> None:
     topic = new_topic()
     sent = samples()
-    produce(bootstrap, topic, sent, **{"compression.codec": codec, "enable.idempotence": idempotent})
+    settings: dict[str, Any] = {"compression.codec": codec, "enable.idempotence": idempotent}
+    produce(bootstrap, topic, sent, **settings)
     messages = read_all(bootstrap, topic, len(sent))
     assert [as_sample(message) for message in messages] == sent
     assert [message.offset() for message in messages] == list(range(len(sent)))
@@ -24,7 +27,8 @@ def test_records_come_back_as_they_went(
 def test_a_topic_recompresses(bootstrap: str, new_topic: NewTopicFactory, codec: str) -> None:
     topic = new_topic(**{"compression.type": codec})
     sent = samples(60)
-    produce(bootstrap, topic, sent, **{"compression.codec": "gzip" if codec != "gzip" else "lz4"})
+    settings: dict[str, Any] = {"compression.codec": "gzip" if codec != "gzip" else "lz4"}
+    produce(bootstrap, topic, sent, **settings)
     assert [as_sample(message) for message in read_all(bootstrap, topic, len(sent))] == sent
 
 

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
-from tests.compat.confluent.clients import consumer, drain, read_all
+from tests.compat.confluent.clients import READ_COMMITTED, READ_UNCOMMITTED, consumer, drain, read_all
 from tests.compat.factories import NewNameFactory, NewTopicFactory
 from tests.support.eventually import eventually
 
@@ -38,7 +38,7 @@ def values(messages: list[Message]) -> list[str]:
 
 def stable_end(bootstrap: str, topic: str, partition: int = 0) -> int:
     """The last stable offset."""
-    reader = consumer(bootstrap, "unused", **{"isolation.level": "read_committed"})
+    reader = consumer(bootstrap, "unused", **READ_COMMITTED)
     try:
         found = reader.get_watermark_offsets(TopicPartition(topic, partition), timeout=10)
         assert found is not None
@@ -66,10 +66,10 @@ def test_what_was_aborted_is_not_read_by_who_wants_the_committed(
             writer.abort_transaction(_LIMIT_S)
         else:
             writer.commit_transaction(_LIMIT_S)
-    committed = read_all(bootstrap, topic, 6, **{"isolation.level": "read_committed"})
+    committed = read_all(bootstrap, topic, 6, **READ_COMMITTED)
     assert values(committed) == ["0a", "0b", "2a", "2b", "4a", "4b"]
     assert [message.offset() for message in committed] == [0, 1, 6, 7, 12, 13]  # a marker ends each transaction
-    everything = read_all(bootstrap, topic, 12, **{"isolation.level": "read_uncommitted"})
+    everything = read_all(bootstrap, topic, 12, **READ_UNCOMMITTED)
     assert values(everything) == [f"{number}{letter}" for number in range(6) for letter in "ab"]
     assert stable_end(bootstrap, topic) == 18
 
@@ -84,7 +84,7 @@ def test_an_open_transaction_holds_back_all_that_comes_after_it(
     send(writer, topic, "within")
     send(Producer({"bootstrap.servers": bootstrap}), topic, "after")
     assert stable_end(bootstrap, topic) == 1
-    reader = consumer(bootstrap, "unused", **{"isolation.level": "read_committed"})
+    reader = consumer(bootstrap, "unused", **READ_COMMITTED)
     try:
         reader.assign([TopicPartition(topic, 0, 0)])
         assert values(drain(reader, 1)) == ["before"]
@@ -112,7 +112,7 @@ def test_a_transaction_over_topics_and_partitions(
         else:
             writer.commit_transaction(_LIMIT_S)
     for topic, partition in places:
-        found = read_all(bootstrap, topic, 2, partition, **{"isolation.level": "read_committed"})
+        found = read_all(bootstrap, topic, 2, partition, **READ_COMMITTED)
         assert values(found) == ["committed", "last"]
 
 
@@ -131,7 +131,7 @@ def test_a_successor_fences_its_predecessor_and_aborts_what_it_left(
     assert error.fatal()
     assert error.code() in _FENCED, error
     new.commit_transaction(_LIMIT_S)
-    found = read_all(bootstrap, topic, 1, **{"isolation.level": "read_committed"})
+    found = read_all(bootstrap, topic, 1, **READ_COMMITTED)
     assert values(found) == ["of the successor"]
 
 
@@ -153,13 +153,13 @@ def test_a_transaction_that_outlives_its_timeout_is_aborted(
     writer.begin_transaction()
     send(writer, topic, "too slow")
     send(Producer({"bootstrap.servers": bootstrap}), topic, "after")
-    assert values(read_all(bootstrap, topic, 1, **{"isolation.level": "read_committed"})) == ["after"]
+    assert values(read_all(bootstrap, topic, 1, **READ_COMMITTED)) == ["after"]
     assert error_of(lambda: writer.commit_transaction(_LIMIT_S)).code() in _FENCED
     again = producer(bootstrap, name)
     again.begin_transaction()
     send(again, topic, "again")
     again.commit_transaction(_LIMIT_S)
-    assert values(read_all(bootstrap, topic, 2, **{"isolation.level": "read_committed"})) == ["after", "again"]
+    assert values(read_all(bootstrap, topic, 2, **READ_COMMITTED)) == ["after", "again"]
 
 
 def test_a_timeout_longer_than_the_broker_allows_is_refused(bootstrap: str, new_name: NewNameFactory) -> None:
@@ -189,7 +189,7 @@ def test_a_producer_goes_on_after_a_refused_record(
     writer.begin_transaction()
     send(writer, topic, "with a new epoch")
     writer.commit_transaction(_LIMIT_S)
-    found = read_all(bootstrap, topic, 1, **{"isolation.level": "read_committed"})
+    found = read_all(bootstrap, topic, 1, **READ_COMMITTED)
     assert values(found) == ["with a new epoch"]
 
 
@@ -217,9 +217,9 @@ def test_aborted_batches_are_skipped_over_many_segments(
             else:
                 kept += pieces[writer]
                 writer.commit_transaction(_LIMIT_S)
-    found = read_all(bootstrap, topic, len(kept), **{"isolation.level": "read_committed"})
+    found = read_all(bootstrap, topic, len(kept), **READ_COMMITTED)
     assert values(found) == kept
-    everything = read_all(bootstrap, topic, 12 * 400, **{"isolation.level": "read_uncommitted"})
+    everything = read_all(bootstrap, topic, 12 * 400, **READ_UNCOMMITTED)
     assert len(everything) == 12 * 400
 
 
@@ -228,7 +228,7 @@ def member(bootstrap: str, new_topic: NewTopicFactory, new_name: NewNameFactory)
     """A member of a group that has read the ten records of its topic; with the topic and the group."""
     topic, group = new_topic(), new_name()
     send(Producer({"bootstrap.servers": bootstrap}), topic, *map(str, range(10)))
-    reader = consumer(bootstrap, group, **{"isolation.level": "read_committed"})
+    reader = consumer(bootstrap, group, **READ_COMMITTED)
     reader.subscribe([topic])
     try:
         assert values(drain(reader, 10)) == list(map(str, range(10)))
@@ -264,7 +264,7 @@ def test_offsets_are_committed_with_the_transaction_or_not_at_all(
         else:
             writer.abort_transaction(_LIMIT_S)
         assert committed(bootstrap, group, source) == (-1001 if offset == 4 else 6)
-    assert values(read_all(bootstrap, sink, 1, **{"isolation.level": "read_committed"})) == ["up to 6"]
+    assert values(read_all(bootstrap, sink, 1, **READ_COMMITTED)) == ["up to 6"]
 
 
 def test_offsets_of_an_open_transaction_are_waited_for(

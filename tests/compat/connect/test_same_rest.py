@@ -68,7 +68,7 @@ def state_broker() -> Iterator[Broker]:
 def genuine(state_broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asked]:
     lines = tmp_path_factory.mktemp("lines") / "numbers.txt"
     lines.write_text("".join(f"{number}\n" for number in range(100)))
-    settings = {"group.id": "genuine", "offset.flush.interval.ms": "200", **state_topics("genuine")}
+    settings: dict[str, Any] = {"group.id": "genuine", "offset.flush.interval.ms": "200", **state_topics("genuine")}
     settings |= {f"{log}.storage.partitions": "1" for log in ("offset", "status")}
     with GenuineConnect(state_broker.bootstrap, **settings) as worker:
         config = {

@@ -104,11 +104,11 @@ def live_through(broker: BrokerProcess) -> tuple[dict[str, list[object]], dict[s
         future.result(20)
     first_half(broker.bootstrap)
     for topic in TOPICS:
-        eventually(lambda topic=topic: cleaned_up_to(broker, topic) == 16)  # type: ignore[misc] # bound now
+        eventually(lambda topic=topic: cleaned_up_to(broker, topic) == 16)
     time.sleep(0.1)  # FORGETTING's delete horizon
     second_half(broker.bootstrap)
     for topic in TOPICS:
-        eventually(lambda topic=topic: cleaned_up_to(broker, topic) == 20)  # type: ignore[misc] # bound now
+        eventually(lambda topic=topic: cleaned_up_to(broker, topic) == 20)
     seen = {topic: records(broker.bootstrap, topic) for topic in TOPICS}
     broker.stop()
     return seen, {topic: batches(broker, topic) for topic in TOPICS}

@@ -425,7 +425,7 @@ def of_odd_classic_joins(t: Members) -> None:
     group = "odd"
     t.enter(LAST, group, server_assignor="range")
     t.settle(group, LAST)
-    for wrong in (
+    every: tuple[dict[str, Any], ...] = (
         {"protocols": ()},
         {"protocol_type": ""},
         {"protocol_type": "connect"},
@@ -434,7 +434,8 @@ def of_odd_classic_joins(t: Members) -> None:
         {"session_ms": 1},
         {"session_ms": 1_900_000},
         {"member_id": "stranger", "instance": "i"},
-    ):
+    )
+    for wrong in every:
         t.tell("old", join(group, **{"metadata": subscription(), **wrong}), 9)
     for version in (0, 3):
         joined = t.tell("old", join(group, metadata=subscription()), version)

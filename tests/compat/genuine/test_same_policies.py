@@ -100,7 +100,7 @@ def test_topics_that_are_created_because_they_are_used(pair: Pair) -> None:
 def test_settings(pair: Pair, validate_only: bool) -> None:
     made = ct.CreateTopicsRequest(topics=[new("orders.set", 1)])
     pair.ask(made, 7)
-    edits = [
+    edits: list[tuple[int, str, list[tuple[str, int, str | None]]]] = [
         (TOPIC, "orders.set", [("retention.ms", SET, "-1")]),
         (TOPIC, "orders.set", [("retention.ms", SET, "5"), ("cleanup.policy", APPEND, "compact")]),
         (
@@ -122,9 +122,9 @@ def test_settings(pair: Pair, validate_only: bool) -> None:
         )
         pair.ask(ic.IncrementalAlterConfigsRequest(resources=[resource], validate_only=validate_only), 1)
     for configs in ({"retention.bytes": "1"}, {"retention.ms": "6"}, {"retention.bytes": "1", "retention.ms": "6"}):
-        resource = ac.AlterConfigsResource(
+        whole = ac.AlterConfigsResource(
             resource_type=TOPIC,
             resource_name="orders.set",
             configs=[ac.AlterableConfig(name=key, value=value) for key, value in configs.items()],
         )
-        pair.ask(ac.AlterConfigsRequest(resources=[resource], validate_only=validate_only), 2)
+        pair.ask(ac.AlterConfigsRequest(resources=[whole], validate_only=validate_only), 2)

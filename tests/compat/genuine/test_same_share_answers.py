@@ -305,9 +305,14 @@ def test_transactions(pair: Pair) -> None:
         assert producer.flush(20) == 0
         member = teller.member()
         seen: list[str] = []
-        eventually(lambda: seen.extend(values(member.fetch(max_wait_ms=200))) or len(seen) >= 2)
+
+        def has_seen(count: int) -> bool:
+            seen.extend(values(member.fetch(max_wait_ms=200)))
+            return len(seen) >= count
+
+        eventually(lambda: has_seen(2))
         producer.commit_transaction(20)
-        eventually(lambda: seen.extend(values(member.fetch(max_wait_ms=200))) or len(seen) >= 3)
+        eventually(lambda: has_seen(3))
         teller.lines.append(str(seen))
 
     compare(pair, "transactions", story)

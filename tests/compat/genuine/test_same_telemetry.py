@@ -104,7 +104,7 @@ def test_subscriptions(pair: Pair) -> None:
         [("nope", APPEND, "1")],
         [("metrics", SET, "*"), ("metrics", SET, "*")],
     ):
-        edit(pair, "sub", *changes)  # type: ignore[arg-type] # operations are numbers
+        edit(pair, "sub", *changes)
     edit(pair, "", ("metrics", SET, "a."))
     edit(pair, "other/name", ("metrics", SET, ""))
     described(pair, "sub", "missing", "", "other/name")

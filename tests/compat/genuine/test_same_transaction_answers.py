@@ -361,7 +361,7 @@ def test_finding_the_coordinator(transactional_pair: Pair, version: int) -> None
     def story(teller: Teller) -> None:
         for key in ("some", ""):
             keys = {"coordinator_keys": [key]} if version >= 4 else {"key": key}
-            teller.ask(f"of {key!r}", fc.FindCoordinatorRequest(key_type=1, **keys), version)  # type: ignore[arg-type]
+            teller.ask(f"of {key!r}", fc.FindCoordinatorRequest(key_type=1, **keys), version)
 
     compare(transactional_pair, story)
 

@@ -1,7 +1,7 @@
 """A log directory that genuine Kafka wrote, served by Ottla in place: nothing of it may be lost."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
@@ -40,7 +40,7 @@ def consume(bootstrap: str, group: str, count: int) -> list[tuple[int, int, byte
             message = consumer.poll(20)
             assert message is not None, f"{len(found)} of {count} records"
             assert message.error() is None
-            found.append((message.partition(), message.offset(), message.value()))
+            found.append(cast(tuple[int, int, bytes], (message.partition(), message.offset(), message.value())))
         consumer.commit(asynchronous=False)
     finally:
         consumer.close()

@@ -131,7 +131,7 @@ def partitions(admin: AdminClient) -> dict[str, int]:
     }
 
 
-def read(bootstrap: str, topic: str, count: int) -> list[bytes]:
+def read(bootstrap: str, topic: str, count: int) -> list[bytes | None]:
     settings = {"bootstrap.servers": bootstrap, "group.id": "g", "isolation.level": "read_committed", "log_level": 0}
     consumer = Consumer(settings)
     consumer.assign([TopicPartition(topic, 0, 0)])

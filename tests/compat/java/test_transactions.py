@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from tests.compat.confluent.clients import read_all
+from tests.compat.confluent.clients import READ_COMMITTED, read_all
 from tests.compat.factories import NewNameFactory, NewTopicFactory
 from tests.support.eventually import eventually
 from tests.support.genuine import ToolFailedError, kafka_tool_command
@@ -99,7 +99,7 @@ def test_a_copier_that_is_killed_and_aborts_at_random_copies_every_record_once(
         copier.kill()
     with Copier(bootstrap, source, sink, name) as copier:
         copier.finish()
-    copied = read_all(bootstrap, sink, _RECORDS, **{"isolation.level": "read_committed"})
+    copied = read_all(bootstrap, sink, _RECORDS, **READ_COMMITTED)
     assert [int(message.value() or b"") for message in copied] == list(range(_RECORDS))
     where = TopicPartition(sink, 0)
     reader = Consumer({"bootstrap.servers": bootstrap, "group.id": "unused"})

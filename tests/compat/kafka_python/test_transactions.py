@@ -130,7 +130,7 @@ def test_consume_transform_produce(bootstrap: str, new_topic: NewTopicFactory, n
 
     def offset() -> int | None:
         with consumer(bootstrap, group=group) as other:
-            return other.committed(place)  # type: ignore[no-any-return] # kafka-python has no types here
+            return other.committed(place)
 
     with producer(bootstrap, new_name()) as writer, consumer(bootstrap, source, group=group) as reader:
         seen = 0

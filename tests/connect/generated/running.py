@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Final, Protocol, Self
+from typing import Any, Final, Protocol, Self, cast
 
 import psycopg2
 import pymysql
@@ -75,8 +75,9 @@ class Reader:
             deadline = time.monotonic() + _QUIET_S
             error = message.error()
             if error is None:
-                self.messages.setdefault(message.topic(), []).append(message)
-                self._at[message.topic()] = message.offset() + 1
+                topic, offset = cast(str, message.topic()), cast(int, message.offset())
+                self.messages.setdefault(topic, []).append(message)
+                self._at[topic] = offset + 1
             elif error.code() == KafkaError._PARTITION_EOF:
                 left.discard(message.topic())
 

@@ -147,9 +147,10 @@ def test_an_answer_in_any_order_comes_once(server: Server, pages: list[list[Any]
     with running(HttpSource, settings) as source:
         came = source.until(lambda _: len(server.seen) >= len(pages) + 3)
         assert [each.value["at"] for each in came] == ordered
-        assert [each.position["offset"] for each in came] == ordered, "a crash after any of them loses none"
-        assert source.position["offset"] == ordered[-1]
+        assert [(each.position or {})["offset"] for each in came] == ordered, "a crash after any of them loses none"
         position = source.position
+        assert position is not None
+        assert position["offset"] == ordered[-1]
     seen = len(server.seen)
     with running(HttpSource, settings, position) as source:
         assert source.until(lambda _: len(server.seen) >= seen + 3) == []

@@ -208,14 +208,14 @@ def syncs_of(broker: BrokerProcess, topic: str) -> list[OffsetSync]:
     """What is in a topic of pairs, in its order."""
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "none", "enable.partition.eof": True})
     consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
-    found = []
+    found: list[OffsetSync] = []
     while True:
         message = consumer.poll(60)
         assert message is not None
         if message.error() is not None:
             consumer.close()
             return found
-        sync = parsed(message.key(), message.value())  # type: ignore[arg-type]
+        sync = parsed(message.key(), message.value())
         assert sync is not None
         found.append(sync)
 

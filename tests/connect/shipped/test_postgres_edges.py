@@ -604,5 +604,6 @@ def test_a_table_that_a_session_is_altering_holds_nothing_up(database: Database)
         with running(PostgresSource, database.config(), position) as source:
             (created,) = source.take(1)
     assert created.value["after"] == {"id": 1, "name": "a"}
+    assert created.value_schema is not None
     names = {each.name: each.schema for each in created.value_schema.fields}
     assert names["after"].fields[1].schema.default == "none"

@@ -65,7 +65,7 @@ def deleted(code: int) -> DeleteGroupsResponse:
 
 
 def test_a_coordinator_that_moves_is_looked_for_again() -> None:
-    answers = {
+    answers: dict[str, list[Any]] = {
         "FindCoordinator": [coordinator("a"), coordinator("", ErrorCode.COORDINATOR_NOT_AVAILABLE), coordinator("b")],
         "DeleteGroups": [deleted(ErrorCode.NOT_COORDINATOR), deleted(0)],
     }
@@ -149,7 +149,7 @@ def test_a_transaction_that_a_coordinator_knows_is_not_aborted_in_one_partition(
 
 
 def test_a_lower_feature_level_is_a_downgrade_and_an_unknown_feature_changes_nothing() -> None:
-    asked = []
+    asked: list[Any] = []
 
     def answer(name: str, command: Ask) -> Any:
         if name == "Metadata":

@@ -160,7 +160,7 @@ def test_the_documented_commands_exist(tmp_path: Path, monkeypatch: pytest.Monke
     for documented in commands:
         noun, *arguments = documented.split()[1:]
         if noun == "serve":
-            assert parse_arguments(arguments)
+            parse_arguments(arguments)
             continue
         command = application.get_command(click.Context(application), noun)
         if isinstance(command, click.Group):

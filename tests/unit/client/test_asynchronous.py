@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from typing import cast
 
 import pytest
 from tests.support.certificates import write_certificate
@@ -32,7 +33,7 @@ def request(number: int) -> ControlledShutdownRequest:
 
 def frame(correlation_id: int, error: int = 0) -> bytes:
     response = ControlledShutdownResponse(error_code=error, remaining_partitions=[])
-    return b"".join(bytes(piece) for piece in encode_response(response, VERSION, correlation_id))
+    return b"".join(cast(bytes, piece) for piece in encode_response(response, VERSION, correlation_id))
 
 
 async def answer_at_once(correlation_id: int, writer: asyncio.StreamWriter) -> None:
@@ -230,7 +231,7 @@ def test_tls(tmp_path: Path, trusts: bool) -> None:
                 header, _ = decode_request_header(body)
                 response = ControlledShutdownResponse(error_code=0, remaining_partitions=large)
                 pieces = encode_response(response, VERSION, header.correlation_id)
-                writer.write(b"".join(bytes(piece) for piece in pieces))  # type: ignore[arg-type] # no file region
+                writer.write(b"".join(cast(bytes, piece) for piece in pieces))
         writer.close()
 
     async def story() -> None:

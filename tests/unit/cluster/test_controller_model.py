@@ -1,6 +1,6 @@
 """Any order of events: what the controller decides keeps its promises, and every broker hears all that it needs."""
 
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 from hypothesis import settings
@@ -90,7 +90,7 @@ class AController(RuleBasedStateMachine):
         for topic in after.topics.values():
             known = before.topics_by_id.get(topic.topic_id)
             for part in topic.partitions if known is not None else ():
-                was = known.partitions[part.partition]
+                was = cast(TopicImage, known).partitions[part.partition]
                 if part == was:
                     continue
                 assert part.partition_epoch > was.partition_epoch

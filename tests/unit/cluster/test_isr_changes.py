@@ -1,5 +1,7 @@
 """The controller's answer to a leader that wants another in-sync set."""
 
+from uuid import UUID
+
 import pytest
 from tests.unit.cluster.images import cluster, partition, with_topic
 
@@ -18,7 +20,7 @@ FAILED = Outages(offline=frozenset({(BrokerId(3), TopicName("t"), PartitionId(0)
 
 def test_a_change_keeps_the_leader_and_its_epoch() -> None:
     (part,) = plan_isr_change(IMAGE, NO_OUTAGES, GROWTH).partitions
-    assert part == TOPIC.partitions[0]._replace(isr=(1, 2, 3), partition_epoch=10)
+    assert part == TOPIC.partitions[0]._replace(isr=GROWTH.isr, partition_epoch=10)
 
 
 def test_what_is_so_already_is_confirmed_whatever_the_partition_epoch() -> None:
@@ -35,7 +37,7 @@ def test_a_replica_that_leaves_the_set_need_not_be_alive() -> None:
 @pytest.mark.parametrize(
     ("change", "outages", "code"),
     [
-        (GROWTH._replace(topic_id=TopicId(TOPIC.topic_id.__class__(int=1))), NO_OUTAGES, ErrorCode.UNKNOWN_TOPIC_ID),
+        (GROWTH._replace(topic_id=TopicId(UUID(int=1))), NO_OUTAGES, ErrorCode.UNKNOWN_TOPIC_ID),
         (GROWTH._replace(partition=1), NO_OUTAGES, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         (GROWTH._replace(leader_epoch=4), NO_OUTAGES, ErrorCode.FENCED_LEADER_EPOCH),
         (GROWTH._replace(leader_epoch=6), NO_OUTAGES, ErrorCode.NOT_CONTROLLER),

@@ -203,7 +203,7 @@ def test_limits() -> None:
 def test_a_broker_config_cannot_be_changed() -> None:
     config, _ = load(None, {})
     with pytest.raises(AttributeError):
-        config.num_partitions = 5  # type: ignore[misc] # what is tried
+        config.num_partitions = 5  # what is tried
 
 
 def test_listeners_are_written_as_they_are_read() -> None:

@@ -50,7 +50,7 @@ def read_structs(native: Any, random: Random, runs: int) -> int:
 
 
 def write_rows(native: Any, random: Random, runs: int) -> int:
-    values = [
+    values: list[Any] = [
         None,
         "",
         "a\t\\\n\r",

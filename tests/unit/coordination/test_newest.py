@@ -20,7 +20,7 @@ G, T = GroupId("g"), TopicName("t")
 FORMAT = GroupRecordFormat()
 PARTITIONS = st.integers(0, 2)
 PRODUCERS = st.sampled_from([-1, -1, 5, 6])
-STEPS = st.one_of(
+STEPS: st.SearchStrategy[Any] = st.one_of(
     st.tuples(st.just("commit"), PRODUCERS, st.lists(PARTITIONS, min_size=1, max_size=3)),
     st.tuples(st.just("delete"), st.just(-1), st.lists(PARTITIONS, min_size=1, max_size=1)),
     st.tuples(st.sampled_from(["committed", "aborted"]), st.sampled_from([5, 6]), st.just([])),
@@ -39,7 +39,7 @@ def log_of(steps: list[tuple[str, int, list[int]]]) -> bytes:
             )
             offset += 1
         else:
-            records = []
+            records: list[Record] = []
             for partition in partitions:
                 at = PartitionId(partition)
                 deletion = OffsetDeleted(G, T, at)

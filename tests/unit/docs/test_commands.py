@@ -1,5 +1,7 @@
 """Every command of the documentation exists, with the options that it is shown with."""
 
+from pathlib import Path
+
 import pytest
 from tools.docs.commands import NoSuchCommandError, check, make_targets
 from tools.docs.markdown import ROOT, commands, pages
@@ -10,7 +12,7 @@ PROGRAMS = ("ottla ", "make ", "pip ", "python -m ")
 @pytest.mark.parametrize(
     "page", [page for page in pages() if page.exists()], ids=lambda page: str(page.relative_to(ROOT))
 )
-def test_commands_exist(page) -> None:
+def test_commands_exist(page: Path) -> None:
     problems = []
     for line in commands(page.read_text(encoding="utf-8")):
         try:

@@ -6,6 +6,7 @@ import pytest
 from tests.unit.log.driver import LogDriver, offsets, read_all
 
 from ottla.cli.log.verify import Verification, segments_of
+from ottla.ids import Offset
 from ottla.log.partition_log import PartitionLog
 
 SEGMENT = 4000
@@ -37,9 +38,9 @@ def test_a_segment_is_long_while_it_grows(driver: LogDriver) -> None:
 def test_a_truncated_segment_ends_with_its_batches(driver: LogDriver) -> None:
     log = opened(driver)
     driver.fill(log, 10, count=1)
-    log.truncate_to(5)
+    log.truncate_to(Offset(5))
     assert sizes(driver) == {0: log.segments[0].size}
-    log.truncate_fully_and_start_at(7)
+    log.truncate_fully_and_start_at(Offset(7))
     assert sizes(driver) == {7: SEGMENT}
     log.release()
 

@@ -1,5 +1,6 @@
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.unit.log.driver import NOW_MS, LogDriver, offsets, read_all
@@ -11,7 +12,7 @@ from ottla.log.partition_log import PartitionLog
 SEGMENT_BATCHES = 5
 
 
-def _open(driver: LogDriver, **config: object) -> PartitionLog:
+def _open(driver: LogDriver, **config: Any) -> PartitionLog:
     size = driver.batch(1).nbytes
     return driver.open(clean=True, segment_bytes=SEGMENT_BATCHES * size, **config)
 

@@ -18,7 +18,7 @@ class Bench:
         self.driver = driver
         self.log = log
 
-    def batch(self, sequence: int, epoch: int = 0) -> bytearray:
+    def batch(self, sequence: int, epoch: int = 0) -> memoryview:
         return self.driver.batch(1, producer_id=7, producer_epoch=epoch, base_sequence=sequence, transactional=True)
 
     def begin(self, sequence: int = 0, epoch: int = 0, *, implicit: bool = False) -> Verification | None:

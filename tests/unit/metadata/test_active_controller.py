@@ -97,7 +97,7 @@ def test_a_partition_gets_a_leader_and_the_end_of_its_move_at_once() -> None:
     """Its leader dies when the new replica has just caught up."""
     image = cluster(2)
     moving = partition(0, 1, (2, 1))._replace(adding=(BrokerId(2),), removing=(BrokerId(1),))
-    commands = [
+    commands: list[Command] = [
         RegisterBroker(image.brokers[BrokerId(2)]._replace(endpoints={})),
         CreateTopic(TopicImage(TopicName("t"), TopicId(UUID(int=7)), (moving._replace(partition_epoch=0),)), {}),
     ]
@@ -122,7 +122,7 @@ def test_a_partition_gets_a_leader_and_the_end_of_its_move_at_once() -> None:
 def test_who_leads_is_said_once_by_a_new_controller(monkeypatch: pytest.MonkeyPatch) -> None:
     """It has found out before it speaks that the leader is gone."""
     image = cluster(2)
-    commands = [
+    commands: list[Command] = [
         RegisterBroker(image.brokers[BrokerId(2)]),
         CreateTopic(TopicImage(TopicName("t"), TopicId(UUID(int=7)), (partition(0, 1, (1, 2)),)), {}),
     ]
@@ -174,7 +174,7 @@ def test_a_genuine_broker_would_not_learn_that_it_is_fenced() -> None:
 def heard(*steps: Callable[[ActiveController, MemoryStore], Awaitable[None]]) -> dict[str, int]:
     """A controller of three brokers, to which this happens; the versions of the brokers' nodes after that."""
     image = cluster(1, 2, 3)
-    commands = [
+    commands: list[Command] = [
         RegisterBroker(broker._replace(confirms_leadership=True, endpoints={})) for broker in image.brokers.values()
     ]
     operations = layout.operations_for(commands, image, {}, controller_epoch=1, now_ms=0)
@@ -247,7 +247,7 @@ def test_who_leads_for_lack_of_room_elsewhere_leads_until_there_is_room() -> Non
     """A broker's answer to LeaderAndIsr says that its replica has none; a later one, that it has again."""
     image = cluster(1, 2)
     topic = TopicImage(TopicName("t"), TopicId(UUID(int=7)), (partition(0, 2, (2, 1), (2, 1)),))
-    commands = [
+    commands: list[Command] = [
         *(RegisterBroker(broker._replace(endpoints={})) for broker in image.brokers.values()),
         CreateTopic(topic, {}),
     ]

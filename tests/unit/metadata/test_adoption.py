@@ -16,7 +16,7 @@ from ottla.cluster.quorum_log import (
     RemoveTopicRecord,
     TopicRecord,
 )
-from ottla.ids import BrokerId
+from ottla.ids import BrokerId, TopicName
 from ottla.metadata.adoption import FIRST_FREE_PRODUCER_ID, AdoptionProblem, find_adoptable
 from ottla.metadata.store.layout import uuid_to_text
 from ottla.protocol.compiled import encode
@@ -80,14 +80,14 @@ def test_topics_without_their_settings_lose_nothing(tmp_path: Path) -> None:
     made = {
         command.topic.name: command for command in adopted.commands(BrokerId(4)) if isinstance(command, CreateTopic)
     }
-    assert made["a-b"].topic.topic_id == ID
-    assert [(part.leader, part.leader_epoch, part.isr) for part in made["a-b"].topic.partitions] == [
+    assert made[TopicName("a-b")].topic.topic_id == ID
+    assert [(part.leader, part.leader_epoch, part.isr) for part in made[TopicName("a-b")].topic.partitions] == [
         (4, 8, (4,)),
         (4, 4, (4,)),
     ]
-    assert made["a-b"].configs == {"retention.ms": "-1"}
-    assert made["__consumer_offsets"].configs == {"cleanup.policy": "compact"}
-    assert made["old"].topic.topic_id != UUID(int=0)
+    assert made[TopicName("a-b")].configs == {"retention.ms": "-1"}
+    assert made[TopicName("__consumer_offsets")].configs == {"cleanup.policy": "compact"}
+    assert made[TopicName("old")].topic.topic_id != UUID(int=0)
 
 
 @pytest.mark.parametrize(

@@ -172,10 +172,7 @@ def test_what_lasts_is_reported_once_a_minute(
 ) -> None:
     async def main() -> None:
         controller = ClusterController(
-            MemoryStore(MemoryTree()),
-            *cast(Any, (None, None, None)),
-            cast(Any, SimpleNamespace(time=lambda: now[0])),
-            cast(Any, None),
+            MemoryStore(MemoryTree()), *cast(Any, (None, None, None, SimpleNamespace(time=lambda: now[0]), None))
         )
         for now[0], problem in ((0.0, "a"), (30.0, "a"), (59.0, "b"), (61.0, "b"), (120.0, "b")):
             controller._complain(problem)

@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from tests.support.policies import documented, install
@@ -78,7 +79,7 @@ def test_a_policy_that_hangs_refuses_and_later_requests_wait_no_longer() -> None
     let_go = threading.Event()
 
     async def scenario() -> None:
-        policy = thread_of(lambda request: let_go.wait() and None)
+        policy = thread_of(cast(Any, lambda request: let_go.wait() and None))
         started = time.monotonic()
         codes = await asyncio.gather(*(code_of(policy) for _ in range(50)))
         took = time.monotonic() - started

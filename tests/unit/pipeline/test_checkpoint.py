@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -42,7 +43,7 @@ def test_the_same_fits() -> None:
         ),
     ],
 )
-def test_what_does_not_fit_is_said(changed: dict[str, object], said: str) -> None:
+def test_what_does_not_fit_is_said(changed: dict[str, Any], said: str) -> None:
     (found,) = changes(**changed)
     assert said in found
 

@@ -1,6 +1,7 @@
 """Where the archive of Spark's classes is, and that it never keeps Spark from starting."""
 
 import os
+import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ def begun(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Any]:
     """What was begun in the background, instead of it."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     commands: list[Any] = []
-    monkeypatch.setattr(class_archive.subprocess, "Popen", lambda command, **_: commands.append(command))
+    monkeypatch.setattr(subprocess, "Popen", lambda command, **_: commands.append(command))
     return commands
 
 

@@ -2,6 +2,7 @@
 
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -79,7 +80,7 @@ def test_a_difference_is_told_by_field() -> None:
         {"key": "AA", "value": {"late": 1}},
         {"key": "DL", "value": {"late": 2}},
     ]
-    found = [
+    found: list[dict[str, Any]] = [
         {"key": "DL", "value": {"late": 2}},
         {"key": "UA", "value": {"day": "Mon", "late": 3, "seat": None}},
         {"key": "B6", "value": "soon"},

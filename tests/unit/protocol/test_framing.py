@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from kio.schema.request_header.v1.header import RequestHeader as KioHeader1
@@ -59,7 +59,7 @@ class TestRequests:
         declared = headers.RequestHeader(
             request_api_key=12, request_api_version=3 if version == 1 else 4, correlation_id=5, client_id="me"
         )
-        assert data.startswith(b"".join(encode(declared, version)))
+        assert data.startswith(b"".join(cast(list[bytes], encode(declared, version))))
 
     def test_tagged_fields_in_the_header_are_skipped(self) -> None:
         data = struct.pack(">hhih", 12, 4, 1, -1) + b"\2\5\1x\6\0" + b"body"

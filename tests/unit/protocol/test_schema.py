@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from typing import Any
 
 import pytest
 
@@ -94,23 +95,23 @@ class TestDeclarations:
 class TestBytes:
     """Drawn by hand, so that neither codec is right only because the other is wrong in the same way."""
 
-    def test_each_version(self, codec: object) -> None:
+    def test_each_version(self, codec: Any) -> None:
         assert body(codec, Parcel(weight=5, label="ab"), 1) == b"\0\0\0\5\0\2ab"
         parcel = Parcel(weight=5, label=None, fragile=False, notes=["x"])
         assert body(codec, parcel, 2) == b"\0\0\0\5\xff\xff\0\0\0\0\1\0\1x"
         assert body(codec, parcel, 3) == b"\0\0\0\5\0\0\2\2x\0"
         assert body(codec, parcel, 4) == b"\0\0\0\5\0\0\0"
 
-    def test_tags_are_written_in_order_when_set(self, codec: object) -> None:
+    def test_tags_are_written_in_order_when_set(self, codec: Any) -> None:
         parcel = Parcel(weight=0, label="", owner=Owner(name="o"), tracking=uuid.UUID(int=1))
         tags = b"\2\2\x10" + bytes(15) + b"\1\5\5\2o\0\7\0"
         assert body(codec, parcel, 4) == b"\0\0\0\0\1\1" + tags
 
-    def test_unknown_tags_are_skipped(self, codec: object) -> None:
+    def test_unknown_tags_are_skipped(self, codec: Any) -> None:
         data = b"\0\0\0\0\1\1\2\x63\3abc\xff\1\0"
         assert codec.decode(Parcel, data, 4) == Parcel(weight=0, label="")
 
-    def test_a_value_the_version_cannot_carry(self, codec: object) -> None:
+    def test_a_value_the_version_cannot_carry(self, codec: Any) -> None:
         with pytest.raises(UnencodableMessage, match=r"Parcel\.fragile is set, which version 1 cannot carry"):
             body(codec, Parcel(weight=1, label="", fragile=False), 1)
         with pytest.raises(UnencodableMessage, match="owner"):
@@ -118,7 +119,7 @@ class TestBytes:
         ignored = Parcel(weight=1, label="", notes=["dropped"], tracking=uuid.UUID(int=5))
         assert body(codec, ignored, 1) == body(codec, Parcel(weight=1, label=""), 1)
 
-    def test_a_value_that_does_not_fit(self, codec: object) -> None:
+    def test_a_value_that_does_not_fit(self, codec: Any) -> None:
         for bad in (
             Parcel(weight=2**31, label=""),
             Parcel(weight=0, label=None),
@@ -133,7 +134,7 @@ class TestBytes:
         longest = Parcel(weight=0, label="x" * 32_767)
         assert codec.decode(Parcel, body(codec, longest, 3), 3) == longest
 
-    def test_versions_that_are_not_there(self, codec: object) -> None:
+    def test_versions_that_are_not_there(self, codec: Any) -> None:
         for version in (-1, 0, 5):
             with pytest.raises(UnsupportedVersion, match="Parcel has versions 1 to 4"):
                 body(codec, Parcel(weight=0, label=""), version)
@@ -157,7 +158,7 @@ class TestBytes:
             (3, b"\0\0\0\5\1\0\1\xff\xff\xff\xff\7"),  # tags without end
         ],
     )
-    def test_malformed(self, codec: object, version: int, data: bytes) -> None:
+    def test_malformed(self, codec: Any, version: int, data: bytes) -> None:
         with pytest.raises(MalformedMessage, match=f"Parcel version {version}"):
             codec.decode(Parcel, data, version)
 

@@ -13,7 +13,7 @@ from random import Random
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from structure_inputs import chunks, mutilated, sound
+from tests.unit.records.structure_inputs import chunks, mutilated, sound
 
 
 def exactly(data: bytes) -> "ctypes.Array[ctypes.c_char]":

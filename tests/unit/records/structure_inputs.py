@@ -10,7 +10,7 @@ INT64_MAX = (1 << 63) - 1
 
 class Input(NamedTuple):
     records: bytes
-    count: int
+    count: int  # type: ignore[assignment] # shadows tuple.count, which nothing here calls
     base_timestamp: int
     earliest: int
     latest: int

@@ -110,10 +110,10 @@ class Pair:
         self.waits = not self.open.is_set()
         await self.open.wait()
         if isinstance(request, ListOffsetsRequest):
-            wanted = request.topics[0].partitions[0].timestamp
+            timestamp = request.topics[0].partitions[0].timestamp
             self.when_asked_for_offsets()
             found = Mock(error_code=self.offset_refusals.pop(0) if self.offset_refusals else 0)
-            found.offset = self.leader.log.log_end_offset if wanted == -1 else self.leader.log.log_start_offset
+            found.offset = self.leader.log.log_end_offset if timestamp == -1 else self.leader.log.log_start_offset
             return Mock(topics=[Mock(partitions=[found])])
         assert request.replica_state.replica_id == FOLLOWER
         assert request.replica_state.replica_epoch == 77

@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.unit.log.driver import Disk, SetClock
@@ -21,7 +22,7 @@ from ottla.replication.group_commit import GroupCommit
 
 
 class Ticket:
-    def __init__(self, partition: "FakePartition", end: int) -> None:
+    def __init__(self, partition: Any, end: int) -> None:
         self.partition = partition
         self.end = end
 
@@ -43,7 +44,7 @@ class Ticket:
 
 
 class FakePartition:
-    topic_partition = TopicPartition(TopicName("t"), PartitionId(0))
+    topic_partition: TopicPartition = TopicPartition(TopicName("t"), PartitionId(0))
 
     def __init__(self) -> None:
         self.end = 0
@@ -56,16 +57,16 @@ class FakePartition:
         self.gate = threading.Event()
         self.gate.set()
 
-    def prepare_flush(self) -> Ticket | None:
+    def prepare_flush(self) -> Any:
         return Ticket(self, self.end) if self.end > self.synced else None
 
-    def flushed(self, ticket: Ticket) -> None:
+    def flushed(self, ticket: Any) -> None:
         self.synced = ticket.end
 
-    def flush_failed(self, ticket: Ticket | None, error: Exception) -> None:
+    def flush_failed(self, ticket: Any, error: Exception) -> None:
         self.failed = error
 
-    def flush_cancelled(self, ticket: Ticket) -> None:
+    def flush_cancelled(self, ticket: Any) -> None:
         self.cancelled += 1
 
 
@@ -85,7 +86,7 @@ def run(scenario: Callable[[GroupCommit, list[int]], Awaitable[None]]) -> int:
     return len(rounds)
 
 
-async def until(condition: Callable[[], bool]) -> None:
+async def until(condition: Callable[..., bool]) -> None:
     while not condition():
         await asyncio.sleep(0.001)
 
@@ -230,7 +231,7 @@ class PartitionOfFiles(FakePartition):
         super().__init__()
         self.descriptors = descriptors
 
-    def prepare_flush(self) -> Ticket | None:
+    def prepare_flush(self) -> Any:
         return TicketOfFiles(self, self.end) if self.end > self.synced else None
 
 
@@ -304,7 +305,7 @@ def test_a_file_the_kernel_could_not_sync_fails_its_own_partition_only() -> None
         await until(lambda: sound.synced == 1)
 
     run_in_kernel(scenario, BrokenDisk)
-    assert broken.failed is not None
+    assert isinstance(broken.failed, OSError)
     assert broken.failed.errno == errno.EIO
     assert broken.synced == 0
 
@@ -325,7 +326,7 @@ def test_a_defect_in_one_partition_does_not_end_the_syncs_of_others(
             broken.end = sound.end = end
             flusher.mark(broken)
             flusher.mark(sound)
-            await until(lambda end=end: sound.synced == end)  # type: ignore[misc] # a default argument
+            await until(lambda end=end: sound.synced == end)
 
     run(scenario)
     assert "a defect" in caplog.text
@@ -337,7 +338,7 @@ class NewPartition(FakePartition):
 
     is_first = True
 
-    def prepare_flush(self) -> Ticket | None:
+    def prepare_flush(self) -> Any:
         ticket = super().prepare_flush()
         if ticket is not None:
             ticket.is_data_alone, ticket.is_first = False, self.is_first
@@ -456,6 +457,7 @@ class PartitionOfLog:
 
     def __init__(self, log: PartitionLog) -> None:
         self.log = log
+        self.topic_partition = log.topic_partition
 
     def prepare_flush(self) -> FlushTicket | None:
         return self.log.prepare_flush()

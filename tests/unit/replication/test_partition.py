@@ -5,7 +5,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from unittest.mock import Mock
 
 import pytest
@@ -33,7 +33,7 @@ def test_a_full_disk_is_told_once_and_that_it_is_over(caplog: pytest.LogCaptureF
     full = KafkaStorageError("cannot append to t-0 in /data: [Errno 28] No space left on device")
     log = Mock()
     log.append_as_leader.side_effect = [full, full, Mock(size_bytes=1), Mock(size_bytes=1), full]
-    partition = Partition(TopicPartition("t", 0), log, Mock(), Mock(), Mock())
+    partition = Partition(TP, log, Mock(), Mock(), Mock())
     with caplog.at_level(logging.INFO):
         for refused in (True, True, False, False, True):
             if refused:
@@ -54,7 +54,7 @@ def test_a_full_disk_is_told_once_and_that_it_is_over(caplog: pytest.LogCaptureF
 class World:
     """Partition 0 of three replicas on broker 1, whose log is real and synced at once on request."""
 
-    def __init__(self, directory: Path, **config: object) -> None:
+    def __init__(self, directory: Path, **config: Any) -> None:
         self.now = 0.0
         self.proposals: list[Proposal] = []
         self.log = PartitionLog.open(

@@ -50,7 +50,7 @@ def test_a_topic_is_described_once_for_all_clients(monkeypatch: pytest.MonkeyPat
         assert_true(topics, image)
     assert len(described) == 2
 
-    changed = image._replace(topics=image.topics | {TopicName("u"): topic("u", 2)})
+    changed = image._replace(topics=dict(image.topics) | {TopicName("u"): topic("u", 2)})
     assert_true(topics, changed)
     assert len(described) == 3, "only the topic that changed"
 

@@ -108,7 +108,7 @@ def test_of_a_clients_id_a_limited_part_is_remembered() -> None:
 
 def test_only_subscriptions_that_have_changed_are_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[str] = []
-    subscription = module.subscription
+    subscription = cast(Any, module).subscription
 
     def counted(configs: Any) -> Any:
         read.append(cast("str", configs["metrics"]))

@@ -169,6 +169,7 @@ def test_what_is_finished_is_said_again_after_a_write_that_may_have_come_through
         assert write is not None
         remembered = combine(remembered, write.batches, write.start_offset)
         machine.written(committed=acknowledged == (5, 5))
+    assert write is not None
     assert write.start_offset == 6
     machine.expire(LOCK)
     write = commit(machine)

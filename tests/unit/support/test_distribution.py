@@ -87,7 +87,7 @@ class _Run:
     def add(self) -> None:
         node = _Node(f"gw{len(self.nodes)}")
         self.nodes.append(node)
-        self.scheduler.add_node(node)  # type: ignore[no-untyped-call]
+        self.scheduler.add_node(node)
 
     def step(self) -> bool:
         """Have one worker do one thing. Returns whether there was one to do."""

@@ -1,7 +1,7 @@
 """A transaction machine that is asked, with clients that remember what they were granted."""
 
 from itertools import count
-from typing import Any
+from typing import Any, cast
 
 from tests.support.state_machines import Driver
 
@@ -52,7 +52,7 @@ class Asking:
         machine = self.new_machine()
         for position, record in enumerate(self.driver.log):
             encoded = machine.records.encode(record)
-            machine.replay(machine.records.decode(*encoded), position, -1)
+            machine.replay(cast(Any, machine.records.decode(*encoded)), position, -1)
         self.driver = Driver(machine, self.driver.now_ms, self.driver.log)
         self.driver.carry_out(machine.loaded(self.driver.now_ms))
 

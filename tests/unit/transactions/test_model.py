@@ -10,7 +10,7 @@ What must hold whatever happens:
 """
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from hypothesis import event, settings
 from hypothesis import strategies as st
@@ -239,7 +239,7 @@ class Transactions(RuleBasedStateMachine):
     def the_log_tells_it_all(self) -> None:
         machine = self.asking.new_machine()
         for position, record in enumerate(self.asking.driver.log):
-            machine.replay(machine.records.decode(*machine.records.encode(record)), position, -1)
+            machine.replay(cast(Any, machine.records.decode(*machine.records.encode(record))), position, -1)
         assert machine.transactions == self.asking.driver.machine.transactions
 
     @invariant()

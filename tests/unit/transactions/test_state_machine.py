@@ -5,8 +5,9 @@ from tests.unit.transactions.asking import P0, P1, P2, TIMEOUT_MS, Asking, T
 
 from ottla.errors import ErrorCode
 from ottla.ids import ProducerId, ProducerIdAndEpoch, TransactionalId
+from ottla.records.batch import MAX_PRODUCER_EPOCH
 from ottla.transactions.config import TransactionConfig
-from ottla.transactions.epochs import LAST_EPOCH_OF_CLIENTS, MAX_EPOCH
+from ottla.transactions.epochs import LAST_EPOCH_OF_CLIENTS
 from ottla.transactions.events import (
     AddPartitions,
     DescribeTransaction,
@@ -304,7 +305,9 @@ def test_another_producer_id_takes_over_at_the_end_of_a_transaction(committed: b
         asking.to_send[:-1] = []
     early = asking.send(AddPartitions(None, T, ProducerIdAndEpoch(100, 0), frozenset((P1,)), 2))
     assert asking.driver.waits(early)
-    assert asking.write_markers() == SendMarkers(T, ProducerIdAndEpoch(7, MAX_EPOCH), committed, frozenset((P0,)), 2)
+    assert asking.write_markers() == SendMarkers(
+        T, ProducerIdAndEpoch(7, MAX_PRODUCER_EPOCH), committed, frozenset((P0,)), 2
+    )
     assert asking.driver.reply(early) is ErrorCode.NONE
     assert (asking.transaction.producer_id, asking.transaction.producer_epoch) == (100, 0)
 
@@ -323,7 +326,7 @@ def test_the_end_that_took_the_last_epoch_can_be_retried() -> None:
 def test_a_producer_at_its_last_epoch_can_be_fenced() -> None:
     asking = almost_exhausted(ONGOING)
     token = asking.send(InitProducer(None, T, TIMEOUT_MS, None, ProducerId(55)))
-    assert asking.write_markers().producer == (7, MAX_EPOCH)
+    assert asking.write_markers().producer == (7, MAX_PRODUCER_EPOCH)
     assert asking.driver.reply(token) == granted(55, 0)
 
 
@@ -332,7 +335,7 @@ def test_an_epoch_that_is_not_for_clients_is_not_given_to_one() -> None:
     asking.driver.carry_out(asking.driver.machine.loaded(asking.driver.now_ms))
     asking.driver.pass_time(TIMEOUT_MS)
     asking.write_markers()
-    assert asking.transaction.producer_epoch == MAX_EPOCH
+    assert asking.transaction.producer_epoch == MAX_PRODUCER_EPOCH
     assert asking.end(LAST, committed=False) == FENCED
     assert asking.init(LAST) == granted(100, 0)
 

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -58,7 +59,7 @@ def test_only_what_has_changed_is_written(tmp_path: Path, capsys: pytest.Capture
     same, gone = case.expected_file("same"), case.expected_file("gone")
     same.write_text('{"key": "k", "value": 1}\n')
     gone.write_text('{"key": "k", "value": 1}\n')
-    found = {
+    found: dict[str, list[dict[str, Any]]] = {
         "same": [{"key": "k", "value": 1}],
         "gone": [],
         "empty": [],

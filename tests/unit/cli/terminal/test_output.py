@@ -2,6 +2,7 @@
 
 import json
 import sys
+from typing import Any
 
 import click
 import pytest
@@ -10,7 +11,7 @@ from ottla.cli.terminal.exits import CommandFailed
 from ottla.cli.terminal.output import Column, cell, confirm, plural, print_facts, print_json, print_rows
 
 COLUMNS = (Column("name", "NAME"), Column("port", "PORT"), Column("count", "COUNT", figures=True))
-ROWS = [{"name": "a", "port": 9092, "count": 12345}, {"name": None, "port": [1, 2], "count": 0}]
+ROWS: list[dict[str, Any]] = [{"name": "a", "port": 9092, "count": 12345}, {"name": None, "port": [1, 2], "count": 0}]
 
 
 @pytest.fixture

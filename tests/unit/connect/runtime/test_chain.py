@@ -125,7 +125,7 @@ def test_fields_that_a_sink_never_reads_are_left_out_unless_a_transform_may_read
         assert values[1:] == [{"op": "c", "after": {"n": 1}}] * 2
     else:
         assert values == [WHOLE | {"after2": "t"}] * 3
-    rows = Rows(SinkSettings(**{"connection.url": "sqlite://"}))
+    rows = Rows(SinkSettings.model_validate({"connection.url": "sqlite://"}))
     assert record is not None
     if transform is None:
         ((_, step),) = rows.work([record], lambda _, reason: pytest.fail(str(reason)))

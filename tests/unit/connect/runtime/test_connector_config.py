@@ -64,7 +64,7 @@ def test_definitions_parse_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
         others: CommaList = setting("Names.", default_factory=list)
 
     parsed_texts: list[object] = []
-    parse = ast.parse
+    parse: Any = ast.parse
 
     def noted(source: object, *given: Any, **named: Any) -> Any:
         parsed_texts.append(source)

@@ -1,6 +1,7 @@
 """A sink's task while its group moves on: nothing is written twice, nothing committed that was not written."""
 
 import logging
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -237,7 +238,7 @@ def test_a_task_that_runs_notices_that_its_topic_was_made_again(monkeypatch: pyt
     task._next = {MINE: 7, OTHER: 3}
     task._flush()
     assert len(task._consumer.committed) == 2
-    monkeypatch.setattr(sink_task.time, "monotonic", lambda: task._look_at)
+    monkeypatch.setattr(time, "monotonic", lambda: task._look_at)
     now["t"] = LogIdentity("c", "second")
     task._next = {MINE: 8, OTHER: 3}
     with pytest.raises(ConnectError, match="topic t was deleted and made again since this sink got offset"):

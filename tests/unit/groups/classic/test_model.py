@@ -7,7 +7,7 @@ What must hold whatever happens:
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from hypothesis import event, settings
 from hypothesis import strategies as st
@@ -191,12 +191,13 @@ class Groups(RuleBasedStateMachine):
         successor = self.replayed()
         live = self.driver.machine
         assert successor.offsets.of_group(G) == live.offsets.of_group(G)
-        assert durable(successor.groups.get(G)) == durable(live.groups.get(G))
-        group = live.groups.get(G)
+        group = cast(ClassicGroup | None, live.groups.get(G))
+        assert durable(cast(ClassicGroup | None, successor.groups.get(G))) == durable(group)
         if group is not None and group.state is STABLE:
-            assert [*successor.groups[G].members] == [*group.members]
-            assert shares(successor.groups[G]) == shares(group)
-            assert successor.groups[G].members.leader == group.members.leader
+            replayed = cast(ClassicGroup, successor.groups[G])
+            assert [*replayed.members] == [*group.members]
+            assert shares(replayed) == shares(group)
+            assert replayed.members.leader == group.members.leader
 
     def replayed(self) -> GroupMachine:
         machine = self.new_machine()

@@ -35,7 +35,7 @@ RANGE = Assignor("range", b"r")
 STICKY = Assignor("cooperative-sticky", b"s")
 
 
-def driver(**settings: int) -> Driver:
+def driver(**settings: Any) -> Driver:
     numbers = iter(range(1, 10_000))
     return Driver(GroupMachine(GroupConfig(**settings), lambda: str(next(numbers))))
 

@@ -698,6 +698,7 @@ def test_one_heartbeat_is_one_write(world: World) -> None:
     event = ConsumerHeartbeat("x", G, a.member_id, 0, None, None, "c", "/h", 60_000, a.topics, None, None, {})
     effects = world.driver.send(event)
     assert [type(effect) for effect in effects] == [Append, CancelTimer, SetTimer, Reply]
+    assert isinstance(effects[0], Append)
     assert isinstance(effects[0].records[-1], CurrentAssignment)
 
 

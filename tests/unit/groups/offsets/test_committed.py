@@ -44,7 +44,7 @@ HOUR_MS = 3_600_000
 SUBSCRIBED_TO_T = b"\0\3" + b"\0\0\0\1" + b"\0\1t" + b"whatever later versions add"
 
 
-def driver(**settings: int) -> Driver:
+def driver(**settings: Any) -> Driver:
     d = Driver(GroupMachine(GroupConfig(offsets_retention_minutes=60, **settings), lambda: "1"))
     d.carry_out(d.machine.loaded(d.now_ms))
     return d

@@ -394,7 +394,8 @@ def test_a_source_topic_that_goes_takes_the_tasks_along() -> None:
 
 
 def test_topics_with_another_number_of_partitions_are_refused() -> None:
-    groups = Groups(source=3, **{SINK: 2, CHANGELOG: 3})
+    topics: dict[str, Any] = {SOURCE: 3, SINK: 2, CHANGELOG: 3}
+    groups = Groups(**topics)
     beat = groups.join(A, COUNTS)
     assert beat.statuses == (
         Status(
@@ -434,7 +435,8 @@ def test_a_topology_that_makes_no_sense_makes_no_group() -> None:
 
 
 def test_standby_tasks_come_and_go_with_the_setting() -> None:
-    groups = Groups(source=2, **{SINK: 2, CHANGELOG: 2})
+    topics: dict[str, Any] = {SOURCE: 2, SINK: 2, CHANGELOG: 2}
+    groups = Groups(**topics)
     for member in (A, B):
         groups.join(member, COUNTS)
     groups.settle(A, B)

@@ -9,9 +9,9 @@ from google.protobuf.descriptor_pb2 import FieldDescriptorProto as Field
 from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 from tests.unit.pipeline.rows.flight_proto import a_flight, file, message_class
 
-from ottla.pipeline.rows import decode_protobuf
 from ottla.pipeline.rows.decode_protobuf import _files_from, _files_in, _files_of, _message, _Protobuf, message_indexes
 from ottla.pipeline.rows.protobuf_types import spark_schema
+from ottla.pipeline.rows.python_decoding import Decode
 from ottla.pipeline.rows.schema_registry import Found
 from ottla.pipeline.rows.undecodable import Undecodable
 
@@ -28,7 +28,7 @@ ROW: dict[str, Any] = {
 }
 
 
-def decoder(message: Any) -> decode_protobuf.Decode:
+def decoder(message: Any) -> Decode:
     return _Protobuf(_files_of(message.DESCRIPTOR.file), message.DESCRIPTOR.full_name, None).open()
 
 

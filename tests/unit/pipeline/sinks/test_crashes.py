@@ -26,7 +26,7 @@ def rows_in(target: Crashing) -> list[tuple[Any, ...]]:
     columns = "flight, carrier"
     if target.kind == "parquet":
         files = f"read_parquet('{target.directory}/out/**/*.parquet', hive_partitioning=true)"
-        return sorted(duckdb.sql(f"SELECT {columns} FROM {files}").fetchall())
+        return sorted(duckdb.execute(f"SELECT {columns} FROM {files}").fetchall())
     if target.kind == "database":
         connection = sqlite3.connect(target.directory / "out.db")
         try:

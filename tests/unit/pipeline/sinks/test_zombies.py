@@ -60,7 +60,7 @@ def test_of_two_drivers_one_writes(tmp_path: Path, kind: str, options: dict[str,
     write(Interrupted(rows, lambda: write(Interrupted(rows, lambda: write(LocalRows(rows))))))
 
     if kind == "parquet":
-        found = duckdb.sql(f"SELECT flight FROM read_parquet('{tmp_path}/out/**/*.parquet')").fetchall()
+        found = duckdb.execute(f"SELECT flight FROM read_parquet('{tmp_path}/out/**/*.parquet')").fetchall()
         assert len(files_below(tmp_path)) == 1
     elif kind == "delta":
         table = DeltaTable(tmp_path / "out")
