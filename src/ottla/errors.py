@@ -9,7 +9,7 @@ Source: the protocol guide's table of error codes, Kafka 4.3.
 
 import re
 from enum import IntEnum
-from typing import ClassVar, Final
+from typing import Final
 
 _ERRNO: Final = re.compile(r"\[Errno -?\d+\] ")
 
@@ -200,10 +200,10 @@ RETRIABLE: Final[frozenset[ErrorCode]] = frozenset(
 class OttlaError(Exception):
     """Base of every error Ottla raises on purpose.
 
-    `code` is sent to clients; the text is for people.
+    `code` is sent to clients: that of the class, unless an instance has its own. The text is for people.
     """
 
-    code: ClassVar[ErrorCode] = ErrorCode.UNKNOWN_SERVER_ERROR
+    code: ErrorCode = ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 class ApiError(OttlaError):
@@ -211,7 +211,7 @@ class ApiError(OttlaError):
 
     def __init__(self, code: ErrorCode, message: str = "") -> None:
         super().__init__(message or code.name)
-        self.code = code  # type: ignore[misc] # an instance's own code takes the place of the class's
+        self.code = code
 
 
 class InvalidRequest(OttlaError):

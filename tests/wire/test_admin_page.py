@@ -30,7 +30,7 @@ def test_an_example_runs(code: str, ottla_session_broker: Broker, capsys: pytest
 
 
 def test_each_call_is_listed() -> None:
-    calls = {name for name in vars(Admin) if not name.startswith("_")} - {"close", "run"}
+    calls = {name for name in dir(Admin) if not name.startswith("_")} - {"close", "run"}
     table = PAGE[PAGE.index("## Calls") : PAGE.index("### End transactions")]
     assert set(re.findall(r"`(\w+)`", table)) == calls
     assert all(getattr(Admin, name).__doc__ for name in calls)

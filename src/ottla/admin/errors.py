@@ -42,9 +42,9 @@ class RequestRefused(ClientError):
     def __init__(self, message: str, code: int = ErrorCode.UNKNOWN_SERVER_ERROR) -> None:
         super().__init__(message)
         try:
-            self.code = ErrorCode(code)  # type: ignore[misc] # an instance's own code takes the place of the class's
+            self.code = ErrorCode(code)
         except ValueError:
-            self.code = ErrorCode.UNKNOWN_SERVER_ERROR  # type: ignore[misc] # a code that this version does not know
+            self.code = ErrorCode.UNKNOWN_SERVER_ERROR  # this version does not know the code
 
 
 class NotFound(RequestRefused):

@@ -4,16 +4,14 @@ When the connection breaks, requests that are not answered yet fail, and the nex
 """
 
 import asyncio
-import socket
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from ottla.client.addresses import Address
 from ottla.client.errors import BrokerRefused, BrokerUnavailable, ClientError
 from ottla.client.sansio.session import LARGEST_FRAME_BYTES, Answer, Handshake, Session, State
-from ottla.client.sockets import Connect, connect
-from ottla.protocol.primitives import Buffer
+from ottla.client.sockets import Connect, Stream, connect
 from ottla.protocol.schema import Message
 
 READS_PER_TURN: Final = 64
@@ -122,7 +120,7 @@ class _Link:
 
     def __init__(
         self,
-        opened: socket.socket,
+        opened: Stream,
         loop: asyncio.AbstractEventLoop,
         name: str,
         session: Session,
@@ -186,7 +184,7 @@ class _Link:
 
     def _flush(self) -> None:
         was_idle = not self._unsent
-        self._unsent += [memoryview(cast("Buffer", piece)) for piece in self.session.outgoing()]
+        self._unsent += [memoryview(piece) for piece in self.session.outgoing()]
         if was_idle and self._unsent:
             self._writable()
 

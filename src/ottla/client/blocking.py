@@ -148,7 +148,7 @@ class Connection:
             self.used_at = time.monotonic()
             self._limit(self.timeout_s)  # the answer before may have left little of its own
             try:
-                self._socket.sendall(b"".join(pieces))  # type: ignore[arg-type] # no file region in a request
+                self._socket.sendall(b"".join(pieces))
             except TimeoutError as error:
                 raise self._silent() from error
             except OSError as error:

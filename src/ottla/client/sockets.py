@@ -4,15 +4,29 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, Collection
-from typing import Final, cast
+from typing import Final, Protocol, cast
 
 _RECORD_BYTES: Final = 1 << 14
 
-Connect = Callable[[str, int], Awaitable[socket.socket]]
-"""Open a connection to host and port. Raises OSError.
 
-Of the socket are used `recv_into`, `send`, `fileno` and `close`, all without waiting.
-"""
+class Stream(Protocol):
+    """What a connection needs of a socket, all without waiting."""
+
+    def recv_into(self, buffer: memoryview, /) -> int:
+        """Bytes of the peer; 0 at their end. Raises BlockingIOError if there are none now."""
+
+    def send(self, data: memoryview, /) -> int:
+        """How many bytes were sent. Raises BlockingIOError if the network takes none now: send the same again."""
+
+    def fileno(self) -> int:
+        """Return the descriptor to wait for."""
+
+    def close(self) -> None:
+        """Hang up."""
+
+
+Connect = Callable[[str, int], Awaitable[Stream]]
+"""Open a connection to host and port. Raises OSError."""
 
 Resolve = Callable[[str], Awaitable[Collection[str]]]
 """The addresses of a host, as text; none if it cannot be resolved at the moment."""
@@ -49,7 +63,7 @@ async def connect(host: str, port: int) -> socket.socket:
     raise problem or OSError(f"{host} has no address")
 
 
-async def connect_with_tls(context: ssl.SSLContext, host: str, port: int) -> socket.socket:
+async def connect_with_tls(context: ssl.SSLContext, host: str, port: int) -> Stream:
     """`connect`, and TLS above it. Raises OSError."""
     opened = await connect(host, port)
     try:
@@ -58,7 +72,7 @@ async def connect_with_tls(context: ssl.SSLContext, host: str, port: int) -> soc
     except BaseException:
         opened.close()
         raise
-    return secured  # type: ignore[return-value] # it has what `Connect` promises
+    return secured
 
 
 class TlsSocket:

@@ -8,7 +8,7 @@ result; a `ClientError` is thrown into it where a command fails. The drivers are
 from collections.abc import Callable, Generator, Iterable
 from typing import Any, Final, NamedTuple, TypeVar
 
-from ottla.admin.errors import RequestRefused, refusal
+from ottla.admin.errors import NotFound, RequestRefused, refusal
 from ottla.client.addresses import Address
 from ottla.client.errors import ClientError, UnsupportedRequest
 from ottla.client.partition import Partition
@@ -119,6 +119,20 @@ def ask_coordinator(
         answer = yield Ask(request, (yield from coordinator(key, kind)), newest)
         if code(answer) not in _COORDINATOR_MOVES or not (yield Pause()):
             return answer
+
+
+def ask_about_group(name: str, request: Message, failure: str, newest: int | None = None) -> Operation[Any]:
+    """The coordinator's answer about one group. `failure` begins the sentence of a refusal.
+
+    Raises `NotFound`, `RequestRefused`, `ClientError`.
+    """
+    answer = yield from ask_coordinator(name, GROUP, request, lambda answer: int(answer.groups[0].error_code), newest)
+    (group,) = answer.groups
+    if group.error_code:
+        kind = NotFound if group.error_code == ErrorCode.GROUP_ID_NOT_FOUND else RequestRefused
+        why = refusal(group.error_code, getattr(group, "error_message", None))
+        raise kind(f"{failure}: {why}", group.error_code)
+    return group
 
 
 def ask_controller(request: Message) -> Operation[Any]:

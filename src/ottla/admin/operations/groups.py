@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ottla.admin.errors import NotFound, RequestRefused, refusal
-from ottla.admin.operations.core import GROUP, Ask, Operation, ask_coordinator, brokers
+from ottla.admin.operations.core import GROUP, Ask, Operation, ask_about_group, ask_coordinator, brokers
 from ottla.client.partition import Partition
 from ottla.errors import ErrorCode
 from ottla.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
@@ -17,7 +17,7 @@ from ottla.protocol.messages.offset_delete import (
     OffsetDeleteRequestTopic,
     OffsetDeleteResponse,
 )
-from ottla.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchResponse
+from ottla.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchResponseGroup
 
 _OFFSETS_BY_NAME: Final = 9
 """Later versions of OffsetFetch name topics by their ids."""
@@ -141,19 +141,10 @@ def list_group_offsets(name: str) -> Operation[dict[Partition, int]]:
 
     Partitions without a commit are left out; a group that does not exist has none.
     """
-    group = OffsetFetchRequestGroup(group_id=name, topics=None)
-    answer: OffsetFetchResponse = yield from ask_coordinator(
-        name,
-        GROUP,
-        OffsetFetchRequest(groups=[group]),
-        lambda answered: int(answered.groups[0].error_code),
-        _OFFSETS_BY_NAME,
+    request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=name, topics=None)])
+    found: OffsetFetchResponseGroup = yield from ask_about_group(
+        name, request, f"the offsets of group {name!r} cannot be read", _OFFSETS_BY_NAME
     )
-    (found,) = answer.groups
-    if found.error_code:
-        raise RequestRefused(
-            f"the offsets of group {name!r} cannot be read: {refusal(found.error_code)}", found.error_code
-        )
     return {
         Partition(topic.name, part.partition_index): part.committed_offset
         for topic in found.topics

@@ -2,12 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
-from ottla.admin.errors import NotFound, RequestRefused, refusal
-from ottla.admin.operations.core import GROUP, Operation, ask_coordinator
+from ottla.admin.errors import RequestRefused, refusal
+from ottla.admin.operations.core import GROUP, Operation, ask_about_group, ask_coordinator
 from ottla.client.partition import Partition
-from ottla.errors import ErrorCode
 from ottla.protocol.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsRequestPartition,
@@ -17,9 +16,9 @@ from ottla.protocol.messages.alter_share_group_offsets import (
 from ottla.protocol.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsRequestGroup,
-    DescribeShareGroupOffsetsResponse,
+    DescribeShareGroupOffsetsResponseGroup,
 )
-from ottla.protocol.messages.share_group_describe import ShareGroupDescribeRequest, ShareGroupDescribeResponse
+from ottla.protocol.messages.share_group_describe import DescribedGroup, Member, ShareGroupDescribeRequest
 
 _UNKNOWN: Final = -1
 
@@ -64,17 +63,8 @@ class ShareProgress:
 
 def describe_share_group(name: str) -> Operation[ShareGroup]:
     """Describe a share group with its members. Raises `NotFound`, `ClientError`."""
-    answer: ShareGroupDescribeResponse = yield from ask_coordinator(
-        name,
-        GROUP,
-        ShareGroupDescribeRequest(group_ids=[name], include_authorized_operations=False),
-        lambda answered: int(answered.groups[0].error_code),
-    )
-    (group,) = answer.groups
-    if group.error_code:
-        kind = NotFound if group.error_code == ErrorCode.GROUP_ID_NOT_FOUND else RequestRefused
-        why = refusal(group.error_code, group.error_message)
-        raise kind(f"share group {name!r} cannot be described: {why}", group.error_code)
+    request = ShareGroupDescribeRequest(group_ids=[name], include_authorized_operations=False)
+    group: DescribedGroup = yield from ask_about_group(name, request, f"share group {name!r} cannot be described")
     return ShareGroup(
         name,
         group.group_state,
@@ -87,17 +77,11 @@ def describe_share_group(name: str) -> Operation[ShareGroup]:
 
 def list_share_group_offsets(name: str) -> Operation[dict[Partition, ShareProgress]]:
     """How far a share group has come in each partition that it has state for. Raises `ClientError`."""
-    groups = [DescribeShareGroupOffsetsRequestGroup(group_id=name, topics=None)]
-    answer: DescribeShareGroupOffsetsResponse = yield from ask_coordinator(
-        name,
-        GROUP,
-        DescribeShareGroupOffsetsRequest(groups=groups),
-        lambda answered: int(answered.groups[0].error_code),
+    asked = [DescribeShareGroupOffsetsRequestGroup(group_id=name, topics=None)]
+    request = DescribeShareGroupOffsetsRequest(groups=asked)
+    group: DescribeShareGroupOffsetsResponseGroup = yield from ask_about_group(
+        name, request, f"the offsets of share group {name!r} cannot be read"
     )
-    (group,) = answer.groups
-    if group.error_code:
-        why = refusal(group.error_code, group.error_message)
-        raise RequestRefused(f"the offsets of share group {name!r} cannot be read: {why}", group.error_code)
     return {
         Partition(topic.topic_name, found.partition_index): ShareProgress(
             None if found.start_offset == _UNKNOWN else found.start_offset,
@@ -147,7 +131,7 @@ def _by_topic(offsets: Mapping[Partition, int]) -> list[AlterShareGroupOffsetsRe
     return list(topics.values())
 
 
-def _member(member: Any) -> ShareMember:
+def _member(member: Member) -> ShareMember:
     return ShareMember(
         member.member_id,
         member.member_epoch,

@@ -3,11 +3,15 @@
 from dataclasses import dataclass
 from typing import Any
 
-from ottla.admin.errors import NotFound, RequestRefused, refusal
-from ottla.admin.operations.core import GROUP, Operation, ask_coordinator
+from ottla.admin.operations.core import Operation, ask_about_group
 from ottla.client.partition import Partition
-from ottla.errors import ErrorCode
-from ottla.protocol.messages.streams_group_describe import StreamsGroupDescribeRequest, StreamsGroupDescribeResponse
+from ottla.protocol.messages.streams_group_describe import (
+    Assignment,
+    DescribedGroup,
+    Member,
+    StreamsGroupDescribeRequest,
+)
+from ottla.protocol.messages.streams_group_describe import Subtopology as DescribedSubtopology
 
 Tasks = tuple[tuple[str, int], ...]
 """Subtopology and partition of each task."""
@@ -87,17 +91,8 @@ class StreamsGroup:
 
 def describe_streams_group(name: str) -> Operation[StreamsGroup]:
     """Describe a streams group with its topology and members. Raises `NotFound`, `ClientError`."""
-    answer: StreamsGroupDescribeResponse = yield from ask_coordinator(
-        name,
-        GROUP,
-        StreamsGroupDescribeRequest(group_ids=[name], include_authorized_operations=False),
-        lambda answered: int(answered.groups[0].error_code),
-    )
-    (group,) = answer.groups
-    if group.error_code:
-        kind = NotFound if group.error_code == ErrorCode.GROUP_ID_NOT_FOUND else RequestRefused
-        why = refusal(group.error_code, group.error_message)
-        raise kind(f"streams group {name!r} cannot be described: {why}", group.error_code)
+    request = StreamsGroupDescribeRequest(group_ids=[name], include_authorized_operations=False)
+    group: DescribedGroup = yield from ask_about_group(name, request, f"streams group {name!r} cannot be described")
     topology = group.topology
     return StreamsGroup(
         name,
@@ -110,7 +105,7 @@ def describe_streams_group(name: str) -> Operation[StreamsGroup]:
     )
 
 
-def _subtopology(each: Any) -> Subtopology:
+def _subtopology(each: DescribedSubtopology) -> Subtopology:
     return Subtopology(
         each.subtopology_id,
         tuple(each.source_topics),
@@ -120,7 +115,7 @@ def _subtopology(each: Any) -> Subtopology:
     )
 
 
-def _member(member: Any) -> StreamsMember:
+def _member(member: Member) -> StreamsMember:
     endpoint = member.user_endpoint
     return StreamsMember(
         member.member_id,
@@ -135,7 +130,7 @@ def _member(member: Any) -> StreamsMember:
     )
 
 
-def _task_sets(assignment: Any) -> TaskSets:
+def _task_sets(assignment: Assignment) -> TaskSets:
     def tasks(kind: Any) -> Tasks:
         return tuple(sorted((each.subtopology_id, index) for each in kind for index in each.partitions))
 

@@ -19,14 +19,14 @@ from collections import deque
 from collections.abc import Callable, Generator, Mapping
 from enum import Enum
 from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 from ottla.client.errors import ClientError, NotABroker, UnsupportedRequest
 from ottla.errors import ErrorCode
 from ottla.protocol.api import ApiKey, response_class
 from ottla.protocol.errors import ProtocolError, UnencodableMessage, UnsupportedVersion
 from ottla.protocol.framing import decode_response, encode_request
-from ottla.protocol.primitives import Piece
+from ottla.protocol.primitives import Buffer
 from ottla.protocol.schema import Message
 
 LARGEST_FRAME_BYTES: Final = 1 << 30
@@ -115,7 +115,7 @@ class Session:
         self._largest_frame_bytes = largest_frame_bytes
         self._last_id = 0
         self._waiting: deque[_Waiting] = deque()
-        self._outgoing: list[Piece] = []
+        self._outgoing: list[Buffer] = []
         self._size = memoryview(bytearray(_SIZE.size))
         self._target = self._size
         self._filled = 0
@@ -155,10 +155,10 @@ class Session:
         assert request.API_KEY is not None
         self._last_id = correlation_id
         self._waiting.append(_Waiting(correlation_id, request.API_KEY, version))
-        self._outgoing += pieces
+        self._outgoing += cast("list[Buffer]", pieces)  # no file region in a request
         return correlation_id
 
-    def outgoing(self) -> list[Piece]:
+    def outgoing(self) -> list[Buffer]:
         """The bytes to be sent next, in pieces; each is given out once."""
         pieces, self._outgoing = self._outgoing, []
         return pieces

@@ -257,7 +257,7 @@ class Cluster:
     async def _is_created(self, topic: CreatableTopic) -> bool:
         connect = self.network.host("admin").connect
         for machine in self.brokers:
-            peer = AsyncConnection(machine.name, PORT, "admin", connect=connect)  # type: ignore[arg-type]
+            peer = AsyncConnection(machine.name, PORT, "admin", connect=connect)
             try:
                 answer = await peer.ask(CreateTopicsRequest(topics=[topic]), CREATE_TOPICS, timeout_s=5)
             except BrokerUnavailable:
