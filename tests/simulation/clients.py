@@ -54,7 +54,7 @@ class SimClient:
         self._history = history
         self._mean_pause_s = mean_pause_s
         connect = network.host(name).connect
-        self._peers = {broker: AsyncConnection(broker, PORT, name, connect=connect) for broker in brokers}  # type: ignore[arg-type]
+        self._peers = {broker: AsyncConnection(broker, PORT, name, connect=connect) for broker in brokers}
         self._leaders: dict[int, str] = {}
 
     async def _find_leaders(self) -> None:

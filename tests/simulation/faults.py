@@ -397,7 +397,7 @@ class Faults:
     def _ask(self, request: object, version: int) -> bool:
         machine = self._random.choice(self._machines)
         connect = self._network.host("admin").connect
-        peer = AsyncConnection(machine.name, PORT, "admin", connect=connect)  # type: ignore[arg-type]
+        peer = AsyncConnection(machine.name, PORT, "admin", connect=connect)
 
         async def ask() -> None:
             try:

@@ -199,7 +199,7 @@ class World:
 
     def _peers(self) -> list[AsyncConnection]:
         connect = self.network.host("admin").connect
-        return [AsyncConnection(machine.name, PORT, "admin", connect=connect) for machine in self.machines]  # type: ignore[arg-type]
+        return [AsyncConnection(machine.name, PORT, "admin", connect=connect) for machine in self.machines]
 
     # -- the end -------------------------------------------------------------------------------------------------------
 

@@ -73,7 +73,7 @@ def feed(session: Session, data: bytes, piece: int = 1 << 20) -> list[Answer]:
 
 def sent(session: Session) -> tuple[int, int]:
     """API key and version of the request that was sent."""
-    frame = b"".join(bytes(piece) for piece in session.outgoing())  # type: ignore[arg-type]
+    frame = b"".join(bytes(piece) for piece in session.outgoing())
     header, _ = decode_request_header(frame, 4)
     assert int.from_bytes(frame[:4], "big") == len(frame) - 4
     return header.api_key, header.api_version
