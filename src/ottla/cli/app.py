@@ -4,7 +4,8 @@ import errno
 import importlib
 import os
 import sys
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
 
 import click
 
@@ -44,38 +45,6 @@ _COMPLETE: Final = "_OTTLA_COMPLETE"
 """Set by the completion script that `_OTTLA_COMPLETE=bash_source ottla` prints (zsh_source, fish_source)."""
 
 
-class Nouns(click.Group):
-    """The top-level group: knows every noun, imports only the one that is used."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """All nouns, in the order of `NOUNS`."""
-        return list(NOUNS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import the noun's module and give its command; None for an unknown one."""
-        if cmd_name not in NOUNS or cmd_name == "serve":
-            return None
-        module = importlib.import_module(f"ottla.cli.{cmd_name}.commands")
-        command = module.command
-        assert isinstance(command, click.Command)
-        return command
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As click does, with the nearest noun named for an unknown one."""
-        if args and args[0] not in NOUNS and not args[0].startswith("-"):
-            ctx.fail(f"no such command: {args[0]!r}{suggest.did_you_mean(args[0], NOUNS)}")
-        if args and args[0] == "serve":
-            ctx.fail("`serve` comes first: ottla serve [SERVER.PROPERTIES] [--override KEY=VALUE]...")
-        return super().resolve_command(ctx, args)
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the nouns without importing them."""
-        with formatter.section("Commands"):
-            formatter.write_dl(list(NOUNS.items()))
-
-
 class Verbs(click.Group):
     """The commands of one noun, with the nearest one named for one that does not exist."""
 
@@ -83,10 +52,68 @@ class Verbs(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """As click does, with the nearest command named for an unknown one."""
-        if args and args[0] not in self.commands and not args[0].startswith("-"):
-            hint = suggest.did_you_mean_or_list(args[0], self.commands)
-            ctx.fail(f"no such command: {ctx.command_path} {args[0]}{hint}")
+        known = list(self.commands or self.list_commands(ctx))
+        if args and args[0] not in known and not args[0].startswith("-"):
+            self.refuse(ctx, args[0], known)
         return super().resolve_command(ctx, args)
+
+    def refuse(self, ctx: click.Context, unknown: str, known: list[str]) -> None:
+        """Fail over a command that does not exist."""
+        ctx.fail(f"no such command: {ctx.command_path} {unknown}{suggest.did_you_mean_or_list(unknown, known)}")
+
+
+class Place(NamedTuple):
+    """Where a command is, and its one line of help."""
+
+    module: str
+    name: str
+    help: str
+
+
+class LazyVerbs(Verbs):
+    """Knows every command, imports only the one that is used."""
+
+    def __init__(self, *, places: Mapping[str, Place], **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self._places = places
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """All commands, in the order in which they are given."""
+        return list(self._places)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the command's module and give the command; None for an unknown one."""
+        if cmd_name not in self._places:
+            return None
+        place = self._places[cmd_name]
+        command = getattr(importlib.import_module(place.module), place.name)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, place.help) for name, place in self._places.items()])
+
+
+class Nouns(LazyVerbs):
+    """The top-level group. `serve` is listed, but is no part of this application."""
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """As the others; None for `serve`."""
+        return None if cmd_name == "serve" else super().get_command(ctx, cmd_name)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As the others, with a hint for `serve`."""
+        if args and args[0] == "serve":
+            ctx.fail("`serve` comes first: ottla serve [SERVER.PROPERTIES] [--override KEY=VALUE]...")
+        return super().resolve_command(ctx, args)
+
+    def refuse(self, ctx: click.Context, unknown: str, known: list[str]) -> None:
+        """Fail over a noun that does not exist."""
+        ctx.fail(f"no such command: {unknown!r}{suggest.did_you_mean(unknown, known)}")
 
 
 def _print_version(context: click.Context, _parameter: click.Parameter, wanted: bool) -> None:
@@ -98,7 +125,10 @@ def _print_version(context: click.Context, _parameter: click.Parameter, wanted: 
 
 
 @click.group(
-    cls=Nouns, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
+    cls=Nouns,
+    places={noun: Place(f"ottla.cli.{noun}.commands", "command", text) for noun, text in NOUNS.items()},
+    epilog=EPILOG,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
 @click.option(
     "--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Print the version."

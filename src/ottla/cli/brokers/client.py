@@ -147,13 +147,20 @@ class Connection:
         self.reach()
         return Consumer(self.client_configuration(**settings), logger=client_log.logger)
 
-    def wait(self, future: "Future[T]") -> T:
-        """The result of an administrative request. Raises CommandFailed, or KafkaException for Kafka's own errors."""
+    def wait(self, future: "Future[T]", failure: str | None = None) -> T:
+        """The result of an administrative request. Raises CommandFailed.
+
+        `failure` begins the sentence about an error of Kafka's; without it, that is raised as KafkaException.
+        """
         try:
             # The client's own time limit (request_timeout) fires first, and knows why.
             return future.result(self.timeout_s + 5)
         except FutureTimeoutError:
             raise CommandFailed(f"{self.bootstrap} did not answer within {self.timeout_s:g} s") from None
+        except KafkaException as error:
+            if failure is None:
+                raise
+            raise CommandFailed(f"{failure}: {explain(error.args[0], client_log.last_reason())}") from None
 
     def metadata(self, admin: AdminClient) -> ClusterMetadata:
         """All brokers, topics and partitions. Raises CommandFailed."""
@@ -209,11 +216,7 @@ def list_offsets(
     offsets: dict[Partition, int] = {}
     for asked, future in futures.items():
         partition = Partition(asked.topic, asked.partition)
-        try:
-            offsets[partition] = connection.wait(future).offset
-        except KafkaException as failure:
-            reason = explain(failure.args[0], client_log.last_reason())
-            raise CommandFailed(f"the offsets of partition {partition} cannot be read: {reason}") from None
+        offsets[partition] = connection.wait(future, f"the offsets of partition {partition} cannot be read").offset
     return offsets
 
 
@@ -225,6 +228,15 @@ def offset_ranges(
     starts = list_offsets(connection, admin, dict.fromkeys(asked, EARLIEST))
     ends = list_offsets(connection, admin, dict.fromkeys(asked, LATEST), read_committed=read_committed)
     return {partition: (starts[partition], ends[partition]) for partition in asked}
+
+
+def present_ranges(
+    connection: Connection, admin: AdminClient, wanted: Iterable[Partition]
+) -> dict[Partition, tuple[int, int]]:
+    """`offset_ranges`, sorted, without the partitions that no longer exist. Raises CommandFailed."""
+    topics = connection.metadata(admin).topics
+    present = [each for each in wanted if each.topic in topics and each.partition in topics[each.topic].partitions]
+    return offset_ranges(connection, admin, sorted(present))
 
 
 def offsets_at(

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Mapping
 
 import click
-from confluent_kafka import KafkaException
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -13,8 +12,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from ottla.cli.brokers.client import Connection, client_log
-from ottla.cli.brokers.failures import explain
+from ottla.cli.brokers.client import Connection
 from ottla.cli.terminal import suggest
 from ottla.cli.terminal.exits import CommandFailed
 
@@ -51,13 +49,8 @@ def describe_settings(
 ) -> dict[str, ConfigEntry]:
     """All settings of one resource, sorted by name. Raises CommandFailed."""
     (future,) = admin.describe_configs([ConfigResource(kind, name)], request_timeout=connection.timeout_s).values()
-    try:
-        entries: dict[str, ConfigEntry] = connection.wait(future)
-    except KafkaException as failure:
-        raise CommandFailed(
-            f"the settings of {kind.name.lower()} {name!r} cannot be read: "
-            + explain(failure.args[0], client_log.last_reason())
-        ) from None
+    failure = f"the settings of {kind.name.lower()} {name!r} cannot be read"
+    entries: dict[str, ConfigEntry] = connection.wait(future, failure)
     return dict(sorted(entries.items()))
 
 
@@ -93,10 +86,4 @@ def alter_settings(
     (future,) = admin.incremental_alter_configs(
         [resource], validate_only=dry_run, request_timeout=connection.timeout_s
     ).values()
-    try:
-        connection.wait(future)
-    except KafkaException as failure:
-        raise CommandFailed(
-            f"the settings of {kind.name.lower()} {name!r} cannot be changed: "
-            + explain(failure.args[0], client_log.last_reason())
-        ) from None
+    connection.wait(future, f"the settings of {kind.name.lower()} {name!r} cannot be changed")

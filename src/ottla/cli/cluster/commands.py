@@ -1,18 +1,15 @@
 """`ottla cluster`: what the cluster is made of."""
 
 import click
-from confluent_kafka import KafkaException
 
 from ottla.cli.app import Verbs
-from ottla.cli.brokers.client import Connection, client_log, connection_options
-from ottla.cli.brokers.failures import explain
+from ottla.cli.brokers.client import Connection, connection_options
 from ottla.cli.cluster.demo import demo
 from ottla.cli.cluster.elect import elect
 from ottla.cli.cluster.features import features
 from ottla.cli.cluster.reassign import reassign
 from ottla.cli.cluster.start import start
 from ottla.cli.cluster.watch import watch
-from ottla.cli.terminal.exits import CommandFailed
 from ottla.cli.terminal.output import Column, Row, json_option, on_terminal, print_facts, print_json, print_rows
 
 
@@ -36,11 +33,8 @@ def info(connection: Connection, as_json: bool) -> None:
     """Show the cluster's id, its brokers, and the health of its partitions."""
     admin = connection.admin()
     metadata = connection.metadata(admin)
-    try:
-        described = connection.wait(admin.describe_cluster(request_timeout=connection.timeout_s))
-    except KafkaException as failure:
-        reason = explain(failure.args[0], client_log.last_reason())
-        raise CommandFailed(f"the cluster cannot be described: {reason}") from None
+    answer = admin.describe_cluster(request_timeout=connection.timeout_s)
+    described = connection.wait(answer, "the cluster cannot be described")
     controller = described.controller.id if described.controller is not None else None
     partitions = [partition for topic in metadata.topics.values() for partition in topic.partitions.values()]
     brokers: list[Row] = [

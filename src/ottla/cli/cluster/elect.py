@@ -3,7 +3,7 @@
 import click
 from confluent_kafka import ElectionType, KafkaError, KafkaException, TopicPartition
 
-from ottla.cli.brokers.client import Connection, client_log, connection_options, known_topics, partitions_of
+from ottla.cli.brokers.client import Connection, connection_options, known_topics, partitions_of
 from ottla.cli.brokers.failures import explain
 from ottla.cli.terminal.exits import CommandFailed
 from ottla.cli.terminal.output import Column, Row, json_option, print_rows
@@ -30,11 +30,8 @@ def elect(connection: Connection, topics: tuple[str, ...], unclean: bool, as_jso
     found = known_topics(metadata, topics) if topics else list(metadata.topics.values())
     wanted = [TopicPartition(at.topic, at.partition) for at in partitions_of(found)]
     election = ElectionType.UNCLEAN if unclean else ElectionType.PREFERRED
-    try:
-        answers = connection.wait(admin.elect_leaders(election, wanted))  # the client library takes no time limit here
-    except KafkaException as failure:
-        reason = explain(failure.args[0], client_log.last_reason())
-        raise CommandFailed(f"no leader can be elected: {reason}") from None
+    elected = admin.elect_leaders(election, wanted)  # the client library takes no time limit here
+    answers = connection.wait(elected, "no leader can be elected")
     rows: list[Row] = []
     failed = 0
     for at, problem in sorted(answers.items(), key=lambda answer: (answer[0].topic, answer[0].partition)):

@@ -6,31 +6,24 @@ from ottla.cli.connect.client import Rest, rest_option
 from ottla.cli.terminal.output import confirm, note, yes_option
 
 
-@click.command()
-@click.argument("name")
-@rest_option
-def pause(rest: Rest, name: str) -> None:
-    """Let the tasks of the connector NAME rest; they go on from where they are."""
-    rest.connector(name, "/pause", method="PUT")
-    note(f"{name} pauses")
+def _change(path: str, done: str, help_text: str) -> click.Command:
+    """A command that changes the state of a connector by one request."""
+
+    @click.command(path, help=help_text)
+    @click.argument("name")
+    @rest_option
+    def change(rest: Rest, name: str) -> None:
+        rest.connector(name, f"/{path}", method="PUT")
+        note(f"{name} {done}")
+
+    return change
 
 
-@click.command()
-@click.argument("name")
-@rest_option
-def resume(rest: Rest, name: str) -> None:
-    """Let the connector NAME go on after a pause or a stop."""
-    rest.connector(name, "/resume", method="PUT")
-    note(f"{name} goes on")
-
-
-@click.command()
-@click.argument("name")
-@rest_option
-def stop(rest: Rest, name: str) -> None:
-    """Stop the connector NAME: it keeps its configuration and its offsets, and has no tasks."""
-    rest.connector(name, "/stop", method="PUT")
-    note(f"{name} stops")
+pause = _change("pause", "pauses", "Let the tasks of the connector NAME rest; they go on from where they are.")
+resume = _change("resume", "goes on", "Let the connector NAME go on after a pause or a stop.")
+stop = _change(
+    "stop", "stops", "Stop the connector NAME: it keeps its configuration and its offsets, and has no tasks."
+)
 
 
 @click.command()

@@ -1,51 +1,33 @@
 """`ottla group`: list, describe, seek and delete consumer groups."""
 
-import time
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
 import click
-from confluent_kafka import (
-    ConsumerGroupState,
-    ConsumerGroupTopicPartitions,
-    ConsumerGroupType,
-    KafkaException,
-    TopicPartition,
-)
+from confluent_kafka import ConsumerGroupState, ConsumerGroupTopicPartitions, ConsumerGroupType, TopicPartition
 from confluent_kafka.admin import AdminClient, ConsumerGroupDescription, ConsumerGroupListing, MemberDescription
 
 from ottla.cli.app import Verbs
-from ottla.cli.brokers.client import (
-    Connection,
-    client_log,
-    connection_options,
-    known_topics,
-    offset_ranges,
-    offsets_at,
-    partitions_of,
-)
+from ottla.cli.brokers.client import Connection, client_log, connection_options, present_ranges
 from ottla.cli.brokers.failures import explain
 from ottla.cli.group.history import show_history
-from ottla.cli.group.moving import Move, Target, describe_moves, move, move_columns, move_rows, parse_selection
-from ottla.cli.terminal import exits, suggest
+from ottla.cli.group.kinds import delete_groups, exit_code, refuse_members
+from ottla.cli.group.moving import records_ahead
+from ottla.cli.group.seeking import Seek, moves_of, report, seek_options
+from ottla.cli.terminal import suggest
 from ottla.cli.terminal.choices import one_of
 from ottla.cli.terminal.exits import CommandFailed
 from ottla.cli.terminal.output import (
     Column,
     Row,
-    complain,
-    confirm,
     json_option,
-    note,
     on_terminal,
     plural,
-    print_facts,
+    print_described,
     print_json,
     print_rows,
     yes_option,
 )
-from ottla.cli.terminal.times import format_instant, parse_instant_ms
 from ottla.client.partition import Partition
 
 STATES = {
@@ -84,11 +66,8 @@ def _listed(
     connection: Connection, admin: AdminClient, group_type: str | None = None
 ) -> dict[str, ConsumerGroupListing]:
     wanted = {} if group_type is None else {"types": {TYPES[group_type]}}
-    try:
-        listing = connection.wait(admin.list_consumer_groups(request_timeout=connection.timeout_s, **wanted))
-    except KafkaException as failure:
-        reason = explain(failure.args[0], client_log.last_reason())
-        raise CommandFailed(f"the groups cannot be listed: {reason}") from None
+    answer = admin.list_consumer_groups(request_timeout=connection.timeout_s, **wanted)
+    listing = connection.wait(answer, "the groups cannot be listed")
     for error in listing.errors or ():
         raise CommandFailed(f"the groups cannot be listed: {explain(error.args[0], client_log.last_reason())}")
     return {group.group_id: group for group in listing.valid or ()}
@@ -121,50 +100,36 @@ class _Group:
     """One group as the broker describes it, with its committed offsets."""
 
     name: str
-    description: ConsumerGroupDescription | None
+    description: ConsumerGroupDescription
     committed: dict[Partition, int]
 
     @property
     def members(self) -> list[MemberDescription]:
-        return self.description.members if self.description is not None else []
+        return self.description.members
 
 
-def _look(connection: Connection, admin: AdminClient, name: str, *, must_exist: bool = True) -> _Group:
+def _existing(connection: Connection, admin: AdminClient, name: str) -> _Group:
     """Describe a group. Raises CommandFailed, naming the nearest group, for one that does not exist."""
     listed = _listed(connection, admin)
     if name not in listed:
-        if must_exist:
-            hint = suggest.did_you_mean(name, listed)
-            where = "; `ottla group list` shows those that do, `ottla share list` share groups"
-            raise CommandFailed(f"group {name!r} does not exist{hint or where}")
-        return _Group(name, None, {})
+        hint = suggest.did_you_mean(name, listed)
+        where = "; `ottla group list` shows those that do, `ottla share list` share groups"
+        raise CommandFailed(f"group {name!r} does not exist{hint or where}")
+    return _look(connection, admin, name)
+
+
+def _look(connection: Connection, admin: AdminClient, name: str) -> _Group:
     (future,) = admin.describe_consumer_groups([name], request_timeout=connection.timeout_s).values()
     request = [ConsumerGroupTopicPartitions(name)]
     (offsets,) = admin.list_consumer_group_offsets(request, request_timeout=connection.timeout_s).values()
-    try:
-        description = connection.wait(future)
-        committed = connection.wait(offsets).topic_partitions or ()
-    except KafkaException as failure:
-        reason = explain(failure.args[0], client_log.last_reason())
-        raise CommandFailed(f"group {name!r} cannot be described: {reason}") from None
+    failure = f"group {name!r} cannot be described"
+    description = connection.wait(future, failure)
+    committed = connection.wait(offsets, failure).topic_partitions or ()
     return _Group(
         name,
         description,
         {Partition(each.topic, each.partition): each.offset for each in committed if each.offset >= 0},
     )
-
-
-def _ranges(
-    connection: Connection, admin: AdminClient, wanted: Iterable[Partition]
-) -> dict[Partition, tuple[int, int]]:
-    """First and end offsets, leaving out partitions that no longer exist."""
-    metadata = connection.metadata(admin)
-    present = {partition for partition in wanted if _exists(metadata.topics.get(partition.topic), partition)}
-    return offset_ranges(connection, admin, sorted(present))
-
-
-def _exists(topic: Any, partition: Partition) -> bool:
-    return topic is not None and partition.partition in topic.partitions
 
 
 @command.command()
@@ -183,13 +148,13 @@ def describe(connection: Connection, names: tuple[str, ...], show_members: bool,
     admin = connection.admin()
     described = []
     for name in names:
-        group = _look(connection, admin, name)
+        group = _existing(connection, admin, name)
         owners = {
             Partition(each.topic, each.partition): member
             for member in group.members
             for each in member.assignment.topic_partitions
         }
-        ranges = _ranges(connection, admin, {*group.committed, *owners})
+        ranges = present_ranges(connection, admin, {*group.committed, *owners})
         described.append(_described(group, owners, ranges))
     if as_json:
         print_json(described)
@@ -205,31 +170,26 @@ def _described(
     rows = []
     for partition in sorted({*group.committed, *owners}):
         committed = group.committed.get(partition)
-        first, end = ranges.get(partition, (None, None))
-        lag = None
-        if end is not None and first is not None:
-            # Without a commit everything is still to be read; what was deleted meanwhile can no longer be.
-            lag = max(0, end - max(first, committed if committed is not None else first))
+        bounds = ranges.get(partition)
         owner = owners.get(partition)
         rows.append(
             {
                 "topic": partition.topic,
                 "partition": partition.partition,
                 "committed": committed,
-                "end_offset": end,
-                "lag": lag,
+                "end_offset": None if bounds is None else bounds[1],
+                "lag": records_ahead(committed, bounds),
                 "member": owner.member_id if owner else None,
                 "host": owner.host.removeprefix("/") if owner else None,
                 "client": owner.client_id if owner else None,
             }
         )
-    coordinator = description.coordinator if description is not None else None
     return {
         "group": group.name,
-        "state": _state(description) if description is not None else None,
-        "protocol": _kind(description.type) if description is not None else None,
-        "assignor": description.partition_assignor if description is not None else None,
-        "coordinator": coordinator.id if coordinator is not None else None,
+        "state": _state(description),
+        "protocol": _kind(description.type),
+        "assignor": description.partition_assignor,
+        "coordinator": description.coordinator.id,
         "lag": sum(int(row["lag"]) for row in rows if isinstance(row["lag"], int)),
         "members": [
             {
@@ -245,146 +205,69 @@ def _described(
     }
 
 
+_MEMBER_COLUMNS: Final = (
+    Column("member", "MEMBER", long=True),
+    Column("instance", "INSTANCE"),
+    Column("client", "CLIENT"),
+    Column("host", "HOST"),
+    Column("assigned", "ASSIGNED", long=True),
+)
+_OFFSET_COLUMNS: Final = (
+    Column("topic", "TOPIC"),
+    Column("partition", "PARTITION", figures=True),
+    Column("committed", "COMMITTED", figures=True),
+    Column("end_offset", "END OFFSET", figures=True),
+    Column("lag", "LAG", figures=True),
+)
+_READER_COLUMNS: Final = (Column("client", "CLIENT"), Column("host", "HOST"))
+
+
 def _print_group(entry: dict[str, Any], show_members: bool) -> None:
-    if on_terminal():
-        print_facts(
-            [
-                ("group", entry["group"]),
-                ("state", entry["state"]),
-                ("members", len(entry["members"])),
-                ("assignor", entry["assignor"]),
-                ("coordinator", f"broker {entry['coordinator']}"),
-                ("lag", entry["lag"]),
-            ]
-        )
-    group = {"group": entry["group"]}
+    facts = [
+        ("group", entry["group"]),
+        ("state", entry["state"]),
+        ("members", len(entry["members"])),
+        ("assignor", entry["assignor"]),
+        ("coordinator", f"broker {entry['coordinator']}"),
+        ("lag", entry["lag"]),
+    ]
     if show_members:
-        columns = [
-            Column("member", "MEMBER", long=True),
-            Column("instance", "INSTANCE"),
-            Column("client", "CLIENT"),
-            Column("host", "HOST"),
-            Column("assigned", "ASSIGNED", long=True),
-        ]
-        rows = entry["members"]
         empty = "the group has no members at the moment"
-    else:
-        columns = [
-            Column("topic", "TOPIC"),
-            Column("partition", "PARTITION", figures=True),
-            Column("committed", "COMMITTED", figures=True),
-            Column("end_offset", "END OFFSET", figures=True),
-            Column("lag", "LAG", figures=True),
-            Column("client", "CLIENT"),
-            Column("host", "HOST"),
-            Column("member", "MEMBER", long=True),
-        ]
-        rows = entry["partitions"]
-        empty = "the group has committed nothing yet and is assigned nothing"
-        if on_terminal():  # --members shows the long ids; without members no columns are needed
-            columns = columns[:7] if entry["members"] else columns[:5]
+        print_described("group", entry, facts, entry["members"], _MEMBER_COLUMNS, empty=empty)
+        return
+    columns = [*_OFFSET_COLUMNS]
     if not on_terminal():
-        columns.insert(0, Column("group", "GROUP"))
-    print_rows([{**group, **row} for row in rows], columns, empty=empty)
+        columns += [*_READER_COLUMNS, Column("member", "MEMBER", long=True)]
+    elif entry["members"]:  # --members shows the long ids
+        columns += _READER_COLUMNS
+    empty = "the group has committed nothing yet and is assigned nothing"
+    print_described("group", entry, facts, entry["partitions"], columns, empty=empty)
 
 
 @command.command()
 @click.argument("group")
-@click.option("--topic", "-t", "topics", metavar="TOPIC[:P,P]", multiple=True, help="Which topic, or partitions of it.")
-@click.option("--all-topics", is_flag=True, help="All topics the group has read.")
-@click.option("--to-earliest", is_flag=True, help="To the oldest record.")
-@click.option("--to-latest", is_flag=True, help="To the end.")
-@click.option("--to-offset", metavar="N", type=click.IntRange(0), help="To this offset.")
-@click.option("--to-time", metavar="TIME", help="To a time: 10m or 2h (ago), or ISO 8601.")
-@click.option("--shift-by", type=int, metavar="N", help="By N records; negative goes back.")
-@click.option("--execute", is_flag=True, help="Do it. Without, nothing is changed.")
-@json_option
-@connection_options
-def seek(
-    connection: Connection,
-    group: str,
-    topics: tuple[str, ...],
-    all_topics: bool,
-    to_earliest: bool,
-    to_latest: bool,
-    to_offset: int | None,
-    to_time: str | None,
-    shift_by: int | None,
-    execute: bool,
-    as_json: bool,
-) -> int:
+@seek_options(shifts=True)
+def seek(connection: Connection, group: str, wanted: Seek) -> int:
     """Move a group's committed offsets.
 
     Shows what would be skipped or read again, and changes nothing without --execute. The group must have no running
     members. With --topic it may be a group that does not exist yet.
     """
-    now_ms = time.time_ns() // 1_000_000
-    target = _target(to_earliest, to_latest, to_offset, to_time, shift_by, now_ms)
-    if bool(topics) == all_topics:
-        raise click.UsageError("name what to move: --topic TOPIC (repeatable) or --all-topics")
-    try:
-        selected = parse_selection(topics)
-    except ValueError as unclear:
-        raise click.UsageError(str(unclear)) from None
     admin = connection.admin()
-    looked = _look(connection, admin, group, must_exist=all_topics)
-    if looked.members:
-        raise CommandFailed(
-            f"group {group!r} has {plural(len(looked.members), 'running member')}, which would overwrite the move; "
-            "stop them first (`ottla group describe` names them)"
-        )
-    if all_topics:
-        partitions = sorted(looked.committed)
-        if not partitions:
+    committed: dict[Partition, int] = {}
+    if wanted.topics is None or group in _listed(connection, admin):
+        looked = _existing(connection, admin, group)
+        committed = looked.committed
+        advice = "stop them first (`ottla group describe` names them)"
+        refuse_members(f"group {group!r}", looked, advice, because=", which would overwrite the move")
+        if wanted.topics is None and not committed:
             raise CommandFailed(f"group {group!r} has committed nothing yet; name what to move with --topic")
-    else:
-        found = partitions_of(known_topics(connection.metadata(admin), selected))
-        for topic, numbers in selected.items():
-            absent = set(numbers) - {partition.partition for partition in found if partition.topic == topic}
-            if absent:
-                raise CommandFailed(f"topic {topic!r} has no partition {min(absent)}")
-        partitions = [each for each in found if not selected[each.topic] or each.partition in selected[each.topic]]
-    ranges = _ranges(connection, admin, partitions)
-    at_time = offsets_at(connection, admin, ranges, target.time_ms) if target.time_ms is not None else {}
-    moves = [
-        move(partition, looked.committed.get(partition), *ranges[partition], target, at_time.get(partition))
-        for partition in sorted(ranges)
-    ]
-    return _seek(connection, admin, group, moves, target, execute=execute, as_json=as_json)
-
-
-def _target(
-    to_earliest: bool, to_latest: bool, to_offset: int | None, to_time: str | None, shift_by: int | None, now_ms: int
-) -> Target:
-    given = [to_earliest, to_latest, to_offset is not None, to_time is not None, shift_by is not None]
-    if given.count(True) != 1:
-        raise click.UsageError("name the target: one of --to-earliest, --to-latest, --to-offset, --to-time, --shift-by")
-    try:
-        time_ms = None if to_time is None else parse_instant_ms(to_time, now_ms)
-    except ValueError as unclear:
-        raise click.UsageError(f"--to-time: {unclear}") from None
-    return Target(earliest=to_earliest, latest=to_latest, offset=to_offset, time_ms=time_ms, shift=shift_by)
-
-
-def _seek(
-    connection: Connection,
-    admin: AdminClient,
-    group: str,
-    moves: list[Move],
-    target: Target,
-    *,
-    execute: bool,
-    as_json: bool,
-) -> int:
-    if execute:
+    moves = moves_of(connection, committed, wanted)
+    if wanted.execute:
         offsets = [TopicPartition(each.partition.topic, each.partition.partition, each.to) for each in moves]
         request = [ConsumerGroupTopicPartitions(group, offsets)]
         (future,) = admin.alter_consumer_group_offsets(request, request_timeout=connection.timeout_s).values()
-        try:
-            answered = connection.wait(future).topic_partitions or ()
-        except KafkaException as failure:
-            reason = explain(failure.args[0], client_log.last_reason())
-            raise CommandFailed(f"group {group!r} was not moved: {reason}") from None
+        answered = connection.wait(future, f"group {group!r} was not moved").topic_partitions or ()
         refused = [each for each in answered if each.error is not None]
         if refused:
             worst = refused[0]
@@ -392,16 +275,7 @@ def _seek(
                 f"{plural(len(refused), 'partition')} not moved, first {worst.topic}-{worst.partition}: "
                 + explain(worst.error)
             )
-    rows = move_rows(moves)
-    if as_json:
-        print_json({"group": group, "executed": execute, "partitions": rows})
-        return exits.OK
-    print_rows(rows, move_columns("READ AGAIN"))
-    when = f" ({format_instant(target.time_ms)})" if target.time_ms is not None else ""
-    note(f"group {group!r}{when}: {describe_moves(moves, done=execute)}")
-    if not execute:
-        note("nothing was changed; add --execute to do it")
-    return exits.OK
+    return report(group, "group", wanted, moves, "READ AGAIN")
 
 
 @command.command()
@@ -410,24 +284,6 @@ def _seek(
 @connection_options
 def delete(connection: Connection, names: tuple[str, ...], yes: bool) -> int:
     """Delete groups with their committed offsets."""
-    admin = connection.admin()
-    for name in names:
-        looked = _look(connection, admin, name)
-        if looked.members:
-            raise CommandFailed(
-                f"group {name!r} has {plural(len(looked.members), 'running member')}; "
-                "stop them first. Nothing was deleted"
-            )
-    what = f"group {names[0]!r} and its" if len(names) == 1 else f"{len(names)} groups and their"
-    confirm(f"Delete {what} committed offsets?", yes=yes)
-    code = exits.OK
-    futures = admin.delete_consumer_groups(list(names), request_timeout=connection.timeout_s)
-    for name, future in futures.items():
-        try:
-            connection.wait(future)
-        except KafkaException as failure:
-            complain(f"group {name!r} cannot be deleted: {explain(failure.args[0], client_log.last_reason())}")
-            code = exits.FAILED
-        else:
-            note(f"group {name!r} deleted")
-    return code
+    groups = [_existing(connection, connection.admin(), name) for name in names]
+    with connection.broker_admin() as admin:
+        return exit_code(names, delete_groups(admin.delete_groups, names, groups, "group", with_offsets=True, yes=yes))

@@ -6,7 +6,7 @@ from typing import Any, Final
 from ottla.admin import Admin, Move, NotFound, Rebalance
 from ottla.cli.brokers.client import Connection
 from ottla.cli.terminal.exits import CommandFailed
-from ottla.cli.terminal.output import Column, on_terminal, plural, print_facts, print_json, print_rows
+from ottla.cli.terminal.output import Column, plural, print_described, print_json
 from ottla.cli.terminal.suggest import did_you_mean
 from ottla.cli.terminal.times import format_instant
 
@@ -36,13 +36,10 @@ def show_history(connection: Connection, names: Sequence[str], *, as_json: bool)
         )
         return
     for name, history in histories.items():
-        columns = COLUMNS
-        if on_terminal():
-            print_facts([("group", name), ("rebalances", len(history))])
-        else:
-            columns = (Column("group", "GROUP"), *COLUMNS)
-        rows = [{"group": name, **in_words(rebalance)} for rebalance in history]
-        print_rows(rows, columns, empty="the group has not rebalanced since its broker coordinates it")
+        facts = [("group", name), ("rebalances", len(history))]
+        rows = [in_words(rebalance) for rebalance in history]
+        empty = "the group has not rebalanced since its broker coordinates it"
+        print_described("group", {"group": name}, facts, rows, COLUMNS, empty=empty)
 
 
 def _history(admin: Admin, name: str) -> list[Rebalance]:

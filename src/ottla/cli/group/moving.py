@@ -39,6 +39,17 @@ class Move:
         return 0 if self.was is None else max(0, min(self.was, self.end) - self.to)
 
 
+def records_ahead(position: int | None, bounds: tuple[int, int] | None) -> int | None:
+    """How many records a group has yet to read in a partition that holds the offsets `bounds`; None: no such partition.
+
+    Without a position everything is still to be read; what was deleted meanwhile can no longer be.
+    """
+    if bounds is None:
+        return None
+    first, end = bounds
+    return max(0, end - max(first, first if position is None else position))
+
+
 def move(
     partition: Partition, was: int | None, first: int, end: int, target: Target, at_time: int | None = None
 ) -> Move:

@@ -8,25 +8,19 @@ import click
 from ottla.admin import Admin, InternalTopic, StreamsGroup
 from ottla.admin.operations.streams_groups import Tasks
 from ottla.cli.app import Verbs
-from ottla.cli.brokers.client import Connection, connection_options, offset_ranges
+from ottla.cli.brokers.client import Connection, connection_options, present_ranges
 from ottla.cli.group.history import show_history
-from ottla.cli.group.kinds import check_exists, delete_groups, exit_code, print_groups
-from ottla.cli.terminal.choices import one_of
-from ottla.cli.terminal.output import (
-    Column,
-    Row,
-    json_option,
-    note,
-    on_terminal,
-    print_facts,
-    print_json,
-    print_rows,
-    yes_option,
-)
+from ottla.cli.group.kinds import Kind, exit_code
+from ottla.cli.group.moving import records_ahead
+from ottla.cli.terminal.output import Column, Row, json_option, note, print_described, print_json, yes_option
 
-KIND: Final = "streams"
-STATES: Final = ("Empty", "NotReady", "Assigning", "Reconciling", "Stable", "Dead")
-"""Kafka's own words for the states of a streams group."""
+KIND: Final = Kind(
+    "streams",
+    ("Empty", "NotReady", "Assigning", "Reconciling", "Stable", "Dead"),  # Kafka's own words
+    lambda admin: admin.list_streams_groups(),
+    lambda admin, name: admin.describe_streams_group(name),
+)
+_FACTS: Final = ("group", "state", "epoch", "assignment_epoch", "topology_epoch", "lag")
 
 
 @click.group(cls=Verbs)
@@ -34,24 +28,7 @@ def command() -> None:
     """List, describe and delete streams groups."""
 
 
-@command.command(name="list")
-@click.option("--state", metavar="STATE", help="Only groups in this state: Stable, NotReady, ...")
-@json_option
-@connection_options
-def list_groups(connection: Connection, state: str | None, as_json: bool) -> None:
-    """List streams groups."""
-    wanted = None if state is None else one_of(state, STATES, "state")
-    with connection.broker_admin() as admin:
-        print_groups(admin.list_streams_groups(), KIND, wanted, as_json=as_json)
-
-
-def _existing(admin: Admin, name: str) -> StreamsGroup:
-    """Raises CommandFailed, naming the nearest group, for one that does not exist."""
-    check_exists(name, admin.list_streams_groups(), KIND)
-    return admin.describe_streams_group(name)
-
-
-# --- describe --------------------------------------------------------------------------------------------------
+command.add_command(KIND.list_command())
 
 
 @command.command()
@@ -76,20 +53,14 @@ def describe(
         show_history(connection, names, as_json=as_json)
         return
     with connection.broker_admin() as admin:
-        described = [_described(connection, admin, _existing(admin, name)) for name in names]
+        described = [_described(connection, admin, KIND.existing(admin, name)) for name in names]
     if as_json:
         print_json(described)
         return
+    shown = _members if show_members else _topology if show_topology else _partitions
     for entry in described:
-        if on_terminal():
-            facts = ("group", "state", "epoch", "assignment_epoch", "topology_epoch", "lag")
-            print_facts([(name.replace("_", " "), entry[name]) for name in facts])
-        if show_members:
-            _print_members(entry)
-        elif show_topology:
-            _print_topology(entry)
-        else:
-            _print_partitions(entry)
+        rows, columns, empty = shown(entry)
+        print_described("group", entry, [(name, entry[name]) for name in _FACTS], rows, columns, empty=empty)
 
 
 def _described(connection: Connection, admin: Admin, group: StreamsGroup) -> dict[str, Any]:
@@ -147,23 +118,19 @@ def _partition_rows(connection: Connection, admin: Admin, group: StreamsGroup) -
     committed = admin.list_group_offsets(group.group)
     readers = group.readers()
     wanted = sorted({*committed, *readers})
-    there = admin.describe_cluster(sorted({each.topic for each in wanted})).partitions
-    ranges = offset_ranges(connection, connection.admin(), [each for each in wanted if each in there])
+    ranges = present_ranges(connection, connection.admin(), wanted)
     rows = []
     for partition in wanted:
         offset = committed.get(partition)
-        first, end = ranges.get(partition, (None, None))
-        lag = None
-        if end is not None and first is not None:
-            lag = max(0, end - max(first, offset if offset is not None else first))
+        bounds = ranges.get(partition)
         subtopology, member = readers.get(partition, (None, None))
         rows.append(
             {
                 "topic": partition.topic,
                 "partition": partition.partition,
                 "committed": offset,
-                "end_offset": end,
-                "lag": lag,
+                "end_offset": None if bounds is None else bounds[1],
+                "lag": records_ahead(offset, bounds),
                 "task": None if subtopology is None else f"{subtopology}_{partition.partition}",
                 "member": None if member is None else member.member,
                 "client": None if member is None else member.client,
@@ -173,13 +140,11 @@ def _partition_rows(connection: Connection, admin: Admin, group: StreamsGroup) -
     return rows
 
 
-def _print(entry: dict[str, Any], rows: Iterable[Row], columns: list[Column], empty: str) -> None:
-    if not on_terminal():
-        columns = [Column("group", "GROUP"), *columns]
-    print_rows([{"group": entry["group"], **row} for row in rows], columns, empty=empty)
+Table = tuple[Iterable[Row], list[Column], str]
+"""Rows, columns, and what a person reads if there are no rows."""
 
 
-def _print_partitions(entry: dict[str, Any]) -> None:
+def _partitions(entry: dict[str, Any]) -> Table:
     columns = [
         Column("topic", "TOPIC"),
         Column("partition", "PARTITION", figures=True),
@@ -190,10 +155,10 @@ def _print_partitions(entry: dict[str, Any]) -> None:
         Column("host", "HOST"),
         Column("member", "MEMBER", long=True),
     ]
-    _print(entry, entry["partitions"], columns, "the group has committed nothing yet and has no tasks")
+    return entry["partitions"], columns, "the group has committed nothing yet and has no tasks"
 
 
-def _print_members(entry: dict[str, Any]) -> None:
+def _members(entry: dict[str, Any]) -> Table:
     columns = [
         Column("member", "MEMBER", long=True),
         Column("epoch", "EPOCH", figures=True),
@@ -203,10 +168,10 @@ def _print_members(entry: dict[str, Any]) -> None:
         Column("standby", "STANDBY", long=True),
         Column("warmup", "WARM-UP", long=True),
     ]
-    _print(entry, entry["members"], columns, "the group has no members at the moment")
+    return entry["members"], columns, "the group has no members at the moment"
 
 
-def _print_topology(entry: dict[str, Any]) -> None:
+def _topology(entry: dict[str, Any]) -> Table:
     rows: list[Row] = []
     for each in entry["subtopologies"]:
         key = {"subtopology": each["subtopology"]}
@@ -223,10 +188,7 @@ def _print_topology(entry: dict[str, Any]) -> None:
         Column("topic", "TOPIC"),
         Column("partitions", "PARTITIONS", figures=True),
     ]
-    _print(entry, rows, columns, "the group has no topology")
-
-
-# --- delete ----------------------------------------------------------------------------------------------------
+    return rows, columns, "the group has no topology"
 
 
 @command.command()
@@ -236,7 +198,7 @@ def _print_topology(entry: dict[str, Any]) -> None:
 def delete(connection: Connection, names: tuple[str, ...], yes: bool) -> int:
     """Delete streams groups with their offsets and topologies; their internal topics stay."""
     with connection.broker_admin() as admin:
-        deleted = delete_groups(admin, names, KIND, lambda name: _existing(admin, name), yes=yes)
+        deleted = KIND.delete(admin, names, yes=yes)
     internal = [
         topic.topic
         for group in deleted

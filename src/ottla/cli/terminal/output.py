@@ -121,6 +121,27 @@ def print_facts(facts: Iterable[tuple[str, object]]) -> None:
         click.echo(f"{name:<{width}}  {text}" if person else f"{name}\t{text}")
 
 
+def print_described(
+    key: str,
+    entry: Row,
+    facts: Iterable[tuple[str, object]],
+    rows: Iterable[Row],
+    columns: Sequence[Column],
+    *,
+    empty: str = "",
+) -> None:
+    """Print one of the things that were asked for: on a terminal facts and a table of rows; piped, the rows alone.
+
+    Each piped row begins with the thing's name, `entry[key]`: a shape that survives `cut` and `awk` for many things.
+    """
+    if on_terminal():
+        print_facts(facts)
+        print_rows(list(rows), columns, empty=empty)
+    else:
+        named = [{key: entry[key], **row} for row in rows]
+        print_rows(named, (Column(key, key.upper()), *columns))
+
+
 def note(text: str) -> None:
     """Print a message to the user that is not part of the result."""
     if text:

@@ -33,7 +33,7 @@ from ottla.cli.terminal.output import (
     note,
     on_terminal,
     plural,
-    print_facts,
+    print_described,
     print_json,
     print_rows,
     yes_option,
@@ -173,11 +173,8 @@ def _topic_ids(connection: Connection, admin: AdminClient, names: Sequence[str])
     ids = {}
     futures = admin.describe_topics(TopicCollection(list(names)), request_timeout=connection.timeout_s)
     for name, future in futures.items():
-        try:
-            # Kafka prints ids in the URL-safe alphabet of base 64, the client library in the other one.
-            ids[name] = str(connection.wait(future).topic_id).translate(_URL_SAFE)
-        except KafkaException as failure:
-            raise CommandFailed(f"topic {name!r}: {explain(failure.args[0], client_log.last_reason())}") from None
+        # Kafka prints ids in the URL-safe alphabet of base 64, the client library in the other one.
+        ids[name] = str(connection.wait(future, f"topic {name!r}").topic_id).translate(_URL_SAFE)
     return ids
 
 
@@ -219,22 +216,15 @@ def describe(connection: Connection, names: tuple[str, ...], as_json: bool) -> N
 
 def _print_described(entry: dict[str, Any], several: bool) -> None:
     rows: list[dict[str, Any]] = entry["partitions"]
-    if not on_terminal():
-        # One line per partition, the topic first: a shape that survives `cut` and `awk` for many topics at once.
-        lines: list[Row] = [{"topic": entry["topic"], **row} for row in rows]
-        print_rows(lines, (Column("topic", "TOPIC"), *PARTITION_COLUMNS))
-        return
-    print_facts(
-        [
-            ("topic", entry["topic"]),
-            ("id", entry["topic_id"]),
-            ("partitions", len(rows)),
-            ("records", f"{sum(row['records'] for row in rows):,} (by offsets; compaction may leave fewer)"),
-            *((f"  {key}", value) for key, value in entry["settings"].items()),
-        ]
-    )
-    print_rows(rows, PARTITION_COLUMNS)
-    if several:
+    facts = [
+        ("topic", entry["topic"]),
+        ("id", entry["topic_id"]),
+        ("partitions", len(rows)),
+        ("records", f"{sum(row['records'] for row in rows):,} (by offsets; compaction may leave fewer)"),
+        *((f"  {key}", value) for key, value in entry["settings"].items()),
+    ]
+    print_described("topic", entry, facts, rows, PARTITION_COLUMNS)
+    if several and on_terminal():
         click.echo()
 
 

@@ -19,7 +19,7 @@ from ottla.cli.terminal.output import (
     note,
     on_terminal,
     plural,
-    print_facts,
+    print_described,
     print_json,
     print_rows,
     yes_option,
@@ -139,9 +139,8 @@ def _held_back(connection: Connection, admin: Admin, known: Transaction) -> list
 
 
 def _print(entry: dict[str, Any]) -> None:
-    if on_terminal():
-        facts = {name: value for name, value in entry.items() if name != "partitions"}
-        print_facts((name, str(value) if name == "producer_id" else value) for name, value in facts.items())
+    shown = ((name, value) for name, value in entry.items() if name != "partitions")
+    facts = [(name, str(value) if name == "producer_id" else value) for name, value in shown]
     columns = [
         Column("topic", "TOPIC"),
         Column("partition", "PARTITION", figures=True),
@@ -150,10 +149,8 @@ def _print(entry: dict[str, Any]) -> None:
         Column("end_offset", "END OFFSET", figures=True),
         Column("held_back", "HELD BACK", figures=True),
     ]
-    if not on_terminal():
-        columns.insert(0, Column("transactional_id", "TRANSACTIONAL ID"))
-    rows = [{"transactional_id": entry["transactional_id"], **row} for row in entry["partitions"]]
-    print_rows(rows, columns, empty="it has no partitions: nothing is held back")
+    empty = "it has no partitions: nothing is held back"
+    print_described("transactional_id", entry, facts, entry["partitions"], columns, empty=empty)
 
 
 # --- find-hanging ----------------------------------------------------------------------------------------------
