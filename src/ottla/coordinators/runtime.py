@@ -201,11 +201,13 @@ class CoordinatorRuntime(Generic[EventT, RecordT]):
         if expected and partition not in self._partitions:
             led = self._expected.setdefault(partition, asyncio.Event())
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(led.wait(), timeout_s)
+                async with asyncio.timeout(timeout_s):
+                    await led.wait()
         found = self._partitions.get(partition)
         if found is not None and found.is_loading:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(found.settled.wait(), timeout_s)
+                async with asyncio.timeout(timeout_s):
+                    await found.settled.wait()
         return self.is_active(partition)
 
     def partitions(self) -> list[PartitionId]:

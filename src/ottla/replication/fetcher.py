@@ -347,7 +347,8 @@ class LeaderFetcher:
     async def _rest(self, seconds: float) -> None:
         """Wait, but no longer than until there is something else to copy."""
         try:
-            await asyncio.wait_for(self._changed.wait(), seconds)
+            async with asyncio.timeout(seconds):
+                await self._changed.wait()
         except TimeoutError:
             return
 

@@ -3,6 +3,7 @@
 import asyncio
 from pathlib import Path
 from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
 from tests.unit.replication.leader_and_follower import (
@@ -15,6 +16,7 @@ from tests.unit.replication.leader_and_follower import (
     run,
 )
 
+from ottla.client.errors import BrokerUnavailable
 from ottla.errors import ErrorCode
 from ottla.ids import BrokerId, LeaderEpoch, Offset
 from ottla.log.partition_log import PartitionLog
@@ -33,6 +35,27 @@ def test_a_follower_copies_bytes_high_watermark_and_epochs(tmp_path: Path, monke
         assert pair.follower.log.latest_epoch == 3
         assert (pair.asked[0].current_leader_epoch, pair.asked[0].last_fetched_epoch) == (3, -1)
         assert (pair.asked[-1].fetch_offset, pair.asked[-1].last_fetched_epoch) == (2, 3)
+
+    run(tmp_path, monkeypatch, story)
+
+
+@pytest.mark.parametrize("turns", range(5))
+def test_it_stops_although_something_to_copy_comes_at_the_same_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, turns: int
+) -> None:
+    """It rests since its leader is away; `asyncio.wait_for` would lose the cancellation in one of these turns."""
+
+    async def story(pair: Pair) -> None:
+        pair.follower.become(LEADER, 3)
+        away = Mock(side_effect=BrokerUnavailable("broker 1 is away"))
+        monkeypatch.setattr("ottla.replication.fetcher.AsyncConnection", away)
+        pair.fetchers.follow(pair.follower.partition, TOPIC_ID)
+        await asyncio.sleep(0.05)
+        pair.fetchers._fetchers[LEADER].add(pair.follower.partition, TOPIC_ID)
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        async with asyncio.timeout(5):
+            await pair.fetchers.close()
 
     run(tmp_path, monkeypatch, story)
 

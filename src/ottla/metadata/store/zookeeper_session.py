@@ -230,7 +230,8 @@ class Session:
         client.add_listener(state_changed)
         client.start_async()
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(reached.wait(), within_seconds)
+            async with asyncio.timeout(within_seconds):
+                await reached.wait()
         await self._stopped(client)
 
     # -- connections and the lease -----------------------------------------------------------------------------------
@@ -259,7 +260,8 @@ class Session:
             raise StoreUnavailable(f"the session with ZooKeeper at {self.address} is not open")
         if not self._connected.is_set():
             try:
-                await asyncio.wait_for(self._connected.wait(), max(0.0, deadline - now()))
+                async with asyncio.timeout(max(0.0, deadline - now())):
+                    await self._connected.wait()
             except TimeoutError:
                 raise self.unavailable("it cannot be reached") from None
             if self._client is None:
@@ -406,7 +408,8 @@ class Session:
         client.add_listener(state_changed)
         client.start_async()
         try:
-            await asyncio.wait_for(reached.wait(), CLOSING_S)
+            async with asyncio.timeout(CLOSING_S):
+                await reached.wait()
         except TimeoutError:
             return False
         finally:
