@@ -165,6 +165,21 @@ def test_brokers_serve_on_while_zookeeper_is_away(root: str) -> None:
         assert values(cluster, len(taken)) == taken
 
 
+@pytest.mark.timeout(240)
+def test_a_follower_that_learns_of_a_topic_while_zookeeper_is_away_copies_it(root: str) -> None:
+    """It cannot read the topic's settings then; and the leader cannot do without it in the in-sync set."""
+    with ZooKeeperServer() as own, OttlaCluster(own.connect + root, controller=1) as cluster:
+        follower = cluster.brokers[3]
+        follower.pause()
+        try:
+            create_led_by_1(cluster)
+            own.kill()
+        finally:
+            follower.resume()
+        with client_of_1(cluster) as client:
+            assert client.produce("0", acks=-1) is ErrorCode.NONE
+
+
 def _creates(cluster: OttlaCluster) -> bool:
     try:
         cluster.create("again", partitions=1)

@@ -45,6 +45,9 @@ READ_ONE_BY_ONE: Final = 100
 """Settings of that many topics; of more, all are read at once."""
 KNOWN_WITHIN_S: Final = 5.0
 LEARN_RETRY_S: Final = 1.0
+SETTINGS_WITHIN_S: Final = 0.5
+"""How long a follower of new partitions waits for their settings: its leader commits nothing until it fetches, and
+cannot remove it from the in-sync replicas while ZooKeeper is away."""
 NO_LIMIT: Final = 2**15 - 1
 UNKNOWN_EPOCH: Final = -1
 
@@ -100,7 +103,7 @@ class ClusterMetadata(MetadataView):
         found = await self._cluster_id(cluster_id)
         self._image = self._image._replace(cluster_id=found)
         self._changes.start(await self._read_settings())
-        self._end_watch = self._store.watch(layout.FEATURE_PATH, lambda: self._spawn(self._follow_features()))
+        self._end_watch = self._store.watch(layout.FEATURE_PATH, self._features_changed)
         self._store.on_session(self._session_changed)
         return found
 
@@ -297,6 +300,10 @@ class ClusterMetadata(MetadataView):
         else:
             self._settings_known |= topics.keys()
 
+    async def learn_settings_soon(self, topics: Mapping[TopicId, TopicName]) -> None:
+        """Read the settings of topics, and wait for them for `SETTINGS_WITHIN_S` at most; the reading continues."""
+        await asyncio.wait([self._spawn(self.learn_settings(topics))], timeout=SETTINGS_WITHIN_S)
+
     async def _learn_in_the_end(self, topics: Mapping[TopicId, TopicName]) -> None:
         """However long the store is away: a replica may be moved here at any time, and defaults would lose records."""
         while True:
@@ -340,6 +347,9 @@ class ClusterMetadata(MetadataView):
             return False
         return True
 
+    def _features_changed(self) -> None:
+        self._spawn(self._follow_features())
+
     async def _follow_features(self) -> None:
         try:
             if not await self._is_same_cluster():
@@ -376,10 +386,11 @@ class ClusterMetadata(MetadataView):
         if new.configs is not self._image.configs:
             self._show(new)
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         task = asyncio.get_running_loop().create_task(work)
         self._tasks[task] = None
         task.add_done_callback(self._tasks.pop)
+        return task
 
     async def alter_configs(
         self, changes: Sequence[ConfigChange], *, validate_only: bool = False

@@ -59,6 +59,8 @@ class RegisteredBrokers:
         self._controller_id: BrokerId | None = None
         self.controller_epoch = NEVER
         self._reading: asyncio.Task[bool] | None = None
+        self._is_outdated = False
+        """The store has changed since the current reading began."""
 
     def backs(self, claim: Claim, host: str) -> bool:
         """Whether the registrations prove the claims of the sender at address `host`."""
@@ -113,6 +115,14 @@ class RegisteredBrokers:
             self._reading = asyncio.get_running_loop().create_task(self._read())
         return self._reading
 
+    def store_changed(self) -> None:
+        """Begin to read the store, also if a reading has begun: it may be too early to show the change.
+
+        A missed change would be read at the next request that needs it, when the store may be away.
+        """
+        self._is_outdated = True
+        self.read_soon()
+
     async def close(self) -> None:
         """Stop reading."""
         if self._reading is not None:
@@ -120,6 +130,13 @@ class RegisteredBrokers:
             await asyncio.wait([self._reading])
 
     async def _read(self) -> bool:
+        while True:
+            self._is_outdated = False
+            was_read = await self._read_once()
+            if not self._is_outdated:
+                return was_read
+
+    async def _read_once(self) -> bool:
         try:
             nodes = await self._store.read(layout.BROKERS_PATH)
             nodes |= await self._store.read(layout.CONTROLLER_EPOCH_PATH)

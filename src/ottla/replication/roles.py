@@ -66,6 +66,18 @@ class ReplicaRoles:
             if not self._knows_settings_of(TopicId(topic.topic_id))
         }
 
+    def only_follows_new(self, request: LeaderAndIsrRequest, broker_id: BrokerId) -> bool:
+        """Whether the request makes this broker, `broker_id`, the follower of new partitions, and changes nothing else.
+
+        Such a broker can do without the settings for a while: it has no records that retention could delete, and
+        accepts none from clients.
+        """
+        return request.type != ALL_STATES and all(
+            state.is_new and state.leader != broker_id
+            for topic in request.topic_states
+            for state in topic.partition_states
+        )
+
     async def take(self, request: LeaderAndIsrRequest) -> dict[tuple[UUID, int], ErrorCode]:
         """Apply the request; returns the result of each partition, by topic id and number.
 

@@ -271,7 +271,7 @@ class Membership:
     def _see_brokers(self, old: MetadataImage, new: MetadataImage) -> None:
         """Know others before they ask: when they do, the store may be away."""
         if old.brokers != new.brokers:
-            self.registered_brokers.read_soon()
+            self.registered_brokers.store_changed()
 
     async def _drop_out_of_sync_followers(self) -> None:
         while True:

@@ -161,3 +161,22 @@ def test_what_was_read_stays_while_the_store_is_away(monkeypatch: pytest.MonkeyP
         assert not cluster.brokers.may_be_backed_soon(Claim(ONE, one + 1), "10.0.0.9")
 
     asyncio.run(story())
+
+
+def test_a_broker_that_registers_while_the_store_is_read_is_known_without_another_request() -> None:
+    """Its first fetch may come when the store is away."""
+
+    async def story() -> None:
+        cluster = await opened()
+        cluster.brokers.store_changed()
+        await asyncio.sleep(0)  # the brokers are read, and nobody is there
+        await asyncio.sleep(0)
+        path = f"{layout.BROKERS_PATH}/{ONE}"
+        image = BrokerImage(ONE, -1, None, {"PLAINTEXT": ("one", 9092)})
+        await cluster.store.commit([Create(path, layout._broker_node(image, 0), True)])
+        cluster.brokers.store_changed()
+        await cluster.brokers.read()
+        cluster.store.lose()
+        assert cluster.brokers.backs(Claim(), "10.0.0.1")
+
+    asyncio.run(story())

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from ottla.cluster.controller_requests import ALL_STATES
+from ottla.cluster.controller_requests import ALL_STATES, SOME_STATES
 from ottla.errors import ApiError, ErrorCode
 from ottla.ids import TopicId, TopicName
 from ottla.protocol.messages.leader_and_isr import (
@@ -31,6 +31,7 @@ class Metadata:
 
     def __init__(self) -> None:
         self.epoch = 0
+        self.broker_id = 1
         self.read = asyncio.Event()
         self.registered = asyncio.Event()
 
@@ -44,6 +45,9 @@ class Metadata:
 
     async def learn_settings(self, topics: Mapping[TopicId, TopicName]) -> None:
         await self.read.wait()
+
+    async def learn_settings_soon(self, topics: Mapping[TopicId, TopicName]) -> None:
+        """The patience for settings has ended."""
 
 
 class Replicas:
@@ -165,6 +169,47 @@ def test_a_controller_of_the_past_takes_nothing_away_while_settings_are_read() -
         assert (replicas.became, replicas.dropped) == ([], [])
         await leader_and_isr.handle(request(2, "of the new"), context)
         assert (replicas.became, replicas.dropped) == (["of the new"], [("held", 0)])
+
+    asyncio.run(main())
+
+
+def test_a_follower_of_new_partitions_does_not_wait_long_for_their_settings() -> None:
+    """The leader commits nothing before it fetches, and cannot do without it while ZooKeeper is away."""
+
+    async def main() -> None:
+        metadata, replicas = Metadata(), Replicas()
+        metadata.registered.set()
+        created = request(1, "t")
+        created.type = SOME_STATES
+        state = created.topic_states[0].partition_states[0]
+        state.is_new, state.leader = True, 2
+        await leader_and_isr.handle(created, context_of(metadata, replicas))
+        assert replicas.became == ["t"]
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_new", "leader"),
+    [(SOME_STATES, True, 1), (SOME_STATES, False, 2), (ALL_STATES, True, 2)],
+)
+def test_settings_that_guard_records_are_awaited(kind: int, is_new: bool, leader: int) -> None:
+    """A leader judges records by them, and retention deletes by them what a replica already has."""
+
+    async def main() -> None:
+        metadata, replicas = Metadata(), Replicas()
+        metadata.registered.set()
+        asked = request(1, "t")
+        asked.type = kind
+        state = asked.topic_states[0].partition_states[0]
+        state.is_new, state.leader = is_new, leader
+        handled = asyncio.ensure_future(leader_and_isr.handle(asked, context_of(metadata, replicas)))
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert replicas.became == []
+        metadata.read.set()
+        await handled
+        assert replicas.became == ["t"]
 
     asyncio.run(main())
 

@@ -22,7 +22,9 @@ async def handle(request: LeaderAndIsrRequest, context: RequestContext) -> Leade
     was_fenced = membership.leadership_lease.is_fenced
     with membership.roles.expecting(request):
         brought = membership.roles.topics_brought(request)
-        if brought:
+        if brought and membership.roles.only_follows_new(request, membership.metadata.broker_id):
+            await membership.metadata.learn_settings_soon(brought)
+        elif brought:
             await membership.metadata.learn_settings(brought)
         async with membership.controller_request_lock:
             # Another controller may have spoken while settings were read.
