@@ -1,15 +1,18 @@
 """The blocking driver: one connection to one broker, for tools and for Spark's tasks."""
 
+import selectors
 import socket
+import ssl
 import time
 import weakref
+from collections.abc import Collection
 from types import TracebackType
 from typing import Any, Final, Self
 
 from ottla.client.addresses import Address
 from ottla.client.errors import AuthenticationFailed, BrokerRefused, BrokerSilent, BrokerUnavailable, ClientError
 from ottla.client.sansio.handshake import handshake
-from ottla.client.sansio.session import LARGEST_FRAME_BYTES, Memory, Session, State, fresh_memory
+from ottla.client.sansio.session import LARGEST_FRAME_BYTES, Answer, Memory, Session, State, fresh_memory
 from ottla.client.security import PLAIN, Security
 from ottla.errors import sentence
 from ottla.protocol.schema import Message
@@ -113,6 +116,27 @@ class Connection:
         self.used_at = time.monotonic()
         return answer.message
 
+    def receive_part(self, deadline: float) -> Answer | None:
+        """Read once; returns the answer to the oldest request without one, if that completes it before `deadline`."""
+        self._check_open()
+        try:
+            answer: Answer | None = self._read(deadline)
+        except BaseException:
+            self.close()
+            raise
+        if answer is not None:
+            self.used_at = time.monotonic()
+        return answer
+
+    @property
+    def has_decrypted(self) -> bool:
+        """Whether TLS holds bytes that were received already: no selector reports them."""
+        return isinstance(self._socket, ssl.SSLSocket) and self._socket.pending() > 0
+
+    def fileno(self) -> int:
+        """The socket, for a selector."""
+        return self._socket.fileno()
+
     # -- the socket ----------------------------------------------------------------------------------------------------
 
     def _connected(self, security: Security) -> socket.socket:
@@ -177,6 +201,44 @@ class Connection:
 
     def _silent(self) -> ClientError:
         return BrokerSilent(f"{self.address} did not answer within {self.timeout_s:g} s")
+
+
+def receive_each(connections: Collection[Connection]) -> dict[Connection, Any]:
+    """One answer of each connection, read as they come; a `ClientError` for a broker that gives none in its time.
+
+    Each has its connection's timeout from now on, so that several silent brokers take no longer than one.
+    """
+    found: dict[Connection, Any] = {}
+    now = time.monotonic()
+    deadlines = {connection: now + connection.timeout_s for connection in connections}
+    with selectors.DefaultSelector() as selector:
+        for connection in connections:
+            selector.register(connection, selectors.EVENT_READ)
+        while deadlines:
+            for connection in _ready(selector, deadlines):
+                descriptor = connection.fileno()
+                try:
+                    answer = connection.receive_part(deadlines[connection])
+                except ClientError as error:
+                    found[connection] = error
+                else:
+                    if answer is None:
+                        continue
+                    found[connection] = answer.message
+                del deadlines[connection]
+                selector.unregister(descriptor)
+    return found
+
+
+def _ready(selector: selectors.BaseSelector, deadlines: dict[Connection, float]) -> list[Connection]:
+    """Connections with something to read; if none has anything until the first deadline, those that are late."""
+    ready = [connection for connection in deadlines if connection.has_decrypted]
+    if not ready:
+        left_s = max(min(deadlines.values()) - time.monotonic(), 0.0)
+        descriptors = {key.fd for key, _ in selector.select(left_s)}
+        ready = [connection for connection in deadlines if connection.fileno() in descriptors]
+    now = time.monotonic()
+    return ready or [connection for connection, deadline in deadlines.items() if deadline <= now]
 
 
 def _reason(error: OSError) -> str:

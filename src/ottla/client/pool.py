@@ -1,17 +1,28 @@
 """Connections of the blocking driver to the brokers of a cluster, one each, opened when they are needed."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, Self
 
 from ottla.client.addresses import Address
-from ottla.client.blocking import Connection
+from ottla.client.blocking import Connection, receive_each
 from ottla.client.errors import BrokerSilent, ClientError, UnsupportedRequest
 from ottla.protocol.schema import Message
 
 IDLE_S: Final = 60.0
 """A connection that was not used for so long is opened anew: a firewall may have forgotten it without notice."""
+
+
+def _answers(connections: Sequence[Connection]) -> Iterable[tuple[Connection, Any]]:
+    """One answer of each connection; a `ClientError` for a broker that gives none."""
+    if len(connections) != 1:
+        return receive_each(connections).items()
+    (connection,) = connections
+    try:
+        return [(connection, connection.receive())]
+    except ClientError as error:
+        return [(connection, error)]
 
 
 def _ignore(address: Address) -> None:
@@ -98,13 +109,11 @@ class Connections:
                     found[address] = error
                     if address in waiting:
                         self._drop_if_unusable(waiting.pop(address), error)
-            for address, connection in list(waiting.items()):
-                try:
-                    found[address] = connection.receive()
-                except ClientError as error:
-                    found[address] = error
+            for connection, answer in _answers(list(waiting.values())):
+                found[connection.address] = answer
+                if isinstance(answer, ClientError):
                     self.drop(connection)
-                del waiting[address]
+                del waiting[connection.address]
         finally:
             for connection in waiting.values():  # interrupted: their answers would be taken for those to the next ones
                 self.drop(connection)

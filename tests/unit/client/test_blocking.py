@@ -16,6 +16,7 @@ from tests.support.certificates import write_certificate
 from ottla.client.addresses import Address, parse_addresses
 from ottla.client.blocking import Connection
 from ottla.client.errors import AuthenticationFailed, BrokerRefused, BrokerSilent, BrokerUnavailable
+from ottla.client.pool import Connections
 from ottla.client.security import PLAIN, Security, security_of
 from ottla.protocol.api import ApiKey
 from ottla.protocol.framing import encode_response
@@ -101,6 +102,37 @@ def test_a_broker_that_sends_nothing_is_silent_and_one_that_hangs_up_is_gone() -
     with server(negotiate) as address, connect(address) as connection, pytest.raises(BrokerUnavailable) as raised:
         connection.ask(REQUEST)
     assert not isinstance(raised.value, BrokerSilent)
+
+
+def test_several_silent_brokers_take_no_longer_than_one_and_hold_up_no_answer() -> None:
+    def silent(end: socket.socket) -> None:
+        negotiate(end)
+        end.recv(1 << 16)
+        end.recv(1)
+
+    def answering(end: socket.socket) -> None:
+        negotiate(end)
+        take(end)
+        end.sendall(answer(2)[:5])
+        time.sleep(0.05)
+        end.sendall(answer(2)[5:])
+        end.recv(1)
+
+    with (
+        server(silent) as first,
+        server(silent) as second,
+        server(answering) as third,
+        Connections(lambda address: connect(address, 0.6)) as connections,
+    ):
+        for address in (first, second, third):
+            connections.to(address)
+        began = time.monotonic()
+        found = connections.ask_each(dict.fromkeys((first, second, third), REQUEST))
+        took_s = time.monotonic() - began
+        assert list(connections) == [third]
+    assert [type(found[address]) for address in (first, second)] == [BrokerSilent, BrokerSilent]
+    assert found[third].controller_id == 2
+    assert took_s < 1.1, "one timeout of 0.6 s"
 
 
 def test_an_answer_that_drips_is_not_waited_for_longer_than_one_that_does_not_come() -> None:
