@@ -295,7 +295,7 @@ class LogFiles:
         work = durability.take()
         segments = list(work.segments)
         # Before the snapshots: once one is on the disk, aborted transactions before it are not searched for again.
-        work.paths[:0] = [path for segment in segments for path in segment.file_paths()[1:]]
+        work.put_first(path for segment in segments for path in segment.file_paths()[1:])
         if dirty:
             segments.append(self._segments.active)
         failure = None

@@ -77,6 +77,26 @@ def test_after_a_failed_sync_the_data_is_written_again(driver: LogDriver, disk: 
     assert not after.rewrites
 
 
+def test_the_work_of_syncs_that_fail_again_and_again_does_not_grow(
+    driver: LogDriver, disk: Disk, log: PartitionLog
+) -> None:
+    for _ in range(3):
+        driver.fill(log, 2)
+        log.roll()
+    sizes = []
+    for _ in range(5):
+        ticket = log.prepare_flush()
+        assert ticket is not None
+        sizes.append(len(ticket.work.segments) + len(ticket.work.paths) + len(ticket.work.directories))
+        disk.failing_syncs = 1
+        with pytest.raises(OSError, match="Input/output error"):
+            ticket.sync()
+        log.flush_failed(ticket)
+    assert max(sizes) == sizes[0]
+    log.flush()
+    assert log.recovery_point == log.log_end_offset
+
+
 def test_what_a_failed_sync_has_lost_is_not_vouched_for(driver: LogDriver, disk: Disk, log: PartitionLog) -> None:
     driver.fill(log, 5)
     disk.failing_syncs = 1

@@ -38,13 +38,22 @@ class Unsynced(Generic[SegmentT]):
         """Takes over what another sync could not do."""
         self.active_cut |= other.active_cut
         self.segments = [*other.segments, *self.segments]
-        self.paths = [*other.paths, *self.paths]
-        self.directories = [*other.directories, *self.directories]
+        self.paths = _each_once(*other.paths, *self.paths)
+        self.directories = _each_once(*other.directories, *self.directories)
+
+    def put_first(self, paths: Iterable[str]) -> None:
+        """Sync these paths before the others, also those that are there already."""
+        self.paths = _each_once(*paths, *self.paths)
 
     def keep(self, segments: Iterable[SegmentT]) -> None:
         """Drops the segments that are not among these."""
         kept = set(map(id, segments))
         self.segments = [segment for segment in self.segments if id(segment) in kept]
+
+
+def _each_once(*names: str) -> list[str]:
+    """The names in their order. A disk that fails again and again gives back the same work each time."""
+    return list(dict.fromkeys(names))
 
 
 class Durability(Generic[SegmentT]):
