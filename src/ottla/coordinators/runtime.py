@@ -210,6 +210,11 @@ class CoordinatorRuntime(Generic[EventT, RecordT]):
                     await found.settled.wait()
         return self.is_active(partition)
 
+    async def until_read(self, partition: PartitionId) -> None:
+        """Wait until the partition's log has been read, however long that takes, or another broker leads."""
+        while (found := self._partitions.get(partition)) is not None and found.is_loading:
+            await found.settled.wait()
+
     def partitions(self) -> list[PartitionId]:
         """Those this broker leads, read or not."""
         return list(self._partitions)
@@ -359,8 +364,16 @@ class CoordinatorRuntime(Generic[EventT, RecordT]):
     def _notify(self, at: _Partition[EventT, RecordT], message: Any) -> None:
         if at.batches:
             at.batches[-1].messages.append(message)
-        elif self._listener is not None:
+        else:
+            self._call_listener(at, message)
+
+    def _call_listener(self, at: _Partition[EventT, RecordT], message: Any) -> None:
+        if self._listener is None:
+            return
+        try:
             self._listener(at.partition, at.epoch, message)
+        except Exception:  # a defect of the listener: the messages that follow, and the writes, must not end with it
+            log.exception("%s %d: the listener failed on %s", self._name, at.partition, type(message).__name__)
 
     def _hand_out(self, at: _Partition[EventT, RecordT], reply: Reply) -> None:
         at.waiting.pop(reply.token, None)
@@ -410,8 +423,7 @@ class CoordinatorRuntime(Generic[EventT, RecordT]):
                 for reply in batch.replies:
                     self._hand_out(at, reply)
                 for message in batch.messages:
-                    if self._listener is not None:
-                        self._listener(at.partition, at.epoch, message)
+                    self._call_listener(at, message)
         at.writer = None
 
     def _write_failed(self, at: _Partition[EventT, RecordT], sent: list[QueuedBatch], error: Exception) -> None:

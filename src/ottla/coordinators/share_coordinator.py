@@ -206,9 +206,14 @@ class ShareCoordinator(Coordinator[ShareStateEvent, "ShareStateRecord"]):
             self._spawn(self.forget_topics(frozenset(gone)))
 
     async def forget_topics(self, topic_ids: frozenset[TopicId]) -> None:
-        """Drop the state of every share partition of these topics that is kept here."""
-        for error in await self.submit_to_all(lambda token: ForgetTopics(token, topic_ids)):
-            log.warning("state of share partitions of deleted topics is kept for now: %s", error)
+        """Drop the state of every share partition of these topics that is kept here, also where the log is still being
+        read: its machine finds the topics there as they were when it read the records."""
+        for partition in self._runtime.partitions():
+            try:
+                await self._runtime.until_read(partition)
+                await self._runtime.submit(partition, lambda token: ForgetTopics(token, topic_ids))
+            except OttlaError as error:
+                log.warning("state of share partitions of deleted topics is kept for now: %s", error)
 
     async def prune(self) -> None:
         """Delete the records at the beginning of the log that are no longer needed."""

@@ -122,6 +122,27 @@ def test_a_record_that_no_batch_takes_is_refused_and_disturbs_nobody(monkeypatch
     run(test)
 
 
+def test_a_listener_that_fails_ends_neither_a_load_nor_the_writes(caplog: pytest.LogCaptureFixture) -> None:
+    async def test(bench: Bench) -> None:
+        def hear(partition: PartitionId, epoch: LeaderEpoch, message: object) -> None:
+            bench.heard.append((partition, epoch, message))
+            if message in ("bad", "added 2"):
+                raise ValueError("a defect")
+
+        bench.runtime._listener = hear
+        bench.first_effects = [Notify("bad"), Notify("good")]
+        await bench.lead()
+        await settle()
+        assert [message for _, _, message in bench.heard] == ["bad", "good"]
+        await bench.submit("tell", 2)
+        await bench.submit("tell", 3)
+        assert [message for _, _, message in bench.heard[2:]] == ["added 2", "added 3"]
+        logged = [record.getMessage() for record in caplog.records if record.name == "ottla.coordinators.runtime"]
+        assert logged == ["test 7: the listener failed on str"] * 2
+
+    run(test)
+
+
 def test_a_successor_reads_the_log() -> None:
     async def test(bench: Bench) -> None:
         await bench.lead()

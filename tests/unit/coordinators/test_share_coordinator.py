@@ -30,12 +30,15 @@ class MemoryLog:
 
     def __init__(self) -> None:
         self.batches: dict[PartitionId, list[bytes]] = {}
+        self.may_be_read = asyncio.Event()
+        self.may_be_read.set()
 
     async def append_committed(self, partition: PartitionId, batches: bytearray) -> object:
         self.batches.setdefault(partition, []).append(bytes(batches))
         return None
 
     async def read_all(self, partition: PartitionId) -> AsyncIterator[Buffer]:
+        await self.may_be_read.wait()
         for batch in list(self.batches.get(partition, ())):
             yield batch
 
@@ -91,6 +94,24 @@ def test_a_successor_knows_what_was_written() -> None:
         assert await second.read(GROUP, TOPIC, FIRST, 1) == SharePartitionState(2, 5, (DONE,))
         assert await second.write(GROUP, TOPIC, FIRST, 2, 0, -1, [DONE], 0) is ErrorCode.FENCED_LEADER_EPOCH
         assert await second.summarize(KEY) == StateSummary(ErrorCode.NONE, None, 2, 1, 5, 0)
+        await second.stop()
+
+    run(test)
+
+
+def test_a_topic_that_is_deleted_while_the_log_is_read_leaves_no_state() -> None:
+    async def test(environment: Environment) -> None:
+        first = environment.coordinator()
+        await first.initialize(KEY, 2, 5)
+        await first.stop()
+        environment.log.may_be_read.clear()
+        second = environment.coordinator()
+        forgetting = asyncio.ensure_future(second.forget_topics(frozenset({TOPIC})))
+        for _ in range(10):
+            await asyncio.sleep(0)
+        environment.log.may_be_read.set()
+        await forgetting
+        assert (await second.summarize(KEY)).start_offset == -1, "nothing is known of it"
         await second.stop()
 
     run(test)
