@@ -407,7 +407,7 @@ def _interval_ms(usual_ms: int, group: ConsumerGroup, member: ConsumerMember, no
     there up to ten. With nothing to do before another assignment may be computed (`waits_ms`), not before that."""
     # More only if the clock was set back.
     has_just_moved = 0 < group.fast_heartbeats_until_ms - now_ms <= FAST_HEARTBEATS_MS
-    is_being_resolved = bool(group.regexes) and group.resolve_asked_ms is not None
+    is_being_resolved = bool(group.regexes or member.topic_regex) and group.resolve_asked_ms is not None
     if not has_just_moved and not is_being_resolved and member.state is MemberState.STABLE:
         return usual_ms
     soon_ms = max(HURRY_LEAST_MS, HURRY_MS_PER_MEMBER * (len(group.members) + 1))
