@@ -4,6 +4,7 @@ Methods return the machine's reply, or raise the errors of `Coordinator`.
 """
 
 import asyncio
+import contextlib
 import logging
 import uuid
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
@@ -218,8 +219,16 @@ class GroupCoordinator(Coordinator[GroupEvent, "GroupRecord"]):
     async def _submit_changed_topics(self) -> None:
         """Once for all that change while this task waits for its turn."""
         names, self._changed_topics = frozenset(self._changed_topics), set()
-        # A machine that refuses the event is still loading, and will look at the topics itself.
-        await self.submit_to_all(lambda token: TopicsChanged(token, names))
+        for partition in self._runtime.partitions():
+            # A machine that refuses the event is still loading, and will look at the topics itself.
+            with contextlib.suppress(OttlaError):
+                await self._submit_topics(partition, names)
+
+    async def _submit_topics(self, partition: PartitionId, names: frozenset[TopicName]) -> None:
+        left: tuple[GroupId, ...] = await self._runtime.submit(partition, partial(TopicsChanged, names=names))
+        while left:
+            await asyncio.sleep(0)
+            left = await self._runtime.submit(partition, partial(TopicsChanged, names=names, group_ids=left))
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

@@ -29,6 +29,9 @@ from ottla.groups.share.groups import ShareGroups
 from ottla.groups.share.offset_requests import ShareOffsetRequests
 from ottla.groups.streams.groups import StreamsGroups
 
+GROUPS_IN_A_TURN: Final = 500
+"""How many groups are notified of changed topics in one turn of the event loop: large ones take some microseconds."""
+
 
 class GroupMachine:
     """A `ottla.coordination.state_machine.StateMachine` of `GroupEvent` and `GroupRecord`."""
@@ -105,9 +108,12 @@ class GroupMachine:
         return [Append(tuple(records)), reply] if records else [reply]
 
     def _topics_changed(self, event: TopicsChanged, now_ms: int) -> list[Effect]:
-        for group in self.groups.values():
-            group.topics_changed(event.names)
-        return [Reply(event.token, None)]
+        group_ids = tuple(self.groups) if event.group_ids is None else event.group_ids
+        for group_id in group_ids[:GROUPS_IN_A_TURN]:
+            group = self.groups.get(group_id)
+            if group is not None:
+                group.topics_changed(event.names)
+        return [Reply(event.token, group_ids[GROUPS_IN_A_TURN:])]
 
     def _describe_history(self, event: DescribeHistory, now_ms: int) -> list[Effect]:
         if event.group_id not in self.groups:

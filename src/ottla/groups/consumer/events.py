@@ -73,10 +73,14 @@ class RegexesResolved(NamedTuple):
 
 
 class TopicsChanged(NamedTuple):
-    """Topics have been made, have grown or are gone; the machine's view of topics shows it. Answered with None."""
+    """Topics have been made, have grown or are gone; the machine's view of topics shows it. Answered with the groups
+    that have not been notified, since there may be too many for one turn of the event loop: the sender goes on with
+    these."""
 
     token: Token
     names: frozenset[TopicName]
+    group_ids: tuple[GroupId, ...] | None = None
+    """None: all groups."""
 
 
 # --- groups ----------------------------------------------------------------------------------------------------

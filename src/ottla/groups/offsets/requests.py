@@ -46,6 +46,8 @@ class OffsetRequests:
         self._offsets = offsets
         self._config = config
         self._ensure_named = ensure_named
+        self._to_expire: list[GroupId] = []
+        """The groups that the expiry under way still has to look at, the next one last."""
         self.events: Final[EventHandlers] = MappingProxyType(
             {
                 CommitOffsets: self._commit,
@@ -158,19 +160,37 @@ class OffsetRequests:
         return SetTimer((EXPIRY,), self._config.offsets_retention_check_interval_ms)
 
     def _expiry_is_due(self, key: TimerKey, now_ms: int) -> list[Effect]:
-        return [*self._expire(now_ms), self._next_expiry()]
+        if not self._to_expire:
+            self._to_expire = list(reversed(self._groups))
+        records = self._expire(now_ms)
+        is_done = not self._to_expire
+        next_turn = self._next_expiry() if is_done else SetTimer((EXPIRY,), 0)
+        if not records:
+            return [next_turn]
+        log.info("%d expired offsets and groups", len(records))
+        return [Append(tuple(records)), next_turn]
 
-    def _expire(self, now_ms: int) -> list[Effect]:
+    def _expire(self, now_ms: int) -> list[GroupRecord]:
+        """As many of the groups as one turn of the event loop has room for."""
         records: list[GroupRecord] = []
-        for group in list(self._groups.values()):
+        looked_at = 0
+        while self._to_expire and looked_at < OFFSETS_IN_A_TURN and len(records) < DELETIONS_IN_A_TURN:
+            group = self._groups.get(self._to_expire[-1])
+            if group is None:
+                self._to_expire.pop()
+                continue
             expired = self._expired(group, now_ms)
-            records += expired
-            nothing_left = len(expired) == len(self._offsets.of_group(group.group_id))
+            room = DELETIONS_IN_A_TURN - len(records)
+            records += expired[:room]
+            if len(expired) > room:
+                break
+            self._to_expire.pop()
+            offsets = self._offsets.of_group(group.group_id)
+            looked_at += 1 + len(offsets)
+            nothing_left = len(expired) == len(offsets)
             if nothing_left and group.may_expire and not self._offsets.has_open_transaction(group.group_id):
                 records += group.tombstones()
-        if records:
-            log.info("%d expired offsets and groups", len(records))
-        return [Append(tuple(records))] if records else []
+        return records
 
     def _expired(self, group: Group, now_ms: int) -> list[GroupRecord]:
         """An offset goes when it has not been needed for the retention time: since the group emptied, or its commit."""

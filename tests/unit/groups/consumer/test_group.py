@@ -8,7 +8,8 @@ from tests.support.consumer_members import Consumer, G, World, settle, topic_id
 from ottla.config.group_settings import GroupSettings
 from ottla.coordination.state_machine import Append, CancelTimer, Reply, SetTimer
 from ottla.errors import ErrorCode
-from ottla.groups.consumer.events import ConsumerHeartbeat
+from ottla.groups import state_machine
+from ottla.groups.consumer.events import ConsumerHeartbeat, TopicsChanged
 from ottla.groups.consumer.records import (
     ConsumerGroupEpoch,
     CurrentAssignment,
@@ -463,6 +464,27 @@ def test_a_clock_that_is_set_back_keeps_no_topics_from_expressions(world: World)
     a.beat()
     world.driver.now_ms -= 3_600_000
     assert a.beat().resolve == ("t.*",)
+
+
+def test_the_first_member_with_an_expression_comes_back_soon_for_its_topics(world: World) -> None:
+    a = Consumer(world, "a", [], regex="t.*")
+    assert a.join().heartbeat_interval_ms == 100, "not after a whole interval of five seconds"
+    world.resolve(**{"t.*": ["t"]})
+    assert a.beat().assignment == {topic_id("t"): {0, 1, 2, 3}}
+
+
+def test_changed_topics_reach_all_groups_in_several_turns(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state_machine, "GROUPS_IN_A_TURN", 2)
+    machine, topics = world.driver.machine, frozenset({TopicName("t")})
+    for number in range(5):
+        group_id = GroupId(f"g{number}")
+        world.ask(ConsumerHeartbeat(None, group_id, MemberId("a"), 0, None, None, "c", "/h", 60_000, topics))
+        machine.groups[group_id].needs_refresh = False
+    left, turns = None, 0
+    while left is None or left:
+        left, turns = world.ask(TopicsChanged(None, topics, left)), turns + 1
+    assert turns == 3
+    assert all(group.needs_refresh for group in machine.groups.values())
 
 
 def test_expressions_are_resolved_again_after_the_refresh_interval() -> None:

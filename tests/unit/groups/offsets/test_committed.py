@@ -34,6 +34,7 @@ from ottla.groups.events import (
     Sync,
     TopicPartitions,
 )
+from ottla.groups.offsets import requests
 from ottla.groups.offsets.records import OffsetCommitted, OffsetDeleted
 from ottla.groups.state_machine import GroupMachine
 from ottla.ids import ZERO_TOPIC_ID, GroupId, MemberId, PartitionId, ProducerIdAndEpoch, TopicId, TopicName
@@ -414,6 +415,31 @@ def test_groups_are_listed_by_state() -> None:
     stable = GroupListing(G, "consumer", GroupState.STABLE)
     assert d.reply("all") == (stable, GroupListing(GroupId("simple"), "", GroupState.EMPTY))
     assert d.reply("stable") == (stable,)
+
+
+@pytest.mark.parametrize(("looked_at", "deleted"), [(3, 500), (5_000, 2)])
+def test_expiry_looks_at_some_groups_in_each_turn(
+    looked_at: int, deleted: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Thousands of groups took hundreds of milliseconds, in which no other group got an answer."""
+    monkeypatch.setattr(requests, "OFFSETS_IN_A_TURN", looked_at)
+    monkeypatch.setattr(requests, "DELETIONS_IN_A_TURN", deleted)
+    d = driver()
+    groups = [GroupId(f"g{number}") for number in range(5)]
+    for group in groups:
+        d.send(CommitOffsets(group, group, MemberId(""), None, -1, (wish(0, 1), wish(1, 1), wish(2, 1))))
+    d.now_ms += 2 * HOUR_MS
+    sizes = []
+    effects = d.send(TimerFired(("expire-offsets",)))
+    while effects[-1] == SetTimer(("expire-offsets",), 0):
+        sizes.append(sum(len(effect.records) for effect in effects if isinstance(effect, Append)))
+        effects = d.send(TimerFired(("expire-offsets",)))
+    assert effects[-1] == SetTimer(("expire-offsets",), 600_000)
+    assert len(sizes) > 1
+    assert max(sizes) <= 9, "the offsets of a few groups, and the groups"
+    d.send(ListGroups("list"))
+    assert d.reply("list") == ()
+    assert {record for record in d.log if isinstance(record, GroupDeleted)} == {GroupDeleted(group) for group in groups}
 
 
 def test_expiry_is_looked_at_again_and_again() -> None:
