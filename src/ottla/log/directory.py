@@ -8,19 +8,17 @@ Files of a log directory, all in Kafka's formats: `.lock` (held while the proces
 import json
 import logging
 import os
-from base64 import urlsafe_b64encode
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
-from threading import Lock
 from typing import Final
-from uuid import uuid4
 
 from ottla.clock import Clock
 from ottla.config.log import LogConfig
 from ottla.errors import InvalidConfig, KafkaStorageError
 from ottla.ids import BrokerId, Offset, TopicId, TopicName, TopicPartition
-from ottla.log import checkpoints, names
+from ottla.log import checkpoints, meta_properties, names
+from ottla.log.directory_checkpoints import CheckpointOrder, DirectoryCheckpoints
 from ottla.log.flush import FlushTicket
 from ottla.log.fs import FileSystem, replace_atomically
 from ottla.log.new_log import NewLog
@@ -30,7 +28,6 @@ from ottla.log.refill_marks import RefillMarks
 logger: Final = logging.getLogger(__name__)
 
 LOCK: Final = ".lock"
-META_PROPERTIES: Final = "meta.properties"
 CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
 RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
 LOG_START_OFFSETS: Final = "log-start-offset-checkpoint"
@@ -147,7 +144,9 @@ class LogDirectory:
         self.lock()
         try:
             try:
-                self._check_owner(cluster_id, node_id, zookeeper)
+                self.directory_id = meta_properties.claim(
+                    self._fs, self._path, cluster_id, node_id, zookeeper=zookeeper
+                )
             except InvalidConfig:
                 self._lock = None
                 raise
@@ -174,39 +173,7 @@ class LogDirectory:
 
     def owner(self) -> dict[str, str]:
         """The content of meta.properties; empty if it does not exist yet. Raises OSError."""
-        try:
-            text = self._fs.read_bytes(self._file(META_PROPERTIES)).decode()
-        except FileNotFoundError:
-            return {}
-        lines = (line.strip() for line in text.splitlines())
-        return dict(line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
-
-    def _check_owner(self, cluster_id: str, node_id: BrokerId, zookeeper: bool) -> None:
-        found = self.owner()
-        if found:
-            there = found.get("cluster.id", cluster_id)
-            if there != cluster_id:
-                raise InvalidConfig(
-                    f"{self._path} belongs to the cluster {there}, not {cluster_id}: point log.dirs to the data of "
-                    "this cluster, or to an empty directory"
-                )
-            node = found.get("node.id", found.get("broker.id", str(node_id)))
-            if node != str(node_id):
-                raise InvalidConfig(f"{self._path} belongs to node {node}, not {node_id}: see node.id and log.dirs")
-            self.directory_id = found.get("directory.id", "")
-        if not self.directory_id:
-            self.directory_id = urlsafe_b64encode(uuid4().bytes).rstrip(b"=").decode()
-            # Kafka's brokers with ZooKeeper support version 0 only, those of KRaft version 1.
-            version, number = ("0", "broker.id") if zookeeper and found.get("version", "0") == "0" else ("1", "node.id")
-            lines = {
-                **{key: value for key, value in found.items() if key not in ("broker.id", "node.id")},
-                "version": version,
-                "cluster.id": cluster_id,
-                number: str(node_id),
-                "directory.id": self.directory_id,
-            }
-            text = "".join(f"{key}={value}\n" for key, value in sorted(lines.items()))
-            replace_atomically(self._fs, self._file(META_PROPERTIES), text.encode())
+        return meta_properties.read(self._fs, self._path)
 
     def abandon_load(self) -> None:
         """Have `load` end after the partition it is at; in any thread."""
@@ -482,7 +449,7 @@ class LogDirectory:
                 removed += 1
         return removed
 
-    def prepare_checkpoints(self) -> "Checkpoints":
+    def prepare_checkpoints(self) -> DirectoryCheckpoints:
         """The checkpoints as of now, to be written in any thread. The old entries of partitions that are being made
         again are left out."""
         logs = self.logs
@@ -517,7 +484,7 @@ class LogDirectory:
         def written() -> None:
             self._on_disk = named
 
-        return Checkpoints(self._fs, by_path, self._writing, written)
+        return DirectoryCheckpoints(self._fs, by_path, self._writing, written)
 
     def close(self) -> None:
         """Closes all logs, writes checkpoints and, if all went well, the clean-shutdown marker; frees the lock.
@@ -584,45 +551,3 @@ class LogDirectory:
 
 def _nobody(directory: LogDirectory, problem: OSError) -> None:
     """The default callback: the failed operation raises the error anyway."""
-
-
-class CheckpointOrder:
-    """Keeps checkpoints from being overwritten by earlier ones, in whatever thread they are written."""
-
-    __slots__ = ("lock", "taken", "written")
-
-    def __init__(self) -> None:
-        self.lock = Lock()
-        self.taken = 0
-        self.written = 0
-
-
-class Checkpoints:
-    """Checkpoint files with their content."""
-
-    __slots__ = ("_files", "_fs", "_number", "_order", "_written")
-
-    def __init__(
-        self,
-        fs: FileSystem,
-        files: dict[str, dict[TopicPartition, Offset]],
-        order: CheckpointOrder,
-        written: Callable[[], None],
-    ) -> None:
-        """`written` is called when they are on the disk, in the thread that wrote them."""
-        self._written = written
-        self._fs = fs
-        self._files = files
-        self._order = order
-        order.taken += 1
-        self._number = order.taken
-
-    def write(self) -> None:
-        """Each atomically, unless newer ones are written; in any thread. Raises OSError."""
-        with self._order.lock:
-            if self._number < self._order.written:
-                return
-            for path, offsets in self._files.items():
-                checkpoints.write(self._fs, path, checkpoints.encode_offsets(offsets))
-            self._written()
-            self._order.written = self._number

@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 CHUNK_BYTES: Final = 1 << 20
 LAST_BYTES: Final = CHUNK_BYTES // 4
-"""A copy that lacks no more than this, while records come, has caught up."""
+"""A copy of a log that still grows has caught up when at most this much is missing."""
 UNSYNCED_BYTES: Final = 64 << 20
 """Bytes copied before a sync, so that the last sync is a short one."""
 POLL_INTERVAL_S: Final = 0.05

@@ -11,7 +11,7 @@ Source: Kafka 3.9, `AbstractFetcherThread`, `ReplicaFetcherThread`.
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -20,18 +20,19 @@ from ottla.client.asynchronous import AsyncConnection
 from ottla.client.errors import BrokerUnavailable
 from ottla.client.sockets import Connect
 from ottla.errors import ApiError, ErrorCode, OttlaError, sentence
-from ottla.ids import BrokerId, LeaderEpoch, Offset, TopicId, TopicPartition
+from ottla.ids import BrokerId, Offset, TopicId, TopicPartition
 from ottla.protocol.messages.fetch import (
     EpochEndOffset,
     FetchPartition,
     FetchRequest,
     FetchResponse,
     FetchTopic,
-    ForgottenTopic,
     PartitionData,
     ReplicaState,
 )
 from ottla.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from ottla.replication.divergence import StartOver, Truncation, divergence, takes_back
+from ottla.replication.follower_session import FIRST_EPOCH, FollowerSession, Key
 
 if TYPE_CHECKING:
     from ottla.config.broker import BrokerConfig
@@ -45,9 +46,6 @@ FETCH_VERSION: Final = 17
 """The newest of Kafka 3.9, which may lead what this broker follows."""
 LIST_OFFSETS_VERSION: Final = 8
 LATEST, EARLIEST = -1, -2
-NO_SESSION: Final = 0
-FIRST_EPOCH: Final = 0
-LAST_EPOCH: Final = 2**31 - 1
 SESSION_ERRORS: Final = frozenset(
     (
         ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
@@ -61,17 +59,11 @@ LONGEST_TURN_S: Final = 0.01
 FIRST_PAUSE_S: Final = 0.02
 LONGEST_REST_S: Final = 0.5
 """Longest pause of a throttled partition, whose throttle may be removed at any time."""
-NO_EPOCH: Final = -1
 LOOK_AT_ALL_S: Final = 2.0
 """Interval of full fetches: retention moves a log's start offset silently, so the leader learns of it this late."""
 
-Key = tuple[TopicId, int]
-"""A partition, as fetches name it."""
 Address = Callable[[BrokerId], tuple[str, int] | None]
 """Where a broker is reached by others; None for one that is not alive."""
-StartOver = Callable[["Partition", str], None]
-"""Keep a partition's log under another name, for the reason given, and follow with an empty one. Raises
-KafkaStorageError where that is not safe, or not now."""
 
 
 class _Copy:
@@ -108,78 +100,6 @@ class _Copy:
     @property
     def is_current(self) -> bool:
         return not self.partition.leading and self.partition.leader_epoch == self.leader_epoch
-
-
-def _parting(own: "PartitionLog", leaders: EpochEndOffset) -> Offset:
-    """The offset from which on a log differs from the leader's: past the last epoch that both have, as far as the
-    leader has it.
-
-    If this log lacks the leader's epoch, its records of earlier epochs are kept and compared once more.
-    """
-    found = own.end_offset_for_epoch(LeaderEpoch(leaders.epoch))
-    if found.epoch == NO_EPOCH:
-        return Offset(min(leaders.end_offset, own.log_end_offset))
-    return Offset(min(leaders.end_offset, found.end_offset, own.log_end_offset))
-
-
-def _takes_back(own: "PartitionLog", offset: Offset) -> bool:
-    """Whether a cut would drop what was committed, and the topic does not allow unclean elections."""
-    return offset < own.high_watermark and not own.config.unclean_leader_election_enable
-
-
-class _Session:
-    """An incremental fetch session at the leader (KIP-227): its state there, so that only changes are sent."""
-
-    __slots__ = ("_dropped", "_told", "epoch", "session_id")
-
-    def __init__(self) -> None:
-        self.session_id = NO_SESSION
-        self.epoch = FIRST_EPOCH
-        self._told: dict[Key, FetchPartition] = {}
-        self._dropped: list[Key] = []
-
-    @property
-    def told(self) -> Mapping[Key, FetchPartition]:
-        """The last request for each partition in the session. A new session starts with an empty mapping."""
-        return self._told
-
-    def tell(self, key: Key, partition: FetchPartition) -> None:
-        """Include this partition in the next request."""
-        self._told[key] = partition
-
-    def drop(self, key: Key) -> None:
-        """Remove a partition from the session with the next request, unless it is added again before."""
-        if self._told.pop(key, None) is not None:
-            self._dropped.append(key)
-
-    def forgotten(self) -> list[ForgottenTopic]:
-        """What the next request has the leader forget."""
-        topics: dict[TopicId, ForgottenTopic] = {}
-        for topic_id, partition in self._dropped:
-            if (topic_id, partition) not in self._told:
-                topics.setdefault(topic_id, ForgottenTopic(topic_id=topic_id, partitions=[])).partitions.append(
-                    partition
-                )
-        self._dropped.clear()
-        return list(topics.values())
-
-    def answered(self, session_id: int) -> None:
-        """The leader keeps the session, or has no room for one."""
-        if session_id == NO_SESSION:
-            self.forget()
-        else:
-            self.session_id = session_id
-            self.epoch = 1 if self.epoch == LAST_EPOCH else self.epoch + 1
-
-    def reset(self) -> None:
-        """Say everything with the next fetch. It names the session that it replaces, or the leader would keep both."""
-        self.epoch = FIRST_EPOCH
-        self._told, self._dropped = {}, []
-
-    def forget(self) -> None:
-        """The leader knows nothing of it: say everything, too."""
-        self.session_id = NO_SESSION
-        self.reset()
 
 
 class ReplicaFetchers:
@@ -275,7 +195,7 @@ class LeaderFetcher:
         self._loop = loop
         self._connect = connect
         self._throttle = throttle
-        self._start_over = start_over
+        self._truncation = Truncation(start_over)
         self._full_directories = full_directories
         self._copies: dict[TopicPartition, _Copy] = {}
         self._by_key: dict[Key, _Copy] = {}
@@ -289,7 +209,7 @@ class LeaderFetcher:
         self._round: asyncio.Task[FetchResponse] | None = None
         """The fetch that waits at the leader."""
         self._is_interrupted = False
-        self._session = _Session()
+        self._session = FollowerSession()
         self._task = loop.create_task(self._run(), name=f"fetcher of broker {leader}")
 
     @property
@@ -522,14 +442,14 @@ class LeaderFetcher:
                 self._delay(copy)
                 return
             elif data.diverging_epoch is not None:
-                self._truncate(partition, data.diverging_epoch)
+                self._truncation.to_divergence(partition, data.diverging_epoch)
                 if data.diverging_epoch == copy.parted_at:  # what the leader's epochs contradict was copied from it
                     copy.not_before = self._loop.time() + self._config.replica_fetch_backoff_ms / 1000
                 copy.parted_at = data.diverging_epoch
             elif partition.log.log_end_offset == start:
                 if not copy.is_compared:
                     copy.is_compared = True
-                    self._drop_what_cannot_be_compared(partition, Offset(data.log_start_offset))
+                    self._truncation.drop_incomparable(partition, Offset(data.log_start_offset))
                 if data.records:
                     partition.append_fetched(data.records)
                     self._throttle.spend(partition.topic_partition, len(data.records), self._loop.time())
@@ -567,8 +487,8 @@ class LeaderFetcher:
         for copy, data, _ in parted:
             own = copy.partition.log
             assert data.diverging_epoch is not None
-            offset = _parting(own, data.diverging_epoch)
-            if not _takes_back(own, offset) and own.expect_cut(offset):
+            offset = divergence(own, data.diverging_epoch)
+            if not takes_back(own, offset) and own.expect_cut(offset):
                 expecting.setdefault(own.directory.parent, []).append(own)
         try:
             for logs in expecting.values():
@@ -599,47 +519,6 @@ class LeaderFetcher:
                         "loading the producers of a log failed: %s", sentence(error)
                     )  # tried again with the next append
 
-    def _truncate(self, partition: "Partition", leaders: EpochEndOffset) -> None:
-        offset = _parting(partition.log, leaders)
-        self._cut(partition, offset, f"it parts from the leader's log in epoch {leaders.epoch}")
-
-    def _drop_what_cannot_be_compared(self, partition: "Partition", leaders_start: Offset) -> None:
-        """Start over at the beginning of the leader's log if this one ends there: the leader has deleted all that both
-        may have had, and forgotten the epochs of it, so this log may have gone another way than the leader's did."""
-        own = partition.log
-        if own.log_start_offset < own.log_end_offset <= leaders_start:
-            log.info(
-                "%s: the leader's log begins at %d, where this one ends; copies it from there",
-                partition.topic_partition,
-                leaders_start,
-            )
-            own.truncate_fully_and_start_at(leaders_start)
-
-    def _cut(self, partition: "Partition", offset: Offset, reason: str) -> None:
-        """Drop what lies beyond `offset`.
-
-        What is below the high watermark was committed: only an unclean election takes it back. Unless the topic allows
-        those, the log is kept as it is, under another name, and all is copied anew; as long as that is not safe, this
-        is tried again after a pause, and does not count as a fetch at the leader. Raises KafkaStorageError.
-        """
-        own = partition.log
-        if offset >= own.log_end_offset:
-            own.truncate_to(offset)  # there may be an epoch without records to forget
-            return
-        if _takes_back(own, offset):
-            self._start_over(partition, f"{reason}, at {offset}, below its own high watermark {own.high_watermark}")
-            return
-        how = log.warning if offset < own.high_watermark else log.info
-        how(
-            "%s: %s; drops offsets from %d to %d, its high watermark being %d",
-            partition.topic_partition,
-            reason,
-            offset,
-            own.log_end_offset - 1,
-            own.high_watermark,
-        )
-        own.truncate_to(offset)
-
     async def _find_range(self, copy: _Copy) -> bool:
         """This log ends where the leader has nothing, or nothing any more.
 
@@ -652,7 +531,7 @@ class LeaderFetcher:
         if not self._is_wanted(copy):
             return True  # it may be led here by now
         if leader_end < own.log_end_offset:
-            self._cut(partition, leader_end, f"the leader's log ends at {leader_end}")
+            self._truncation.cut(partition, leader_end, f"the leader's log ends at {leader_end}")
             return True
         leader_start = await self._leader_offset(copy, EARLIEST)
         if not self._is_wanted(copy):

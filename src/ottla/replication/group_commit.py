@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 RETRY_S: Final = 1.0
 LATER_S: Final = 1.0
-"""How long data without a waiting request may stay unsynced: a follower that loses power lacks no more than that."""
+"""How long data without a waiting request may stay unsynced: a follower that loses power loses at most this much."""
 MIN_GATHER_S: Final = 0.0005
 MAX_GATHER_S: Final = 0.003
 MOST_PER_ROUND: Final = 200

@@ -1,0 +1,54 @@
+"""The owner of a log directory, which `meta.properties` names in Kafka's format: a cluster and a node."""
+
+from base64 import urlsafe_b64encode
+from typing import Final
+from uuid import uuid4
+
+from ottla.errors import InvalidConfig
+from ottla.ids import BrokerId
+from ottla.log.fs import FileSystem, replace_atomically
+
+META_PROPERTIES: Final = "meta.properties"
+
+
+def read(fs: FileSystem, directory: str) -> dict[str, str]:
+    """The properties; empty if the file does not exist yet. Raises OSError."""
+    try:
+        text = fs.read_bytes(f"{directory}/{META_PROPERTIES}").decode()
+    except FileNotFoundError:
+        return {}
+    lines = (line.strip() for line in text.splitlines())
+    return dict(line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
+
+
+def claim(fs: FileSystem, directory: str, cluster_id: str, node_id: BrokerId, *, zookeeper: bool) -> str:
+    """Checks that the directory is this node's, or makes it so if it is new; returns its `directory.id`.
+
+    With `zookeeper`, a new one is marked as Kafka's brokers with ZooKeeper want it. Raises InvalidConfig if it belongs
+    to another cluster or node, OSError.
+    """
+    found = read(fs, directory)
+    there = found.get("cluster.id", cluster_id)
+    if there != cluster_id:
+        raise InvalidConfig(
+            f"{directory} belongs to the cluster {there}, not {cluster_id}: point log.dirs to the data of "
+            "this cluster, or to an empty directory"
+        )
+    node = found.get("node.id", found.get("broker.id", str(node_id)))
+    if node != str(node_id):
+        raise InvalidConfig(f"{directory} belongs to node {node}, not {node_id}: see node.id and log.dirs")
+    if directory_id := found.get("directory.id", ""):
+        return directory_id
+    directory_id = urlsafe_b64encode(uuid4().bytes).rstrip(b"=").decode()
+    # Kafka's brokers with ZooKeeper support version 0 only, those of KRaft version 1.
+    version, number = ("0", "broker.id") if zookeeper and found.get("version", "0") == "0" else ("1", "node.id")
+    lines = {
+        **{key: value for key, value in found.items() if key not in ("broker.id", "node.id")},
+        "version": version,
+        "cluster.id": cluster_id,
+        number: str(node_id),
+        "directory.id": directory_id,
+    }
+    text = "".join(f"{key}={value}\n" for key, value in sorted(lines.items()))
+    replace_atomically(fs, f"{directory}/{META_PROPERTIES}", text.encode())
+    return directory_id
