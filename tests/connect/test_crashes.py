@@ -1,6 +1,7 @@
 """Workers that are killed: what is in topics and targets afterwards is what should be, once each."""
 
 import sqlite3
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,9 +10,13 @@ import pytest
 from ottla.testing import Broker, ConnectProcess
 from tests.support.connect import values_of
 from tests.support.eventually import eventually
+from tests.support.ottla_process import OttlaProcess
 
 COUNT = 3000
 NUMBERS = {"connector.class": "tests.connect.connectors.Numbers", "topic": "n", "count": str(COUNT), "pause.ms": "1"}
+HASTY = {"task.shutdown.graceful.timeout.ms": "1000"}
+STOPS_WITHIN_S = 30
+"""The grace of its tasks, 20 s more, and the machine's own time."""
 QUICK = {"session.timeout.ms": "6000", "heartbeat.interval.ms": "500"}
 
 
@@ -67,6 +72,22 @@ def test_workers_share_connectors_and_take_over(broker: Broker) -> None:
             )
             assert [int(value) for value in found] == list(range(len(found)))
         second.put("numbers-0", {**NUMBERS, "topic": "n-0", "count": "0"})  # it leads now
+
+
+def test_a_worker_stops_in_bounded_time_though_its_brokers_do_not_answer() -> None:
+    with OttlaProcess() as broker, ConnectProcess(broker.bootstrap, HASTY) as worker:
+        worker.put("numbers", {**NUMBERS, "count": "1000000", "pause.ms": "6"})
+        eventually(lambda: values_of(broker.bootstrap, "n", 20), timeout_s=40)
+        broker.pause()
+        try:
+            begun = time.monotonic()
+            worker.stop()
+            assert time.monotonic() - begun < STOPS_WITHIN_S
+        finally:
+            broker.resume()
+        worker.start()
+        seen = len(values_of(broker.bootstrap, "n", 20))
+        eventually(lambda: values_of(broker.bootstrap, "n", seen + 20), timeout_s=60)
 
 
 def running_on(worker: ConnectProcess) -> list[str]:

@@ -1,7 +1,9 @@
 """`ottla connect serve`: a worker of connectors, until Ctrl-C."""
 
+import faulthandler
 import gc
 import logging
+import os
 import sys
 import threading
 from pathlib import Path
@@ -19,6 +21,8 @@ _CLIENT: Final = ("sasl.", "ssl.")
 _COLLECTOR_THRESHOLDS: Final = (100_000, 20, 50)
 """Threshold of objects that can refer to each other: a batch of records makes some 50,000, and reference counts free
 them all."""
+_STOP_MARGIN_S: Final = 20.0
+"""How long a worker may take to stop, beyond the grace that its tasks get."""
 _FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
@@ -81,7 +85,22 @@ def serve(connection: Connection, files: tuple[Path, ...], config: Path | None, 
                 put(Rest(server.url), name, each)
         threading.Event().wait()
     finally:
+        grace_s = server.worker.settings.task_shutdown_graceful_timeout_ms / 1000
+        watchdog = threading.Timer(grace_s + _STOP_MARGIN_S, _end_at_once, [grace_s + _STOP_MARGIN_S])
+        watchdog.daemon = True
+        watchdog.start()
         server.stop()
+        watchdog.cancel()
+
+
+def _end_at_once(after_s: float) -> None:
+    """End the process, though its clients wait for brokers that do not answer: what SIGKILL may do, this may too."""
+    note(
+        f"the worker has not stopped within {after_s:.0f} s, and ends as if it had been killed: its tasks go on where "
+        "their committed positions are. What it waits for:"
+    )
+    faulthandler.dump_traceback(sys.stderr)
+    os._exit(1)
 
 
 def _worker_properties(text: str) -> dict[str, str]:
