@@ -6,7 +6,7 @@ Names and topics are those of MirrorMaker 2: `source.orders` is the topic `order
 import difflib
 import re
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 
@@ -33,6 +33,7 @@ from ottla.connect.api import (
 from ottla.connect.clients.client_log import CLIENT_LOG
 from ottla.connect.clients.groups import UNTIL_ANSWERED_S
 from ottla.connect.clients.identities import topic_ids
+from ottla.connect.connectors.copy_ids import CopyIds
 from ottla.connect.connectors.offset_syncs import Translation
 from ottla.connect.connectors.offset_topic import OffsetTopic
 from ottla.connect.errors import of_brokers
@@ -191,6 +192,7 @@ class MirrorSource(Source[MirrorSettings]):
         """Errors that the client of the other cluster has reported."""
         self._ids: dict[str, str] = {}
         """Ids of topics there: one that is deleted and made again has another."""
+        self._copies = CopyIds()
 
     @classmethod
     def check(cls, settings: MirrorSettings, context: Context) -> None:
@@ -385,6 +387,8 @@ class MirrorSource(Source[MirrorSettings]):
                 raise _made_again(topic)
         self._ids.update(ids)
         self._make(there, here, counts)
+        if self._syncs is not None:
+            self._drop_pairs_of_replaced_copies(here, counts)
         fresh = []
         for topic, count in counts.items():
             for partition in range(count):
@@ -398,6 +402,18 @@ class MirrorSource(Source[MirrorSettings]):
                     fresh.append(TopicPartition(topic, partition, position["offset"] if position else OFFSET_BEGINNING))
         if fresh:
             consumer.incremental_assign(fresh)
+
+    def _drop_pairs_of_replaced_copies(self, here: "AdminClient", topics: Iterable[str]) -> None:
+        """Another copy of the same name has other offsets. It may have grown beyond the last pair of the former one, so
+        that the offsets alone do not show it. Raises Retriable, ConnectError."""
+        for topic in self._copies.replaced(here, {topic: self.settings.name_here(topic) for topic in topics}):
+            self.context.log.warning("the copy of topic %s was deleted: its pairs of offsets are of no more use", topic)
+            for place in [place for place in self._translations if place[0] == topic]:
+                self._translations[place] = Translation()
+                self._looks.pop(place, None)
+                self._settled.pop(place, None)
+                if self._syncs is not None:
+                    self._syncs.forget(*place)
 
     def _make(self, there: "AdminClient", here: "AdminClient", counts: Mapping[str, int]) -> None:
         from confluent_kafka.admin import NewPartitions, NewTopic
@@ -496,6 +512,7 @@ class MirrorSource(Source[MirrorSettings]):
         except KafkaException as error:
             self.context.log.info("groups are copied next time: %s", error)
             return
+        self._drop_pairs_of_replaced_copies(here, {topic for topic, _ in self._translations})
         for group in (each.group_id for each in listed.valid):
             if not any(re.fullmatch(pattern, group) for pattern in self.settings.groups):
                 continue

@@ -137,3 +137,32 @@ def test_records_of_another_producer_at_the_end_of_a_quiet_copy_are_not_counted(
         committed(source, 5)
     assert source._translations["t", 0].last == (5, 105)
     assert ends == []
+
+
+def test_pairs_of_a_copy_that_was_made_again_lead_no_group_past_its_records() -> None:
+    """The new copy had grown beyond the last pair before anybody looked: its offsets alone gave nothing away."""
+    source, forgotten, moved = new_source(), [], []
+    source._syncs = SimpleNamespace(
+        add=lambda *_: None, forget=lambda topic, partition: forgotten.append((topic, partition))
+    )
+    told = {"id": "first"}
+    here: Any = SimpleNamespace(
+        describe_topics=lambda topics, **_: {
+            name: answer(result=SimpleNamespace(topic_id=told["id"])) for name in topics.topic_names
+        }
+    )
+    there: Any = SimpleNamespace(
+        list_consumer_groups=lambda **_: answer(result=SimpleNamespace(valid=[SimpleNamespace(group_id="g")]))
+    )
+    source._sync_group = lambda _there, _here, _group: moved.append(source._translations["t", 0].here(100))
+    source._drop_pairs_of_replaced_copies(here, ["t"])
+    source._pair("t", 0, 100, 90)
+    source._sync_groups(there, here)
+    told["id"] = "second"
+    source._pair("t", 0, 150, 95)
+    source._sync_groups(there, here)
+    assert moved == [90, None]
+    assert forgotten == [("t", 0)]
+    source._pair("t", 0, 160, 100)
+    source._sync_groups(there, here)
+    assert source._translations["t", 0].here(160) == 100, "pairs of the new copy stay"
