@@ -44,6 +44,7 @@ from ottla.coordination.state_machine import (
 )
 from ottla.coordination.timers import Timers
 from ottla.coordinators.batches import MAX_RECORD_BYTES, RECORD_OVERHEAD_BYTES, QueuedBatch, next_write
+from ottla.coordinators.stored_batches import has_compressed, takes_long, unpacked
 from ottla.errors import ApiError, CoordinatorLoadInProgress, ErrorCode, NotCoordinator, NotLeader, OttlaError
 from ottla.ids import LeaderEpoch, PartitionId, ProducerIdAndEpoch
 from ottla.records.batch import BatchHeader, Buffer, iter_batches
@@ -546,7 +547,9 @@ class CoordinatorRuntime(Generic[EventT, RecordT]):
         if at.machine.is_compacted:
             await self._replay_newest(at)
             return
-        async for chunk in self._log.read_all(at.partition):
+        async for read in self._log.read_all(at.partition):
+            # A batch may unpack to megabytes, which takes long, and is one step.
+            chunk = await asyncio.to_thread(unpacked, read) if has_compressed(read) else read
             await self._slices.run(self._replay_chunk(at, chunk))
             if not at.is_loading:
                 return
@@ -559,7 +562,11 @@ class CoordinatorRuntime(Generic[EventT, RecordT]):
                 await self._slices.pause()
                 if not at.is_loading:
                     return
-                position, at.position = newest.take(chunk, position, SLICE_BYTES)
+                if takes_long(chunk, position):
+                    taken = await asyncio.to_thread(newest.take, chunk, position, SLICE_BYTES)
+                else:
+                    taken = newest.take(chunk, position, SLICE_BYTES)
+                position, at.position = taken
         for offset, producer_id, key, value in newest.records():
             await self._slices.pause()
             if not at.is_loading:

@@ -1,11 +1,15 @@
 """The runtime with a machine that adds."""
 
 import asyncio
+import threading
+from typing import Any
 
 import pytest
-from tests.unit.coordinators.adder import EPOCH, Bench, P, code_of, run, settle
+from tests.unit.coordinators.adder import EPOCH, Adder, Bench, P, code_of, run, settle
 
+from ottla.coordination import newest
 from ottla.coordination.state_machine import Append, Effect, Notify, SetTimer
+from ottla.coordinators import stored_batches
 from ottla.coordinators.batches import MAX_BATCH_BYTES
 from ottla.coordinators.runtime import error_for_clients
 from ottla.errors import (
@@ -19,9 +23,9 @@ from ottla.errors import (
     NotLeader,
 )
 from ottla.ids import LeaderEpoch, PartitionId
-from ottla.records.batch import iter_batches
+from ottla.records.batch import Compression, iter_batches
 from ottla.records.control import ControlType, EndTransaction, encode_end_transaction
-from ottla.records.record import Record, encode_batch
+from ottla.records.record import Record, encode_batch, unpack_records
 
 
 def test_a_reply_comes_after_the_commit_of_what_was_appended_before_it() -> None:
@@ -118,6 +122,35 @@ def test_a_record_that_no_batch_takes_is_refused_and_disturbs_nobody(monkeypatch
         assert await bench.submit("get") == 5
         assert (parked.done(), len(bench.machines), bench.log.numbers) == (False, 1, [[5]])
         parked.cancel()
+
+    run(test)
+
+
+@pytest.mark.parametrize("is_compacted", [False, True])
+def test_the_loop_leaves_compressed_batches_of_a_log_to_a_thread(
+    is_compacted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Genuine brokers may have written them, and one may unpack to megabytes."""
+    unpacked_by: set[int] = set()
+
+    def spy(*batch: Any) -> Any:
+        unpacked_by.add(threading.get_ident())
+        return unpack_records(*batch)
+
+    monkeypatch.setattr(newest, "unpack_records", spy)
+    monkeypatch.setattr(stored_batches, "unpack_records", spy)
+    monkeypatch.setattr(Adder, "is_compacted", is_compacted)
+
+    async def test(bench: Bench) -> None:
+        records = [Record(offset, 0, b"n", b"%d" % number) for offset, number in enumerate((1, 2, 4))]
+        bench.log.store(bytes(encode_batch(records, compression=Compression.GZIP)))
+        bench.log.store(bytes(encode_batch([Record(0, 0, b"of another kind", b"8")])))
+        bench.runtime.on_leadership(P, EPOCH)
+        assert await bench.runtime.until_active(P, 10)
+        assert bench.machines[-1].positions == [2] if is_compacted else [0, 1, 2]
+        assert await bench.submit("get") == (4 if is_compacted else 7)
+        assert unpacked_by
+        assert threading.get_ident() not in unpacked_by
 
     run(test)
 
