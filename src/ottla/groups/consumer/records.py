@@ -15,36 +15,29 @@ Source: ConsumerGroup* among the coordinator records of Kafka 4.3.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from enum import IntEnum
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 from uuid import UUID
 
 from ottla.groups.consumer.events import NO_PARTITIONS, Partitions
 from ottla.groups.events import Assignor
-from ottla.groups.record_types import Decoders, Encoders
+from ottla.groups.record_types import (
+    GROUP_KEY,
+    MEMBER_KEY,
+    Decoders,
+    Encoders,
+    KeyFormat,
+    RecordType,
+    decoders,
+    encoders,
+    target_epoch_type,
+)
 from ottla.ids import GroupId, InstanceId, MemberId, TopicId, TopicName
 from ottla.protocol.primitives import Int8, Int32, Int64
 from ottla.protocol.schema import Message, Struct, message, since, struct
-from ottla.protocol.versioned import decode_versioned, encode_versioned
 
 # --- on the wire -----------------------------------------------------------------------------------------------
-
-
-@message(versions=(3, 6))
-class ConsumerGroupKey(Message):
-    """The key of a record about a group as a whole; the version in front gives the type of record."""
-
-    group_id: str
-
-
-@message(versions=(5, 8))
-class ConsumerGroupMemberKey(Message):
-    """The key of a record about a member; the version in front gives the type of record."""
-
-    group_id: str
-    member_id: str
 
 
 @message(versions=(16, 16))
@@ -85,12 +78,6 @@ class ClassicMemberMetadata(Struct):
 class ClassicProtocol(Struct):
     name: str
     metadata: bytes
-
-
-@message(versions=(0, 0), flexible=0)
-class ConsumerGroupTargetAssignmentMetadataValue(Message):
-    assignment_epoch: Int32
-    assignment_timestamp: Int64 = since(0, tag=0, default=0, ignorable=True)
 
 
 @message(versions=(0, 0), flexible=0)
@@ -249,29 +236,9 @@ ConsumerRecord: TypeAlias = (
     | ResolvedRegexDeleted
 )
 
-_EPOCH: Final = 3
-_SUBSCRIPTION_METADATA: Final = 4
-_MEMBER: Final = 5
-_TARGET_EPOCH: Final = 6
-_TARGET: Final = 7
-_CURRENT: Final = 8
-_REGEX: Final = 16
-_VALUE: Final = 0
+_REGEX_KEY: Final = KeyFormat(ConsumerGroupRegularExpressionKey, "group_id", "regular_expression")
 
-# --- records to bytes ------------------------------------------------------------------------------------------
-
-
-def _group_key(record: Any, key_type: int) -> bytes:
-    return encode_versioned(ConsumerGroupKey(group_id=record.group_id), key_type)
-
-
-def _member_key(record: Any, key_type: int) -> bytes:
-    return encode_versioned(ConsumerGroupMemberKey(group_id=record.group_id, member_id=record.member_id), key_type)
-
-
-def _regex_key(record: Any, key_type: int) -> bytes:
-    key = ConsumerGroupRegularExpressionKey(group_id=record.group_id, regular_expression=record.regex)
-    return encode_versioned(key, key_type)
+# --- values of records -----------------------------------------------------------------------------------------------
 
 
 def _epoch_value(record: ConsumerGroupEpoch) -> Message:
@@ -300,12 +267,6 @@ def _member_value(record: MemberSubscription) -> Message:
     )
 
 
-def _target_epoch_value(record: TargetAssignmentEpoch) -> Message:
-    return ConsumerGroupTargetAssignmentMetadataValue(
-        assignment_epoch=record.epoch, assignment_timestamp=record.computed_ms
-    )
-
-
 def _target_value(record: TargetAssignment) -> Message:
     return ConsumerGroupTargetAssignmentMemberValue(topic_partitions=_to_wire(record.partitions))
 
@@ -330,65 +291,14 @@ def _to_wire(partitions: Partitions) -> list[TopicPartitions]:
     return [TopicPartitions(topic_id=topic, partitions=sorted(indexes)) for topic, indexes in partitions.items()]
 
 
-def _encoder(
-    key: Callable[[Any, int], bytes], key_type: int, value: Callable[[Any], Message] | None = None
-) -> Callable[[Any], tuple[bytes, bytes | None]]:
-    """What makes key and value of one class of records; without `value`, a tombstone."""
-
-    def encode(record: Any) -> tuple[bytes, bytes | None]:
-        return key(record, key_type), None if value is None else encode_versioned(value(record), _VALUE)
-
-    return encode
+# --- records of values -----------------------------------------------------------------------------------------------
 
 
-ENCODERS: Final[Encoders] = MappingProxyType(
-    {
-        ConsumerGroupEpoch: _encoder(_group_key, _EPOCH, _epoch_value),
-        ConsumerGroupDeleted: _encoder(_group_key, _EPOCH),
-        SubscriptionMetadataDeleted: _encoder(_group_key, _SUBSCRIPTION_METADATA),
-        MemberSubscription: _encoder(_member_key, _MEMBER, _member_value),
-        MemberSubscriptionDeleted: _encoder(_member_key, _MEMBER),
-        TargetAssignmentEpoch: _encoder(_group_key, _TARGET_EPOCH, _target_epoch_value),
-        TargetAssignmentEpochDeleted: _encoder(_group_key, _TARGET_EPOCH),
-        TargetAssignment: _encoder(_member_key, _TARGET, _target_value),
-        TargetAssignmentDeleted: _encoder(_member_key, _TARGET),
-        CurrentAssignment: _encoder(_member_key, _CURRENT, _current_value),
-        CurrentAssignmentDeleted: _encoder(_member_key, _CURRENT),
-        ResolvedRegex: _encoder(_regex_key, _REGEX, _regex_value),
-        ResolvedRegexDeleted: _encoder(_regex_key, _REGEX),
-    }
-)
-
-# --- bytes to records ------------------------------------------------------------------------------------------
-
-
-def _group_of(raw: bytes) -> GroupId:
-    return GroupId(decode_versioned(ConsumerGroupKey, raw).group_id)
-
-
-def _member_of(raw: bytes) -> tuple[GroupId, MemberId]:
-    key = decode_versioned(ConsumerGroupMemberKey, raw)
-    return GroupId(key.group_id), MemberId(key.member_id)
-
-
-def _read_epoch(key: bytes, raw: bytes | None) -> ConsumerRecord:
-    group_id = _group_of(key)
-    if raw is None:
-        return ConsumerGroupDeleted(group_id)
-    value = decode_versioned(ConsumerGroupMetadataValue, raw)
+def _read_epoch(group_id: GroupId, value: ConsumerGroupMetadataValue) -> ConsumerRecord:
     return ConsumerGroupEpoch(group_id, value.epoch, value.metadata_hash)
 
 
-def _read_subscription_metadata(key: bytes, raw: bytes | None) -> ConsumerRecord:
-    group_id = _group_of(key)
-    return SubscriptionMetadataDeleted(group_id) if raw is None else SubscriptionMetadata(group_id)
-
-
-def _read_member(key: bytes, raw: bytes | None) -> ConsumerRecord:
-    group_id, member_id = _member_of(key)
-    if raw is None:
-        return MemberSubscriptionDeleted(group_id, member_id)
-    value = decode_versioned(ConsumerGroupMemberMetadataValue, raw)
+def _read_member(group_id: GroupId, member_id: MemberId, value: ConsumerGroupMemberMetadataValue) -> ConsumerRecord:
     classic = value.classic_member_metadata
     return MemberSubscription(
         group_id,
@@ -410,27 +320,15 @@ def _read_member(key: bytes, raw: bytes | None) -> ConsumerRecord:
     )
 
 
-def _read_target_epoch(key: bytes, raw: bytes | None) -> ConsumerRecord:
-    group_id = _group_of(key)
-    if raw is None:
-        return TargetAssignmentEpochDeleted(group_id)
-    value = decode_versioned(ConsumerGroupTargetAssignmentMetadataValue, raw)
-    return TargetAssignmentEpoch(group_id, value.assignment_epoch, value.assignment_timestamp)
-
-
-def _read_target(key: bytes, raw: bytes | None) -> ConsumerRecord:
-    group_id, member_id = _member_of(key)
-    if raw is None:
-        return TargetAssignmentDeleted(group_id, member_id)
-    value = decode_versioned(ConsumerGroupTargetAssignmentMemberValue, raw)
+def _read_target(
+    group_id: GroupId, member_id: MemberId, value: ConsumerGroupTargetAssignmentMemberValue
+) -> ConsumerRecord:
     return TargetAssignment(group_id, member_id, _of_wire(value.topic_partitions))
 
 
-def _read_current(key: bytes, raw: bytes | None) -> ConsumerRecord:
-    group_id, member_id = _member_of(key)
-    if raw is None:
-        return CurrentAssignmentDeleted(group_id, member_id)
-    value = decode_versioned(ConsumerGroupCurrentMemberAssignmentValue, raw)
+def _read_current(
+    group_id: GroupId, member_id: MemberId, value: ConsumerGroupCurrentMemberAssignmentValue
+) -> ConsumerRecord:
     return CurrentAssignment(
         group_id,
         member_id,
@@ -442,15 +340,10 @@ def _read_current(key: bytes, raw: bytes | None) -> ConsumerRecord:
     )
 
 
-def _read_regex(key: bytes, raw: bytes | None) -> ConsumerRecord:
-    decoded = decode_versioned(ConsumerGroupRegularExpressionKey, key)
-    group_id = GroupId(decoded.group_id)
-    if raw is None:
-        return ResolvedRegexDeleted(group_id, decoded.regular_expression)
-    value = decode_versioned(ConsumerGroupRegularExpressionValue, raw)
+def _read_regex(group_id: GroupId, regex: str, value: ConsumerGroupRegularExpressionValue) -> ConsumerRecord:
     return ResolvedRegex(
         group_id,
-        decoded.regular_expression,
+        regex,
         frozenset(map(TopicName, value.topics)),
         value.version,
         value.timestamp,
@@ -466,14 +359,63 @@ def _of_wire(partitions: list[TopicPartitions]) -> Partitions:
     return {TopicId(topic.topic_id): frozenset(topic.partitions) for topic in partitions}
 
 
+_TYPES: Final = (
+    RecordType(
+        3, GROUP_KEY, ConsumerGroupEpoch, ConsumerGroupDeleted, ConsumerGroupMetadataValue, _epoch_value, _read_epoch
+    ),
+    RecordType(
+        5,
+        MEMBER_KEY,
+        MemberSubscription,
+        MemberSubscriptionDeleted,
+        ConsumerGroupMemberMetadataValue,
+        _member_value,
+        _read_member,
+    ),
+    target_epoch_type(6, TargetAssignmentEpoch, TargetAssignmentEpochDeleted),
+    RecordType(
+        7,
+        MEMBER_KEY,
+        TargetAssignment,
+        TargetAssignmentDeleted,
+        ConsumerGroupTargetAssignmentMemberValue,
+        _target_value,
+        _read_target,
+    ),
+    RecordType(
+        8,
+        MEMBER_KEY,
+        CurrentAssignment,
+        CurrentAssignmentDeleted,
+        ConsumerGroupCurrentMemberAssignmentValue,
+        _current_value,
+        _read_current,
+    ),
+    RecordType(
+        16,
+        _REGEX_KEY,
+        ResolvedRegex,
+        ResolvedRegexDeleted,
+        ConsumerGroupRegularExpressionValue,
+        _regex_value,
+        _read_regex,
+    ),
+)
+_SUBSCRIPTION_METADATA: Final = 4
+
+
+def _encode_subscription_metadata_deleted(record: SubscriptionMetadataDeleted) -> tuple[bytes, None]:
+    return GROUP_KEY.encode(_SUBSCRIPTION_METADATA, record), None
+
+
+def _decode_subscription_metadata(key: bytes, value: bytes | None) -> ConsumerRecord:
+    (group_id,) = GROUP_KEY.decode(key)
+    return SubscriptionMetadataDeleted(group_id) if value is None else SubscriptionMetadata(group_id)
+
+
+ENCODERS: Final[Encoders] = MappingProxyType(
+    {**encoders(_TYPES), SubscriptionMetadataDeleted: _encode_subscription_metadata_deleted}
+)
 DECODERS: Final[Decoders] = MappingProxyType(
-    {
-        _EPOCH: _read_epoch,
-        _SUBSCRIPTION_METADATA: _read_subscription_metadata,
-        _MEMBER: _read_member,
-        _TARGET_EPOCH: _read_target_epoch,
-        _TARGET: _read_target,
-        _CURRENT: _read_current,
-        _REGEX: _read_regex,
-    }
+    {**decoders(_TYPES), _SUBSCRIPTION_METADATA: _decode_subscription_metadata}
 )

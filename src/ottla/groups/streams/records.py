@@ -14,34 +14,24 @@ records of Kafka 4.3 (KIP-1071).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import Final, NamedTuple, TypeAlias
 
-from ottla.groups.record_types import Decoders, Encoders
+from ottla.groups.record_types import (
+    GROUP_KEY,
+    MEMBER_KEY,
+    RecordType,
+    decoders,
+    encoders,
+    target_epoch_type,
+)
 from ottla.groups.streams.members import Endpoint, MemberState
 from ottla.groups.streams.tasks import NO_EPOCHS, AssignmentEpochs, TaskId, Tasks, TaskSets
 from ottla.groups.streams.topology import CopartitionGroup, InternalTopicInfo, Subtopology, Topology
 from ottla.ids import GroupId, InstanceId, MemberId, ProcessId, SubtopologyId, TopicName
 from ottla.protocol.primitives import Int8, Int16, Int32, Int64, UInt16
 from ottla.protocol.schema import Message, Struct, message, since, struct
-from ottla.protocol.versioned import decode_versioned, encode_versioned
 
 # --- on the wire -----------------------------------------------------------------------------------------------
-
-
-@message(versions=(17, 23))
-class StreamsGroupKey(Message):
-    """The key of a record about a group as a whole; the version in front gives the type of record."""
-
-    group_id: str
-
-
-@message(versions=(19, 22))
-class StreamsGroupMemberKey(Message):
-    """The key of a record about a member; the version in front gives the type of record."""
-
-    group_id: str
-    member_id: str
 
 
 @message(versions=(0, 0), flexible=0)
@@ -63,12 +53,6 @@ class StreamsGroupMemberMetadataValue(Message):
     process_id: str
     user_endpoint: WireEndpoint | None = None
     client_tags: list[KeyValue]
-
-
-@message(versions=(0, 0), flexible=0)
-class StreamsGroupTargetAssignmentMetadataValue(Message):
-    assignment_epoch: Int32
-    assignment_timestamp: Int64 = since(tag=0, default=0)
 
 
 @message(versions=(0, 0), flexible=0)
@@ -248,33 +232,17 @@ StreamsRecord: TypeAlias = (
     | StreamsTopologyDeleted
 )
 
-_GROUP_KEY: Final = 17
-_MEMBER_KEY: Final = 19
-_TARGET_EPOCH_KEY: Final = 20
-_TARGET_KEY: Final = 21
-_ASSIGNMENT_KEY: Final = 22
-_TOPOLOGY_KEY: Final = 23
-_VALUE: Final = 0
 
-
-# --- writing ---------------------------------------------------------------------------------------------------
-
-
-def _group_key(kind: int, group_id: GroupId) -> bytes:
-    return encode_versioned(StreamsGroupKey(group_id=group_id), kind)
-
-
-def _member_key(kind: int, group_id: GroupId, member_id: MemberId) -> bytes:
-    return encode_versioned(StreamsGroupMemberKey(group_id=group_id, member_id=member_id), kind)
+# --- values of records -----------------------------------------------------------------------------------------------
 
 
 def _wire_pairs(pairs: Mapping[str, str]) -> list[KeyValue]:
     return [KeyValue(key=key, value=value) for key, value in sorted(pairs.items())]
 
 
-def _encode_member(record: StreamsMemberMetadata) -> tuple[bytes, bytes]:
+def _write_member(record: StreamsMemberMetadata) -> Message:
     endpoint = record.user_endpoint
-    value = StreamsGroupMemberMetadataValue(
+    return StreamsGroupMemberMetadataValue(
         instance_id=record.instance_id,
         rack_id=record.rack_id,
         client_id=record.client_id,
@@ -285,36 +253,26 @@ def _encode_member(record: StreamsMemberMetadata) -> tuple[bytes, bytes]:
         user_endpoint=None if endpoint is None else WireEndpoint(host=endpoint.host, port=endpoint.port),
         client_tags=_wire_pairs(record.client_tags),
     )
-    return _member_key(_MEMBER_KEY, record.group_id, record.member_id), encode_versioned(value, _VALUE)
 
 
-def _encode_epoch(record: StreamsGroupEpoch) -> tuple[bytes, bytes]:
-    value = StreamsGroupMetadataValue(
+def _write_epoch(record: StreamsGroupEpoch) -> Message:
+    return StreamsGroupMetadataValue(
         epoch=record.epoch,
         metadata_hash=record.metadata_hash,
         validated_topology_epoch=record.validated_topology_epoch,
         last_assignment_configs=_wire_pairs(record.assignment_configs),
     )
-    return _group_key(_GROUP_KEY, record.group_id), encode_versioned(value, _VALUE)
 
 
-def _encode_target_epoch(record: StreamsTargetEpoch) -> tuple[bytes, bytes]:
-    value = StreamsGroupTargetAssignmentMetadataValue(
-        assignment_epoch=record.epoch, assignment_timestamp=record.timestamp_ms
-    )
-    return _group_key(_TARGET_EPOCH_KEY, record.group_id), encode_versioned(value, _VALUE)
-
-
-def _encode_target(record: StreamsTarget) -> tuple[bytes, bytes]:
+def _write_target(record: StreamsTarget) -> Message:
     active, standby, warmup = (
         [TaskIds(subtopology_id=key, partitions=sorted(partitions)) for key, partitions in sorted(tasks.items())]
         for tasks in record.tasks
     )
-    value = StreamsGroupTargetAssignmentMemberValue(active_tasks=active, standby_tasks=standby, warmup_tasks=warmup)
-    return _member_key(_TARGET_KEY, record.group_id, record.member_id), encode_versioned(value, _VALUE)
+    return StreamsGroupTargetAssignmentMemberValue(active_tasks=active, standby_tasks=standby, warmup_tasks=warmup)
 
 
-def _encode_assignment(record: StreamsAssignment) -> tuple[bytes, bytes]:
+def _write_assignment(record: StreamsAssignment) -> Message:
     def wire(tasks: Tasks, epochs: AssignmentEpochs | None = None) -> list[TaskIdsWithEpochs]:
         return [
             TaskIdsWithEpochs(
@@ -327,7 +285,7 @@ def _encode_assignment(record: StreamsAssignment) -> tuple[bytes, bytes]:
             for key, partitions in sorted(tasks.items())
         ]
 
-    value = StreamsGroupCurrentMemberAssignmentValue(
+    return StreamsGroupCurrentMemberAssignmentValue(
         member_epoch=record.epoch,
         previous_member_epoch=record.previous_epoch,
         state=record.state,
@@ -338,10 +296,9 @@ def _encode_assignment(record: StreamsAssignment) -> tuple[bytes, bytes]:
         standby_tasks_pending_revocation=wire(record.pending_revocation.standby),
         warmup_tasks_pending_revocation=wire(record.pending_revocation.warmup),
     )
-    return _member_key(_ASSIGNMENT_KEY, record.group_id, record.member_id), encode_versioned(value, _VALUE)
 
 
-def _encode_topology(record: StreamsTopology) -> tuple[bytes, bytes]:
+def _write_topology(record: StreamsTopology) -> Message:
     def topics(infos: Sequence[InternalTopicInfo]) -> list[TopicInfo]:
         return [
             TopicInfo(
@@ -353,7 +310,7 @@ def _encode_topology(record: StreamsTopology) -> tuple[bytes, bytes]:
             for info in infos
         ]
 
-    value = StreamsGroupTopologyValue(
+    return StreamsGroupTopologyValue(
         epoch=record.topology.epoch,
         subtopologies=[
             WireSubtopology(
@@ -375,26 +332,14 @@ def _encode_topology(record: StreamsTopology) -> tuple[bytes, bytes]:
             for each in record.topology.subtopologies
         ],
     )
-    return _group_key(_TOPOLOGY_KEY, record.group_id), encode_versioned(value, _VALUE)
 
 
-# --- reading ---------------------------------------------------------------------------------------------------
+# --- records of values -----------------------------------------------------------------------------------------------
 
 
-def _read_group_key(raw: bytes) -> GroupId:
-    return GroupId(decode_versioned(StreamsGroupKey, raw).group_id)
-
-
-def _read_member_key(raw: bytes) -> tuple[GroupId, MemberId]:
-    key = decode_versioned(StreamsGroupMemberKey, raw)
-    return GroupId(key.group_id), MemberId(key.member_id)
-
-
-def _decode_member(key: bytes, raw: bytes | None) -> StreamsMemberMetadata | StreamsMemberDeleted:
-    group_id, member_id = _read_member_key(key)
-    if raw is None:
-        return StreamsMemberDeleted(group_id, member_id)
-    value = decode_versioned(StreamsGroupMemberMetadataValue, raw)
+def _read_member(
+    group_id: GroupId, member_id: MemberId, value: StreamsGroupMemberMetadataValue
+) -> StreamsMemberMetadata:
     endpoint = value.user_endpoint
     return StreamsMemberMetadata(
         group_id,
@@ -411,28 +356,14 @@ def _decode_member(key: bytes, raw: bytes | None) -> StreamsMemberMetadata | Str
     )
 
 
-def _decode_epoch(key: bytes, raw: bytes | None) -> StreamsGroupEpoch | StreamsGroupDeleted:
-    group_id = _read_group_key(key)
-    if raw is None:
-        return StreamsGroupDeleted(group_id)
-    value = decode_versioned(StreamsGroupMetadataValue, raw)
+def _read_epoch(group_id: GroupId, value: StreamsGroupMetadataValue) -> StreamsGroupEpoch:
     configs = {config.key: config.value for config in value.last_assignment_configs or ()}
     return StreamsGroupEpoch(group_id, value.epoch, value.metadata_hash, value.validated_topology_epoch, configs)
 
 
-def _decode_target_epoch(key: bytes, raw: bytes | None) -> StreamsTargetEpoch | StreamsTargetEpochDeleted:
-    group_id = _read_group_key(key)
-    if raw is None:
-        return StreamsTargetEpochDeleted(group_id)
-    value = decode_versioned(StreamsGroupTargetAssignmentMetadataValue, raw)
-    return StreamsTargetEpoch(group_id, value.assignment_epoch, value.assignment_timestamp)
-
-
-def _decode_target(key: bytes, raw: bytes | None) -> StreamsTarget | StreamsTargetDeleted:
-    group_id, member_id = _read_member_key(key)
-    if raw is None:
-        return StreamsTargetDeleted(group_id, member_id)
-    value = decode_versioned(StreamsGroupTargetAssignmentMemberValue, raw)
+def _read_target(
+    group_id: GroupId, member_id: MemberId, value: StreamsGroupTargetAssignmentMemberValue
+) -> StreamsTarget:
     return StreamsTarget(
         group_id,
         member_id,
@@ -440,11 +371,9 @@ def _decode_target(key: bytes, raw: bytes | None) -> StreamsTarget | StreamsTarg
     )
 
 
-def _decode_assignment(key: bytes, raw: bytes | None) -> StreamsAssignment | StreamsAssignmentDeleted:
-    group_id, member_id = _read_member_key(key)
-    if raw is None:
-        return StreamsAssignmentDeleted(group_id, member_id)
-    value = decode_versioned(StreamsGroupCurrentMemberAssignmentValue, raw)
+def _read_assignment(
+    group_id: GroupId, member_id: MemberId, value: StreamsGroupCurrentMemberAssignmentValue
+) -> StreamsAssignment:
     try:
         state = MemberState(value.state)
     except ValueError:
@@ -477,11 +406,7 @@ def _epochs(tasks: TaskIdsWithEpochs, member_epoch: int) -> Sequence[int]:
     return [member_epoch] * len(tasks.partitions)
 
 
-def _decode_topology(key: bytes, raw: bytes | None) -> StreamsTopology | StreamsTopologyDeleted:
-    group_id = _read_group_key(key)
-    if raw is None:
-        return StreamsTopologyDeleted(group_id)
-    value = decode_versioned(StreamsGroupTopologyValue, raw)
+def _read_topology(group_id: GroupId, value: StreamsGroupTopologyValue) -> StreamsTopology:
     return StreamsTopology(group_id, Topology(value.epoch, tuple(map(_subtopology, value.subtopologies))))
 
 
@@ -517,29 +442,47 @@ def _tasks(wire: Sequence[TaskIds | TaskIdsWithEpochs]) -> Tasks:
     return {SubtopologyId(each.subtopology_id): frozenset(each.partitions) for each in wire}
 
 
-ENCODERS: Final[Encoders] = MappingProxyType(
-    {
-        StreamsMemberMetadata: _encode_member,
-        StreamsMemberDeleted: lambda record: (_member_key(_MEMBER_KEY, *record), None),
-        StreamsGroupEpoch: _encode_epoch,
-        StreamsGroupDeleted: lambda record: (_group_key(_GROUP_KEY, *record), None),
-        StreamsTargetEpoch: _encode_target_epoch,
-        StreamsTargetEpochDeleted: lambda record: (_group_key(_TARGET_EPOCH_KEY, *record), None),
-        StreamsTarget: _encode_target,
-        StreamsTargetDeleted: lambda record: (_member_key(_TARGET_KEY, *record), None),
-        StreamsAssignment: _encode_assignment,
-        StreamsAssignmentDeleted: lambda record: (_member_key(_ASSIGNMENT_KEY, *record), None),
-        StreamsTopology: _encode_topology,
-        StreamsTopologyDeleted: lambda record: (_group_key(_TOPOLOGY_KEY, *record), None),
-    }
+_TYPES: Final = (
+    RecordType(
+        17, GROUP_KEY, StreamsGroupEpoch, StreamsGroupDeleted, StreamsGroupMetadataValue, _write_epoch, _read_epoch
+    ),
+    RecordType(
+        19,
+        MEMBER_KEY,
+        StreamsMemberMetadata,
+        StreamsMemberDeleted,
+        StreamsGroupMemberMetadataValue,
+        _write_member,
+        _read_member,
+    ),
+    target_epoch_type(20, StreamsTargetEpoch, StreamsTargetEpochDeleted),
+    RecordType(
+        21,
+        MEMBER_KEY,
+        StreamsTarget,
+        StreamsTargetDeleted,
+        StreamsGroupTargetAssignmentMemberValue,
+        _write_target,
+        _read_target,
+    ),
+    RecordType(
+        22,
+        MEMBER_KEY,
+        StreamsAssignment,
+        StreamsAssignmentDeleted,
+        StreamsGroupCurrentMemberAssignmentValue,
+        _write_assignment,
+        _read_assignment,
+    ),
+    RecordType(
+        23,
+        GROUP_KEY,
+        StreamsTopology,
+        StreamsTopologyDeleted,
+        StreamsGroupTopologyValue,
+        _write_topology,
+        _read_topology,
+    ),
 )
-DECODERS: Final[Decoders] = MappingProxyType(
-    {
-        _MEMBER_KEY: _decode_member,
-        _GROUP_KEY: _decode_epoch,
-        _TARGET_EPOCH_KEY: _decode_target_epoch,
-        _TARGET_KEY: _decode_target,
-        _ASSIGNMENT_KEY: _decode_assignment,
-        _TOPOLOGY_KEY: _decode_topology,
-    }
-)
+ENCODERS: Final = encoders(_TYPES)
+DECODERS: Final = decoders(_TYPES)
