@@ -2,8 +2,7 @@
 
 Connect's types in Avro, as Confluent's converter has them: int8 and int16 are int with `connect.type`, maps with other
 keys than strings are arrays of entries, logical types are Avro's own (decimal, date, time-millis, timestamp-millis),
-and
-names of Connect that Avro does not know stand as `connect.name`.
+and names of Connect that Avro does not know stand as `connect.name`.
 """
 
 import io
@@ -15,9 +14,9 @@ from typing import Any, Final
 import fastavro
 from fastavro.schema import SchemaParseException
 
-from ottla.connect.converters.base import Converter
+from ottla.connect.converters.base import MALFORMED
 from ottla.connect.converters.logical import FROM_PLAIN, TO_PLAIN, scale_of
-from ottla.connect.converters.registry import Registry
+from ottla.connect.converters.registered import Decode, Encode, RegisteredConverter
 from ottla.connect.errors import BadRecord
 from ottla.connect.schema import DATE, DECIMAL, TIME, TIMESTAMP, Field, Schema, Type
 
@@ -50,55 +49,39 @@ _ODD: Final = re.compile(r"[^A-Za-z0-9_.]")
 _PRECISION: Final = 64
 
 
-class AvroConverter(Converter):
+class AvroConverter(RegisteredConverter):
     """Settings: schema.registry.url, basic.auth.user.info, auto.register.schemas (true)."""
 
-    def __init__(self, settings: Mapping[str, str], *, is_key: bool) -> None:
-        self._registry = Registry(settings, "AVRO", is_key=is_key)
-        self._writers: dict[int, tuple[Schema, str, Any]] = {}
-        self._readers: dict[str, tuple[Schema, Any]] = {}
+    kind = "AVRO"
 
-    def close(self) -> None:
-        """Let go of the registry."""
-        self._registry.close()
+    def _encoder(self, schema: Schema) -> tuple[Any, Encode]:
+        written = avro_schema(schema)
+        parsed = fastavro.parse_schema(_plain_types(json.loads(json.dumps(written))))
 
-    def to_bytes(self, topic: str, schema: Schema | None, value: Any) -> bytes | None:
-        """Avro's binary form. A value needs a schema; None without one is a tombstone."""
-        if schema is None:
-            if value is None:
-                return None
-            raise BadRecord(f"AvroConverter needs a schema, and a value for {topic} has none")
-        known = self._writers.get(id(schema))
-        if known is None:
-            written = avro_schema(schema)
-            parsed = fastavro.parse_schema(_plain_types(json.loads(json.dumps(written))))
-            known = self._writers[id(schema)] = (schema, json.dumps(written), parsed)
-        out = io.BytesIO()
-        try:
-            fastavro.schemaless_writer(out, known[2], _to_avro(schema, value))
-        except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as wrong:
-            raise BadRecord(f"a value for {topic} does not fit its schema: {wrong}") from None
-        return self._registry.head(topic, known[1]) + out.getvalue()
-
-    def to_value(self, topic: str, payload: bytes | None) -> tuple[Schema | None, Any]:
-        """The value by the schema it was written with."""
-        if payload is None:
-            return None, None
-        text, rest = self._registry.split(topic, payload)
-        known = self._readers.get(text)
-        if known is None:
+        def encode(topic: str, value: Any) -> bytes:
+            out = io.BytesIO()
             try:
-                document = json.loads(text)
-                parsed = fastavro.parse_schema(_plain_types(document))
-                known = self._readers[text] = (connect_schema(document, {}), parsed)
-            except (ValueError, KeyError, SchemaParseException) as wrong:
-                raise BadRecord(f"the schema of a record in {topic} cannot be used: {wrong}") from None
-        schema, parsed = known
+                fastavro.schemaless_writer(out, parsed, _to_avro(schema, value))
+            except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as wrong:
+                raise BadRecord(f"a value for {topic} does not fit its schema: {wrong}") from None
+            return out.getvalue()
+
+        return written, encode
+
+    def _decoder(self, document: Any) -> tuple[Schema, Decode]:
         try:
-            value: Any = fastavro.schemaless_reader(io.BytesIO(rest), parsed, None)
-        except (ValueError, EOFError, IndexError, StopIteration, UnicodeDecodeError) as wrong:
-            raise BadRecord(f"a record in {topic} is no Avro by its schema: {wrong}") from None
-        return schema, _from_avro(schema, value)
+            parsed = fastavro.parse_schema(_plain_types(document))
+        except SchemaParseException as wrong:
+            raise ValueError(str(wrong)) from wrong
+        schema = connect_schema(document, {})
+
+        def decode(topic: str, payload: bytes) -> Any:
+            try:
+                return _from_avro(schema, fastavro.schemaless_reader(io.BytesIO(payload), parsed, None))
+            except (*MALFORMED, EOFError, StopIteration) as wrong:
+                raise BadRecord(f"a record in {topic} is no Avro by its schema: {wrong}") from None
+
+        return schema, decode
 
 
 def avro_schema(schema: Schema) -> Any:

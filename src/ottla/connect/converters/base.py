@@ -2,11 +2,15 @@
 
 import abc
 import struct as binary
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final
 
 from ottla.connect.errors import BadRecord, ConfigError
 from ottla.connect.schema import BYTES, FLOAT32, FLOAT64, INT16, INT32, INT64, STRING, Schema
+
+MALFORMED: Final = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
+"""What reading a schema or a value raises that is not built as it should be."""
 
 
 class Converter(abc.ABC):
@@ -25,6 +29,16 @@ class Converter(abc.ABC):
 
     def close(self) -> None:  # noqa: B027 # most hold nothing
         """Let go of connections."""
+
+
+@contextmanager
+def usable_schema(topic: str) -> Iterator[None]:
+    """Raises BadRecord in place of what reading a malformed schema of a record raises."""
+    try:
+        yield
+    except MALFORMED as wrong:
+        reason = f"{type(wrong).__name__}: {wrong}"
+        raise BadRecord(f"the schema of a record in {topic} cannot be used ({reason})") from None
 
 
 class StringConverter(Converter):

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from pydantic_core import from_json
 
-from ottla.connect.converters.base import Converter
+from ottla.connect.converters.base import Converter, usable_schema
 from ottla.connect.converters.java_text import Raw, double, quoted
 from ottla.connect.converters.json_decoders import Decode, JsonDecoders, without_decimals
 from ottla.connect.converters.json_encoders import Encode, JsonEncoders
@@ -118,9 +118,10 @@ class JsonConverter(Converter):
         if known is None:
             if len(self._read) >= self._remembered:
                 self._read.clear()
-            schema = from_json_schema(written, self._decoders.of)
-            unread = self.unread(schema) if self.unread is not None and schema is not None else ()
-            known = self._read[text] = _Reading(schema, self._decoders, unread)
+            with usable_schema(topic):
+                schema = from_json_schema(written, self._decoders.of)
+                unread = self.unread(schema) if self.unread is not None and schema is not None else ()
+                known = self._read[text] = _Reading(schema, self._decoders, unread)
         value = known.decode(document["payload"])
         head = _head(payload)
         if head is not None:

@@ -1,8 +1,7 @@
 """`io.confluent.connect.json.JsonSchemaConverter`: JSON with the id of its JSON Schema before it.
 
 Connect's types stand in the schema as `connect.type`, its names as `title`, as Confluent's converter has them; an
-optional
-value is `oneOf` of null and the type.
+optional value is `oneOf` of null and the type.
 """
 
 import json
@@ -11,10 +10,10 @@ from typing import Any, Final
 
 import jsonschema
 
-from ottla.connect.converters.base import Converter
+from ottla.connect.converters.base import usable_schema
 from ottla.connect.converters.json_converter import JsonConverter
-from ottla.connect.converters.json_decoders import Decode, JsonDecoders
-from ottla.connect.converters.registry import Registry
+from ottla.connect.converters.json_decoders import JsonDecoders
+from ottla.connect.converters.registered import Decode, Encode, RegisteredConverter
 from ottla.connect.errors import BadRecord
 from ottla.connect.schema import DECIMAL, Field, Schema, Type
 
@@ -29,57 +28,44 @@ _NUMBERS: Final = {
 _PLAIN: Final = {"integer": Type.INT64, "number": Type.FLOAT64, "boolean": Type.BOOLEAN, "string": Type.STRING}
 
 
-class JsonSchemaConverter(Converter):
+class JsonSchemaConverter(RegisteredConverter):
     """Settings: schema.registry.url, basic.auth.user.info, auto.register.schemas (true), json.fail.invalid.schema
     (false).
     """
 
+    kind = "JSON"
+
     def __init__(self, settings: Mapping[str, str], *, is_key: bool) -> None:
-        self._registry = Registry(settings, "JSON", is_key=is_key)
+        super().__init__(settings, is_key=is_key)
         self._check = settings.get("json.fail.invalid.schema", "false").lower() == "true"
         decimals = settings.get("decimal.format", "BASE64")
         self._plain = JsonConverter({"schemas.enable": "false", "decimal.format": decimals})
-        self._decoders = JsonDecoders(fill=True)
-        self._texts: dict[int, tuple[Schema, str]] = {}
-        self._schemas: dict[str, tuple[Schema, Decode, Any]] = {}
 
-    def close(self) -> None:
-        """Let go of the registry."""
-        self._registry.close()
+    def _encoder(self, schema: Schema) -> tuple[Any, Encode]:
+        def encode(topic: str, value: Any) -> bytes:
+            payload = self._plain.to_bytes(topic, schema, value)
+            assert payload is not None
+            return payload
 
-    def to_bytes(self, topic: str, schema: Schema | None, value: Any) -> bytes | None:
-        """JSON by the schema, registered if it is new. A value needs a schema; None without one is a tombstone."""
-        if schema is None:
-            if value is None:
-                return None
-            raise BadRecord(f"JsonSchemaConverter needs a schema, and a value for {topic} has none")
-        known = self._texts.get(id(schema))
-        if known is None:
-            known = self._texts[id(schema)] = (schema, json.dumps(json_schema(schema)))
-        payload = self._plain.to_bytes(topic, schema, value)
-        assert payload is not None
-        return self._registry.head(topic, known[1]) + payload
+        return json_schema(schema), encode
 
-    def to_value(self, topic: str, payload: bytes | None) -> tuple[Schema | None, Any]:
-        """The value by the schema it was written with."""
-        if payload is None:
-            return None, None
-        text, rest = self._registry.split(topic, payload)
-        known = self._schemas.get(text)
-        if known is None:
-            document = json.loads(text)
-            schema = connect_schema(document)
-            known = self._schemas[text] = (schema, self._decoders.of(schema), jsonschema.Draft7Validator(document))
-        schema, read, validator = known
-        try:
-            value = json.loads(rest)
-        except ValueError as wrong:
-            raise BadRecord(f"a record in {topic} is no JSON: {wrong}") from None
-        if self._check:
-            problem = next(iter(validator.iter_errors(value)), None)
-            if problem is not None:
-                raise BadRecord(f"a record in {topic} does not follow its schema: {problem.message}")
-        return schema, read(value)
+    def _decoder(self, document: Any) -> tuple[Schema, Decode]:
+        schema = connect_schema(document)
+        read, validator = JsonDecoders(fill=True).of(schema), jsonschema.Draft7Validator(document)
+
+        def decode(topic: str, payload: bytes) -> Any:
+            try:
+                value = json.loads(payload)
+            except (ValueError, RecursionError) as wrong:
+                raise BadRecord(f"a record in {topic} is no JSON: {wrong}") from None
+            if self._check:
+                with usable_schema(topic):
+                    problem = next(iter(validator.iter_errors(value)), None)
+                if problem is not None:
+                    raise BadRecord(f"a record in {topic} does not follow its schema: {problem.message}")
+            return read(value)
+
+        return schema, decode
 
 
 def json_schema(schema: Schema) -> dict[str, Any]:

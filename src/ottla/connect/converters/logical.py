@@ -53,7 +53,7 @@ def scale_of(schema: Schema) -> int:
     """Digits after the point of a Decimal's schema. Raises BadRecord."""
     try:
         return int((schema.parameters or {})["scale"])
-    except (KeyError, ValueError):
+    except (KeyError, ValueError, TypeError):
         raise BadRecord("a schema of Decimal needs the parameter `scale`, a number") from None
 
 

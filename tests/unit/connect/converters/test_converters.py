@@ -275,3 +275,41 @@ def test_no_record_is_bad_because_a_registry_is_busy_or_lets_nobody_in(
     with pytest.raises(ConnectError, match="not now") as refused:
         reader.to_value("t", b"\0\0\0\0\1rest")
     assert type(refused.value) is kind
+
+
+MALFORMED: dict[str, list[Any]] = {
+    JSON: [
+        {"type": "int32", "name": {}},
+        {"type": "array", "name": "org.apache.kafka.connect.data.Date", "items": {"type": "int32"}},
+        {"type": "int32", "name": "org.apache.kafka.connect.data.Decimal", "parameters": {"scale": None}},
+    ],
+    AVRO: [5, {"type": "record", "name": "n", "fields": 5}, {"type": "int", "name": "n", "logicalType": "decimal"}],
+    JSON_SCHEMA: [
+        {"type": "object", "properties": 5},
+        {"type": "object", "required": [[]]},
+        {"type": "array", "connect.type": "map", "items": None},
+        {"type": "string", "connect.type": []},
+        {"connect.type": "bytes", "items": 1.5},
+    ],
+}
+
+
+@pytest.mark.parametrize(("name", "schema"), [(name, each) for name, some in MALFORMED.items() for each in some])
+def test_a_record_with_a_malformed_schema_is_bad(name: str, schema: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = made(name, schema_registry_url="http://there", json_fail_invalid_schema="true")
+    payload = json.dumps({"schema": schema, "payload": None}).encode()
+    if name != JSON:
+        rest = b"\0" if name == AVRO else b"[1]"
+        monkeypatch.setattr(reader, "_registry", KnownSchema(json.dumps(schema), rest))
+    with pytest.raises(BadRecord, match=r"the schema of a record in t cannot be used|scale|is no Avro by its schema"):
+        reader.to_value("t", payload)
+
+
+class KnownSchema:
+    """A registry that knows the schema of one record."""
+
+    def __init__(self, text: str, rest: bytes) -> None:
+        self._split = text, rest
+
+    def split(self, _topic: str, _payload: bytes) -> tuple[str, bytes]:
+        return self._split

@@ -55,7 +55,7 @@ _TEXTS: Final[dict[type, Callable[[Any], str]]] = {
     int: str,
     float: repr,
     str: _escaped,
-    bytes: lambda value: "\\\\x" + value.hex(),
+    **dict.fromkeys((bytes, bytearray, memoryview), lambda value: "\\\\x" + value.hex()),
     Decimal: str,
     dt.datetime: dt.datetime.isoformat,
     dt.date: dt.date.isoformat,

@@ -58,6 +58,8 @@ def test_values_of_all_kinds_are_written_by_both(made: Callable[[list[Row]], byt
     assert made([values] * 9000) == (
         b"nan\tinf\t-inf\t-0.0\t1e+300\t1208925819614629174706176\t-9223372036854775808\t3\t1E+5\t\\\\x00ff\n" * 9000
     )
+    raw = (b"\x00\xff", bytearray(b"\x00\xff"), memoryview(b"\x00\xff"))
+    assert made([raw]) == b"\\\\x00ff\t\\\\x00ff\t\\\\x00ff\n"
     with pytest.raises(UnicodeEncodeError):
         made([("\ud800",)])
     with pytest.raises(ValueError, match=r"length|argument"):
