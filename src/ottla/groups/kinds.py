@@ -1,13 +1,14 @@
 """The kinds of groups, and what every group can be asked whatever its kind. PURE."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from ottla.coordination.state_machine import Effect, LongDecision, TimerKey
 from ottla.errors import ErrorCode
+from ottla.groups.events import CommitOffsets
 from ottla.groups.records import GroupRecord
-from ottla.ids import GroupId, InstanceId, MemberId, TopicName, TopicPartition
+from ottla.ids import GroupId, MemberId, TopicName
 
 
 class GroupKind(StrEnum):
@@ -57,21 +58,11 @@ class Group(Protocol):
         """It goes when its last offset has expired."""
         ...
 
-    def commit_refusal(
-        self,
-        member_id: MemberId,
-        instance_id: InstanceId | None,
-        epoch: int,
-        *,
-        knows_member_epochs: bool,
-        transactional: bool = False,
-        partitions: Sequence[TopicPartition] = (),
-    ) -> ErrorCode:
-        """Why this sender may not commit offsets now, or NONE. `epoch`: generation or member epoch, -1 if it has none.
+    def commit_refusal(self, commit: CommitOffsets) -> ErrorCode:
+        """Why this sender may not commit offsets now, or NONE. `commit.generation`: or the member epoch; -1 if none.
 
-        `knows_member_epochs`: the request's version can express a stale one (OffsetCommit from v9 on).
-        `transactional`: a producer commits for the members; it is fenced by the member data it sends, if any
-        (KIP-447), and rebalances do not concern it. `partitions`: the partitions of the offsets.
+        A producer that commits for the members is fenced by the member data it sends, if any (KIP-447), and
+        rebalances do not concern it.
         """
         ...
 

@@ -1,6 +1,6 @@
 """What a classic group is at a moment, and what can be asked of it. How it moves on is in `classic`. PURE."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from ottla.errors import ErrorCode
@@ -10,11 +10,11 @@ from ottla.groups.classic.records import GroupDeleted, GroupMetadata
 from ottla.groups.classic.states import DECIDED, GroupState, IllegalTransition
 from ottla.groups.classic.subscription import CONSUMER_PROTOCOL, subscribed_topics
 from ottla.groups.config import GroupConfig
-from ottla.groups.events import NO_MEMBER, GroupDescription, MemberDescription
+from ottla.groups.events import NO_MEMBER, CommitOffsets, GroupDescription, MemberDescription
 from ottla.groups.history import AssignmentByName, History, Rebalance, moves_between
 from ottla.groups.kinds import GroupKind, OffsetExpiry
 from ottla.groups.records import GroupRecord
-from ottla.ids import GroupId, InstanceId, MemberId, TopicName, TopicPartition
+from ottla.ids import GroupId, InstanceId, MemberId, TopicName
 
 
 class ClassicState:
@@ -100,27 +100,18 @@ class ClassicState:
                 return ErrorCode.FENCED_INSTANCE_ID
         return ErrorCode.NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
 
-    def commit_refusal(
-        self,
-        member_id: MemberId,
-        instance_id: InstanceId | None,
-        epoch: int,
-        *,
-        knows_member_epochs: bool,
-        transactional: bool = False,
-        partitions: Sequence[TopicPartition] = (),
-    ) -> ErrorCode:
-        if epoch < 0 and self.state is GroupState.EMPTY:
+    def commit_refusal(self, commit: CommitOffsets) -> ErrorCode:
+        if commit.generation < 0 and self.state is GroupState.EMPTY:
             return ErrorCode.NONE  # an administrator, or a consumer that only keeps its offsets here
-        if epoch >= 0 or member_id != NO_MEMBER or instance_id is not None:
-            error = self.refusal(member_id, instance_id)
+        if commit.generation >= 0 or commit.member_id != NO_MEMBER or commit.instance_id is not None:
+            error = self.refusal(commit.member_id, commit.instance_id)
             if error:
                 return error
-            if epoch != self.generation:
+            if commit.generation != self.generation:
                 return ErrorCode.ILLEGAL_GENERATION
-        elif self.state is not GroupState.EMPTY and not transactional:
+        elif self.state is not GroupState.EMPTY and commit.producer is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
-        if self.state is GroupState.COMPLETING_REBALANCE and not transactional:
+        if self.state is GroupState.COMPLETING_REBALANCE and commit.producer is None:
             return ErrorCode.REBALANCE_IN_PROGRESS
         return ErrorCode.NONE
 

@@ -11,11 +11,10 @@ into force, here and at a successor alike.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-from ottla.coordination.state_machine import Effect
 from ottla.errors import ErrorCode
 from ottla.groups.classic.subscription import CONSUMER_PROTOCOL
 from ottla.groups.consumer.events import LEAVING, NO_PARTITIONS, Partitions
@@ -38,12 +37,8 @@ from ottla.groups.consumer.records import (
     TargetAssignmentEpochDeleted,
 )
 from ottla.groups.kinds import GroupKind, OffsetExpiry
-from ottla.ids import GroupId, InstanceId, MemberId, TopicId, TopicName, TopicPartition
-
-EMPTY: Final = "Empty"
-ASSIGNING: Final = "Assigning"
-RECONCILING: Final = "Reconciling"
-STABLE: Final = "Stable"
+from ottla.groups.member_epochs import EMPTY, MemberEpochsGroup
+from ottla.ids import GroupId, InstanceId, MemberId, TopicId, TopicName
 
 NO_EPOCH: Final = -1
 FIRST_EPOCH: Final = 1
@@ -61,7 +56,7 @@ class Resolution(NamedTuple):
 NEVER_RESOLVED: Final = Resolution(frozenset(), 0, -1)
 
 
-class ConsumerGroup:
+class ConsumerGroup(MemberEpochsGroup[ConsumerMember]):
     """One group. Everything but what stands under "in memory" changes by `apply` alone."""
 
     kind: Final = GroupKind.CONSUMER
@@ -124,60 +119,18 @@ class ConsumerGroup:
 
     @property
     def state_name(self) -> str:
-        if not self.members:
-            return EMPTY
-        if self.group_epoch > self.assignment_epoch:
-            return ASSIGNING
-        epoch = self.assignment_epoch
-        stable = all(member.is_reconciled_to(epoch) for member in self.members.values())
-        return STABLE if stable else RECONCILING
+        return self.reconciliation(self.group_epoch) if self.members else EMPTY
 
-    @property
-    def is_empty(self) -> bool:
-        return not self.members
+    def needs_member_epochs(self, member: ConsumerMember) -> bool:
+        return member.classic is None
 
-    @property
-    def may_expire(self) -> bool:
-        return not self.members
-
-    def commit_refusal(
-        self,
-        member_id: MemberId,
-        instance_id: InstanceId | None,
-        epoch: int,
-        *,
-        knows_member_epochs: bool,
-        transactional: bool = False,
-        partitions: Sequence[TopicPartition] = (),
-    ) -> ErrorCode:
-        """A member of the new protocol has to use requests that can say STALE_MEMBER_EPOCH; within a transaction it is
-        ILLEGAL_GENERATION, whatever the member's protocol."""
-        if epoch < 0 and not self.members:
+    def epoch_refusal(self, member: ConsumerMember, epoch: int) -> ErrorCode:
+        if epoch == member.epoch:
             return ErrorCode.NONE
-        if transactional and epoch < 0 and not member_id and instance_id is None:
-            return ErrorCode.NONE  # the sender does not identify itself
-        member = self.members.get(member_id)
-        if member is None:
-            return ErrorCode.UNKNOWN_MEMBER_ID
-        if member.classic is None and not knows_member_epochs and not transactional:
-            return ErrorCode.UNSUPPORTED_VERSION
-        error = _epoch_refusal(member, epoch)
-        return ErrorCode.ILLEGAL_GENERATION if error and transactional else error
-
-    def fetch_refusal(self, member_id: MemberId | None, epoch: int) -> ErrorCode:
-        if member_id is None and epoch < 0:
-            return ErrorCode.NONE
-        member = None if member_id is None else self.members.get(member_id)
-        return ErrorCode.UNKNOWN_MEMBER_ID if member is None else _epoch_refusal(member, epoch)
-
-    def delete_offsets_refusal(self) -> ErrorCode:
-        return ErrorCode.NONE
+        return ErrorCode.STALE_MEMBER_EPOCH if member.classic is None else ErrorCode.ILLEGAL_GENERATION
 
     def is_subscribed_to(self, topic: TopicName) -> bool:
         return topic in self.subscribed_topics()
-
-    def keep_alive(self, member_id: MemberId) -> list[Effect]:
-        return []
 
     def offset_expiry(self) -> OffsetExpiry:
         return OffsetExpiry(subscribed=self.subscribed_topics())
@@ -357,12 +310,6 @@ class ConsumerGroup:
                         del owners[index]
                 if not owners:
                     self._owners.pop(topic_id, None)
-
-
-def _epoch_refusal(member: ConsumerMember, epoch: int) -> ErrorCode:
-    if epoch == member.epoch:
-        return ErrorCode.NONE
-    return ErrorCode.STALE_MEMBER_EPOCH if member.classic is None else ErrorCode.ILLEGAL_GENERATION
 
 
 _APPLY: Final[Mapping[type, Callable[[ConsumerGroup, Any], None]]] = MappingProxyType(

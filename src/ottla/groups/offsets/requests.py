@@ -24,7 +24,7 @@ from ottla.groups.kinds import EventHandlers, Group, Groups, Replays, TimerHandl
 from ottla.groups.offsets.committed import OffsetStore
 from ottla.groups.offsets.records import OffsetCommitted, OffsetDeleted
 from ottla.groups.records import GroupRecord
-from ottla.ids import GroupId, TopicName, TopicPartition
+from ottla.ids import GroupId, TopicName
 
 log = logging.getLogger(__name__)
 
@@ -69,14 +69,7 @@ class OffsetRequests:
         error = ErrorCode.NONE
         effects: list[Effect] = []
         if group is not None:
-            error = group.commit_refusal(
-                event.member_id,
-                event.instance_id,
-                event.generation,
-                knows_member_epochs=event.knows_member_epochs,
-                transactional=transactional,
-                partitions=[TopicPartition(requested.topic, requested.partition) for requested in event.offsets],
-            )
+            error = group.commit_refusal(event)
             if not error and not transactional:
                 effects += group.keep_alive(event.member_id)
         elif event.generation >= 0:

@@ -7,14 +7,16 @@
 Members need not give anything up before others get it: a partition may have several readers. Source: KIP-932.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from ottla.coordination.state_machine import Effect, SetTimer
 from ottla.errors import ErrorCode
 from ottla.groups.consumer.events import NO_PARTITIONS, Partitions
 from ottla.groups.environment import GroupEnvironment
+from ottla.groups.events import CommitOffsets
 from ottla.groups.kinds import GroupKind, OffsetExpiry
+from ottla.groups.member_epochs import EMPTY, STABLE
 from ottla.groups.records import GroupRecord
 from ottla.groups.share.records import (
     ShareAssignment,
@@ -28,12 +30,10 @@ from ottla.groups.share.records import (
     ShareTargetEpochDeleted,
 )
 from ottla.groups.topics import TopicsView
-from ottla.ids import GroupId, InstanceId, MemberId, TopicId, TopicName, TopicPartition
+from ottla.ids import GroupId, MemberId, TopicId, TopicName
 
 SHARE_PROTOCOL: Final = "share"
 SHARE_SESSION: Final = "share-session"
-EMPTY: Final = "Empty"
-STABLE: Final = "Stable"
 
 FRESH_EPOCH: Final = 0
 NO_EPOCH: Final = -1
@@ -100,16 +100,7 @@ class ShareGroup:
     def is_empty(self) -> bool:
         return not self.members
 
-    def commit_refusal(
-        self,
-        member_id: MemberId,
-        instance_id: InstanceId | None,
-        epoch: int,
-        *,
-        knows_member_epochs: bool,
-        transactional: bool = False,
-        partitions: Sequence[TopicPartition] = (),
-    ) -> ErrorCode:
+    def commit_refusal(self, commit: CommitOffsets) -> ErrorCode:
         return ErrorCode.GROUP_ID_NOT_FOUND  # as in Kafka: such groups have no committed offsets
 
     def fetch_refusal(self, member_id: MemberId | None, epoch: int) -> ErrorCode:

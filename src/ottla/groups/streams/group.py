@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
-from ottla.coordination.state_machine import Effect
 from ottla.errors import ErrorCode
+from ottla.groups.events import CommitOffsets, OffsetToCommit
 from ottla.groups.kinds import GroupKind, OffsetExpiry
+from ottla.groups.member_epochs import EMPTY, MemberEpochsGroup
 from ottla.groups.streams.configured import ConfiguredTopology
 from ottla.groups.streams.events import LEAVING
 from ottla.groups.streams.members import Owners, StreamsMember
@@ -35,14 +36,10 @@ from ottla.groups.streams.records import (
 )
 from ottla.groups.streams.tasks import NO_EPOCHS, NOTHING, TaskId, TaskSets
 from ottla.groups.streams.topology import Topology
-from ottla.ids import GroupId, InstanceId, MemberId, TopicName, TopicPartition
+from ottla.ids import GroupId, MemberId, TopicName
 
 STREAMS_PROTOCOL: Final = "streams"
-EMPTY: Final = "Empty"
 NOT_READY: Final = "NotReady"
-ASSIGNING: Final = "Assigning"
-RECONCILING: Final = "Reconciling"
-STABLE: Final = "Stable"
 
 FIRST_EPOCH: Final = 1
 """Group and assignment epoch of a group before its first record."""
@@ -50,7 +47,7 @@ NO_EPOCH: Final = -1
 NOT_VALIDATED: Final = -1
 
 
-class StreamsGroup:
+class StreamsGroup(MemberEpochsGroup[StreamsMember]):
     """One group. Everything but what stands under "in memory" changes by `apply` alone."""
 
     kind: Final = GroupKind.STREAMS
@@ -91,70 +88,31 @@ class StreamsGroup:
             return EMPTY
         if self.topology is None or self.topology.epoch != self.validated_topology_epoch:
             return NOT_READY
-        if self.epoch > self.assignment_epoch:
-            return ASSIGNING
-        epoch = self.assignment_epoch
-        stable = all(member.is_reconciled_to(epoch) for member in self.members.values())
-        return STABLE if stable else RECONCILING
+        return self.reconciliation(self.epoch)
 
-    @property
-    def is_empty(self) -> bool:
-        return not self.members
-
-    @property
-    def may_expire(self) -> bool:
-        return not self.members
-
-    def commit_refusal(
-        self,
-        member_id: MemberId,
-        instance_id: InstanceId | None,
-        epoch: int,
-        *,
-        knows_member_epochs: bool,
-        transactional: bool = False,
-        partitions: Sequence[TopicPartition] = (),
-    ) -> ErrorCode:
+    def member_commit_refusal(self, member: StreamsMember, commit: CommitOffsets) -> ErrorCode:
         """A member that has not seen its newest epoch yet may commit for tasks that it has had since before."""
-        if epoch < 0 and not self.members:
+        epoch = commit.generation
+        if epoch < member.epoch and self._had_all(member, epoch, commit.offsets):
             return ErrorCode.NONE
-        if transactional and epoch < 0 and not member_id and instance_id is None:
-            return ErrorCode.NONE  # the sender does not name itself
-        member = self.members.get(member_id)
-        if member is None:
-            return ErrorCode.UNKNOWN_MEMBER_ID
-        if not knows_member_epochs and not transactional:
-            return ErrorCode.UNSUPPORTED_VERSION
-        if epoch == member.epoch or (epoch < member.epoch and self._had_all(member, epoch, partitions)):
-            return ErrorCode.NONE
-        return ErrorCode.ILLEGAL_GENERATION if transactional else ErrorCode.STALE_MEMBER_EPOCH
+        return self.epoch_refusal(member, epoch)
 
-    def _had_all(self, member: StreamsMember, epoch: int, partitions: Sequence[TopicPartition]) -> bool:
-        """Were the tasks that read these partitions the member's at this epoch, and are they still?"""
+    def epoch_refusal(self, member: StreamsMember, epoch: int) -> ErrorCode:
+        return ErrorCode.NONE if epoch == member.epoch else ErrorCode.STALE_MEMBER_EPOCH
+
+    def _had_all(self, member: StreamsMember, epoch: int, offsets: Sequence[OffsetToCommit]) -> bool:
+        """Were the tasks that read these offsets' partitions the member's at this epoch, and are they still?"""
         if self.topology is None:
             return False
         subtopology_of, assigned_at = self.topology.subtopology_reading, member.assignment_epochs
         return all(
-            name in subtopology_of and epoch >= assigned_at.get(TaskId(subtopology_of[name], index), epoch + 1)
-            for name, index in partitions
+            each.topic in subtopology_of
+            and epoch >= assigned_at.get(TaskId(subtopology_of[each.topic], each.partition), epoch + 1)
+            for each in offsets
         )
-
-    def fetch_refusal(self, member_id: MemberId | None, epoch: int) -> ErrorCode:
-        if member_id is None and epoch < 0:
-            return ErrorCode.NONE
-        member = None if member_id is None else self.members.get(member_id)
-        if member is None:
-            return ErrorCode.UNKNOWN_MEMBER_ID
-        return ErrorCode.NONE if epoch == member.epoch else ErrorCode.STALE_MEMBER_EPOCH
-
-    def delete_offsets_refusal(self) -> ErrorCode:
-        return ErrorCode.NONE
 
     def is_subscribed_to(self, topic: TopicName) -> bool:
         return bool(self.members) and self.topology is not None and topic in self.topology.subtopology_reading
-
-    def keep_alive(self, member_id: MemberId) -> list[Effect]:
-        return []
 
     def offset_expiry(self) -> OffsetExpiry:
         if not self.members or self.topology is None:
