@@ -258,12 +258,15 @@ class _TaskWriter:
 _writers: "OrderedDict[tuple[ClientSettings, str], _TaskWriter]" = OrderedDict()
 """By settings as well: two sinks of one query, or two runs of it, may mean different clusters."""
 _writers_process = 0
+_inherited: list[_TaskWriter] = []
+"""Writers of a forked process's parent, referenced for ever: to end them librdkafka would wait for lost threads."""
 
 
 def _kept_writer(client: ClientSettings, task: StreamTask) -> _TaskWriter | None:
     """The writer that this process has kept for the task, if any."""
     global _writers_process
     if _writers_process != os.getpid():  # a forked process must not use its parent's clients
+        _inherited.extend(_writers.values())
         _writers.clear()
         _writers_process = os.getpid()
     key = (client, task.name)

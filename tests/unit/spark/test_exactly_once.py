@@ -1,5 +1,7 @@
 """The sink's decisions, against a cluster that is a dictionary; real ones are in tests/pipeline."""
 
+import gc
+import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -157,3 +159,17 @@ def test_a_commit_that_brokers_never_answer_ends() -> None:
         write("one", 0, "a")
     assert clock.now - began < 2 * ANSWER_TIMEOUT_S
     assert not exactly_once._writers
+
+
+def test_a_forked_process_keeps_its_parents_clients_and_does_not_use_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    write("one", 0, "a")
+    (kept,) = exactly_once._writers.values()
+    parents = weakref.ref(kept)
+    del kept
+    monkeypatch.setattr(exactly_once, "_writers_process", exactly_once._writers_process + 1)
+    monkeypatch.setattr(exactly_once, "_inherited", [])
+    write("one", 1, "b")
+    gc.collect()
+    assert parents() is not None
+    assert parents() not in exactly_once._writers.values()
+    assert clusters["one"].records == ["a", "b"]
