@@ -25,6 +25,7 @@ from ottla.groups.kinds import EventHandlers, Groups, Replays, TimerHandlers
 from ottla.groups.records import GroupRecord
 from ottla.groups.streams.assignor import STICKY, Candidate, SubtopologyTasks, assign
 from ottla.groups.streams.configured import ConfiguredTopology, Status, StatusCode, configure
+from ottla.groups.streams.description import description
 from ottla.groups.streams.events import (
     JOINING,
     LEAVING,
@@ -33,11 +34,7 @@ from ottla.groups.streams.events import (
     EndpointPartitions,
     EndpointTopic,
     StreamsBeat,
-    StreamsGroupDescription,
     StreamsHeartbeat,
-    StreamsMemberDescription,
-    SubtopologyDescription,
-    TopologyDescription,
 )
 from ottla.groups.streams.group import STREAMS_PROTOCOL, StreamsGroup, made_by_a_deletion
 from ottla.groups.streams.members import NO_TIMEOUT, MemberState, StreamsMember, reconciled
@@ -51,6 +48,16 @@ from ottla.groups.streams.records import (
     StreamsTarget,
     StreamsTargetEpoch,
     StreamsTopology,
+)
+from ottla.groups.streams.refusals import (
+    DELAYED_AT_FIRST,
+    DELAYED_BY_INTERVAL,
+    not_a_streams_group,
+    refuse_epoch,
+    refuse_unknown_tasks,
+    shutdown,
+    stale_topology,
+    unknown_member,
 )
 from ottla.groups.streams.tasks import NOTHING, Tasks, TaskSets
 from ottla.groups.streams.topology import Topology
@@ -71,13 +78,6 @@ HURRY_MS_PER_MEMBER: Final = 5
 """How soon members are asked to come back while tasks move: together, some 200 times a second."""
 
 STANDBY_REPLICAS: Final = "num.standby.replicas"
-
-_DELAYED_AT_FIRST: Final = Status(
-    StatusCode.ASSIGNMENT_DELAYED, "Assignment delayed due to the configured initial rebalance delay."
-)
-_DELAYED_BY_INTERVAL: Final = Status(
-    StatusCode.ASSIGNMENT_DELAYED, "Assignment delayed due to the configured assignment interval."
-)
 
 
 class StreamsGroups:
@@ -138,11 +138,11 @@ class StreamsGroups:
         topology = self._topology_for(event, group, records)
         configured, metadata_hash = self._configured(group, topology, reasons)
         if configured.is_ready:
-            _refuse_unknown_tasks(configured, event.owned)
+            refuse_unknown_tasks(configured, event.owned)
 
         statuses: list[Status] = []
         if member.topology_epoch < topology.epoch:
-            statuses.append(_stale(member, topology))
+            statuses.append(stale_topology(member, topology))
         epoch = self._next_epoch(group, configured, metadata_hash, reasons, records, now_ms)
         if group.is_empty:
             timers += self._delay_first_assignment(group)
@@ -162,7 +162,7 @@ class StreamsGroups:
         if configured.problem is not None:
             statuses.append(configured.problem)
         if group.shutdown_requested_by is not None:
-            statuses.append(_shutdown(group.shutdown_requested_by))
+            statuses.append(shutdown(group.shutdown_requested_by))
         beat = StreamsBeat(
             member_id=member.member_id,
             member_epoch=member.epoch,
@@ -219,8 +219,8 @@ class StreamsGroups:
                 log.info("streams group %s: member %s joins", event.group_id, event.member_id)
             return member or StreamsMember(event.member_id)
         if member is None:
-            raise _unknown_member(group.group_id, event.member_id)
-        _refuse_epoch(member, event.member_epoch, event.owned)
+            raise unknown_member(group.group_id, event.member_id)
+        refuse_epoch(member, event.member_epoch, event.owned)
         return member
 
     def _topology_for(self, event: StreamsHeartbeat, group: StreamsGroup, records: list[GroupRecord]) -> Topology:
@@ -321,14 +321,14 @@ class StreamsGroups:
     ) -> tuple[int, TaskSets]:
         """The epoch of the target assignment, and what it gives the member."""
         if group.is_delayed:
-            statuses.append(_DELAYED_AT_FIRST)
+            statuses.append(DELAYED_AT_FIRST)
             return group.assignment_epoch, NOTHING
         last = group.target.get(member.member_id, NOTHING)
         if group.assignment_epoch >= epoch:
             return group.assignment_epoch, last
         interval_ms = self._environment.settings(group.group_id).streams_assignment_interval_ms
         if group.assigned_at_ms > 0 and interval_ms > 0 and now_ms < group.assigned_at_ms + interval_ms:
-            statuses.append(_DELAYED_BY_INTERVAL)
+            statuses.append(DELAYED_BY_INTERVAL)
             return group.assignment_epoch, last
         target = self._assign(group, epoch, group.with_member(member), configured, records, now_ms)
         return epoch, target[member.member_id]
@@ -444,7 +444,7 @@ class StreamsGroups:
         if event.shutdown and group.shutdown_requested_by is None:
             group.shutdown_requested_by = event.member_id
         if event.member_id not in group.members:
-            raise _unknown_member(group.group_id, event.member_id)
+            raise unknown_member(group.group_id, event.member_id)
         beat = StreamsBeat(member_id=event.member_id, member_epoch=event.member_epoch)
         return [*self._remove(group, event.member_id, "leaves", now_ms), Reply(event.token, beat)]
 
@@ -482,39 +482,8 @@ class StreamsGroups:
     # --- StreamsGroupDescribe ---
 
     def _describe(self, event: DescribeStreamsGroups, now_ms: int) -> list[Effect]:
-        return [Reply(event.token, tuple(self._description(group_id) for group_id in event.group_ids))]
-
-    def _description(self, group_id: GroupId) -> StreamsGroupDescription:
-        group = self._groups.get(group_id)
-        if not isinstance(group, StreamsGroup):
-            problem = not_a_streams_group(group_id, exists=group is not None)
-            return StreamsGroupDescription(problem.code, str(problem), group_id)
-        return StreamsGroupDescription(
-            ErrorCode.NONE,
-            None,
-            group_id,
-            group.state_name,
-            group.epoch,
-            group.assignment_epoch,
-            _described_topology(group),
-            tuple(
-                StreamsMemberDescription(
-                    member.member_id,
-                    member.epoch,
-                    member.instance_id,
-                    member.rack_id,
-                    member.client_id,
-                    member.client_host,
-                    member.topology_epoch,
-                    member.process_id,
-                    member.user_endpoint,
-                    member.client_tags,
-                    member.assigned,
-                    group.target.get(member.member_id, NOTHING),
-                )
-                for member in group.members.values()
-            ),
-        )
+        described = tuple(description(group_id, self._groups.get(group_id)) for group_id in event.group_ids)
+        return [Reply(event.token, described)]
 
     # --- timers ---
 
@@ -554,46 +523,6 @@ class StreamsGroups:
 
 
 # --- small things ----------------------------------------------------------------------------------------------
-
-
-def not_a_streams_group(group_id: GroupId, *, exists: bool, prefix: str = "Group") -> ApiError:
-    why = f"Group {group_id} is not a streams group." if exists else f"{prefix} {group_id} not found."
-    return ApiError(ErrorCode.GROUP_ID_NOT_FOUND, why)
-
-
-def _unknown_member(group_id: GroupId, member_id: MemberId) -> ApiError:
-    return ApiError(ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {group_id}.")
-
-
-def _refuse_epoch(member: StreamsMember, epoch: int, owned: TaskSets | None) -> None:
-    """Raises `ApiError` FENCED_MEMBER_EPOCH, unless the epoch is the member's; or the one before, if the answer with
-    the new one may be lost: then it has nothing but what it was assigned."""
-    if epoch == member.epoch:
-        return
-    if epoch == member.previous_epoch < member.epoch and owned is not None and owned.is_within(member.assigned):
-        return
-    than = "greater" if epoch > member.epoch else "smaller"
-    raise ApiError(
-        ErrorCode.FENCED_MEMBER_EPOCH,
-        f"The streams group member has a {than} member epoch ({epoch}) than the one known by the group coordinator "
-        f"({member.epoch}). The member must abandon all its partitions and rejoin.",
-    )
-
-
-def _refuse_unknown_tasks(configured: ConfiguredTopology, owned: TaskSets | None) -> None:
-    """Raises `ApiError` INVALID_REQUEST for tasks that the topology does not have."""
-    counts = configured.task_counts()
-    for tasks in owned or ():
-        for subtopology, partitions in tasks.items():
-            if subtopology not in counts:
-                raise ApiError(ErrorCode.INVALID_REQUEST, f"Subtopology {subtopology} does not exist in the topology.")
-            for partition in sorted(partitions):
-                if not 0 <= partition < counts[subtopology]:
-                    raise ApiError(
-                        ErrorCode.INVALID_REQUEST,
-                        f"Task {partition} for subtopology {subtopology} is invalid. Number of tasks for this "
-                        f"subtopology: {counts[subtopology]}",
-                    )
 
 
 def _as_described(member: StreamsMember, event: StreamsHeartbeat) -> StreamsMember:
@@ -647,60 +576,11 @@ def _has_missed_an_answer(event: StreamsHeartbeat, before: StreamsMember, after:
     return event.member_epoch != before.epoch or (event.owned is not None and event.owned != after.assigned)
 
 
-def _stale(member: StreamsMember, topology: Topology) -> Status:
-    return Status(
-        StatusCode.STALE_TOPOLOGY,
-        f"The member's topology epoch {member.topology_epoch} is behind the group's topology epoch {topology.epoch}.",
-    )
-
-
-def _shutdown(member_id: MemberId) -> Status:
-    return Status(
-        StatusCode.SHUTDOWN_APPLICATION,
-        f"Streams group member {member_id} encountered a fatal error and requested a shutdown for the entire "
-        "application.",
-    )
-
-
 def _first_of(tasks: frozenset[int], name: TopicName, topics: TopicsView) -> tuple[int, ...]:
     """The partitions of a topic that these tasks read: a task reads only topics that have its partition."""
     topic = topics.by_name(name)
     count = 0 if topic is None else topic.partition_count
     return tuple(index for index in sorted(tasks) if index < count)
-
-
-def _described_topology(group: StreamsGroup) -> TopologyDescription | None:
-    """With the numbers of partitions, once the topology fits the topics."""
-    configured = group.configured
-    if configured is not None and configured.is_ready:
-        return TopologyDescription(
-            configured.epoch,
-            tuple(
-                SubtopologyDescription(
-                    each.subtopology_id,
-                    tuple(sorted(each.source_topics)),
-                    tuple(sorted(each.repartition_sink_topics)),
-                    tuple(sorted(each.repartition_source_topics)),
-                    tuple(sorted(each.state_changelog_topics)),
-                )
-                for each in configured.subtopologies
-            ),
-        )
-    if group.topology is None:
-        return None
-    return TopologyDescription(
-        group.topology.epoch,
-        tuple(
-            SubtopologyDescription(
-                each.subtopology_id,
-                tuple(sorted(each.source_topics)),
-                tuple(sorted(each.repartition_sink_topics)),
-                tuple(sorted(each.repartition_source_topics)),
-                tuple(sorted(each.state_changelog_topics)),
-            )
-            for each in sorted(group.topology.subtopologies, key=lambda each: each.subtopology_id)
-        ),
-    )
 
 
 def _active_by_name(target: Mapping[MemberId, TaskSets]) -> dict[MemberId, AssignmentByName]:
