@@ -57,6 +57,7 @@ def test_a_sink_goes_on_when_its_killed_workers_session_is_over(broker: Broker, 
         eventually(lambda: taken_by(database, seen + 1), timeout_s=30)  # 10 s and what a start takes; 45 by default
 
 
+@pytest.mark.timeout(400)  # what it waits for at most
 def test_workers_share_connectors_and_take_over(broker: Broker) -> None:
     topics = {"numbers-0": "n-0", "numbers-1": "n-1"}
     with ConnectProcess(broker.bootstrap) as first, ConnectProcess(broker.bootstrap) as second:

@@ -73,8 +73,10 @@ class Server:
 
     def stop(self) -> None:
         """Stop the tasks, leave the group, and stop the REST API."""
-        self.worker.stop()
-        self._quiet()
+        try:
+            self.worker.stop()
+        finally:
+            self._quiet()
 
     def _quiet(self) -> None:
         self._uvicorn.should_exit = True

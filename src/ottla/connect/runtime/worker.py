@@ -12,6 +12,7 @@ import logging
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -140,13 +141,14 @@ class Worker:
         """Stop the tasks, leave the group."""
         self.stopping.set()
         self._wake.set()
-        if self._thread.ident is not None:
-            self._thread.join()
-        self._peers.stop()
-        self._brokers.stop()
-        self._stop_tasks(list(self._tasks))
-        self.membership.stop()
-        self.logs.close()
+        with ExitStack() as steps:  # each is made, though one before it fails: brokers may be away
+            steps.callback(self.logs.close)
+            steps.callback(self.membership.stop)
+            if self._thread.ident is not None:
+                self._thread.join()
+            self._peers.stop()
+            self._brokers.stop()
+            self._stop_tasks(list(self._tasks))
 
     def changed(self) -> None:
         """Look at everything soon."""
