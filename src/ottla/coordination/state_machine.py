@@ -30,6 +30,10 @@ TimerKey: TypeAlias = tuple[str, ...]
 NO_PRODUCER_ID = -1
 
 
+class IllegalTransition(AssertionError):
+    """A transition that the state does not allow: a defect, never a client's fault."""
+
+
 class Append(NamedTuple):
     """Write these records, in this order, to the machine's partition.
 

@@ -21,6 +21,7 @@ from ottla.coordination.state_machine import (
     Append,
     CancelTimer,
     Effect,
+    IllegalTransition,
     LongDecision,
     Notify,
     Reply,
@@ -75,10 +76,6 @@ log = logging.getLogger(__name__)
 EXPIRY: Final = ("expiry",)
 
 Parkable = InitProducer | AddPartitions | EndTransaction
-
-
-class IllegalTransition(AssertionError):
-    """A defect: a transaction may not go from here to there."""
 
 
 class TransactionMachine:

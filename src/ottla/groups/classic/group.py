@@ -3,11 +3,12 @@
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from ottla.coordination.state_machine import IllegalTransition
 from ottla.errors import ErrorCode
 from ottla.groups.classic.embedded import assigned_by_name
 from ottla.groups.classic.members import Member, Roster
 from ottla.groups.classic.records import GroupDeleted, GroupMetadata
-from ottla.groups.classic.states import DECIDED, GroupState, IllegalTransition
+from ottla.groups.classic.states import DECIDED, GroupState
 from ottla.groups.classic.subscription import CONSUMER_PROTOCOL, subscribed_topics
 from ottla.groups.config import GroupConfig
 from ottla.groups.events import NO_MEMBER, CommitOffsets, GroupDescription, MemberDescription

@@ -16,12 +16,21 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from ottla.coordination.state_machine import Append, CancelTimer, Effect, Reply, SetTimer, TimerKey, Token
+from ottla.coordination.state_machine import (
+    Append,
+    CancelTimer,
+    Effect,
+    IllegalTransition,
+    Reply,
+    SetTimer,
+    TimerKey,
+    Token,
+)
 from ottla.errors import ErrorCode
 from ottla.groups.classic.group import ClassicState
 from ottla.groups.classic.members import Member, Roster
 from ottla.groups.classic.records import GroupMetadata
-from ottla.groups.classic.states import REPLAYED, GroupState, IllegalTransition
+from ottla.groups.classic.states import REPLAYED, GroupState
 from ottla.groups.config import GroupConfig
 from ottla.groups.events import (
     NO_MEMBER,

@@ -46,7 +46,3 @@ REPLAYED: Final[dict[GroupState, frozenset[GroupState]]] = {
     GroupState.DEAD: frozenset(),
 }
 """Where a record may lead: the two states that outlive the coordinator."""
-
-
-class IllegalTransition(AssertionError):
-    """A transition that the state does not allow: a defect, never a client's fault."""

@@ -13,10 +13,18 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
-from ottla.coordination.state_machine import Append, CancelTimer, Effect, LongDecision, Reply, SetTimer, TimerKey
+from ottla.coordination.state_machine import (
+    Append,
+    CancelTimer,
+    Effect,
+    IllegalTransition,
+    LongDecision,
+    Reply,
+    SetTimer,
+    TimerKey,
+)
 from ottla.errors import ApiError, ErrorCode
 from ottla.groups.classic.protocol import ClassicGroup
-from ottla.groups.classic.states import IllegalTransition
 from ottla.groups.config import GroupConfig
 from ottla.groups.consumer.migration import dissolved
 from ottla.groups.environment import GroupEnvironment
