@@ -5,7 +5,8 @@ import os
 import signal
 import socket
 import subprocess
-from collections.abc import Sequence
+import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -89,6 +90,12 @@ class ChildProcess:
             return "\n".join(self.log.read_text(errors="replace").splitlines()[-_LAST_LINES:])
         except OSError:
             return ""
+
+
+def ottla_command(*arguments: str, overrides: Mapping[str, str] | None = None) -> list[str]:
+    """The command line of an `ottla` command in this environment, with an --override for each setting."""
+    settings = [part for name, value in (overrides or {}).items() for part in ("--override", f"{name}={value}")]
+    return [sys.executable, "-m", "ottla.cli.main", *arguments, *settings]
 
 
 def owned_by(user: str | None) -> dict[str, Any]:

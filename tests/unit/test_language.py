@@ -27,7 +27,7 @@ def test_every_public_name_has_a_docstring(everything: list[Finding]) -> None:
     assert len(found) <= PENDING_DOCSTRINGS, listed
 
 
-PENDING_DOCSTRINGS = 329
+PENDING_DOCSTRINGS = 311
 """Public names still without a docstring; may only fall."""
 
 

@@ -2,7 +2,6 @@
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Final, TypeVar
 
@@ -15,6 +14,7 @@ from ottla.pipeline.lag import Offsets
 from ottla.spark.errors import NotReadyError, SourceError, UnreachableError
 from ottla.spark.metadata import metadata_queries
 from ottla.spark.offsets import LATEST, Partition
+from ottla.waiting import tries
 
 T = TypeVar("T")
 
@@ -102,16 +102,16 @@ class Brokers:
 
     def _with_retries(self, ask: Callable[[], T]) -> T:
         """Brokers that are just being started are waited for."""
-        deadline = time.monotonic() + _ANSWER_WITHIN_S
-        while True:
+        problem: SourceError | None = None
+        for _ in tries(_ANSWER_WITHIN_S, every_s=_REST_S):
             try:
                 return ask()
-            except (NotReadyError, UnreachableError) as error:
-                if time.monotonic() >= deadline:
-                    raise PipelineError(self._explain(error)) from None
             except SourceError as error:
-                raise PipelineError(self._explain(error)) from None
-            time.sleep(_REST_S)
+                problem = error
+            if not isinstance(problem, NotReadyError | UnreachableError):
+                break
+        assert problem is not None
+        raise PipelineError(self._explain(problem)) from None
 
     def _explain(self, error: SourceError) -> str:
         if isinstance(error, UnreachableError):

@@ -24,6 +24,8 @@ class JavaNotFoundError(PipelineError):
 
 @dataclass(frozen=True, slots=True)
 class Java:
+    """An installation of Java: its directory, its major version, and the build as it names itself."""
+
     home: Path
     version: int
     build: str = ""

@@ -49,6 +49,7 @@ class ClientMetadata:
             raise self._explain(error, "the list of topics") from error
 
     def describe(self, topics: Collection[str]) -> dict[str, Described]:
+        """As `MetadataQueries.describe`."""
         if not topics:
             return {}
         admin = self._admin()
@@ -62,6 +63,7 @@ class ClientMetadata:
         return found
 
     def offsets(self, places: Mapping[Partition, int]) -> dict[Partition, int | SourceError]:
+        """As `MetadataQueries.offsets`."""
         if not places:
             return {}
         request = {TopicPartition(*partition): _spec(place) for partition, place in places.items()}

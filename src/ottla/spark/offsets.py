@@ -22,6 +22,8 @@ TopicIds = dict[str, UUID]
 
 
 class Partition(NamedTuple):
+    """One partition of one topic."""
+
     topic: str
     number: int
 

@@ -43,6 +43,7 @@ class WireMetadata:
             raise unreachable(self._servers, "the list of topics", error) from error
 
     def describe(self, topics: Collection[str]) -> dict[str, Described]:
+        """As `MetadataQueries.describe`."""
         found = self._topics(topics)
         described = {}
         for name in topics:
@@ -55,6 +56,7 @@ class WireMetadata:
         return described
 
     def offsets(self, places: Mapping[Partition, int]) -> dict[Partition, int | SourceError]:
+        """As `MetadataQueries.offsets`."""
         found: dict[Partition, int | SourceError] = {}
         left = dict(places)
         for _ in range(REQUESTS):

@@ -23,6 +23,7 @@ from urllib.parse import quote
 
 from ottla.connect.rest.client import RestError, ask
 from ottla.connect.rest.server import Server
+from ottla.processes import ottla_command
 
 _TIMEOUT_S: Final = 60.0
 
@@ -170,8 +171,7 @@ class ConnectProcess(_Worker):
 
     def start(self) -> Self:
         """Start, and return once it answers."""
-        overrides = [part for name, value in self.settings.items() for part in ("-o", f"{name}={value}")]
-        command = [sys.executable, "-m", "ottla.cli.main", "connect", "serve", *overrides]
+        command = ottla_command("connect", "serve", overrides=self.settings)
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [self._path, *sys.path]))}
         with self._log.open("ab") as output:
             self._process = subprocess.Popen(command, stdout=output, stderr=output, env=environment)

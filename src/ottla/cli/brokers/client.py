@@ -26,6 +26,7 @@ from ottla.cli.terminal import suggest
 from ottla.cli.terminal.exits import CommandFailed
 from ottla.client.addresses import parse_addresses
 from ottla.client.partition import Partition
+from ottla.waiting import tries
 
 if TYPE_CHECKING:
     from ottla.admin import Admin
@@ -101,11 +102,12 @@ class Connection:
             addresses = parse_addresses(servers)
         except ValueError as problem:
             raise click.UsageError(str(problem)) from None
-        began = time.monotonic()
-        while True:
-            reason, refused = "", False
+        deadline = time.monotonic() + REACH_TIMEOUT_S
+        reason, refused = "", False
+        for _ in tries(STARTING_S, every_s=_RETRY_S):
+            refused = False
             for address in addresses:
-                timeout_s = max(0.2, began + REACH_TIMEOUT_S - time.monotonic())
+                timeout_s = max(0.2, deadline - time.monotonic())
                 try:
                     socket.create_connection(address, timeout=timeout_s).close()
                 except OSError as failure:
@@ -114,9 +116,8 @@ class Connection:
                 else:
                     self._reached = True
                     return
-            if not refused or time.monotonic() > began + STARTING_S:
+            if not refused:
                 break
-            time.sleep(_RETRY_S)
         raise CommandFailed(
             f"no broker answers at {servers} ({reason.lower()}); start one with `ottla serve`, "
             "or name another with --bootstrap HOST:PORT"

@@ -20,6 +20,7 @@ from ottla.cli.zookeeper.server import ZooKeeperProcess, java_program
 from ottla.client.errors import ClientError
 from ottla.client.partition import Partition
 from ottla.processes import free_ports
+from ottla.waiting import tries
 
 if TYPE_CHECKING:
     from ottla.cli.cluster.state import ClusterState
@@ -177,12 +178,11 @@ class Scene:
 
     def _controller_at_start(self) -> int:
         admin = self._connection.admin()
-        deadline = time.monotonic() + TIMEOUT_S
-        while (controller := int(self._connection.metadata(admin).controller_id)) < 0:
-            if time.monotonic() > deadline:
-                raise CommandFailed("no broker has become the controller")
-            time.sleep(LOOK_S)
-        return controller
+        for _ in tries(TIMEOUT_S, every_s=LOOK_S):
+            controller = int(self._connection.metadata(admin).controller_id)
+            if controller >= 0:
+                return controller
+        raise CommandFailed("no broker has become the controller")
 
     def play(self, traffic: "Traffic") -> Iterator[Step]:
         """Kill, kill, start again, elect."""
@@ -257,21 +257,17 @@ class Scene:
         self._connection.wait(admin.elect_leaders(ElectionType.PREFERRED, wanted))
 
     def _quiet(self) -> None:
-        deadline = time.monotonic() + self._quiet_s
-        while time.monotonic() < deadline:
+        for _ in tries(self._quiet_s, every_s=LOOK_S):
             self._look_once()
-            time.sleep(LOOK_S)
 
     def _until(self, holds: "Callable[[ClusterState], bool]", what: str) -> None:
-        deadline = time.monotonic() + TIMEOUT_S
-        while True:
+        state: ClusterState | None = None
+        for _ in tries(TIMEOUT_S, every_s=LOOK_S):
             state = self._look_once()
             if state is not None and holds(state):
                 return
-            if time.monotonic() > deadline:
-                found = "no broker answers" if state is None else state.summary()
-                raise CommandFailed(f"no {what} within {TIMEOUT_S:.0f} s: {found}")
-            time.sleep(LOOK_S)
+        found = "no broker answers" if state is None else state.summary()
+        raise CommandFailed(f"no {what} within {TIMEOUT_S:.0f} s: {found}")
 
     def _look_once(self) -> "ClusterState | None":
         """Return the cluster's state and print its changes; None if no broker answers."""

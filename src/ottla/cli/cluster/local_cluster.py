@@ -2,8 +2,6 @@
 
 import contextlib
 import socket
-import sys
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -12,7 +10,8 @@ from typing import Final, Self
 from ottla.cli.terminal.exits import CommandFailed
 from ottla.cli.terminal.output import note
 from ottla.cli.zookeeper.server import ZooKeeperProcess
-from ottla.processes import ChildProcess
+from ottla.processes import ChildProcess, ottla_command
+from ottla.waiting import tries
 
 HOST: Final = "127.0.0.1"
 READY_S: Final = 60.0
@@ -39,8 +38,7 @@ class BrokerProcess(ChildProcess):
             "listeners": f"PLAINTEXT://{HOST}:{port}",
             "log.dirs": str(directory / "data"),
         }
-        overrides = [part for name, value in own.items() for part in ("--override", f"{name}={value}")]
-        command = [sys.executable, "-m", "ottla.cli.main", "serve", "--log-level", log_level, *overrides]
+        command = ottla_command("serve", "--log-level", log_level, overrides=own)
         super().__init__(f"broker {number}", command, directory / "broker.log")
 
     @property
@@ -132,8 +130,7 @@ class LocalCluster:
 
         first = self.brokers[1]
         admin = AdminClient({"bootstrap.servers": first.address, "log_level": 0})
-        deadline = time.monotonic() + READY_S
-        while True:
+        for _ in tries(READY_S, every_s=POLL_INTERVAL_S):
             for broker in self.brokers.values():
                 if broker.ended:
                     raise CommandFailed(
@@ -143,9 +140,7 @@ class LocalCluster:
             with contextlib.suppress(KafkaException):
                 if self.brokers.keys() <= admin.list_topics(timeout=1).brokers.keys():
                     return
-            if time.monotonic() > deadline:
-                raise CommandFailed(f"the brokers have not found each other within {READY_S:.0f} s; see {first.log}")
-            time.sleep(POLL_INTERVAL_S)
+        raise CommandFailed(f"the brokers have not found each other within {READY_S:.0f} s; see {first.log}")
 
 
 def _check_free(port: int) -> None:

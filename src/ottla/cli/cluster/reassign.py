@@ -1,6 +1,5 @@
 """`ottla cluster reassign`: move partitions between brokers, by a plan or to add and drain brokers (KIP-455)."""
 
-import time
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -26,6 +25,7 @@ from ottla.cli.terminal.output import (
 from ottla.cli.terminal.progress import Progress
 from ottla.cli.terminal.suggest import did_you_mean
 from ottla.client.partition import Partition
+from ottla.waiting import tries
 
 KNOWN_WITHIN_S: Final = 5.0
 LISTED: Final = 40
@@ -327,12 +327,12 @@ def _after(moving: Reassignments, moves: Sequence[Move]) -> dict[Partition, tupl
     """The replicas of each partition after the moves; brokers learn of the last move a little later than the
     controller.
     """
-    deadline = time.monotonic() + KNOWN_WITHIN_S
-    while True:
+    after: dict[Partition, tuple[int, ...]] = {}
+    for _ in tries(KNOWN_WITHIN_S, every_s=POLL_INTERVAL_S):
         after = moving.admin.describe_cluster().assignments
-        if time.monotonic() > deadline or all(after.get(move.partition) == move.replicas for move in moves):
-            return after
-        time.sleep(POLL_INTERVAL_S)
+        if all(after.get(move.partition) == move.replicas for move in moves):
+            break
+    return after
 
 
 def _state(move: Move, refused: Collection[Partition], after: dict[Partition, tuple[int, ...]], *, wait: bool) -> str:

@@ -12,6 +12,7 @@ from typing import Any, Final, Self
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
 from ottla.client.partition import Partition
+from ottla.waiting import wait_until
 
 GROUP: Final = "readers"
 MEMBERS: Final = 2
@@ -123,9 +124,7 @@ class Traffic:
         self._producing.clear()
         self._producer_thread.join()
         acknowledged = set(self.acknowledged.records)
-        deadline = time.monotonic() + READ_S
-        while time.monotonic() < deadline and not acknowledged <= set(self.read.records):
-            time.sleep(0.1)
+        wait_until(lambda: acknowledged <= set(self.read.records), READ_S, every_s=0.1)
         self._consuming.clear()
         for thread in self._threads:
             thread.join()

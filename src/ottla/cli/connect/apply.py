@@ -12,9 +12,11 @@ from ottla.cli.connect.client import Rest, RestRefused, rest_option
 from ottla.cli.connect.files import named_configs
 from ottla.cli.terminal import exits
 from ottla.cli.terminal.output import Column, Row, complain, json_option, print_rows
+from ottla.waiting import tries
 
 _CONFLICT: Final = 409
 _REBALANCE_S: Final = 60.0
+_LOOK_EVERY_S: Final = 0.2
 _STEADY_S: Final = 1.0
 """What fails at its first step runs for a moment."""
 _FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -65,23 +67,23 @@ def put(rest: Rest, name: str, config: Mapping[str, str]) -> str:
         before = None
     if before == dict(config):
         return "unchanged"
-    deadline = time.monotonic() + _REBALANCE_S
-    while True:
+    for _ in tries(_REBALANCE_S, every_s=_LOOK_EVERY_S):
         try:
             rest.connector(name, "/config", method="PUT", body=dict(config))
         except RestRefused as refused:
-            if refused.status != _CONFLICT or time.monotonic() > deadline:
+            if refused.status != _CONFLICT:
                 raise
-            time.sleep(0.2)
+            problem = refused
         else:
             return "created" if before is None else "changed"
+    raise problem
 
 
 def _settled(rest: Rest, name: str, wait_s: float) -> str:
     """The state of the connector and all its tasks, once they agree or one has failed, or when time is up."""
-    deadline = time.monotonic() + wait_s
     since: float | None = None
-    while True:
+    states: set[str] = set()
+    for _ in tries(wait_s, every_s=_LOOK_EVERY_S):
         try:
             status = rest.connector(name, "/status")
             states = {status["connector"]["state"], *(each["state"] for each in status["tasks"])}
@@ -97,9 +99,7 @@ def _settled(rest: Rest, name: str, wait_s: float) -> str:
             since = time.monotonic()
         elif time.monotonic() - since > _STEADY_S:
             return str(states.pop())
-        if time.monotonic() > deadline:
-            return "UNASSIGNED" if since is None else str(states.pop())
-        time.sleep(0.2)
+    return "UNASSIGNED" if since is None else str(states.pop())
 
 
 def _reason(status: Mapping[str, Any]) -> str:

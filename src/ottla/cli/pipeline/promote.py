@@ -1,6 +1,5 @@
 """`ottla pipeline promote`: a replay takes the place of the run that it replays."""
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -12,6 +11,7 @@ from ottla.cli.pipeline.stop import stop
 from ottla.cli.terminal.exits import CommandFailed
 from ottla.cli.terminal.output import Column, confirm, json_option, note, plural, print_json, print_rows, yes_option
 from ottla.pipeline.promote import Behind, behind, check, promote, reached
+from ottla.waiting import tries
 
 _LOOK_EVERY_S: Final = 0.5
 _COLUMNS: Final = (Column("flow", "FLOW"), Column("before", "BEFORE"), Column("after", "NOW"))
@@ -74,9 +74,11 @@ def command(replay: str, even_behind: bool, within: float, as_json: bool, yes: b
 
 def _wait(look: Callable[[], list[Behind]], within_s: float) -> list[Behind]:
     """Until nothing is behind, or for so long: what is."""
-    deadline = time.monotonic() + within_s
-    while (found := look()) and time.monotonic() < deadline:
-        time.sleep(_LOOK_EVERY_S)
+    found: list[Behind] = []
+    for _ in tries(within_s, every_s=_LOOK_EVERY_S):
+        found = look()
+        if not found:
+            break
     return found
 
 

@@ -141,6 +141,7 @@ class PlainLines:
         click.echo(text)
 
     def figures(self, record: "RunRecord", figures: "Mapping[str, Figures]") -> None:
+        """A line per flow, unless there were some a moment ago."""
         if time.monotonic() - self._printed_at < _LINE_EVERY_S:
             return
         self._printed_at = time.monotonic()
@@ -172,6 +173,7 @@ class LiveTable:
             self._live.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def figures(self, record: "RunRecord", figures: "Mapping[str, Figures]") -> None:
+        """Draw the table anew, unless that was done a moment ago."""
         if time.monotonic() - self._drawn_at < _DRAW_EVERY_S:
             return
         self._drawn_at = time.monotonic()

@@ -13,6 +13,7 @@ from ottla.cli.terminal.exits import CommandFailed
 from ottla.cli.terminal.output import note
 from ottla.pipeline.errors import NotRunningError
 from ottla.pipeline.run_store import RunDirectory, find_run, state_of
+from ottla.waiting import wait_until
 
 _LOOK_EVERY_S: Final = 0.1
 
@@ -51,11 +52,7 @@ def stop(directory: RunDirectory, *, within_s: float, now: bool = False) -> None
         except PermissionError:
             raise CommandFailed(f"{directory.name!r} is run by process {process} of another user") from None
         time.sleep(_LOOK_EVERY_S)  # two signals at once would be one
-    deadline = time.monotonic() + within_s
-    while directory.process_id() == process:
-        if time.monotonic() > deadline:
-            raise CommandFailed(
-                f"{directory.name!r} is still busy after {within_s:g} s: wait, or stop it with --now "
-                f"(process {process})"
-            )
-        time.sleep(_LOOK_EVERY_S)
+    if not wait_until(lambda: directory.process_id() != process, within_s, every_s=_LOOK_EVERY_S):
+        raise CommandFailed(
+            f"{directory.name!r} is still busy after {within_s:g} s: wait, or stop it with --now (process {process})"
+        )

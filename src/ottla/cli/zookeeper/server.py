@@ -6,11 +6,11 @@ import re
 import shutil
 import socket
 import subprocess
-import time
 from pathlib import Path
 from typing import Final
 
 from ottla.cli.terminal.exits import CommandFailed
+from ottla.waiting import tries
 
 OLDEST_JAVA: Final = 8
 READY_S: Final = 60.0
@@ -106,15 +106,14 @@ class ZooKeeperProcess:
             stdout=subprocess.DEVNULL,
             start_new_session=True,  # a Ctrl-C on the terminal is handled here
         )
-        deadline = time.monotonic() + READY_S
-        while not self.answers():
+        for _ in tries(READY_S, every_s=0.05):
+            if self.answers():
+                return
             code = self._process.poll()
             if code is not None:
                 raise CommandFailed(f"ZooKeeper ended with exit code {code}; see its output above")
-            if time.monotonic() > deadline:
-                self.stop()
-                raise CommandFailed(f"ZooKeeper gives no answer at {self.address} after {READY_S:.0f} s")
-            time.sleep(0.05)
+        self.stop()
+        raise CommandFailed(f"ZooKeeper gives no answer at {self.address} after {READY_S:.0f} s")
 
     def _settings(self) -> str:
         return "".join(

@@ -6,13 +6,13 @@ import re
 import shutil
 import signal
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from ottla.connect.demo.errors import DemoError
 from ottla.processes import ChildProcess, owned_by
+from ottla.waiting import tries
 
 if TYPE_CHECKING:
     from psycopg2.extensions import connection as Connection  # noqa: N812 - a class
@@ -87,20 +87,15 @@ class Postgres(ChildProcess):
         """
         import psycopg2
 
-        deadline = time.monotonic() + _READY_WITHIN_S
-        while True:
+        for _ in tries(_READY_WITHIN_S, every_s=0.1):
             try:
                 self.connect("postgres").close()
             except psycopg2.OperationalError:
-                if time.monotonic() > deadline:
-                    raise DemoError(
-                        f"PostgreSQL does not answer; the end of {self.log}:\n{self.last_words()}"
-                    ) from None
                 if self.ended:
                     self.start()
-                time.sleep(0.1)
             else:
                 return
+        raise DemoError(f"PostgreSQL does not answer; the end of {self.log}:\n{self.last_words()}")
 
     def connect(self, database: str) -> "Connection":
         """A connection. Raises psycopg2.OperationalError."""

@@ -75,6 +75,7 @@ class Changes:
         self._customers, self._orders = CUSTOMERS, ORDERS
 
     def next(self) -> Change:
+        """Draw the next change, at random."""
         dice = self._dice
         happens = dice.choices(self._EVENTS, self._SHARES)[0]
         return happens(self)

@@ -1,6 +1,5 @@
 """All that runs in the demo: database, broker, worker with its two connectors, and the job on Spark."""
 
-import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -10,7 +9,8 @@ from ottla.connect.demo import shop
 from ottla.connect.demo.errors import DemoError
 from ottla.connect.demo.postgres import USER, Postgres
 from ottla.connect.rest.client import RestError, ask
-from ottla.processes import ChildProcess, answers, free_ports
+from ottla.processes import ChildProcess, answers, free_ports, ottla_command
+from ottla.waiting import tries
 
 if TYPE_CHECKING:
     from ottla.pipeline.progress import Figures
@@ -108,9 +108,7 @@ class Stage:
         self._progress = home / "pipelines" / JOB / "progress.jsonl"
 
     def _ottla(self, name: str, *arguments: str, overrides: Mapping[str, str] | None = None) -> ChildProcess:
-        command = [sys.executable, "-m", "ottla.cli.main", *arguments]
-        for key, value in (overrides or {}).items():
-            command += ["--override", f"{key}={value}"]
+        command = ottla_command(*arguments, overrides=overrides)
         return ChildProcess(name, command, self._directory / f"{name.removeprefix('the ')}.log")
 
     @property
@@ -157,12 +155,11 @@ class Stage:
 
     @staticmethod
     def _await(holds: Callable[[], bool], child: ChildProcess) -> None:
-        deadline = time.monotonic() + _READY_WITHIN_S
-        while not holds():
+        for _ in tries(_READY_WITHIN_S, every_s=_LOOK_S):
+            if holds():
+                return
             _check(child)
-            if time.monotonic() > deadline:
-                raise DemoError(f"{child.name} does not answer; the end of {child.log}:\n{child.last_words()}")
-            time.sleep(_LOOK_S)
+        raise DemoError(f"{child.name} does not answer; the end of {child.log}:\n{child.last_words()}")
 
     # -- the middle ----------------------------------------------------------------------------------------------------
 

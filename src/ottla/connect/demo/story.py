@@ -18,6 +18,7 @@ from ottla.connect.demo.shop import Comparison
 from ottla.connect.demo.stage import JOB_FILE, Stage
 from ottla.pipeline.demo.show import Bar, Screen
 from ottla.pipeline.java import find_java
+from ottla.waiting import tries
 
 _WITHIN_S: Final = 240.0
 """For each of the waits: far longer than any takes."""
@@ -125,14 +126,13 @@ class _Story:
     # -- watching ------------------------------------------------------------------------------------------------------
 
     def _until(self, holds: Callable[[], bool], what: str, load: Load | None, bars: list[Bar]) -> None:
-        deadline = time.monotonic() + _WITHIN_S
-        while not holds():
-            self._stage.check()
+        for _ in tries(_WITHIN_S, every_s=_LOOK_S):
+            is_over = holds()
             self._show(load, bars)
-            if time.monotonic() > deadline:
-                raise DemoError(f"no {what} within {_WITHIN_S:.0f} s: {_differences(self._compare(again=True))}")
-            time.sleep(_LOOK_S)
-        self._show(load, bars)
+            if is_over:
+                return
+            self._stage.check()
+        raise DemoError(f"no {what} within {_WITHIN_S:.0f} s: {_differences(self._compare(again=True))}")
 
     def _show(self, load: Load | None, bars: list[Bar]) -> None:
         compared = self._compare()

@@ -1,6 +1,5 @@
 """The demo's own broker: `ottla serve` as a child process on a free port."""
 
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,7 +8,8 @@ from pathlib import Path
 from typing import Final
 
 from ottla.pipeline.errors import PipelineError
-from ottla.processes import ChildProcess, answers, free_ports
+from ottla.processes import ChildProcess, answers, free_ports, ottla_command
+from ottla.waiting import tries
 
 _READY_WITHIN_S: Final = 30.0
 _STOP_WITHIN_S: Final = 15.0
@@ -21,6 +21,8 @@ class BrokerError(PipelineError):
 
 @dataclass(frozen=True, slots=True)
 class RunningBroker:
+    """The demo's broker while it runs: its address, its process, and how long it took to be ready."""
+
     bootstrap: str
     pid: int
     ready_after_s: float
@@ -34,27 +36,25 @@ def serve(log_dir: Path, output: Path) -> Iterator[RunningBroker]:
     """
     (port,) = free_ports(1)
     bootstrap = f"127.0.0.1:{port}"
-    command = [sys.executable, "-m", "ottla.cli.main", "serve"]
-    for override in (f"log.dirs={log_dir.absolute()}", f"listeners=PLAINTEXT://{bootstrap}"):
-        command += ["--override", override]
+    settings = {"log.dirs": str(log_dir.absolute()), "listeners": f"PLAINTEXT://{bootstrap}"}
     output.unlink(missing_ok=True)
-    broker = ChildProcess("the broker", command, output)
+    broker = ChildProcess("the broker", ottla_command("serve", overrides=settings), output)
     started = time.monotonic()
     broker.start()
     try:
-        _await_ready(broker, port, started)
+        _await_ready(broker, port)
         yield RunningBroker(bootstrap, broker.pid, time.monotonic() - started)
     finally:
         broker.stop(within_s=_STOP_WITHIN_S)
 
 
-def _await_ready(broker: ChildProcess, port: int, started: float) -> None:
-    while not answers(port):
+def _await_ready(broker: ChildProcess, port: int) -> None:
+    for _ in tries(_READY_WITHIN_S, every_s=0.01):
+        if answers(port):
+            return
         if (obituary := broker.obituary()) is not None:
             raise BrokerError(obituary)
-        if time.monotonic() - started > _READY_WITHIN_S:
-            raise BrokerError(
-                f"the broker did not open port {port} within {_READY_WITHIN_S:.0f} s; the end of {broker.log}:\n"
-                f"{broker.last_words()}"
-            )
-        time.sleep(0.01)
+    raise BrokerError(
+        f"the broker did not open port {port} within {_READY_WITHIN_S:.0f} s; the end of {broker.log}:\n"
+        f"{broker.last_words()}"
+    )

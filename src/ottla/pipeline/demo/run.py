@@ -218,6 +218,7 @@ class Flow:
     seconds: float
 
     def row(self) -> tuple[str, ...]:
+        """The cells of its row: what, records in and out, seconds, records in per second."""
         figures = (f"{self.records_in:,}", f"{self.records_out:,}", f"{self.seconds:.1f}")
         return (self.what, *figures, f"{self.records_in / self.seconds:,.0f}")
 

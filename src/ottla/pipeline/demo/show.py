@@ -24,6 +24,8 @@ class Bar(ABC):
 
 
 class Screen(ABC):
+    """Shows lines, progress and tables to a person."""
+
     @abstractmethod
     def say(self, text: str) -> None:
         """One line."""
@@ -44,6 +46,8 @@ def screen() -> Screen:
 
 
 class Terminal(Screen):
+    """Bars that move, and boxed tables."""
+
     def __init__(self, console: Console) -> None:
         self._console = console
 
@@ -82,6 +86,8 @@ class _LiveBar(Bar):
 
 
 class Plain(Screen):
+    """Plain lines, for output that is piped."""
+
     def say(self, text: str) -> None:
         print(text, flush=True)
 

@@ -12,6 +12,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from ottla.pipeline.demo.dataset import Record
 from ottla.pipeline.errors import PipelineError
+from ottla.waiting import tries
 
 log = logging.getLogger(__name__)
 
@@ -25,6 +26,8 @@ class TopicsError(PipelineError):
 
 @dataclass(frozen=True, slots=True)
 class Sent:
+    """What was written to a topic: records, bytes of their values, seconds until all were acknowledged."""
+
     records: int
     value_bytes: int
     seconds: float
@@ -65,15 +68,15 @@ def compacted(name: str, partitions: int = 1) -> NewTopic:
 
 def _create(admin: AdminClient, name: str, topic: NewTopic) -> None:
     """Create it, patiently: a topic just deleted may still be on its way out."""
-    deadline = time.monotonic() + _TIMEOUT_S
-    while True:
+    for _ in tries(_TIMEOUT_S, every_s=0.1):
         try:
             admin.create_topics([topic], operation_timeout=_TIMEOUT_S)[name].result()
             return
         except KafkaException as error:
-            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS or time.monotonic() > deadline:
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise
-        time.sleep(0.1)
+            problem = error
+    raise problem
 
 
 def produce(

@@ -45,6 +45,8 @@ class TableSource(DataSource):
 
 
 class TableReader(DataSourceReader):
+    """Reads the newest record of each key of a compacted topic, as a table of Spark."""
+
     def __init__(self, options: dict[str, str], schema: StructType) -> None:
         given = {name.lower(): value for name, value in options.items()}
         self._directory = Path(given.pop(DIRECTORY))

@@ -138,6 +138,7 @@ class DeltaStorage:
     options: Mapping[str, str]
 
     def open(self) -> tuple[fs.FileSystem, str]:
+        """The table's file system, and the directory of its files there."""
         if "://" not in self.uri:
             return fs.LocalFileSystem(), f"{self.uri}/{_FILES}"
         from deltalake.fs import DeltaStorageHandler

@@ -161,6 +161,7 @@ class IcebergStorage:
     properties: Mapping[str, str]
 
     def open(self) -> tuple[fs.FileSystem, str]:
+        """The table's file system, and the directory of its files there."""
         from pyiceberg.io.pyarrow import PyArrowFileIO
 
         files = PyArrowFileIO(dict(self.properties))
