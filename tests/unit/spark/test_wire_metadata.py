@@ -1,15 +1,16 @@
 """What is made of the brokers' answers, without sockets: a cluster in a few lines that speaks in messages."""
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
 import pytest
 
+from ottla.client import pool
 from ottla.client.addresses import Address
-from ottla.client.errors import BrokerUnavailable
+from ottla.client.errors import BrokerUnavailable, ClientError
 from ottla.errors import ErrorCode
 from ottla.protocol.messages.list_offsets import (
     ListOffsetsPartitionResponse,
@@ -115,10 +116,20 @@ def brokers(monkeypatch: pytest.MonkeyPatch) -> Brokers:
         def receive(self) -> Any:
             return brokers.answer(self.address.host, self.request)
 
+        def answer(self) -> Any:
+            try:
+                return self.receive()
+            except ClientError as error:
+                return error
+
         def close(self) -> None:
             pass
 
+    def receive_each(connections: Iterable[FakeConnection]) -> dict[FakeConnection, Any]:
+        return {connection: connection.answer() for connection in connections}
+
     monkeypatch.setattr(wire, "Connection", FakeConnection)
+    monkeypatch.setattr(pool, "receive_each", receive_each)
     return brokers
 
 
