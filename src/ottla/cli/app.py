@@ -40,6 +40,8 @@ Results are tables on a terminal and tab-separated lines when piped; --json prin
 """
 
 
+_WHOLE: Final = 300
+"""Characters of a line of help: more than any has, so that none is cut off."""
 _OUTPUT_TROUBLE: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 _COMPLETE: Final = "_OTTLA_COMPLETE"
 """Set by the completion script that `_OTTLA_COMPLETE=bash_source ottla` prints (zsh_source, fish_source)."""
@@ -56,6 +58,15 @@ class Verbs(click.Group):
         if args and args[0] not in known and not args[0].startswith("-"):
             self.refuse(ctx, args[0], known)
         return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands, each with its whole sentence."""
+        with formatter.section("Commands"):
+            formatter.write_dl(self.sentences(ctx))
+
+    def sentences(self, ctx: click.Context) -> list[tuple[str, str]]:
+        """Each command with its line of help."""
+        return [(name, self.commands[name].get_short_help_str(_WHOLE)) for name in self.list_commands(ctx)]
 
     def refuse(self, ctx: click.Context, unknown: str, known: list[str]) -> None:
         """Fail over a command that does not exist."""
@@ -90,10 +101,9 @@ class LazyVerbs(Verbs):
         assert isinstance(command, click.Command)
         return command
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the commands without importing them."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, place.help) for name, place in self._places.items()])
+    def sentences(self, ctx: click.Context) -> list[tuple[str, str]]:
+        """Each command with its line of help; none is imported."""
+        return [(name, place.help) for name, place in self._places.items()]
 
 
 class Nouns(LazyVerbs):

@@ -38,15 +38,33 @@ def test_every_noun_has_help(noun: str, capsys: pytest.CaptureFixture[str]) -> N
     assert capsys.readouterr().out.lower().startswith(f"usage: ottla {noun}")
 
 
-def test_every_verb_has_help_and_every_option_is_explained() -> None:
+def verbs() -> Iterator[tuple[str, click.Command]]:
     context = click.Context(application)
     for noun in NOUNS:
         group = application.get_command(context, noun)
-        for verb in group.commands.values() if isinstance(group, click.Group) else ():
-            assert verb.help, f"ottla {noun} {verb.name}"
-            for parameter in verb.params:
-                if isinstance(parameter, click.Option):
-                    assert parameter.help, f"ottla {noun} {verb.name} {parameter.opts}"
+        if isinstance(group, click.Group):
+            for name in group.list_commands(context):
+                verb = group.get_command(context, name)
+                assert verb is not None
+                yield f"ottla {noun} {name}", verb
+        elif group is not None:
+            yield f"ottla {noun}", group
+
+
+@pytest.mark.parametrize(("name", "verb"), [pytest.param(name, verb, id=name) for name, verb in verbs()])
+def test_every_verb_has_help_and_every_option_is_explained(name: str, verb: click.Command) -> None:
+    assert verb.help
+    for parameter in verb.params:
+        if isinstance(parameter, click.Option):
+            assert parameter.help, parameter.opts
+    shown = verb.get_help(click.Context(verb, info_name=name))
+    assert " RANGE" not in shown, "a range has a name of its own, such as N or SECONDS"
+
+
+@pytest.mark.parametrize("noun", ["topic", "log", "perf", "connect", "pipeline"])
+def test_no_sentence_of_help_is_cut_off(noun: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([noun, "--help"]) == exits.OK
+    assert "..." not in capsys.readouterr().out.split("Commands:")[1]
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:

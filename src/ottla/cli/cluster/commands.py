@@ -10,7 +10,7 @@ from ottla.cli.cluster.features import features
 from ottla.cli.cluster.reassign import reassign
 from ottla.cli.cluster.start import start
 from ottla.cli.cluster.watch import watch
-from ottla.cli.terminal.output import Column, Row, json_option, on_terminal, print_facts, print_json, print_rows
+from ottla.cli.terminal.output import Row, columns_of, json_option, on_terminal, print_facts, print_json, print_rows
 
 
 @click.group(cls=Verbs)
@@ -64,13 +64,5 @@ def info(connection: Connection, as_json: bool) -> None:
         print_facts(facts.items())
     print_rows(
         brokers,
-        (
-            Column("broker", "BROKER"),
-            Column("host", "HOST"),
-            Column("port", "PORT"),
-            Column("rack", "RACK"),
-            Column("controller", "CONTROLLER"),
-            Column("leads", "LEADS", figures=True),
-            Column("replicas", "REPLICAS", figures=True),
-        ),
+        columns_of("broker host port rack controller leads# replicas#"),
     )

@@ -14,7 +14,7 @@ import click
 from ottla.cli.brokers.client import Connection
 from ottla.cli.cluster.local_cluster import HOST, LocalCluster
 from ottla.cli.terminal.exits import CommandFailed
-from ottla.cli.terminal.output import Column, note, plural, print_json, print_rows
+from ottla.cli.terminal.output import columns_of, note, plural, print_json, print_rows
 from ottla.cli.zookeeper.jars import class_path
 from ottla.cli.zookeeper.server import ZooKeeperProcess, java_program
 from ottla.client.errors import ClientError
@@ -42,12 +42,7 @@ SETTINGS: Final = {
     "group.initial.rebalance.delay.ms": "0",
 }
 """Two replicas, of which one may be lost; failures are detected quickly; preferred leaders return on request only."""
-COLUMNS: Final = (
-    Column("step", "STEP", long=True),
-    Column("took_s", "TOOK", figures=True),
-    Column("writes_paused_s", "WRITES PAUSED", figures=True),
-    Column("reads_paused_s", "READS PAUSED", figures=True),
-)
+COLUMNS: Final = columns_of("step~ took_s=TOOK# writes_paused_s=WRITES_PAUSED# reads_paused_s=READS_PAUSED#")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +73,20 @@ class Step:
     help="An installation of ZooKeeper, as for `ottla zookeeper`.",
 )
 @click.option(
-    "--rate", type=click.IntRange(10, 10_000), default=400, show_default=True, help="Records written per second."
+    "--rate",
+    metavar="N",
+    type=click.IntRange(10, 10_000),
+    default=400,
+    show_default=True,
+    help="Records written per second.",
 )
 @click.option(
-    "--seconds", type=click.FloatRange(0, 600), default=2.0, show_default=True, help="Quiet between the kills."
+    "--seconds",
+    metavar="SECONDS",
+    type=click.FloatRange(0, 600),
+    default=2.0,
+    show_default=True,
+    help="Quiet between the kills.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def demo(directory: Path | None, home: Path | None, rate: int, seconds: float, as_json: bool) -> None:

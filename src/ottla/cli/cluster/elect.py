@@ -6,7 +6,7 @@ from confluent_kafka import ElectionType, KafkaError, KafkaException, TopicParti
 from ottla.cli.brokers.client import Connection, connection_options, known_topics, partitions_of
 from ottla.cli.brokers.failures import explain
 from ottla.cli.terminal.exits import CommandFailed
-from ottla.cli.terminal.output import Column, Row, json_option, print_rows
+from ottla.cli.terminal.output import Row, columns_of, json_option, print_rows
 
 
 @click.command()
@@ -47,12 +47,7 @@ def elect(connection: Connection, topics: tuple[str, ...], unclean: bool, as_jso
                 "reason": None if error is None else explain(error),
             }
         )
-    columns = (
-        Column("topic", "TOPIC"),
-        Column("partition", "PARTITION", figures=True),
-        Column("elected", "ELECTED"),
-        Column("reason", "REASON"),
-    )
+    columns = columns_of("topic partition# elected reason")
     print_rows(rows, columns, as_json=as_json, empty="no partition needs an election")
     if failed:
         raise CommandFailed(f"{failed} of {len(rows)} partitions that need a leader have not got the one asked for")

@@ -8,7 +8,7 @@ from ottla.admin import Feature
 from ottla.cli.brokers.client import Connection, connection_options
 from ottla.cli.terminal import suggest
 from ottla.cli.terminal.exits import CommandFailed
-from ottla.cli.terminal.output import Column, Row, json_option, note, print_json, print_rows
+from ottla.cli.terminal.output import Row, columns_of, json_option, note, print_json, print_rows
 
 
 @click.command()
@@ -29,7 +29,7 @@ def features(connection: Connection, changes: tuple[str, ...], dry_run: bool, as
         if wanted:
             for name in wanted:
                 if name not in found:
-                    raise CommandFailed(f"there is no feature {name!r}{suggest.did_you_mean(name, found)}")
+                    raise CommandFailed(f"there is no feature {name!r}{suggest.did_you_mean_or_list(name, found)}")
             admin.update_features(wanted, dry_run=dry_run)
             if dry_run:
                 note("nothing was changed: the broker would take this")
@@ -38,12 +38,7 @@ def features(connection: Connection, changes: tuple[str, ...], dry_run: bool, as
     if as_json:
         print_json(_rows(found))
         return
-    columns = (
-        Column("feature", "FEATURE"),
-        Column("level", "LEVEL", figures=True),
-        Column("lowest", "LOWEST", figures=True),
-        Column("highest", "HIGHEST", figures=True),
-    )
+    columns = columns_of("feature level# lowest# highest#")
     print_rows(_rows(found), columns)
 
 

@@ -14,6 +14,7 @@ from ottla.cli.terminal.exits import CommandFailed
 from ottla.cli.terminal.output import (
     Column,
     Row,
+    columns_of,
     json_option,
     note,
     on_terminal,
@@ -184,12 +185,7 @@ def _rows(moves: Sequence[Move]) -> list[Row]:
     ]
 
 
-COLUMNS: Final = (
-    Column("topic", "TOPIC"),
-    Column("partition", "PARTITION", figures=True),
-    Column("before", "FROM"),
-    Column("replicas", "TO"),
-)
+COLUMNS: Final = columns_of("topic partition# before=FROM replicas=TO")
 
 
 def _show_plan(moves: Sequence[Move], *, as_json: bool) -> None:
@@ -229,15 +225,7 @@ def _show_status(moving: Reassignments, cluster: Cluster, topics: Collection[str
         }
         for at, found in sorted(going.items())
     ]
-    columns = (
-        Column("topic", "TOPIC"),
-        Column("partition", "PARTITION", figures=True),
-        Column("replicas", "REPLICAS"),
-        Column("adding", "ADDING"),
-        Column("removing", "REMOVING"),
-        Column("bytes", "BYTES", figures=True),
-        Column("copied", "COPIED", figures=True),
-    )
+    columns = columns_of("topic partition# replicas adding removing bytes# copied#")
     print_rows(rows, columns, as_json=as_json, empty="nothing is being moved")
 
 
@@ -261,12 +249,7 @@ def _cancel(moving: Reassignments, cluster: Cluster, topics: Collection[str], *,
         {"topic": at.topic, "partition": at.partition, "cancelled": at not in refused, "reason": _reason(refused, at)}
         for at in sorted(going)
     ]
-    columns = (
-        Column("topic", "TOPIC"),
-        Column("partition", "PARTITION", figures=True),
-        Column("cancelled", "CANCELLED"),
-        Column("reason", "REASON"),
-    )
+    columns = columns_of("topic partition# cancelled reason")
     print_rows(rows, columns, as_json=as_json, empty="nothing was being moved; nothing is throttled any more")
     if refused:
         raise CommandFailed(f"{len(refused)} of {plural(len(going), 'move')} could not be called off")

@@ -6,6 +6,7 @@ from typing import Final
 
 import click
 
+from ottla.cli.brokers.settings import parse_assignments
 from ottla.cli.cluster.local_cluster import HOST, LocalCluster
 from ottla.cli.serve import LOG_LEVELS
 from ottla.cli.terminal.exits import CommandFailed
@@ -17,19 +18,16 @@ POLL_INTERVAL_S: Final = 0.2
 
 
 def _settings(context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
-    settings: dict[str, str] = {}
-    for text in given:
-        name, equals, value = text.partition("=")
-        if not equals or not name.strip():
-            raise click.BadParameter(f"KEY=VALUE is expected, not {text!r}")
-        settings[name.strip()] = value
-    return settings
+    return parse_assignments(given)
 
 
 @click.command()
-@click.option("--brokers", type=click.IntRange(1, 20), default=3, show_default=True, help="How many brokers.")
+@click.option(
+    "--brokers", metavar="N", type=click.IntRange(1, 20), default=3, show_default=True, help="How many brokers."
+)
 @click.option(
     "--port",
+    metavar="PORT",
     type=click.IntRange(1, 65_000),
     default=9092,
     show_default=True,
@@ -46,6 +44,7 @@ def _settings(context: click.Context, parameter: click.Parameter, given: tuple[s
 @click.option("--zookeeper", metavar="HOST:PORT[/PATH]", help="A ZooKeeper that is there; none is started then.")
 @click.option(
     "--zookeeper-port",
+    metavar="PORT",
     type=click.IntRange(1, 65_535),
     default=2181,
     show_default=True,

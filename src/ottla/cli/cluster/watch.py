@@ -13,19 +13,12 @@ from ottla.admin import ClientError, Cluster
 from ottla.cli.brokers.client import Connection, connection_options, unknown_topic
 from ottla.cli.cluster.state import BrokerState, ClusterState, PartitionState, changes
 from ottla.cli.terminal.exits import CommandFailed
-from ottla.cli.terminal.output import Column, cell, note, on_terminal, print_json, print_rows
+from ottla.cli.terminal.output import cell, columns_of, note, on_terminal, print_json, print_rows
 from ottla.client.partition import Partition
 
 LAG_TIMEOUT_S: Final = 1.0
 """A broker that hangs must not stop the picture."""
-PARTITION_COLUMNS: Final = (
-    Column("topic", "TOPIC"),
-    Column("partition", "PARTITION", figures=True),
-    Column("leader", "LEADER", figures=True),
-    Column("replicas", "REPLICAS"),
-    Column("in_sync", "IN SYNC"),
-    Column("behind", "BEHIND"),
-)
+PARTITION_COLUMNS: Final = columns_of("topic partition# leader# replicas in_sync behind")
 
 
 @click.command()

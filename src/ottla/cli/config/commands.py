@@ -10,7 +10,7 @@ from ottla.cli.brokers.client import Connection, connection_options, known_topic
 from ottla.cli.brokers.settings import SOURCES, alter_settings, describe_settings, parse_assignments, source_of
 from ottla.cli.terminal import exits, suggest
 from ottla.cli.terminal.exits import CommandFailed
-from ottla.cli.terminal.output import Column, Row, json_option, note, on_terminal, plural, print_json, print_rows
+from ottla.cli.terminal.output import Row, columns_of, json_option, note, on_terminal, plural, print_json, print_rows
 
 ALL_BROKERS: Final = "all"
 KINDS: Final = {
@@ -81,7 +81,7 @@ def get(connection: Connection, kind: str, name: str, keys: tuple[str, ...], eve
         return
     print_rows(
         rows,
-        (Column("key", "SETTING"), Column("value", "VALUE", long=True), Column("source", "SET BY")),
+        columns_of("key=SETTING value~ source=SET_BY"),
         empty=f"{kind} {name!r} has no settings of its own; --all shows the defaults",
     )
 

@@ -11,7 +11,7 @@ import click
 from ottla.cli.connect.client import Rest, RestRefused, rest_option
 from ottla.cli.connect.files import named_configs
 from ottla.cli.terminal import exits
-from ottla.cli.terminal.output import Column, Row, complain, json_option, print_rows
+from ottla.cli.terminal.output import Row, columns_of, complain, json_option, print_rows
 from ottla.waiting import tries
 
 _CONFLICT: Final = 409
@@ -23,9 +23,7 @@ _FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 @click.command()
-@click.argument(
-    "files", metavar="FILE...", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path)
-)
+@click.argument("files", metavar="FILE...", nargs=-1, required=True, type=_FILE)
 @click.option("--wait", "wait_s", metavar="SECONDS", type=click.FloatRange(min=0), default=30.0, show_default=True,
               help="How long the tasks may take to run; 0: do not look.")  # fmt: skip
 @json_option
@@ -53,7 +51,7 @@ def apply(rest: Rest, files: tuple[Path, ...], wait_s: float, as_json: bool) -> 
             failed = True
             complain(f"{name}: {_reason(rest.connector(name, '/status'))}")
         rows.append({"name": name, "done": done, "state": state})
-    print_rows(rows, (Column("name", "NAME"), Column("done", "DONE"), Column("state", "STATE")), as_json=as_json)
+    print_rows(rows, columns_of("name done state"), as_json=as_json)
     return exits.FAILED if failed else exits.OK
 
 

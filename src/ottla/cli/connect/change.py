@@ -28,7 +28,7 @@ stop = _change(
 
 @click.command()
 @click.argument("name")
-@click.option("--task", type=click.IntRange(min=0), help="Only this task.")
+@click.option("--task", metavar="N", type=click.IntRange(min=0), help="Only this task.")
 @click.option("--failed", is_flag=True, help="Only failed tasks and connectors.")
 @rest_option
 def restart(rest: Rest, name: str, task: int | None, failed: bool) -> None:

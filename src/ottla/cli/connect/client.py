@@ -39,7 +39,8 @@ class Rest:
         except RestError as refused:
             raise RestRefused(refused.status, refused.message) from None
         except (OSError, ValueError) as failure:
-            reason = str(getattr(failure, "reason", failure)).lower()
+            cause = getattr(failure, "reason", failure)
+            reason = (getattr(cause, "strerror", None) or str(cause)).lower()
             raise CommandFailed(
                 f"no worker answers at {self.url} ({reason}); start one with `ottla connect serve`, or name another "
                 "with --url"

@@ -11,13 +11,19 @@ from ottla.cli.terminal.exits import CommandFailed
 @click.command()
 @click.option(
     "--changes",
+    metavar="N",
     type=click.IntRange(100, 1_000_000),
     default=16_000,
     show_default=True,
     help="Rows inserted, updated and deleted in the shop.",
 )
 @click.option(
-    "--rate", type=click.IntRange(10, 10_000), default=400, show_default=True, help="So many of them a second."
+    "--rate",
+    metavar="N",
+    type=click.IntRange(10, 10_000),
+    default=400,
+    show_default=True,
+    help="So many of them a second.",
 )
 @click.option(
     "--dir",

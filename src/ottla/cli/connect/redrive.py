@@ -22,7 +22,7 @@ _TIMEOUT_S: Final = 30.0
 @click.command()
 @click.argument("name")
 @click.option("--to", "target", metavar="TOPIC", help="Send all of them there instead.")
-@click.option("--max", "most", type=click.IntRange(min=1), help="At most so many.")
+@click.option("--max", "most", metavar="N", type=click.IntRange(min=1), help="At most so many.")
 @yes_option
 @rest_option
 @connection_options

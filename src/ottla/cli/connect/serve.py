@@ -27,9 +27,7 @@ _FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 @click.command()
-@click.argument(
-    "files", metavar="[CONNECTOR]...", nargs=-1, type=click.Path(exists=True, dir_okay=False, path_type=Path)
-)
+@click.argument("files", metavar="[CONNECTOR]...", nargs=-1, type=_FILE)
 @click.option(
     "--config",
     metavar="FILE",

@@ -8,15 +8,9 @@ import click
 from ottla.cli.connect.client import Rest, RestRefused, rest_option
 from ottla.cli.terminal import exits
 from ottla.cli.terminal.exits import CommandFailed
-from ottla.cli.terminal.output import Column, Row, cell, json_option, on_terminal, print_json, print_rows
+from ottla.cli.terminal.output import Row, cell, columns_of, json_option, on_terminal, print_json, print_rows
 
-_TASKS: Final = (
-    Column("task", "TASK"),
-    Column("state", "STATE"),
-    Column("worker", "WORKER"),
-    Column("progress", "PROGRESS", long=True),
-    Column("says", "SAYS", long=True),
-)
+_TASKS: Final = columns_of("task state worker progress~ says~")
 
 
 @click.command("list")
@@ -39,15 +33,7 @@ def list_connectors(rest: Rest, as_json: bool) -> None:
                 "worker": status["connector"]["worker_id"],
             }
         )
-    columns = (
-        Column("name", "NAME"),
-        Column("type", "TYPE"),
-        Column("class", "CLASS"),
-        Column("state", "STATE"),
-        Column("tasks", "TASKS", figures=True),
-        Column("failed", "FAILED", figures=True),
-        Column("worker", "WORKER"),
-    )
+    columns = columns_of("name type class state tasks# failed# worker")
     print_rows(rows, columns, as_json=as_json, empty="no connector is there; `ottla connect apply FILE` makes one")
 
 
@@ -121,7 +107,9 @@ def _row(task: object, state: dict[str, Any], made: dict[str, Any]) -> dict[str,
 
 @click.command()
 @click.argument("name")
-@click.option("--lines", "-n", type=click.IntRange(min=1, max=1000), default=100, show_default=True, help="How many.")
+@click.option(
+    "--lines", "-n", metavar="N", type=click.IntRange(min=1, max=1000), default=100, show_default=True, help="How many."
+)
 @rest_option
 def logs(rest: Rest, name: str, lines: int) -> None:
     """Show what the connector NAME has logged last, on every worker that runs a part of it."""
@@ -143,13 +131,7 @@ def lag(rest: Rest, name: str, as_json: bool) -> None:
     info = rest.connector(name)
     if info["type"] != "sink":
         raise CommandFailed(f"{name} is a source: `ottla connect status {name}` shows how far it is")
-    columns = (
-        Column("topic", "TOPIC"),
-        Column("partition", "PARTITION"),
-        Column("offset", "OFFSET", figures=True),
-        Column("end", "END", figures=True),
-        Column("lag", "LAG", figures=True),
-    )
+    columns = columns_of("topic partition offset# end# lag#")
     rows = rest.connector(name, "/lag")
     print_rows(rows, columns, as_json=as_json, empty=f"{name} has committed nothing yet")
 
@@ -161,15 +143,9 @@ def lag(rest: Rest, name: str, as_json: bool) -> None:
 def plugins(rest: Rest, name: str | None, as_json: bool) -> None:
     """List the connectors that the worker can run; with NAME, the settings of that one."""
     if name is None:
-        columns = (Column("class", "CLASS"), Column("type", "TYPE"), Column("version", "VERSION"))
+        columns = columns_of("class type version")
         print_rows(rest.ask("GET", "/connector-plugins"), columns, as_json=as_json, empty="none")
         return
     rows = rest.ask("GET", f"/connector-plugins/{name}/config")
-    settings = (
-        Column("name", "SETTING"),
-        Column("type", "TYPE"),
-        Column("required", "REQUIRED"),
-        Column("default_value", "DEFAULT"),
-        Column("documentation", "WHAT", long=True),
-    )
+    settings = columns_of("name=SETTING type required default_value=DEFAULT documentation=WHAT~")
     print_rows(rows, settings, as_json=as_json)

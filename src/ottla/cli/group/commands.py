@@ -20,6 +20,7 @@ from ottla.cli.terminal.exits import CommandFailed
 from ottla.cli.terminal.output import (
     Column,
     Row,
+    columns_of,
     json_option,
     on_terminal,
     plural,
@@ -86,7 +87,7 @@ def list_groups(connection: Connection, state: str | None, group_type: str | Non
         for name, group in sorted(_listed(connection, connection.admin(), group_type).items())
         if wanted in (None, _state(group))
     ]
-    columns = (Column("group", "GROUP"), Column("state", "STATE"), Column("protocol", "PROTOCOL"))
+    columns = columns_of("group state protocol")
     print_rows(
         rows,
         columns,
@@ -205,21 +206,9 @@ def _described(
     }
 
 
-_MEMBER_COLUMNS: Final = (
-    Column("member", "MEMBER", long=True),
-    Column("instance", "INSTANCE"),
-    Column("client", "CLIENT"),
-    Column("host", "HOST"),
-    Column("assigned", "ASSIGNED", long=True),
-)
-_OFFSET_COLUMNS: Final = (
-    Column("topic", "TOPIC"),
-    Column("partition", "PARTITION", figures=True),
-    Column("committed", "COMMITTED", figures=True),
-    Column("end_offset", "END OFFSET", figures=True),
-    Column("lag", "LAG", figures=True),
-)
-_READER_COLUMNS: Final = (Column("client", "CLIENT"), Column("host", "HOST"))
+_MEMBER_COLUMNS: Final = columns_of("member~ instance client host assigned~")
+_OFFSET_COLUMNS: Final = columns_of("topic partition# committed# end_offset# lag#")
+_READER_COLUMNS: Final = columns_of("client host")
 
 
 def _print_group(entry: dict[str, Any], show_members: bool) -> None:

@@ -6,21 +6,12 @@ from typing import Any, Final
 from ottla.admin import Admin, Move, NotFound, Rebalance
 from ottla.cli.brokers.client import Connection
 from ottla.cli.terminal.exits import CommandFailed
-from ottla.cli.terminal.output import Column, plural, print_described, print_json
+from ottla.cli.terminal.output import Column, columns_of, plural, print_described, print_json
 from ottla.cli.terminal.suggest import did_you_mean
 from ottla.cli.terminal.times import format_instant
 
 NOBODY: Final = "nobody"
-COLUMNS: Final[tuple[Column, ...]] = (
-    Column("time", "TIME"),
-    Column("epoch", "EPOCH", figures=True),
-    Column("type", "TYPE"),
-    Column("assignor", "ASSIGNOR"),
-    Column("members", "MEMBERS", figures=True),
-    Column("moved", "MOVED", figures=True),
-    Column("why", "WHY", long=True),
-    Column("moves", "PARTITIONS", long=True),
-)
+COLUMNS: Final[tuple[Column, ...]] = columns_of("time epoch# type assignor members# moved# why~ moves=PARTITIONS~")
 
 
 def show_history(connection: Connection, names: Sequence[str], *, as_json: bool) -> None:

@@ -11,7 +11,7 @@ from ottla.cli.brokers.client import Connection, connection_options
 from ottla.cli.terminal import exits, suggest
 from ottla.cli.terminal.choices import one_of
 from ottla.cli.terminal.exits import CommandFailed
-from ottla.cli.terminal.output import Column, Row, complain, confirm, json_option, note, plural, print_rows
+from ottla.cli.terminal.output import Row, columns_of, complain, confirm, json_option, note, plural, print_rows
 
 
 class Described(Protocol):
@@ -56,7 +56,7 @@ class Kind(Generic[G]):
             rows: list[Row] = [
                 {"group": each.group, "state": each.state} for each in found if wanted in (None, each.state)
             ]
-            columns = (Column("group", "GROUP"), Column("state", "STATE"))
+            columns = columns_of("group state")
             empty = f"there are no such {self.name} groups" if wanted else f"there are no {self.name} groups"
             print_rows(rows, columns, as_json=as_json, empty=empty)
 

@@ -10,6 +10,7 @@ from ottla.cli.terminal import exits
 from ottla.cli.terminal.output import (
     Column,
     Row,
+    columns_of,
     complain,
     confirm,
     json_option,
@@ -22,34 +23,12 @@ from ottla.cli.terminal.output import (
 )
 from ottla.cli.terminal.progress import Progress
 
-BATCH_COLUMNS = (
-    Column("position", "POSITION", figures=True),
-    Column("base_offset", "FIRST", figures=True),
-    Column("last_offset", "LAST", figures=True),
-    Column("records", "RECORDS", figures=True),
-    Column("bytes", "BYTES", figures=True),
-    Column("compression", "CODEC"),
-    Column("max_timestamp", "LATEST"),
-    Column("leader_epoch", "EPOCH", figures=True),
-    Column("producer", "PRODUCER"),
-    Column("sequence", "SEQUENCE", figures=True),
-    Column("flags", "FLAGS"),
-    Column("crc", "CRC"),
+BATCH_COLUMNS = columns_of(
+    "position# base_offset=FIRST# last_offset=LAST# records# bytes# compression=CODEC",
+    "max_timestamp=LATEST leader_epoch=EPOCH# producer sequence# flags crc",
 )
-PROBLEM_COLUMNS = (
-    Column("file", "FILE", long=True),
-    Column("position", "POSITION", figures=True),
-    Column("severity", "SEVERITY"),
-    Column("problem", "PROBLEM", long=True),
-)
-STRAY_COLUMNS = (
-    Column("topic", "TOPIC"),
-    Column("partition", "PARTITION", figures=True),
-    Column("topic_id", "TOPIC ID"),
-    Column("bytes", "BYTES", figures=True),
-    Column("written", "LAST WRITTEN"),
-    Column("path", "DIRECTORY", long=True),
-)
+PROBLEM_COLUMNS = columns_of("file~ position# severity problem~")
+STRAY_COLUMNS = columns_of("topic partition# topic_id bytes# written=LAST_WRITTEN path=DIRECTORY~")
 _ROWS_PER_TABLE = 2000
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from ottla.cli.terminal.exits import CommandFailed
-from ottla.cli.terminal.output import Column, Row
+from ottla.cli.terminal.output import Column, Row, columns_of
 from ottla.cli.terminal.record_lines import IncomingRecord, json_shape
 from ottla.cli.terminal.times import format_instant
 from ottla.errors import CorruptMessage, InvalidRecord, KafkaStorageError
@@ -30,35 +30,17 @@ if TYPE_CHECKING:
 Rows = Iterator[Row | str]
 """Rows, followed by a sentence if reading ended early."""
 
-_RECORD_COLUMNS = (
-    Column("offset", "OFFSET", figures=True),
-    Column("timestamp", "TIMESTAMP"),
-    Column("headers", "HEADERS", long=True),
-    Column("key", "KEY", long=True),
-    Column("value", "VALUE", long=True),
-)
-_DECODED_COLUMNS = (
-    Column("offset", "OFFSET", figures=True),
-    Column("kind", "KIND"),
-    Column("fields", "FIELDS", long=True),
-)
+_RECORD_COLUMNS = columns_of("offset# timestamp headers~ key~ value~")
+_DECODED_COLUMNS = columns_of("offset# kind fields~")
 _LINES = ("-checkpoint", ".properties")
 _COLUMNS = {
-    names.OFFSET_INDEX: (Column("offset", "OFFSET", figures=True), Column("position", "POSITION", figures=True)),
-    names.TIME_INDEX: (Column("timestamp", "TIMESTAMP"), Column("offset", "OFFSET", figures=True)),
-    names.TRANSACTION_INDEX: (
-        Column("producer", "PRODUCER"),
-        Column("first_offset", "FIRST", figures=True),
-        Column("last_offset", "LAST", figures=True),
-        Column("last_stable_offset", "LAST STABLE", figures=True),
+    names.OFFSET_INDEX: columns_of("offset# position#"),
+    names.TIME_INDEX: columns_of("timestamp offset#"),
+    names.TRANSACTION_INDEX: columns_of(
+        "producer first_offset=FIRST# last_offset=LAST# last_stable_offset=LAST_STABLE#"
     ),
-    names.PRODUCER_SNAPSHOT: (
-        Column("producer", "PRODUCER"),
-        Column("epoch", "EPOCH"),
-        Column("last_sequence", "SEQUENCE", figures=True),
-        Column("last_offset", "LAST OFFSET", figures=True),
-        Column("timestamp", "TIMESTAMP"),
-        Column("transaction_first_offset", "OPEN SINCE", figures=True),
+    names.PRODUCER_SNAPSHOT: columns_of(
+        "producer epoch last_sequence=SEQUENCE# last_offset# timestamp", "transaction_first_offset=OPEN_SINCE#"
     ),
 }
 
@@ -94,7 +76,7 @@ def tables(path: Path, *, with_records: bool, decode: bool) -> tuple[Column, ...
     """The columns for a file's rows; None for batches."""
     if path.suffix == names.LOG:
         return (_DECODED_COLUMNS if decode else _RECORD_COLUMNS) if with_records else None
-    return _COLUMNS.get(path.suffix, (Column("line", "LINE", long=True),))
+    return _COLUMNS.get(path.suffix, columns_of("line~"))
 
 
 def dump_file(path: Path, *, with_records: bool, from_offset: int, max_rows: int | None, decode: bool) -> Rows:

@@ -7,11 +7,11 @@ import click
 
 from ottla.cli.pipeline.options import home_option, needs_spark
 from ottla.cli.terminal.exits import CommandFailed
-from ottla.cli.terminal.output import Column, json_option, print_json, print_rows
+from ottla.cli.terminal.output import columns_of, json_option, print_json, print_rows
 from ottla.cli.terminal.suggest import did_you_mean_or_list
 from ottla.pipeline.run_store import find_run
 
-_COLUMNS: Final = (Column("flow", "FLOW"), Column("output", "OUTPUT"), Column("done", "DONE"))
+_COLUMNS: Final = columns_of("flow output done")
 
 
 @click.command("compact")

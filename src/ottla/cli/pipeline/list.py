@@ -7,19 +7,11 @@ import click
 
 from ottla.cli.pipeline.options import home_option
 from ottla.cli.pipeline.tables import ago
-from ottla.cli.terminal.output import Column, Row, json_option, on_terminal, print_rows
+from ottla.cli.terminal.output import Row, columns_of, json_option, on_terminal, print_rows
 from ottla.pipeline.errors import PipelineError
 from ottla.pipeline.run_store import run_directories, state_of
 
-_COLUMNS: Final = (
-    Column("name", "NAME"),
-    Column("state", "STATE"),
-    Column("job", "JOB"),
-    Column("flows", "FLOWS", figures=True),
-    Column("since", "SINCE"),
-    Column("pid", "PROCESS"),
-    Column("error", "LAST ERROR", long=True),
-)
+_COLUMNS: Final = columns_of("name state job flows# since pid=PROCESS error=LAST_ERROR~")
 
 
 @click.command("list")

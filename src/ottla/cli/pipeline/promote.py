@@ -9,12 +9,12 @@ import click
 from ottla.cli.pipeline.options import home_option
 from ottla.cli.pipeline.stop import stop
 from ottla.cli.terminal.exits import CommandFailed
-from ottla.cli.terminal.output import Column, confirm, json_option, note, plural, print_json, print_rows, yes_option
+from ottla.cli.terminal.output import columns_of, confirm, json_option, note, plural, print_json, print_rows, yes_option
 from ottla.pipeline.promote import Behind, behind, check, promote, reached
 from ottla.waiting import tries
 
 _LOOK_EVERY_S: Final = 0.5
-_COLUMNS: Final = (Column("flow", "FLOW"), Column("before", "BEFORE"), Column("after", "NOW"))
+_COLUMNS: Final = columns_of("flow before after=NOW")
 
 
 @click.command("promote")

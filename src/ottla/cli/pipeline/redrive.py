@@ -7,17 +7,21 @@ import click
 
 from ottla.cli.brokers.client import Connection, client_log, connection_options, known_topics
 from ottla.cli.terminal import exits
-from ottla.cli.terminal.output import Column, Row, json_option, note, plural, print_json, print_rows, progress_wanted
+from ottla.cli.terminal.output import (
+    Row,
+    columns_of,
+    json_option,
+    note,
+    plural,
+    print_json,
+    print_rows,
+    progress_wanted,
+)
 from ottla.cli.terminal.progress import Progress
 from ottla.cli.terminal.times import parse_instant_ms
 from ottla.pipeline.redrive import DEFAULT_MAX_REDRIVES, Account, Fate, Plan, Wanted, redrive
 
-_COLUMNS = (
-    Column("letters", "LETTERS", figures=True),
-    Column("fate", "FATE"),
-    Column("topic", "TOPIC"),
-    Column("reason", "REASON", long=True),
-)
+_COLUMNS = columns_of("letters# fate topic reason~")
 _WOULD_BE_SENT = "would be sent"
 
 

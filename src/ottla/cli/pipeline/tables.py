@@ -5,23 +5,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Final
 
-from ottla.cli.terminal.output import Column, Row, cell
+from ottla.cli.terminal.output import Column, Row, cell, columns_of
 from ottla.pipeline.progress import Figures
 from ottla.pipeline.run_store import RUNNING, WAITING, RunRecord
 
-FLOW_COLUMNS: Final = (
-    Column("flow", "FLOW"),
-    Column("state", "STATE"),
-    Column("records", "RECORDS", figures=True),
-    Column("rate", "RECORDS/S", figures=True),
-    Column("lag_records", "LAG", figures=True),
-    Column("lag", "BEHIND"),
-    Column("batch_ms", "BATCH MS", figures=True),
-    Column("state_rows", "STATE ROWS", figures=True),
-    Column("state_bytes", "STATE BYTES", figures=True),
-    Column("watermark", "WATERMARK"),
-    Column("late", "LATE", figures=True),
-    Column("rejected", "REJECTED", figures=True),
+FLOW_COLUMNS: Final = columns_of(
+    "flow state records# rate=RECORDS/S# lag_records=LAG# lag=BEHIND batch_ms# state_rows#",
+    "state_bytes# watermark late# rejected#",
 )
 _BY_IMPORTANCE: Final = (
     *("flow", "state", "records", "rate", "lag_records", "lag", "late", "rejected"),

@@ -163,7 +163,7 @@ def _require_topic(connection: Connection, topic: str, partition: int | None, *,
     known = metadata.topics.get(topic)
     if known is None:
         if not create:
-            raise CommandFailed(f"{unknown_topic(topic, metadata.topics)}; --create makes it")
+            raise CommandFailed(f"{unknown_topic(topic, metadata.topics)} (--create makes it)")
         (future,) = admin.create_topics([NewTopic(topic, -1, -1)], request_timeout=connection.timeout_s).values()
         connection.wait(future)
         return

@@ -10,7 +10,7 @@ from ottla.cli.brokers.client import Connection, connection_options, present_ran
 from ottla.cli.group.kinds import Kind, exit_code, refuse_members
 from ottla.cli.group.moving import records_ahead
 from ottla.cli.group.seeking import Seek, moves_of, report, seek_options
-from ottla.cli.terminal.output import Column, Row, json_option, print_described, print_json, print_rows, yes_option
+from ottla.cli.terminal.output import Row, columns_of, json_option, print_described, print_json, print_rows, yes_option
 
 KIND: Final = Kind(
     "share",
@@ -40,13 +40,7 @@ def describe(connection: Connection, names: tuple[str, ...], as_json: bool) -> N
     if as_json:
         print_json(described)
         return
-    columns = (
-        Column("member", "MEMBER", long=True),
-        Column("epoch", "EPOCH", figures=True),
-        Column("client", "CLIENT"),
-        Column("host", "HOST"),
-        Column("assigned", "ASSIGNED", long=True),
-    )
+    columns = columns_of("member~ epoch# client host assigned~")
     for entry in described:
         facts = [(name, entry[name]) for name in _FACTS]
         print_described(
@@ -104,16 +98,7 @@ def offsets(connection: Connection, names: tuple[str, ...], as_json: bool) -> No
                         "readers": group.readers(partition),
                     }
                 )
-    columns = (
-        Column("group", "GROUP"),
-        Column("topic", "TOPIC"),
-        Column("partition", "PARTITION", figures=True),
-        Column("start_offset", "START OFFSET", figures=True),
-        Column("end_offset", "END OFFSET", figures=True),
-        Column("ahead", "AHEAD", figures=True),
-        Column("lag", "LAG", figures=True),
-        Column("readers", "READERS", figures=True),
-    )
+    columns = columns_of("group topic partition# start_offset# end_offset# ahead# lag# readers#")
     print_rows(rows, columns, as_json=as_json, empty="the group has read nothing yet")
 
 

@@ -12,7 +12,16 @@ from ottla.cli.brokers.client import Connection, connection_options, present_ran
 from ottla.cli.group.history import show_history
 from ottla.cli.group.kinds import Kind, exit_code
 from ottla.cli.group.moving import records_ahead
-from ottla.cli.terminal.output import Column, Row, json_option, note, print_described, print_json, yes_option
+from ottla.cli.terminal.output import (
+    Column,
+    Row,
+    columns_of,
+    json_option,
+    note,
+    print_described,
+    print_json,
+    yes_option,
+)
 
 KIND: Final = Kind(
     "streams",
@@ -145,29 +154,12 @@ Table = tuple[Iterable[Row], list[Column], str]
 
 
 def _partitions(entry: dict[str, Any]) -> Table:
-    columns = [
-        Column("topic", "TOPIC"),
-        Column("partition", "PARTITION", figures=True),
-        Column("committed", "COMMITTED", figures=True),
-        Column("end_offset", "END OFFSET", figures=True),
-        Column("lag", "LAG", figures=True),
-        Column("task", "TASK"),
-        Column("host", "HOST"),
-        Column("member", "MEMBER", long=True),
-    ]
+    columns = [*columns_of("topic partition# committed# end_offset# lag# task host member~")]
     return entry["partitions"], columns, "the group has committed nothing yet and has no tasks"
 
 
 def _members(entry: dict[str, Any]) -> Table:
-    columns = [
-        Column("member", "MEMBER", long=True),
-        Column("epoch", "EPOCH", figures=True),
-        Column("process", "PROCESS", long=True),
-        Column("host", "HOST"),
-        Column("active", "ACTIVE", long=True),
-        Column("standby", "STANDBY", long=True),
-        Column("warmup", "WARM-UP", long=True),
-    ]
+    columns = [*columns_of("member~ epoch# process~ host active~ standby~ warmup=WARM-UP~")]
     return entry["members"], columns, "the group has no members at the moment"
 
 
@@ -182,12 +174,7 @@ def _topology(entry: dict[str, Any]) -> Table:
             {**key, "role": "repartition sink", "topic": topic, "partitions": None}
             for topic in each["repartition_sinks"]
         ]
-    columns = [
-        Column("subtopology", "SUBTOPOLOGY"),
-        Column("role", "ROLE"),
-        Column("topic", "TOPIC"),
-        Column("partitions", "PARTITIONS", figures=True),
-    ]
+    columns = [*columns_of("subtopology role topic partitions#")]
     return rows, columns, "the group has no topology"
 
 

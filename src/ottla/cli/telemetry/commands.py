@@ -11,7 +11,16 @@ from ottla.cli.brokers.client import Connection, connection_options
 from ottla.cli.telemetry.otlp import MalformedTelemetry, decode_metrics
 from ottla.cli.terminal import exits, suggest
 from ottla.cli.terminal.exits import CommandFailed
-from ottla.cli.terminal.output import Column, Row, json_option, note, on_terminal, print_facts, print_json, print_rows
+from ottla.cli.terminal.output import (
+    Row,
+    columns_of,
+    json_option,
+    note,
+    on_terminal,
+    print_facts,
+    print_json,
+    print_rows,
+)
 from ottla.cli.terminal.times import format_instant, parse_duration_ms
 
 
@@ -86,12 +95,7 @@ def subscriptions(connection: Connection, as_json: bool) -> None:
             }
             for each in admin.list_subscriptions()
         ]
-    columns = (
-        Column("name", "NAME"),
-        Column("metrics", "METRICS", long=True),
-        Column("interval_ms", "EVERY MS", figures=True),
-        Column("match", "MATCH", long=True),
-    )
+    columns = columns_of("name metrics~ interval_ms=EVERY_MS# match~")
     print_rows(rows, columns, as_json=as_json, empty="there are no subscriptions; clients are asked for nothing")
 
 
@@ -102,14 +106,7 @@ def clients(connection: Connection, as_json: bool) -> None:
     """List the clients that have sent metrics, the last one first."""
     with connection.broker_admin() as admin:
         rows = [_client_row(client) for client in admin.list_telemetry_clients()]
-    columns = (
-        Column("instance", "INSTANCE"),
-        Column("client_id", "CLIENT ID"),
-        Column("software", "SOFTWARE"),
-        Column("address", "ADDRESS"),
-        Column("sent", "SENT"),
-        Column("bytes", "BYTES", figures=True),
-    )
+    columns = columns_of("instance client_id software address sent bytes#")
     empty = "no client has sent metrics; `ottla telemetry subscribe` asks for some"
     print_rows(rows, columns, as_json=as_json, empty=empty)
 
@@ -123,7 +120,8 @@ def show(connection: Connection, instance: str, as_json: bool) -> None:
     with connection.broker_admin() as admin:
         known = {_text(client.instance): client for client in admin.list_telemetry_clients()}
         if instance not in known:
-            raise CommandFailed(f"no client {instance!r} has sent metrics{suggest.did_you_mean(instance, known)}")
+            hint = suggest.did_you_mean(instance, known) or "; `ottla telemetry clients` shows those that have"
+            raise CommandFailed(f"no client {instance!r} has sent metrics{hint}")
         newest = next(iter(admin.list_telemetry_clients(known[instance].instance)), None)
     if newest is None:
         raise CommandFailed(f"what {instance!r} had sent is gone: a broker keeps only so much")
@@ -145,12 +143,7 @@ def show(connection: Connection, instance: str, as_json: bool) -> None:
         return
     if on_terminal():
         print_facts(list(_client_row(newest).items()))
-    columns = (
-        Column("metric", "METRIC"),
-        Column("kind", "KIND"),
-        Column("value", "VALUE", figures=True),
-        Column("labels", "LABELS", long=True),
-    )
+    columns = columns_of("metric kind value# labels~")
     print_rows(rows, columns, empty="the client has sent no metrics")
 
 

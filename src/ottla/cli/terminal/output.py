@@ -30,6 +30,19 @@ class Column:
     long: bool = False
 
 
+def columns_of(*named: str) -> tuple[Column, ...]:
+    """Columns from text, such as `topic partition# reason~ key=SETTING`: `#` marks figures, `~` long text.
+
+    A title is the key in capitals, unless one follows `=`; underscores become spaces.
+    """
+    return tuple(_column(each) for text in named for each in text.split())
+
+
+def _column(text: str) -> Column:
+    key, _, title = text.rstrip("#~").partition("=")
+    return Column(key, (title or key.upper()).replace("_", " "), text.endswith("#"), text.endswith("~"))
+
+
 def on_terminal() -> bool:
     """Whether results go to a person rather than to a pipe or a file."""
     return sys.stdout.isatty()

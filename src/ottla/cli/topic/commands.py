@@ -25,8 +25,8 @@ from ottla.cli.brokers.settings import alter_settings, changed_settings, describ
 from ottla.cli.terminal import exits
 from ottla.cli.terminal.exits import CommandFailed
 from ottla.cli.terminal.output import (
-    Column,
     Row,
+    columns_of,
     complain,
     confirm,
     json_option,
@@ -45,15 +45,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
 _URL_SAFE = str.maketrans("+/", "-_")
-PARTITION_COLUMNS = (
-    Column("partition", "PARTITION", figures=True),
-    Column("leader", "LEADER"),
-    Column("replicas", "REPLICAS"),
-    Column("in_sync", "IN SYNC"),
-    Column("first_offset", "FIRST OFFSET", figures=True),
-    Column("end_offset", "END OFFSET", figures=True),
-    Column("records", "RECORDS", figures=True),
-)
+PARTITION_COLUMNS = columns_of("partition# leader replicas in_sync first_offset# end_offset# records#")
 
 
 @click.group(cls=Verbs)
@@ -153,9 +145,9 @@ def list_topics(connection: Connection, pattern: str | None, internal: bool, nam
         for name, topic in sorted(metadata.topics.items())
         if (internal or not name.startswith("__")) and (pattern is None or fnmatch.fnmatchcase(name, pattern))
     ]
-    columns = [Column("topic", "TOPIC")]
+    columns = [*columns_of("topic")]
     if not names:
-        columns += [Column("partitions", "PARTITIONS", figures=True), Column("replicas", "REPLICAS", figures=True)]
+        columns += [*columns_of("partitions# replicas#")]
     if names and not as_json:
         for row in rows:
             click.echo(row["topic"])
@@ -395,11 +387,7 @@ def _delete_records(
     if rows or as_json:
         print_rows(
             rows,
-            (
-                Column("partition", "PARTITION", figures=True),
-                Column("first_offset", "FIRST OFFSET NOW", figures=True),
-                Column("deleted", "DELETED", figures=True),
-            ),
+            columns_of("partition# first_offset=FIRST_OFFSET_NOW# deleted#"),
             as_json=as_json,
         )
     return code

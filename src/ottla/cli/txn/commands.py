@@ -13,7 +13,7 @@ from ottla.cli.terminal import suggest
 from ottla.cli.terminal.choices import one_of
 from ottla.cli.terminal.exits import CommandFailed
 from ottla.cli.terminal.output import (
-    Column,
+    columns_of,
     confirm,
     json_option,
     note,
@@ -52,14 +52,7 @@ def list_transactions(connection: Connection, states: tuple[str, ...], longer_th
             states=[one_of(state, STATES, "state") for state in states],
             longer_than_ms=-1 if longer_than is None else _duration_ms(longer_than),
         )
-    columns = (
-        Column("transactional_id", "TRANSACTIONAL ID", long=True),
-        Column("producer_id", "PRODUCER"),
-        Column("epoch", "EPOCH"),
-        Column("state", "STATE"),
-        Column("since", "SINCE"),
-        Column("partitions", "PARTITIONS", figures=True),
-    )
+    columns = columns_of("transactional_id~ producer_id=PRODUCER epoch state since partitions#")
     rows = [{**_facts(each), "partitions": len(each.partitions)} for each in known]
     print_rows(rows, columns, as_json=as_json, empty="there are no such transactions")
 
@@ -141,14 +134,7 @@ def _held_back(connection: Connection, admin: Admin, known: Transaction) -> list
 def _print(entry: dict[str, Any]) -> None:
     shown = ((name, value) for name, value in entry.items() if name != "partitions")
     facts = [(name, str(value) if name == "producer_id" else value) for name, value in shown]
-    columns = [
-        Column("topic", "TOPIC"),
-        Column("partition", "PARTITION", figures=True),
-        Column("first_offset", "FIRST OFFSET", figures=True),
-        Column("last_stable_offset", "LAST STABLE", figures=True),
-        Column("end_offset", "END OFFSET", figures=True),
-        Column("held_back", "HELD BACK", figures=True),
-    ]
+    columns = [*columns_of("topic partition# first_offset# last_stable_offset=LAST_STABLE# end_offset# held_back#")]
     empty = "it has no partitions: nothing is held back"
     print_described("transactional_id", entry, facts, entry["partitions"], columns, empty=empty)
 
@@ -174,15 +160,7 @@ def find_hanging(connection: Connection, topics: tuple[str, ...], silent_for: st
     wanted = known_topics(metadata, topics) if topics else list(metadata.topics.values())
     with connection.broker_admin() as admin:
         hanging = admin.find_hanging_transactions(partitions_of(wanted), silent_since_ms)
-    columns = (
-        Column("topic", "TOPIC"),
-        Column("partition", "PARTITION", figures=True),
-        Column("first_offset", "FIRST OFFSET", figures=True),
-        Column("producer_id", "PRODUCER"),
-        Column("epoch", "EPOCH"),
-        Column("last_write", "LAST WRITE"),
-        Column("transactional_id", "TRANSACTIONAL ID", long=True),
-    )
+    columns = columns_of("topic partition# first_offset# producer_id=PRODUCER epoch last_write transactional_id~")
     rows = [
         {
             "topic": each.transaction.partition.topic,

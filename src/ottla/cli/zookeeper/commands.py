@@ -12,7 +12,14 @@ from ottla.cli.zookeeper.server import ZooKeeperProcess, java_program
 
 @click.command()
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen at.")
-@click.option("--port", type=click.IntRange(1, 65535), default=2181, show_default=True, help="The port to listen at.")
+@click.option(
+    "--port",
+    metavar="PORT",
+    type=click.IntRange(1, 65535),
+    default=2181,
+    show_default=True,
+    help="The port to listen at.",
+)
 @click.option(
     "--dir",
     "directory",

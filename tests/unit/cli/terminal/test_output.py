@@ -8,7 +8,17 @@ import click
 import pytest
 
 from ottla.cli.terminal.exits import CommandFailed
-from ottla.cli.terminal.output import Column, cell, confirm, plural, print_facts, print_json, print_rows
+from ottla.cli.terminal.output import (
+    Column,
+    cell,
+    columns_of,
+    confirm,
+    plural,
+    print_described,
+    print_facts,
+    print_json,
+    print_rows,
+)
 
 COLUMNS = (Column("name", "NAME"), Column("port", "PORT"), Column("count", "COUNT", figures=True))
 ROWS: list[dict[str, Any]] = [{"name": "a", "port": 9092, "count": 12345}, {"name": None, "port": [1, 2], "count": 0}]
@@ -101,3 +111,30 @@ def test_no_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_plural() -> None:
     assert [plural(n, "record") for n in (0, 1, 2000)] == ["0 records", "1 record", "2,000 records"]
+
+
+def test_columns_from_text() -> None:
+    assert columns_of("name port", "count#") == COLUMNS
+    assert columns_of("why~ in_sync key=SET_BY end=END#") == (
+        Column("why", "WHY", long=True),
+        Column("in_sync", "IN SYNC"),
+        Column("key", "SET BY"),
+        Column("end", "END", figures=True),
+    )
+
+
+def test_what_is_described_begins_with_its_name_when_piped(capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("x", "y"):
+        print_described("host", {"host": name}, [("host", name)], ROWS, COLUMNS, empty="none")
+    print_described("host", {"host": "z"}, [("host", "z")], [], COLUMNS, empty="none")
+    shown = capsys.readouterr()
+    assert shown.out == "x\ta\t9092\t12345\nx\t-\t1,2\t0\ny\ta\t9092\t12345\ny\t-\t1,2\t0\n"
+    assert shown.err == ""
+
+
+@pytest.mark.usefixtures("terminal")
+def test_what_is_described_has_its_facts_first_on_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    print_described("host", {"host": "z"}, [("host", "z"), ("rows", 0)], [], COLUMNS, empty="it has no rows")
+    shown = capsys.readouterr()
+    assert shown.out == "host  z\nrows  0\n"
+    assert shown.err == "it has no rows\n"
