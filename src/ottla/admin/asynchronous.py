@@ -3,7 +3,6 @@
 import asyncio
 import functools
 from collections.abc import Mapping
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from ottla.admin.calls import CLIENT_ID, LARGEST_ANSWER_BYTES, TIMEOUT_S, AsyncDriver, Calls, Running
@@ -40,9 +39,7 @@ class AsyncAdmin(Calls, AsyncDriver):
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

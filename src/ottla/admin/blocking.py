@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Mapping
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from ottla.admin.calls import CLIENT_ID, LARGEST_ANSWER_BYTES, TIMEOUT_S, BlockingDriver, Calls, Running
@@ -58,9 +57,7 @@ class Admin(Calls, BlockingDriver):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

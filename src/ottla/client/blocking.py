@@ -6,7 +6,6 @@ import ssl
 import time
 import weakref
 from collections.abc import Collection
-from types import TracebackType
 from typing import Any, Final, Self
 
 from ottla.client.addresses import Address
@@ -68,9 +67,7 @@ class Connection:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     @property

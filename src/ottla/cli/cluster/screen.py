@@ -1,7 +1,6 @@
 """The picture of a cluster on a terminal: brokers, partitions, and what has happened lately."""
 
 from collections import deque
-from types import TracebackType
 from typing import Final, Self
 
 from rich import box
@@ -34,9 +33,7 @@ class Screen:
         self._live.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._live.stop()
 
     def say(self, when: str, what: str) -> None:

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import cycle, pairwise
-from types import TracebackType
 from typing import Any, Final, Self
 
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
@@ -111,9 +110,7 @@ class Traffic:
             thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._producing.clear()
         self._consuming.clear()
         for thread in (self._producer_thread, *self._threads):

@@ -8,9 +8,9 @@ import click
 from ottla.cli.connect.client import Rest, RestRefused, rest_option
 from ottla.cli.terminal import exits
 from ottla.cli.terminal.exits import CommandFailed
-from ottla.cli.terminal.output import Row, cell, columns_of, json_option, on_terminal, print_json, print_rows
+from ottla.cli.terminal.output import Column, Row, cell, columns_of, json_option, on_terminal, print_json, print_rows
 
-_TASKS: Final = columns_of("task state worker progress~ says~")
+_TASKS: Final = (*columns_of("task state worker progress~"), Column("says", "SAYS", long=True))
 
 
 @click.command("list")

@@ -2,7 +2,6 @@
 
 import select
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
@@ -15,12 +14,12 @@ from ottla.cli.brokers.client import Connection, connection_options, known_topic
 from ottla.cli.consume.reading import BrokersGone, EndOfLog, read_batches, store_positions
 from ottla.cli.consume.starting import BEGINNING, END, Start, parse_offset, start_offsets
 from ottla.cli.terminal import exits
+from ottla.cli.terminal.choices import INSTANT
 from ottla.cli.terminal.exits import CommandFailed
 from ottla.cli.terminal.interruption import held_back
 from ottla.cli.terminal.output import complain, note, on_terminal, plural, progress_wanted
 from ottla.cli.terminal.progress import Progress
 from ottla.cli.terminal.record_lines import IncomingRecord, TextOutput, for_terminal, to_json, unescape
-from ottla.cli.terminal.times import parse_instant_ms
 from ottla.client.partition import Partition
 
 READ_COMMITTED: Final = "read_committed"
@@ -46,7 +45,7 @@ class _Plan:
 @click.argument("topics", metavar="TOPIC...", nargs=-1, required=True)
 @click.option("--from-beginning", is_flag=True, help="Start with the oldest record. [default: with the next new one]")
 @click.option("--offset", "-o", metavar="OFFSET", help="Start at: beginning, end, N, or -N for the last N of each.")
-@click.option("--since", metavar="TIME", help="Start at a time: 10m or 2h (ago), or ISO 8601.")
+@click.option("--since", metavar="TIME", callback=INSTANT, help="Start at a time: 10m or 2h (ago), or ISO 8601.")
 @click.option(
     "--partition", "-p", "partitions", metavar="N", type=click.IntRange(0), multiple=True, help="Only this; repeatable."
 )
@@ -82,7 +81,7 @@ def command(
     topics: tuple[str, ...],
     from_beginning: bool,
     offset: str | None,
-    since: str | None,
+    since: int | None,
     partitions: tuple[int, ...],
     group: str | None,
     max_messages: int | None,
@@ -140,14 +139,11 @@ def command(
     return _consume(connection, plan, render)
 
 
-def _parse_start(from_beginning: bool, offset: str | None, since: str | None) -> Start:
+def _parse_start(from_beginning: bool, offset: str | None, since: int | None) -> Start:
     if offset is not None:
         return parse_offset(offset)
     if since is not None:
-        try:
-            return Start(since_ms=parse_instant_ms(since, time.time_ns() // 1_000_000))
-        except ValueError as unclear:
-            raise click.UsageError(f"--since: {unclear}") from None
+        return Start(since_ms=since)
     return Start(BEGINNING if from_beginning else END)
 
 

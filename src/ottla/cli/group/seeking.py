@@ -1,7 +1,6 @@
 """`seek` of consumer groups and of share groups: its options, the moves that they ask for, and the report."""
 
 import functools
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -18,9 +17,10 @@ from ottla.cli.brokers.client import (
 )
 from ottla.cli.group.moving import Move, Target, describe_moves, move, move_columns, move_rows, parse_selection
 from ottla.cli.terminal import exits
+from ottla.cli.terminal.choices import INSTANT
 from ottla.cli.terminal.exits import CommandFailed
 from ottla.cli.terminal.output import json_option, note, print_json, print_rows
-from ottla.cli.terminal.times import format_instant, parse_instant_ms
+from ottla.cli.terminal.times import format_instant
 from ottla.client.partition import Partition
 
 _TARGETS: Final = ("to_earliest", "to_latest", "to_offset", "to_time", "shift_by")
@@ -32,7 +32,7 @@ _BEFORE: Final = (
     click.option("--to-earliest", is_flag=True, help="To the oldest record."),
     click.option("--to-latest", is_flag=True, help="To the end."),
     click.option("--to-offset", metavar="N", type=click.IntRange(0), help="To this offset."),
-    click.option("--to-time", metavar="TIME", help="To a time: 10m or 2h (ago), or ISO 8601."),
+    click.option("--to-time", metavar="TIME", callback=INSTANT, help="To a time: 10m or 2h (ago), or ISO 8601."),
 )
 _SHIFT: Final = click.option("--shift-by", type=int, metavar="N", help="By N records; negative goes back.")
 _AFTER: Final = (
@@ -90,12 +90,7 @@ def _target(to: Mapping[str, Any]) -> Target:
     if sum(value is not None and value is not False for value in to.values()) != 1:
         named = ", ".join(f"--{name.replace('_', '-')}" for name in _TARGETS if name in to)
         raise click.UsageError(f"name the target: one of {named}")
-    when = to["to_time"]
-    try:
-        time_ms = None if when is None else parse_instant_ms(when, time.time_ns() // 1_000_000)
-    except ValueError as unclear:
-        raise click.UsageError(f"--to-time: {unclear}") from None
-    return Target(to["to_earliest"], to["to_latest"], to["to_offset"], time_ms, to.get("shift_by"))
+    return Target(to["to_earliest"], to["to_latest"], to["to_offset"], to["to_time"], to.get("shift_by"))
 
 
 def moves_of(connection: Connection, positions: Mapping[Partition, int | None], seek: Seek) -> list[Move]:

@@ -1,12 +1,12 @@
 """`ottla pipeline redrive`: dead letters back to the topics they came from."""
 
-import time
 from collections import Counter
 
 import click
 
 from ottla.cli.brokers.client import Connection, client_log, connection_options, known_topics
 from ottla.cli.terminal import exits
+from ottla.cli.terminal.choices import INSTANT
 from ottla.cli.terminal.output import (
     Row,
     columns_of,
@@ -18,19 +18,10 @@ from ottla.cli.terminal.output import (
     progress_wanted,
 )
 from ottla.cli.terminal.progress import Progress
-from ottla.cli.terminal.times import parse_instant_ms
 from ottla.pipeline.redrive import DEFAULT_MAX_REDRIVES, Account, Fate, Plan, Wanted, redrive
 
 _COLUMNS = columns_of("letters# fate topic reason~")
 _WOULD_BE_SENT = "would be sent"
-
-
-def _time(context: click.Context, parameter: click.Parameter, value: str | None) -> int | None:
-    """A point in time, as milliseconds since 1970."""
-    try:
-        return None if value is None else parse_instant_ms(value, time.time_ns() // 1_000_000)
-    except ValueError as unclear:
-        raise click.BadParameter(str(unclear), context, parameter) from None
 
 
 @click.command()
@@ -38,9 +29,9 @@ def _time(context: click.Context, parameter: click.Parameter, value: str | None)
 @click.option("--reason", metavar="TEXT", help="Only letters whose reason contains this, in any case.")
 @click.option("--flow", metavar="NAME", help="Only letters that this view or flow rejected.")
 @click.option(
-    "--since", callback=_time, metavar="TIME", help="Only letters as young as this: 10m or 2h (ago), ISO 8601."
+    "--since", metavar="TIME", callback=INSTANT, help="Only letters as young as this: 10m or 2h (ago), ISO 8601."
 )
-@click.option("--until", callback=_time, metavar="TIME", help="Only letters older than this.")
+@click.option("--until", metavar="TIME", callback=INSTANT, help="Only letters older than this.")
 @click.option("--to", metavar="TOPIC", help="Send them there. [default: where each came from]")
 @click.option(
     "--max-redrives",

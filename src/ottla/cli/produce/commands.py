@@ -17,12 +17,12 @@ from ottla.cli.brokers.settings import describe_settings
 from ottla.cli.produce.delivery import Deliveries
 from ottla.cli.produce.lines import read_lines
 from ottla.cli.terminal import exits
+from ottla.cli.terminal.choices import INSTANT
 from ottla.cli.terminal.exits import CommandFailed
 from ottla.cli.terminal.interruption import Terminated
 from ottla.cli.terminal.output import complain, note, plural, progress_wanted
 from ottla.cli.terminal.progress import Progress
-from ottla.cli.terminal.record_lines import BROKER_TIME, BadLine, Headers, JsonInput, TextInput, unescape
-from ottla.cli.terminal.times import parse_instant_ms
+from ottla.cli.terminal.record_lines import BadLine, Headers, JsonInput, TextInput, unescape
 
 DELIVERY_TIMEOUT_MS: Final = 60_000
 LARGEST_RECORD_BYTES: Final = 100_000_000
@@ -65,7 +65,7 @@ class _Watch:
 @click.option(
     "--partition", "-p", metavar="N", type=click.IntRange(0), help="Write to this partition, whatever the key."
 )
-@click.option("--timestamp", metavar="TIME", help="Timestamp of all records (10m ago, or ISO 8601).")
+@click.option("--timestamp", metavar="TIME", callback=INSTANT, help="Timestamp of all records (10m ago, or ISO 8601).")
 @click.option("--compression", type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]), help="[default: none]")
 @click.option("--create", is_flag=True, help="Create the topic, with the broker's defaults, if it does not exist.")
 @click.option("--quiet", "-q", is_flag=True, help="Write nothing unless something fails.")
@@ -80,7 +80,7 @@ def command(
     as_json: bool,
     null_marker: str | None,
     partition: int | None,
-    timestamp: str | None,
+    timestamp: int | None,
     compression: str | None,
     create: bool,
     quiet: bool,
@@ -96,10 +96,6 @@ def command(
     if key_separator == "":
         raise click.UsageError("--key-separator cannot be empty")
     now_ms = time.time_ns() // 1_000_000
-    try:
-        timestamp_ms = BROKER_TIME if timestamp is None else parse_instant_ms(timestamp, now_ms)
-    except ValueError as unclear:
-        raise click.BadParameter(str(unclear)) from None
     fixed_headers = parse_headers(constant_headers)
     form: JsonInput | TextInput = (
         JsonInput(now_ms)
@@ -145,8 +141,8 @@ def command(
                 record.headers.extend(fixed_headers)
                 if partition is not None:
                     record.partition = partition
-                if timestamp_ms != BROKER_TIME:
-                    record.timestamp_ms = timestamp_ms
+                if timestamp is not None:
+                    record.timestamp_ms = timestamp
                 deliveries.send(record, number)
             deliveries.flush()
         except BadLine as bad:

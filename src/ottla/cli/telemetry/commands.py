@@ -10,6 +10,7 @@ from ottla.cli.app import Verbs
 from ottla.cli.brokers.client import Connection, connection_options
 from ottla.cli.telemetry.otlp import MalformedTelemetry, decode_metrics
 from ottla.cli.terminal import exits, suggest
+from ottla.cli.terminal.choices import DURATION
 from ottla.cli.terminal.exits import CommandFailed
 from ottla.cli.terminal.output import (
     Row,
@@ -21,7 +22,7 @@ from ottla.cli.terminal.output import (
     print_json,
     print_rows,
 )
-from ottla.cli.terminal.times import format_instant, parse_duration_ms
+from ottla.cli.terminal.times import format_instant
 
 
 @click.group(cls=Verbs)
@@ -39,7 +40,12 @@ def command() -> None:
     required=True,
     help="Metrics whose names begin so; `*` for all. Repeatable.",
 )
-@click.option("--every", metavar="DURATION", help="How often clients send them: 100 ms to an hour; by default 5m.")
+@click.option(
+    "--every",
+    metavar="DURATION",
+    callback=DURATION,
+    help="How often clients send them: 100 ms to an hour; by default 5m.",
+)
 @click.option(
     "--match",
     "matches",
@@ -49,15 +55,11 @@ def command() -> None:
 )
 @connection_options
 def subscribe(
-    connection: Connection, name: str, metrics: tuple[str, ...], every: str | None, matches: tuple[str, ...]
+    connection: Connection, name: str, metrics: tuple[str, ...], every: int | None, matches: tuple[str, ...]
 ) -> int:
     """Have clients send metrics, under the NAME of a subscription; one that is there already is replaced."""
-    try:
-        interval_ms = None if every is None else parse_duration_ms(every)
-    except ValueError as error:
-        raise click.UsageError(f"--every: {error}") from error
     with connection.broker_admin() as admin:
-        admin.alter_subscription(Subscription(name, metrics, interval_ms, matches))
+        admin.alter_subscription(Subscription(name, metrics, every, matches))
     note(
         f"subscription {name!r} holds; clients notice at their next turn, by default within five minutes,"
         " or after they reconnect if it is the first subscription"

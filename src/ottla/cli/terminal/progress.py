@@ -1,7 +1,6 @@
 """A line of progress on standard error, for a person, once the work has lasted long enough to need one."""
 
 import time
-from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 if TYPE_CHECKING:
@@ -59,8 +58,6 @@ class Progress:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._drawn is not None:
             self._drawn.stop()

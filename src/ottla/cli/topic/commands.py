@@ -1,7 +1,6 @@
 """`ottla topic`: create, list, describe, alter, delete and trim."""
 
 import fnmatch
-import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +22,7 @@ from ottla.cli.brokers.client import (
 from ottla.cli.brokers.failures import error_name, explain
 from ottla.cli.brokers.settings import alter_settings, changed_settings, describe_settings, parse_assignments
 from ottla.cli.terminal import exits
+from ottla.cli.terminal.choices import INSTANT
 from ottla.cli.terminal.exits import CommandFailed
 from ottla.cli.terminal.output import (
     Row,
@@ -38,7 +38,7 @@ from ottla.cli.terminal.output import (
     print_rows,
     yes_option,
 )
-from ottla.cli.terminal.times import format_instant, parse_instant_ms
+from ottla.cli.terminal.times import format_instant
 from ottla.client.partition import Partition
 
 if TYPE_CHECKING:
@@ -291,7 +291,13 @@ def delete(connection: Connection, names: tuple[str, ...], if_exists: bool, yes:
 @command.command()
 @click.argument("name")
 @click.option("--before-offset", metavar="N", type=click.IntRange(0), help="Delete the records before this offset.")
-@click.option("--before-time", metavar="TIME", help="Delete the records before a time (10m ago, or ISO 8601).")
+@click.option(
+    "--before-time",
+    "before_ms",
+    metavar="TIME",
+    callback=INSTANT,
+    help="Delete the records before a time (10m ago, or ISO 8601).",
+)
 @click.option("--all", "everything", is_flag=True, help="Delete every record; the topic stays.")
 @click.option(
     "--partition",
@@ -308,21 +314,17 @@ def trim(
     connection: Connection,
     name: str,
     before_offset: int | None,
-    before_time: str | None,
+    before_ms: int | None,
     everything: bool,
     only: tuple[int, ...],
     yes: bool,
     as_json: bool,
 ) -> int:
     """Delete a topic's oldest records, up to an offset or a time."""
-    if [before_offset is not None, before_time is not None, everything].count(True) != 1:
+    if [before_offset is not None, before_ms is not None, everything].count(True) != 1:
         raise click.UsageError("name the new first offset: one of --before-offset, --before-time, --all")
     if before_offset is not None and not only:
         raise click.UsageError("--before-offset counts within one partition: add --partition N")
-    try:
-        before_ms = None if before_time is None else parse_instant_ms(before_time, time.time_ns() // 1_000_000)
-    except ValueError as problem:
-        raise click.BadParameter(str(problem)) from None
     admin = connection.admin()
     partitions = partitions_of(known_topics(connection.metadata(admin), [name]))
     if only:

@@ -10,7 +10,7 @@ from ottla.admin.operations.transactions import STATES
 from ottla.cli.app import Verbs
 from ottla.cli.brokers.client import Connection, connection_options, known_topics, offset_ranges, partitions_of
 from ottla.cli.terminal import suggest
-from ottla.cli.terminal.choices import one_of
+from ottla.cli.terminal.choices import DURATION, one_of
 from ottla.cli.terminal.exits import CommandFailed
 from ottla.cli.terminal.output import (
     columns_of,
@@ -24,7 +24,7 @@ from ottla.cli.terminal.output import (
     print_rows,
     yes_option,
 )
-from ottla.cli.terminal.times import format_instant, parse_duration_ms
+from ottla.cli.terminal.times import format_instant
 from ottla.client.partition import Partition
 
 LONGEST_TIMEOUT: Final = "15m"
@@ -42,15 +42,20 @@ def command() -> None:
 
 @command.command(name="list")
 @click.option("--state", "states", metavar="STATE", multiple=True, help="Only in this state: Ongoing, Empty, ...")
-@click.option("--longer-than", metavar="DURATION", help="Only transactions that have been open for longer (90s, 1h).")
+@click.option(
+    "--longer-than",
+    metavar="DURATION",
+    callback=DURATION,
+    help="Only transactions that have been open for longer (90s, 1h).",
+)
 @json_option
 @connection_options
-def list_transactions(connection: Connection, states: tuple[str, ...], longer_than: str | None, as_json: bool) -> None:
+def list_transactions(connection: Connection, states: tuple[str, ...], longer_than: int | None, as_json: bool) -> None:
     """List transactional ids and what their producers are doing."""
     with connection.broker_admin() as admin:
         known = admin.list_transactions(
             states=[one_of(state, STATES, "state") for state in states],
-            longer_than_ms=-1 if longer_than is None else _duration_ms(longer_than),
+            longer_than_ms=-1 if longer_than is None else longer_than,
         )
     columns = columns_of("transactional_id~ producer_id=PRODUCER epoch state since partitions#")
     rows = [{**_facts(each), "partitions": len(each.partitions)} for each in known]
@@ -147,15 +152,16 @@ def _print(entry: dict[str, Any]) -> None:
 @click.option(
     "--silent-for",
     metavar="DURATION",
+    callback=DURATION,
     default=LONGEST_TIMEOUT,
     show_default=True,
     help="Nothing was written for so long; not less than the brokers' transaction.max.timeout.ms.",
 )
 @json_option
 @connection_options
-def find_hanging(connection: Connection, topics: tuple[str, ...], silent_for: str, as_json: bool) -> None:
+def find_hanging(connection: Connection, topics: tuple[str, ...], silent_for: int, as_json: bool) -> None:
     """Find open transactions that no coordinator will ever end, and that hold readers back."""
-    silent_since_ms = time.time_ns() // 1_000_000 - _duration_ms(silent_for)
+    silent_since_ms = time.time_ns() // 1_000_000 - silent_for
     metadata = connection.metadata(connection.admin())
     wanted = known_topics(metadata, topics) if topics else list(metadata.topics.values())
     with connection.broker_admin() as admin:
@@ -252,13 +258,6 @@ def _abort_hanging(admin: Admin, partition: Partition, first_offset: int | None,
 
 
 # --- arguments -------------------------------------------------------------------------------------------------
-
-
-def _duration_ms(text: str) -> int:
-    try:
-        return parse_duration_ms(text)
-    except ValueError as problem:
-        raise click.UsageError(str(problem)) from None
 
 
 def _partition(text: str) -> Partition:

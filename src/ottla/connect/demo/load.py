@@ -3,7 +3,6 @@
 import threading
 import time
 from collections import Counter
-from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 from ottla.connect.demo.postgres import Postgres
@@ -46,9 +45,7 @@ class Load:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stop.set()
         self._thread.join()
 
