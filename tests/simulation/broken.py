@@ -15,7 +15,7 @@ from ottla.cluster.commands import SetPartitions
 from ottla.cluster.elections import Outages
 from ottla.cluster.image import MetadataImage
 from ottla.cluster.isr_changes import IsrChange, plan_isr_change
-from ottla.log import log_files
+from ottla.log import retention
 from ottla.log.cleaner_map import OffsetMap
 from ottla.log.directories import LogDirectories
 from ottla.log.retention import breached_count
@@ -155,7 +155,7 @@ def delete_uncommitted() -> Iterator[None]:
     def everything(segments: Any, config: Any, **more: Any) -> int:
         return breached_count(segments, config, **{**more, "high_watermark": more["log_end_offset"]})
 
-    with patch.object(log_files, "breached_count", everything):
+    with patch.object(retention, "breached_count", everything):
         yield
 
 

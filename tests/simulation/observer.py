@@ -18,8 +18,8 @@ from contextlib import contextmanager
 from typing import Any, Final
 from unittest.mock import patch
 
-from ottla.log.log_files import LogFiles
-from ottla.log.partition_log import AppendInfo, PartitionLog
+from ottla.log.appends import AppendInfo
+from ottla.log.partition_log import PartitionLog
 from ottla.metadata.cluster_metadata import ClusterMetadata
 from ottla.metadata.view import MetadataView
 from ottla.protocol.messages.leader_and_isr import LeaderAndIsrRequest
@@ -65,7 +65,7 @@ class Observer:
     def installed(self) -> Iterator[None]:
         """Sees everything inside."""
         append, as_leader = PartitionLog._append, PartitionLog.append_as_leader
-        known: property = LogFiles.__dict__["high_watermark"]
+        known: property = PartitionLog.__dict__["high_watermark"]
         set_known = known.fset
         assert set_known is not None
         take, stop, update = ReplicaRoles.take, ReplicaRoles.stop, ClusterMetadata.update
@@ -115,7 +115,7 @@ class Observer:
             patch.object(ClusterMetadata, "update", updated),
             patch.object(PartitionLog, "_append", _append),
             patch.object(PartitionLog, "append_as_leader", append_as_leader),
-            patch.object(LogFiles, "high_watermark", property(known.fget, high_watermark)),
+            patch.object(PartitionLog, "high_watermark", property(known.fget, high_watermark)),
         ):
             yield
 

@@ -14,7 +14,8 @@ from tests.support.share_groups import set_group, topic_id
 from tests.support.share_member import ACCEPT, GAP, REJECT, RELEASE, RENEW, ShareMember, given, new_member_id
 
 from ottla.errors import CorruptMessage, ErrorCode, OffsetOutOfRange
-from ottla.log.partition_log import ColdRead, PartitionLog
+from ottla.log.partition_log import PartitionLog
+from ottla.log.reader import ColdRead
 from ottla.log.segment_list import ReadResult
 from ottla.protocol.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequest,
@@ -402,7 +403,7 @@ def test_what_cannot_be_read_leaves_others_what_they_hold(
         if self.topic_partition.topic != topic.name or slowly:
             return read(self, offset, max_bytes, **bounds)
         slowly.append(offset)
-        return ColdRead(self, (offset, max_bytes, 0, True))
+        return ColdRead(self.reader, (offset, max_bytes, 0, True))
 
     monkeypatch.setattr(ColdRead, "run", fail)
     monkeypatch.setattr(PartitionLog, "read", read_from_disk)

@@ -2,10 +2,26 @@
 
 from collections.abc import Callable
 from threading import Lock
+from typing import Protocol
 
 from ottla.ids import Offset, TopicPartition
 from ottla.log import checkpoints
 from ottla.log.fs import FileSystem
+
+
+class Written(Protocol):
+    """Checkpoints to be written."""
+
+    def write(self) -> None:
+        """In any thread. Raises OSError."""
+        ...
+
+
+class NoCheckpoints:
+    """For a log without checkpoints."""
+
+    def write(self) -> None:
+        """Does nothing."""
 
 
 class CheckpointOrder:

@@ -1,89 +1,98 @@
-"""One partition's log: append and read.
+"""One partition's log: append and read."""
 
-Synchronous and unlocked: one thread owns it (the event loop's). Handed out to other threads are only `ColdRead`s and
-`FlushTicket`s, which hold their files open themselves.
-"""
-
-import errno
 import logging
 import os
-from collections.abc import Callable
-from operator import attrgetter
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from ottla.clock import Clock
 from ottla.config.log import LogConfig, TimestampType
 from ottla.errors import (
-    CorruptMessage,
+    InconsistentTopicId,
+    KafkaStorageError,
     OffsetOutOfRange,
     RecordListTooLarge,
 )
 from ottla.ids import LeaderEpoch, Offset, TopicId, TopicPartition
-from ottla.log import recovery
+from ottla.log import checkpoints, names, recovery
+from ottla.log.appends import AppendInfo, check_copied, end_transaction, find_duplicate
+from ottla.log.directory_checkpoints import NoCheckpoints, Written
 from ottla.log.file_region import MIN_REGION_BYTES, FileRegion
+from ottla.log.flush import FlushTicket
+from ottla.log.flushes import Flushes
 from ottla.log.fs import FileSystem, WouldBlock
-from ottla.log.log_files import LogFiles
-from ottla.log.producer_state import Origin, ProducedBatch, Verification
+from ottla.log.leader_epochs import EpochEnd
+from ottla.log.producer_state import Origin, ProducedBatch, ProducerState, Verification
+from ottla.log.reader import ColdRead, LogReader
+from ottla.log.retention import Deletion, take_breached
 from ottla.log.segment import Segment
-from ottla.log.segment_list import CheckedRead, ReadResult
-from ottla.log.time_lookup import FoundOffset, first_at_or_after, latest_timestamp
+from ottla.log.segment_files import SegmentFiles
+from ottla.log.segment_list import ReadResult
+from ottla.log.time_lookup import FoundOffset
 from ottla.log.transaction_index import AbortedTransaction
 from ottla.log.validation import CheckedBatches, assign, prepare_batches
 from ottla.records.batch import (
     CONTROL_FLAG,
     NO_TIMESTAMP,
-    TRANSACTIONAL_FLAG,
     BatchHeader,
     Buffer,
-    is_intact,
-    iter_batches,
 )
-from ottla.records.control import EndTransaction, decode_end_transaction
 
 logger: Final = logging.getLogger(__name__)
 
-_base_offset: Final = attrgetter("base_offset")
+
+def _nobody(problem: OSError) -> None:
+    """The default callback: the failed operation raises the error anyway."""
 
 
-class AppendInfo(NamedTuple):
-    """What an append has done. For a duplicate: what the original has done, and `duplicate` is set."""
+class PartitionLog:
+    """The log of one partition, in one directory.
 
-    first_offset: Offset
-    last_offset: Offset
-    log_append_time_ms: int
-    """-1 unless the topic stamps records with it."""
-    log_start_offset: Offset
-    size_bytes: int
-    record_count: int
-    duplicate: bool = False
+    Owns its offsets (start, end, high watermark), its leader epochs, and the parts that do the work: `SegmentFiles`
+    (with the segments, the snapshots of producers and the account of what is on the disk), `Flushes`, `LogReader`.
 
+    Synchronous and unlocked: one thread owns it (the event loop's). Other threads get only `ColdRead`s and
+    `FlushTicket`s, which hold their files open themselves.
+    """
 
-class ColdRead:
-    """A read that has to wait for the disk: call `run` or `check` in a thread; once."""
+    def __init__(
+        self,
+        directory: Path,
+        topic_partition: TopicPartition,
+        config: LogConfig,
+        fs: FileSystem,
+        clock: Clock,
+        loaded: recovery.LoadedLog,
+    ) -> None:
+        self.topic_partition = topic_partition
+        self.config = config
+        self.topic_id: TopicId | None = loaded.topic_id
+        self.leader_epochs = loaded.leader_epochs
+        self.log_start_offset: Offset = loaded.log_start_offset
+        self.log_end_offset: Offset = loaded.end_offset
+        self._directory = os.fspath(directory)
+        self._fs = fs
+        self._clock = clock
+        self._high_watermark = loaded.log_start_offset
+        self._files = SegmentFiles(fs, self._directory, config, clock, loaded)
+        self._segments = self._files.segments
+        self._durability = self._files.durability
+        self._producers = self._files.producers
+        self._flushes = Flushes(fs, self._directory, self._segments, self._durability)
+        self.reader = LogReader(self, self._segments)
+        self.prepare_checkpoints: Callable[[], Written] = NoCheckpoints
+        """The checkpoints of this log's directory as of now. They are written before a truncation below the recovery
+        point, which they lower, lest a crash takes what is appended later for synced."""
+        self.start_moves = 0
+        """How often records were deleted on request, or because the leader had deleted them."""
+        self.on_error: Callable[[OSError], None] = _nobody
+        """Called, in any thread, with every error of the disk."""
+        self._lowest_end: Offset | None = None
+        self._is_closed = False
 
-    __slots__ = ("_log", "_request")
-
-    def __init__(self, log: "PartitionLog", request: tuple[int, int, int, bool]) -> None:
-        self._log = log
-        self._request = request
-
-    def run(self) -> ReadResult:
-        """What `PartitionLog.read` would have returned. Raises as it does."""
-        offset, max_bytes, upper_bound, min_one_message = self._request
-        return self._log.read_blocking(offset, max_bytes, upper_bound=upper_bound, min_one_message=min_one_message)
-
-    def check(self, most_bytes: int) -> CheckedRead:
-        """As `run`, but of at most so many bytes (or one batch), which stay in the file if they are worth it, to be
-        sent from there."""
-        offset, max_bytes, upper_bound, min_one_message = self._request
-        return self._log.check_blocking(
-            offset, min(max_bytes, most_bytes), upper_bound=upper_bound, min_one_message=min_one_message
-        )
-
-
-class PartitionLog(LogFiles):
-    """The log of one partition, in one directory."""
+    def __repr__(self) -> str:
+        return f"PartitionLog({self.topic_partition}, {self.log_start_offset}..{self.log_end_offset})"
 
     @classmethod
     def open(
@@ -124,13 +133,102 @@ class PartitionLog(LogFiles):
         )
         log = cls(directory, topic_partition, config, fs, clock, loaded)
         if fresh:
-            log._unsynced.directories.append(os.path.dirname(path))
+            log._durability.unsynced.directories.append(os.path.dirname(path))
             log._durability.is_cut_synced = True
-            log.leader_epochs.dirty = True
-            log._write_epochs(sync=False)
+            fs.write_bytes(f"{path}/{names.LEADER_EPOCHS}", log.leader_epochs.encode(), sync=False)
+            log.leader_epochs.dirty = False
         if topic_id is not None:
             log.assign_topic_id(topic_id)
         return log
+
+    # --- state -------------------------------------------------------------------------------------------------
+
+    @property
+    def recovery_point(self) -> Offset:
+        """All below it is on the disk."""
+        return self._durability.recovery_point
+
+    @property
+    def is_cut_synced(self) -> bool:
+        """Whether nothing that was cut off can come back in a power failure. A follower appends nothing before that:
+        what it had, between or behind what it has copied since, would pass for the leader's log."""
+        return self._durability.is_cut_synced
+
+    @property
+    def awaits_flush(self) -> bool:
+        """Retention deletes nothing more before the names of newer segments are on the disk."""
+        return self._durability.awaits_flush
+
+    @property
+    def directory(self) -> Path:
+        return Path(self._directory)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all `.log` files."""
+        return self._segments.size_bytes
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        """All segments, ascending; the last one is active."""
+        return tuple(self._segments.all)
+
+    @property
+    def latest_epoch(self) -> LeaderEpoch:
+        """The last leader epoch with a start in the log; -1 if none."""
+        return LeaderEpoch(self.leader_epochs.latest)
+
+    @property
+    def high_watermark(self) -> Offset:
+        """Consumers see the offsets below. Moves up only, except by truncation; kept within the log."""
+        return self._high_watermark
+
+    @high_watermark.setter
+    def high_watermark(self, offset: Offset) -> None:
+        if offset > self.log_end_offset:
+            offset = self.log_end_offset
+        if offset > self._high_watermark:
+            self._high_watermark = offset
+            self.producer_state.high_watermark_moved(offset)
+
+    @property
+    def last_stable_offset(self) -> Offset:
+        """Readers of committed records see the offsets below."""
+        unstable = self.producer_state.first_unstable_offset()
+        if unstable is None or unstable >= self._high_watermark:
+            return self._high_watermark
+        return Offset(max(unstable, self.log_start_offset))
+
+    def assign_topic_id(self, topic_id: TopicId) -> None:
+        """Raises InconsistentTopicId if the directory has another one; OSError."""
+        if self.topic_id is None:
+            path = f"{self._directory}/{names.PARTITION_METADATA}"
+            self._fs.write_bytes(path, checkpoints.encode_partition_metadata(topic_id), sync=False)
+            self._durability.unsynced.paths.append(path)
+            self._durability.unsynced.directories.append(self._directory)
+            self.topic_id = topic_id
+        elif self.topic_id != topic_id:
+            raise InconsistentTopicId(
+                f"{self._directory} holds a topic with the id {self.topic_id}, not {topic_id}: it was deleted and "
+                "created again; remove the directory or restore the metadata that belongs to it"
+            )
+
+    def assign_epoch_start(self, leader_epoch: LeaderEpoch) -> None:
+        """Notes that this epoch begins at the end of the log: called on becoming leader."""
+        self.leader_epochs.assign(leader_epoch, self.log_end_offset)
+
+    def end_offset_for_epoch(self, leader_epoch: LeaderEpoch) -> EpochEnd:
+        """Where the last epoch up to this one ends (KIP-101, KIP-279); (-1, -1) if unknown."""
+        return self.leader_epochs.end_offset_for(leader_epoch, self.log_end_offset)
+
+    def update_config(self, config: LogConfig) -> None:
+        """From now on, for new appends and the next retention check."""
+        self.config = config
+
+    def storage_error(self, what: str, problem: OSError) -> KafkaStorageError:
+        """Reports an error of the disk; the one to raise. In any thread."""
+        self.on_error(problem)
+        return KafkaStorageError(f"cannot {what} {self.topic_partition} in {self._directory}: {problem}")
 
     # --- append ------------------------------------------------------------------------------------------------
 
@@ -164,22 +262,11 @@ class PartitionLog(LogFiles):
         else:
             view = view if checked.rewritten is None else checked.rewritten
             headers = checked.placed(self.log_end_offset, leader_epoch)
-        state = self.producer_state
-        for header in headers:
-            if header.producer_id < 0:
-                continue
-            if header.attributes & CONTROL_FLAG:
-                marker = decode_end_transaction(view, header)
-                if marker is not None:
-                    state.check_marker(header, marker, origin, bears_next_epoch=bears_next_epoch)
-                continue
-            if origin is Origin.CLIENT:
-                duplicate = state.find_duplicate(header)
-                if duplicate is not None:
-                    return self._duplicate(duplicate, view.nbytes)
-                if header.attributes & TRANSACTIONAL_FLAG:
-                    state.check_transaction(header, verification, required=require_verification)
-            state.check(header, origin)
+        duplicate = find_duplicate(
+            view, headers, self.producer_state, origin, verification, require_verification, bears_next_epoch
+        )
+        if duplicate is not None:
+            return self._duplicate(duplicate, view.nbytes)
         stamp = now_ms if config.message_timestamp_type is TimestampType.LOG_APPEND_TIME else None
         headers = assign(view, headers, leader_epoch, stamp)
         return self._append(view, headers, now_ms, NO_TIMESTAMP if stamp is None else stamp)
@@ -194,22 +281,7 @@ class PartitionLog(LogFiles):
         begin at or after the end of the log, or do not ascend.
         """
         view = memoryview(records)
-        headers: list[BatchHeader] = []
-        next_offset: int = self.log_end_offset
-        size = 0
-        for header in iter_batches(view, allow_partial_end=True):
-            is_first = not headers and self.log_start_offset == self.log_end_offset < header.next_offset
-            if header.base_offset < next_offset and not is_first:
-                raise OffsetOutOfRange(
-                    f"{self.topic_partition}: a batch at offset {header.base_offset} was to follow {next_offset}"
-                )
-            if not is_intact(view, header):
-                raise CorruptMessage(
-                    f"{self.topic_partition}: the batch at offset {header.base_offset} arrived with a wrong CRC"
-                )
-            headers.append(header)
-            next_offset = header.next_offset
-            size = header.end_position
+        headers, size = check_copied(view, self.topic_partition, self.log_start_offset, self.log_end_offset)
         if not headers:
             return AppendInfo(
                 self.log_end_offset, Offset(self.log_end_offset - 1), NO_TIMESTAMP, self.log_start_offset, 0, 0
@@ -258,36 +330,12 @@ class PartitionLog(LogFiles):
                     max_timestamp, offset_of_max = header.max_timestamp, header.last_offset
         last_offset = last.last_offset
         state = self.producer_state  # read again now if it is stale: it is not to have these batches yet
-        segment = self._segments.active
         try:
-            if segment.should_roll(
-                size_bytes=size,
-                last_offset=last_offset,
-                max_timestamp_ms=max_timestamp,
-                now_ms=now_ms,
-                segment_bytes=config.segment_bytes,
-                segment_ms=config.longest_segment_ms - self._jitter_ms,
-                segment_index_bytes=config.segment_index_bytes,
-            ):
-                segment = self._roll(first.base_offset)
-            for is_last in (not segment.size, True):
-                try:
-                    segment.append(
-                        view,
-                        first_offset=first.base_offset,
-                        last_offset=last_offset,
-                        max_timestamp_ms=max_timestamp,
-                        offset_of_max_timestamp=offset_of_max,
-                        index_interval_bytes=config.index_interval_bytes,
-                    )
-                    break
-                except OSError as problem:
-                    if is_last or problem.errno != errno.EFBIG:
-                        raise
-                    # A limit of the process or filesystem, below segment.bytes: another file takes as much again.
-                    segment = self._roll(first.base_offset)
+            segment = self._files.append(
+                view, first.base_offset, last_offset, max_timestamp, offset_of_max, config, now_ms, state
+            )
         except OSError as problem:
-            raise self._storage_error("append to", problem) from problem
+            raise self.storage_error("append to", problem) from problem
         self.log_end_offset = Offset(last_offset + 1)
         epochs = self.leader_epochs
         for header in headers:
@@ -295,29 +343,13 @@ class PartitionLog(LogFiles):
                 epochs.assign(header.leader_epoch, header.base_offset)
             if header.producer_id >= 0:
                 if header.attributes & CONTROL_FLAG:
-                    self._end_transaction(view, header, segment)
+                    end_transaction(view, header, state, segment)
                 else:
                     state.add(header)
         state.end_offset = last_offset + 1
         return AppendInfo(
             Offset(first.base_offset), Offset(last_offset), append_time_ms, self.log_start_offset, size, count
         )
-
-    def _end_transaction(self, view: memoryview, header: BatchHeader, segment: Segment) -> None:
-        marker: EndTransaction | None = decode_end_transaction(view, header)
-        if marker is None:
-            return
-        completed = self.producer_state.end_transaction(header, marker)
-        if completed is None:
-            return
-        aborted = self.producer_state.complete(completed)
-        if aborted is not None:
-            try:
-                segment.transaction_index.append(aborted)
-            except OSError as problem:
-                path = segment.transaction_index.path
-                said = problem.strerror or problem
-                logger.error("cannot note an aborted transaction in %s: %s; it goes with the next", path, said)
 
     # --- read --------------------------------------------------------------------------------------------------
 
@@ -333,64 +365,20 @@ class PartitionLog(LogFiles):
         KafkaStorageError.
         """
         try:
-            return self._read(offset, max_bytes, upper_bound, min_one_message, blocking=False, in_full=in_full)
+            return self.reader.read(offset, max_bytes, upper_bound, min_one_message, blocking=False, in_full=in_full)
         except WouldBlock:
-            return ColdRead(self, (offset, max_bytes, upper_bound, min_one_message))
+            return ColdRead(self.reader, (offset, max_bytes, upper_bound, min_one_message))
 
     def read_blocking(self, offset: int, max_bytes: int, *, upper_bound: int, min_one_message: bool) -> ReadResult:
         """As `read`, waiting for the disk; safe in any thread."""
-        return self._read(offset, max_bytes, upper_bound, min_one_message, blocking=True, in_full=True)
-
-    def check_blocking(self, offset: int, max_bytes: int, *, upper_bound: int, min_one_message: bool) -> CheckedRead:
-        """As `read_blocking`, without holding more than about a megabyte: what is larger stays in the file."""
-        segments = self._segments.all
-        try:
-            return self._segments.check(
-                offset, max_bytes, upper_bound, self.log_end_offset, min_one_message=min_one_message
-            )
-        except FileNotFoundError as problem:  # as in `_read`
-            if segments is self._segments.all:
-                raise self._storage_error("read", problem) from problem
-            return self.check_blocking(offset, max_bytes, upper_bound=upper_bound, min_one_message=min_one_message)
-        except OSError as problem:
-            raise self._storage_error("read", problem) from problem
+        return self.reader.read(offset, max_bytes, upper_bound, min_one_message, blocking=True, in_full=True)
 
     def region(
         self, offset: int, max_bytes: int, *, upper_bound: int, min_bytes: int = MIN_REGION_BYTES
     ) -> FileRegion | None:
         """What `read` would give, to be sent from the file; None if `read` has to be asked, as for less than
         `min_bytes`. Raises as it does."""
-        if not self.log_start_offset <= offset < upper_bound:
-            return None
-        try:
-            return self._segments.region(offset, max_bytes, upper_bound, self.log_end_offset, min_bytes)
-        except (WouldBlock, OSError):
-            return None
-
-    def _read(
-        self, offset: int, max_bytes: int, upper_bound: int, min_one_message: bool, *, blocking: bool, in_full: bool
-    ) -> ReadResult:
-        if not self.log_start_offset <= offset <= self.log_end_offset:
-            raise OffsetOutOfRange(
-                f"offset {offset} of {self.topic_partition} is outside {self.log_start_offset}..{self.log_end_offset}"
-            )
-        segments = self._segments.all
-        try:
-            return self._segments.read(
-                offset,
-                max_bytes,
-                upper_bound,
-                self.log_end_offset,
-                min_one_message=min_one_message,
-                blocking=blocking,
-                in_full=in_full,
-            )
-        except FileNotFoundError as problem:  # a thread came for a segment that has just been retired
-            if segments is self._segments.all:
-                raise self._storage_error("read", problem) from problem
-            return self._read(offset, max_bytes, upper_bound, min_one_message, blocking=blocking, in_full=in_full)
-        except OSError as problem:
-            raise self._storage_error("read", problem) from problem
+        return self.reader.region(offset, max_bytes, upper_bound, min_bytes)
 
     def aborted_transactions(
         self, start_offset: int, upper_bound: int, read: Buffer | FileRegion | None = None
@@ -399,29 +387,270 @@ class PartitionLog(LogFiles):
 
         A region is to be asked about before anything else happens to the log. Raises KafkaStorageError.
         """
-        try:
-            return self._segments.aborted_transactions(start_offset, upper_bound, self.log_end_offset, read)
-        except OSError as problem:
-            raise self._storage_error("read the aborted transactions of", problem) from problem
+        return self.reader.aborted_transactions(start_offset, upper_bound, read)
 
     def offset_for_timestamp(self, timestamp_ms: int) -> FoundOffset | None:
         """The first record whose timestamp is at or after this; None if there is none. In any thread.
 
         It may lie above the high watermark. Raises CorruptMessage, KafkaStorageError.
         """
-        return self._search(lambda segments: first_at_or_after(segments, timestamp_ms, self.log_start_offset))
+        return self.reader.first_at_or_after(timestamp_ms)
 
     def max_timestamp(self) -> FoundOffset | None:
         """The first record with the largest timestamp; None if no record has one. In any thread; raises as above."""
-        return self._search(lambda segments: latest_timestamp(segments, self.log_start_offset))
+        return self.reader.latest_timestamp()
 
-    def _search(self, search: Callable[[list[Segment]], FoundOffset | None]) -> FoundOffset | None:
-        while True:
-            segments = self._segments.all
+    # --- segments and syncs ------------------------------------------------------------------------------------
+
+    def roll(self) -> None:
+        """Begins a new segment at the end of the log, unless the active one is empty. Raises KafkaStorageError."""
+        if self._segments.active.size:
             try:
-                return search(segments)
-            except FileNotFoundError as problem:
-                if segments is self._segments.all:
-                    raise self._storage_error("search", problem) from problem
+                self._files.roll(self.log_end_offset, self.config, self.producer_state)
             except OSError as problem:
-                raise self._storage_error("search", problem) from problem
+                raise self.storage_error("begin a segment of", problem) from problem
+
+    @property
+    def may_roll_freely(self) -> bool:
+        """Whether the next segment can begin without a sync of the directory: something of the active one is synced."""
+        return self._files.may_roll_freely
+
+    def snapshot_producers_if_due(self) -> None:
+        """Writes a snapshot between two segments when much was appended since the last, so that a recovery need not
+        look through all of a large segment for its producers. A failure is only noted: the older ones do."""
+        if not self._producers.is_due(self._segments.active):
+            return
+        try:
+            self._producers.write_within(self.producer_state, self.log_end_offset, self._segments.active)
+            self._producers.remove_between(self._segments.all)
+        except OSError as problem:
+            logger.warning("cannot write a producer snapshot of %s: %s", self.topic_partition, problem)
+
+    def prepare_flush(self) -> FlushTicket | None:
+        """What brings everything appended so far to the disk; None if it is there, or if the log is closed. Call
+        `ticket.sync()` in any thread, then `flushed(ticket)` in this one."""
+        return None if self._is_closed else self._flushes.prepare(self.log_end_offset, self.leader_epochs)
+
+    def flushed(self, ticket: FlushTicket) -> None:
+        """Moves `recovery_point`, after `ticket.sync()` has returned."""
+        if not self._flushes.synced(ticket):
+            self.leader_epochs.dirty = True
+
+    def flush_failed(self, ticket: FlushTicket) -> None:
+        """After `ticket.sync()` has raised: all that it was to sync is unsynced still, and will be written again."""
+        self._flushes.failed(ticket)
+        self.leader_epochs.dirty = True
+
+    def flush_cancelled(self, ticket: FlushTicket) -> None:
+        """Takes back a ticket that nobody has synced, or will: the next one has its work."""
+        self._flushes.cancelled(ticket)
+        self.leader_epochs.dirty = True
+
+    def flush(self) -> None:
+        """All three steps at once, waiting. Raises KafkaStorageError."""
+        ticket = self.prepare_flush()
+        if ticket is not None:
+            self._sync(ticket)
+
+    def _sync(self, ticket: FlushTicket) -> None:
+        try:
+            ticket.sync()
+        except OSError as problem:
+            self.flush_failed(ticket)
+            raise self.storage_error("flush", problem) from problem
+        self.flushed(ticket)
+
+    # --- truncate, delete, close -------------------------------------------------------------------------------
+
+    def expect_cut(self, offset: Offset) -> bool:
+        """`truncate_to(offset)` is to follow: whether the checkpoints have to be written before. Until `end_cut` they
+        say that nothing is synced from the beginning of its segment on."""
+        if offset >= min(max(self.recovery_point, self.log_start_offset), self.log_end_offset):
+            return False
+        if offset <= self._segments.all[0].base_offset:
+            expected = 0
+        else:
+            expected = self._segments.all[self._segments.number_of(offset - 1)].base_offset
+        self._durability.expect_cut(Offset(expected))
+        return True
+
+    def cut_is_written(self) -> None:
+        """The checkpoints, as they were prepared since `expect_cut`, are on the disk."""
+        self._durability.cut_is_written()
+
+    def end_cut(self) -> None:
+        """The truncation is done, or not to be done any more."""
+        self._durability.end_cut()
+
+    @property
+    def checkpointed(self) -> tuple[Offset, Offset]:
+        """Recovery point and log start, as checkpoints may state them now."""
+        return self._durability.checkpointed(self.log_start_offset)
+
+    def truncate_to(self, offset: Offset) -> None:
+        """Drops all from `offset` on (and the rest of the batch that it falls into). What is known of its producers is
+        read again when it is asked for, or by `load_producers`. Raises KafkaStorageError."""
+        self._producers.discard_load()
+        self._flushes.cancel_rewrites()
+        self.leader_epochs.truncate_end(min(offset, self.log_end_offset))
+        if offset >= self.log_end_offset:
+            return
+        if offset <= self._segments.all[0].base_offset:
+            self.truncate_fully_and_start_at(offset)
+            return
+        try:
+            last, offset = self._files.place_of(offset)
+            self._move_recovery_point_back(offset)
+            self.log_end_offset = self._files.cut(last, offset)
+            self._ends_moved_back()
+        except OSError as problem:
+            raise self.storage_error("truncate", problem) from problem
+
+    def truncate_fully_and_start_at(self, offset: Offset) -> None:
+        """Drops everything; the log is empty and begins at `offset`. Raises KafkaStorageError."""
+        self._producers.discard_load()
+        self._flushes.cancel_rewrites()
+        try:
+            self._move_recovery_point_back(Offset(-1))
+            self._files.start_over(offset, self.config)
+            self.log_start_offset = self.log_end_offset = offset
+            self.leader_epochs.clear()
+            self._high_watermark = min(self._high_watermark, offset)
+            self._ends_moved_back()
+            self._high_watermark = offset
+        except OSError as problem:
+            raise self.storage_error("truncate", problem) from problem
+
+    def _move_recovery_point_back(self, offset: Offset) -> None:
+        target = Offset(max(offset, 0))
+        if target >= max(self.recovery_point, self.log_start_offset):
+            return
+        self.log_start_offset = min(self.log_start_offset, target)
+        if self._durability.lowered(target):
+            self.prepare_checkpoints().write()
+
+    def _ends_moved_back(self) -> None:
+        end = self.log_end_offset
+        self._producers.expire()
+        self._lowest_end = end if self._lowest_end is None else min(end, self._lowest_end)
+        self._high_watermark = min(self._high_watermark, end)
+        self.log_start_offset = min(self.log_start_offset, end)
+        self._durability.was_cut(end, self._segments.all, self._directory)
+
+    @property
+    def producer_state(self) -> ProducerState:
+        """The state of producers at the end of the log. After a truncation it is read from the disk. Raises
+        KafkaStorageError."""
+        producers = self._producers
+        while producers.is_stale and not self._is_closed:
+            self.load_producers()
+        return producers.state
+
+    @property
+    def has_stale_producers(self) -> bool:
+        """Whether `load_producers` has something to do."""
+        return self._producers.is_stale
+
+    def load_producers(self) -> None:
+        """Reads what is known of producers after a truncation; in any thread, while nothing is appended. Raises
+        KafkaStorageError; then it is still to be done, as when the log is truncated again meanwhile."""
+        if self._is_closed:
+            return
+        try:
+            self._producers.load(self)
+        except OSError as problem:
+            raise self.storage_error("read the producers of", problem) from problem
+
+    def delete_records_before(self, offset: Offset) -> Offset:
+        """Moves the log start offset up (DeleteRecords, retention); the new one. Segments go with the next
+        retention check. Raises OffsetOutOfRange above the high watermark.
+
+        The recovery point may stay below it, unlike Kafka's: the deleted records share a segment with those that are
+        kept. Recovery has to check the whole of it, for behind an unsynced gap no reader finds what is kept.
+        """
+        if offset > self._high_watermark:
+            raise OffsetOutOfRange(
+                f"offset {offset} of {self.topic_partition} is above the high watermark {self._high_watermark}"
+            )
+        if offset > self.log_start_offset:
+            self.log_start_offset = offset
+            self.start_moves += 1
+            self.leader_epochs.truncate_start(offset)
+        return self.log_start_offset
+
+    def apply_retention(self, now_ms: int, *, before: Offset | None = None) -> Deletion | None:
+        """Takes out what the log start offset, retention.ms and retention.bytes no longer keep; None if nothing.
+
+        Segments that end after `before` stay: give the recovery point that is written in the checkpoint. A crash may
+        bring some of what was removed back, and not all; past that point recovery would take the gap for a loss, and
+        cut off what follows. With `before` nothing is removed either while the first segment that stays might lose its
+        name in a crash: then the log `awaits_flush`. Call `Deletion.remove()` in a thread. Raises KafkaStorageError.
+
+        Descriptors that readers have left open in closed segments are closed.
+        """
+        try:
+            return take_breached(self, self._fs, self._files, now_ms, before)
+        except OSError as problem:
+            raise self.storage_error("delete segments of", problem) from problem
+
+    @property
+    def generation(self) -> int:
+        """Counts truncations and failed syncs: positions seen in an earlier generation may no longer be valid."""
+        return self._durability.generation
+
+    def take_lowest_end(self) -> Offset | None:
+        """The lowest offset that the log was truncated to since this was last asked; None if it was not."""
+        lowest, self._lowest_end = self._lowest_end, None
+        return lowest
+
+    def holds(self, segments: Sequence[Segment], generation: int) -> bool:
+        """Whether these are closed segments of the log, side by side, as they were in that generation."""
+        if self._is_closed or generation != self.generation:
+            return False
+        return self._segments.holds(segments)
+
+    def replace(self, old: Sequence[Segment], new: Segment) -> list[str]:
+        """Has `new`, which is on the disk, in the place of segments that the log `holds`; the paths that those now have
+        and that are to be removed. See `ottla.log.replacement`. Raises OSError: then the files are put in order by the
+        next start, the log goes on with `new`."""
+        return self._files.replace(old, new)
+
+    def prepare_close(self) -> FlushTicket | None:
+        """Writes what a closed log has more than an open one: the indexes' ends and a producer snapshot.
+
+        When the ticket is synced and `flushed`, call `release`. Raises KafkaStorageError.
+        """
+        try:
+            end = self.log_end_offset
+            has_snapshot = end <= self.log_start_offset or self._producers.is_newest(end)
+            self._files.finish(end, None if has_snapshot else self.producer_state)
+        except OSError as problem:
+            raise self.storage_error("close", problem) from problem
+        return self.prepare_flush()
+
+    def close(self) -> None:
+        """Flushes all and leaves the files as Kafka does after a clean shutdown. Raises KafkaStorageError."""
+        if self._is_closed:
+            return
+        ticket = self.prepare_close()
+        if ticket is not None:
+            self._sync(ticket)
+        self.release()
+
+    def succeed(self, before: "PartitionLog") -> None:
+        """Takes the place of the log that this one is a copy of, up to the end of both. The old one must not be written
+        any more, and its tickets prove nothing about this one."""
+        self.leader_epochs = before.leader_epochs
+        self.leader_epochs.dirty = True
+        self._producers.replace(before.producer_state)
+        self.log_start_offset = before.log_start_offset
+        self._high_watermark = before.high_watermark
+        self._durability.generation = before.generation + 1
+        parent = os.path.dirname(self._directory)  # its name is as new as its last records
+        self._durability.unsynced.directories.append(parent)
+
+    def release(self) -> None:
+        """Lets go of all descriptors without writing anything."""
+        self._is_closed = True
+        for segment in self._segments.all:
+            segment.release()

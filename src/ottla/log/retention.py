@@ -6,11 +6,16 @@ one is begun first. The files are renamed (`.deleted`) at once and removed in a 
 
 import logging
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ottla.config.log import LogConfig
+from ottla.ids import Offset
 from ottla.log.fs import FileSystem
 from ottla.log.segment import Segment
+from ottla.log.segment_files import SegmentFiles
+
+if TYPE_CHECKING:
+    from ottla.log.partition_log import PartitionLog
 
 logger: Final = logging.getLogger(__name__)
 
@@ -62,3 +67,34 @@ def breached_count(
         else:
             return number
     return len(segments)
+
+
+def take_breached(
+    log: "PartitionLog", fs: FileSystem, files: SegmentFiles, now_ms: int, before: Offset | None
+) -> Deletion | None:
+    """See `PartitionLog.apply_retention`. Raises OSError."""
+    segments = files.segments
+    for segment in segments.all[:-1]:
+        segment.release()
+    count = breached_count(
+        segments.all,
+        log.config,
+        now_ms=now_ms,
+        log_start_offset=log.log_start_offset,
+        high_watermark=log.high_watermark if before is None else min(log.high_watermark, before),
+        log_end_offset=log.log_end_offset,
+    )
+    if not count:
+        return None
+    if count == len(segments.all):
+        files.roll(log.log_end_offset, log.config, log.producer_state)
+    if before is not None and not files.may_begin_at(segments.all[count]):
+        # A crash could take the one that is to stay, and bring back one that is gone: the log would end there, and give
+        # its offsets away again.
+        return None
+    gone = files.take_oldest(count)
+    size = sum(segment.size for segment in gone)
+    log.delete_records_before(Offset(max(log.log_start_offset, segments.all[0].base_offset)))
+    paths = files.retire(gone)
+    logger.info("%s: deleted %d segments, now begins at %d", log.topic_partition, count, log.log_start_offset)
+    return Deletion(fs, paths, segment_count=count, size_bytes=size)

@@ -103,7 +103,7 @@ class SegmentList:
     def check(
         self, offset: int, max_bytes: int, upper_bound: int, end_offset: int, *, min_one_message: bool
     ) -> CheckedRead:
-        """See `PartitionLog.check_blocking`. Raises CorruptMessage, OSError."""
+        """See `LogReader.check`. Raises CorruptMessage, OSError."""
         segments = self.all
         found = self.find(offset, upper_bound, end_offset, blocking=True) if offset < upper_bound else None
         if found is None:

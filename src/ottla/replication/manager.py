@@ -43,10 +43,11 @@ from ottla.slices import SLICE_S
 if TYPE_CHECKING:
     from ottla.cluster.image import MetadataImage, TopicImage
     from ottla.config.broker import BrokerConfig
+    from ottla.log.appends import AppendInfo
     from ottla.log.directories import LogDirectories
     from ottla.log.directory import LogDirectory
     from ottla.log.new_log import NewLog
-    from ottla.log.partition_log import AppendInfo, PartitionLog
+    from ottla.log.partition_log import PartitionLog
     from ottla.metadata.view import MetadataView
     from ottla.records.batch import Buffer
     from ottla.replication.decisions.in_sync import Proposal

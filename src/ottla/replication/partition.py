@@ -25,8 +25,9 @@ from ottla.replication.refused_producers import RefusedProducers
 
 if TYPE_CHECKING:
     from ottla.config.log import LogConfig
+    from ottla.log.appends import AppendInfo
     from ottla.log.flush import FlushTicket
-    from ottla.log.partition_log import AppendInfo, PartitionLog
+    from ottla.log.partition_log import PartitionLog
     from ottla.log.producer_state import Verification
     from ottla.log.validation import CheckedBatches
     from ottla.records.batch import Buffer

@@ -10,7 +10,8 @@ from uuid import UUID
 from ottla.errors import ErrorCode, OffsetOutOfRange, OttlaError
 from ottla.ids import BrokerId, LeaderEpoch, Offset
 from ottla.log.file_region import MIN_REGION_BYTES, FileRegion
-from ottla.log.partition_log import ColdRead, PartitionLog
+from ottla.log.partition_log import PartitionLog
+from ottla.log.reader import ColdRead
 from ottla.protocol.messages.fetch import (
     AbortedTransaction,
     EpochEndOffset,

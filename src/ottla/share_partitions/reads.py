@@ -13,7 +13,8 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from ottla.log.cleaner_records import outlines
-from ottla.log.partition_log import ColdRead, PartitionLog
+from ottla.log.partition_log import PartitionLog
+from ottla.log.reader import ColdRead
 from ottla.records.batch import BatchHeader, Buffer, iter_batches
 from ottla.records.record import unpack_records
 from ottla.share.batches import Aborted, batch_of, batches_with, fetched_batch

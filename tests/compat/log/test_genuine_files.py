@@ -19,8 +19,9 @@ from ottla.ids import TopicPartition as Partition
 from ottla.log import checkpoints
 from ottla.log.directory import LogDirectory
 from ottla.log.fs import RealFileSystem
-from ottla.log.partition_log import ColdRead, PartitionLog
+from ottla.log.partition_log import PartitionLog
 from ottla.log.producer_state import Origin, ProducerState, decode_snapshot
+from ottla.log.reader import ColdRead
 from ottla.records.batch import Compression, is_intact, iter_batches
 from ottla.records.control import ControlType, EndTransaction, encode_end_transaction
 from ottla.records.record import Record, decode_records, encode_batch

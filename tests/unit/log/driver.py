@@ -8,8 +8,10 @@ from typing import Any
 
 from ottla.config.log import LogConfig
 from ottla.ids import LeaderEpoch, Offset, PartitionId, TopicName, TopicPartition
+from ottla.log.appends import AppendInfo
 from ottla.log.fs import File, RealFile, RealFileSystem
-from ottla.log.partition_log import AppendInfo, ColdRead, PartitionLog
+from ottla.log.partition_log import PartitionLog
+from ottla.log.reader import ColdRead
 from ottla.log.segment_list import ReadResult
 from ottla.records.batch import Buffer, is_intact, iter_batches
 from ottla.records.record import Record, decode_records, encode_batch

@@ -19,7 +19,8 @@ from ottla.errors import KafkaStorageError
 from ottla.ids import BrokerId, LeaderEpoch, Offset, PartitionId, TopicName, TopicPartition
 from ottla.log.directories import LogDirectories
 from ottla.log.flush import FlushTicket
-from ottla.log.partition_log import ColdRead, PartitionLog
+from ottla.log.partition_log import PartitionLog
+from ottla.log.reader import ColdRead
 from ottla.records.batch import BatchHeader, is_intact, iter_batches
 from ottla.records.record import Record, decode_records, encode_batch
 from ottla.testing.faulty_fs import Crashed, FaultyFS, Operation, Survival

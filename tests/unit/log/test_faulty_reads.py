@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from ottla.config.log import LogConfig
 from ottla.errors import CorruptMessage
 from ottla.ids import LeaderEpoch, Offset, PartitionId, TopicName, TopicPartition
-from ottla.log.partition_log import ColdRead, PartitionLog
+from ottla.log.partition_log import PartitionLog
+from ottla.log.reader import ColdRead
 from ottla.records.record import Record, decode_records, encode_batch
 from ottla.testing.faulty_fs import FaultyFS, Survival
 from ottla.testing.manual_clock import ManualClock

@@ -10,7 +10,8 @@ from tests.unit.log.driver import Disk, LogDriver, offsets, read, read_all
 from ottla.errors import CorruptMessage, OffsetOutOfRange
 from ottla.log import segment
 from ottla.log.file_region import FileRegion
-from ottla.log.partition_log import ColdRead, PartitionLog
+from ottla.log.partition_log import PartitionLog
+from ottla.log.reader import ColdRead
 from ottla.log.segment_list import ReadResult
 from ottla.records.batch import iter_batches
 
@@ -205,11 +206,11 @@ def test_what_is_checked_is_what_would_have_been_read(
     end = filled.log_end_offset
     for offset in range(0, end, 23):
         whole = filled.read_blocking(offset, max_bytes, upper_bound=end, min_one_message=True)
-        checked = filled.check_blocking(offset, max_bytes, upper_bound=end, min_one_message=True)
+        checked = filled.reader.check(offset, max_bytes, end, min_one_message=True)
         assert len(checked.data) == len(whole.data)
         assert checked.next_offset == _headers(whole)[-1][1] + 1
         assert isinstance(checked.data, FileRegion) or bytes(checked.data) == bytes(whole.data)
-    nothing = filled.check_blocking(0, 10, upper_bound=end, min_one_message=False)
+    nothing = filled.reader.check(0, 10, end, min_one_message=False)
     assert (bytes(nothing.data), nothing.next_offset) == (b"", -1)  # type: ignore[arg-type]
 
 
@@ -220,10 +221,10 @@ def test_a_corrupt_batch_ends_what_is_checked(driver: LogDriver) -> None:
     log = driver.reopen(log)
     third = log.segments[0].position_of(3, blocking=True)
     log.segments[0].file.write(third + 100, b"flipped")
-    found = log.check_blocking(0, 1 << 20, upper_bound=10, min_one_message=True)
+    found = log.reader.check(0, 1 << 20, 10, min_one_message=True)
     assert found.next_offset == 3
     with pytest.raises(CorruptMessage):
-        log.check_blocking(3, 1 << 20, upper_bound=10, min_one_message=True)
+        log.reader.check(3, 1 << 20, 10, min_one_message=True)
 
 
 def test_a_range_stays_that_of_its_file_when_the_segment_is_released_meanwhile(
@@ -250,7 +251,7 @@ def test_a_range_stays_that_of_its_file_when_the_segment_is_released_meanwhile(
         return data
 
     monkeypatch.setattr(segment.Segment, "read", read_and_release)
-    region = log.check_blocking(0, 2_500_000, upper_bound=30, min_one_message=True).data
+    region = log.reader.check(0, 2_500_000, 30, min_one_message=True).data
     assert isinstance(region, FileRegion)
     ours, theirs = socket.socketpair()
     with ours, theirs:

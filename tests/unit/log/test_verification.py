@@ -5,7 +5,8 @@ from tests.unit.log.driver import NOW_MS, LogDriver
 
 from ottla.errors import InvalidProducerEpoch, InvalidTxnState, OutOfOrderSequence
 from ottla.ids import LeaderEpoch
-from ottla.log.partition_log import AppendInfo, PartitionLog
+from ottla.log.appends import AppendInfo
+from ottla.log.partition_log import PartitionLog
 from ottla.log.producer_state import Origin, Verification
 from ottla.records.batch import read_header
 from ottla.records.control import ControlType, EndTransaction, encode_end_transaction
