@@ -36,7 +36,7 @@ from ottla.log.partition_log import PartitionLog
 from ottla.records.batch import Buffer
 from ottla.records.record import Record, encode_batch
 from ottla.replication.compaction import Compaction
-from ottla.replication.manager import _read_chunk as read_chunk
+from ottla.replication.own_records import read_chunk
 
 PLACE: Final = TopicPartition(TopicName("__consumer_offsets"), PartitionId(0))
 CONFIG: Final = LogConfig(compact=True, delete=False, segment_bytes=100 << 20)

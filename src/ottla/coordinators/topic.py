@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, Protocol, Self
 
 from ottla.coordination.producers import ProducerStateEntry
 from ottla.ids import LeaderEpoch, PartitionId, TopicName
+from ottla.replication import own_records
 
 if TYPE_CHECKING:
     from ottla.cluster.image import MetadataImage
@@ -102,10 +103,10 @@ class _LogOfReplicas:
         self._replicas = replicas
 
     async def append_committed(self, partition: PartitionId, batches: bytearray) -> object:
-        return await self._replicas.append_committed(self._name, partition, batches)
+        return await own_records.append_committed(self._replicas, self._name, partition, batches)
 
     def read_all(self, partition: PartitionId) -> "AsyncIterator[Buffer]":
-        return self._replicas.read_all(self._name, partition)
+        return own_records.read_all(self._replicas, self._name, partition)
 
     def producer(self, partition: PartitionId, producer_id: int) -> ProducerStateEntry | None:
         found = self._replicas.find(self._name, partition)

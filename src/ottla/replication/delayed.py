@@ -11,6 +11,7 @@ from typing import Final, Protocol
 
 from ottla.errors import ApiError, ErrorCode
 from ottla.replication.timeouts import Timeouts
+from ottla.slices import SLICE_S
 
 MOST_PLACES: Final = 200_000
 """Partitions that all fetches together wait for; each takes some 300 bytes."""
@@ -213,3 +214,31 @@ def _is_done(last: bool) -> bool:
 
 Waiting = dict[DelayedFetch, None]
 """Fetches that wait, in the order in which they came, which is that of being woken."""
+
+
+class Wakings:
+    """Wakes waiting fetches in later turns of the loop. Owns those that are still to be woken; on the loop's thread."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._woken: list[DelayedFetch] = []
+
+    def wake(self, waiting: Waiting) -> None:
+        """Wake each waiting fetch once, after everything that this turn commits."""
+        if not self._woken:
+            self._loop.call_soon(self.run)
+        for fetch in waiting:
+            if not fetch.woken:
+                fetch.woken = True
+                self._woken.append(fetch)
+
+    def run(self) -> None:
+        """Wake those that are to be woken, for a slice; the others in later turns of the loop."""
+        woken, self._woken = self._woken, []
+        ends_at = self._loop.time() + SLICE_S
+        for number, fetch in enumerate(woken, 1):
+            fetch.wake()
+            if self._loop.time() >= ends_at and number < len(woken):
+                self._woken[:0] = woken[number:]
+                self._loop.call_soon(self.run)
+                return

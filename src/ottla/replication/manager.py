@@ -6,8 +6,7 @@ follows each new image; in a cluster, the controller's requests (`roles.py`).
 
 import asyncio
 import logging
-from collections import deque
-from collections.abc import AsyncIterator, Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -25,31 +24,27 @@ from ottla.errors import (
     UnknownLeaderEpoch,
     UnknownTopicId,
     UnknownTopicOrPartition,
-    sentence,
 )
-from ottla.ids import LeaderEpoch, Offset, PartitionId, TopicId, TopicName, TopicPartition
-from ottla.log.producer_state import Origin
-from ottla.records.batch import last_batch, read_header
-from ottla.replication.delayed import DelayedFetch, FutureCommit, ParkedFetches, Waiting
+from ottla.ids import BrokerId, LeaderEpoch, PartitionId, TopicId, TopicName, TopicPartition
+from ottla.replication.delayed import ParkedFetches, Wakings
 from ottla.replication.disk_threads import DiskThreads
 from ottla.replication.environment import ReplicaEnvironment
 from ottla.replication.group_commit import GroupCommit, NewFlusher
+from ottla.replication.image_follower import ImageFollower
 from ottla.replication.partition import Partition
-from ottla.replication.refills import Refills, advice
+from ottla.replication.refills import Refills, lost
 from ottla.replication.refused_producers import SentBack
+from ottla.replication.starting_over import StartingOver
 from ottla.replication.timeouts import Timeouts
-from ottla.slices import SLICE_S
 
 if TYPE_CHECKING:
-    from ottla.cluster.image import MetadataImage, TopicImage
+    from ottla.cluster.image import MetadataImage
     from ottla.config.broker import BrokerConfig
-    from ottla.log.appends import AppendInfo
     from ottla.log.directories import LogDirectories
     from ottla.log.directory import LogDirectory
     from ottla.log.new_log import NewLog
     from ottla.log.partition_log import PartitionLog
     from ottla.metadata.view import MetadataView
-    from ottla.records.batch import Buffer
     from ottla.replication.decisions.in_sync import Proposal
 
 log = logging.getLogger(__name__)
@@ -59,11 +54,6 @@ ALL_IN_SYNC: Final = -1
 ADMIN_CLIENT_ID: Final = "__admin_client"
 """Kafka lets a client of this name, and no other, produce to internal topics."""
 
-READ_CHUNK_BYTES: Final = 1 << 20
-FOLLOWED_PER_TURN: Final = 20
-POLL_INTERVAL_S: Final = 0.1
-REFILL_AGAIN_S: Final = 5.0
-"""After the empty log could not be made that takes the place of one set aside."""
 FOLLOWED_SLACK_S: Final = 0.5
 """A follower still follows if it fetched within two of the longest waits of a fetch, and this."""
 
@@ -118,16 +108,10 @@ class ReplicaManager:
         self._offline: set[TopicPartition] = set()
         """Replicas in log directories that have failed."""
         self._refilling = Refills(directories)
-        self._refill_timers: dict[TopicPartition, asyncio.TimerHandle] = {}
-        """The next attempts at replicas that could not be made anew yet."""
-        self._gone: deque[tuple[TopicId, TopicName, PartitionId]] = deque()
-        """Partitions of deleted topics that are still to be dropped, before anything in `_changed` is held."""
-        self._changed: deque[tuple[TopicImage, PartitionImage]] = deque()
-        """Partitions that the image has in another way, and that are still to be held so."""
-        self._following: asyncio.Task[None] | None = None
-        """Works through both, while there is anything in them."""
+        self._starting_over = StartingOver(self, metadata, self._refilling, loop)
+        self._image_follower = ImageFollower(self, metadata, loop)
         self._flushers: dict[Path, GroupCommit] = {}
-        self._woken: list[DelayedFetch] = []
+        self._wakings = Wakings(loop)
         self.timeouts = Timeouts(loop)
         self.parked_fetches = ParkedFetches(loop)
         """Timers of the requests that wait for replicas."""
@@ -172,7 +156,7 @@ class ReplicaManager:
         replicas.
         """
         for directory in self.directories.online:
-            flusher = self._new_flusher(str(directory.path), self._loop, self._wake_fetches)
+            flusher = self._new_flusher(str(directory.path), self._loop, self._wakings.run)
             flusher.on_error = directory.report
             self._flushers[directory.path] = flusher
             flusher.start()
@@ -181,12 +165,10 @@ class ReplicaManager:
         if in_cluster:
             self._metadata.subscribe(self._follow_cluster)
             return
-        for topic in self._metadata.image.topics.values():
-            for part in topic.partitions:
-                self._become_unless_broken(topic, part)
+        self._image_follower.start()
         self.set_strays_aside()
         self._metadata.subscribe(self._follow)
-        self._metadata.until_followed = self.until_followed
+        self._metadata.until_followed = self._image_follower.until_followed
 
     def set_strays_aside(self, kept: Collection[tuple[str, int]] = (), most: int | None = None) -> bool:
         """What was found on disk and belongs to no topic is not served, but its files are kept. `kept` are partitions
@@ -206,19 +188,8 @@ class ReplicaManager:
             log.warning("%s belongs to no topic; its files are kept in %s", stray.topic_partition, kept)
 
     def _follow(self, old: "MetadataImage", new: "MetadataImage") -> None:
-        for name, topic in old.topics.items():
-            now = new.topics.get(name)
-            if now is None or now.topic_id != topic.topic_id:
-                self._gone += [(topic.topic_id, name, part.partition) for part in topic.partitions]
-        for name, topic in new.topics.items():
-            known = old.topics.get(name)
-            if known is not topic:
-                before = () if known is None or known.topic_id != topic.topic_id else known.partitions
-                same = set(map(id, before))
-                self._changed += [(topic, part) for part in topic.partitions if id(part) not in same]
+        self._image_follower.follow(old, new)
         self._follow_configs(old, new)
-        if (self._gone or self._changed) and self._following is None:
-            self._following = self._loop.create_task(self._follow_in_turns())
 
     def _follow_cluster(self, old: "MetadataImage", new: "MetadataImage") -> None:
         self._refilling.end_where_in_sync(old, new, self._broker_id)
@@ -231,32 +202,6 @@ class ReplicaManager:
         if old.configs is not new.configs:
             for partition in self.partitions():
                 partition.update_config(self._metadata.log_config(partition.topic_partition.topic))
-
-    async def _follow_in_turns(self) -> None:
-        """A few partitions in each turn of the loop, since a topic may have thousands; the files of new ones are made
-        in a thread."""
-        try:
-            while self._gone or self._changed:
-                for _ in range(min(len(self._gone), FOLLOWED_PER_TURN)):
-                    self._remove_deleted(*self._gone.popleft())
-                if self._gone:
-                    await asyncio.sleep(0)
-                    continue
-                some = [self._changed.popleft() for _ in range(min(len(self._changed), FOLLOWED_PER_TURN))]
-                here = [(topic, part) for topic, part in some if self._broker_id in part.replicas]
-                made = await self.prepare_logs((topic.name, topic.topic_id, part.partition) for topic, part in here)
-                for topic, part in here:
-                    if topic.topic_id in self._metadata.image.topics_by_id:  # not deleted meanwhile
-                        self._become_unless_broken(topic, part)
-                self.remove_unclaimed(made)
-                await asyncio.sleep(0)
-        finally:
-            self._following = None
-
-    async def until_followed(self) -> None:
-        """Wait until every partition of the image is created or removed."""
-        if self._following is not None:
-            await asyncio.wait([self._following])
 
     async def prepare_logs(self, new: Iterable[tuple[TopicName, TopicId, PartitionId]]) -> "list[PartitionLog]":
         """Have a thread make the files of logs that `become` will ask for; those logs, for `remove_unclaimed`.
@@ -285,24 +230,6 @@ class ReplicaManager:
             if self._loaded.get(each.topic_partition) is each:
                 del self._loaded[each.topic_partition]
                 self._delete_log(each.topic_partition)
-
-    def _remove_deleted(self, topic_id: TopicId, name: TopicName, number: PartitionId) -> None:
-        held = self._held.get((name, number))
-        if held is None or held.log.topic_id == topic_id:
-            try:
-                self.remove_replica(name, number)
-            except Exception:  # a defect: the partitions that follow have to go all the same
-                log.exception("%s-%d cannot be removed", name, number)
-
-    def _become_unless_broken(self, topic: "TopicImage", part: "PartitionImage") -> None:
-        if self._broker_id in part.replicas:
-            try:
-                is_new = TopicPartition(topic.name, part.partition) not in self._offline
-                self.become(topic.name, topic.topic_id, part, is_new=is_new)
-            except (OSError, OttlaError) as error:
-                log.error("%s-%d cannot be created: %s", topic.name, part.partition, error)
-            except Exception:  # a defect: the partitions that follow are created all the same
-                log.exception("%s-%d cannot be created", topic.name, part.partition)
 
     def become(
         self,
@@ -384,93 +311,30 @@ class ReplicaManager:
             found.assign_topic_id(topic_id)
             found.update_config(settings)
         flusher = self._flushers[found.directory.parent]
-        partition = Partition(tp, found, flusher, self._wake, self._environment)
+        partition = Partition(tp, found, flusher, self._wakings.wake, self._environment)
         self._held[tp] = self._held[topic_id, number] = partition
         self.on_held(partition)
         return partition
 
-    def start_over(self, partition: Partition, reason: str) -> None:
-        """Follow with an empty log; the files of the one before stay under another name.
+    def _lost(self, tp: TopicPartition) -> KafkaStorageError:
+        return lost(tp, is_set_aside=bool(self._refilling.leaders(tp)))
 
-        Only out of sync: an empty replica that is counted as in sync would be elected. And once for each leader, until
-        the replica has been in sync: what is copied from a leader whose log contradicts itself parts from it again.
-        From then on it counts as lost: it does not lead. Raises KafkaStorageError.
-        """
-        tp, topic_id = partition.topic_partition, partition.log.topic_id
-        assert topic_id is not None
-        what_to_do = advice(is_compacted=partition.log.config.compact)
-        known = self._metadata.image.partition(tp)
-        if (
-            known is None
-            or known.leader_epoch != partition.leader_epoch
-            or known.partition_epoch < partition.partition_epoch
-            or self._broker_id in known.isr
-        ):
-            raise KafkaStorageError(
-                f"{reason}. Committed records would be truncated, so its log stays as it is until the leader has "
-                "dropped this broker from the in-sync set; then it is set aside, and everything is copied anew: "
-                f"{what_to_do}"
-            )
-        leaders = self._refilling.leaders(tp)
-        if partition.leader in leaders:
-            raise KafkaStorageError(
-                f"{reason}, though the replica was copied anew from that broker: the leader's log is inconsistent (its "
-                "leader-epoch-checkpoint may lack an epoch). The replica's earlier log is kept in "
-                f"{partition.log.directory}.*-stray; let another replica lead"
-            )
-        state = PartitionImage(
-            tp.partition,
-            partition.leader,
-            partition.leader_epoch,
-            partition.replicas,
-            known.isr,
-            partition.partition_epoch,
-        )
+    def start_over(self, partition: Partition, reason: str) -> None:
+        """Follow with an empty log; the files of the one before stay under another name. See `StartingOver.begin`."""
+        self._starting_over.begin(partition, reason)
+
+    def set_replica_aside(self, partition: Partition, leaders: set[BrokerId]) -> Path:
+        """Remove a replica that is to be filled again, and not from these leaders; where its files are kept. Raises
+        KafkaStorageError; then it counts as offline."""
+        tp = partition.topic_partition
         self._remove(partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         try:
-            kept = self.directories.set_aside(tp, refilled_after={*leaders, partition.leader})
+            kept = self.directories.set_aside(tp, refilled_after=leaders)
         except KafkaStorageError:
             self._offline.add(tp)
             raise
-        self._refilling.begin(tp, {*leaders, partition.leader})
-        log.error(
-            "%s: %s. Committed records would be truncated, so its log is kept in %s, and everything is copied from "
-            "broker %d: %s",
-            tp,
-            reason,
-            kept,
-            partition.leader,
-            what_to_do,
-        )
-        self._refill(tp, topic_id, state)
-
-    def _refill(self, tp: TopicPartition, topic_id: TopicId, state: PartitionImage, *, is_first: bool = True) -> None:
-        """Create an empty replica in place of one set aside; retry until it succeeds, or the controller decides
-        otherwise.
-        """
-        self._refill_timers.pop(tp, None)
-        if tp in self._held or tp not in self._refilling or topic_id not in self._metadata.image.topics_by_id:
-            return
-        try:
-            self.become(tp.topic, topic_id, state, is_new=False)
-        except (OSError, OttlaError) as error:
-            if is_first:  # once, not for every attempt
-                log.error("%s cannot be made anew: %s; it is tried again until it can", tp, sentence(error))
-            self._refill_timers[tp] = self._loop.call_later(
-                REFILL_AGAIN_S, lambda: self._refill(tp, topic_id, state, is_first=False)
-            )
-
-    def _lost(self, tp: TopicPartition) -> KafkaStorageError:
-        if self._refilling.leaders(tp):
-            return KafkaStorageError(
-                f"{tp} was set aside by this broker, since it parted from its leader, and has not been in sync since: "
-                f"another replica has to lead. What it had is in a directory {tp}.*-stray. If no replica has more, "
-                f"`ottla cluster elect {tp.topic} --unclean` begins it anew, empty"
-            )
-        return KafkaStorageError(
-            f"{tp} was lost with a disk of this broker, and another replica has to lead. If none has it, "
-            f"`ottla cluster elect {tp.topic} --unclean` begins it anew, empty"
-        )
+        self._refilling.begin(tp, leaders)
+        return kept
 
     def change_log(self, partition: Partition, copy: "PartitionLog") -> None:
         """Serve the replica from another log directory, in which there is a copy of its log."""
@@ -544,11 +408,8 @@ class ReplicaManager:
 
     async def close(self) -> None:
         """Let the flushers finish, then make everything durable and mark the directories as cleanly shut down."""
-        for refill in self._refill_timers.values():
-            refill.cancel()
-        self._gone.clear()
-        self._changed.clear()
-        await self.until_followed()
+        self._starting_over.close()
+        await self._image_follower.close()
         for flusher in self._flushers.values():
             flusher.close()
         self.threads.close()
@@ -654,13 +515,26 @@ class ReplicaManager:
             raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"clients may not produce to the internal topic {topic}")
         return found
 
+    def for_own_append(self, topic: str, partition: int) -> Partition:
+        """The partition, if this broker may append its own records to it now, to be committed.
+
+        Raises NotLeader, `ApiError` NOT_ENOUGH_REPLICAS, KafkaStorageError.
+        """
+        try:
+            found = self.leader(topic, partition)
+        except UnknownTopicOrPartition as error:
+            raise NotLeader(str(error)) from error
+        _check_in_sync(found)
+        if not self.holds_session():
+            self._check_still_leads(found, ALL_IN_SYNC)
+        return found
+
     def _check_still_leads(self, partition: Partition, acks: int) -> None:
         """While the store cannot be reached, another broker may have been elected: raise `NotLeader` unless that is
         certainly not the case, or does no harm.
 
         A partition without other replicas has no other leader. With acks=all, nothing is acknowledged that followers do
-        not fetch
-        in this leader epoch.
+        not fetch in this leader epoch.
         """
         in_sync = partition.in_sync
         if in_sync is None:
@@ -677,94 +551,11 @@ class ReplicaManager:
             "expired"
         )
 
-    # -- the broker's own appends and reads (coordinators) -----------------------------------------------------------
-
-    async def append_committed(self, topic: str, partition: int, records: bytearray) -> "AppendInfo":
-        """Append the broker's own batches and return once they are committed.
-
-        Raises NotLeader, `ApiError` NOT_ENOUGH_REPLICAS, KafkaStorageError, and whatever the log refuses.
-        """
-        try:
-            found = self.leader(topic, partition)
-        except UnknownTopicOrPartition as error:
-            raise NotLeader(str(error)) from error
-        _check_in_sync(found)
-        if not self.holds_session():
-            self._check_still_leads(found, ALL_IN_SYNC)
-        info = found.append(records, Origin.COORDINATOR)
-        await self._until_committed(found, Offset(info.last_offset + 1))
-        return info
-
-    async def _until_committed(self, partition: Partition, end: Offset) -> None:
-        if partition.high_watermark < end:
-            waiter = FutureCommit(self._loop)
-            partition.when_committed(end, 0, waiter)
-            await waiter.future
-
-    async def _until_kept(self, partition: Partition, end: Offset) -> None:
-        if partition.high_watermark >= end:
-            return
-        waiter = FutureCommit(self._loop)
-        partition.when_committed(end, 0, waiter)
-        while not (await asyncio.wait([waiter.future], timeout=POLL_INTERVAL_S))[0]:
-            if len(partition.isr) < partition.min_in_sync and partition.replicated >= end:
-                waiter.future.cancel()
-                return
-        waiter.future.result()
-
-    async def read_all(self, topic: str, partition: int) -> "AsyncIterator[Buffer]":
-        """The batches from the log's start on, in chunks of whole batches.
-
-        Waits for the present content of the log to be committed: the tail that a crash has left is still to be synced.
-        With
-        too few in-sync replicas for that, it is enough that all of them have it, since it cannot be lost any more.
-        Raises as `append_committed`.
-        """
-        found = self.leader(topic, partition)
-        source = found.log
-        end = source.log_end_offset
-        await self._until_kept(found, end)
-        offset = source.log_start_offset
-        bound = max(end, source.high_watermark)
-        while offset < bound:
-            data, offset = await self._loop.run_in_executor(self.threads.loading, _read_chunk, source, offset, bound)
-            if not len(data):
-                return
-            yield data
-
-    # -- flushing and waking -----------------------------------------------------------------------------------------
-
-    def _wake(self, waiting: Waiting) -> None:
-        """Wake each waiting fetch once, after everything that this turn commits."""
-        if not self._woken:
-            self._loop.call_soon(self._wake_fetches)
-        for fetch in waiting:
-            if not fetch.woken:
-                fetch.woken = True
-                self._woken.append(fetch)
-
-    def _wake_fetches(self) -> None:
-        """Wake those that are to be woken, for a slice; the others in later turns of the loop."""
-        woken, self._woken = self._woken, []
-        ends_at = self._loop.time() + SLICE_S
-        for number, fetch in enumerate(woken, 1):
-            fetch.wake()
-            if self._loop.time() >= ends_at and number < len(woken):
-                self._woken[:0] = woken[number:]
-                self._loop.call_soon(self._wake_fetches)
-                return
-
 
 def _make_all(logs: "Iterable[NewLog]") -> None:
     """In a thread."""
     for new in logs:
         new.make()
-
-
-def _read_chunk(source: "PartitionLog", offset: Offset, bound: Offset) -> "tuple[Buffer, Offset]":
-    """Whole batches from `offset` on, and the offset behind them. In a thread."""
-    data = source.read_blocking(offset, READ_CHUNK_BYTES, upper_bound=bound, min_one_message=True).data
-    return data, Offset(read_header(data, last_batch(data)).next_offset) if len(data) else offset
 
 
 def _to_nobody(partition: Partition, proposal: "Proposal") -> None:

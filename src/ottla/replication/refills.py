@@ -7,6 +7,7 @@ import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from ottla.errors import KafkaStorageError
 from ottla.ids import BrokerId, TopicPartition
 
 if TYPE_CHECKING:
@@ -74,3 +75,17 @@ class Refills:
                     self.end(partition)
             elif broker_id in part.isr and part.leader >= 0 and part.leader != broker_id:
                 self.end(partition)
+
+
+def lost(tp: TopicPartition, *, is_set_aside: bool) -> KafkaStorageError:
+    """The error for a replica that has lost what it had, or was set aside, and may not lead."""
+    if is_set_aside:
+        return KafkaStorageError(
+            f"{tp} was set aside by this broker, since it parted from its leader, and has not been in sync since: "
+            f"another replica has to lead. What it had is in a directory {tp}.*-stray. If no replica has more, "
+            f"`ottla cluster elect {tp.topic} --unclean` begins it anew, empty"
+        )
+    return KafkaStorageError(
+        f"{tp} was lost with a disk of this broker, and another replica has to lead. If none has it, "
+        f"`ottla cluster elect {tp.topic} --unclean` begins it anew, empty"
+    )

@@ -18,6 +18,7 @@ from ottla.log.fs import RealFileSystem
 from ottla.log.partition_log import PartitionLog
 from ottla.records.batch import iter_batches
 from ottla.records.record import Record, decode_records, encode_batch
+from ottla.replication import own_records
 from ottla.replication.decisions.in_sync import Proposal
 from ottla.replication.disk_threads import DiskThreads
 from ottla.replication.environment import ReplicaEnvironment
@@ -148,11 +149,10 @@ def test_a_coordinator_reads_what_is_kept_and_waits_for_the_rest(world: World) -
 
     async def read() -> list[bytes]:
         manager = object.__new__(ReplicaManager)
-        manager._loop = asyncio.get_running_loop()
         manager._held = {(TP.topic, int(TP.partition)): world.partition}
         manager.threads = DiskThreads()
         with closing(manager.threads):
-            reading = asyncio.ensure_future(anext(manager.read_all(TP.topic, TP.partition)))
+            reading = asyncio.ensure_future(anext(own_records.read_all(manager, TP.topic, TP.partition)))
             await asyncio.wait([reading], timeout=0.3)
             assert not reading.done()  # the disk may still lose it
             world.sync()
