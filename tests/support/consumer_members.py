@@ -18,9 +18,10 @@ from ottla.groups.consumer.events import (
     TopicsChanged,
 )
 from ottla.groups.environment import GroupEnvironment
+from ottla.groups.events import CommitOffsets, OffsetToCommit
 from ottla.groups.state_machine import GroupMachine
 from ottla.groups.topics import FixedTopics, Topic
-from ottla.ids import GroupId, InstanceId, MemberId, TopicId, TopicName
+from ottla.ids import GroupId, InstanceId, MemberId, PartitionId, TopicId, TopicName
 from tests.support.state_machines import Driver
 
 G: Final = GroupId("g")
@@ -67,6 +68,10 @@ class World:
         token = self.number()
         self.driver.send(event._replace(token=token))
         return self.driver.reply(token)
+
+    def records(self, kind: type) -> list[Any]:
+        """The records of one class in the log."""
+        return [record for record in self.driver.log if isinstance(record, kind)]
 
     def set_topics(self, topics: Mapping[str, Any], version: int = 0) -> None:
         """Set the topics without an announcement."""
@@ -168,3 +173,9 @@ def settle(*consumers: Consumer, rounds: int = 8) -> None:
     for _ in range(rounds):
         for consumer in consumers:
             consumer.beat()
+
+
+def commit(member: str, epoch: int, **changes: Any) -> CommitOffsets:
+    """OffsetCommit of a member at an epoch, of one offset."""
+    offset = OffsetToCommit(TopicName("t"), PartitionId(0), 7)
+    return CommitOffsets(None, G, MemberId(member), None, epoch, (offset,))._replace(**changes)

@@ -1,5 +1,6 @@
 """What consumer groups (KIP-848) and streams groups (KIP-1071) answer alike: their members have epochs. PURE."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, Final, Generic, TypeVar
 
@@ -16,7 +17,7 @@ STABLE: Final = "Stable"
 M = TypeVar("M")
 
 
-class MemberEpochsGroup(Generic[M]):
+class MemberEpochsGroup(ABC, Generic[M]):
     """The part of a `Group` that such groups share; `assignment_epoch` is the epoch of the target assignment."""
 
     __slots__ = ()
@@ -62,9 +63,9 @@ class MemberEpochsGroup(Generic[M]):
         """Why the member may not commit with this epoch, or NONE."""
         return self.epoch_refusal(member, commit.generation)
 
+    @abstractmethod
     def epoch_refusal(self, member: M, epoch: int) -> ErrorCode:
         """Why this is not the member's epoch, or NONE."""
-        raise NotImplementedError
 
     def fetch_refusal(self, member_id: MemberId | None, epoch: int) -> ErrorCode:
         if member_id is None and epoch < 0:

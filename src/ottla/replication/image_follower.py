@@ -63,7 +63,7 @@ class ImageFollower:
             await asyncio.wait([self._following])
 
     async def close(self) -> None:
-        """Make no more changes; returns when the present ones are made."""
+        """Stop following the image; return when the changes under way are made."""
         self._gone.clear()
         self._changed.clear()
         await self.until_followed()

@@ -35,7 +35,7 @@ class StartingOver:
         """The next attempts at replicas that could not be made anew yet."""
 
     def close(self) -> None:
-        """Make no more attempts."""
+        """Stop trying."""
         for timer in self._timers.values():
             timer.cancel()
 

@@ -407,7 +407,7 @@ class MirrorSource(Source[MirrorSettings]):
         """Another copy of the same name has other offsets. It may have grown beyond the last pair of the former one, so
         that the offsets alone do not show it. Raises Retriable, ConnectError."""
         for topic in self._copies.replaced(here, {topic: self.settings.name_here(topic) for topic in topics}):
-            self.context.log.warning("the copy of topic %s was deleted: its pairs of offsets are of no more use", topic)
+            self.context.log.warning("the copy of topic %s was deleted, and its pairs of offsets with it", topic)
             for place in [place for place in self._translations if place[0] == topic]:
                 self._translations[place] = Translation()
                 self._looks.pop(place, None)
