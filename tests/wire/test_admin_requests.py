@@ -137,7 +137,7 @@ def test_deletion_can_be_disabled() -> None:
 def test_growing_topics(ottla_broker: Broker, version: int) -> None:
     create(ottla_broker, "orders", 1)
 
-    def grow(count: int, validate_only: bool = False) -> int:
+    def grow(count: int, *, validate_only: bool = False) -> int:
         topic = cp.CreatePartitionsTopic(name="orders", count=count, assignments=None)
         request = cp.CreatePartitionsRequest(topics=[topic], timeout_ms=1000, validate_only=validate_only)
         code: int = ask(ottla_broker.bootstrap, request, version).results[0].error_code

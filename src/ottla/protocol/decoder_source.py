@@ -146,7 +146,7 @@ class DecoderSource:
         self.line(f"{targets}{comma} = u_{codes.replace('?', '_')}(buf, pos)")
         self.line(f"pos += {layout.size}")
 
-    def uvarint(self, often_long: bool = False) -> str:
+    def uvarint(self, *, often_long: bool = False) -> str:
         """Write the reading of an unsigned varint, fused into the pending run; the name that holds it.
 
         Without a call for up to three bytes (two million) if it is `often_long`, else for one.
@@ -285,10 +285,10 @@ class DecoderSource:
         else:
             self.sized(kind, place, compact, nullable, label)
 
-    def length(self, compact: bool, code: str, often_long: bool = False) -> tuple[str, str]:
+    def length(self, compact: bool, code: str, *, often_long: bool = False) -> tuple[str, str]:
         """Read a length: the name that holds it, and the condition under which it means null."""
         if compact:
-            name = self.uvarint(often_long)
+            name = self.uvarint(often_long=often_long)
             return name, f"{name} == 0"
         name = self.name("n")
         self.fixed(code, name)
