@@ -29,7 +29,6 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 
 from ottla.clock import Clock
 from ottla.coordination.markers import TransactionMarker
-from ottla.coordination.newest import NewestRecords
 from ottla.coordination.producers import Producers, ProducerStateEntry, Verification
 from ottla.coordination.state_machine import (
     NO_PRODUCER_ID,
@@ -44,19 +43,15 @@ from ottla.coordination.state_machine import (
 )
 from ottla.coordination.timers import Timers
 from ottla.coordinators.batches import MAX_RECORD_BYTES, RECORD_OVERHEAD_BYTES, QueuedBatch, next_write
-from ottla.coordinators.stored_batches import has_compressed, takes_long, unpacked
+from ottla.coordinators.replay import replay
 from ottla.errors import ApiError, CoordinatorLoadInProgress, ErrorCode, NotCoordinator, NotLeader, OttlaError
 from ottla.ids import LeaderEpoch, PartitionId, ProducerIdAndEpoch
-from ottla.records.batch import BatchHeader, Buffer, iter_batches
-from ottla.records.control import decode_end_transaction
-from ottla.records.record import decode_records
-from ottla.slices import SLICE_S, Slices, Steps
+from ottla.records.batch import Buffer
+from ottla.slices import SLICE_S, Slices
 
 log = logging.getLogger(__name__)
 
 LOAD_RETRY_S: Final = 2.0
-SLICE_BYTES: Final = 64 << 10
-"""What is searched for the newest records at a time, which takes some 2 ms."""
 
 Listener = Callable[[PartitionId, LeaderEpoch, Any], None]
 """Called with the message of a `Notify`, the partition it comes from and the epoch in which that is led."""
@@ -504,7 +499,8 @@ class CoordinatorRuntime(Generic[EventT, RecordT]):
         while at.is_loading:
             at.machine = self._new_machine()  # in a turn of its own: a new topic brings fifty
             try:
-                await self._replay_log(at)
+                read = self._log.read_all(at.partition)
+                at.position = await replay(at.machine, read, self._slices, lambda: at.is_loading)
                 messages = await self._carry_out_at_first(at)
             except Exception as error:
                 if not isinstance(error, OttlaError):
@@ -541,60 +537,6 @@ class CoordinatorRuntime(Generic[EventT, RecordT]):
             if not at.is_active:
                 return
             self._carry_out(at, [message])
-
-    async def _replay_log(self, at: _Partition[EventT, RecordT]) -> None:
-        at.position = 0
-        if at.machine.is_compacted:
-            await self._replay_newest(at)
-            return
-        async for read in self._log.read_all(at.partition):
-            # A batch may unpack to megabytes, which takes long, and is one step.
-            chunk = await asyncio.to_thread(unpacked, read) if has_compressed(read) else read
-            await self._slices.run(self._replay_chunk(at, chunk))
-            if not at.is_loading:
-                return
-
-    async def _replay_newest(self, at: _Partition[EventT, RecordT]) -> None:
-        newest = NewestRecords()
-        async for read in self._log.read_all(at.partition):
-            chunk, position = bytes(read), 0
-            while position < len(chunk):
-                await self._slices.pause()
-                if not at.is_loading:
-                    return
-                if takes_long(chunk, position):
-                    taken = await asyncio.to_thread(newest.take, chunk, position, SLICE_BYTES)
-                else:
-                    taken = newest.take(chunk, position, SLICE_BYTES)
-                position, at.position = taken
-        for offset, producer_id, key, value in newest.records():
-            await self._slices.pause()
-            if not at.is_loading:
-                return
-            record = at.machine.records.decode(key, value)
-            if record is not None:
-                at.machine.replay(record, offset, producer_id)
-
-    def _replay_chunk(self, at: _Partition[EventT, RecordT], chunk: Buffer) -> Steps[None]:
-        for header in iter_batches(chunk):
-            if not at.is_loading:
-                return
-            if header.is_control:
-                marker = decode_end_transaction(chunk, header)
-                if marker is not None:
-                    at.machine.end_transaction(header.producer_id, committed=not marker.is_abort)
-            else:
-                yield from self._replay_batch(at, chunk, header)
-            at.position = header.next_offset
-            yield
-
-    def _replay_batch(self, at: _Partition[EventT, RecordT], chunk: Buffer, header: BatchHeader) -> Steps[None]:
-        producer_id = header.producer_id if header.is_transactional else NO_PRODUCER_ID
-        for stored in decode_records(chunk, header):
-            record = None if stored.key is None else at.machine.records.decode(stored.key, stored.value)
-            if record is not None:
-                at.machine.replay(record, stored.offset, producer_id)
-            yield
 
     # --- the end of a machine ---
 
