@@ -21,6 +21,8 @@ from tests.support.zookeeper import ZooKeeperServer
 
 VERSION = 9
 HELD_UP_S = 0.2
+PRODUCE_TIMEOUT_MS = 10_000
+"""Followers wait for a busy disk too; a follower that waits for ZooKeeper's connection takes 20 s."""
 
 
 @pytest.fixture
@@ -66,12 +68,12 @@ def values(cluster: OttlaCluster, at_least: int) -> list[str]:
 def produce_request(value: str, acks: int) -> ProduceRequest:
     batch = bytes(encode_batch([Record(0, int(time.time() * 1000), None, value.encode())]))
     data = TopicProduceData(name="t", partition_data=[PartitionProduceData(index=0, records=batch)])
-    return ProduceRequest(acks=acks, timeout_ms=3000, topic_data=[data])
+    return ProduceRequest(acks=acks, timeout_ms=PRODUCE_TIMEOUT_MS, topic_data=[data])
 
 
 @contextmanager
 def client_of_1(cluster: OttlaCluster) -> "Iterator[Client]":
-    with RawConnection(cluster.brokers[1].bootstrap) as connection:
+    with RawConnection(cluster.brokers[1].bootstrap, timeout_s=30) as connection:
         yield Client(connection)
 
 

@@ -11,7 +11,7 @@ from ottla.errors import KafkaStorageError
 from ottla.ids import BrokerId, LeaderEpoch, TopicName
 from ottla.log.directories import LogDirectories
 from ottla.log.refill_marks import MARK
-from ottla.replication import manager
+from ottla.replication import manager, starting_over
 from ottla.replication.fetcher import ReplicaFetchers
 from ottla.replication.partition import Partition
 from tests.support.cluster_in_process import ClusterInProcess
@@ -139,7 +139,7 @@ def test_what_starts_over_is_tried_until_it_can_be_held_and_does_not_lead_before
     cluster.produce_without_waiting("t", values(10, 1))
     until_in_sync(cluster, 2)
     eventually(lambda: cluster.partition_at(1, "t").isr == (2,), timeout_s=30)
-    monkeypatch.setattr(manager, "REFILL_AGAIN_S", 0.05)
+    monkeypatch.setattr(starting_over, "REFILL_AGAIN_S", 0.05)
     create_log = LogDirectories.create_log
     is_full = True
     tries = 0

@@ -28,6 +28,8 @@ SETTINGS: Final[Mapping[str, str]] = {
 }
 """Quick to notice that a broker is gone; three replicas, two of which have to be in sync."""
 
+_SHOWN_CHARACTERS = 6_000
+
 
 class OttlaCluster:
     """Brokers numbered from 1; inside `with`, all of them run."""
@@ -66,6 +68,9 @@ class OttlaCluster:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if error is not None:  # pytest shows it with the failure
+            for number, broker in self.brokers.items():
+                print(f"--- the end of broker {number}'s log\n{broker.log_text()[-_SHOWN_CHARACTERS:]}")
         for broker in self.brokers.values():
             broker.kill()  # to stop them one after the other would hand everything over again and again
         self._stack.close()
