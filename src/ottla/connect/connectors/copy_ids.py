@@ -16,16 +16,17 @@ class CopyIds:
         self._known: dict[str, str] = {}
 
     def replaced(self, here: "AdminClient", names: Mapping[str, str]) -> list[str]:
-        """The topics whose copies are gone, or are others than at the last look.
+        """The topics whose copies are others than at the last look.
 
         `names`: topics of the other cluster, with the names of their copies. Raises Retriable, ConnectError.
         """
         found = topic_ids(here, list(names.values()))
         replaced = []
         for topic, name in names.items():
-            known, now = self._known.pop(topic, None), found.get(name)
-            if known is not None and now != known:
+            now = found.get(name)
+            if now is None:  # a broker that is behind may not know the topic: the next one created has another id
+                continue
+            if self._known.setdefault(topic, now) != now:
                 replaced.append(topic)
-            if now is not None:
                 self._known[topic] = now
         return replaced
