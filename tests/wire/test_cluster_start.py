@@ -107,4 +107,4 @@ def test_says_why_it_cannot_start(tmp_path: Path) -> None:
         assert "Invalid value many for configuration num.partitions: Not a number of type INT" in running.said()
     with started(tmp_path / "usage", two_free_ports(), "--override", "num.partitions") as running:
         assert running.process.wait(60) == 2
-        assert "KEY=VALUE is expected, not 'num.partitions'" in running.said()
+        assert "'num.partitions' is not KEY=VALUE" in running.said()
