@@ -152,10 +152,11 @@ def test_brokers_serve_on_while_zookeeper_is_away(root: str) -> None:
     """Nobody can be elected then, and followers that go on fetching say so."""
     with ZooKeeperServer() as own, OttlaCluster(own.connect + root) as cluster:
         create_led_by_1(cluster)
-        own.kill()
-        before = time.monotonic()
-        taken: list[str] = []
+        taken = ["0"]
         with client_of_1(cluster) as client:
+            assert client.produce("0", acks=-1) is ErrorCode.NONE  # so that its followers have found it
+            own.kill()
+            before = time.monotonic()
             while time.monotonic() < before + 6:  # three times the session's timeout
                 taken.append(str(len(taken)))
                 assert client.produce(taken[-1], acks=-1) is ErrorCode.NONE
