@@ -7,7 +7,7 @@ its way, and arrive behind what the controller has sent since: UpdateMetadata ca
     connection 8                 UpdateMetadata (all) -> UpdateMetadata (newer) ->
 """
 
-from ottla.server.connection import BadFrame
+from ottla.server.framer import BadFrame
 
 
 class ControllerConnection:

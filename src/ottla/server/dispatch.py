@@ -17,9 +17,11 @@ from ottla.protocol.errors import ProtocolError
 from ottla.protocol.framing import RequestHeader, decode_request_header, encode_response, encode_response_steps
 from ottla.protocol.primitives import STRING
 from ottla.protocol.schema import NEVER, Array, Field, Message, fields_of
-from ottla.server.connection import BadFrame, Connection, Piece, ReplySlot
+from ottla.server.connection import Connection
 from ottla.server.context import Deferred, RequestContext, Services
+from ottla.server.framer import BadFrame
 from ottla.server.inter_broker import ANSWERS_OTHERS, CLAIMS, InterBrokerGate, Verdict
+from ottla.server.replies import Piece, ReplySlot
 from ottla.server.routing import CLUSTER_ROUTES, OWN_ROUTES, ROUTES, Route, handler_of
 from ottla.slices import SLICE_S
 

@@ -9,7 +9,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from ottla.server.connection import SCRATCH_BYTES, Connection, FrameHandler, Load
+from ottla.server.connection import Connection, Endpoints, FrameHandler, Load
+from ottla.server.framer import SCRATCH_BYTES
+from ottla.server.transport import PlainTransport
 
 if TYPE_CHECKING:
     from ottla.config.broker import BrokerConfig
@@ -171,8 +173,10 @@ class Listener:
                 if self._send_buffer_bytes != SYSTEMS_CHOICE:
                     sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._send_buffer_bytes)
                 connection_id = self._next_connection_id()
+                endpoints = Endpoints(self.name, connection_id, *sock.getpeername()[:2], *sock.getsockname()[:2])
                 connection = Connection(
-                    sock,
+                    PlainTransport(sock),
+                    endpoints,
                     loop=self._loop,
                     scratch=self._scratch,
                     handle_frame=self._handle_frame,
@@ -180,8 +184,6 @@ class Listener:
                     memory=self._memory,
                     load=None if self._load_for is None else self._load_for(connection_id),
                     spared=self._spared,
-                    listener=self.name,
-                    connection_id=connection_id,
                     closed=self._forget,
                 )
             except OSError:

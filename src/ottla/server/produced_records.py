@@ -15,7 +15,7 @@ from ottla.errors import OttlaError
 from ottla.log.validation import CheckedBatches, Examination
 from ottla.records.batch import ATTRIBUTES_AT, COMPRESSION_MASK, HEADER_SIZE, RECORD_COUNT, RECORD_COUNT_AT, Compression
 from ottla.records.structure import IS_NATIVE
-from ottla.server.connection import SCRATCH_BYTES
+from ottla.server.framer import SCRATCH_BYTES
 
 if TYPE_CHECKING:
     from uuid import UUID

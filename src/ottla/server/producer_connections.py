@@ -18,7 +18,7 @@ from enum import Enum, auto
 from typing import Final
 
 from ottla.ids import ProducerIdAndEpoch
-from ottla.server.connection import BadFrame
+from ottla.server.framer import BadFrame
 
 REMEMBERED_PRODUCERS: Final = 50_000
 

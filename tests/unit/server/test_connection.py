@@ -15,8 +15,11 @@ from ottla.log.file_region import FileRegion
 from ottla.log.fs import RealFileSystem
 from ottla.protocol.api import ApiKey
 from ottla.protocol.limits import MAX_BYTES
-from ottla.server.connection import FIRST_FRAME_BUFFER_BYTES, MAX_IN_FLIGHT, BadFrame, Connection, ReplySlot
+from ottla.server.connection import MAX_IN_FLIGHT, Connection, Endpoints
+from ottla.server.framer import FIRST_FRAME_BUFFER_BYTES, BadFrame
 from ottla.server.memory import MemoryBudget
+from ottla.server.replies import ReplySlot
+from ottla.server.transport import PlainTransport
 
 MAX_FRAME_BYTES = 8 << 20
 
@@ -58,13 +61,12 @@ def connected(memory_bytes: int = 64 << 20) -> Iterator[tuple[Peer, Connection, 
         peer.closed = True
 
     connection = Connection(
-        peer.server_sock,
+        PlainTransport(peer.server_sock),
+        Endpoints("PLAINTEXT", 1, *peer.server_sock.getpeername(), *peer.server_sock.getsockname()),
         loop=loop,
         scratch=memoryview(bytearray(64 * 1024)),
         handle_frame=peer.handle,
         max_frame_bytes=MAX_FRAME_BYTES,
-        listener="PLAINTEXT",
-        connection_id=1,
         memory=MemoryBudget(loop, limit_bytes=memory_bytes, largest_request_bytes=MAX_FRAME_BYTES),
         closed=note_closed,
     )
@@ -273,43 +275,13 @@ def test_a_lying_length_closes_the_connection(prefix: int) -> None:
         assert peer.frames == []
 
 
-def test_memory_grows_with_what_arrives_not_with_what_is_announced() -> None:
-    async def scenario(peer: Peer, connection: Connection, loop: asyncio.AbstractEventLoop) -> None:
-        await loop.sock_sendall(peer.sock, struct.pack(">ih", MAX_FRAME_BYTES, ApiKey.PRODUCE) + b"x" * 1000)
-        while connection._frame is None:
-            await asyncio.sleep(0)
-
-    with connected() as (peer, connection, loop):
-        loop.run_until_complete(asyncio.wait_for(scenario(peer, connection, loop), 10))
-        assert connection._frame is not None
-        assert len(connection._frame) <= FIRST_FRAME_BUFFER_BYTES
-
-
-def test_a_large_frame_stays_where_it_is_in_memory_while_it_arrives() -> None:
-    """To copy dozens of megabytes takes the loop longer than other clients may wait."""
-    body = struct.pack(">h", ApiKey.PRODUCE) + bytes(3 << 20)
-    data, cut = framed(body), 3 * FIRST_FRAME_BUFFER_BYTES
-
-    async def scenario(peer: Peer, connection: Connection, loop: asyncio.AbstractEventLoop) -> None:
-        await loop.sock_sendall(peer.sock, data[:cut])
-        while connection._frame is None or connection._frame_filled < cut - 4:
-            await asyncio.sleep(0)
-        with memoryview(connection._frame):  # what is looked at cannot be moved
-            await loop.sock_sendall(peer.sock, data[cut:])
-            await read_frames(loop, peer.sock, 1)
-
-    with connected() as (peer, connection, loop):
-        loop.run_until_complete(asyncio.wait_for(scenario(peer, connection, loop), 10))
-        assert peer.frames == [body]
-
-
 @pytest.mark.parametrize("first_bytes", [1, 1000])
 def test_a_request_too_large_for_its_api_is_refused_before_it_is_read(first_bytes: int) -> None:
     async def scenario(peer: Peer, connection: Connection, loop: asyncio.AbstractEventLoop) -> None:
         size = MAX_BYTES + 1
         request = struct.pack(">ih", size, ApiKey.METADATA) + bytes(size)
         await loop.sock_sendall(peer.sock, request[: 4 + first_bytes])
-        while connection._frame is None and not connection.closed:
+        while not connection.waits_for_client() and not connection.closed:
             await asyncio.sleep(0)
         with contextlib.suppress(ConnectionError):
             await loop.sock_sendall(peer.sock, request[4 + first_bytes : 4 + size])

@@ -19,9 +19,9 @@ from ottla.protocol.messages.leader_and_isr import (
 from ottla.protocol.messages.stop_replica import StopReplicaPartitionState, StopReplicaRequest, StopReplicaTopicState
 from ottla.protocol.messages.update_metadata import UpdateMetadataRequest
 from ottla.replication.roles import ReplicaRoles
-from ottla.server.connection import BadFrame
 from ottla.server.context import RequestContext
 from ottla.server.controller_connection import ControllerConnection
+from ottla.server.framer import BadFrame
 from ottla.server.handlers import leader_and_isr, stop_replica, update_metadata
 from ottla.testing.manual_clock import ManualClock
 

@@ -3,7 +3,7 @@
 import pytest
 
 from ottla.ids import ProducerIdAndEpoch
-from ottla.server.connection import BadFrame
+from ottla.server.framer import BadFrame
 from ottla.server.producer_connections import ProducerConnections, To
 
 P = ProducerIdAndEpoch(7, 0)

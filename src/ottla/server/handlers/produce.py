@@ -35,8 +35,8 @@ from ottla.protocol.messages.produce import (
 from ottla.records.batch import ATTRIBUTES_AT, COMPRESSION_MASK, HEADER_SIZE, Compression
 from ottla.replication.delayed import DelayedProduce
 from ottla.replication.refused_producers import SENT_BACK_WITH
-from ottla.server.connection import BadFrame
 from ottla.server.context import Deferred, RequestContext
+from ottla.server.framer import BadFrame
 from ottla.server.leaders import MOVED, endpoints_of, leader_of
 from ottla.server.produced_records import NO_CHECKS, RecordChecks
 from ottla.server.transactional_produce import (
