@@ -8,7 +8,6 @@ commits there were makes no difference but for the time it takes to write them: 
 
 import argparse
 import asyncio
-import gc
 import itertools
 import json
 import random
@@ -21,8 +20,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final, cast
 
-from ottla.broker import COLLECTOR_THRESHOLDS
 from ottla.clock import SystemClock
+from ottla.collector import collect_quickly
 from ottla.config.log import LogConfig
 from ottla.coordinators.runtime import CoordinatorRuntime
 from ottla.groups.config import GroupConfig
@@ -169,9 +168,7 @@ def main() -> None:
         compacted = not options.uncompacted
         await follower.fill(options.commits, options.groups, options.partitions, compacted=compacted)
         read_bytes = follower.log.size_bytes
-        gc.collect()
-        gc.freeze()  # as the broker does
-        gc.set_threshold(*COLLECTOR_THRESHOLDS)
+        collect_quickly()  # as the broker does
         measured = await take_over(follower)
         return {"commits": options.commits, "read_mb": round(read_bytes / 1e6, 1), **measured}
 

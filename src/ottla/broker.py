@@ -6,7 +6,6 @@ stop    the cluster (hand over) -> coordinators (drain) -> the cluster (leave) -
 """
 
 import asyncio
-import gc
 import logging
 import signal
 import sys
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Final, Self
 from uuid import uuid4
 
 from ottla.cluster.image import empty_image
+from ottla.collector import collect_quickly
 from ottla.config.broker import BrokerConfig
 from ottla.config.loading import load
 from ottla.coordinators.group_coordinator import GroupCoordinator
@@ -68,8 +68,6 @@ DRAIN_IN_CLUSTER_S: Final = 0.1
 acknowledged."""
 KEPT_BYTES: Final = 24 << 20
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8
-COLLECTOR_THRESHOLDS: Final = (20_000, 20, 50)
-"""Requests leave no cycles behind, so looking for some after every 700 objects (Python's default) is wasted."""
 SWITCH_INTERVAL_S: Final = 0.0005
 """How long the loop may keep the interpreter from a flusher whose disk has answered (Python's default is 5 ms)."""
 
@@ -400,10 +398,7 @@ async def _serve(properties_file: Path | None, overrides: Mapping[str, str], str
             return 0
         async with AsyncExitStack() as stack:
             stack.push_async_exit(broker)
-            # Everything built so far lives as long as the broker: the collector need never look at it again.
-            gc.collect()
-            gc.freeze()
-            gc.set_threshold(*COLLECTOR_THRESHOLDS)
+            collect_quickly()
             log.info("ready: node %d at %s", broker.config.node_id, ", ".join(broker.addresses()))
             await stopping.wait()
             log.info("stopping")

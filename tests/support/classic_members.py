@@ -1,8 +1,10 @@
 """Members of the classic protocol as clients of a driven machine, in groups of either kind."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any, Final
 
+from ottla.coordination.state_machine import Request
 from ottla.errors import ErrorCode
 from ottla.groups.classic.embedded import read_assignment
 from ottla.groups.events import NO_MEMBER, Assignor, Heartbeat, Join, Joined, Sync, Synced
@@ -35,25 +37,23 @@ class Classic:
         self.generation = -1
         self.has: list[int] = []
         self.joined: Joined | None = None
-        self.waits_for: tuple[str, int] | None = None
-        """A request that has not been answered, by its kind and token."""
+        self.waits_for: Join | Sync | None = None
+        """A request that has not been answered."""
 
     def request(self, **changes: Any) -> Join:
         owned = [TopicPartition(topic="t", partitions=self.has)] if self.has else []
         metadata = encode_versioned(ConsumerProtocolSubscription(topics=["t"], owned_partitions=owned), 3)
         protocols = tuple(Assignor(name, metadata) for name in self.protocols)
-        request = Join(
-            None, G, self.member_id, self.instance, "c", "/h", "consumer", protocols, 10_000, 20_000, "", False
-        )
-        return request._replace(**changes)
+        request = Join(G, self.member_id, self.instance, "c", "/h", "consumer", protocols, 10_000, 20_000, "", False)
+        return replace(request, **changes)
 
-    def start_join(self, **changes: Any) -> int:
-        token = self.world.number()
-        self.world.driver.send(self.request(token=token, **changes))
-        return token
+    def start_join(self, **changes: Any) -> Join:
+        request = self.request(**changes)
+        self.world.driver.send(request)
+        return request
 
-    def finish_join(self, token: int) -> Joined:
-        joined: Joined = self.world.driver.reply(token)
+    def finish_join(self, request: Request[Joined]) -> Joined:
+        joined: Joined = self.world.driver.reply(request)
         if joined.error is ErrorCode.NONE:
             self.member_id, self.generation, self.joined = joined.member_id, joined.generation, joined
         return joined
@@ -61,16 +61,14 @@ class Classic:
     def join(self, **changes: Any) -> Joined:
         return self.finish_join(self.start_join(**changes))
 
-    def start_sync(self, assignments: dict[MemberId, bytes] | None = None) -> int:
-        token = self.world.number()
+    def start_sync(self, assignments: dict[MemberId, bytes] | None = None) -> Sync:
         name = None if self.joined is None else self.joined.protocol_name
-        self.world.driver.send(
-            Sync(token, G, self.member_id, self.instance, self.generation, "consumer", name, assignments)
-        )
-        return token
+        request = Sync(G, self.member_id, self.instance, self.generation, "consumer", name, assignments)
+        self.world.driver.send(request)
+        return request
 
-    def finish_sync(self, token: int) -> Synced:
-        synced: Synced = self.world.driver.reply(token)
+    def finish_sync(self, request: Request[Synced]) -> Synced:
+        synced: Synced = self.world.driver.reply(request)
         if synced.error is ErrorCode.NONE:
             assigned = read_assignment(synced.assignment).assigned_partitions
             self.has = [partition for topic in assigned for partition in topic.partitions]
@@ -81,8 +79,7 @@ class Classic:
 
     def beat(self) -> ErrorCode:
         """Send a heartbeat; when the answer asks for a rejoin, revoke, join and sync."""
-        error: ErrorCode = self.world.ask(Heartbeat(None, G, self.member_id, self.instance, self.generation))
-        return error
+        return self.world.ask(Heartbeat(G, self.member_id, self.instance, self.generation))
 
     def follow(self) -> None:
         """As a client does that has been waiting for nothing: beat, and if told to, join and sync."""
@@ -99,16 +96,15 @@ class Classic:
         """Join, and sync once there is an answer: at once in a consumer group, in a classic one later."""
         self.read_answers()
         if self.waits_for is None:
-            self.waits_for = ("join", self.start_join())
+            self.waits_for = self.start_join()
             self.read_answers()
 
     def read_answers(self) -> None:
-        while self.waits_for is not None and not self.world.driver.waits(self.waits_for[1]):
-            kind, token = self.waits_for
-            self.waits_for = None
-            if kind == "join":
-                self._read_joined(self.finish_join(token))
-            elif self.finish_sync(token).error is not ErrorCode.NONE:
+        while self.waits_for is not None and not self.world.driver.waits(self.waits_for):
+            request, self.waits_for = self.waits_for, None
+            if isinstance(request, Join):
+                self._read_joined(self.finish_join(request))
+            elif self.finish_sync(request).error is not ErrorCode.NONE:
                 self.has = []
 
     def _read_joined(self, joined: Joined) -> None:
@@ -118,7 +114,7 @@ class Classic:
         shares = {member.member_id: assignment() for member in joined.members}
         if shares:
             shares[self.member_id] = assignment(0, 1, 2, 3)
-        self.waits_for = ("sync", self.start_sync(shares))
+        self.waits_for = self.start_sync(shares)
 
     def forget_requests(self) -> None:
         """Whoever coordinated the group is gone, and with it what was to be answered."""
@@ -131,14 +127,14 @@ class Classic:
 
 def classic_group(world: World, *members: Classic, give: Iterable[tuple[int, ...]]) -> None:
     """A stable classic group of these members, each with these partitions."""
-    tokens = [member.start_join() for member in members]
+    joins = [member.start_join() for member in members]
     world.driver.pass_time(FIRST_REBALANCE_MS)
-    for member, token in zip(members, tokens, strict=True):
-        member.finish_join(token)
+    for member, join in zip(members, joins, strict=True):
+        member.finish_join(join)
     shares = {member.member_id: assignment(*share) for member, share in zip(members, give, strict=True)}
     syncs = [member.start_sync(shares if member is members[0] else None) for member in reversed(members)]
-    for member, token in zip(reversed(members), syncs, strict=True):
-        member.finish_sync(token)
+    for member, sync in zip(reversed(members), syncs, strict=True):
+        member.finish_sync(sync)
 
 
 def settle_all(*members: Classic | Consumer, rounds: int = 10) -> None:

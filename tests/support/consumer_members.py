@@ -1,10 +1,12 @@
 """Members of consumer groups as clients of a driven machine: they say what they have, and take what they are given."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Final
 from uuid import UUID
 
 from ottla.config.group_settings import GroupSettings
+from ottla.coordination.state_machine import ReplyT, Request
 from ottla.errors import ErrorCode
 from ottla.groups.config import GroupConfig
 from ottla.groups.consumer.events import (
@@ -38,7 +40,7 @@ def make_topic(name: str, racks: int | Iterable[tuple[str, ...]]) -> Topic:
 
 
 class World:
-    """A machine, the topics around it, and numbers for tokens and ids."""
+    """A machine, the topics around it, and numbers for ids."""
 
     def __init__(self, topics: Mapping[str, Any], **config: Any) -> None:
         self._numbers = iter(range(1_000_000))
@@ -64,10 +66,8 @@ class World:
     def number(self) -> int:
         return next(self._numbers)
 
-    def ask(self, event: Any) -> Any:
-        token = self.number()
-        self.driver.send(event._replace(token=token))
-        return self.driver.reply(token)
+    def ask(self, request: Request[ReplyT]) -> ReplyT:
+        return self.driver.ask(request)
 
     def records(self, kind: type) -> list[Any]:
         """The records of one class in the log."""
@@ -81,18 +81,18 @@ class World:
 
     def change_topics(self, topics: Mapping[str, Any], *changed: str) -> None:
         self.set_topics(topics, self.topics.version + 1)
-        self.ask(TopicsChanged(None, frozenset(map(TopicName, changed))))
+        self.ask(TopicsChanged(frozenset(map(TopicName, changed))))
 
     def resolve(self, **topics: Iterable[str]) -> None:
         found = {regex: frozenset(map(TopicName, names)) for regex, names in topics.items()}
-        self.ask(RegexesResolved(None, G, found, self.topics.version))
+        self.ask(RegexesResolved(G, found, self.topics.version))
 
     def describe(self) -> Any:
-        (described,) = self.ask(DescribeConsumerGroups(None, (G,)))
+        (described,) = self.ask(DescribeConsumerGroups((G,)))
         return described
 
     def history(self) -> Any:
-        return self.ask(DescribeHistory(None, G)).rebalances
+        return self.ask(DescribeHistory(G)).rebalances
 
     def restart(self) -> None:
         """Another machine takes over, with nothing but the log."""
@@ -133,10 +133,10 @@ class Consumer:
 
     def send(self, **changes: Any) -> ConsumerBeat:
         """A request that says nothing but who sends it, besides `changes`."""
-        request = ConsumerHeartbeat(None, G, self.member_id, self.epoch, self.instance, None, "c", "/h")
+        request = ConsumerHeartbeat(G, self.member_id, self.epoch, self.instance, None, "c", "/h")
         if self.is_unsure:
-            request = request._replace(rebalance_timeout_ms=60_000, topic_names=self.topics, owned=self.has)
-        beat: ConsumerBeat = self.world.ask(request._replace(**changes))
+            request = replace(request, rebalance_timeout_ms=60_000, topic_names=self.topics, owned=self.has)
+        beat = self.world.ask(replace(request, **changes))
         if beat.error is ErrorCode.NONE and beat.member_id is not None:
             self.member_id, self.epoch, self.is_unsure = beat.member_id, beat.member_epoch, False
             if beat.assignment is not None:
@@ -178,4 +178,4 @@ def settle(*consumers: Consumer, rounds: int = 8) -> None:
 def commit(member: str, epoch: int, **changes: Any) -> CommitOffsets:
     """OffsetCommit of a member at an epoch, of one offset."""
     offset = OffsetToCommit(TopicName("t"), PartitionId(0), 7)
-    return CommitOffsets(None, G, MemberId(member), None, epoch, (offset,))._replace(**changes)
+    return replace(CommitOffsets(G, MemberId(member), None, epoch, (offset,)), **changes)

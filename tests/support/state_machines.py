@@ -5,7 +5,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ottla.coordination.newest import NewestRecords
-from ottla.coordination.state_machine import Append, CancelTimer, Effect, Notify, Reply, SetTimer, TimerFired, TimerKey
+from ottla.coordination.state_machine import (
+    Append,
+    CancelTimer,
+    Effect,
+    Notify,
+    Reply,
+    ReplyT,
+    Request,
+    SetTimer,
+    TimerFired,
+    TimerKey,
+)
 from ottla.records.record import Record, encode_batch
 
 
@@ -19,9 +30,21 @@ class Driver:
     replies: dict[Any, list[Any]] = field(default_factory=dict)
     timers: dict[TimerKey, int] = field(default_factory=dict)
     told: list[Any] = field(default_factory=list)
+    requests: dict[Any, Request[Any]] = field(default_factory=dict)
+    """By label."""
+    labels: dict[Request[Any], Any] = field(default_factory=dict)
 
-    def send(self, event: Any) -> list[Effect]:
-        """The effects, already carried out."""
+    def ask(self, request: Request[ReplyT]) -> ReplyT:
+        """The reply, which has to come at once."""
+        self.send(request)
+        reply: ReplyT = self.reply(request)
+        return reply
+
+    def send(self, event: Any, label: Any = None) -> list[Effect]:
+        """The effects, already carried out. The reply to a request is found under its label, or the request itself."""
+        if label is not None:
+            self.labels[event] = label
+            self.requests[label] = event
         effects: list[Effect] = self.machine.handle(event, self.now_ms)
         self.carry_out(effects)
         return effects
@@ -34,8 +57,8 @@ class Driver:
                     for record in records:
                         self.machine.replay(record, len(self.log), -1 if producer is None else producer.producer_id)
                         self.log.append(record)
-                case Reply(token, value):
-                    self.replies.setdefault(token, []).append(value)
+                case Reply(request, value):
+                    self.replies.setdefault(self.labels.get(request, request), []).append(value)
                 case Notify(message):
                     self.told.append(message)
                 case SetTimer(key, after_ms):
@@ -58,13 +81,13 @@ class Driver:
             effects += self.send(TimerFired(due[1]))
         return effects
 
-    def reply(self, token: Any) -> Any:
-        """The one reply to this token."""
-        (value,) = self.replies[token]
+    def reply(self, asked: Any) -> Any:
+        """The one reply to a request, or to that of this label."""
+        (value,) = self.replies[asked]
         return value
 
-    def waits(self, token: Any) -> bool:
-        return token not in self.replies
+    def waits(self, asked: Any) -> bool:
+        return asked not in self.replies
 
 
 def replay_newest(machine: Any, log: list[Any]) -> None:

@@ -5,7 +5,7 @@ decides; it returns effects and never waits. State that has to outlive the broke
 passes each appended record to `replay` at once, and `replay` is the only place where durable
 state changes: for the leader that has just decided, and for a successor that reads the log.
 
-    event --> handle --> [Append(records), Reply(token, value), Notify(message), SetTimer(key, after_ms)]
+    event --> handle --> [Append(records), Reply(request, value), Notify(message), SetTimer(key, after_ms)]
                              |                 |                     |
                              v                 +---------------------+-- held until every record appended before
                           replay                                         is committed
@@ -17,12 +17,9 @@ Effects are carried out in the order of the list.
 """
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from ottla.ids import ProducerIdAndEpoch
-
-Token: TypeAlias = Any
-"""The request that waits for a reply. Opaque to the machine, used once."""
 
 TimerKey: TypeAlias = tuple[str, ...]
 """A timer's name; setting it again moves it."""
@@ -32,6 +29,16 @@ NO_PRODUCER_ID = -1
 
 class IllegalTransition(AssertionError):
     """A transition that the state does not allow: a defect, never a client's fault."""
+
+
+ReplyT = TypeVar("ReplyT")
+
+
+class Request(Generic[ReplyT]):
+    """An event whose sender waits for a `ReplyT`. A dataclass that equals itself alone: it is sent once, and its
+    reply names it."""
+
+    __slots__ = ()
 
 
 class Append(NamedTuple):
@@ -44,11 +51,11 @@ class Append(NamedTuple):
     producer: ProducerIdAndEpoch | None = None
 
 
-class Reply(NamedTuple):
+class Reply(NamedTuple, Generic[ReplyT]):
     """Answer a request, once all records appended before are committed."""
 
-    token: Token
-    value: Any
+    request: Request[ReplyT]
+    value: ReplyT
 
 
 class Notify(NamedTuple):
@@ -70,7 +77,7 @@ class CancelTimer(NamedTuple):
     key: TimerKey
 
 
-Effect: TypeAlias = Append | Reply | Notify | SetTimer | CancelTimer
+Effect: TypeAlias = Append | Reply[Any] | Notify | SetTimer | CancelTimer
 
 
 LongDecision: TypeAlias = Iterator[Effect | None]

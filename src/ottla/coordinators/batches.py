@@ -50,7 +50,7 @@ class QueuedBatch:
         """Instead of records: the end of a transaction."""
         self.records: list[Record] = []
         self.size_bytes = 0
-        self.replies: list[Reply] = []
+        self.replies: list[Reply[Any]] = []
         self.messages: list[Any] = []
         """The messages of `Notify` effects."""
         self.is_late = False

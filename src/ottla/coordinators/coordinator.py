@@ -1,9 +1,8 @@
 """What every coordinator of a broker is: machines run on the partitions of one topic, asked by key."""
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Generic
 
-from ottla.coordination.state_machine import Token
+from ottla.coordination.state_machine import ReplyT, Request
 from ottla.coordinators.runtime import CoordinatorRuntime, EventT, RecordT
 from ottla.coordinators.topic import CoordinatorTopic
 from ottla.errors import OttlaError
@@ -57,19 +56,19 @@ class Coordinator(Generic[EventT, RecordT]):
         """Let writes finish, then answer all waiting requests with NOT_COORDINATOR."""
         await self._runtime.stop()
 
-    def submit(self, key: str, event_for: Callable[[Token], EventT]) -> "asyncio.Future[Any]":
-        """The reply of the machine that stands for the key to the event made with a token.
+    def submit(self, key: str, request: Request[ReplyT]) -> "asyncio.Future[ReplyT]":
+        """The reply of the machine that stands for the key.
 
         The future is done already if the reply waits for no write.
         """
-        return self._runtime.submit(self.partition_for(key), event_for)
+        return self._runtime.submit(self.partition_for(key), request)
 
-    async def submit_to_all(self, event_for: Callable[[Token], EventT]) -> list[OttlaError]:
-        """Put an event to every machine of this broker, one after the other; what was raised instead of a reply."""
+    async def submit_to_all(self, request: Request[Any]) -> list[OttlaError]:
+        """Put a request to every machine of this broker, one after the other; what was raised instead of a reply."""
         failures: list[OttlaError] = []
         for partition in self._runtime.partitions():
             try:
-                await self._runtime.submit(partition, event_for)
+                await self._runtime.submit(partition, request)
             except OttlaError as error:
                 failures.append(error)
         return failures

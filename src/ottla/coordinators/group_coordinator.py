@@ -151,21 +151,19 @@ class GroupCoordinator(Coordinator[GroupEvent, "GroupRecord"]):
     async def join(self, event: Join) -> Joined:
         if not event.group_id:
             return Joined(ErrorCode.INVALID_GROUP_ID, event.member_id)
-        reply: Joined = await self.submit(event.group_id, lambda token: event._replace(token=token))
-        return reply
+        return await self.submit(event.group_id, event)
 
     async def sync(self, event: Sync) -> Synced:
         if not event.group_id:
             return Synced(ErrorCode.INVALID_GROUP_ID)
-        reply: Synced = await self.submit(event.group_id, lambda token: event._replace(token=token))
-        return reply
+        return await self.submit(event.group_id, event)
 
     def heartbeat(self, event: Heartbeat) -> "asyncio.Future[ErrorCode]":
         """The verdict on a member of a classic group. A group that is still being read accepts all of them."""
         if not event.group_id:
             raise ApiError(ErrorCode.INVALID_GROUP_ID, "a group's id cannot be empty")
         try:
-            return self.submit(event.group_id, lambda token: event._replace(token=token))
+            return self.submit(event.group_id, event)
         except CoordinatorLoadInProgress:
             accepted: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
             accepted.set_result(ErrorCode.NONE)
@@ -174,12 +172,11 @@ class GroupCoordinator(Coordinator[GroupEvent, "GroupRecord"]):
     async def leave(self, event: Leave) -> Left:
         if not event.group_id:
             raise ApiError(ErrorCode.INVALID_GROUP_ID, "a group's id cannot be empty")
-        reply: Left = await self.submit(event.group_id, lambda token: event._replace(token=token))
-        return reply
+        return await self.submit(event.group_id, event)
 
     def consumer_heartbeat(self, event: ConsumerHeartbeat) -> "asyncio.Future[ConsumerBeat]":
         """The reply to a member of a consumer group (KIP-848) that joins, lives or leaves; the request is valid."""
-        reply: asyncio.Future[ConsumerBeat] = self.submit(event.group_id, lambda token: event._replace(token=token))
+        reply: asyncio.Future[ConsumerBeat] = self.submit(event.group_id, event)
         if reply.done():
             self._resolve_for(event.group_id, reply)
         else:
@@ -195,7 +192,7 @@ class GroupCoordinator(Coordinator[GroupEvent, "GroupRecord"]):
         topics = self._topics
         found = await matching_topics(regexes, topics.names())
         try:
-            await self.submit(group_id, lambda token: RegexesResolved(token, group_id, found, topics.version))
+            await self.submit(group_id, RegexesResolved(group_id, found, topics.version))
         except OttlaError as error:
             log.info("group %s: resolving its regular expressions failed: %s", group_id, error)
 
@@ -225,10 +222,10 @@ class GroupCoordinator(Coordinator[GroupEvent, "GroupRecord"]):
                 await self._submit_topics(partition, names)
 
     async def _submit_topics(self, partition: PartitionId, names: frozenset[TopicName]) -> None:
-        left: tuple[GroupId, ...] = await self._runtime.submit(partition, partial(TopicsChanged, names=names))
+        left = await self._runtime.submit(partition, TopicsChanged(names))
         while left:
             await asyncio.sleep(0)
-            left = await self._runtime.submit(partition, partial(TopicsChanged, names=names, group_ids=left))
+            left = await self._runtime.submit(partition, TopicsChanged(names, left))
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -238,8 +235,7 @@ class GroupCoordinator(Coordinator[GroupEvent, "GroupRecord"]):
     # --- offsets ---
 
     async def commit_offsets(self, event: CommitOffsets) -> OffsetsCommitted:
-        reply: OffsetsCommitted = await self.submit(event.group_id, lambda token: event._replace(token=token))
-        return reply
+        return await self.submit(event.group_id, event)
 
     async def commit_offsets_in_transaction(
         self, event: CommitOffsets, transactional_id: str, verifier: TransactionVerifier, generation: Generation
@@ -266,9 +262,9 @@ class GroupCoordinator(Coordinator[GroupEvent, "GroupRecord"]):
                     raise ApiError(refusals[offsets], "the transaction coordinator refuses offsets of this producer")
                 if self._runtime.producers(partition) is not producers:
                     raise CoordinatorLoadInProgress("the group coordinator has started over")
-            reply: OffsetsCommitted = await self._runtime.submit(
+            reply = await self._runtime.submit(
                 partition,
-                lambda token: event._replace(token=token),
+                event,
                 producer=producer,
                 verification=verification,
             )
@@ -278,14 +274,12 @@ class GroupCoordinator(Coordinator[GroupEvent, "GroupRecord"]):
         return reply
 
     async def fetch_offsets(self, event: FetchOffsets) -> OffsetsFetched:
-        reply: OffsetsFetched = await self.submit(event.group_id, lambda token: event._replace(token=token))
-        return reply
+        return await self.submit(event.group_id, event)
 
     async def delete_offsets(self, event: DeleteOffsets) -> OffsetsDeleted:
         if not event.group_id:
             return OffsetsDeleted(ErrorCode.INVALID_GROUP_ID)
-        reply: OffsetsDeleted = await self.submit(event.group_id, lambda token: event._replace(token=token))
-        return reply
+        return await self.submit(event.group_id, event)
 
     async def forget_topics(self, topics: Mapping[TopicName, TopicId]) -> None:
         """Drop the offsets in topics that have been deleted, in every group coordinated here.
@@ -301,7 +295,7 @@ class GroupCoordinator(Coordinator[GroupEvent, "GroupRecord"]):
     async def _forget_topics(self, partition: PartitionId, topics: Mapping[TopicName, TopicId]) -> None:
         left: tuple[GroupId, ...] | None = None
         while left is None or left:
-            left = await self._runtime.submit(partition, partial(ForgetTopics, topics=topics, group_ids=left))
+            left = await self._runtime.submit(partition, ForgetTopics(topics, left))
             await asyncio.sleep(0)  # a reply without a write is there at once
 
     def end_transaction(self, partition: PartitionId, marker: TransactionMarker) -> "asyncio.Future[None]":
@@ -324,31 +318,29 @@ class GroupCoordinator(Coordinator[GroupEvent, "GroupRecord"]):
         listings: list[GroupListing] = []
         for partition in self._runtime.partitions():
             try:
-                listings += await self._runtime.submit(partition, lambda token: ListGroups(token, wanted, kinds))
+                found = await self._runtime.submit(partition, ListGroups(wanted, kinds))
             except NotCoordinator:
                 continue  # it has moved meanwhile, and is listed where it is now
+            listings += found
         return listings
 
     async def describe_group(self, group_id: GroupId) -> GroupDescription:
         """A group that is not there is described as dead."""
-        descriptions = await self.submit(group_id, lambda token: DescribeGroups(token, (group_id,)))
-        description: GroupDescription = descriptions[0]
-        return description
+        descriptions = await self.submit(group_id, DescribeGroups((group_id,)))
+        return descriptions[0]
 
     async def describe_consumer_group(self, group_id: GroupId) -> ConsumerGroupDescription:
         """A group of the consumer protocol; the description of any other carries GROUP_ID_NOT_FOUND."""
         if not group_id:
             return ConsumerGroupDescription(ErrorCode.INVALID_GROUP_ID, None, group_id)
-        descriptions = await self.submit(group_id, lambda token: DescribeConsumerGroups(token, (group_id,)))
-        description: ConsumerGroupDescription = descriptions[0]
-        return description
+        descriptions = await self.submit(group_id, DescribeConsumerGroups((group_id,)))
+        return descriptions[0]
 
     async def describe_history(self, group_id: GroupId) -> GroupHistory:
         """Why a group of any kind has rebalanced, and what moved."""
-        history: GroupHistory = await self.submit(group_id, lambda token: DescribeHistory(token, group_id))
-        return history
+        return await self.submit(group_id, DescribeHistory(group_id))
 
     async def delete_group(self, group_id: GroupId) -> ErrorCode:
-        errors = await self.submit(group_id, lambda token: DeleteGroups(token, (group_id,)))
+        errors = await self.submit(group_id, DeleteGroups((group_id,)))
         error: ErrorCode = errors[0]
         return error

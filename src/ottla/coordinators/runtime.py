@@ -23,9 +23,10 @@ import contextlib
 import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
 from enum import Enum, auto
 from functools import partial
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar, cast
 
 from ottla.clock import Clock
 from ottla.coordination.markers import TransactionMarker
@@ -37,6 +38,8 @@ from ottla.coordination.state_machine import (
     Effect,
     Notify,
     Reply,
+    ReplyT,
+    Request,
     SetTimer,
     StateMachine,
     TimerFired,
@@ -51,6 +54,8 @@ from ottla.slices import SLICE_S, Slices
 
 log = logging.getLogger(__name__)
 
+STORY_EVENTS: Final = 32
+"""How many events are remembered, for the day a machine breaks."""
 LOAD_RETRY_S: Final = 2.0
 
 Listener = Callable[[PartitionId, LeaderEpoch, Any], None]
@@ -83,6 +88,19 @@ class _State(Enum):
     """Resigned, or thrown away after a failed write; nothing that still runs for it may have an effect."""
 
 
+@dataclass(slots=True, eq=False)
+class _WriteMarker(Request[None]):
+    """The end of a transaction, which the runtime writes itself."""
+
+    marker: TransactionMarker
+
+
+def _subject(event: object) -> object:
+    """The group, transaction or timer of an event: its first field."""
+    fields: tuple[str, ...] = getattr(event, "__match_args__", ())
+    return getattr(event, fields[0]) if fields else ""
+
+
 class _Partition(Generic[EventT, RecordT]):
     """One machine at work. Lives as long as its machine."""
 
@@ -99,7 +117,9 @@ class _Partition(Generic[EventT, RecordT]):
         self.timers = Timers()
         self.wakeup: asyncio.TimerHandle | None = None
         self.wakeup_at = 0.0
-        self.waiting: dict[asyncio.Future[Any], None] = {}
+        self.waiting: dict[Request[Any], asyncio.Future[Any]] = {}
+        self.story: deque[tuple[str, object]] = deque(maxlen=STORY_EVENTS)
+        """The newest events, by kind and subject, for the report of one that the machine cannot handle."""
         self.batches: deque[QueuedBatch] = deque()
         """The first `sent` of them are on their way, the last takes what is appended."""
         self.sent = 0
@@ -220,12 +240,12 @@ class CoordinatorRuntime(Generic[EventT, RecordT]):
     def submit(
         self,
         partition: PartitionId,
-        event_for: "Callable[[asyncio.Future[Any]], EventT]",
+        request: Request[ReplyT],
         *,
         producer: ProducerIdAndEpoch | None = None,
         verification: Verification | None = None,
-    ) -> "asyncio.Future[Any]":
-        """Put an event to the partition's machine; `event_for` gets the token under which to reply.
+    ) -> "asyncio.Future[ReplyT]":
+        """Put a request to the partition's machine. A request is not to be submitted again before it is answered.
 
         With a `producer` the machine may append within its transaction, which is open here or has been verified.
         The future yields the reply's value. Raises, at once or from the future: `NotCoordinator`,
@@ -235,9 +255,9 @@ class CoordinatorRuntime(Generic[EventT, RecordT]):
         found = self._asked(partition)
         if producer is not None:
             found.producers.check(producer, verification)
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        found.waiting[future] = None
-        self._handle(found, event_for(future))
+        future: asyncio.Future[ReplyT] = asyncio.get_running_loop().create_future()
+        found.waiting[request] = future
+        self._handle(found, cast("EventT", request))
         return future
 
     def producers(self, partition: PartitionId) -> Producers:
@@ -253,14 +273,15 @@ class CoordinatorRuntime(Generic[EventT, RecordT]):
         at = self._asked(partition)
         at.producers.check_marker(marker)
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        at.waiting[future] = None
+        write = _WriteMarker(marker)
+        at.waiting[write] = future
         try:
             at.machine.end_transaction(marker.producer_id, committed=marker.committed)
         except Exception:
             self._is_broken(at, marker)
             return future
         batch = self._new_batch(at, QueuedBatch(marker=marker))
-        batch.replies.append(Reply(future, None))
+        batch.replies.append(Reply(write, None))
         at.producers.ended(marker, batch)
         at.position += 1
         self._write_what_is_queued(at)
@@ -277,6 +298,7 @@ class CoordinatorRuntime(Generic[EventT, RecordT]):
         return found
 
     def _handle(self, at: _Partition[EventT, RecordT], event: EventT | TimerFired) -> None:
+        at.story.append((type(event).__name__, _subject(event)))
         try:
             effects = at.machine.handle(event, self._clock.now_ms())
             self._carry_out(at, effects)
@@ -285,7 +307,13 @@ class CoordinatorRuntime(Generic[EventT, RecordT]):
 
     def _is_broken(self, at: _Partition[EventT, RecordT], event: object) -> None:
         """A defect. The machine may have stopped half way, so what it knows is not to be relied on."""
-        log.exception("%s %d: cannot handle %s", self._name, at.partition, type(event).__name__)
+        log.exception(
+            "%s %d: cannot handle %s; the events that led to it: %s",
+            self._name,
+            at.partition,
+            type(event).__name__,
+            ", ".join(f"{kind} {subject}" for kind, subject in at.story),
+        )
         self._start_over(at, ErrorCode.UNKNOWN_SERVER_ERROR, "the coordinator failed")
 
     # --- effects ---
@@ -349,7 +377,7 @@ class CoordinatorRuntime(Generic[EventT, RecordT]):
         at.batches.append(batch)
         return batch
 
-    def _reply(self, at: _Partition[EventT, RecordT], reply: Reply) -> None:
+    def _reply(self, at: _Partition[EventT, RecordT], reply: Reply[Any]) -> None:
         if not at.batches:
             self._hand_out(at, reply)
         elif at.batches[-1].is_late:
@@ -371,15 +399,15 @@ class CoordinatorRuntime(Generic[EventT, RecordT]):
         except Exception:  # a defect of the listener: the messages that follow, and the writes, must not end with it
             log.exception("%s %d: the listener failed on %s", self._name, at.partition, type(message).__name__)
 
-    def _hand_out(self, at: _Partition[EventT, RecordT], reply: Reply) -> None:
-        at.waiting.pop(reply.token, None)
-        if not reply.token.done():
-            reply.token.set_result(reply.value)
+    def _hand_out(self, at: _Partition[EventT, RecordT], reply: Reply[Any]) -> None:
+        future = at.waiting.pop(reply.request, None)
+        if future is not None and not future.done():
+            future.set_result(reply.value)
 
-    def _refuse(self, at: _Partition[EventT, RecordT], reply: Reply, code: ErrorCode, why: str) -> None:
-        at.waiting.pop(reply.token, None)
-        if not reply.token.done():
-            reply.token.set_exception(ApiError(code, why))
+    def _refuse(self, at: _Partition[EventT, RecordT], reply: Reply[Any], code: ErrorCode, why: str) -> None:
+        future = at.waiting.pop(reply.request, None)
+        if future is not None and not future.done():
+            future.set_exception(ApiError(code, why))
 
     def _refuse_all(
         self, at: _Partition[EventT, RecordT], effects: Sequence[Effect | None], code: ErrorCode, why: str
@@ -554,7 +582,7 @@ class CoordinatorRuntime(Generic[EventT, RecordT]):
             _stop(batch.timeout)
         at.batches.clear()
         waiting, at.waiting = at.waiting, {}
-        for future in waiting:
+        for future in waiting.values():
             if not future.done():
                 future.set_exception(ApiError(code, why))
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from ottla.clock import Clock
 from ottla.cluster.image import SHARE_GROUP_STATE_TOPIC
-from ottla.coordination.state_machine import StateMachine, Token
+from ottla.coordination.state_machine import ReplyT, Request, StateMachine
 from ottla.coordinators.coordinator import Coordinator
 from ottla.coordinators.runtime import CoordinatorRuntime
 from ottla.coordinators.topic import CoordinatorTopic
@@ -28,7 +28,6 @@ from ottla.share.state_events import (
     ShareStateConfig,
     ShareStateEvent,
     StateChanged,
-    StateRead,
     StateSummary,
     SummarizeState,
     WriteState,
@@ -134,7 +133,7 @@ class ShareCoordinator(Coordinator[ShareStateEvent, "ShareStateRecord"]):
         Raises `ApiError`: INVALID_REQUEST (never initialized), FENCED_LEADER_EPOCH, UNKNOWN_TOPIC_OR_PARTITION.
         """
         key = SharePartitionKey(group_id, topic_id, partition)
-        read: StateRead = await self._submit(key, lambda token: ReadState(token, key, leader_epoch))
+        read = await self._submit(key, ReadState(key, leader_epoch))
         if read.error:
             raise ApiError(read.error, read.message or read.error.name)
         return read.state
@@ -158,9 +157,7 @@ class ShareCoordinator(Coordinator[ShareStateEvent, "ShareStateRecord"]):
         key = SharePartitionKey(group_id, topic_id, partition)
         try:
             return (
-                await self.change(
-                    WriteState(None, key, state_epoch, leader_epoch, start_offset, (*batches,), complete_count)
-                )
+                await self.change(WriteState(key, state_epoch, leader_epoch, start_offset, (*batches,), complete_count))
             ).error
         except OttlaError as error:
             return error.code
@@ -173,10 +170,10 @@ class ShareCoordinator(Coordinator[ShareStateEvent, "ShareStateRecord"]):
         """Have a share partition start (over) at an offset, -1 if that is not known yet. Creates the topic."""
         await self.topic.ensure()
         await self.until_active(self.partition_for(coordinator_key(*key)), expected=True)
-        return await self.change(InitializeState(None, key, state_epoch, start_offset, only_if_new))
+        return await self.change(InitializeState(key, state_epoch, start_offset, only_if_new))
 
     async def change(self, event: InitializeState | WriteState | DeleteState) -> StateChanged:
-        reply: StateChanged = await self._submit(event.key, lambda token: event._replace(token=token))
+        reply = await self._submit(event.key, event)
         if reply.starts_over:
             for listener in self._starting_over:
                 listener(event.key)
@@ -189,13 +186,12 @@ class ShareCoordinator(Coordinator[ShareStateEvent, "ShareStateRecord"]):
 
     async def summarize(self, key: SharePartitionKey) -> StateSummary:
         """Where a share partition starts, without what was delivered."""
-        reply: StateSummary = await self._submit(key, lambda token: SummarizeState(token, key))
-        return reply
+        return await self._submit(key, SummarizeState(key))
 
-    async def _submit(self, key: SharePartitionKey, event_for: Callable[[Token], ShareStateEvent]) -> Any:
+    async def _submit(self, key: SharePartitionKey, request: Request[ReplyT]) -> ReplyT:
         name = coordinator_key(*key)
         await self.until_active(self.partition_for(name))
-        return await self.submit(name, event_for)
+        return await self.submit(name, request)
 
     # --- deleted topics, and the log's beginning ---
 
@@ -211,7 +207,7 @@ class ShareCoordinator(Coordinator[ShareStateEvent, "ShareStateRecord"]):
         for partition in self._runtime.partitions():
             try:
                 await self._runtime.until_read(partition)
-                await self._runtime.submit(partition, lambda token: ForgetTopics(token, topic_ids))
+                await self._runtime.submit(partition, ForgetTopics(topic_ids))
             except OttlaError as error:
                 log.warning("state of share partitions of deleted topics is kept for now: %s", error)
 
@@ -219,7 +215,7 @@ class ShareCoordinator(Coordinator[ShareStateEvent, "ShareStateRecord"]):
         """Delete the records at the beginning of the log that are no longer needed."""
         for partition in self._runtime.partitions():
             try:
-                needed: int | None = await self._runtime.submit(partition, FindNeeded)
+                needed = await self._runtime.submit(partition, FindNeeded())
                 if needed is not None and needed != self._pruned.get(partition):
                     self._delete_before(partition, Offset(needed))
                     self._pruned[partition] = needed

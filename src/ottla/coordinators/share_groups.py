@@ -25,7 +25,6 @@ from ottla.groups.share.events import (
     ForgetShareTopics,
     RefreshShareMember,
     ShareBeat,
-    ShareDeletion,
     ShareGroupDescription,
     ShareHeartbeat,
     ShareOffset,
@@ -117,7 +116,7 @@ class ShareGroupCoordinator:
 
     async def heartbeat(self, event: ShareHeartbeat) -> ShareBeat:
         """A member joins, lives or leaves. What it asks has been looked at already."""
-        beat: ShareBeat = await self._groups.submit(event.group_id, lambda token: event._replace(token=token))
+        beat = await self._groups.submit(event.group_id, event)
         if beat.initialize is None:
             return beat
         work = self._spawn(self._initialize_quietly(event.group_id, beat.initialize))
@@ -125,22 +124,19 @@ class ShareGroupCoordinator:
         if not work.done():
             return beat
         # Kafka has the member wait for its next heartbeat, seconds later.
-        refresh = RefreshShareMember(None, event.group_id, event.member_id, event.member_epoch)
-        again: ShareBeat = await self._groups.submit(event.group_id, lambda token: refresh._replace(token=token))
+        refresh = RefreshShareMember(event.group_id, event.member_id, event.member_epoch)
+        again = await self._groups.submit(event.group_id, refresh)
         return beat if again.error else again
 
     async def describe(self, group_id: GroupId) -> ShareGroupDescription:
         """A share group; the description of any other carries GROUP_ID_NOT_FOUND."""
-        descriptions = await self._groups.submit(group_id, lambda token: DescribeShareGroups(token, (group_id,)))
-        description: ShareGroupDescription = descriptions[0]
-        return description
+        descriptions = await self._groups.submit(group_id, DescribeShareGroups((group_id,)))
+        return descriptions[0]
 
     async def delete_group(self, group_id: GroupId) -> ErrorCode:
         """Delete a group of any kind; the state of a share group goes first."""
         async with self._group_lock(group_id):
-            deletion: ShareDeletion = await self._groups.submit(
-                group_id, lambda token: DeleteShareGroup(token, group_id)
-            )
+            deletion = await self._groups.submit(group_id, DeleteShareGroup(group_id))
             if deletion.error:
                 return deletion.error
             for failed in (await self._delete_state(group_id, deletion.partitions)).values():
@@ -184,7 +180,7 @@ class ShareGroupCoordinator:
         done = _those(results, lambda result: result.error is ErrorCode.NONE)
         failed = _those(results, lambda result: result.error is not ErrorCode.NONE)
         if done:
-            await self._groups.submit(group_id, lambda token: ShareStateInitialized(token, group_id, done))
+            await self._groups.submit(group_id, ShareStateInitialized(group_id, done))
         if failed:
             reasons = {
                 result.message or result.error.name
@@ -193,12 +189,12 @@ class ShareGroupCoordinator:
                 if result.error
             }
             log.warning("share group %s: some state could not be initialized: %s", group_id, "; ".join(sorted(reasons)))
-            await self._groups.submit(group_id, lambda token: ShareStateFailed(token, group_id, failed))
+            await self._groups.submit(group_id, ShareStateFailed(group_id, failed))
         return results
 
     async def _delete_state(self, group_id: GroupId, partitions: "Partitions") -> dict[TopicId, StateChanged]:
         """Have the state of these share partitions forgotten; by topic, the first error or none."""
-        results = await self._each(group_id, partitions, lambda key: self._state.change(DeleteState(None, key)))
+        results = await self._each(group_id, partitions, lambda key: self._state.change(DeleteState(key)))
         return {
             topic_id: next((result for result in each.values() if result.error), StateChanged())
             for topic_id, each in results.items()
@@ -227,11 +223,9 @@ class ShareGroupCoordinator:
 
     async def alter_offsets(self, group_id: GroupId, offsets: Sequence[ShareOffset]) -> ShareOffsetsAltered:
         """Have a group without members start elsewhere; one error for each of the offsets."""
-        event = AlterShareOffsets(None, group_id, tuple(offsets))
+        event = AlterShareOffsets(group_id, tuple(offsets))
         async with self._group_lock(group_id):
-            altered: ShareOffsetsAltered = await self._groups.submit(
-                group_id, lambda token: event._replace(token=token)
-            )
+            altered = await self._groups.submit(group_id, event)
             if altered.initialize is None:
                 return altered
             results = await self._initialize(group_id, altered.initialize)
@@ -252,7 +246,7 @@ class ShareGroupCoordinator:
         """
         image = self._image()
         if topics is None:
-            found: Partitions = await self._groups.submit(group_id, lambda token: FindSharePartitions(token, group_id))
+            found = await self._groups.submit(group_id, FindSharePartitions(group_id))
             known = [
                 (image.topics_by_id[topic_id], indexes)
                 for topic_id, indexes in found.items()
@@ -288,8 +282,8 @@ class ShareGroupCoordinator:
             return await self._delete_offsets(group_id, topics)
 
     async def _delete_offsets(self, group_id: GroupId, topics: Sequence[TopicName]) -> ShareOffsetsDeletion:
-        event = DeleteShareOffsets(None, group_id, tuple(topics))
-        deletion: ShareDeletion = await self._groups.submit(group_id, lambda token: event._replace(token=token))
+        event = DeleteShareOffsets(group_id, tuple(topics))
+        deletion = await self._groups.submit(group_id, event)
         if deletion.error:
             return ShareOffsetsDeletion(deletion.error, deletion.message)
         refused = tuple(
@@ -301,7 +295,7 @@ class ShareGroupCoordinator:
         results = await self._delete_state(group_id, deletion.partitions)
         done = frozenset(topic_id for topic_id, result in results.items() if not result.error)
         if done:
-            await self._groups.submit(group_id, lambda token: ShareOffsetsDeleted(token, group_id, done))
+            await self._groups.submit(group_id, ShareOffsetsDeleted(group_id, done))
         deleted = tuple(
             TopicDeletion(names[topic_id], topic_id, result.error, result.message)
             for topic_id, result in results.items()
@@ -317,7 +311,7 @@ class ShareGroupCoordinator:
             self._spawn(self._forget(frozenset(gone)))
 
     async def _forget(self, topic_ids: frozenset[TopicId]) -> None:
-        for error in await self._groups.submit_to_all(lambda token: ForgetShareTopics(token, topic_ids)):
+        for error in await self._groups.submit_to_all(ForgetShareTopics(topic_ids)):
             log.warning("share groups still know of deleted topics: %s", error)
 
     def _spawn(self, work: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":

@@ -66,9 +66,7 @@ class StreamsGroupCoordinator:
     def heartbeat(self, event: StreamsHeartbeat) -> "asyncio.Future[StreamsBeat]":
         """The reply to a member that joins, lives or leaves; the request is valid. Missing topics are created while
         the member waits for its next heartbeat."""
-        reply: asyncio.Future[StreamsBeat] = self._groups.submit(
-            event.group_id, lambda token: event._replace(token=token)
-        )
+        reply: asyncio.Future[StreamsBeat] = self._groups.submit(event.group_id, event)
         if reply.done():
             self._create_for(event.group_id, reply)
         else:
@@ -77,9 +75,8 @@ class StreamsGroupCoordinator:
 
     async def describe(self, group_id: GroupId) -> StreamsGroupDescription:
         """A streams group; the description of any other carries GROUP_ID_NOT_FOUND."""
-        descriptions = await self._groups.submit(group_id, lambda token: DescribeStreamsGroups(token, (group_id,)))
-        description: StreamsGroupDescription = descriptions[0]
-        return description
+        descriptions = await self._groups.submit(group_id, DescribeStreamsGroups((group_id,)))
+        return descriptions[0]
 
     # --- internal topics ---
 

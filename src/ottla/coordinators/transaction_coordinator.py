@@ -11,12 +11,13 @@ Methods return the machine's reply, or raise the errors of `Coordinator`.
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeVar
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, Protocol, Self
 
 from ottla.clock import Clock
 from ottla.cluster.image import TRANSACTION_STATE_TOPIC
 from ottla.coordination.markers import TransactionMarker
-from ottla.coordination.state_machine import StateMachine, Token
+from ottla.coordination.state_machine import StateMachine
 from ottla.coordinators.coordinator import Coordinator
 from ottla.coordinators.runtime import CoordinatorRuntime
 from ottla.coordinators.topic import CoordinatorTopic
@@ -32,7 +33,6 @@ from ottla.ids import (
 )
 from ottla.transactions.config import TransactionConfig
 from ottla.transactions.events import (
-    NEEDS_PRODUCER_ID,
     AddPartitions,
     DescribeTransaction,
     EndTransaction,
@@ -40,6 +40,7 @@ from ottla.transactions.events import (
     InitProducer,
     ListTransactions,
     MarkersWritten,
+    NeedsProducerId,
     SendMarkers,
     TransactionEvent,
     TransactionListing,
@@ -75,8 +76,6 @@ kind that takes none and so has no records of the transaction either."""
 
 SECOND_GENERATION: Final = 2
 """The `transaction.version` of clients whose partitions are added by the partitions' leaders (KIP-890)."""
-
-RequestT = TypeVar("RequestT", InitProducer, EndTransaction)
 
 
 class MarkerSender(Protocol):
@@ -195,7 +194,7 @@ class TransactionCoordinator(Coordinator[TransactionEvent, "TransactionRecord"])
             return Granted(ErrorCode.INVALID_REQUEST)
         if len(transactional_id.encode(errors="surrogatepass")) > LONGEST_ID_BYTES:
             return Granted(ErrorCode.UNKNOWN_SERVER_ERROR)  # as in Kafka, which finds out when it writes the record
-        return await self._grant(InitProducer(None, TransactionalId(transactional_id), timeout_ms, expected))
+        return await self._grant(InitProducer(TransactionalId(transactional_id), timeout_ms, expected))
 
     async def add_partitions(
         self,
@@ -217,13 +216,8 @@ class TransactionCoordinator(Coordinator[TransactionEvent, "TransactionRecord"])
         producer, wanted = ProducerIdAndEpoch(producer_id, producer_epoch), frozenset(partitions)
         asked = TransactionalId(transactional_id)
         if verify_only:
-            verdicts: Mapping[TopicPartition, ErrorCode] = await self.submit(
-                asked, lambda token: VerifyPartitions(token, asked, producer, wanted)
-            )
-            return verdicts
-        error: ErrorCode = await self.submit(
-            asked, lambda token: AddPartitions(token, asked, producer, wanted, client_version)
-        )
+            return await self.submit(asked, VerifyPartitions(asked, producer, wanted))
+        error = await self.submit(asked, AddPartitions(asked, producer, wanted, client_version))
         return dict.fromkeys(partitions, error)
 
     async def end_transaction(
@@ -233,20 +227,14 @@ class TransactionCoordinator(Coordinator[TransactionEvent, "TransactionRecord"])
         the id and epoch in the answer, else 0."""
         if not transactional_id:
             return Granted(ErrorCode.INVALID_REQUEST)
-        return await self._grant(
-            EndTransaction(None, TransactionalId(transactional_id), producer, committed, client_version)
-        )
+        return await self._grant(EndTransaction(TransactionalId(transactional_id), producer, committed, client_version))
 
-    async def _grant(self, request: RequestT) -> Granted:
-        def asked(token: Token) -> RequestT:
-            return request._replace(token=token)
-
-        answer: Any = await self.submit(request.transactional_id, asked)
-        while answer is NEEDS_PRODUCER_ID:
-            request = request._replace(fresh_producer_id=await self._next_producer_id())
-            answer = await self.submit(request.transactional_id, asked)
-        granted: Granted = answer
-        return granted
+    async def _grant(self, request: InitProducer | EndTransaction) -> Granted:
+        answer = await self.submit(request.transactional_id, request)
+        while isinstance(answer, NeedsProducerId):
+            request = replace(request, fresh_producer_id=await self._next_producer_id())
+            answer = await self.submit(request.transactional_id, request)
+        return answer
 
     # --- administration ---
 
@@ -255,7 +243,7 @@ class TransactionCoordinator(Coordinator[TransactionEvent, "TransactionRecord"])
         if not transactional_id:
             raise ApiError(ErrorCode.INVALID_REQUEST, "a transactional id cannot be empty")
         asked = TransactionalId(transactional_id)
-        found: Transaction | None = await self.submit(asked, lambda token: DescribeTransaction(token, asked))
+        found = await self.submit(asked, DescribeTransaction(asked))
         if found is None:
             raise ApiError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, f"no transaction has the id {transactional_id}")
         return found
@@ -279,7 +267,7 @@ class TransactionCoordinator(Coordinator[TransactionEvent, "TransactionRecord"])
         found: list[TransactionListing] = []
         for partition in self._runtime.partitions():
             try:
-                listings: list[TransactionListing] = await self._runtime.submit(partition, ListTransactions)
+                listings = await self._runtime.submit(partition, ListTransactions())
             except NotCoordinator:
                 continue  # it has moved meanwhile, and is listed where it is now
             found += [
@@ -325,7 +313,7 @@ class TransactionCoordinator(Coordinator[TransactionEvent, "TransactionRecord"])
             return
         transactional_id, producer = message.transactional_id, message.producer
         try:
-            await self.submit(transactional_id, lambda token: MarkersWritten(token, transactional_id, producer))
+            await self.submit(transactional_id, MarkersWritten(transactional_id, producer))
         except OttlaError as error:  # the next coordinator finds the transaction prepared, and sends the markers again
             log.info("%s is not completed here: %s", transactional_id, error)
 

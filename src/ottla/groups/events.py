@@ -1,13 +1,14 @@
 """Requests to the groups of one partition, and their replies. PURE.
 
-Every event but a timer carries the `token` of the request that waits for its reply. Values are as on the wire, without
-the differences between versions: where an older client must be treated differently, a flag controls it.
+The class of a request names its reply. Values are as on the wire, without the differences between
+versions: where an older client must be treated differently, a flag controls it.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
-from ottla.coordination.state_machine import Token
+from ottla.coordination.state_machine import Request
 from ottla.errors import ErrorCode
 from ottla.groups.classic.states import GroupState
 from ottla.groups.consumer.events import ConsumerEvent
@@ -39,10 +40,10 @@ class Assignor(NamedTuple):
 # --- membership ------------------------------------------------------------------------------------------------
 
 
-class Join(NamedTuple):
+@dataclass(slots=True, eq=False)
+class Join(Request["Joined"]):
     """JoinGroup. Answered with `Joined`, when the rebalance it takes part in is complete."""
 
-    token: Token
     group_id: GroupId
     member_id: MemberId
     instance_id: InstanceId | None
@@ -79,10 +80,10 @@ class Joined(NamedTuple):
     skip_assignment: bool = False
 
 
-class Sync(NamedTuple):
+@dataclass(slots=True, eq=False)
+class Sync(Request["Synced"]):
     """SyncGroup. Answered with `Synced`, when the leader's assignments are committed."""
 
-    token: Token
     group_id: GroupId
     member_id: MemberId
     instance_id: InstanceId | None
@@ -100,10 +101,10 @@ class Synced(NamedTuple):
     assignment: bytes = b""
 
 
-class Heartbeat(NamedTuple):
+@dataclass(slots=True, eq=False)
+class Heartbeat(Request[ErrorCode]):
     """Answered with an `ErrorCode`: REBALANCE_IN_PROGRESS asks the member to join again."""
 
-    token: Token
     group_id: GroupId
     member_id: MemberId
     instance_id: InstanceId | None
@@ -118,10 +119,10 @@ class LeavingMember(NamedTuple):
     reason: str = ""
 
 
-class Leave(NamedTuple):
+@dataclass(slots=True, eq=False)
+class Leave(Request["Left"]):
     """LeaveGroup, for several members at once (KIP-345). Answered with `Left`."""
 
-    token: Token
     group_id: GroupId
     members: tuple[LeavingMember, ...]
 
@@ -143,10 +144,10 @@ class OffsetToCommit(NamedTuple):
     topic_id: TopicId = ZERO_TOPIC_ID
 
 
-class CommitOffsets(NamedTuple):
+@dataclass(slots=True, eq=False)
+class CommitOffsets(Request["OffsetsCommitted"]):
     """OffsetCommit and TxnOffsetCommit. Answered with `OffsetsCommitted`."""
 
-    token: Token
     group_id: GroupId
     member_id: MemberId
     instance_id: InstanceId | None
@@ -171,10 +172,10 @@ class TopicPartitions(NamedTuple):
     topic_id: TopicId = ZERO_TOPIC_ID
 
 
-class FetchOffsets(NamedTuple):
+@dataclass(slots=True, eq=False)
+class FetchOffsets(Request["OffsetsFetched"]):
     """OffsetFetch of one group; `topics` None asks for all. Answered with `OffsetsFetched`."""
 
-    token: Token
     group_id: GroupId
     topics: tuple[TopicPartitions, ...] | None
     require_stable: bool = False
@@ -206,10 +207,10 @@ class OffsetsFetched(NamedTuple):
     """The error of the group as a whole: UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH."""
 
 
-class DeleteOffsets(NamedTuple):
+@dataclass(slots=True, eq=False)
+class DeleteOffsets(Request["OffsetsDeleted"]):
     """OffsetDelete (KIP-496). Answered with `OffsetsDeleted`."""
 
-    token: Token
     group_id: GroupId
     topics: tuple[TopicPartitions, ...]
 
@@ -220,11 +221,11 @@ class OffsetsDeleted(NamedTuple):
     """One per topic, in the request's order; the same for all of a topic's partitions."""
 
 
-class ForgetTopics(NamedTuple):
+@dataclass(slots=True, eq=False)
+class ForgetTopics(Request[tuple[GroupId, ...]]):
     """These topics have been deleted: so are the offsets in them. Answered with the groups that are still to be looked
     at, since there may be too many for one turn of the event loop: the sender asks again for these."""
 
-    token: Token
     topics: Mapping[TopicName, TopicId]
     group_ids: tuple[GroupId, ...] | None = None
     """None: all groups."""
@@ -233,10 +234,10 @@ class ForgetTopics(NamedTuple):
 # --- groups ----------------------------------------------------------------------------------------------------
 
 
-class ListGroups(NamedTuple):
+@dataclass(slots=True, eq=False)
+class ListGroups(Request["tuple[GroupListing, ...]"]):
     """Answered with a tuple of `GroupListing`; empty filters let everything pass."""
 
-    token: Token
     states: frozenset[str] = frozenset()
     """In lower case."""
     kinds: frozenset[str] = frozenset()
@@ -250,10 +251,10 @@ class GroupListing(NamedTuple):
     group_type: str = "classic"
 
 
-class DescribeGroups(NamedTuple):
+@dataclass(slots=True, eq=False)
+class DescribeGroups(Request["tuple[GroupDescription, ...]"]):
     """Answered with a tuple of `GroupDescription`, in the request's order."""
 
-    token: Token
     group_ids: tuple[GroupId, ...]
 
 
@@ -276,10 +277,10 @@ class GroupDescription(NamedTuple):
     """There is a group of this name, but it is no classic one."""
 
 
-class DeleteGroups(NamedTuple):
+@dataclass(slots=True, eq=False)
+class DeleteGroups(Request[tuple[ErrorCode, ...]]):
     """Answered with a tuple of `ErrorCode`, in the request's order."""
 
-    token: Token
     group_ids: tuple[GroupId, ...]
 
 

@@ -85,7 +85,7 @@ class GroupMachine:
             if (not event.states or group.state_name.lower() in event.states)
             and (not event.kinds or group.kind in event.kinds)
         )
-        return [Reply(event.token, listings)]
+        return [Reply(event, listings)]
 
     def _delete(self, event: DeleteGroups, now_ms: int) -> list[Effect]:
         records: list[GroupRecord] = []
@@ -104,7 +104,7 @@ class GroupMachine:
                 ]
                 records += group.tombstones()
                 self._histories.forget(group_id)
-        reply = Reply(event.token, tuple(errors))
+        reply = Reply(event, tuple(errors))
         return [Append(tuple(records)), reply] if records else [reply]
 
     def _topics_changed(self, event: TopicsChanged, now_ms: int) -> list[Effect]:
@@ -113,13 +113,13 @@ class GroupMachine:
             group = self.groups.get(group_id)
             if group is not None:
                 group.topics_changed(event.names)
-        return [Reply(event.token, group_ids[GROUPS_IN_A_TURN:])]
+        return [Reply(event, group_ids[GROUPS_IN_A_TURN:])]
 
     def _describe_history(self, event: DescribeHistory, now_ms: int) -> list[Effect]:
         if event.group_id not in self.groups:
-            return [Reply(event.token, GroupHistory(ErrorCode.GROUP_ID_NOT_FOUND))]
+            return [Reply(event, GroupHistory(ErrorCode.GROUP_ID_NOT_FOUND))]
         rebalances = self._histories.of(event.group_id).rebalances()
-        return [Reply(event.token, GroupHistory(ErrorCode.NONE, rebalances))]
+        return [Reply(event, GroupHistory(ErrorCode.NONE, rebalances))]
 
     # --- what lasts ---
 

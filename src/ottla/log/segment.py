@@ -334,11 +334,7 @@ class Segment:
                     raise self.corrupt(position, f"it claims the offsets {base} to {base + delta} after {expected - 1}")
                 if not has_indexed and base + delta >= indexed:
                     if base > indexed:
-                        # No batch has the indexed offset: a flipped bit in the index, or in a base offset, which lies
-                        # outside the CRC. From the segment's start on, a base offset that goes back is noticed.
-                        if not blocking:
-                            raise WouldBlock
-                        return self._locate_from(offset, self.base_offset, 0, blocking=True)
+                        return self._locate_from_start(offset, blocking)
                     has_indexed = True
                 span = Span(position, length + LENGTH_OVERHEAD)
                 if base + delta >= offset:
@@ -351,7 +347,14 @@ class Segment:
                 position = start + at
             if position == start:
                 raise self._cut_short(position, blocking)
-        return None
+        return None if has_indexed else self._locate_from_start(offset, blocking)
+
+    def _locate_from_start(self, offset: int, blocking: bool) -> Span | None:
+        """As `locate`, since no batch has the indexed offset: a flipped bit in the index, or in a base offset, which
+        lies outside the CRC. From the segment's start on, a base offset that goes back is noticed."""
+        if not blocking:
+            raise WouldBlock
+        return self._locate_from(offset, self.base_offset, 0, blocking=True)
 
     def _check_gap(self, before: Span | None, after: Span, next_offset: int, *, blocking: bool) -> None:
         """Offsets are missing before the batch `after`. Compaction leaves such gaps; so does a flipped bit in one of

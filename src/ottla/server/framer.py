@@ -56,8 +56,8 @@ class Framer:
     )
 
     def __init__(self, scratch: memoryview, *, max_frame_bytes: int, may_grow: Callable[[int], bool]) -> None:
-        """`max_frame_bytes`: socket.request.max.bytes. `may_grow` tells whether there is memory for a request of this
-        size."""
+        """`max_frame_bytes`: socket.request.max.bytes. `may_grow`: whether there is memory for a request of so many
+        bytes."""
         self._scratch = scratch
         self._scratch_alone = (scratch,)
         self._max_frame_bytes = max_frame_bytes

@@ -94,7 +94,7 @@ class ClusterShareState:
         key = SharePartitionKey(group_id, topic_id, partition)
         try:
             done = await self.change(
-                WriteState(None, key, state_epoch, leader_epoch, start_offset, (*batches,), complete_count)
+                WriteState(key, state_epoch, leader_epoch, start_offset, (*batches,), complete_count)
             )
         except OttlaError as error:
             return error.code
@@ -111,7 +111,7 @@ class ClusterShareState:
             known = await self.summarize(key)
             if known.state_epoch != FRESH_EPOCH or known.start_offset != UNKNOWN_START_OFFSET:
                 return StateChanged()
-        return await self.change(InitializeState(None, key, state_epoch, start_offset))
+        return await self.change(InitializeState(key, state_epoch, start_offset))
 
     async def change(self, event: _Change) -> StateChanged:
         """As `ShareCoordinator.change`."""

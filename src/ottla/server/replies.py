@@ -53,9 +53,9 @@ class ReplyQueue:
         self._unsent: deque[Piece] = deque()  # of replies whose turn has come
         self._region_sent = 0  # of the first piece, if that is a region
         self.unsent_bytes = 0
-        """Of all replies that are known."""
+        """All replies that are known count."""
         self.buffered_bytes = 0
-        """Of those, what is not in files."""
+        """The part of them that is not in files."""
 
     @property
     def under_way(self) -> int:
@@ -90,8 +90,8 @@ class ReplyQueue:
         return True
 
     def send(self, transport: Transport, is_in_memory: Callable[[FileRegion, int], bool]) -> None:
-        """Send what the transport takes, up to a region of which `is_in_memory` says that the part behind so many bytes
-        is not there yet. Raises what the transport raises, BlockingIOError too."""
+        """Send what the transport takes, up to a region whose part behind so many bytes is not in memory yet, as
+        `is_in_memory` reports. Raises what the transport raises, BlockingIOError too."""
         unsent = self._unsent
         while unsent:
             first = unsent[0]

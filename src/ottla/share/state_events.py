@@ -1,8 +1,9 @@
 """What can be asked of the share coordinator's machine, and what is answered. PURE."""
 
+from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
-from ottla.coordination.state_machine import Token
+from ottla.coordination.state_machine import Request
 from ottla.errors import ErrorCode
 from ottla.ids import TopicId
 from ottla.share.state import UNKNOWN_COUNT, UNKNOWN_START_OFFSET, SharePartitionKey, SharePartitionState, StateBatch
@@ -18,10 +19,10 @@ class ShareStateConfig(NamedTuple):
     cold_partition_snapshot_interval_ms: int = 300_000
 
 
-class InitializeState(NamedTuple):
+@dataclass(slots=True, eq=False)
+class InitializeState(Request["StateChanged"]):
     """Start over at `start_offset` (-1: not known yet). Answered with `StateChanged`."""
 
-    token: Token
     key: SharePartitionKey
     state_epoch: int
     start_offset: int
@@ -29,18 +30,18 @@ class InitializeState(NamedTuple):
     """Change nothing if the state exists: the request may be a late duplicate."""
 
 
-class ReadState(NamedTuple):
+@dataclass(slots=True, eq=False)
+class ReadState(Request["StateRead"]):
     """A leader takes over: leaders of earlier epochs are fenced. Answered with `StateRead`."""
 
-    token: Token
     key: SharePartitionKey
     leader_epoch: int
 
 
-class WriteState(NamedTuple):
+@dataclass(slots=True, eq=False)
+class WriteState(Request["StateChanged"]):
     """Answered with `StateChanged`. Epochs and start offset of -1 are left as they are."""
 
-    token: Token
     key: SharePartitionKey
     state_epoch: int
     leader_epoch: int
@@ -50,31 +51,30 @@ class WriteState(NamedTuple):
     """How many of the records from the start offset on are finished (KIP-1226)."""
 
 
-class SummarizeState(NamedTuple):
+@dataclass(slots=True, eq=False)
+class SummarizeState(Request["StateSummary"]):
     """Answered with `StateSummary`; an unknown share partition starts at -1."""
 
-    token: Token
     key: SharePartitionKey
 
 
-class DeleteState(NamedTuple):
+@dataclass(slots=True, eq=False)
+class DeleteState(Request["StateChanged"]):
     """Answered with `StateChanged`; one that is not there is as good as deleted."""
 
-    token: Token
     key: SharePartitionKey
 
 
-class ForgetTopics(NamedTuple):
+@dataclass(slots=True, eq=False)
+class ForgetTopics(Request[None]):
     """These topics are deleted. Answered with None."""
 
-    token: Token
     topic_ids: frozenset[TopicId]
 
 
-class FindNeeded(NamedTuple):
+@dataclass(slots=True, eq=False)
+class FindNeeded(Request[int | None]):
     """Find the position in the log from which records are needed. Answered with it, or None if it is unknown."""
-
-    token: Token
 
 
 ShareStateEvent: TypeAlias = (

@@ -94,21 +94,21 @@ class ShareStateMachine:
             case InitializeState():
                 return self._initialize(event, now_ms)
             case SummarizeState():
-                return [Reply(event.token, self._summary(event.key))]
+                return [Reply(event, self._summary(event.key))]
             case DeleteState():
                 return self._delete(event)
             case ForgetTopics():
                 return self._forget_topics(event)
             case FindNeeded():
-                return [Reply(event.token, self.needed_from())]
+                return [Reply(event, self.needed_from())]
             case TimerFired():
                 return [*self._snapshot_cold(now_ms), self._next_cold()]
 
     def _write(self, event: WriteState, now_ms: int) -> list[Effect]:
         refused = self._write_refusal(event)
         if refused is not None:
-            return [Reply(event.token, refused)]
-        return [Append((self._written(event, now_ms),)), Reply(event.token, StateChanged())]
+            return [Reply(event, refused)]
+        return [Append((self._written(event, now_ms),)), Reply(event, StateChanged())]
 
     def _write_refusal(self, event: WriteState) -> StateChanged | None:
         key = event.key
@@ -155,21 +155,20 @@ class ShareStateMachine:
     def _read(self, event: ReadState, now_ms: int) -> list[Effect]:
         key = event.key
         if key.partition < 0:
-            return [Reply(event.token, StateRead(ErrorCode.INVALID_REQUEST, NEGATIVE_PARTITION))]
+            return [Reply(event, StateRead(ErrorCode.INVALID_REQUEST, NEGATIVE_PARTITION))]
         known = self._known.get(key)
         if known is None:
-            return [Reply(event.token, StateRead(ErrorCode.INVALID_REQUEST, NEVER_INITIALIZED_READ))]
+            return [Reply(event, StateRead(ErrorCode.INVALID_REQUEST, NEVER_INITIALIZED_READ))]
         if event.leader_epoch != ANY_EPOCH and event.leader_epoch < known.fence:
-            return [Reply(event.token, StateRead(ErrorCode.FENCED_LEADER_EPOCH, OLD_LEADER_EPOCH))]
+            return [Reply(event, StateRead(ErrorCode.FENCED_LEADER_EPOCH, OLD_LEADER_EPOCH))]
         gone = self._unless_there(key)
         if gone is not None:
-            return [Reply(event.token, StateRead(gone.error, gone.message))]
+            return [Reply(event, StateRead(gone.error, gone.message))]
         state = SharePartitionState(known.snapshot.state_epoch, known.snapshot.start_offset, known.snapshot.batches)
-        reply = Reply(event.token, StateRead(ErrorCode.NONE, None, state))
+        reply = Reply(event, StateRead(ErrorCode.NONE, None, state))
         if event.leader_epoch in (ANY_EPOCH, known.fence):
             return [reply]
         fencing = WriteState(
-            event.token,
             key,
             state.state_epoch,
             event.leader_epoch,
@@ -182,14 +181,14 @@ class ShareStateMachine:
         key = event.key
         known = self._known.get(key)
         if key.partition < 0:
-            return [Reply(event.token, StateChanged(ErrorCode.INVALID_REQUEST, NEGATIVE_PARTITION))]
+            return [Reply(event, StateChanged(ErrorCode.INVALID_REQUEST, NEGATIVE_PARTITION))]
         if known is not None and event.only_if_new:
-            return [Reply(event.token, StateChanged())]
+            return [Reply(event, StateChanged())]
         if known is not None and event.state_epoch != ANY_EPOCH and event.state_epoch < known.snapshot.state_epoch:
-            return [Reply(event.token, StateChanged(ErrorCode.FENCED_STATE_EPOCH, OLD_STATE_EPOCH))]
+            return [Reply(event, StateChanged(ErrorCode.FENCED_STATE_EPOCH, OLD_STATE_EPOCH))]
         gone = self._unless_there(key)
         if gone is not None:
-            return [Reply(event.token, gone)]
+            return [Reply(event, gone)]
         snapshot_epoch = 0 if known is None else known.snapshot.snapshot_epoch + 1
         record = ShareSnapshot(
             key,
@@ -201,7 +200,7 @@ class ShareStateMachine:
             now_ms,
             complete_count=UNKNOWN_COUNT if event.start_offset == UNKNOWN_START_OFFSET else 0,
         )
-        return [Append((record,)), Reply(event.token, StateChanged(starts_over=True))]
+        return [Append((record,)), Reply(event, StateChanged(starts_over=True))]
 
     def _summary(self, key: SharePartitionKey) -> StateSummary:
         gone = self._unless_there(key)
@@ -218,14 +217,14 @@ class ShareStateMachine:
     def _delete(self, event: DeleteState) -> list[Effect]:
         gone = self._unless_there(event.key)
         if gone is not None:
-            return [Reply(event.token, gone)]
+            return [Reply(event, gone)]
         if event.key not in self._known:
-            return [Reply(event.token, StateChanged())]
-        return [Append((ShareStateDeleted(event.key),)), Reply(event.token, StateChanged(starts_over=True))]
+            return [Reply(event, StateChanged())]
+        return [Append((ShareStateDeleted(event.key),)), Reply(event, StateChanged(starts_over=True))]
 
     def _forget_topics(self, event: ForgetTopics) -> list[Effect]:
         records = tuple(ShareStateDeleted(key) for key in self._known if key.topic_id in event.topic_ids)
-        reply = Reply(event.token, None)
+        reply = Reply(event, None)
         return [Append(records), reply] if records else [reply]
 
     # --- keeping the log short ---

@@ -3,48 +3,50 @@
 An event with a `fresh_producer_id` first comes without one; the reply `NEEDS_PRODUCER_ID` requests it.
 """
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
 from ottla.coordination.markers import TransactionMarker
-from ottla.coordination.state_machine import Token
+from ottla.coordination.state_machine import Request
 from ottla.errors import ErrorCode
 from ottla.ids import ProducerId, ProducerIdAndEpoch, TopicPartition, TransactionalId
 from ottla.transactions.records import NO_EPOCH, NO_ID, Transaction
 
 
-class InitProducer(NamedTuple):
+@dataclass(slots=True, eq=False)
+class InitProducer(Request["Granted | NeedsProducerId"]):
     """A producer with this id starts, or with `expected` goes on after an error (KIP-360)."""
 
-    token: Token
     transactional_id: TransactionalId
     timeout_ms: int
     expected: ProducerIdAndEpoch | None = None
     fresh_producer_id: ProducerId | None = None
 
 
-class AddPartitions(NamedTuple):
+@dataclass(slots=True, eq=False)
+class AddPartitions(Request[ErrorCode]):
     """The producer is about to write there. `client_version`: 2 for the second generation of clients, else 0."""
 
-    token: Token
     transactional_id: TransactionalId
     producer: ProducerIdAndEpoch
     partitions: frozenset[TopicPartition]
     client_version: int = 0
 
 
-class VerifyPartitions(NamedTuple):
+@dataclass(slots=True, eq=False)
+class VerifyPartitions(Request[Mapping[TopicPartition, ErrorCode]]):
     """Are these in the producer's ongoing transaction (KIP-890)? Answered with an error per partition."""
 
-    token: Token
     transactional_id: TransactionalId
     producer: ProducerIdAndEpoch
     partitions: frozenset[TopicPartition]
 
 
-class EndTransaction(NamedTuple):
+@dataclass(slots=True, eq=False)
+class EndTransaction(Request["Granted | NeedsProducerId"]):
     """Commit or abort; answered as soon as that is decided for good. `client_version` as in `AddPartitions`."""
 
-    token: Token
     transactional_id: TransactionalId
     producer: ProducerIdAndEpoch
     committed: bool
@@ -52,25 +54,24 @@ class EndTransaction(NamedTuple):
     fresh_producer_id: ProducerId | None = None
 
 
-class MarkersWritten(NamedTuple):
+@dataclass(slots=True, eq=False)
+class MarkersWritten(Request[None]):
     """Every partition knows of the end of the transaction with this producer id and epoch."""
 
-    token: Token
     transactional_id: TransactionalId
     producer: ProducerIdAndEpoch
 
 
-class DescribeTransaction(NamedTuple):
+@dataclass(slots=True, eq=False)
+class DescribeTransaction(Request[Transaction | None]):
     """Answered with a `Transaction`, or None if the id is not known."""
 
-    token: Token
     transactional_id: TransactionalId
 
 
-class ListTransactions(NamedTuple):
+@dataclass(slots=True, eq=False)
+class ListTransactions(Request["list[TransactionListing]"]):
     """Answered with every `TransactionListing`."""
-
-    token: Token
 
 
 TransactionEvent: TypeAlias = (

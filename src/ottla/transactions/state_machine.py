@@ -124,10 +124,10 @@ class TransactionMachine:
                 return self._complete(event, now_ms)
             case VerifyPartitions():
                 return self._verify(event)
-            case DescribeTransaction(token, transactional_id):
-                return [Reply(token, self.transactions.get(transactional_id))]
-            case ListTransactions(token):
-                return [Reply(token, [TransactionListing(*item) for item in self.transactions.items()])]
+            case DescribeTransaction(transactional_id):
+                return [Reply(event, self.transactions.get(transactional_id))]
+            case ListTransactions():
+                return [Reply(event, [TransactionListing(*item) for item in self.transactions.items()])]
             case TimerFired(("timeout", transactional_id)):
                 return self._time_out(TransactionalId(transactional_id), now_ms)
             case TimerFired(("parked", transactional_id)):
@@ -147,22 +147,22 @@ class TransactionMachine:
 
     def _init(self, event: InitProducer, transaction: Transaction | None, now_ms: int) -> list[Effect]:
         if not 0 < event.timeout_ms <= self._config.transaction_max_timeout_ms:
-            return [Reply(event.token, Granted(ErrorCode.INVALID_TRANSACTION_TIMEOUT))]
+            return [Reply(event, Granted(ErrorCode.INVALID_TRANSACTION_TIMEOUT))]
         if transaction is None:
             if event.fresh_producer_id is None:
-                return [Reply(event.token, NEEDS_PRODUCER_ID)]
+                return [Reply(event, NEEDS_PRODUCER_ID)]
             fresh = event.fresh_producer_id
             new = Transaction(EMPTY, fresh, 0, event.timeout_ms, now_ms, previous_producer_id=fresh)
             return [
                 Append((TransactionChanged(event.transactional_id, new),)),
-                Reply(event.token, Granted(ErrorCode.NONE, fresh, 0)),
+                Reply(event, Granted(ErrorCode.NONE, fresh, 0)),
             ]
         if transaction.state.is_prepared:
             return self._park(event)
         if transaction.state is ONGOING:
             # A producer that was fenced must not take the transaction away from the one that has fenced it.
             if event.expected is not None and event.expected != _producer(transaction):
-                return [Reply(event.token, Granted(ErrorCode.PRODUCER_FENCED))]
+                return [Reply(event, Granted(ErrorCode.PRODUCER_FENCED))]
             log.info(
                 "the transaction of %s (producer %d, epoch %d) is aborted: %s",
                 event.transactional_id,
@@ -177,10 +177,10 @@ class TransactionMachine:
         previous_id = producer_id
         match next_for(transaction, event.expected):
             case Init.FENCED:
-                return [Reply(event.token, Granted(ErrorCode.PRODUCER_FENCED))]
+                return [Reply(event, Granted(ErrorCode.PRODUCER_FENCED))]
             case Init.ROTATE:
                 if event.fresh_producer_id is None:
-                    return [Reply(event.token, NEEDS_PRODUCER_ID)]
+                    return [Reply(event, NEEDS_PRODUCER_ID)]
                 last_epoch = NO_EPOCH if event.expected is None else event.expected.epoch
                 producer_id, epoch = event.fresh_producer_id, 0
             case Init.REPEAT:
@@ -202,20 +202,20 @@ class TransactionMachine:
                 started_ms=NEVER,
                 updated_ms=now_ms,
             ),
-            Reply(event.token, Granted(ErrorCode.NONE, producer_id, epoch)),
+            Reply(event, Granted(ErrorCode.NONE, producer_id, epoch)),
         ]
 
     def _add(self, event: AddPartitions, transaction: Transaction | None, now_ms: int) -> list[Effect]:
         if transaction is None:
-            return [Reply(event.token, ErrorCode.INVALID_PRODUCER_ID_MAPPING)]
+            return [Reply(event, ErrorCode.INVALID_PRODUCER_ID_MAPPING)]
         if transaction.state.is_prepared:  # the producer may have been given an id that is still to take over
             return self._park(event)
         refusal = _refusal(transaction, event.producer)
         if refusal is not None:
-            return [Reply(event.token, refusal)]
+            return [Reply(event, refusal)]
         is_ongoing = transaction.state is ONGOING
         if is_ongoing and event.partitions <= transaction.partitions:
-            return [Reply(event.token, ErrorCode.NONE)]
+            return [Reply(event, ErrorCode.NONE)]
         changed = self._change(
             event.transactional_id,
             transaction,
@@ -226,7 +226,7 @@ class TransactionMachine:
             client_version=event.client_version,
         )
         watch = [] if is_ongoing else _watch(event.transactional_id, changed.records[0].transaction, now_ms)
-        return [changed, *watch, Reply(event.token, ErrorCode.NONE)]
+        return [changed, *watch, Reply(event, ErrorCode.NONE)]
 
     def _verify(self, event: VerifyPartitions) -> list[Effect]:
         transaction = self.transactions.get(event.transactional_id)
@@ -237,32 +237,32 @@ class TransactionMachine:
             if error is None and transaction.state.is_prepared:
                 error = ErrorCode.CONCURRENT_TRANSACTIONS
         if error is not None or transaction is None:
-            return [Reply(event.token, dict.fromkeys(event.partitions, error))]
+            return [Reply(event, dict.fromkeys(event.partitions, error))]
         verdicts = {
             partition: ErrorCode.NONE if partition in transaction.partitions else ErrorCode.TRANSACTION_ABORTABLE
             for partition in event.partitions
         }
-        return [Reply(event.token, verdicts)]
+        return [Reply(event, verdicts)]
 
     # --- the end of a transaction ---
 
     def _end(self, event: EndTransaction, transaction: Transaction | None, now_ms: int) -> list[Effect]:
         if transaction is None:
-            return [Reply(event.token, Granted(ErrorCode.INVALID_PRODUCER_ID_MAPPING))]
+            return [Reply(event, Granted(ErrorCode.INVALID_PRODUCER_ID_MAPPING))]
         if event.client_version >= EPOCH_PER_TRANSACTION:
             return self._end_of_own_epoch(event, transaction, now_ms)
         refusal = _refusal(transaction, event.producer)
         if refusal is not None:
-            return [Reply(event.token, Granted(refusal))]
+            return [Reply(event, Granted(refusal))]
         if transaction.state.is_prepared:
             return self._park(event)
         if transaction.state is ONGOING:
             prepared = self._prepare(
                 event.transactional_id, transaction, committed=event.committed, updated_ms=now_ms, client_version=0
             )
-            return [*prepared, Reply(event.token, Granted(ErrorCode.NONE))]
+            return [*prepared, Reply(event, Granted(ErrorCode.NONE))]
         is_retry = transaction.state is _complete(committed=event.committed)
-        return [Reply(event.token, Granted(ErrorCode.NONE if is_retry else ErrorCode.INVALID_TXN_STATE))]
+        return [Reply(event, Granted(ErrorCode.NONE if is_retry else ErrorCode.INVALID_TXN_STATE))]
 
     def _end_of_own_epoch(self, event: EndTransaction, transaction: Transaction, now_ms: int) -> list[Effect]:
         """EndTxn of a client of the second generation, whose transactions have an epoch each (KIP-890)."""
@@ -270,21 +270,21 @@ class TransactionMachine:
             return self._park(event)
         match end_of(transaction, event.producer):
             case End.UNKNOWN_ID:
-                return [Reply(event.token, Granted(ErrorCode.INVALID_PRODUCER_ID_MAPPING))]
+                return [Reply(event, Granted(ErrorCode.INVALID_PRODUCER_ID_MAPPING))]
             case End.FENCED:
-                return [Reply(event.token, Granted(ErrorCode.PRODUCER_FENCED))]
+                return [Reply(event, Granted(ErrorCode.PRODUCER_FENCED))]
             case End.RETRY:
                 if transaction.state is not _complete(committed=event.committed):
-                    return [Reply(event.token, Granted(ErrorCode.INVALID_TXN_STATE))]
+                    return [Reply(event, Granted(ErrorCode.INVALID_TXN_STATE))]
                 granted = Granted(ErrorCode.NONE, transaction.producer_id, transaction.producer_epoch)
-                return [Reply(event.token, granted)]
+                return [Reply(event, granted)]
         is_ongoing = transaction.state is ONGOING
         if event.committed and not is_ongoing:
-            return [Reply(event.token, Granted(ErrorCode.INVALID_TXN_STATE))]
+            return [Reply(event, Granted(ErrorCode.INVALID_TXN_STATE))]
         next_id = NO_ID
         if is_exhausted(transaction.producer_epoch):
             if event.fresh_producer_id is None:
-                return [Reply(event.token, NEEDS_PRODUCER_ID)]
+                return [Reply(event, NEEDS_PRODUCER_ID)]
             next_id = event.fresh_producer_id
         prepared = self._prepare(
             event.transactional_id,
@@ -301,7 +301,7 @@ class TransactionMachine:
             granted = Granted(ErrorCode.NONE, transaction.producer_id, transaction.producer_epoch + 1)
         else:
             granted = Granted(ErrorCode.NONE, next_id, 0)
-        return [*prepared, Reply(event.token, granted)]
+        return [*prepared, Reply(event, granted)]
 
     def _fence(self, transactional_id: TransactionalId, transaction: Transaction, now_ms: int) -> list[Effect]:
         """Abort an ongoing transaction on the coordinator's own account, at an epoch that its producer has not got.
@@ -335,7 +335,7 @@ class TransactionMachine:
     def _complete(self, event: MarkersWritten, now_ms: int) -> list[Effect]:
         transaction = self.transactions.get(event.transactional_id)
         if transaction is None or not transaction.state.is_prepared or _producer(transaction) != event.producer:
-            return [Reply(event.token, None)]  # it was completed before
+            return [Reply(event, None)]  # it was completed before
         rotates = transaction.next_producer_id != NO_ID
         completed = self._change(
             event.transactional_id,
@@ -347,7 +347,7 @@ class TransactionMachine:
             partitions=frozenset(),
             updated_ms=now_ms,
         )
-        return [completed, Reply(event.token, None), *self._unpark(event.transactional_id, completed, now_ms)]
+        return [completed, Reply(event, None), *self._unpark(event.transactional_id, completed, now_ms)]
 
     def _change(
         self, transactional_id: TransactionalId, transaction: Transaction, state: TransactionState, **changes: Any
@@ -383,9 +383,9 @@ class TransactionMachine:
 
     def _refuse_parked(self, transactional_id: TransactionalId) -> list[Effect]:
         return [
-            Reply(event.token, ErrorCode.CONCURRENT_TRANSACTIONS)
+            Reply(event, ErrorCode.CONCURRENT_TRANSACTIONS)
             if isinstance(event, AddPartitions)
-            else Reply(event.token, Granted(ErrorCode.CONCURRENT_TRANSACTIONS))
+            else Reply(event, Granted(ErrorCode.CONCURRENT_TRANSACTIONS))
             for event in self._parked.pop(transactional_id, ())
         ]
 

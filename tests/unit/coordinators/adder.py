@@ -2,10 +2,11 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
+from dataclasses import dataclass
 from typing import Any
 
 from ottla.coordination.producers import ProducerStateEntry
-from ottla.coordination.state_machine import Append, Effect, LongDecision, Notify, Reply, SetTimer, TimerFired
+from ottla.coordination.state_machine import Append, Effect, LongDecision, Notify, Reply, Request, SetTimer, TimerFired
 from ottla.coordinators.runtime import CoordinatorRuntime
 from ottla.errors import (
     ApiError,
@@ -20,10 +21,17 @@ from ottla.records.record import decode_records
 P, EPOCH = PartitionId(7), LeaderEpoch(0)
 
 
+@dataclass(slots=True, eq=False)
+class Do(Request[Any]):
+    """Numbers to "add", "get", "park", "bug"; what is added by "promise", after a producer, counts when the producer's
+    transaction has been committed; "tell" adds and tells of it."""
+
+    kind: str
+    rest: tuple[Any, ...] = ()
+
+
 class Adder:
-    """Events are numbers to add ("add", token, n), ("get", token), ("park", token), ("bug", token); what is added by
-    ("promise", token, producer, n) counts when the producer's transaction has been committed; ("tell", token, n) adds
-    and tells of it."""
+    """A machine whose state is a sum."""
 
     is_compacted = False
 
@@ -37,19 +45,19 @@ class Adder:
 
     def handle(self, event: Any, now_ms: int) -> list[Effect]:
         if isinstance(event, TimerFired):
-            return [Reply(token, event.key) for token in self.parked]
-        kind, token, *rest = event
+            return [Reply(request, event.key) for request in self.parked]
+        kind, rest = event.kind, event.rest
         if kind == "add":
-            return [Append(tuple(rest)), Reply(token, self.total + sum(rest))]
+            return [Append(rest), Reply(event, self.total + sum(rest))]
         if kind == "tell":
-            return [Append(tuple(rest)), Notify(f"added {sum(rest)}"), Reply(token, None)]
+            return [Append(rest), Notify(f"added {sum(rest)}"), Reply(event, None)]
         if kind == "promise":
             producer, *numbers = rest
-            return [Append(tuple(numbers), producer), Reply(token, self.pending.get(producer.producer_id, 0))]
+            return [Append(tuple(numbers), producer), Reply(event, self.pending.get(producer.producer_id, 0))]
         if kind == "get":
-            return [Reply(token, self.total)]
+            return [Reply(event, self.total)]
         if kind == "park":
-            self.parked.append(token)
+            self.parked.append(event)
             return [SetTimer(("wake", "up"), rest[0])] if rest else []
         raise ValueError("a defect")
 
@@ -175,7 +183,7 @@ class Bench:
         assert self.runtime.is_active(P)
 
     def submit(self, kind: str, *rest: Any) -> "asyncio.Future[Any]":
-        return self.runtime.submit(P, lambda token: (kind, token, *rest))
+        return self.runtime.submit(P, Do(kind, rest))
 
 
 async def settle() -> None:

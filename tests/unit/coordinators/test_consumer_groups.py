@@ -10,6 +10,7 @@ from tests.unit.coordinators.test_group_coordinator import MemoryLog, no_topic
 from ottla.clock import SystemClock
 from ottla.cluster.image import GROUP_METADATA_TOPIC, MetadataImage, PartitionImage, TopicImage, empty_image
 from ottla.config.group_settings import GroupSettings
+from ottla.coordination.state_machine import ReplyT, Request
 from ottla.coordinators.group_coordinator import GroupCoordinator
 from ottla.coordinators.image_topics import ImageTopics
 from ottla.coordinators.topic import CoordinatorTopic
@@ -57,7 +58,6 @@ class Edge:
         is_joining = self.epoch == JOINING
         beat = await self.groups.consumer_heartbeat(
             ConsumerHeartbeat(
-                token=None,
                 group_id=G,
                 member_id=MemberId("m"),
                 member_epoch=self.epoch,
@@ -124,9 +124,9 @@ def test_several_changes_are_told_at_once(monkeypatch: pytest.MonkeyPatch) -> No
         told: list[frozenset[str]] = []
         submit = edge.groups._runtime.submit
 
-        def spy(partition: PartitionId, event_for: Callable[[asyncio.Future[object]], object]) -> object:
-            told.append(getattr(event_for(asyncio.get_running_loop().create_future()), "names", frozenset()))
-            return submit(partition, event_for)  # type: ignore[arg-type] # whatever the coordinator says
+        def spy(partition: PartitionId, request: Request[ReplyT]) -> "asyncio.Future[ReplyT]":
+            told.append(getattr(request, "names", frozenset()))
+            return submit(partition, request)
 
         monkeypatch.setattr(edge.groups._runtime, "submit", spy)
         edge.change(orders=2, a=1)

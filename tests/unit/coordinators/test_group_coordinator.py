@@ -74,26 +74,26 @@ def run(test: Callable[[GroupCoordinator], Awaitable[None]], *, load: bool = Tru
 
 def commit(group: str, topic: str = "t", topic_id: int = 0) -> CommitOffsets:
     wish = OffsetToCommit(TopicName(topic), PartitionId(0), 7, topic_id=TopicId(UUID(int=topic_id)))
-    return CommitOffsets(None, GroupId(group), NOBODY, None, -1, (wish,))
+    return CommitOffsets(GroupId(group), NOBODY, None, -1, (wish,))
 
 
 def test_a_member_lives_its_life() -> None:
     async def test(groups: GroupCoordinator) -> None:
         group = GroupId("g")
         protocols = (Assignor("range", b""),)
-        first = await groups.join(Join(None, group, NOBODY, None, "c", "h", "consumer", protocols, 10_000, 10_000))
+        first = await groups.join(Join(group, NOBODY, None, "c", "h", "consumer", protocols, 10_000, 10_000))
         assert first.error is ErrorCode.MEMBER_ID_REQUIRED
         me = first.member_id
-        joined = await groups.join(Join(None, group, me, None, "c", "h", "consumer", protocols, 10_000, 10_000))
+        joined = await groups.join(Join(group, me, None, "c", "h", "consumer", protocols, 10_000, 10_000))
         assert (joined.error, joined.leader) == (ErrorCode.NONE, me)
-        synced = await groups.sync(Sync(None, group, me, None, 1, assignments={me: b"all"}))
+        synced = await groups.sync(Sync(group, me, None, 1, assignments={me: b"all"}))
         assert synced.assignment == b"all"
-        beat = groups.heartbeat(Heartbeat(None, group, me, None, 1))
+        beat = groups.heartbeat(Heartbeat(group, me, None, 1))
         assert beat.done(), "it costs no task"
         assert await beat is ErrorCode.NONE
         assert (await groups.describe_group(group)).members[0].assignment == b"all"
         assert await groups.delete_group(group) is ErrorCode.NON_EMPTY_GROUP
-        left = await groups.leave(Leave(None, group, (LeavingMember(me),)))
+        left = await groups.leave(Leave(group, (LeavingMember(me),)))
         assert left.errors == (ErrorCode.NONE,)
         assert await groups.delete_group(group) is ErrorCode.NONE
         assert (await groups.describe_group(group)).state is GroupState.DEAD
@@ -116,14 +116,14 @@ def test_groups_of_all_partitions_are_listed() -> None:
 def test_an_empty_group_id_is_for_offsets_only() -> None:
     async def test(groups: GroupCoordinator) -> None:
         empty = GroupId("")
-        joined = await groups.join(Join(None, empty, NOBODY, None, "c", "h", "consumer", (), 10_000, 10_000))
-        synced = await groups.sync(Sync(None, empty, NOBODY, None, 1))
-        deleted = await groups.delete_offsets(DeleteOffsets(None, empty, ()))
+        joined = await groups.join(Join(empty, NOBODY, None, "c", "h", "consumer", (), 10_000, 10_000))
+        synced = await groups.sync(Sync(empty, NOBODY, None, 1))
+        deleted = await groups.delete_offsets(DeleteOffsets(empty, ()))
         assert {joined.error, synced.error, deleted.error} == {ErrorCode.INVALID_GROUP_ID}
         with pytest.raises(ApiError):
-            await groups.heartbeat(Heartbeat(None, empty, NOBODY, None, 1))
+            await groups.heartbeat(Heartbeat(empty, NOBODY, None, 1))
         with pytest.raises(ApiError):
-            await groups.leave(Leave(None, empty, ()))
+            await groups.leave(Leave(empty, ()))
         assert (await groups.commit_offsets(commit(""))).errors == (ErrorCode.NONE,)
 
     run(test)
@@ -131,7 +131,7 @@ def test_an_empty_group_id_is_for_offsets_only() -> None:
 
 def test_while_loading_members_are_told_to_carry_on() -> None:
     async def test(groups: GroupCoordinator) -> None:
-        assert await groups.heartbeat(Heartbeat(None, GroupId("g"), MemberId("m"), None, 1)) is ErrorCode.NONE
+        assert await groups.heartbeat(Heartbeat(GroupId("g"), MemberId("m"), None, 1)) is ErrorCode.NONE
         with pytest.raises(CoordinatorLoadInProgress):
             await groups.commit_offsets(commit("g"))
         with pytest.raises(CoordinatorLoadInProgress):
@@ -143,7 +143,7 @@ def test_while_loading_members_are_told_to_carry_on() -> None:
 def test_groups_of_another_broker_are_not_answered_for() -> None:
     async def test(groups: GroupCoordinator) -> None:
         groups.on_resign(groups.partition_for("g"))
-        heartbeat = Heartbeat(None, GroupId("g"), MemberId("m"), None, 1)
+        heartbeat = Heartbeat(GroupId("g"), MemberId("m"), None, 1)
         with pytest.raises(NotCoordinator):
             await groups.heartbeat(heartbeat)
         with pytest.raises(NotCoordinator):
@@ -170,7 +170,7 @@ def test_offsets_go_when_their_topics_are_deleted(in_a_turn: int, monkeypatch: p
             await groups.commit_offsets(commit("g", name))
         groups.on_metadata(before, after)
         for _ in range(500):
-            fetched = await groups.fetch_offsets(FetchOffsets(None, GroupId("g"), None))
+            fetched = await groups.fetch_offsets(FetchOffsets(GroupId("g"), None))
             if [topic.topic for topic in fetched.topics] == ["kept"]:
                 return
             await asyncio.sleep(0)

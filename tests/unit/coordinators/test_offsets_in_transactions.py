@@ -66,14 +66,14 @@ class Bench:
 
     def commit(self, offset: int, producer: ProducerIdAndEpoch = SEVEN, generation: Generation = FIRST) -> Any:
         wish = OffsetToCommit(T, ZERO, offset)
-        event = CommitOffsets(None, G, MemberId(""), None, -1, (wish,), producer=producer)
+        event = CommitOffsets(G, MemberId(""), None, -1, (wish,), producer=producer)
         return self.groups.commit_offsets_in_transaction(event, "x", self.verifier, generation)
 
     async def end(self, *, committed: bool = True, epoch: int = 3) -> None:
         await self.groups.end_transaction(ZERO, TransactionMarker(7, epoch, 0, committed))
 
     async def committed(self) -> int:
-        fetched = await self.groups.fetch_offsets(FetchOffsets(None, G, (TopicPartitions(T, (ZERO,)),)))
+        fetched = await self.groups.fetch_offsets(FetchOffsets(G, (TopicPartitions(T, (ZERO,)),)))
         return fetched.topics[0].offsets[0].offset
 
 
@@ -185,7 +185,7 @@ def test_nobody_is_verified_where_that_is_off() -> None:
 def test_a_group_has_a_name() -> None:
     async def test(bench: Bench) -> None:
         wish = OffsetToCommit(T, ZERO, 5)
-        event = CommitOffsets(None, GroupId(""), MemberId(""), None, -1, (wish,), producer=SEVEN)
+        event = CommitOffsets(GroupId(""), MemberId(""), None, -1, (wish,), producer=SEVEN)
         reply = await bench.groups.commit_offsets_in_transaction(event, "x", bench.verifier, FIRST)
         assert reply == OffsetsCommitted((ErrorCode.INVALID_GROUP_ID,))
 

@@ -351,12 +351,13 @@ def test_the_coordinator_is_not_told_of_what_a_failed_write_takes_back() -> None
     run(test)
 
 
-def test_a_defect_costs_one_machine() -> None:
+def test_a_defect_costs_one_machine_and_the_log_tells_what_led_to_it(caplog: pytest.LogCaptureFixture) -> None:
     async def test(bench: Bench) -> None:
         await bench.lead()
         await bench.submit("add", 3)
         failed = bench.submit("bug")
         assert code_of(failed) is ErrorCode.UNKNOWN_SERVER_ERROR
+        assert "cannot handle Do; the events that led to it: Do add, Do bug" in caplog.text
         await settle()
         assert await bench.submit("get") == 3
 

@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.unit.coordinators.adder import Bench, P, code_of, run, settle
+from tests.unit.coordinators.adder import Bench, Do, P, code_of, run, settle
 
 from ottla.coordination.markers import TransactionMarker
 from ottla.coordination.producers import NOT_REQUIRED
@@ -18,7 +18,7 @@ SEVEN, EIGHT = ProducerIdAndEpoch(7, 0), ProducerIdAndEpoch(8, 2)
 def promise(bench: Bench, producer: ProducerIdAndEpoch, *numbers: int) -> "asyncio.Future[Any]":
     return bench.runtime.submit(
         P,
-        lambda token: ("promise", token, producer, *numbers),
+        Do("promise", (producer, *numbers)),
         producer=producer,
         verification=NOT_REQUIRED,
     )
@@ -177,7 +177,7 @@ def test_records_that_no_transaction_holds_are_refused() -> None:
     async def test(bench: Bench) -> None:
         await bench.lead()
         with pytest.raises(InvalidTxnState, match="producer 7 has no transaction"):
-            bench.runtime.submit(P, lambda token: ("promise", token, SEVEN, 1), producer=SEVEN)
+            bench.runtime.submit(P, Do("promise", (SEVEN, 1)), producer=SEVEN)
         assert bench.machines[0].pending == {}
 
     run(test)

@@ -169,7 +169,7 @@ def test_who_listens_hears_of_share_partitions_that_start_over() -> None:
         assert (await coordinator.initialize(KEY, 1, 0)).error is ErrorCode.FENCED_STATE_EPOCH
         assert await coordinator.initialize(KEY, 3, 0, only_if_new=True) == StateChanged()
         assert heard == [KEY]
-        await coordinator.change(DeleteState(None, KEY))
+        await coordinator.change(DeleteState(KEY))
         assert heard == [KEY, KEY]
         await coordinator.stop()
 

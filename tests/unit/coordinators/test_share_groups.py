@@ -86,7 +86,7 @@ class Broker:
 
     async def beat(self, epoch: int, *topics: TopicName) -> ShareBeat:
         return await self.share_groups.heartbeat(
-            ShareHeartbeat(None, G, M, epoch, None, "c", "/h", frozenset(topics) or None)
+            ShareHeartbeat(G, M, epoch, None, "c", "/h", frozenset(topics) or None)
         )
 
 

@@ -17,7 +17,7 @@ from ottla.ids import GroupId, MemberId, TopicName
 from ottla.testing import ManualClock
 
 R, C = TopicName("r"), TopicName("c")
-BEAT = StreamsHeartbeat(None, GroupId("g"), MemberId("a"), 1, 0, None, "c", "/h")
+BEAT = StreamsHeartbeat(GroupId("g"), MemberId("a"), 1, 0, None, "c", "/h")
 MISSING = Status(StatusCode.MISSING_INTERNAL_TOPICS, "Internal topics are missing: c, r")
 
 

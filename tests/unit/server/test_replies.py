@@ -111,9 +111,14 @@ def test_bytes_in_files_hold_no_memory_and_wait_until_they_are_loaded() -> None:
     slot.fill(cast("list[Piece]", [b"head", Region(b"content"), b"tail"]))
     assert (queue.replies.unsent_bytes, queue.replies.buffered_bytes) == (15, 8)
     asked: list[int] = []
+
+    def is_in_memory(region: FileRegion, sent: int) -> bool:
+        asked.append(sent)
+        return False
+
     while transport.taken != b"head":
         try:
-            queue.replies.send(transport, lambda region, sent: asked.append(sent) or False)
+            queue.replies.send(transport, is_in_memory)
         except BlockingIOError:
             continue
     assert asked

@@ -16,6 +16,7 @@ from ottla.share.state_events import (
     InitializeState,
     ReadState,
     ShareStateConfig,
+    ShareStateEvent,
     StateChanged,
     StateRead,
     StateSummary,
@@ -41,7 +42,7 @@ def started(updates: int = 500, state_epoch: int = 0, start_offset: int = 5) -> 
     """A machine that knows KEY."""
     driver = Driver(new_machine(updates))
     driver.carry_out(driver.machine.loaded(driver.now_ms))
-    driver.send(InitializeState("init", KEY, state_epoch, start_offset))
+    driver.send(InitializeState(KEY, state_epoch, start_offset), "init")
     assert driver.reply("init") == StateChanged(starts_over=True)
     return driver
 
@@ -53,7 +54,7 @@ def read(driver: Driver, leader_epoch: int = 0) -> SharePartitionState:
         successor.machine.replay(record, position, -1)
     for each in (driver, successor):
         each.replies.pop("read", None)
-        each.send(ReadState("read", KEY, leader_epoch))
+        each.send(ReadState(KEY, leader_epoch), "read")
     told: StateRead = driver.reply("read")
     assert told == successor.reply("read")
     assert told.error is ErrorCode.NONE, told
@@ -62,7 +63,7 @@ def read(driver: Driver, leader_epoch: int = 0) -> SharePartitionState:
 
 def write(driver: Driver, *batches: StateBatch, epoch: int = 0, leader: int = 0, start: int = -1) -> StateChanged:
     driver.replies.pop("write", None)
-    driver.send(WriteState("write", KEY, epoch, leader, start, batches))
+    driver.send(WriteState(KEY, epoch, leader, start, batches), "write")
     changed: StateChanged = driver.reply("write")
     return changed
 
@@ -113,7 +114,7 @@ def test_a_new_leader_fences_the_old_one() -> None:
     write(driver, DONE, leader=1)
     assert read(driver, leader_epoch=2) == SharePartitionState(0, 5, (DONE,))
     assert write(driver, BACK, leader=1).error is ErrorCode.FENCED_LEADER_EPOCH
-    driver.send(ReadState("late", KEY, 1))
+    driver.send(ReadState(KEY, 1), "late")
     assert driver.reply("late").error is ErrorCode.FENCED_LEADER_EPOCH
     assert read(driver, leader_epoch=2) == SharePartitionState(0, 5, (DONE,))
 
@@ -121,28 +122,28 @@ def test_a_new_leader_fences_the_old_one() -> None:
 def test_reading_with_a_known_leader_epoch_writes_nothing() -> None:
     driver = started()
     read(driver, leader_epoch=4)
-    effects = driver.send(ReadState("again", KEY, 4))
+    effects = driver.send(ReadState(KEY, 4), "again")
     assert [type(effect) for effect in effects] == [Reply]
 
 
 def test_starting_over_forgets_deliveries_but_not_who_is_fenced() -> None:
     driver = started()
     write(driver, DONE, leader=6)
-    driver.send(InitializeState("again", KEY, 1, 100))
+    driver.send(InitializeState(KEY, 1, 100), "again")
     assert driver.reply("again") == StateChanged(starts_over=True)
     assert read(driver, leader_epoch=6) == SharePartitionState(1, 100)
     assert write(driver, DONE, epoch=1, leader=5).error is ErrorCode.FENCED_LEADER_EPOCH
-    driver.send(InitializeState("old", KEY, 0, 0))
+    driver.send(InitializeState(KEY, 0, 0), "old")
     assert driver.reply("old").error is ErrorCode.FENCED_STATE_EPOCH
 
 
 def test_a_second_to_initialize_leaves_what_is_known() -> None:
     driver = started()
     write(driver, DONE)
-    driver.send(InitializeState("late", KEY, 7, -1, only_if_new=True))
+    driver.send(InitializeState(KEY, 7, -1, only_if_new=True), "late")
     assert driver.reply("late") == StateChanged()
     assert read(driver) == SharePartitionState(0, 5, (DONE,))
-    driver.send(InitializeState("new", OTHER, 7, -1, only_if_new=True))
+    driver.send(InitializeState(OTHER, 7, -1, only_if_new=True), "new")
     assert driver.reply("new") == StateChanged(starts_over=True)
 
 
@@ -157,31 +158,32 @@ def test_a_second_to_initialize_leaves_what_is_known() -> None:
 def test_partitions_that_are_not_there(key: SharePartitionKey, error: ErrorCode) -> None:
     driver = Driver(new_machine())
     never_initialized = ErrorCode.INVALID_REQUEST
-    for token, event, expected in (
-        (1, InitializeState(1, key, 0, 0), error),
-        (2, SummarizeState(2, key), error),
-        (3, DeleteState(3, key), error),
-        (4, ReadState(4, key, 0), never_initialized),
-        (5, WriteState(5, key, 0, 0, 0, (DONE,)), never_initialized),
-    ):
+    requests: tuple[tuple[ShareStateEvent, ErrorCode], ...] = (
+        (InitializeState(key, 0, 0), error),
+        (SummarizeState(key), error),
+        (DeleteState(key), error),
+        (ReadState(key, 0), never_initialized),
+        (WriteState(key, 0, 0, 0, (DONE,)), never_initialized),
+    )
+    for event, expected in requests:
         driver.send(event)
-        assert driver.reply(token).error is expected, event
+        assert driver.reply(event).error is expected, event
     assert driver.log == []
 
 
 def test_a_topic_that_is_deleted_meanwhile_takes_no_writes() -> None:
     there = {TOPIC}
     driver = Driver(ShareStateMachine(ShareStateConfig(), lambda topic, partition: topic in there))
-    driver.send(InitializeState("init", KEY, 0, 0))
+    driver.send(InitializeState(KEY, 0, 0), "init")
     there.clear()
     assert write(driver, DONE).error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    driver.send(ReadState("read", KEY, 0))
+    driver.send(ReadState(KEY, 0), "read")
     assert driver.reply("read").error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def test_topics_that_were_deleted_while_nobody_was_there_are_forgotten() -> None:
     driver = started()
-    driver.send(InitializeState("other", OTHER, 0, 0))
+    driver.send(InitializeState(OTHER, 0, 0), "other")
     successor = Driver(ShareStateMachine(ShareStateConfig(), lambda topic, partition: topic == OTHER_TOPIC))
     for position, record in enumerate(driver.log):
         successor.machine.replay(record, position, -1)
@@ -199,48 +201,48 @@ def test_a_batch_that_ends_before_it_begins_is_refused() -> None:
 def test_a_summary_leaves_out_the_deliveries() -> None:
     driver = started(state_epoch=2)
     read(driver, 4)
-    driver.send(WriteState("write", KEY, 2, 4, 5, (DONE,), 3))
-    driver.send(SummarizeState("known", KEY))
+    driver.send(WriteState(KEY, 2, 4, 5, (DONE,), 3), "write")
+    driver.send(SummarizeState(KEY), "known")
     assert driver.reply("known") == StateSummary(ErrorCode.NONE, None, 2, 4, 5, 3)
-    driver.send(SummarizeState("unknown", OTHER))
+    driver.send(SummarizeState(OTHER), "unknown")
     assert driver.reply("unknown") == StateSummary(ErrorCode.NONE, None, 0, 0, -1)
 
 
 def test_what_is_deleted_is_forgotten_at_once_and_by_successors() -> None:
     driver = started()
-    driver.send(DeleteState("delete", KEY))
+    driver.send(DeleteState(KEY), "delete")
     assert driver.reply("delete") == StateChanged(starts_over=True)
     assert driver.log[-1] == ShareStateDeleted(KEY)
     assert write(driver, DONE).error is ErrorCode.INVALID_REQUEST
-    effects = driver.send(DeleteState("twice", KEY))
-    assert effects == [Reply("twice", StateChanged())]
+    effects = driver.send(DeleteState(KEY), "twice")
+    assert effects == [Reply(driver.requests["twice"], StateChanged())]
 
 
 def test_deleted_topics_take_their_state_along() -> None:
     driver = started()
-    driver.send(InitializeState("other", OTHER, 0, 0))
-    driver.send(ForgetTopics("forget", frozenset((TOPIC,))))
+    driver.send(InitializeState(OTHER, 0, 0), "other")
+    driver.send(ForgetTopics(frozenset((TOPIC,))), "forget")
     assert driver.log[-1] == ShareStateDeleted(KEY)
-    driver.send(SummarizeState("left", OTHER))
+    driver.send(SummarizeState(OTHER), "left")
     assert driver.reply("left").start_offset == 0
 
 
 def test_the_log_is_needed_from_the_oldest_of_the_newest_snapshots() -> None:
     driver = started(updates=1)
-    driver.send(FindNeeded("all"))
+    driver.send(FindNeeded(), "all")
     assert driver.reply("all") is None
-    driver.send(InitializeState("other", OTHER, 0, 0))  # at position 1
+    driver.send(InitializeState(OTHER, 0, 0), "other")  # at position 1
     write(driver, DONE)
     write(driver, BACK)  # a snapshot at position 3
-    driver.send(FindNeeded("some"))
+    driver.send(FindNeeded(), "some")
     assert driver.reply("some") == 1
-    driver.send(DeleteState("gone", OTHER))
-    driver.send(FindNeeded("fewer"))
+    driver.send(DeleteState(OTHER), "gone")
+    driver.send(FindNeeded(), "fewer")
     assert driver.reply("fewer") == 3
     successor = Driver(new_machine())
     for position in range(3, len(driver.log)):
         successor.machine.replay(driver.log[position], position, -1)
-    successor.send(ReadState("read", KEY, 0))
+    successor.send(ReadState(KEY, 0), "read")
     assert successor.reply("read").state == read(driver)
 
 
@@ -248,7 +250,7 @@ def test_what_was_not_written_for_long_is_written_anew() -> None:
     driver = started()
     first_ms = driver.now_ms
     driver.pass_time(600)
-    driver.send(InitializeState("other", OTHER, 0, 0))
+    driver.send(InitializeState(OTHER, 0, 0), "other")
     driver.pass_time(400)
     anew = driver.log[-1]
     assert anew == ShareSnapshot(KEY, 1, 0, 0, 5, first_ms, first_ms + 1_000, complete_count=0)
@@ -263,6 +265,6 @@ def test_what_was_not_written_for_long_is_written_anew() -> None:
 def test_updates_whose_snapshot_is_not_in_the_log_any_more_are_passed_over() -> None:
     driver = Driver(new_machine())
     driver.machine.replay(ShareUpdate(KEY, 0, 0, 5, (DONE,)), 7, -1)
-    driver.send(ReadState("read", KEY, 0))
+    driver.send(ReadState(KEY, 0), "read")
     assert driver.reply("read").error is ErrorCode.INVALID_REQUEST
-    assert not any(isinstance(effect, Append) for effect in driver.send(SummarizeState("s", KEY)))
+    assert not any(isinstance(effect, Append) for effect in driver.send(SummarizeState(KEY), "s"))

@@ -70,15 +70,14 @@ class ShareStates(RuleBasedStateMachine):
         return ShareStateMachine(ShareStateConfig(2, INTERVAL_MS), lambda topic, partition: True)
 
     def error_of(self, event: InitializeState | ReadState | WriteState | DeleteState) -> ErrorCode:
-        token = next(self.numbers)
-        self.driver.send(event._replace(token=token))
-        error: ErrorCode = self.driver.reply(token).error
+        self.driver.send(event)
+        error: ErrorCode = self.driver.reply(event).error
         return error
 
     @rule(key=st.sampled_from(KEYS), epoch=NUMBERS, start=st.integers(-1, 10))
     def initializes(self, key: SharePartitionKey, epoch: int, start: int) -> None:
         twin = self.twins.get(key)
-        error = self.error_of(InitializeState(None, key, epoch, start))
+        error = self.error_of(InitializeState(key, epoch, start))
         if twin is not None and epoch < twin.state_epoch:
             assert error is ErrorCode.FENCED_STATE_EPOCH
         else:
@@ -94,7 +93,7 @@ class ShareStates(RuleBasedStateMachine):
     )
     def writes(self, key: SharePartitionKey, epoch: int, leader: int, start: int, batches: list[StateBatch]) -> None:
         twin = self.twins.get(key)
-        error = self.error_of(WriteState(None, key, epoch, leader, start, tuple(batches)))
+        error = self.error_of(WriteState(key, epoch, leader, start, tuple(batches)))
         if twin is None:
             assert error is ErrorCode.INVALID_REQUEST
         elif -1 < leader < twin.fence:
@@ -118,7 +117,7 @@ class ShareStates(RuleBasedStateMachine):
     @rule(key=st.sampled_from(KEYS), leader=NUMBERS)
     def reads(self, key: SharePartitionKey, leader: int) -> None:
         twin = self.twins.get(key)
-        error = self.error_of(ReadState(None, key, leader))
+        error = self.error_of(ReadState(key, leader))
         if twin is None:
             assert error is ErrorCode.INVALID_REQUEST
         elif leader < twin.fence:
@@ -129,12 +128,12 @@ class ShareStates(RuleBasedStateMachine):
 
     @rule(key=st.sampled_from(KEYS))
     def deletes(self, key: SharePartitionKey) -> None:
-        assert self.error_of(DeleteState(None, key)) is ErrorCode.NONE
+        assert self.error_of(DeleteState(key)) is ErrorCode.NONE
         self.twins.pop(key, None)
 
     @rule(topic=st.sampled_from(TOPICS))
     def forgets(self, topic: TopicId) -> None:
-        self.driver.send(ForgetTopics(next(self.numbers), frozenset({topic})))
+        self.driver.send(ForgetTopics(frozenset({topic})), next(self.numbers))
         self.twins = {key: twin for key, twin in self.twins.items() if key.topic_id != topic}
 
     @rule()
@@ -163,7 +162,7 @@ class ShareStates(RuleBasedStateMachine):
             for epoch in range(10)
             if not any(
                 effect.value.error is ErrorCode.FENCED_LEADER_EPOCH
-                for effect in self.driver.machine.handle(WriteState(None, key, -1, epoch, -1), self.driver.now_ms)
+                for effect in self.driver.machine.handle(WriteState(key, -1, epoch, -1), self.driver.now_ms)
                 if hasattr(effect, "value")
             )
         )
@@ -171,15 +170,13 @@ class ShareStates(RuleBasedStateMachine):
     @invariant()
     def what_is_told_was_written(self) -> None:
         for key in KEYS:
-            token = next(self.numbers)
-            self.driver.send(SummarizeState(token, key))
-            summary = self.driver.reply(token)
+            summary = self.driver.ask(SummarizeState(key))
             twin = self.twins.get(key)
             assert summary.start_offset == (-1 if twin is None else twin.start)
             if twin is None:
                 continue
             assert summary.state_epoch == twin.state_epoch
-            told = self.driver.machine.handle(ReadState(None, key, 9), self.driver.now_ms)[-1].value.state
+            told = self.driver.machine.handle(ReadState(key, 9), self.driver.now_ms)[-1].value.state
             assert {
                 offset: (batch.delivery_count, batch.delivery_state)
                 for batch in told.batches

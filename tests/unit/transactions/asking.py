@@ -1,10 +1,12 @@
 """A transaction machine that is asked, with clients that remember what they were granted."""
 
+from dataclasses import replace
 from itertools import count
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from tests.support.state_machines import Driver
 
+from ottla.coordination.state_machine import Request
 from ottla.errors import ErrorCode
 from ottla.ids import PartitionId, ProducerId, ProducerIdAndEpoch, TopicName, TopicPartition, TransactionalId
 from ottla.transactions.config import TransactionConfig
@@ -21,6 +23,8 @@ from ottla.transactions.events import (
 from ottla.transactions.records import Transaction, TransactionChanged
 from ottla.transactions.state_machine import TransactionMachine
 
+RequestT = TypeVar("RequestT", bound=Request[Any])
+
 T = TransactionalId("t")
 TIMEOUT_MS = 60_000
 P0, P1, P2 = (TopicPartition(TopicName("orders"), PartitionId(number)) for number in range(3))
@@ -35,7 +39,6 @@ class Asking:
         self.config = config
         self.driver = Driver(self.new_machine())
         self.ids = count(100)
-        self.tokens = count()
 
     def new_machine(self) -> TransactionMachine:
         return TransactionMachine(self.config, lambda: self.version)
@@ -65,22 +68,21 @@ class Asking:
     def to_send(self) -> list[SendMarkers]:
         return self.driver.told
 
-    def send(self, event: Any) -> int:
-        """The token to look for the reply under."""
-        token = next(self.tokens)
-        self.driver.send(event._replace(token=token))
-        return token
+    def send(self, request: RequestT) -> RequestT:
+        """Send a request, whose reply may come later."""
+        self.driver.send(request)
+        return request
 
     def ask(self, event: Any) -> Any:
         """The reply, which has to come at once; with a fresh producer id if one is asked for."""
         answer = self.driver.reply(self.send(event))
         if answer is NEEDS_PRODUCER_ID:
-            answer = self.driver.reply(self.send(event._replace(fresh_producer_id=ProducerId(next(self.ids)))))
+            answer = self.driver.reply(self.send(replace(event, fresh_producer_id=ProducerId(next(self.ids)))))
         return answer
 
     def init(self, expected: tuple[int, int] | None = None, timeout_ms: int = TIMEOUT_MS) -> Granted:
         named = None if expected is None else ProducerIdAndEpoch(*expected)
-        granted: Granted = self.ask(InitProducer(None, T, timeout_ms, named))
+        granted: Granted = self.ask(InitProducer(T, timeout_ms, named))
         return granted
 
     def started(self) -> ProducerIdAndEpoch:
@@ -90,20 +92,20 @@ class Asking:
         return ProducerIdAndEpoch(granted.producer_id, granted.producer_epoch)
 
     def add(self, producer: ProducerIdAndEpoch, *partitions: TopicPartition, version: int = 2) -> ErrorCode:
-        error: ErrorCode = self.ask(AddPartitions(None, T, producer, frozenset(partitions), version))
+        error: ErrorCode = self.ask(AddPartitions(T, producer, frozenset(partitions), version))
         return error
 
     def verify(self, producer: ProducerIdAndEpoch, *partitions: TopicPartition) -> dict[TopicPartition, ErrorCode]:
-        verdicts: dict[TopicPartition, ErrorCode] = self.ask(VerifyPartitions(None, T, producer, frozenset(partitions)))
+        verdicts: dict[TopicPartition, ErrorCode] = self.ask(VerifyPartitions(T, producer, frozenset(partitions)))
         return verdicts
 
     def end(self, producer: ProducerIdAndEpoch, *, committed: bool, version: int = 2) -> Granted:
-        granted: Granted = self.ask(EndTransaction(None, T, producer, committed, version))
+        granted: Granted = self.ask(EndTransaction(T, producer, committed, version))
         return granted
 
     def write_markers(self) -> SendMarkers:
         """Every partition has the marker that is to be sent."""
         message = self.driver.told.pop(0)
         assert isinstance(message, SendMarkers)
-        self.send(MarkersWritten(None, message.transactional_id, message.producer))
+        self.send(MarkersWritten(message.transactional_id, message.producer))
         return message

@@ -9,7 +9,7 @@ What must hold whatever happens:
 - a machine that only reads the log knows what the machine that wrote it knows.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from hypothesis import event, settings
@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from tests.unit.transactions.asking import P0, P1, P2, TIMEOUT_MS, Asking, T
 
+from ottla.coordination.state_machine import Request
 from ottla.errors import ErrorCode
 from ottla.ids import ProducerId, ProducerIdAndEpoch, TopicPartition
 from ottla.transactions.config import TransactionConfig
@@ -64,7 +65,7 @@ class Transactions(RuleBasedStateMachine):
         self.asking = Asking(config=config)
         self.asking.driver.carry_out(self.asking.driver.machine.loaded(self.asking.driver.now_ms))
         self.clients = [Client(0), Client(2), Client(2)]
-        self.sent: dict[int, Sent] = {}
+        self.sent: dict[Request[Any], Sent] = {}
         self.late: list[Any] = []
         """Requests that may come a second time."""
         self.started: set[ProducerIdAndEpoch] = set()
@@ -74,8 +75,8 @@ class Transactions(RuleBasedStateMachine):
     # --- requests and their answers ---
 
     def send(self, client: int, request: Any) -> None:
-        token = self.asking.send(request)
-        self.sent[token] = Sent(client, request, self.clients[client].producer)
+        self.asking.send(request)
+        self.sent[request] = Sent(client, request, self.clients[client].producer)
         if not isinstance(request, InitProducer):
             self.late.append(request)
         self.settle()
@@ -83,16 +84,16 @@ class Transactions(RuleBasedStateMachine):
     def settle(self) -> None:
         """Read the answers; requests that need a producer id are sent again with one."""
         driver = self.asking.driver
-        for token, values in list(driver.replies.items()):
-            sent = self.sent.get(token)
+        for request, values in list(driver.replies.items()):
+            sent = self.sent.get(request)
             if sent is None or sent.answers == len(values):
                 continue
             assert len(values) == 1, f"{sent.event} was answered {values}"
             sent.answers = 1
             if values[0] is NEEDS_PRODUCER_ID:
-                fresh = sent.event._replace(fresh_producer_id=ProducerId(next(self.asking.ids)))
-                again = self.asking.send(fresh)
-                self.sent[again] = Sent(sent.client, sent.event, sent.producer)
+                fresh = replace(sent.event, fresh_producer_id=ProducerId(next(self.asking.ids)))
+                self.asking.send(fresh)
+                self.sent[fresh] = Sent(sent.client, sent.event, sent.producer)
                 self.settle()
                 return
             self.read(sent, values[0])
@@ -142,19 +143,19 @@ class Transactions(RuleBasedStateMachine):
         expected = self.clients[number].producer if goes_on else None
         if not goes_on:
             self.clients[number] = Client(self.clients[number].version)
-        self.send(number, InitProducer(None, T, TIMEOUT_MS, expected))
+        self.send(number, InitProducer(T, TIMEOUT_MS, expected))
 
     @rule(number=CLIENTS, partitions=PARTITIONS)
     def adds(self, number: int, partitions: frozenset[TopicPartition]) -> None:
         client = self.clients[number]
         if client.producer is not None:
-            self.send(number, AddPartitions(None, T, client.producer, partitions, client.version))
+            self.send(number, AddPartitions(T, client.producer, partitions, client.version))
 
     @rule(number=CLIENTS, committed=st.booleans())
     def ends(self, number: int, committed: bool) -> None:
         client = self.clients[number]
         if client.producer is not None:
-            self.send(number, EndTransaction(None, T, client.producer, committed, client.version))
+            self.send(number, EndTransaction(T, client.producer, committed, client.version))
 
     @rule(number=CLIENTS, steps=STEPS, committed=st.booleans(), aged=st.booleans())
     def goes_through_transactions(
@@ -182,7 +183,7 @@ class Transactions(RuleBasedStateMachine):
         request = data.draw(st.sampled_from(self.late))
         before = self.asking.transaction if T in self.asking.driver.machine.transactions else None
         written = len(self.asking.driver.log)
-        self.asking.send(request)
+        self.asking.send(replace(request))
         self.markers += self.asking.driver.told
         self.asking.driver.told.clear()
         if before is not None and request.producer != (before.producer_id, before.producer_epoch):
@@ -196,7 +197,7 @@ class Transactions(RuleBasedStateMachine):
         while self.markers:
             message = self.markers.pop(0)
             event("markers are written")
-            self.asking.send(MarkersWritten(None, message.transactional_id, message.producer))
+            self.asking.send(MarkersWritten(message.transactional_id, message.producer))
             self.settle()
             if not all_of_them:
                 break

@@ -99,7 +99,7 @@ def test_an_ongoing_transaction_is_aborted_before_another_producer_starts() -> N
     asking = Asking()
     old = asking.started()
     asking.add(old, P0, P1)
-    token = asking.send(InitProducer(None, T, TIMEOUT_MS))
+    token = asking.send(InitProducer(T, TIMEOUT_MS))
     assert asking.driver.waits(token)
     assert asking.transaction.state is PREPARE_ABORT
     message = asking.write_markers()
@@ -116,7 +116,7 @@ def test_a_fenced_producer_cannot_take_the_transaction_of_its_successor_away() -
     asking.add(new, P0)
     assert asking.init(old) == FENCED
     assert asking.transaction.state is ONGOING
-    token = asking.send(InitProducer(None, T, TIMEOUT_MS, new))
+    token = asking.send(InitProducer(T, TIMEOUT_MS, new))
     asking.write_markers()
     assert asking.driver.reply(token).error is ErrorCode.NONE
 
@@ -303,7 +303,7 @@ def test_another_producer_id_takes_over_at_the_end_of_a_transaction(committed: b
     if takes_over:
         asking.take_over()
         asking.to_send[:-1] = []
-    early = asking.send(AddPartitions(None, T, ProducerIdAndEpoch(100, 0), frozenset((P1,)), 2))
+    early = asking.send(AddPartitions(T, ProducerIdAndEpoch(100, 0), frozenset((P1,)), 2))
     assert asking.driver.waits(early)
     assert asking.write_markers() == SendMarkers(
         T, ProducerIdAndEpoch(7, MAX_PRODUCER_EPOCH), committed, frozenset((P0,)), 2
@@ -325,7 +325,7 @@ def test_the_end_that_took_the_last_epoch_can_be_retried() -> None:
 
 def test_a_producer_at_its_last_epoch_can_be_fenced() -> None:
     asking = almost_exhausted(ONGOING)
-    token = asking.send(InitProducer(None, T, TIMEOUT_MS, None, ProducerId(55)))
+    token = asking.send(InitProducer(T, TIMEOUT_MS, None, ProducerId(55)))
     assert asking.write_markers().producer == (7, MAX_PRODUCER_EPOCH)
     assert asking.driver.reply(token) == granted(55, 0)
 
@@ -348,8 +348,8 @@ def test_the_next_transaction_waits_for_the_markers_of_the_last() -> None:
     producer = asking.started()
     asking.add(producer, P0, version=0)
     asking.end(producer, committed=True, version=0)
-    added = asking.send(AddPartitions(None, T, producer, frozenset((P1,)), 0))
-    again = asking.send(EndTransaction(None, T, producer, True, 0))
+    added = asking.send(AddPartitions(T, producer, frozenset((P1,)), 0))
+    again = asking.send(EndTransaction(T, producer, True, 0))
     assert asking.driver.waits(added)
     assert asking.driver.waits(again)
     asking.write_markers()
@@ -366,9 +366,9 @@ def test_nobody_waits_for_long() -> None:
     asking.end(producer, committed=True)
     now = ProducerIdAndEpoch(100, 1)
     tokens = {
-        asking.send(AddPartitions(None, T, now, frozenset((P1,)), 2)): ErrorCode.CONCURRENT_TRANSACTIONS,
-        asking.send(EndTransaction(None, T, now, True, 2)): Granted(ErrorCode.CONCURRENT_TRANSACTIONS),
-        asking.send(InitProducer(None, T, TIMEOUT_MS)): Granted(ErrorCode.CONCURRENT_TRANSACTIONS),
+        asking.send(AddPartitions(T, now, frozenset((P1,)), 2)): ErrorCode.CONCURRENT_TRANSACTIONS,
+        asking.send(EndTransaction(T, now, True, 2)): Granted(ErrorCode.CONCURRENT_TRANSACTIONS),
+        asking.send(InitProducer(T, TIMEOUT_MS)): Granted(ErrorCode.CONCURRENT_TRANSACTIONS),
     }
     asking.driver.pass_time(asking.config.concurrent_timeout_ms - 1)
     assert all(asking.driver.waits(token) for token in tokens)
@@ -383,7 +383,7 @@ def test_several_starts_at_once_fence_one_another_in_order() -> None:
     asking = Asking()
     producer = asking.started()
     asking.add(producer, P0)
-    tokens = [asking.send(InitProducer(None, T, TIMEOUT_MS)) for _ in range(3)]
+    tokens = [asking.send(InitProducer(T, TIMEOUT_MS)) for _ in range(3)]
     assert asking.write_markers().producer.epoch == 1
     assert [asking.driver.reply(token) for token in tokens] == [granted(100, epoch) for epoch in (2, 3, 4)]
 
@@ -395,8 +395,8 @@ def test_markers_of_an_end_long_past_change_nothing() -> None:
     asking.end(producer, committed=True)
     asking.write_markers()
     before = asking.transaction
-    asking.send(MarkersWritten(None, T, ProducerIdAndEpoch(100, 1)))
-    asking.send(MarkersWritten(None, TransactionalId("other"), ProducerIdAndEpoch(100, 1)))
+    asking.send(MarkersWritten(T, ProducerIdAndEpoch(100, 1)))
+    asking.send(MarkersWritten(TransactionalId("other"), ProducerIdAndEpoch(100, 1)))
     assert asking.transaction == before
 
 
@@ -491,8 +491,8 @@ def test_ids_that_nobody_uses_are_forgotten() -> None:
     asking.driver.carry_out(asking.driver.machine.loaded(asking.driver.now_ms))
     producer = asking.started()
     busy = TransactionalId("busy")
-    asking.send(InitProducer(None, busy, TIMEOUT_MS, None, ProducerId(8)))
-    asking.send(AddPartitions(None, busy, ProducerIdAndEpoch(8, 0), frozenset((P0,)), 2))
+    asking.send(InitProducer(busy, TIMEOUT_MS, None, ProducerId(8)))
+    asking.send(AddPartitions(busy, ProducerIdAndEpoch(8, 0), frozenset((P0,)), 2))
     asking.driver.pass_time(9_999)
     assert T in asking.driver.machine.transactions
     asking.driver.pass_time(1)
@@ -508,8 +508,8 @@ def test_ids_that_nobody_uses_are_forgotten() -> None:
 
 def test_ids_are_described_and_listed() -> None:
     asking = Asking()
-    assert asking.ask(DescribeTransaction(None, T)) is None
-    assert asking.ask(ListTransactions(None)) == []
+    assert asking.ask(DescribeTransaction(T)) is None
+    assert asking.ask(ListTransactions()) == []
     asking.add(asking.started(), P0)
-    assert asking.ask(DescribeTransaction(None, T)) == asking.transaction
-    assert asking.ask(ListTransactions(None)) == [(T, asking.transaction)]
+    assert asking.ask(DescribeTransaction(T)) == asking.transaction
+    assert asking.ask(ListTransactions()) == [(T, asking.transaction)]

@@ -1,7 +1,6 @@
 """`ottla connect serve`: a worker of connectors, until Ctrl-C."""
 
 import faulthandler
-import gc
 import logging
 import os
 import sys
@@ -16,11 +15,11 @@ from ottla.cli.brokers.properties import PropertiesProblem, client_properties, r
 from ottla.cli.connect.files import named_configs, text_of
 from ottla.cli.terminal.exits import CommandFailed
 from ottla.cli.terminal.output import note
+from ottla.collector import collect_quickly
 
 _CLIENT: Final = ("sasl.", "ssl.")
-_COLLECTOR_THRESHOLDS: Final = (100_000, 20, 50)
-"""Threshold of objects that can refer to each other: a batch of records makes some 50,000, and reference counts free
-them all."""
+_OBJECTS_OF_RECORDS: Final = 100_000
+"""A batch of records makes some 50,000 objects, and reference counts free them all."""
 _STOP_MARGIN_S: Final = 20.0
 """How long a worker may take to stop, beyond the grace that its tasks get."""
 _FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -70,9 +69,7 @@ def serve(connection: Connection, files: tuple[Path, ...], config: Path | None, 
         server.start()
     except ConnectError as problem:
         raise CommandFailed(str(problem)) from None
-    gc.collect()
-    gc.freeze()  # what is here stays: the collector need not look at it each time records have come and gone
-    gc.set_threshold(*_COLLECTOR_THRESHOLDS)
+    collect_quickly(first=_OBJECTS_OF_RECORDS)
     try:
         note(f"ready at {server.url}")
         if wanted:

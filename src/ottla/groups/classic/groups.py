@@ -77,16 +77,16 @@ class ClassicGroups:
     def _join(self, event: Join, now_ms: int) -> list[Effect]:
         config = self._config
         if not (config.group_min_session_timeout_ms <= event.session_timeout_ms <= config.group_max_session_timeout_ms):
-            return [Reply(event.token, Joined(ErrorCode.INVALID_SESSION_TIMEOUT, event.member_id))]
+            return [Reply(event, Joined(ErrorCode.INVALID_SESSION_TIMEOUT, event.member_id))]
         group = self._groups.get(event.group_id)
         if isinstance(group, ClassicGroup):
             return group.join(event, now_ms)
         if isinstance(group, ConsumerGroup) and not group.is_empty:
             return self._classic_members.join(group, event, now_ms)
         if group is not None and not (isinstance(group, (ConsumerGroup, StreamsGroup)) and group.is_empty):
-            return [Reply(event.token, Joined(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, NO_MEMBER))]
+            return [Reply(event, Joined(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, NO_MEMBER))]
         if event.member_id != NO_MEMBER:
-            return [Reply(event.token, Joined(ErrorCode.UNKNOWN_MEMBER_ID, event.member_id))]
+            return [Reply(event, Joined(ErrorCode.UNKNOWN_MEMBER_ID, event.member_id))]
         return self._join_new_group(event, group, now_ms)
 
     def _join_new_group(self, event: Join, former: ConsumerGroup | StreamsGroup | None, now_ms: int) -> list[Effect]:
@@ -104,7 +104,7 @@ class ClassicGroups:
         if isinstance(group, ConsumerGroup) and not group.is_empty:
             return self._classic_members.sync(group, event, now_ms)
         if not isinstance(group, ClassicGroup) or group.is_empty:
-            return [Reply(event.token, Synced(ErrorCode.UNKNOWN_MEMBER_ID))]
+            return [Reply(event, Synced(ErrorCode.UNKNOWN_MEMBER_ID))]
         return group.sync(event, now_ms)
 
     def _heartbeat(self, event: Heartbeat, now_ms: int) -> list[Effect]:
@@ -112,7 +112,7 @@ class ClassicGroups:
         if isinstance(group, ConsumerGroup):
             return self._classic_members.heartbeat(group, event, now_ms)
         if not isinstance(group, ClassicGroup):
-            return [Reply(event.token, ErrorCode.UNKNOWN_MEMBER_ID)]
+            return [Reply(event, ErrorCode.UNKNOWN_MEMBER_ID)]
         return group.heartbeat(event)
 
     def _leave(self, event: Leave, now_ms: int) -> list[Effect]:
@@ -120,7 +120,7 @@ class ClassicGroups:
         if isinstance(group, ConsumerGroup):
             return self._classic_members.leave(group, event, now_ms)
         if not isinstance(group, ClassicGroup):
-            return [Reply(event.token, Left((ErrorCode.UNKNOWN_MEMBER_ID,) * len(event.members)))]
+            return [Reply(event, Left((ErrorCode.UNKNOWN_MEMBER_ID,) * len(event.members)))]
         effects = group.leave(event, now_ms)
         self._forget_if_bare(group)
         return effects
@@ -134,7 +134,7 @@ class ClassicGroups:
             else group.describe()
             for group_id, group in groups
         )
-        return [Reply(event.token, described)]
+        return [Reply(event, described)]
 
     # --- time ---
 

@@ -3,14 +3,13 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from ottla.coordination.state_machine import Token
 from ottla.groups.classic.records import GroupMetadata, StoredMember
-from ottla.groups.events import Assignor, JoinedMember
+from ottla.groups.events import Assignor, Join, JoinedMember, Sync
 from ottla.ids import InstanceId, MemberId
 
 
 class Member:
-    """One member. `join_token` and `sync_token` are set while its JoinGroup or SyncGroup is parked."""
+    """One member. `parked_join` and `parked_sync` are set while its JoinGroup or SyncGroup is parked."""
 
     __slots__ = (
         "assignment",
@@ -18,12 +17,12 @@ class Member:
         "client_id",
         "instance_id",
         "is_new",
-        "join_token",
         "member_id",
+        "parked_join",
+        "parked_sync",
         "protocols",
         "rebalance_timeout_ms",
         "session_timeout_ms",
-        "sync_token",
     )
 
     def __init__(
@@ -45,8 +44,8 @@ class Member:
         self.protocols = protocols
         self.assignment = b""
         """From the last record: what the member owns while the group is stable; none, after a rebalance broken off."""
-        self.join_token: Token | None = None
-        self.sync_token: Token | None = None
+        self.parked_join: Join | None = None
+        self.parked_sync: Sync | None = None
         self.is_new = False
         """It has not yet been through a rebalance, so it knows no id and sends no heartbeats."""
 
@@ -109,7 +108,7 @@ class Roster(Mapping[MemberId, Member]):
         if member.instance_id is not None:
             self._static[member.instance_id] = member.member_id
         self._supporters.update(_names(member.protocols))
-        self._joining += member.join_token is not None
+        self._joining += member.parked_join is not None
         if self.leader is None:
             self.leader = member.member_id
 
@@ -121,7 +120,7 @@ class Roster(Mapping[MemberId, Member]):
         if member.instance_id is not None and self._static.get(member.instance_id) == member_id:
             del self._static[member.instance_id]
         self._supporters.subtract(_names(member.protocols))
-        self._joining -= member.join_token is not None
+        self._joining -= member.parked_join is not None
         if self.leader == member_id:
             self.leader = next(iter(self._members), None)
         return member
@@ -144,18 +143,18 @@ class Roster(Mapping[MemberId, Member]):
 
     # --- waiting requests ---
 
-    def park_join(self, member: Member, token: Token) -> Token | None:
-        """Returns the token that it takes the place of, if the member had asked before."""
-        superseded = member.join_token
+    def park_join(self, member: Member, join: Join) -> Join | None:
+        """Returns the request that it takes the place of, if the member had asked before."""
+        superseded = member.parked_join
         self._joining += superseded is None
-        member.join_token = token
+        member.parked_join = join
         return superseded
 
-    def unpark_join(self, member: Member) -> Token | None:
-        token = member.join_token
-        self._joining -= token is not None
-        member.join_token = None
-        return token
+    def unpark_join(self, member: Member) -> Join | None:
+        join = member.parked_join
+        self._joining -= join is not None
+        member.parked_join = None
+        return join
 
     @property
     def joining(self) -> int:
@@ -174,9 +173,9 @@ class Roster(Mapping[MemberId, Member]):
 
     def elect_joined_leader(self) -> bool:
         """Make sure that the leader is a member that has joined; False: none has."""
-        if self.leader is not None and self._members[self.leader].join_token is not None:
+        if self.leader is not None and self._members[self.leader].parked_join is not None:
             return True
-        joined = next((member for member in self._members.values() if member.join_token is not None), None)
+        joined = next((member for member in self._members.values() if member.parked_join is not None), None)
         if joined is not None:
             self.leader = joined.member_id
         return joined is not None

@@ -24,7 +24,6 @@ from ottla.coordination.state_machine import (
     Reply,
     SetTimer,
     TimerKey,
-    Token,
 )
 from ottla.errors import ErrorCode
 from ottla.groups.classic.group import ClassicState
@@ -110,7 +109,7 @@ class ClassicGroup(ClassicState):
         member = self.members.get(member_id)
         if self.state is PREPARING:
             # Members that have joined are counted, so that a group grown too large sheds the last to rejoin.
-            already_in = member is not None and member.join_token is not None
+            already_in = member is not None and member.parked_join is not None
             return already_in or self.members.joining < self._config.group_max_size
         return member is not None or len(self.members) < self._config.group_max_size
 
@@ -152,7 +151,7 @@ class ClassicGroup(ClassicState):
             event.protocols,
         )
         member.is_new = True
-        member.join_token = event.token
+        member.parked_join = event
         self.members.add(member)
         # Its JoinGroup is parked and it has no id to send heartbeats under. A client that gave up and tried again
         # would leave a ghost behind each time: so even a parked one is dropped in the end.
@@ -167,7 +166,7 @@ class ClassicGroup(ClassicState):
         is_leader = member.member_id == self.members.leader
         # The leader may ask for a rebalance when nothing in the group has changed: a topic may have grown.
         if unchanged and (self.state is COMPLETING or (self.state is STABLE and not is_leader)):
-            return [Reply(event.token, self._joined(member))]
+            return [Reply(event, self._joined(member))]
         effects = self._update(event, member)
         return effects + self._rebalance_or_complete_join(
             now_ms, with_reason(f"{member.member_id} joins again", event.reason)
@@ -177,7 +176,7 @@ class ClassicGroup(ClassicState):
         self.members.change_protocols(member, event.protocols)
         member.session_timeout_ms = event.session_timeout_ms
         member.rebalance_timeout_ms = event.rebalance_timeout_ms
-        superseded = self.members.park_join(member, event.token)
+        superseded = self.members.park_join(member, event)
         if superseded is None:
             return []
         return [Reply(superseded, Joined(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))]
@@ -206,7 +205,7 @@ class ClassicGroup(ClassicState):
         effects.append(Append((self.as_record(now_ms),)))
         if event.may_skip_assignment:
             leads = self.members.leader == new_id
-            effects.append(Reply(event.token, self._joined(member, skip_assignment=leads)))
+            effects.append(Reply(event, self._joined(member, skip_assignment=leads)))
         else:
             # An older client that finds itself leading would assign anew: its reply names its former member id as
             # leader.
@@ -218,7 +217,7 @@ class ClassicGroup(ClassicState):
                 self.protocol_name,
                 old_leader if old_leader is not None else NO_MEMBER,
             )
-            effects.append(Reply(event.token, reply))
+            effects.append(Reply(event, reply))
         return effects
 
     # --- the rebalance ---
@@ -236,9 +235,9 @@ class ClassicGroup(ClassicState):
         for member in self.members.values():
             if self.state is COMPLETING:
                 member.assignment = b""
-            token, member.sync_token = member.sync_token, None
-            if token is not None:
-                effects.append(Reply(token, Synced(ErrorCode.REBALANCE_IN_PROGRESS)))
+            sync, member.parked_sync = member.parked_sync, None
+            if sync is not None:
+                effects.append(Reply(sync, Synced(ErrorCode.REBALANCE_IN_PROGRESS)))
                 effects.append(self._expect_heartbeat(member))
         if self._yet_to_sync:
             self._yet_to_sync.clear()
@@ -298,7 +297,7 @@ class ClassicGroup(ClassicState):
 
     def _complete_join(self, now_ms: int) -> list[Effect]:
         effects: list[Effect] = [CancelTimer((REBALANCE, self.group_id))]
-        late = [m for m in self.members.values() if m.join_token is None and not m.is_static]
+        late = [m for m in self.members.values() if m.parked_join is None and not m.is_static]
         for member in late:
             log.info("group %s: %s has not joined in time", self.group_id, member.member_id)
             self.history.because(f"{member.member_id} has not joined in time")
@@ -321,10 +320,10 @@ class ClassicGroup(ClassicState):
         self._yet_to_sync = set(self.members)
         log.debug("group %s: generation %d, members %d", self.group_id, self.generation, len(self.members))
         for member in self.members.values():
-            token = self.members.unpark_join(member)
+            join = self.members.unpark_join(member)
             member.is_new = False
-            if token is not None:
-                effects.append(Reply(token, self._joined(member)))
+            if join is not None:
+                effects.append(Reply(join, self._joined(member)))
             effects.append(self._expect_heartbeat(member))
         effects.append(SetTimer((SYNC, self.group_id), self.members.rebalance_timeout_ms))
         return effects
@@ -334,18 +333,18 @@ class ClassicGroup(ClassicState):
     def sync(self, event: Sync, now_ms: int) -> list[Effect]:
         error = self._sync_refusal(event)
         if error:
-            return [Reply(event.token, Synced(error))]
+            return [Reply(event, Synced(error))]
         member = self.members[event.member_id]
         effects: list[Effect] = []
         self._yet_to_sync.discard(event.member_id)
         if not self._yet_to_sync:
             effects.append(CancelTimer((SYNC, self.group_id)))
         if self.state is STABLE:
-            effects.append(Reply(event.token, self._synced(member.assignment)))
+            effects.append(Reply(event, self._synced(member.assignment)))
             return effects
-        if member.sync_token is not None:
-            effects.append(Reply(member.sync_token, Synced(ErrorCode.REBALANCE_IN_PROGRESS)))
-        member.sync_token = event.token
+        if member.parked_sync is not None:
+            effects.append(Reply(member.parked_sync, Synced(ErrorCode.REBALANCE_IN_PROGRESS)))
+        member.parked_sync = event
         if event.member_id != self.members.leader:
             return effects
         assignments = event.assignments or {}
@@ -355,9 +354,9 @@ class ClassicGroup(ClassicState):
         self._remember(now_ms, assignments)
         effects.append(Append((record,)))
         for other in self.members.values():
-            token, other.sync_token = other.sync_token, None
-            if token is not None:
-                effects.append(Reply(token, self._synced(assignments.get(other.member_id, b""))))
+            sync, other.parked_sync = other.parked_sync, None
+            if sync is not None:
+                effects.append(Reply(sync, self._synced(assignments.get(other.member_id, b""))))
                 # A session that ended while the member was parked here has been passed over.
                 effects.append(self._expect_heartbeat(other))
         return effects
@@ -371,9 +370,9 @@ class ClassicGroup(ClassicState):
         )
         effects: list[Effect] = []
         for member in self.members.values():
-            token, member.sync_token = member.sync_token, None
-            if token is not None:
-                effects += [Reply(token, Synced(ErrorCode.UNKNOWN_SERVER_ERROR)), self._expect_heartbeat(member)]
+            sync, member.parked_sync = member.parked_sync, None
+            if sync is not None:
+                effects += [Reply(sync, Synced(ErrorCode.UNKNOWN_SERVER_ERROR)), self._expect_heartbeat(member)]
         return effects + self._prepare_rebalance(now_ms, "the assignments do not fit a record")
 
     def _sync_refusal(self, event: Sync) -> ErrorCode:
@@ -405,10 +404,10 @@ class ClassicGroup(ClassicState):
         if not error and event.generation != self.generation:
             error = ErrorCode.ILLEGAL_GENERATION
         if error:
-            return [Reply(event.token, error)]
+            return [Reply(event, error)]
         if self.state is PREPARING:
             error = ErrorCode.REBALANCE_IN_PROGRESS
-        return [self._expect_heartbeat(self.members[event.member_id]), Reply(event.token, error)]
+        return [self._expect_heartbeat(self.members[event.member_id]), Reply(event, error)]
 
     def keep_alive(self, member_id: MemberId) -> list[Effect]:
         """An offset commit is as good as a heartbeat."""
@@ -424,7 +423,7 @@ class ClassicGroup(ClassicState):
         member = self.members.get(member_id)
         if member is None:
             return []
-        if not member.is_new and (member.join_token is not None or member.sync_token is not None):
+        if not member.is_new and (member.parked_join is not None or member.parked_sync is not None):
             return []  # it waits for us, not we for it
         log.info("group %s: %s has failed, its session timed out", self.group_id, member_id)
         effects = self._drop(member_id)
@@ -448,7 +447,7 @@ class ClassicGroup(ClassicState):
                 effects += self._prepare_rebalance(now_ms, f"{who} left")
             else:
                 effects += self._complete_join_if_all_are_here(now_ms)
-        effects.append(Reply(event.token, Left(tuple(errors))))
+        effects.append(Reply(event, Left(tuple(errors))))
         return effects
 
     def _leave_one(self, leaving: LeavingMember) -> tuple[ErrorCode, list[Effect]]:
@@ -514,13 +513,13 @@ class ClassicGroup(ClassicState):
         self._yet_to_sync.discard(member_id)
         if member is None:
             return []
-        effects = _answer(member.join_token, member.sync_token, ErrorCode.UNKNOWN_MEMBER_ID, NO_MEMBER)
+        effects = _answer(member.parked_join, member.parked_sync, ErrorCode.UNKNOWN_MEMBER_ID, NO_MEMBER)
         effects.append(CancelTimer(self._session_timer(member_id)))
         return effects
 
     def _answer_parked(self, member: Member, error: ErrorCode) -> list[Effect]:
-        sync_token, member.sync_token = member.sync_token, None
-        return _answer(self.members.unpark_join(member), sync_token, error, member.member_id)
+        sync, member.parked_sync = member.parked_sync, None
+        return _answer(self.members.unpark_join(member), sync, error, member.member_id)
 
     def _joined(self, member: Member, *, skip_assignment: bool = False) -> Joined:
         leader = self.members.leader
@@ -539,7 +538,7 @@ class ClassicGroup(ClassicState):
         return Synced(ErrorCode.NONE, self.protocol_type, self.protocol_name, assignment)
 
 
-def _answer(join: Token | None, sync: Token | None, error: ErrorCode, member_id: MemberId) -> list[Effect]:
+def _answer(join: Join | None, sync: Sync | None, error: ErrorCode, member_id: MemberId) -> list[Effect]:
     effects: list[Effect] = []
     if join is not None:
         effects.append(Reply(join, Joined(error, member_id)))
@@ -548,5 +547,5 @@ def _answer(join: Token | None, sync: Token | None, error: ErrorCode, member_id:
     return effects
 
 
-def _refuse_join(event: Join, error: ErrorCode, member_id: MemberId | None = None) -> Reply:
-    return Reply(event.token, Joined(error, event.member_id if member_id is None else member_id))
+def _refuse_join(event: Join, error: ErrorCode, member_id: MemberId | None = None) -> Reply[Joined]:
+    return Reply(event, Joined(error, event.member_id if member_id is None else member_id))

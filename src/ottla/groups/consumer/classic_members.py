@@ -54,7 +54,7 @@ class ClassicMembers:
         try:
             return self._join(group, event, now_ms)
         except ApiError as refusal:
-            return [Reply(event.token, Joined(refusal.code, NO_MEMBER))]  # as Kafka, unlike classic groups
+            return [Reply(event, Joined(refusal.code, NO_MEMBER))]  # as Kafka, unlike classic groups
 
     def _join(self, group: ConsumerGroup, event: Join, now_ms: int) -> list[Effect]:
         is_new = event.member_id == NO_MEMBER
@@ -62,7 +62,7 @@ class ClassicMembers:
         refuse_if_full(group, member_id, self._config)
         self._refuse_protocols(group, event)
         if is_new and event.instance_id is None and event.requires_member_id:
-            return [Reply(event.token, Joined(ErrorCode.MEMBER_ID_REQUIRED, member_id))]
+            return [Reply(event, Joined(ErrorCode.MEMBER_ID_REQUIRED, member_id))]
         subscription = _subscription(event)
         decision = Decision(group)
         replaced = group.static_member(event.instance_id)
@@ -96,7 +96,7 @@ class ClassicMembers:
                 SetTimer(timer(SYNC, group.group_id, member_id), event.rebalance_timeout_ms),
             ]
         reply = Joined(ErrorCode.NONE, member_id, member.epoch, CONSUMER_PROTOCOL, event.protocols[0].name)
-        decision.effects.append(Reply(event.token, reply))
+        decision.effects.append(Reply(event, reply))
         return decision.carried_out()
 
     def _downgrade(
@@ -154,14 +154,14 @@ class ClassicMembers:
                 and member.state is not MemberState.UNREVOKED_PARTITIONS
             ):
                 effects = self._expect_join(group, member)
-                return [*effects, Reply(event.token, Synced(ErrorCode.REBALANCE_IN_PROGRESS))]
+                return [*effects, Reply(event, Synced(ErrorCode.REBALANCE_IN_PROGRESS))]
         except ApiError as refusal:
-            return [Reply(event.token, Synced(refusal.code))]
+            return [Reply(event, Synced(refusal.code))]
         assignment = write_assignment(member.assigned, self._environment.topics(), classic.protocols[0].metadata)
         return [
             CancelTimer(timer(SYNC, group.group_id, member.member_id)),
             self._rebalancing.session_timer(group.group_id, member),
-            Reply(event.token, Synced(ErrorCode.NONE, event.protocol_type, event.protocol_name, assignment)),
+            Reply(event, Synced(ErrorCode.NONE, event.protocol_type, event.protocol_name, assignment)),
         ]
 
     def heartbeat(self, group: ConsumerGroup, event: Heartbeat, now_ms: int) -> list[Effect]:
@@ -169,7 +169,7 @@ class ClassicMembers:
             member, _ = _classic_member(group, event.member_id, event.instance_id)
             _refuse_generation(member, event.generation)
         except ApiError as refusal:
-            return [Reply(event.token, refusal.code)]
+            return [Reply(event, refusal.code)]
         effects: list[Effect] = [self._rebalancing.session_timer(group.group_id, member)]
         error = ErrorCode.NONE
         if (
@@ -179,7 +179,7 @@ class ClassicMembers:
         ):
             error = ErrorCode.REBALANCE_IN_PROGRESS
             effects += self._expect_join(group, member)
-        return [*effects, Reply(event.token, error)]
+        return [*effects, Reply(event, error)]
 
     def _expect_join(self, group: ConsumerGroup, member: ConsumerMember) -> list[Effect]:
         """The member was asked to rejoin; repeating that does not extend its deadline."""
@@ -206,7 +206,7 @@ class ClassicMembers:
             errors.append(ErrorCode.NONE)
         decision = Decision(group)
         self._leaving.remove(decision, tuple(gone.values()), f"{', '.join(gone)} left", now_ms)
-        decision.effects.append(Reply(event.token, Left(tuple(errors))))
+        decision.effects.append(Reply(event, Left(tuple(errors))))
         return decision.carried_out()
 
 

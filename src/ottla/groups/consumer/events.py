@@ -1,13 +1,14 @@
 """Requests and replies of groups whose members the coordinator assigns itself (KIP-848). PURE.
 
-As in `events`: every event carries the `token` of its requester, values are as on the wire.
+As in `ottla.groups.events`, values are as on the wire.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, NamedTuple, TypeAlias
 
-from ottla.coordination.state_machine import Token
+from ottla.coordination.state_machine import Request
 from ottla.errors import ErrorCode
 from ottla.groups.history import Rebalance
 from ottla.ids import GroupId, InstanceId, MemberId, TopicId, TopicName
@@ -26,13 +27,13 @@ NO_PARTITIONS: Final[Partitions] = MappingProxyType({})
 # --- membership ------------------------------------------------------------------------------------------------
 
 
-class ConsumerHeartbeat(NamedTuple):
+@dataclass(slots=True, eq=False)
+class ConsumerHeartbeat(Request["ConsumerBeat"]):
     """ConsumerGroupHeartbeat. Fields that are None (or -1) are unchanged. Answered with `ConsumerBeat`.
 
     The request has been validated: errors that are visible without the group are refused before.
     """
 
-    token: Token
     group_id: GroupId
     member_id: MemberId
     """Empty: the client is too old to make one (v0), and is given one."""
@@ -62,22 +63,22 @@ class ConsumerBeat(NamedTuple):
     """Internal: regular expressions to be resolved for the group, by a `RegexesResolved`."""
 
 
-class RegexesResolved(NamedTuple):
+@dataclass(slots=True, eq=False)
+class RegexesResolved(Request[None]):
     """What a `ConsumerBeat.resolve` has asked for: all of the topics whose whole name matches. Answered with None."""
 
-    token: Token
     group_id: GroupId
     topics: Mapping[str, frozenset[TopicName]]
     version: int
     """Version of the `TopicsView` they were looked up in."""
 
 
-class TopicsChanged(NamedTuple):
+@dataclass(slots=True, eq=False)
+class TopicsChanged(Request[tuple[GroupId, ...]]):
     """Topics have been made, have grown or are gone; the machine's view of topics shows it. Answered with the groups
     that have not been notified, since there may be too many for one turn of the event loop: the sender goes on with
     these."""
 
-    token: Token
     names: frozenset[TopicName]
     group_ids: tuple[GroupId, ...] | None = None
     """None: all groups."""
@@ -86,10 +87,10 @@ class TopicsChanged(NamedTuple):
 # --- groups ----------------------------------------------------------------------------------------------------
 
 
-class DescribeConsumerGroups(NamedTuple):
+@dataclass(slots=True, eq=False)
+class DescribeConsumerGroups(Request["tuple[ConsumerGroupDescription, ...]"]):
     """ConsumerGroupDescribe. Answered with a tuple of `ConsumerGroupDescription`, in the request's order."""
 
-    token: Token
     group_ids: tuple[GroupId, ...]
 
 
@@ -127,10 +128,10 @@ class ConsumerGroupDescription(NamedTuple):
     members: tuple[ConsumerMemberDescription, ...] = ()
 
 
-class DescribeHistory(NamedTuple):
+@dataclass(slots=True, eq=False)
+class DescribeHistory(Request["GroupHistory"]):
     """Why a group of any kind has rebalanced. Answered with `GroupHistory`."""
 
-    token: Token
     group_id: GroupId
 
 

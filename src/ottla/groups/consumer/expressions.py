@@ -84,7 +84,7 @@ class Expressions:
     def resolved(self, event: RegexesResolved, now_ms: int) -> list[Effect]:
         group = self._groups.get(event.group_id)
         if not isinstance(group, ConsumerGroup):
-            return [Reply(event.token, None)]
+            return [Reply(event, None)]
         decision = Decision(group)
         reasons: list[str] = []
         resolutions = dict(group.resolutions)
@@ -96,7 +96,7 @@ class Expressions:
             resolutions[regex] = Resolution(topics, event.version, now_ms)
             decision.records.append(ResolvedRegex(group.group_id, regex, *resolutions[regex]))
         self._rebalancing.advance(decision, group.members, reasons, now_ms, resolutions)
-        decision.effects.append(Reply(event.token, None))
+        decision.effects.append(Reply(event, None))
         return decision.carried_out()
 
 

@@ -144,7 +144,7 @@ class ConsumerGroups:
             return self._move_on(event, now_ms)
         except ApiError as refusal:
             self._drafts.pop(event.group_id, None)
-            return [Reply(event.token, ConsumerBeat(refusal.code, str(refusal)))]
+            return [Reply(event, ConsumerBeat(refusal.code, str(refusal)))]
 
     def _as_before(
         self, event: ConsumerHeartbeat, group: ConsumerGroup, member: ConsumerMember, now_ms: int
@@ -155,7 +155,7 @@ class ConsumerGroups:
         interval_ms = _interval_ms(settings.consumer_heartbeat_interval_ms, group, member, now_ms)
         beat = ConsumerBeat(ErrorCode.NONE, None, member.member_id, member.epoch, interval_ms, assignment)
         key = timer(SESSION, group.group_id, member.member_id)
-        return [SetTimer(key, settings.consumer_session_timeout_ms), Reply(event.token, beat)]
+        return [SetTimer(key, settings.consumer_session_timeout_ms), Reply(event, beat)]
 
     def _move_on(self, event: ConsumerHeartbeat, now_ms: int) -> list[Effect]:
         decision = self._group_for(event)
@@ -191,7 +191,7 @@ class ConsumerGroups:
         )
         key = timer(SESSION, group.group_id, member.member_id)
         decision.effects.append(SetTimer(key, settings.consumer_session_timeout_ms))
-        decision.effects.append(Reply(event.token, beat))
+        decision.effects.append(Reply(event, beat))
         return decision.carried_out()
 
     # --- which group, which member ---
@@ -283,7 +283,7 @@ class ConsumerGroups:
             decision.effects.append(CancelTimer(timer(REBALANCE, group.group_id, member.member_id)))
         else:
             self._leaving.remove(decision, (member,), f"{member.member_id} leaves", now_ms)
-        decision.effects.append(Reply(event.token, ConsumerBeat(ErrorCode.NONE, None, member.member_id, epoch)))
+        decision.effects.append(Reply(event, ConsumerBeat(ErrorCode.NONE, None, member.member_id, epoch)))
         return decision.carried_out()
 
     def _fence(self, key: TimerKey, why: str, now_ms: int) -> list[Effect]:
@@ -310,7 +310,7 @@ class ConsumerGroups:
     # --- ConsumerGroupDescribe ---
 
     def _describe(self, event: DescribeConsumerGroups, now_ms: int) -> list[Effect]:
-        return [Reply(event.token, tuple(self._describe_one(group_id) for group_id in event.group_ids))]
+        return [Reply(event, tuple(self._describe_one(group_id) for group_id in event.group_ids))]
 
     def _describe_one(self, group_id: GroupId) -> ConsumerGroupDescription:
         group = self._groups.get(group_id)

@@ -116,8 +116,8 @@ def dissolved(group: ClassicGroup) -> list[Effect]:
     """Make all parked members join again, and forget the timers."""
     effects: list[Effect] = []
     for member in group.members.values():
-        join, sync = group.members.unpark_join(member), member.sync_token
-        member.sync_token = None
+        join, sync = group.members.unpark_join(member), member.parked_sync
+        member.parked_sync = None
         if join is not None:
             effects.append(Reply(join, Joined(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id)))
         if sync is not None:

@@ -76,7 +76,7 @@ class OffsetRequests:
             knows_better = event.knows_member_epochs and not transactional
             error = ErrorCode.GROUP_ID_NOT_FOUND if knows_better else ErrorCode.ILLEGAL_GENERATION
         if error:
-            return [Reply(event.token, OffsetsCommitted((error,) * len(event.offsets)))]
+            return [Reply(event, OffsetsCommitted((error,) * len(event.offsets)))]
         expire_ms = now_ms + event.retention_ms if event.retention_ms >= 0 else -1
         errors: list[ErrorCode] = []
         records: list[GroupRecord] = []
@@ -100,7 +100,7 @@ class OffsetRequests:
             )
         if records:
             effects.append(Append(tuple(records), event.producer))
-        effects.append(Reply(event.token, OffsetsCommitted(tuple(errors))))
+        effects.append(Reply(event, OffsetsCommitted(tuple(errors))))
         return effects
 
     def _fetch(self, event: FetchOffsets, now_ms: int) -> list[Effect]:
@@ -108,14 +108,14 @@ class OffsetRequests:
         error = ErrorCode.NONE if group is None else group.fetch_refusal(event.member_id, event.member_epoch)
         if error is ErrorCode.NONE or error is ErrorCode.GROUP_ID_NOT_FOUND:
             # A group without offsets, of whatever kind, has committed none.
-            return [Reply(event.token, OffsetsFetched(self._offsets.fetch(event)))]
-        return [Reply(event.token, OffsetsFetched((), error))]
+            return [Reply(event, OffsetsFetched(self._offsets.fetch(event)))]
+        return [Reply(event, OffsetsFetched((), error))]
 
     def _delete(self, event: DeleteOffsets, now_ms: int) -> list[Effect]:
         group = self._groups.get(event.group_id)
         error = ErrorCode.GROUP_ID_NOT_FOUND if group is None else group.delete_offsets_refusal()
         if group is None or error:
-            return [Reply(event.token, OffsetsDeleted(error))]
+            return [Reply(event, OffsetsDeleted(error))]
         records: list[GroupRecord] = []
         results: list[tuple[TopicName, ErrorCode]] = []
         for topic in event.topics:
@@ -124,7 +124,7 @@ class OffsetRequests:
                 continue
             results.append((topic.topic, ErrorCode.NONE))
             records += self._offsets.deletions(event.group_id, topic)
-        reply = Reply(event.token, OffsetsDeleted(ErrorCode.NONE, tuple(results)))
+        reply = Reply(event, OffsetsDeleted(ErrorCode.NONE, tuple(results)))
         return [Append(tuple(records)), reply] if records else [reply]
 
     def _forget_topics(self, event: ForgetTopics, now_ms: int) -> list[Effect]:
@@ -141,7 +141,7 @@ class OffsetRequests:
                 break
             looked_at += 1 + len(self._offsets.of_group(group_id))
             finished += 1
-        reply = Reply(event.token, group_ids[finished:])
+        reply = Reply(event, group_ids[finished:])
         return [Append(tuple(records)), reply] if records else [reply]
 
     # --- expiry (KIP-211) ---

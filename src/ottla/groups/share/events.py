@@ -1,14 +1,15 @@
 """Requests and replies of share groups (KIP-932). PURE.
 
-As in `events`: every event carries the `token` of its requester, values are as on the wire. The reply names the work
+As in `ottla.groups.events`, values are as on the wire. The reply names the work
 that the machine cannot do itself: share partitions whose state the share coordinator is to initialize or delete.
 The coordinator has that done, and reports the result.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
-from ottla.coordination.state_machine import Token
+from ottla.coordination.state_machine import Request
 from ottla.errors import ErrorCode
 from ottla.groups.consumer.events import NO_PARTITIONS, AssignedTopic, Partitions
 from ottla.ids import GroupId, MemberId, PartitionId, TopicId, TopicName
@@ -35,10 +36,10 @@ class ToInitialize(NamedTuple):
 # --- membership ------------------------------------------------------------------------------------------------
 
 
-class ShareHeartbeat(NamedTuple):
+@dataclass(slots=True, eq=False)
+class ShareHeartbeat(Request["ShareBeat"]):
     """ShareGroupHeartbeat. What is None is as before. Answered with `ShareBeat`."""
 
-    token: Token
     group_id: GroupId
     member_id: MemberId
     member_epoch: int
@@ -48,10 +49,10 @@ class ShareHeartbeat(NamedTuple):
     topic_names: frozenset[TopicName] | None
 
 
-class RefreshShareMember(NamedTuple):
+@dataclass(slots=True, eq=False)
+class RefreshShareMember(Request["ShareBeat"]):
     """Answer a heartbeat anew: meanwhile there may be more to assign. Answered with `ShareBeat`."""
 
-    token: Token
     group_id: GroupId
     member_id: MemberId
     known_epoch: int
@@ -72,18 +73,18 @@ class ShareBeat(NamedTuple):
     """Not for the client: answered with `ShareStateInitialized` or `ShareStateFailed`."""
 
 
-class ShareStateInitialized(NamedTuple):
+@dataclass(slots=True, eq=False)
+class ShareStateInitialized(Request[None]):
     """The share coordinator keeps the state of these share partitions from now on. Answered with None."""
 
-    token: Token
     group_id: GroupId
     partitions: Partitions
 
 
-class ShareStateFailed(NamedTuple):
+@dataclass(slots=True, eq=False)
+class ShareStateFailed(Request[None]):
     """The initialization failed; the next heartbeat retries it. Answered with None."""
 
-    token: Token
     group_id: GroupId
     partitions: Partitions
 
@@ -91,10 +92,10 @@ class ShareStateFailed(NamedTuple):
 # --- groups ----------------------------------------------------------------------------------------------------
 
 
-class DescribeShareGroups(NamedTuple):
+@dataclass(slots=True, eq=False)
+class DescribeShareGroups(Request["tuple[ShareGroupDescription, ...]"]):
     """ShareGroupDescribe. Answered with a tuple of `ShareGroupDescription`, in the request's order."""
 
-    token: Token
     group_ids: tuple[GroupId, ...]
 
 
@@ -121,10 +122,10 @@ class ShareGroupDescription(NamedTuple):
     members: tuple[ShareMemberDescription, ...] = ()
 
 
-class DeleteShareGroup(NamedTuple):
+@dataclass(slots=True, eq=False)
+class DeleteShareGroup(Request["ShareDeletion"]):
     """Begin to delete a group. Answered with `ShareDeletion`: once the state is forgotten, the group can go."""
 
-    token: Token
     group_id: GroupId
 
 
@@ -141,10 +142,10 @@ class ShareDeletion(NamedTuple):
 # --- offsets ---------------------------------------------------------------------------------------------------
 
 
-class FindSharePartitions(NamedTuple):
+@dataclass(slots=True, eq=False)
+class FindSharePartitions(Request[Partitions]):
     """Answered with `Partitions`: those that the share coordinator keeps state for; no group, no partitions."""
 
-    token: Token
     group_id: GroupId
 
 
@@ -154,10 +155,10 @@ class ShareOffset(NamedTuple):
     start_offset: int
 
 
-class AlterShareOffsets(NamedTuple):
+@dataclass(slots=True, eq=False)
+class AlterShareOffsets(Request["ShareOffsetsAltered"]):
     """AlterShareGroupOffsets, of a group without members. Answered with `ShareOffsetsAltered`."""
 
-    token: Token
     group_id: GroupId
     offsets: tuple[ShareOffset, ...]
 
@@ -171,26 +172,26 @@ class ShareOffsetsAltered(NamedTuple):
     initialize: ToInitialize | None = None
 
 
-class DeleteShareOffsets(NamedTuple):
+@dataclass(slots=True, eq=False)
+class DeleteShareOffsets(Request[ShareDeletion]):
     """Begin DeleteShareGroupOffsets, of a group without members. Answered with `ShareDeletion`."""
 
-    token: Token
     group_id: GroupId
     topics: tuple[TopicName, ...]
 
 
-class ShareOffsetsDeleted(NamedTuple):
+@dataclass(slots=True, eq=False)
+class ShareOffsetsDeleted(Request[None]):
     """The share coordinator has forgotten these topics. Answered with None."""
 
-    token: Token
     group_id: GroupId
     topic_ids: frozenset[TopicId]
 
 
-class ForgetShareTopics(NamedTuple):
+@dataclass(slots=True, eq=False)
+class ForgetShareTopics(Request[None]):
     """These topics are gone, and their share partitions with them. Answered with None."""
 
-    token: Token
     topic_ids: frozenset[TopicId]
 
 

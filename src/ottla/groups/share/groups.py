@@ -102,7 +102,7 @@ class ShareGroups:
                 return self._leave(event)
             group, member = self._member_of(event)
         except ApiError as refused:
-            return [Reply(event.token, ShareBeat(refused.code, str(refused)))]
+            return [Reply(event, ShareBeat(refused.code, str(refused)))]
         told = member._replace(
             rack_id=member.rack_id if event.rack_id is None else event.rack_id,
             client_id=event.client_id,
@@ -119,7 +119,7 @@ class ShareGroups:
         group = self._groups.get(event.group_id)
         member = group.members.get(event.member_id) if isinstance(group, ShareGroup) else None
         if not isinstance(group, ShareGroup) or member is None:
-            return [Reply(event.token, ShareBeat(ErrorCode.UNKNOWN_MEMBER_ID, "The member has left."))]
+            return [Reply(event, ShareBeat(ErrorCode.UNKNOWN_MEMBER_ID, "The member has left."))]
         # The requester has just had everything possible done: the next heartbeat requests the rest.
         records, beat = self._beat(group, member, member, event.known_epoch, now_ms, initializes=False)
         beat = beat._replace(assignment=beat.assignment or _assigned(records, member))
@@ -133,7 +133,7 @@ class ShareGroups:
         beat: ShareBeat,
     ) -> list[Effect]:
         effects: list[Effect] = [Append(tuple(records))] if records else []
-        return [*effects, group.session_timer(event.member_id), Reply(event.token, beat)]
+        return [*effects, group.session_timer(event.member_id), Reply(event, beat)]
 
     def _member_of(self, event: ShareHeartbeat) -> tuple[ShareGroup, ShareMember]:
         """The group and the member that a heartbeat is from, made for one that joins. Raises `ApiError`."""
@@ -330,7 +330,7 @@ class ShareGroups:
         log.info("share group %s: member %s leaves", event.group_id, event.member_id)
         self._histories.of(event.group_id).because(f"member {event.member_id} left")
         beat = ShareBeat(member_id=event.member_id, member_epoch=LEAVING)
-        return [*self._remove(group, event.member_id), Reply(event.token, beat)]
+        return [*self._remove(group, event.member_id), Reply(event, beat)]
 
     def _session_ended(self, key: TimerKey, now_ms: int) -> list[Effect]:
         group, member_id = self._groups.get(GroupId(key[1])), MemberId(key[2])
@@ -353,7 +353,7 @@ class ShareGroups:
     # --- describing ---
 
     def _describe(self, event: DescribeShareGroups, now_ms: int) -> list[Effect]:
-        return [Reply(event.token, tuple(self._description(group_id) for group_id in event.group_ids))]
+        return [Reply(event, tuple(self._description(group_id) for group_id in event.group_ids))]
 
     def _description(self, group_id: GroupId) -> ShareGroupDescription:
         group = self._groups.get(group_id)

@@ -11,7 +11,7 @@ Each step is a record, so that what was begun is known after a crash and done ag
 from types import MappingProxyType
 from typing import Final
 
-from ottla.coordination.state_machine import Append, Effect, LongDecision, Reply
+from ottla.coordination.state_machine import Append, Effect, LongDecision, Reply, ReplyT
 from ottla.errors import ApiError, ErrorCode
 from ottla.groups.config import GroupConfig
 from ottla.groups.consumer.events import Partitions
@@ -81,21 +81,21 @@ class ShareOffsetRequests:
         changed = state._replace(
             initializing=without(state.initializing, done), initialized=united(state.initialized, done)
         )
-        return self._changed(state, changed, Reply(event.token, None))
+        return self._changed(state, changed, Reply(event, None))
 
     def _failed(self, event: ShareStateFailed, now_ms: int) -> list[Effect]:
         state = self._state(event.group_id)
         changed = state._replace(initializing=without(state.initializing, event.partitions))
-        return self._changed(state, changed, Reply(event.token, None))
+        return self._changed(state, changed, Reply(event, None))
 
     def _find(self, event: FindSharePartitions, now_ms: int) -> list[Effect]:
-        return [Reply(event.token, self._state(event.group_id).initialized)]
+        return [Reply(event, self._state(event.group_id).initialized)]
 
     def _alter(self, event: AlterShareOffsets, now_ms: int) -> list[Effect]:
         try:
             group = self._empty_group(event.group_id)
         except ApiError as refused:
-            return [Reply(event.token, ShareOffsetsAltered(refused.code, str(refused)))]
+            return [Reply(event, ShareOffsetsAltered(refused.code, str(refused)))]
         topics = self._topics()
         errors: list[ErrorCode] = []
         offsets: dict[TopicId, dict[int, int]] = {}
@@ -107,7 +107,7 @@ class ShareOffsetRequests:
             errors.append(ErrorCode.NONE)
             offsets.setdefault(topic.topic_id, {})[requested.partition] = requested.start_offset
         if not offsets:
-            return [Reply(event.token, ShareOffsetsAltered(ErrorCode.NONE, None, tuple(errors)))]
+            return [Reply(event, ShareOffsetsAltered(ErrorCode.NONE, None, tuple(errors)))]
         initialize = ToInitialize(group.epoch, offsets, frozenset(offsets))
         state = self._state(event.group_id)
         changed = state._replace(
@@ -116,7 +116,7 @@ class ShareOffsetRequests:
         )
         group.initialize_again_ms = now_ms + 2 * self._config.offsets_commit_timeout_ms
         reply = ShareOffsetsAltered(ErrorCode.NONE, None, tuple(errors), initialize)
-        return self._changed(state, changed, Reply(event.token, reply))
+        return self._changed(state, changed, Reply(event, reply))
 
     # --- deleting ---
 
@@ -124,7 +124,7 @@ class ShareOffsetRequests:
         try:
             self._empty_group(event.group_id)
         except ApiError as refused:
-            return [Reply(event.token, ShareDeletion(refused.code, str(refused)))]
+            return [Reply(event, ShareDeletion(refused.code, str(refused)))]
         topics = self._topics()
         state = self._state(event.group_id)
         partitions: dict[TopicId, frozenset[int]] = {}
@@ -146,19 +146,19 @@ class ShareOffsetRequests:
             deleting=state.deleting | partitions.keys(),
         )
         reply = ShareDeletion(partitions=partitions, refused=refused_topics)
-        return self._changed(state, changed, Reply(event.token, reply))
+        return self._changed(state, changed, Reply(event, reply))
 
     def _offsets_deleted(self, event: ShareOffsetsDeleted, now_ms: int) -> list[Effect]:
         state = self._state(event.group_id)
         changed = state._replace(deleting=state.deleting - event.topic_ids)
-        return self._changed(state, changed, Reply(event.token, None))
+        return self._changed(state, changed, Reply(event, None))
 
     def _delete_group(self, event: DeleteShareGroup, now_ms: int) -> list[Effect]:
         group = self._groups.get(event.group_id)
         if not isinstance(group, ShareGroup):
-            return [Reply(event.token, ShareDeletion())]
+            return [Reply(event, ShareDeletion())]
         if not group.is_empty:
-            return [Reply(event.token, ShareDeletion(ErrorCode.NON_EMPTY_GROUP, NOT_EMPTY))]
+            return [Reply(event, ShareDeletion(ErrorCode.NON_EMPTY_GROUP, NOT_EMPTY))]
         topics = self._topics()
         state = self._state(event.group_id)
         partitions = united(state.initialized, state.initializing)
@@ -171,10 +171,10 @@ class ShareOffsetRequests:
             topic_id: indexes for topic_id, indexes in partitions.items() if topics.by_id(topic_id) is not None
         }
         changed = state._replace(initializing={}, initialized={}, deleting=frozenset(partitions))
-        return self._changed(state, changed, Reply(event.token, ShareDeletion(partitions=partitions)))
+        return self._changed(state, changed, Reply(event, ShareDeletion(partitions=partitions)))
 
     def _forget_topics(self, event: ForgetShareTopics, now_ms: int) -> list[Effect]:
-        return [*self._without_topics(event.topic_ids), Reply(event.token, None)]
+        return [*self._without_topics(event.topic_ids), Reply(event, None)]
 
     def _without_topics(self, gone: frozenset[TopicId]) -> list[Effect]:
         groups = [group for group in self._groups.values() if isinstance(group, ShareGroup)]
@@ -211,7 +211,9 @@ class ShareOffsetRequests:
         known = group.state_partitions if isinstance(group, ShareGroup) else None
         return known or ShareStatePartitions(group_id)
 
-    def _changed(self, state: ShareStatePartitions, changed: ShareStatePartitions, reply: Reply) -> list[Effect]:
+    def _changed(
+        self, state: ShareStatePartitions, changed: ShareStatePartitions, reply: Reply[ReplyT]
+    ) -> list[Effect]:
         return [reply] if changed == state else [Append((self._named(changed),)), reply]
 
     def _named(self, state: ShareStatePartitions) -> ShareStatePartitions:

@@ -1,13 +1,14 @@
 """What can be asked of streams groups (KIP-1071), and what is answered. PURE.
 
-As in `ottla.groups.events`: every event carries the `token` of the request that waits, values are as on the wire. The
+As in `ottla.groups.events`, values are as on the wire. The
 machine creates no topics: it names the missing ones in its answer, and the coordinator has them created.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
-from ottla.coordination.state_machine import Token
+from ottla.coordination.state_machine import Request
 from ottla.errors import ErrorCode
 from ottla.groups.streams.configured import Status
 from ottla.groups.streams.members import Endpoint
@@ -21,13 +22,13 @@ LEAVING_FOR_A_WHILE = -2
 """Member epochs of heartbeats that stand for no epoch. Kafka 4.3 has no static members of streams groups yet."""
 
 
-class StreamsHeartbeat(NamedTuple):
+@dataclass(slots=True, eq=False)
+class StreamsHeartbeat(Request["StreamsBeat"]):
     """StreamsGroupHeartbeat. What is None (or -1) is as before. Answered with `StreamsBeat`.
 
     The request has been checked: whatever is wrong without knowing the group is refused before.
     """
 
-    token: Token
     group_id: GroupId
     member_id: MemberId
     member_epoch: int
@@ -76,10 +77,10 @@ class StreamsBeat(NamedTuple):
     """Not for the client: topics that the application needs and that are not there."""
 
 
-class DescribeStreamsGroups(NamedTuple):
+@dataclass(slots=True, eq=False)
+class DescribeStreamsGroups(Request["tuple[StreamsGroupDescription, ...]"]):
     """StreamsGroupDescribe. Answered with a tuple of `StreamsGroupDescription`, in the request's order."""
 
-    token: Token
     group_ids: tuple[GroupId, ...]
 
 

@@ -128,7 +128,7 @@ class StreamsGroups:
                 return self._leave(event, now_ms)
             return self._move_on(event, now_ms)
         except ApiError as refused:
-            return [Reply(event.token, StreamsBeat(refused.code, str(refused)))]
+            return [Reply(event, StreamsBeat(refused.code, str(refused)))]
 
     def _move_on(self, event: StreamsHeartbeat, now_ms: int) -> list[Effect]:
         """Raises `ApiError`."""
@@ -182,7 +182,7 @@ class StreamsGroups:
             create=configured.missing,
         )
         appended: list[Effect] = [Append(tuple(records))] if records else []
-        return [*appended, *timers, self._session_timer(group.group_id, member.member_id), Reply(event.token, beat)]
+        return [*appended, *timers, self._session_timer(group.group_id, member.member_id), Reply(event, beat)]
 
     def _interval_ms(self, group: StreamsGroup, member: StreamsMember, statuses: Sequence[Status], now_ms: int) -> int:
         """When the member is to come back: sooner while the group moves, since each step waits for a heartbeat."""
@@ -454,7 +454,7 @@ class StreamsGroups:
         if event.member_id not in group.members:
             raise unknown_member(group.group_id, event.member_id)
         beat = StreamsBeat(member_id=event.member_id, member_epoch=event.member_epoch)
-        return [*self._remove(group, event.member_id, "leaves", now_ms), Reply(event.token, beat)]
+        return [*self._remove(group, event.member_id, "leaves", now_ms), Reply(event, beat)]
 
     def _session_ended(self, key: TimerKey, now_ms: int) -> list[Effect]:
         return self._fence(key, "has sent no heartbeat in time", now_ms)
@@ -491,7 +491,7 @@ class StreamsGroups:
 
     def _describe(self, event: DescribeStreamsGroups, now_ms: int) -> list[Effect]:
         described = tuple(description(group_id, self._groups.get(group_id)) for group_id in event.group_ids)
-        return [Reply(event.token, described)]
+        return [Reply(event, described)]
 
     # --- timers ---
 

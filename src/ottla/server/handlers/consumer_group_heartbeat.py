@@ -40,7 +40,6 @@ def handle(
         return _refused(refused.code, str(refused))
     reply = broker.groups.consumer_heartbeat(
         ConsumerHeartbeat(
-            token=None,
             group_id=GroupId(request.group_id),
             member_id=MemberId(request.member_id),
             member_epoch=request.member_epoch,

@@ -18,7 +18,7 @@ async def handle(request: DeleteShareGroupStateRequest, context: RequestContext)
     share_state = context.broker.share_state
 
     async def ask(key: SharePartitionKey, asked: PartitionData) -> PartitionResult:
-        done = await share_state.change(DeleteState(None, key))
+        done = await share_state.change(DeleteState(key))
         return PartitionResult(partition=key.partition, error_code=done.error, error_message=done.message)
 
     answers = await answer_each(context, request.group_id, request.topics, ask, _refuse)

@@ -9,7 +9,6 @@ from ottla.server.context import Deferred, RequestContext, when_done
 
 def handle(request: HeartbeatRequest, context: RequestContext) -> HeartbeatResponse | Deferred[HeartbeatResponse]:
     event = Heartbeat(
-        token=None,
         group_id=GroupId(request.group_id),
         member_id=MemberId(request.member_id),
         instance_id=None if request.group_instance_id is None else InstanceId(request.group_instance_id),

@@ -20,7 +20,7 @@ async def handle(
     share_state = context.broker.share_state
 
     async def ask(key: SharePartitionKey, asked: PartitionData) -> PartitionResult:
-        done = await share_state.change(InitializeState(None, key, asked.state_epoch, asked.start_offset))
+        done = await share_state.change(InitializeState(key, asked.state_epoch, asked.start_offset))
         return PartitionResult(partition=key.partition, error_code=done.error, error_message=done.message)
 
     answers = await answer_each(context, request.group_id, request.topics, ask, _refuse)

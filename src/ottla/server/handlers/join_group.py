@@ -27,7 +27,6 @@ async def handle(request: JoinGroupRequest, context: RequestContext) -> JoinGrou
     version = context.api_version
     has_rebalance_timeout = version >= REBALANCE_TIMEOUT_SINCE and request.rebalance_timeout_ms >= 0
     event = Join(
-        token=None,
         group_id=GroupId(request.group_id),
         member_id=MemberId(request.member_id),
         instance_id=None if request.group_instance_id is None else InstanceId(request.group_instance_id),

@@ -24,7 +24,7 @@ async def handle(request: LeaveGroupRequest, context: RequestContext) -> LeaveGr
             )
             for member in request.members
         )
-    left = await context.broker.groups.leave(Leave(None, GroupId(request.group_id), leaving))
+    left = await context.broker.groups.leave(Leave(GroupId(request.group_id), leaving))
     return LeaveGroupResponse(
         error_code=left.errors[0] if alone else ErrorCode.NONE,
         members=[]

@@ -64,7 +64,6 @@ async def _commit(
     request: OffsetCommitRequest, context: RequestContext, to_commit: tuple[OffsetToCommit, ...]
 ) -> OffsetsCommitted:
     event = CommitOffsets(
-        token=None,
         group_id=GroupId(request.group_id),
         member_id=MemberId(request.member_id),
         instance_id=None if request.group_instance_id is None else InstanceId(request.group_instance_id),

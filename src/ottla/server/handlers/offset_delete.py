@@ -32,7 +32,7 @@ async def handle(request: OffsetDeleteRequest, context: RequestContext) -> Offse
         accepted.append([answer for answer in partitions if not answer.error_code])
         there = tuple(PartitionId(answer.partition_index) for answer in accepted[-1])
         wanted.append(TopicPartitions(TopicName(topic.name), there))
-    deleted = await context.broker.groups.delete_offsets(DeleteOffsets(None, GroupId(request.group_id), tuple(wanted)))
+    deleted = await context.broker.groups.delete_offsets(DeleteOffsets(GroupId(request.group_id), tuple(wanted)))
     if deleted.error:
         return OffsetDeleteResponse(error_code=deleted.error, topics=[])
     for partitions, (_, error) in zip(accepted, deleted.topics, strict=True):

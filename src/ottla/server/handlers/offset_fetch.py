@@ -116,7 +116,6 @@ async def _fetch(
     member_epoch: int = -1,
 ) -> list[tuple[TopicName, Sequence[FetchedOffset]]]:
     event = FetchOffsets(
-        None,
         GroupId(group_id),
         None if wanted is None else tuple(wanted),
         require_stable,

@@ -26,7 +26,6 @@ async def handle(request: ShareGroupHeartbeatRequest, context: RequestContext) -
         return _refused(refused.code, str(refused))
     beat = await context.broker.share_groups.heartbeat(
         ShareHeartbeat(
-            token=None,
             group_id=GroupId(request.group_id),
             member_id=MemberId(request.member_id),
             member_epoch=request.member_epoch,

@@ -54,7 +54,6 @@ def handle(
     endpoint = request.user_endpoint
     reply = broker.streams_groups.heartbeat(
         StreamsHeartbeat(
-            token=None,
             group_id=GroupId(request.group_id),
             member_id=MemberId(request.member_id),
             member_epoch=request.member_epoch,

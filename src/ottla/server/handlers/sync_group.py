@@ -18,7 +18,6 @@ async def handle(request: SyncGroupRequest, context: RequestContext) -> SyncGrou
     if context.api_version >= PROTOCOL_SINCE and None in (request.protocol_type, request.protocol_name):
         return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL, assignment=b"")
     event = Sync(
-        token=None,
         group_id=GroupId(request.group_id),
         member_id=MemberId(request.member_id),
         instance_id=None if request.group_instance_id is None else InstanceId(request.group_instance_id),

@@ -21,7 +21,7 @@ async def handle(request: WriteShareGroupStateRequest, context: RequestContext) 
     async def ask(key: SharePartitionKey, asked: PartitionData) -> PartitionResult:
         batches = tuple(await context.broker.slices.map(_batch, asked.state_batches))
         write = WriteState(
-            None, key, asked.state_epoch, asked.leader_epoch, asked.start_offset, batches, asked.delivery_complete_count
+            key, asked.state_epoch, asked.leader_epoch, asked.start_offset, batches, asked.delivery_complete_count
         )
         done = await share_state.change(write)
         return PartitionResult(partition=key.partition, error_code=done.error, error_message=done.message)

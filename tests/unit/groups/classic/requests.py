@@ -31,9 +31,8 @@ def driver(**settings: Any) -> Driver:
     return Driver(GroupMachine(GroupConfig(**settings), lambda: str(next(numbers))))
 
 
-def join(token: Any, member: str = "", **changes: Any) -> Join:
+def join(member: str = "", **changes: Any) -> Join:
     given: dict[str, Any] = {
-        "token": token,
         "group_id": G,
         "member_id": MemberId(member),
         "instance_id": None,
@@ -47,29 +46,29 @@ def join(token: Any, member: str = "", **changes: Any) -> Join:
     return Join(**{**given, **changes})
 
 
-def static(token: Any, instance: str, member: str = "", **changes: Any) -> Join:
-    return join(token, member, instance_id=InstanceId(instance), **changes)
+def static(instance: str, member: str = "", **changes: Any) -> Join:
+    return join(member, instance_id=InstanceId(instance), **changes)
 
 
-def sync(token: Any, member: str, generation: int, assignments: dict[str, bytes] | None = None, **changes: Any) -> Sync:
+def sync(member: str, generation: int, assignments: dict[str, bytes] | None = None, **changes: Any) -> Sync:
     shares = {MemberId(name): share for name, share in (assignments or {}).items()}
     instance = changes.pop("instance", None)
-    return Sync(token, G, MemberId(member), instance, generation, assignments=shares, **changes)
+    return Sync(G, MemberId(member), instance, generation, assignments=shares, **changes)
 
 
-def heartbeat(token: Any, member: str, generation: int, instance: InstanceId | None = None) -> Heartbeat:
-    return Heartbeat(token, G, MemberId(member), instance, generation)
+def heartbeat(member: str, generation: int, instance: InstanceId | None = None) -> Heartbeat:
+    return Heartbeat(G, MemberId(member), instance, generation)
 
 
-def leave(token: Any, *members: str) -> Leave:
-    return Leave(token, G, tuple(LeavingMember(MemberId(member)) for member in members))
+def leave(*members: str) -> Leave:
+    return Leave(G, tuple(LeavingMember(MemberId(member)) for member in members))
 
 
-def enter(d: Driver, token: Any, **changes: Any) -> str:
-    """Ask for an id, come back with it; the second JoinGroup is parked under `token`."""
-    d.send(join(("id", token), **changes))
-    member_id: str = d.reply(("id", token)).member_id
-    d.send(join(token, member_id, **changes))
+def enter(d: Driver, label: Any, **changes: Any) -> str:
+    """Ask for an id, come back with it; the reply to the second JoinGroup comes under the label."""
+    d.send(join(**changes), ("id", label))
+    member_id: str = d.reply(("id", label)).member_id
+    d.send(join(member_id, **changes), label)
     return member_id
 
 
@@ -79,13 +78,13 @@ def stable_group(d: Driver, count: int = 2) -> list[str]:
     d.pass_time(REBALANCE_MS, until=lambda: state(d) is GroupState.COMPLETING_REBALANCE)
     shares = {member: str(i).encode() for i, member in enumerate(members)}
     for i, member in reversed(list(enumerate(members))):
-        d.send(sync(f"sync-{i}", member, 1, shares if i == 0 else None))
+        d.send(sync(member, 1, shares if i == 0 else None), f"sync-{i}")
     assert state(d) is GroupState.STABLE
     return members
 
 
 def state(d: Driver) -> GroupState:
-    d.send(DescribeGroups(("state", d.now_ms, len(d.replies)), (G,)))
+    d.send(DescribeGroups((G,)), ("state", d.now_ms, len(d.replies)))
     (description,) = list(d.replies.values())[-1][0]
     found: GroupState = description.state
     return found

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from tests.support.state_machines import Driver, replay_newest
 
+from ottla.coordination.state_machine import Request
 from ottla.errors import ErrorCode
 from ottla.groups.classic.protocol import STABLE, ClassicGroup
 from ottla.groups.classic.records import GroupDeleted
@@ -59,8 +60,8 @@ class Groups(RuleBasedStateMachine):
         self.driver = Driver(self.new_machine())
         self.driver.carry_out(self.driver.machine.loaded(self.driver.now_ms))
         self.clients = [Client(InstanceId(f"i{n}") if n < 2 else None) for n in range(5)]
-        self.sent: dict[int, tuple[str, int]] = {}
-        self.seen: set[int] = set()
+        self.sent: dict[Request[Any], tuple[str, int]] = {}
+        self.seen: set[Request[Any]] = set()
         self.given: dict[tuple[int, int, int], set[MemberId]] = {}
         """The members that each partition went to, by generation; a deleted group counts its generations anew."""
 
@@ -68,16 +69,16 @@ class Groups(RuleBasedStateMachine):
         return GroupMachine(self.config, lambda: str(next(self.numbers)))
 
     def send(self, kind: str, client: int, request: Any) -> None:
-        self.sent[request.token] = (kind, client)
+        self.sent[request] = (kind, client)
         self.driver.send(request)
         self.read_replies()
 
     def read_replies(self) -> None:
-        for token, values in self.driver.replies.items():
-            assert len(values) == 1, f"{self.sent[token]} was answered {values}"
-            if token not in self.seen:
-                self.seen.add(token)
-                self.read_reply(*self.sent[token], values[0])
+        for request, values in self.driver.replies.items():
+            assert len(values) == 1, f"{self.sent[request]} was answered {values}"
+            if request not in self.seen:
+                self.seen.add(request)
+                self.read_reply(*self.sent[request], values[0])
 
     def read_reply(self, kind: str, number: int, reply: Any) -> None:
         client = self.clients[number]
@@ -101,10 +102,7 @@ class Groups(RuleBasedStateMachine):
     def joins(self, number: int, names: list[str]) -> None:
         client = self.clients[number]
         protocols = tuple(Assignor(name, b"\0\0\0\0\0\1\0\1t") for name in names)
-        token = next(self.numbers)
-        request = Join(
-            token, G, client.member_id, client.instance, "c", "h", "consumer", protocols, SESSION_MS, REBALANCE_MS
-        )
+        request = Join(G, client.member_id, client.instance, "c", "h", "consumer", protocols, SESSION_MS, REBALANCE_MS)
         self.send("join", number, request)
 
     @rule(some=st.sets(CLIENTS))
@@ -130,35 +128,31 @@ class Groups(RuleBasedStateMachine):
             if client.leads:
                 shares.setdefault(client.leads[partition % len(client.leads)], bytearray()).append(partition)
         assignments = {member: bytes(share) for member, share in shares.items()}
-        token = next(self.numbers)
-        request = Sync(token, G, client.member_id, client.instance, client.generation, assignments=assignments)
+        request = Sync(G, client.member_id, client.instance, client.generation, assignments=assignments)
         self.send("sync", number, request)
 
     @rule(number=CLIENTS)
     def beats(self, number: int) -> None:
         client = self.clients[number]
-        request = Heartbeat(next(self.numbers), G, client.member_id, client.instance, client.generation)
+        request = Heartbeat(G, client.member_id, client.instance, client.generation)
         self.send("heartbeat", number, request)
 
     @rule(number=CLIENTS, offset=st.integers(0, 9))
     def commits(self, number: int, offset: int) -> None:
         client = self.clients[number]
         wishes = (OffsetToCommit(TopicName("t"), PartitionId(number), offset),)
-        token = next(self.numbers)
-        self.send(
-            "commit", number, CommitOffsets(token, G, client.member_id, client.instance, client.generation, wishes)
-        )
+        self.send("commit", number, CommitOffsets(G, client.member_id, client.instance, client.generation, wishes))
 
     @rule(number=CLIENTS)
     def leaves(self, number: int) -> None:
         client = self.clients[number]
-        request = Leave(next(self.numbers), G, (LeavingMember(client.member_id, client.instance),))
+        request = Leave(G, (LeavingMember(client.member_id, client.instance),))
         self.send("leave", number, request)
         self.clients[number] = Client(client.instance)
 
     @rule()
     def an_administrator_deletes_the_group(self) -> None:
-        self.send("delete", 0, DeleteGroups(next(self.numbers), (G,)))
+        self.send("delete", 0, DeleteGroups((G,)))
 
     @rule(ms=st.sampled_from([1, 3_000, SESSION_MS, REBALANCE_MS, 600_000]))
     def time_passes(self, ms: int) -> None:
@@ -207,7 +201,7 @@ class Groups(RuleBasedStateMachine):
     def teardown(self) -> None:
         self.driver.pass_time(600_000)
         self.read_replies()
-        waiting = {token: self.sent[token] for token in self.sent.keys() - self.seen}
+        waiting = [self.sent[request] for request in self.sent.keys() - self.seen]
         assert not waiting, f"still waiting: {waiting}"
         group = self.driver.machine.groups.get(G)
         assert group is None or (not group.members and not group.pending)

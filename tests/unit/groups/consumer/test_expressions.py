@@ -42,7 +42,7 @@ def test_a_bad_expression_is_refused(world: World) -> None:
     beat = Consumer(world, "a", [], regex="(").join()
     assert beat.error is ErrorCode.INVALID_REGULAR_EXPRESSION
     assert beat.message == "SubscribedTopicRegex `(` is not a valid regular expression: unclosed."
-    assert world.ask(ListGroups(None)) == ()
+    assert world.ask(ListGroups()) == ()
 
 
 def test_new_topics_are_looked_for_once_a_second_at_most(world: World) -> None:
@@ -110,11 +110,11 @@ def test_changed_topics_reach_all_groups_in_several_turns(world: World, monkeypa
     machine, topics = world.driver.machine, frozenset({TopicName("t")})
     for number in range(5):
         group_id = GroupId(f"g{number}")
-        world.ask(ConsumerHeartbeat(None, group_id, MemberId("a"), 0, None, None, "c", "/h", 60_000, topics))
+        world.ask(ConsumerHeartbeat(group_id, MemberId("a"), 0, None, None, "c", "/h", 60_000, topics))
         machine.groups[group_id].needs_refresh = False
     left, turns = None, 0
     while left is None or left:
-        left, turns = world.ask(TopicsChanged(None, topics, left)), turns + 1
+        left, turns = world.ask(TopicsChanged(topics, left)), turns + 1
     assert turns == 3
     assert all(group.needs_refresh for group in machine.groups.values())
 

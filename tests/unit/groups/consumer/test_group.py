@@ -1,5 +1,7 @@
 """Consumer groups of KIP-848: what heartbeats lead to, one member and one step at a time."""
 
+from dataclasses import replace
+
 import pytest
 from tests.support.consumer_members import Consumer, G, World, commit, settle, topic_id
 
@@ -80,7 +82,7 @@ def test_a_heartbeat_that_changes_nothing_writes_nothing(world: World) -> None:
     a.join()
     a.beat()
     world.driver.pass_time(20_000)
-    effects = world.driver.send(ConsumerHeartbeat("x", G, a.member_id, a.epoch, None, None, "c", "/h"))
+    effects = world.driver.send(ConsumerHeartbeat(G, a.member_id, a.epoch, None, None, "c", "/h"), "x")
     assert [type(effect) for effect in effects] == [SetTimer, Reply]
     assert world.driver.reply("x").heartbeat_interval_ms == 5_000
 
@@ -231,7 +233,7 @@ def test_the_last_one_leaves_an_empty_group(world: World) -> None:
     a.join()
     a.leave()
     assert world.describe().state == "Empty"
-    (listing,) = world.ask(ListGroups(None))
+    (listing,) = world.ask(ListGroups())
     assert (listing.group_id, listing.state, listing.group_type, listing.protocol_type) == (
         G,
         "Empty",
@@ -387,20 +389,20 @@ def test_offsets_are_read_by_members_of_the_epoch_and_by_who_does_not_say(world:
     Consumer(world, "a").join()
     world.ask(commit("a", 2))
     topics = (TopicPartitions(TopicName("t"), (PartitionId(0),)),)
-    fetch = FetchOffsets(None, G, topics)
+    fetch = FetchOffsets(G, topics)
     assert world.ask(fetch).topics[0].offsets[0].offset == 7
-    assert world.ask(fetch._replace(member_id=MemberId("a"), member_epoch=2)).error is ErrorCode.NONE
-    assert world.ask(fetch._replace(member_id=MemberId("a"), member_epoch=3)).error is ErrorCode.STALE_MEMBER_EPOCH
-    assert world.ask(fetch._replace(member_id=MemberId("x"), member_epoch=2)).error is ErrorCode.UNKNOWN_MEMBER_ID
+    assert world.ask(replace(fetch, member_id=MemberId("a"), member_epoch=2)).error is ErrorCode.NONE
+    assert world.ask(replace(fetch, member_id=MemberId("a"), member_epoch=3)).error is ErrorCode.STALE_MEMBER_EPOCH
+    assert world.ask(replace(fetch, member_id=MemberId("x"), member_epoch=2)).error is ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_a_group_with_members_is_not_deleted_and_an_empty_one_leaves_nothing(world: World) -> None:
     a = Consumer(world, "a", [], regex="t.*")
     a.join()
     world.resolve(**{"t.*": ["t"]})
-    assert world.ask(DeleteGroups(None, (G,))) == (ErrorCode.NON_EMPTY_GROUP,)
+    assert world.ask(DeleteGroups((G,))) == (ErrorCode.NON_EMPTY_GROUP,)
     a.leave()
-    assert world.ask(DeleteGroups(None, (G,))) == (ErrorCode.NONE,)
+    assert world.ask(DeleteGroups((G,))) == (ErrorCode.NONE,)
     alive: dict[bytes, bytes | None] = {}
     for record in world.driver.log:
         key, value = GroupRecordFormat().encode(record)
@@ -444,8 +446,8 @@ def test_groups_that_are_not_there_or_of_another_kind(world: World) -> None:
 def test_listings_are_filtered_by_kind_and_state(world: World) -> None:
     Consumer(world, "a").join()
     world.ask(commit("", -1, group_id=GroupId("simple")))
-    by_kind = world.ask(ListGroups(None, kinds=frozenset({"consumer"})))
-    by_state = world.ask(ListGroups(None, states=frozenset({"empty"})))
+    by_kind = world.ask(ListGroups(kinds=frozenset({"consumer"})))
+    by_state = world.ask(ListGroups(states=frozenset({"empty"})))
     assert ([group.group_id for group in by_kind], [group.group_id for group in by_state]) == (["g"], ["simple"])
 
 

@@ -1,5 +1,7 @@
 """Groups that change between the classic and the consumer protocol with members in them, both ways (KIP-848)."""
 
+from dataclasses import replace
+
 import pytest
 from tests.support.classic_members import FIRST_REBALANCE_MS, REBALANCE, Classic, assignment, classic_group, settle_all
 from tests.support.consumer_members import Consumer, G, World, settle, topic_id
@@ -21,7 +23,7 @@ EVERYTHING = ["t-0", "t-1", "t-2", "t-3"]
 
 
 def kind_of_group(world: World) -> str:
-    (listing,) = world.ask(ListGroups(None))
+    (listing,) = world.ask(ListGroups())
     kind: str = listing.group_type
     return kind
 
@@ -82,15 +84,15 @@ def test_the_history_knows_of_both_lives(world: World) -> None:
 
 def test_an_empty_classic_group_becomes_one_too_and_keeps_its_offsets(world: World) -> None:
     offset = OffsetToCommit(TopicName("t"), PartitionId(0), 7)
-    world.ask(CommitOffsets(None, G, NO_MEMBER, None, -1, (offset,)))
+    world.ask(CommitOffsets(G, NO_MEMBER, None, -1, (offset,)))
     old = Classic(world)
     classic_group(world, old, give=[(0, 1, 2, 3)])
-    world.ask(Leave(None, G, (LeavingMember(old.member_id),)))
+    world.ask(Leave(G, (LeavingMember(old.member_id),)))
     new = Consumer(world, "new")
     new.join()
     world.restart()
     assert kind_of_group(world) == "consumer"
-    assert world.ask(FetchOffsets(None, G, None)).topics[0].offsets[0].offset == 7
+    assert world.ask(FetchOffsets(G, None)).topics[0].offsets[0].offset == 7
 
 
 def test_who_waits_in_a_classic_rebalance_is_sent_back_to_join(world: World) -> None:
@@ -245,9 +247,9 @@ def test_commits_of_classic_members_name_a_generation(world: World) -> None:
     old = Classic(world)
     old.join()
     offset = OffsetToCommit(TopicName("t"), PartitionId(0), 7)
-    commit = CommitOffsets(None, G, old.member_id, None, old.generation, (offset,), knows_member_epochs=False)
+    commit = CommitOffsets(G, old.member_id, None, old.generation, (offset,), knows_member_epochs=False)
     assert world.ask(commit).errors == (ErrorCode.NONE,)
-    assert world.ask(commit._replace(generation=9)).errors == (ErrorCode.ILLEGAL_GENERATION,)
+    assert world.ask(replace(commit, generation=9)).errors == (ErrorCode.ILLEGAL_GENERATION,)
 
 
 def test_a_classic_member_that_is_told_to_join_and_does_not_is_removed(world: World) -> None:
@@ -304,7 +306,7 @@ def test_members_of_either_protocol_are_removed_by_an_administrator(world: World
     Consumer(world, "b").join()
     Classic(world).join()
     gone = (LeavingMember(NO_MEMBER, InstanceId("i")), LeavingMember(MemberId("b")), LeavingMember(MemberId("x")))
-    left = world.ask(Leave(None, G, (*gone, LeavingMember(MemberId("b"), InstanceId("i")))))
+    left = world.ask(Leave(G, (*gone, LeavingMember(MemberId("b"), InstanceId("i")))))
     assert left.errors == (
         ErrorCode.NONE,
         ErrorCode.NONE,
@@ -316,7 +318,7 @@ def test_members_of_either_protocol_are_removed_by_an_administrator(world: World
 def test_a_request_without_anybody_to_remove_changes_nothing(world: World) -> None:
     Consumer(world, "a").join()
     before = len(world.driver.log)
-    assert world.ask(Leave(None, G, (LeavingMember(MemberId("x")),))).errors == (ErrorCode.UNKNOWN_MEMBER_ID,)
+    assert world.ask(Leave(G, (LeavingMember(MemberId("x")),))).errors == (ErrorCode.UNKNOWN_MEMBER_ID,)
     assert len(world.driver.log) == before
 
 
@@ -438,7 +440,7 @@ def test_there_and_back_member_by_member(world: World) -> None:
     classic_group(world, a, b, give=[(0, 1), (2, 3)])
     news = []
     for number, member in enumerate((a, b)):
-        world.ask(Leave(None, G, (LeavingMember(member.member_id),)))
+        world.ask(Leave(G, (LeavingMember(member.member_id),)))
         news.append(Consumer(world, f"n{number}"))
         news[-1].join()
         settle_all(*news, *([b] if number == 0 else []))

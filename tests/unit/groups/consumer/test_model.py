@@ -104,7 +104,7 @@ class Members(RuleBasedStateMachine):
         elif action == "follows":
             member.follow()
         else:
-            self.world.ask(Leave(None, G, (LeavingMember(member.member_id, member.instance),)))
+            self.world.ask(Leave(G, (LeavingMember(member.member_id, member.instance),)))
             self.classic[number] = Classic(self.world, instance=member.instance)
 
     @rule(sizes=SIZES)
@@ -122,9 +122,9 @@ class Members(RuleBasedStateMachine):
     @rule(action=st.sampled_from(["remove", "delete", "take over", "take over", "compact", "compact"]))
     def somebody_else_does_something(self, action: str) -> None:
         if action == "remove":
-            self.world.ask(Leave(None, G, (LeavingMember(MemberId(""), InstanceId("i1")),)))
+            self.world.ask(Leave(G, (LeavingMember(MemberId(""), InstanceId("i1")),)))
         elif action == "delete":
-            self.world.ask(DeleteGroups(None, (G,)))
+            self.world.ask(DeleteGroups((G,)))
         elif action == "take over":
             self.world.restart()
             for member in self.classic:

@@ -92,12 +92,12 @@ def test_offsets_in_the_log_before_the_group_do_not_make_it_another(world: World
     a.join()
     world.restart()
     assert world.describe().state == "Stable"
-    assert world.ask(FetchOffsets(None, G, None)).topics[0].offsets[0].offset == 7
+    assert world.ask(FetchOffsets(G, None)).topics[0].offsets[0].offset == 7
 
 
 def test_one_heartbeat_is_one_write(world: World) -> None:
     a = Consumer(world, "a")
-    event = ConsumerHeartbeat("x", G, a.member_id, 0, None, None, "c", "/h", 60_000, a.topics, None, None, {})
+    event = ConsumerHeartbeat(G, a.member_id, 0, None, None, "c", "/h", 60_000, a.topics, None, None, {})
     effects = world.driver.send(event)
     assert [type(effect) for effect in effects] == [Append, CancelTimer, SetTimer, Reply]
     assert isinstance(effects[0], Append)

@@ -57,7 +57,7 @@ class Offsets(RuleBasedStateMachine):
         position = len(self.log)
         wishes = tuple(OffsetToCommit(T, PartitionId(partition), offset) for partition in partitions)
         within = None if producer is None else ProducerIdAndEpoch(producer, 0)
-        self.send(CommitOffsets("t", GroupId(group), MemberId(""), None, -1, wishes, producer=within))
+        self.send(CommitOffsets(GroupId(group), MemberId(""), None, -1, wishes, producer=within))
         held = self.in_force if producer is None else self.pending.setdefault(producer, {})
         held.update({(group, part): (offset, position + number) for number, part in enumerate(partitions)})
 
@@ -72,7 +72,7 @@ class Offsets(RuleBasedStateMachine):
 
     @rule(group=st.sampled_from(GROUPS))
     def delete(self, group: str) -> None:
-        (error,) = self.send(DeleteGroups("t", (GroupId(group),)))
+        (error,) = self.send(DeleteGroups((GroupId(group),)))
         known = [place for held in (self.in_force, *self.pending.values()) for place in held if place[0] == group]
         assert error in ((ErrorCode.NONE,) if known else (ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND))
         for held in (self.in_force, *self.pending.values()):
@@ -94,7 +94,7 @@ class Offsets(RuleBasedStateMachine):
         for group in GROUPS:
             for stable in (False, True):
                 topics = (TopicPartitions(T, tuple(map(PartitionId, PARTITIONS))),)
-                (topic,) = self.send(FetchOffsets("t", GroupId(group), topics, stable)).topics
+                (topic,) = self.send(FetchOffsets(GroupId(group), topics, stable)).topics
                 for found in topic.offsets:
                     place = group, found.partition
                     unstable = stable and any(place in held for held in self.pending.values())

@@ -1,5 +1,6 @@
 """Share groups: who is in, who reads what, whose state is kept. Kafka's words and error codes."""
 
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -68,31 +69,24 @@ class Groups(Driver):
         self.config = GroupConfig(group_share_max_size=max_size, offsets_commit_timeout_ms=1_000)
         super().__init__(self.new_machine())
         self.initializes = initializes
-        self.numbers = iter(range(1_000_000))
 
     def new_machine(self) -> GroupMachine:
         return GroupMachine(self.config, lambda: "uuid", GroupEnvironment(lambda: self.topics, lambda group: SETTINGS))
-
-    def ask(self, event: Any) -> Any:
-        """The reply to an event, whatever its token."""
-        token = next(self.numbers)
-        self.send(event._replace(token=token))
-        return self.reply(token)
 
     def beat(
         self, member: MemberId, epoch: int, *names: TopicName, group: GroupId = G, rack: str | None = None
     ) -> ShareBeat:
         topic_names = frozenset(names) if names else None
-        beat: ShareBeat = self.ask(ShareHeartbeat(None, group, member, epoch, rack, "c", "/h", topic_names))
+        beat: ShareBeat = self.ask(ShareHeartbeat(group, member, epoch, rack, "c", "/h", topic_names))
         if beat.initialize is not None and self.initializes:
-            self.ask(ShareStateInitialized(None, group, beat.initialize.partitions))
+            self.ask(ShareStateInitialized(group, beat.initialize.partitions))
         return beat
 
     def join(self, member: MemberId, *names: TopicName) -> int:
         """Join, and be told what there is to read; the member's epoch."""
         beat = self.beat(member, 0, *(names or (T,)))
         assert beat.error is ErrorCode.NONE, beat
-        return int(self.ask(RefreshShareMember(None, G, member, 0)).member_epoch)
+        return int(self.ask(RefreshShareMember(G, member, 0)).member_epoch)
 
     @property
     def group(self) -> ShareGroup:
@@ -132,17 +126,17 @@ def test_the_first_heartbeat_asks_for_state_and_the_next_brings_partitions() -> 
 def test_a_heartbeat_may_be_answered_anew_with_what_there_is_meanwhile() -> None:
     groups = Groups()
     groups.beat(A, 0, T)
-    again = groups.ask(RefreshShareMember(None, G, A, 0))
+    again = groups.ask(RefreshShareMember(G, A, 0))
     assert (again.member_epoch, again.assignment) == (3, {T_ID: frozenset({0, 1, 2})})
     assert groups.beat(A, 0, T).error is ErrorCode.NONE, "the answer got lost: it comes again as it was"
-    assert groups.ask(RefreshShareMember(None, G, B, 0)).error is ErrorCode.UNKNOWN_MEMBER_ID
+    assert groups.ask(RefreshShareMember(G, B, 0)).error is ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_a_heartbeat_that_changes_nothing_writes_nothing() -> None:
     groups = Groups()
     epoch = groups.join(A)
     groups.beat(A, epoch)
-    effects = groups.send(ShareHeartbeat("quiet", G, A, epoch, None, "c", "/h", None))
+    effects = groups.send(ShareHeartbeat(G, A, epoch, None, "c", "/h", None), "quiet")
     assert [type(effect) for effect in effects] == [SetTimer, Reply]
     full = groups.beat(A, epoch, T)
     assert full.assignment == {T_ID: frozenset({0, 1, 2})}, "a full request has a full answer"
@@ -262,7 +256,7 @@ def test_a_group_that_is_not_there(epoch: int, words: str) -> None:
 def test_a_group_of_another_kind(epoch: int) -> None:
     groups = Groups()
     commit = (OffsetToCommit(T, PartitionId(0), 7),)
-    groups.ask(CommitOffsets(None, G, MemberId(""), None, -1, commit))
+    groups.ask(CommitOffsets(G, MemberId(""), None, -1, commit))
     beat = groups.beat(A, epoch, T)
     assert (beat.error, beat.message) == (ErrorCode.GROUP_ID_NOT_FOUND, "Group g is not a share group.")
 
@@ -271,14 +265,14 @@ def test_what_other_kinds_can_do_share_groups_cannot() -> None:
     groups = Groups()
     groups.join(A)
     commit = (OffsetToCommit(T, PartitionId(0), 7),)
-    assert groups.ask(CommitOffsets(None, G, MemberId(""), None, -1, commit)).errors == (ErrorCode.GROUP_ID_NOT_FOUND,)
-    assert groups.ask(CommitOffsets(None, G, A, InstanceId("i"), 2, commit)).errors == (ErrorCode.GROUP_ID_NOT_FOUND,)
+    assert groups.ask(CommitOffsets(G, MemberId(""), None, -1, commit)).errors == (ErrorCode.GROUP_ID_NOT_FOUND,)
+    assert groups.ask(CommitOffsets(G, A, InstanceId("i"), 2, commit)).errors == (ErrorCode.GROUP_ID_NOT_FOUND,)
     offsets = (TopicPartitions(T, (PartitionId(0),)),)
-    assert groups.ask(FetchOffsets(None, G, offsets)).topics[0].offsets[0].offset == -1
-    assert groups.ask(DeleteOffsets(None, G, offsets)).error is ErrorCode.GROUP_ID_NOT_FOUND
-    join = Join(None, G, MemberId(""), None, "c", "h", "consumer", (ClassicAssignor("range", b""),), 10_000, 10_000)
+    assert groups.ask(FetchOffsets(G, offsets)).topics[0].offsets[0].offset == -1
+    assert groups.ask(DeleteOffsets(G, offsets)).error is ErrorCode.GROUP_ID_NOT_FOUND
+    join = Join(G, MemberId(""), None, "c", "h", "consumer", (ClassicAssignor("range", b""),), 10_000, 10_000)
     assert groups.ask(join).error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-    assert groups.ask(DeleteGroups(None, (G,))) == (ErrorCode.NON_EMPTY_GROUP,)
+    assert groups.ask(DeleteGroups((G,))) == (ErrorCode.NON_EMPTY_GROUP,)
 
 
 # --- state of share partitions ---------------------------------------------------------------------------------
@@ -300,7 +294,7 @@ def test_members_come_back_soon_while_state_is_initialized() -> None:
     beats = [groups.beat(A, 0, T), groups.beat(B, 0, T), groups.beat(A, 2)]
     assert [beat.heartbeat_interval_ms for beat in beats] == [250, 250, 250]
     assert beats[0].initialize is not None
-    groups.ask(ShareStateInitialized(None, G, beats[0].initialize.partitions))
+    groups.ask(ShareStateInitialized(G, beats[0].initialize.partitions))
     assert groups.beat(B, 3).heartbeat_interval_ms == 1_000
 
 
@@ -308,7 +302,7 @@ def test_a_failure_has_it_tried_at_the_next_heartbeat() -> None:
     groups = Groups(initializes=False)
     beat = groups.beat(A, 0, T)
     assert beat.initialize is not None
-    groups.ask(ShareStateFailed(None, G, beat.initialize.partitions))
+    groups.ask(ShareStateFailed(G, beat.initialize.partitions))
     assert groups.group.initializing == {}
     assert groups.beat(A, 2).initialize == beat.initialize
 
@@ -331,7 +325,7 @@ def test_offsets_of_a_group_without_members_can_be_altered() -> None:
     groups.beat(A, -1)
     epoch = groups.group.epoch
     wishes = (ShareOffset(T, PartitionId(1), 40), ShareOffset(T, PartitionId(9), 1), ShareOffset(U, PartitionId(0), 1))
-    altered: ShareOffsetsAltered = groups.ask(AlterShareOffsets(None, G, wishes))
+    altered: ShareOffsetsAltered = groups.ask(AlterShareOffsets(G, wishes))
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert (altered.error, altered.errors) == (ErrorCode.NONE, (ErrorCode.NONE, unknown, unknown))
     assert altered.initialize is not None
@@ -339,7 +333,7 @@ def test_offsets_of_a_group_without_members_can_be_altered() -> None:
     assert altered.initialize.start_offsets == {T_ID: {1: 40}}
     assert altered.initialize.anew == {T_ID}
     assert groups.group.initializing == {T_ID: frozenset({1})}
-    groups.ask(ShareStateInitialized(None, G, altered.initialize.partitions))
+    groups.ask(ShareStateInitialized(G, altered.initialize.partitions))
     assert (groups.group.initializing, groups.group.initialized) == ({}, {T_ID: frozenset({0, 1, 2})})
 
 
@@ -348,22 +342,22 @@ def test_nothing_to_alter() -> None:
     groups.join(A)
     groups.beat(A, -1)
     written = len(groups.log)
-    altered = groups.ask(AlterShareOffsets(None, G, (ShareOffset(U, PartitionId(0), 1),)))
+    altered = groups.ask(AlterShareOffsets(G, (ShareOffset(U, PartitionId(0), 1),)))
     assert (altered.errors, altered.initialize) == ((ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,), None)
     assert len(groups.log) == written
 
 
 @pytest.mark.parametrize(
-    "event", [AlterShareOffsets(None, G, (ShareOffset(T, PartitionId(1), 40),)), DeleteShareOffsets(None, G, (T,))]
+    "event", [AlterShareOffsets(G, (ShareOffset(T, PartitionId(1), 40),)), DeleteShareOffsets(G, (T,))]
 )
 def test_only_groups_without_members_give_up_their_offsets(event: Any) -> None:
     groups = Groups()
-    assert groups.ask(event).error is ErrorCode.GROUP_ID_NOT_FOUND
+    assert groups.ask(replace(event)).error is ErrorCode.GROUP_ID_NOT_FOUND
     groups.join(A)
-    assert groups.ask(event).error is ErrorCode.NON_EMPTY_GROUP
+    assert groups.ask(replace(event)).error is ErrorCode.NON_EMPTY_GROUP
     commit = (OffsetToCommit(T, PartitionId(0), 7),)
-    groups.ask(CommitOffsets(None, GroupId("other"), MemberId(""), None, -1, commit))
-    refused = groups.ask(event._replace(group_id=GroupId("other")))
+    groups.ask(CommitOffsets(GroupId("other"), MemberId(""), None, -1, commit))
+    refused = groups.ask(replace(event, group_id=GroupId("other")))
     assert (refused.error, refused.message) == (ErrorCode.GROUP_ID_NOT_FOUND, "Group other is not a share group.")
 
 
@@ -371,7 +365,7 @@ def test_offsets_are_deleted_in_two_steps() -> None:
     groups = Groups(topic(T, T_ID, 2), topic(U, U_ID, 1))
     groups.join(A)
     groups.beat(A, -1)
-    deletion: ShareDeletion = groups.ask(DeleteShareOffsets(None, G, (T, U, TopicName("none"))))
+    deletion: ShareDeletion = groups.ask(DeleteShareOffsets(G, (T, U, TopicName("none"))))
     assert deletion.partitions == {T_ID: frozenset({0, 1})}
     assert deletion.refused == {
         U: "There is no offset information to delete.",
@@ -379,9 +373,9 @@ def test_offsets_are_deleted_in_two_steps() -> None:
     }
     state = groups.group.state_partitions
     assert state == ShareStatePartitions(G, {}, {}, frozenset({T_ID}), {T_ID: T})
-    again = groups.ask(DeleteShareOffsets(None, G, (T,)))
+    again = groups.ask(DeleteShareOffsets(G, (T,)))
     assert again.partitions == deletion.partitions, "the first time may have come to nothing"
-    groups.ask(ShareOffsetsDeleted(None, G, frozenset({T_ID})))
+    groups.ask(ShareOffsetsDeleted(G, frozenset({T_ID})))
     assert groups.group.state_partitions == ShareStatePartitions(G)
     assert groups.join(A) > 0
     assert groups.group.initialized == {T_ID: frozenset({0, 1})}
@@ -391,7 +385,7 @@ def test_what_was_to_be_deleted_starts_anew_for_those_who_come_before_it_was() -
     groups = Groups(topic(T, T_ID, 2), topic(U, U_ID, 1))
     groups.join(A, T)
     groups.beat(A, -1)
-    groups.ask(DeleteShareOffsets(None, G, (T,)))
+    groups.ask(DeleteShareOffsets(G, (T,)))
     beat = groups.beat(A, 0, T, U)
     assert beat.initialize is not None
     assert beat.initialize.partitions == {T_ID: frozenset({0, 1}), U_ID: frozenset({0})}
@@ -400,13 +394,13 @@ def test_what_was_to_be_deleted_starts_anew_for_those_who_come_before_it_was() -
 
 def test_a_group_is_deleted_once_its_state_is() -> None:
     groups = Groups()
-    assert groups.ask(DeleteShareGroup(None, G)) == ShareDeletion(), "left to those who delete groups of any kind"
+    assert groups.ask(DeleteShareGroup(G)) == ShareDeletion(), "left to those who delete groups of any kind"
     groups.join(A)
-    assert groups.ask(DeleteShareGroup(None, G)).error is ErrorCode.NON_EMPTY_GROUP
+    assert groups.ask(DeleteShareGroup(G)).error is ErrorCode.NON_EMPTY_GROUP
     groups.beat(A, -1)
-    assert groups.ask(DeleteShareGroup(None, G)).partitions == {T_ID: frozenset({0, 1, 2})}
-    assert groups.ask(DeleteShareGroup(None, G)).partitions == {T_ID: frozenset({0, 1, 2})}, "it failed, perhaps"
-    assert groups.ask(DeleteGroups(None, (G,))) == (ErrorCode.NONE,)
+    assert groups.ask(DeleteShareGroup(G)).partitions == {T_ID: frozenset({0, 1, 2})}
+    assert groups.ask(DeleteShareGroup(G)).partitions == {T_ID: frozenset({0, 1, 2})}, "it failed, perhaps"
+    assert groups.ask(DeleteGroups((G,))) == (ErrorCode.NONE,)
     assert G not in groups.machine.groups
     successor = groups.new_machine()
     for position, record in enumerate(groups.log):
@@ -418,11 +412,11 @@ def test_deleted_topics_are_forgotten() -> None:
     groups = Groups(topic(T, T_ID, 2), topic(U, U_ID, 1))
     epoch = groups.join(A, T, U)
     groups.topics = FixedTopics([topic(U, U_ID, 1)], version=1)
-    groups.ask(ForgetShareTopics(None, frozenset({T_ID})))
-    assert groups.ask(FindSharePartitions(None, G)) == {U_ID: frozenset({0})}
+    groups.ask(ForgetShareTopics(frozenset({T_ID})))
+    assert groups.ask(FindSharePartitions(G)) == {U_ID: frozenset({0})}
     assert groups.beat(A, epoch).assignment == {U_ID: frozenset({0})}
     written = len(groups.log)
-    groups.ask(ForgetShareTopics(None, frozenset({T_ID})))
+    groups.ask(ForgetShareTopics(frozenset({T_ID})))
     assert len(groups.log) == written
 
 
@@ -435,18 +429,18 @@ def test_topics_that_were_deleted_while_nobody_was_there_are_forgotten() -> None
     for position, record in enumerate(log):
         groups.machine.replay(record, position, -1)
     groups.carry_out(groups.machine.loaded(groups.now_ms))
-    assert groups.ask(FindSharePartitions(None, G)) == {U_ID: frozenset({0})}
+    assert groups.ask(FindSharePartitions(G)) == {U_ID: frozenset({0})}
 
 
 def test_what_was_deleted_meanwhile_is_not_initialized() -> None:
     groups = Groups(initializes=False)
     beat = groups.beat(A, 0, T)
     assert beat.initialize is not None
-    groups.ask(ForgetShareTopics(None, frozenset({T_ID})))
-    groups.ask(ShareStateInitialized(None, G, beat.initialize.partitions))
-    assert groups.ask(FindSharePartitions(None, G)) == {}
-    groups.ask(ShareStateInitialized(None, GroupId("gone"), beat.initialize.partitions))
-    assert groups.ask(FindSharePartitions(None, GroupId("gone"))) == {}
+    groups.ask(ForgetShareTopics(frozenset({T_ID})))
+    groups.ask(ShareStateInitialized(G, beat.initialize.partitions))
+    assert groups.ask(FindSharePartitions(G)) == {}
+    groups.ask(ShareStateInitialized(GroupId("gone"), beat.initialize.partitions))
+    assert groups.ask(FindSharePartitions(GroupId("gone"))) == {}
 
 
 # --- describing ------------------------------------------------------------------------------------------------
@@ -455,23 +449,23 @@ def test_what_was_deleted_meanwhile_is_not_initialized() -> None:
 def test_a_group_is_described() -> None:
     groups = Groups()
     epoch = groups.join(A)
-    (described,) = groups.ask(DescribeShareGroups(None, (G,)))
+    (described,) = groups.ask(DescribeShareGroups((G,)))
     assert (described.error, described.state, described.assignor) == (ErrorCode.NONE, "Stable", "simple")
     assert (described.group_epoch, described.assignment_epoch) == (epoch, epoch)
     (member,) = described.members
     assert (member.member_id, member.member_epoch, member.client_id, member.topic_names) == (A, epoch, "c", (T,))
     assert member.assignment == ((T_ID, T, (0, 1, 2)),)
     groups.beat(A, -1)
-    (described,) = groups.ask(DescribeShareGroups(None, (G,)))
+    (described,) = groups.ask(DescribeShareGroups((G,)))
     assert (described.state, described.members) == ("Empty", ())
-    (listing,) = groups.ask(ListGroups(None))
+    (listing,) = groups.ask(ListGroups())
     assert (listing.group_type, listing.protocol_type, listing.state) == ("share", "share", "Empty")
 
 
 def test_groups_that_cannot_be_described() -> None:
     groups = Groups()
-    groups.ask(CommitOffsets(None, G, MemberId(""), None, -1, (OffsetToCommit(T, PartitionId(0), 7),)))
-    other, none = groups.ask(DescribeShareGroups(None, (G, GroupId("none"))))
+    groups.ask(CommitOffsets(G, MemberId(""), None, -1, (OffsetToCommit(T, PartitionId(0), 7),)))
+    other, none = groups.ask(DescribeShareGroups((G, GroupId("none"))))
     assert (other.error, other.message) == (ErrorCode.GROUP_ID_NOT_FOUND, "Group g is not a share group.")
     assert (none.error, none.message) == (ErrorCode.GROUP_ID_NOT_FOUND, "Group none not found.")
 
@@ -479,7 +473,7 @@ def test_groups_that_cannot_be_described() -> None:
 def test_the_history_says_why_and_what_moved() -> None:
     groups = Groups()
     groups.join(A)
-    first, second = groups.ask(DescribeHistory(None, G)).rebalances
+    first, second = groups.ask(DescribeHistory(G)).rebalances
     assert (first.protocol, first.assignor, first.members) == ("share", "simple", 1)
     assert first.reasons == ("member a joined", "subscriptions or topics changed")
     assert (first.moved_partitions, first.moves) == (0, ())

@@ -8,7 +8,6 @@ What must hold whatever happens:
 - a machine that only reads the log knows what the machine that wrote it knows to be durable.
 """
 
-from typing import Any
 from uuid import UUID
 
 from hypothesis import settings
@@ -17,6 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from tests.support.state_machines import Driver, replay_newest
 
 from ottla.config.group_settings import GroupSettings
+from ottla.coordination.state_machine import ReplyT, Request
 from ottla.errors import ErrorCode
 from ottla.groups.config import GroupConfig
 from ottla.groups.consumer.events import Partitions
@@ -62,7 +62,6 @@ class ShareGroups(RuleBasedStateMachine):
         """What members were told; one that is not here has never joined, or knows that it is out."""
         self.told: dict[MemberId, Partitions] = {}
         self.under_way: list[ToInitialize] = []
-        self.numbers = iter(range(1_000_000))
 
     def new_machine(self) -> GroupMachine:
         environment = GroupEnvironment(
@@ -83,10 +82,8 @@ class ShareGroups(RuleBasedStateMachine):
         assert group is None or isinstance(group, ShareGroup)
         return group
 
-    def ask(self, event: Any) -> Any:
-        token = next(self.numbers)
-        self.driver.send(event._replace(token=token))
-        return self.driver.reply(token)
+    def ask(self, request: Request[ReplyT]) -> ReplyT:
+        return self.driver.ask(request)
 
     def hear(self, member: MemberId, beat: ShareBeat) -> None:
         if beat.error:
@@ -106,7 +103,7 @@ class ShareGroups(RuleBasedStateMachine):
             self.under_way.append(beat.initialize)
 
     def beat(self, member: MemberId, epoch: int, names: frozenset[TopicName] | None = None) -> ShareBeat:
-        beat: ShareBeat = self.ask(ShareHeartbeat(None, G, member, epoch, None, "c", "/h", names))
+        beat: ShareBeat = self.ask(ShareHeartbeat(G, member, epoch, None, "c", "/h", names))
         return beat
 
     # --- what members do ---
@@ -151,10 +148,10 @@ class ShareGroups(RuleBasedStateMachine):
     @rule(at=st.integers(0, 9), works=st.booleans(), member=MEMBER)
     def state_is_initialized(self, at: int, works: bool, member: MemberId) -> None:
         wanted = self.under_way.pop(at % len(self.under_way))
-        self.ask((ShareStateInitialized if works else ShareStateFailed)(None, G, wanted.partitions))
+        self.ask((ShareStateInitialized if works else ShareStateFailed)(G, wanted.partitions))
         if member in self.epochs:
             known = self.epochs[member]
-            answer = self.ask(RefreshShareMember(None, G, member, known))
+            answer = self.ask(RefreshShareMember(G, member, known))
             if answer.error:
                 assert answer.error is ErrorCode.UNKNOWN_MEMBER_ID
             else:
@@ -167,21 +164,21 @@ class ShareGroups(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(NAMES), start=st.integers(0, 9))
     def offsets_are_altered(self, name: TopicName, start: int) -> None:
-        altered = self.ask(AlterShareOffsets(None, G, (ShareOffset(name, PartitionId(0), start),)))
+        altered = self.ask(AlterShareOffsets(G, (ShareOffset(name, PartitionId(0), start),)))
         if altered.initialize is not None:
             self.under_way.append(altered.initialize)
 
     @rule(names=SUBSCRIPTION, works=st.booleans())
     def offsets_are_deleted(self, names: frozenset[TopicName], works: bool) -> None:
-        deletion = self.ask(DeleteShareOffsets(None, G, tuple(names)))
+        deletion = self.ask(DeleteShareOffsets(G, tuple(names)))
         if works and deletion.partitions:
-            self.ask(ShareOffsetsDeleted(None, G, frozenset(deletion.partitions)))
+            self.ask(ShareOffsetsDeleted(G, frozenset(deletion.partitions)))
 
     @rule(works=st.booleans())
     def the_group_is_deleted(self, works: bool) -> None:
-        deletion = self.ask(DeleteShareGroup(None, G))
+        deletion = self.ask(DeleteShareGroup(G))
         if works and not deletion.error:
-            (error,) = self.ask(DeleteGroups(None, (G,)))
+            (error,) = self.ask(DeleteGroups((G,)))
             assert error in (ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND)
             assert self.group is None
 
@@ -198,7 +195,7 @@ class ShareGroups(RuleBasedStateMachine):
             gone = self.id_of(name)
             self.lives[name] += 1
             self.show_topics()
-            self.ask(ForgetShareTopics(None, frozenset({gone})))
+            self.ask(ForgetShareTopics(frozenset({gone})))
 
     # --- what becomes of the machine ---
 
@@ -221,7 +218,7 @@ class ShareGroups(RuleBasedStateMachine):
             for member in list(self.epochs):
                 self.hear(member, self.beat(member, self.epochs[member]))
             for wanted in self.under_way:
-                self.ask(ShareStateInitialized(None, G, wanted.partitions))
+                self.ask(ShareStateInitialized(G, wanted.partitions))
             self.under_way.clear()
             self.driver.now_ms += 1
         if not self.epochs:
@@ -231,7 +228,7 @@ class ShareGroups(RuleBasedStateMachine):
             for member in list(self.epochs):
                 self.hear(member, self.beat(member, self.epochs[member]))
             for wanted in self.under_way:
-                self.ask(ShareStateInitialized(None, G, wanted.partitions))
+                self.ask(ShareStateInitialized(G, wanted.partitions))
             self.under_way.clear()
         written = len(self.driver.log)
         for member, epoch in self.epochs.items():

@@ -74,7 +74,6 @@ class Groups(Driver):
         self.known = {TopicName(name): count for name, count in (topics or {SOURCE: 3}).items()}
         self.topics = FixedTopics()
         super().__init__(self.new_machine())
-        self.numbers = iter(range(1_000_000))
         self.make()
 
     def new_machine(self) -> GroupMachine:
@@ -91,12 +90,7 @@ class Groups(Driver):
                 for number, (name, count) in enumerate(self.known.items())
             ]
         )
-        self.ask(TopicsChanged(None, frozenset(self.known)))
-
-    def ask(self, event: Any) -> Any:
-        token = next(self.numbers)
-        self.send(event._replace(token=token))
-        return self.reply(token)
+        self.ask(TopicsChanged(frozenset(self.known)))
 
     def beat(
         self,
@@ -111,7 +105,6 @@ class Groups(Driver):
     ) -> StreamsBeat:
         beat: StreamsBeat = self.ask(
             StreamsHeartbeat(
-                None,
                 group,
                 member,
                 epoch,

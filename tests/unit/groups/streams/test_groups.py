@@ -1,5 +1,6 @@
 """Streams groups: members, topology, tasks, internal topics. Kafka's words and error codes."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -73,7 +74,7 @@ def test_a_heartbeat_that_changes_nothing_writes_nothing() -> None:
     groups = Groups()
     groups.join(A)
     written = len(groups.log)
-    effects = groups.send(StreamsHeartbeat("x", G, A, 2, 0, None, "c", "/h"))
+    effects = groups.send(StreamsHeartbeat(G, A, 2, 0, None, "c", "/h"), "x")
     assert len(groups.log) == written
     assert [type(effect) for effect in effects] == [SetTimer, Reply]
 
@@ -254,7 +255,7 @@ def test_a_source_topic_that_goes_takes_the_tasks_along() -> None:
     del groups.known[SOURCE]
     groups.known[TopicName("other")] = 1
     groups.make()
-    groups.ask(TopicsChanged(None, frozenset({SOURCE})))
+    groups.ask(TopicsChanged(frozenset({SOURCE})))
     assert groups.beat(A, 2).tasks == NOTHING
     assert groups.group.state_name == "NotReady"
     assert groups.beat(A, 2, NOTHING).member_epoch == 3
@@ -387,7 +388,7 @@ def commit(
 ) -> ErrorCode:
     offsets = tuple(OffsetToCommit(SOURCE, PartitionId(index), 1) for index in partitions or (0,))
     producer = ProducerIdAndEpoch(1, 0) if transactional else None
-    event = CommitOffsets(None, G, member, None, epoch, offsets, knows_member_epochs=version >= 9, producer=producer)
+    event = CommitOffsets(G, member, None, epoch, offsets, knows_member_epochs=version >= 9, producer=producer)
     errors = set(groups.ask(event).errors)
     assert len(errors) == 1
     return ErrorCode(errors.pop())
@@ -427,21 +428,21 @@ def test_offsets_are_read_with_the_epoch() -> None:
     groups.join(A)
     commit(groups, A, 2)
     asked = (TopicPartitions(SOURCE, (PartitionId(0),)),)
-    fetched = groups.ask(FetchOffsets(None, G, asked, member_id=A, member_epoch=2))
+    fetched = groups.ask(FetchOffsets(G, asked, member_id=A, member_epoch=2))
     assert fetched.topics[0].offsets[0].offset == 1
-    assert groups.ask(FetchOffsets(None, G, asked, member_id=A, member_epoch=1)).error is ErrorCode.STALE_MEMBER_EPOCH
-    assert groups.ask(FetchOffsets(None, G, asked, member_id=B, member_epoch=1)).error is ErrorCode.UNKNOWN_MEMBER_ID
-    assert groups.ask(FetchOffsets(None, G, asked)).error is ErrorCode.NONE
+    assert groups.ask(FetchOffsets(G, asked, member_id=A, member_epoch=1)).error is ErrorCode.STALE_MEMBER_EPOCH
+    assert groups.ask(FetchOffsets(G, asked, member_id=B, member_epoch=1)).error is ErrorCode.UNKNOWN_MEMBER_ID
+    assert groups.ask(FetchOffsets(G, asked)).error is ErrorCode.NONE
 
 
 def test_offsets_in_topics_that_are_read_stay() -> None:
     groups = Groups()
     groups.join(A)
     commit(groups, A, 2)
-    deletion = DeleteOffsets(None, G, (TopicPartitions(SOURCE, (PartitionId(0),)),))
+    deletion = DeleteOffsets(G, (TopicPartitions(SOURCE, (PartitionId(0),)),))
     assert groups.ask(deletion).topics == ((SOURCE, ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC),)
     groups.beat(A, -1)
-    assert groups.ask(deletion).topics == ((SOURCE, ErrorCode.NONE),)
+    assert groups.ask(replace(deletion)).topics == ((SOURCE, ErrorCode.NONE),)
 
 
 def test_an_empty_group_goes_with_its_last_offset() -> None:
@@ -461,26 +462,26 @@ def test_an_empty_group_goes_with_its_last_offset() -> None:
 def test_groups_are_listed_and_deleted() -> None:
     groups = Groups()
     groups.join(A)
-    (listing,) = groups.ask(ListGroups(None, frozenset(), frozenset({"streams"})))
+    (listing,) = groups.ask(ListGroups(frozenset(), frozenset({"streams"})))
     assert listing == (G, "streams", "Stable", "streams")
-    assert groups.ask(ListGroups(None, frozenset(), frozenset({"consumer"}))) == ()
-    assert groups.ask(ListGroups(None, frozenset({"stable"}), frozenset())) == (listing,)
-    assert groups.ask(DeleteGroups(None, (G,))) == (ErrorCode.NON_EMPTY_GROUP,)
+    assert groups.ask(ListGroups(frozenset(), frozenset({"consumer"}))) == ()
+    assert groups.ask(ListGroups(frozenset({"stable"}), frozenset())) == (listing,)
+    assert groups.ask(DeleteGroups((G,))) == (ErrorCode.NON_EMPTY_GROUP,)
     groups.beat(A, -1)
-    assert groups.ask(DeleteGroups(None, (G,))) == (ErrorCode.NONE,)
+    assert groups.ask(DeleteGroups((G,))) == (ErrorCode.NONE,)
     assert groups.machine.groups == groups.successor().machine.groups == {}
 
 
 def join_event() -> Join:
     ranged = ClassicAssignor("range", b"\0\0\0\0\0\0\xff\xff\xff\xff")
-    return Join(None, G, MemberId(""), None, "c", "/h", "consumer", (ranged,), 6_000, 6_000, requires_member_id=False)
+    return Join(G, MemberId(""), None, "c", "/h", "consumer", (ranged,), 6_000, 6_000, requires_member_id=False)
 
 
 def test_a_streams_group_with_members_is_no_classic_one() -> None:
     groups = Groups()
     groups.join(A)
     assert groups.ask(join_event()).error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-    other = groups.ask(ConsumerHeartbeat(None, G, B, 0, None, None, "c", "/h", 1, frozenset({SOURCE}), None, None, {}))
+    other = groups.ask(ConsumerHeartbeat(G, B, 0, None, None, "c", "/h", 1, frozenset({SOURCE}), None, None, {}))
     assert (other.error, other.message) == (ErrorCode.GROUP_ID_NOT_FOUND, "Group g is not a consumer group.")
 
 
@@ -489,7 +490,7 @@ def test_an_empty_streams_group_becomes_a_classic_one_and_back() -> None:
     groups.join(A)
     commit(groups, A, 2)
     groups.beat(A, -1)
-    groups.send(join_event()._replace(token="classic"))
+    groups.send(join_event(), "classic")
     groups.pass_time(10_000, until=lambda: not groups.waits("classic"))
     assert groups.machine.groups[G].kind == "classic"
     assert groups.beat(A, 0, NOTHING, topology=READS, timeout=1).message == "Group g is not a streams group."
@@ -498,7 +499,7 @@ def test_an_empty_streams_group_becomes_a_classic_one_and_back() -> None:
     assert groups.join(A).tasks == active(_0=[0, 1, 2])
     assert groups.successor().group.members.keys() == {A}
     asked = (TopicPartitions(SOURCE, (PartitionId(0),)),)
-    assert groups.ask(FetchOffsets(None, G, asked)).topics[0].offsets[0].offset == 1
+    assert groups.ask(FetchOffsets(G, asked)).topics[0].offsets[0].offset == 1
 
 
 def test_offsets_that_nobody_was_a_member_for_are_taken_over() -> None:
@@ -513,13 +514,15 @@ def test_offsets_that_nobody_was_a_member_for_are_taken_over() -> None:
 def test_a_group_is_described() -> None:
     groups = Groups()
     groups.join(A, COUNTS, client_tags={"zone": "z"}, user_endpoint=Endpoint("here", 1))
-    (found, missing) = groups.ask(DescribeStreamsGroups(None, (G, GroupId("other"))))
+    (found, missing) = groups.ask(DescribeStreamsGroups((G, GroupId("other"))))
     assert (missing.error, missing.message) == (ErrorCode.GROUP_ID_NOT_FOUND, "Group other not found.")
     assert (found.state, found.group_epoch, found.assignment_epoch) == ("NotReady", 2, 2)
+    assert found.topology is not None
     assert found.topology.subtopologies[1].state_changelog_topics[0].partitions == 0
     groups.make(**{SINK: 3, CHANGELOG: 3})
     groups.settle(A)
-    (found,) = groups.ask(DescribeStreamsGroups(None, (G,)))
+    (found,) = groups.ask(DescribeStreamsGroups((G,)))
+    assert found.topology is not None
     assert found.topology.subtopologies[1].state_changelog_topics[0].partitions == 3
     (member,) = found.members
     assert (member.member_id, member.member_epoch, member.process_id) == (A, 3, "p-a")
@@ -531,7 +534,7 @@ def test_history_tells_what_moved() -> None:
     groups = Groups(SETTINGS._replace(streams_num_standby_replicas=1), source=1, **{SINK: 1, CHANGELOG: 1})
     groups.join(A, COUNTS)
     groups.join(B, COUNTS)
-    first, second = groups.ask(DescribeHistory(None, G)).rebalances
+    first, second = groups.ask(DescribeHistory(G)).rebalances
     assert (first.protocol, first.assignor, first.members) == ("streams", "sticky", 1)
     assert first.reasons == ("a joins", "the group is new")
     assert second.reasons == ("b joins",)
@@ -588,5 +591,5 @@ def test_the_delayed_assignment_of_a_group_that_went_is_left_out() -> None:
 def test_timers_of_a_member_that_leaves_are_forgotten() -> None:
     groups = Groups()
     groups.join(A)
-    effects = groups.send(StreamsHeartbeat("x", G, A, -1, 0, None, "c", "/h"))
+    effects = groups.send(StreamsHeartbeat(G, A, -1, 0, None, "c", "/h"), "x")
     assert CancelTimer(("streams-session", G, A)) in effects

@@ -51,7 +51,7 @@ def large_group(members: int, processes: int) -> Driver:
     driver = Driver(GroupMachine(GroupConfig(), lambda: "uuid", GroupEnvironment(lambda: topics, lambda _: settings)))
     for at in range(members):
         member, process = MemberId(f"m{at}"), ProcessId(f"p{at % processes}")
-        driver.send(StreamsHeartbeat(at, G, member, 0, 0, None, "c", "/h", 9_000, topology, NOTHING, process))
+        driver.send(StreamsHeartbeat(G, member, 0, 0, None, "c", "/h", 9_000, topology, NOTHING, process), at)
     return driver
 
 

@@ -17,6 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from tests.support.state_machines import Driver
 
 from ottla.config.group_settings import GroupSettings
+from ottla.coordination.state_machine import ReplyT, Request
 from ottla.errors import ErrorCode
 from ottla.groups.config import GroupConfig
 from ottla.groups.consumer.events import TopicsChanged
@@ -78,7 +79,6 @@ class StreamsGroupsMachine(RuleBasedStateMachine):
         self.driver = Driver(self.new_machine())
         self.driver.carry_out(self.driver.machine.loaded(self.driver.now_ms))
         self.clients: dict[MemberId, Client] = {}
-        self.tokens = iter(range(1_000_000))
 
     def new_machine(self) -> GroupMachine:
         return GroupMachine(
@@ -95,19 +95,17 @@ class StreamsGroupsMachine(RuleBasedStateMachine):
 
     def topics_changed(self) -> None:
         self.show_topics()
-        self.ask(TopicsChanged(None, frozenset({SOURCE, SINK, CHANGELOG})))
+        self.ask(TopicsChanged(frozenset({SOURCE, SINK, CHANGELOG})))
 
-    def ask(self, event: Any) -> Any:
-        token = next(self.tokens)
-        self.driver.send(event._replace(token=token))
-        return self.driver.reply(token)
+    def ask(self, request: Request[ReplyT]) -> ReplyT:
+        return self.driver.ask(request)
 
     def group(self) -> StreamsGroup | None:
         found = self.driver.machine.groups.get(G)
         return found if isinstance(found, StreamsGroup) else None
 
     def send(self, member: MemberId, epoch: int, owned: TaskSets | None, **more: Any) -> StreamsBeat:
-        event = StreamsHeartbeat(None, G, member, epoch, 0, None, "c", "/h", owned=owned, **more)
+        event = StreamsHeartbeat(G, member, epoch, 0, None, "c", "/h", owned=owned, **more)
         beat: StreamsBeat = self.ask(event)
         self.forget_fenced()
         return beat
