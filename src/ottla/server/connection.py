@@ -191,7 +191,7 @@ class Connection:
                     framer.set_rest_aside()
                     self._pause_reading()
                     break
-            if framer.is_under_way or self._held_bytes:
+            if self._held_bytes or framer.is_under_way:
                 self._account()
         finally:
             self._consuming = False
@@ -217,13 +217,13 @@ class Connection:
         if slot.request_bytes and not slot.filled:
             self._requests_bytes += slot.request_bytes
             self._account()
-        if self._replies.under_way >= MAX_IN_FLIGHT:
+        if len(self._replies.slots) >= MAX_IN_FLIGHT:
             self._pause_reading()
 
     @property
     def in_flight(self) -> int:
         """How many requests have not been answered, or are behind one that has not."""
-        return self._replies.under_way
+        return len(self._replies.slots)
 
     def hold(self) -> Callable[[], None]:
         """Handle no further request until what is returned has been called, once."""
@@ -246,7 +246,7 @@ class Connection:
             not self._reading
             and not self._holds
             and not self._waiting_for_memory
-            and self._replies.under_way < MAX_IN_FLIGHT
+            and len(self._replies.slots) < MAX_IN_FLIGHT
             and not self._has_enough_unsent()
         ):
             if self._consuming or not self._framer.has_rest:
@@ -281,7 +281,7 @@ class Connection:
 
     def waits_for_client(self) -> bool:
         """Whether the client has something to send or to take."""
-        return self._framer.is_under_way or self._replies.has_unsent
+        return self._framer.is_under_way or bool(self._replies.unsent)
 
     def has_more_to_read(self) -> bool:
         """Whether the client has sent what was not read yet."""
@@ -293,7 +293,7 @@ class Connection:
         """Called by a slot; sends every reply whose turn has come, together with those that follow in this turn of the
         loop: a system call for each small reply would be a third of what it costs."""
         replies = self._replies
-        if self.closed or not replies.under_way:
+        if self.closed or not replies.slots:
             return
         self._requests_bytes -= slot.request_bytes
         if replies.take(slot) and not self._writing:
@@ -301,7 +301,7 @@ class Connection:
                 self._send()
             elif self._consuming:
                 self._account()
-            elif replies.under_way:
+            elif replies.slots:
                 self._send_soon()
             else:
                 self._send()
@@ -322,7 +322,7 @@ class Connection:
         self._send_now()
 
     def _send_now(self) -> None:
-        if self._replies.has_unsent and not self._writing and not self.closed:
+        if self._replies.unsent and not self._writing and not self.closed:
             self._send()
 
     def _has_enough_unsent(self) -> bool:
@@ -344,7 +344,7 @@ class Connection:
         if replies.unsent_bytes < unsent_before:
             self.last_active = self._loop.time()
             self.moved_bytes += unsent_before - replies.unsent_bytes
-        if replies.has_unsent:
+        if replies.unsent:
             if not self._writing:
                 self._writing = True
                 if not self._loading:
@@ -388,7 +388,7 @@ class Connection:
     @property
     def idle(self) -> bool:
         """Nothing is expected of us: there is no request under way, or the client does not take the replies."""
-        return not self._replies.under_way or self._replies.has_unsent
+        return not self._replies.slots or bool(self._replies.unsent)
 
     def describe(self) -> str:
         return f"connection {self.connection_id} from {self.client_host}:{self.client_port}"

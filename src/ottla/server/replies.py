@@ -46,31 +46,23 @@ class ReplySlot:
 class ReplyQueue:
     """Replies that were not sent, or whose requests were not answered yet."""
 
-    __slots__ = ("_region_sent", "_slots", "_unsent", "buffered_bytes", "unsent_bytes")
+    __slots__ = ("_region_sent", "buffered_bytes", "slots", "unsent", "unsent_bytes")
 
     def __init__(self) -> None:
-        self._slots: deque[ReplySlot] = deque()
-        self._unsent: deque[Piece] = deque()  # of replies whose turn has come
+        self.slots: deque[ReplySlot] = deque()
+        """Those of requests that have not been answered, or are behind one that has not."""
+        self.unsent: deque[Piece] = deque()
+        """What was not sent yet of replies whose turn has come."""
         self._region_sent = 0  # of the first piece, if that is a region
         self.unsent_bytes = 0
         """All replies that are known count."""
         self.buffered_bytes = 0
         """The part of them that is not in files."""
 
-    @property
-    def under_way(self) -> int:
-        """How many requests have not been answered, or are behind one that has not."""
-        return len(self._slots)
-
-    @property
-    def has_unsent(self) -> bool:
-        """Whether a reply whose turn has come was not sent, or only in part."""
-        return bool(self._unsent)
-
     def open_slot(self, owner: Owner) -> ReplySlot:
         """The place of the next request's reply."""
         slot = ReplySlot(owner)
-        self._slots.append(slot)
+        self.slots.append(slot)
         return slot
 
     def take(self, slot: ReplySlot) -> bool:
@@ -80,10 +72,10 @@ class ReplyQueue:
             self.unsent_bytes += size
             if not isinstance(piece, FileRegion):
                 self.buffered_bytes += size
-        slots = self._slots
+        slots = self.slots
         if slots[0] is not slot:
             return False
-        unsent = self._unsent
+        unsent = self.unsent
         while slots and slots[0].filled:
             # An empty piece would never count as sent.
             unsent.extend(piece for piece in slots.popleft().pieces if len(piece))
@@ -92,7 +84,7 @@ class ReplyQueue:
     def send(self, transport: Transport, is_in_memory: Callable[[FileRegion, int], bool]) -> None:
         """Send what the transport takes, up to a region whose part behind so many bytes is not in memory yet, as
         `is_in_memory` reports. Raises what the transport raises, BlockingIOError too."""
-        unsent = self._unsent
+        unsent = self.unsent
         while unsent:
             first = unsent[0]
             if not isinstance(first, FileRegion):
@@ -103,7 +95,7 @@ class ReplyQueue:
                 return
 
     def _send_buffers(self, transport: Transport) -> None:
-        unsent = self._unsent
+        unsent = self.unsent
         batch: list[Buffer] = []
         more_follows = False
         for piece in islice(unsent, MAX_BUFFERS_PER_SEND):
@@ -127,13 +119,13 @@ class ReplyQueue:
         self.unsent_bytes -= sent
         self._region_sent += sent
         if self._region_sent == len(region):
-            self._unsent.popleft()
+            self.unsent.popleft()
             self._region_sent = 0
 
     def abandon(self) -> None:
         """Drop everything: the connection is closed. Requests that are parked are given up."""
-        slots, self._slots = self._slots, deque()
-        self._unsent.clear()
+        slots, self.slots = self.slots, deque()
+        self.unsent.clear()
         for slot in slots:
             if slot.on_abandoned is not None:
                 slot.on_abandoned()

@@ -73,7 +73,7 @@ class Queue:
         return [self.replies.open_slot(self) for _ in range(count)]
 
     def send_all(self, transport: Reluctant) -> None:
-        while self.replies.has_unsent:
+        while self.replies.unsent:
             try:
                 self.replies.send(transport, lambda region, sent: True)
             except BlockingIOError:
@@ -101,7 +101,7 @@ def test_replies_leave_whole_and_in_order(seed: int) -> None:
             queue.send_all(transport)
     queue.send_all(transport)
     assert transport.taken == b"".join(piece for pieces in contents for piece in pieces)
-    assert (queue.replies.unsent_bytes, queue.replies.buffered_bytes, queue.replies.under_way) == (0, 0, 0)
+    assert (queue.replies.unsent_bytes, queue.replies.buffered_bytes, len(queue.replies.slots)) == (0, 0, 0)
 
 
 @pytest.mark.usefixtures("regions")
@@ -135,7 +135,7 @@ def test_a_reply_behind_one_that_is_not_filled_counts_and_waits() -> None:
     second.fill([b"second"])
     assert queue.turns == [False]
     assert queue.replies.unsent_bytes == 6
-    assert not queue.replies.has_unsent
+    assert not queue.replies.unsent
     first.fill(())  # acks=0
     assert queue.turns == [False, True]
     queue.send_all(transport)
@@ -151,5 +151,5 @@ def test_requests_that_are_parked_are_given_up_and_their_late_replies_are_not_ke
     answered.fill([b"reply"])
     queue.replies.abandon()
     assert given_up == ["parked"]
-    assert queue.replies.under_way == 0
-    assert not queue.replies.has_unsent
+    assert not queue.replies.slots
+    assert not queue.replies.unsent
