@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import logging
 import uuid
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Self
 
@@ -59,6 +59,7 @@ from ottla.groups.events import (
     Synced,
 )
 from ottla.ids import GroupId, PartitionId, TopicId, TopicName, TopicPartition
+from ottla.tasks import Tasks
 
 if TYPE_CHECKING:
     from ottla.cluster.image import MetadataImage
@@ -88,7 +89,7 @@ class GroupCoordinator(Coordinator[GroupEvent, "GroupRecord"]):
         group_config = config or GroupConfig()
         self._topics = topics or ImageTopics(empty_image(""), 0)
         self._changed_topics: set[TopicName] = set()
-        self._tasks: dict[asyncio.Task[None], None] = {}
+        self._tasks = Tasks()
         environment = GroupEnvironment(lambda: self._topics, settings or (lambda _: GroupSettings()), regex_problem)
 
         def new_machine() -> "StateMachine[GroupEvent, GroupRecord]":
@@ -141,9 +142,7 @@ class GroupCoordinator(Coordinator[GroupEvent, "GroupRecord"]):
 
     async def stop(self) -> None:
         """Let writes finish, then answer all waiting requests with NOT_COORDINATOR."""
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.close()
         await super().stop()
 
     # --- membership ---
@@ -185,7 +184,7 @@ class GroupCoordinator(Coordinator[GroupEvent, "GroupRecord"]):
 
     def _resolve_for(self, group_id: GroupId, reply: "asyncio.Future[ConsumerBeat]") -> None:
         if not reply.cancelled() and reply.exception() is None and reply.result().resolve:
-            self._spawn(self._resolve(group_id, reply.result().resolve))
+            self._tasks.spawn(self._resolve(group_id, reply.result().resolve), f"expressions of group {group_id}")
 
     async def _resolve(self, group_id: GroupId, regexes: Sequence[str]) -> None:
         """Resolve a group's regular expressions to topics; if that fails, the group requests it again later."""
@@ -206,12 +205,12 @@ class GroupCoordinator(Coordinator[GroupEvent, "GroupRecord"]):
             is_being_told = bool(self._changed_topics)
             self._changed_topics |= changed
             if not is_being_told:
-                self._spawn(self._submit_changed_topics())
+                self._tasks.spawn(self._submit_changed_topics(), "changed topics of groups")
         if old.topics is new.topics:
             return
         gone = {topic.name: topic.topic_id for topic in old.topics.values() if topic.topic_id not in new.topics_by_id}
         if gone:
-            self._spawn(self.forget_topics(gone))
+            self._tasks.spawn(self.forget_topics(gone), "offsets of deleted topics")
 
     async def _submit_changed_topics(self) -> None:
         """Once for all that change while this task waits for its turn."""
@@ -226,11 +225,6 @@ class GroupCoordinator(Coordinator[GroupEvent, "GroupRecord"]):
         while left:
             await asyncio.sleep(0)
             left = await self._runtime.submit(partition, TopicsChanged(names, left))
-
-    def _spawn(self, work: Coroutine[None, None, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks[task] = None
-        task.add_done_callback(self._tasks.pop)
 
     # --- offsets ---
 

@@ -51,6 +51,7 @@ from ottla.errors import ApiError, CoordinatorLoadInProgress, ErrorCode, NotCoor
 from ottla.ids import LeaderEpoch, PartitionId, ProducerIdAndEpoch
 from ottla.records.batch import Buffer
 from ottla.slices import SLICE_S, Slices
+from ottla.tasks import Tasks
 
 log = logging.getLogger(__name__)
 
@@ -162,7 +163,7 @@ class CoordinatorRuntime(Generic[EventT, RecordT]):
         self._partitions: dict[PartitionId, _Partition[EventT, RecordT]] = {}
         self._expected: dict[PartitionId, asyncio.Event] = {}
         """Set once this broker leads the partition."""
-        self._tasks: dict[asyncio.Task[None], None] = {}
+        self._tasks = Tasks()
         self._slices = Slices(clock)
         """For the logs that are replayed, however many partitions are taken over at once."""
         self._writers: dict[PartitionId, asyncio.Task[None]] = {}
@@ -201,9 +202,7 @@ class CoordinatorRuntime(Generic[EventT, RecordT]):
         await self.drain(self._commit_timeout_s)
         for partition in list(self._partitions):
             self.on_resign(partition)
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.close()
 
     def is_active(self, partition: PartitionId) -> bool:
         found = self._partitions.get(partition)
@@ -338,7 +337,7 @@ class CoordinatorRuntime(Generic[EventT, RecordT]):
 
     def _write_what_is_queued(self, at: _Partition[EventT, RecordT]) -> None:
         if at.batches and at.writer is None:
-            at.writer = self._spawn(self._write(at), f"{self._name}-{at.partition}-write")
+            at.writer = self._tasks.spawn(self._write(at), f"{self._name}-{at.partition}-write")
             self._writers[at.partition] = at.writer
 
     def _append(
@@ -514,7 +513,7 @@ class CoordinatorRuntime(Generic[EventT, RecordT]):
             led.set()
         writer = self._writers.get(partition)
         predecessor = None if writer is asyncio.current_task() else writer
-        self._spawn(self._load(found, predecessor, pause_s), f"{self._name}-{partition}-load")
+        self._tasks.spawn(self._load(found, predecessor, pause_s), f"{self._name}-{partition}-load")
 
     async def _load(
         self, at: _Partition[EventT, RecordT], predecessor: "asyncio.Task[None] | None", pause_s: float
@@ -585,12 +584,6 @@ class CoordinatorRuntime(Generic[EventT, RecordT]):
         for future in waiting.values():
             if not future.done():
                 future.set_exception(ApiError(code, why))
-
-    def _spawn(self, work: Any, name: str) -> "asyncio.Task[None]":
-        task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work, name=name)
-        self._tasks[task] = None
-        task.add_done_callback(self._tasks.pop)
-        return task
 
 
 def error_for_clients(error: Exception) -> ErrorCode:

@@ -6,8 +6,8 @@ names. Methods return the machine's reply, or raise the errors of `Coordinator`.
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Self
 
 from ottla.clock import Clock
 from ottla.cluster.image import SHARE_GROUP_STATE_TOPIC
@@ -32,6 +32,7 @@ from ottla.share.state_events import (
     SummarizeState,
     WriteState,
 )
+from ottla.tasks import Tasks
 
 if TYPE_CHECKING:
     from ottla.cluster.image import MetadataImage
@@ -68,7 +69,7 @@ class ShareCoordinator(Coordinator[ShareStateEvent, "ShareStateRecord"]):
         settings = config or ShareStateConfig()
         self._delete_before = delete_before
         self._prune_interval_s = prune_interval_ms / 1_000
-        self._tasks: dict[asyncio.Task[None], None] = {}
+        self._tasks = Tasks()
         self._pruned: dict[PartitionId, int] = {}
         self._starting_over: list[Callable[[SharePartitionKey], None]] = []
 
@@ -113,14 +114,12 @@ class ShareCoordinator(Coordinator[ShareStateEvent, "ShareStateRecord"]):
         )
         topic.lead(created._runtime, metadata, replicas)
         metadata.subscribe(created.on_metadata)
-        created._spawn(created._prune_by_the_clock())
+        created._tasks.spawn(created._prune_by_the_clock(), "pruning of share state")
         return created
 
     async def stop(self) -> None:
         """Let writes finish, then answer all waiting requests with NOT_COORDINATOR."""
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.close()
         await super().stop()
 
     # --- what leaders of share partitions call ---
@@ -199,7 +198,7 @@ class ShareCoordinator(Coordinator[ShareStateEvent, "ShareStateRecord"]):
         """Deleted topics take the state of their share partitions along."""
         gone = old.topics_by_id.keys() - new.topics_by_id.keys() if old.topics is not new.topics else frozenset()
         if gone:
-            self._spawn(self.forget_topics(frozenset(gone)))
+            self._tasks.spawn(self.forget_topics(frozenset(gone)), "share state of deleted topics")
 
     async def forget_topics(self, topic_ids: frozenset[TopicId]) -> None:
         """Drop the state of every share partition of these topics that is kept here, also where the log is still being
@@ -226,8 +225,3 @@ class ShareCoordinator(Coordinator[ShareStateEvent, "ShareStateRecord"]):
         while True:
             await asyncio.sleep(self._prune_interval_s)
             await self.prune()
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks[task] = None
-        task.add_done_callback(self._tasks.pop)

@@ -10,10 +10,10 @@ Methods return the machines' replies, or raise the errors of `Coordinator`.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, Self
 
 from ottla.errors import ErrorCode, OttlaError
 from ottla.groups.share.events import (
@@ -38,6 +38,7 @@ from ottla.ids import ZERO_TOPIC_ID, GroupId, PartitionId, TopicId, TopicName
 from ottla.share.state import SharePartitionKey
 from ottla.share.state_events import DeleteState, StateChanged, StateSummary
 from ottla.slices import TOGETHER
+from ottla.tasks import Tasks
 
 if TYPE_CHECKING:
     from ottla.cluster.image import MetadataImage
@@ -95,7 +96,7 @@ class ShareGroupCoordinator:
         self._groups = groups
         self._state = share_state
         self._image = image
-        self._tasks: dict[asyncio.Task[Any], None] = {}
+        self._tasks = Tasks()
         self._group_locks: dict[GroupId, tuple[asyncio.Lock, int]] = {}
         """The lock of each group whose state is being changed, and the number of its users."""
 
@@ -108,9 +109,7 @@ class ShareGroupCoordinator:
 
     async def stop(self) -> None:
         """Cancel work under way: the next coordinator begins it anew."""
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.close()
 
     # --- membership ---
 
@@ -119,7 +118,9 @@ class ShareGroupCoordinator:
         beat = await self._groups.submit(event.group_id, event)
         if beat.initialize is None:
             return beat
-        work = self._spawn(self._initialize_quietly(event.group_id, beat.initialize))
+        work = self._tasks.spawn(
+            self._initialize_quietly(event.group_id, beat.initialize), f"share partitions of group {event.group_id}"
+        )
         await asyncio.wait([work], timeout=INITIALIZE_TIMEOUT_S)
         if not work.done():
             return beat
@@ -308,17 +309,11 @@ class ShareGroupCoordinator:
         """Remove deleted topics from share groups."""
         gone = old.topics_by_id.keys() - new.topics_by_id.keys() if old.topics is not new.topics else frozenset()
         if gone:
-            self._spawn(self._forget(frozenset(gone)))
+            self._tasks.spawn(self._forget(frozenset(gone)), "deleted topics of share groups")
 
     async def _forget(self, topic_ids: frozenset[TopicId]) -> None:
         for error in await self._groups.submit_to_all(ForgetShareTopics(topic_ids)):
             log.warning("share groups still know of deleted topics: %s", error)
-
-    def _spawn(self, work: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks[task] = None
-        task.add_done_callback(self._tasks.pop)
-        return task
 
 
 def _those(

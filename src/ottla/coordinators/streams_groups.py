@@ -10,7 +10,7 @@ Methods return the machine's reply, or raise the errors of `Coordinator`.
 import asyncio
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from ottla.clock import Clock
 from ottla.cluster.controller import USE_DEFAULT, NewTopic
@@ -20,6 +20,7 @@ from ottla.groups.streams.configured import Status, StatusCode
 from ottla.groups.streams.events import DescribeStreamsGroups, StreamsBeat, StreamsGroupDescription, StreamsHeartbeat
 from ottla.groups.streams.topology import ANY_COUNT, InternalTopicInfo
 from ottla.ids import GroupId, TopicName
+from ottla.tasks import Tasks
 
 if TYPE_CHECKING:
     from ottla.coordinators.group_coordinator import GroupCoordinator
@@ -55,13 +56,11 @@ class StreamsGroupCoordinator:
         self._under_way: set[TopicName] = set()
         self._failures: dict[TopicName, _Failure] = {}
         """In the order in which they happened."""
-        self._tasks: dict[asyncio.Task[Any], None] = {}
+        self._tasks = Tasks()
 
     async def stop(self) -> None:
         """Cancel work under way: the next heartbeat begins it anew, here or elsewhere."""
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.close()
 
     def heartbeat(self, event: StreamsHeartbeat) -> "asyncio.Future[StreamsBeat]":
         """The reply to a member that joins, lives or leaves; the request is valid. Missing topics are created while
@@ -92,9 +91,7 @@ class StreamsGroupCoordinator:
         if not topics:
             return
         self._under_way.update(topic.name for topic in topics)
-        task = asyncio.get_running_loop().create_task(self._create(group_id, topics))
-        self._tasks[task] = None
-        task.add_done_callback(self._tasks.pop)
+        self._tasks.spawn(self._create(group_id, topics), f"internal topics of streams group {group_id}")
 
     async def _create(self, group_id: GroupId, topics: Sequence[InternalTopicInfo]) -> None:
         names = [topic.name for topic in topics]

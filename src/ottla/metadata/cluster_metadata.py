@@ -8,8 +8,8 @@ in Kafka 3.9. The broker is registered in the store by a node that goes with its
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
 from ottla.clock import Clock
@@ -34,6 +34,7 @@ from ottla.protocol.messages.update_metadata import (
     UpdateMetadataRequest,
     UpdateMetadataTopicState,
 )
+from ottla.tasks import Tasks
 
 if TYPE_CHECKING:
     from ottla.metadata.service import MetadataService
@@ -75,7 +76,7 @@ class ClusterMetadata(MetadataView):
         self._allocating = asyncio.Lock()
         self._changes = ConfigChanges(store, self._take_settings)
         self._end_watch: Callable[[], None] | None = None
-        self._tasks: dict[asyncio.Task[None], None] = {}
+        self._tasks = Tasks()
         self._settings_known: set[TopicId] = set()
         """Topics that existed when settings were read; settings of later ones came without a notification."""
         self.broker_epoch = UNKNOWN_EPOCH
@@ -197,14 +198,12 @@ class ClusterMetadata(MetadataView):
         if self._end_watch is not None:
             self._end_watch()
         await self._changes.close()
-        for task in tuple(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.close()
         await self._store.close()
 
     def report_failed_directory(self) -> None:
         """Have the controller ask which replicas this broker has lost, however long the store is away."""
-        self._spawn(self._report_failed_directory())
+        self._tasks.spawn(self._report_failed_directory(), "report of a failed directory")
 
     async def _report_failed_directory(self) -> None:
         while True:
@@ -278,7 +277,7 @@ class ClusterMetadata(MetadataView):
         )
         self._settings_known -= old.topics_by_id.keys() - self._image.topics_by_id.keys()
         if any(not self.knows_settings_of(topic_id) for topic_id in new_topics):
-            self._spawn(self._learn_in_the_end(new_topics))
+            self._tasks.spawn(self._learn_in_the_end(new_topics), "settings of new topics, in the end")
 
     # -- settings ----------------------------------------------------------------------------------------------------
 
@@ -302,7 +301,9 @@ class ClusterMetadata(MetadataView):
 
     async def learn_settings_soon(self, topics: Mapping[TopicId, TopicName]) -> None:
         """Read the settings of topics, and wait for them for `SETTINGS_WITHIN_S` at most; the reading continues."""
-        await asyncio.wait([self._spawn(self.learn_settings(topics))], timeout=SETTINGS_WITHIN_S)
+        await asyncio.wait(
+            [self._tasks.spawn(self.learn_settings(topics), "settings of new topics")], timeout=SETTINGS_WITHIN_S
+        )
 
     async def _learn_in_the_end(self, topics: Mapping[TopicId, TopicName]) -> None:
         """However long the store is away: a replica may be moved here at any time, and defaults would lose records."""
@@ -321,7 +322,7 @@ class ClusterMetadata(MetadataView):
     def _session_changed(self, event: SessionEvent) -> None:
         """Notifications are kept for minutes only, and this broker may have been away for longer."""
         if event is not SessionEvent.LOST:
-            self._spawn(self._read_all_again())
+            self._tasks.spawn(self._read_all_again(), "all settings, after a pause of the store")
 
     async def _read_all_again(self) -> None:
         try:
@@ -348,7 +349,7 @@ class ClusterMetadata(MetadataView):
         return True
 
     def _features_changed(self) -> None:
-        self._spawn(self._follow_features())
+        self._tasks.spawn(self._follow_features(), "changes of features")
 
     async def _follow_features(self) -> None:
         try:
@@ -379,18 +380,12 @@ class ClusterMetadata(MetadataView):
     def _take_settings(self, found: Sequence[FoundSettings]) -> None:
         self._show_settings([each.settings for each in found])
         if self.controller is not None:
-            self._spawn(self.controller.take_settings(found))
+            self._tasks.spawn(self.controller.take_settings(found), "settings for the controller")
 
     def _show_settings(self, settings: Sequence[SetConfigs]) -> None:
         new = apply(self._image, settings)
         if new.configs is not self._image.configs:
             self._show(new)
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks[task] = None
-        task.add_done_callback(self._tasks.pop)
-        return task
 
     async def alter_configs(
         self, changes: Sequence[ConfigChange], *, validate_only: bool = False

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from ottla.clock import Clock
 from ottla.errors import KafkaStorageError, sentence
 from ottla.ids import Offset
+from ottla.tasks import Tasks
 
 if TYPE_CHECKING:
     from ottla.config.broker import BrokerConfig
@@ -59,8 +60,7 @@ class Maintenance:
         self._loop = loop
         self._clock = clock
         self._began = clock.now_ms(), clock.monotonic()
-        self._tasks: list[asyncio.Task[None]] = []
-        self._removals: dict[asyncio.Task[None], None] = {}
+        self._tasks = Tasks()
         self._written: dict[Path, dict[TopicPartition, Offset]] = {}
         """The recovery points that the checkpoint file of each log directory has."""
         self._writing = asyncio.Lock()
@@ -77,15 +77,12 @@ class Maintenance:
             (0, config.log_segment_delete_delay_ms, self.remove_deleted),
             (expiry, expiry, self.expire_producers),
         ):
-            self._tasks.append(self._loop.create_task(self._repeat(first_ms / 1000, every_ms / 1000, work)))
+            self._tasks.spawn(self._repeat(first_ms / 1000, every_ms / 1000, work), f"maintenance: {work.__name__}")
         early = self._repeat(EARLY_CHECK_S, EARLY_CHECK_S, self.write_checkpoints_early)
-        self._tasks.append(self._loop.create_task(early))
+        self._tasks.spawn(early, "maintenance: early checkpoints")
 
     async def close(self) -> None:
-        tasks = [*self._tasks, *self._removals]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._tasks.close()
 
     async def _repeat(self, first_seconds: float, every_seconds: float, work: Callable[[], Awaitable[None]]) -> None:
         await asyncio.sleep(first_seconds)
@@ -133,9 +130,7 @@ class Maintenance:
                 partition.log.log_start_offset,
             )
             delay_s = partition.log.config.file_delete_delay_ms / 1000
-            task = self._loop.create_task(self._remove_after(delay_s, deletion))
-            self._removals[task] = None
-            task.add_done_callback(self._removals.pop)
+            self._tasks.spawn(self._remove_after(delay_s, deletion), f"removal of files of {partition.topic_partition}")
 
     async def _remove_after(self, delay_s: float, deletion: "Deletion") -> None:
         """Remove a deleted log after a delay; a log left when the broker stops is removed at its next start."""

@@ -46,6 +46,7 @@ from ottla.server.controller_connection import ControllerConnection
 from ottla.server.disk_record import DiskRecord
 from ottla.server.remote_coordination import ClusterMarkers, ClusterTransactions
 from ottla.server.remote_share_state import ClusterShareState
+from ottla.tasks import Tasks
 
 if TYPE_CHECKING:
     from ottla.clock import Clock
@@ -127,9 +128,8 @@ class Membership:
         )
         self._peers: dict[tuple[BrokerId, bool], AsyncConnection] = {}
         """By broker, and whether they are for requests that wait there for others to act."""
-        self._isr_checks: asyncio.Task[None] | None = None
+        self._tasks = Tasks()
         self._disk_record = disk_record
-        self._disks: asyncio.Task[None] | None = None
         self._failures = DirectoryFailures(
             replicas,
             directories,
@@ -156,9 +156,9 @@ class Membership:
         await self.registered_brokers.read()
         self.leadership_lease.start()
         self._controller.start()
-        self._isr_checks = self._loop.create_task(self._drop_out_of_sync_followers())
+        self._tasks.spawn(self._drop_out_of_sync_followers(), "checks of in-sync replicas")
         if self._disk_record.is_in_doubt:
-            self._disks = self._loop.create_task(self._disk_record.trust_in_the_end(self._holds_everything))
+            self._tasks.spawn(self._disk_record.trust_in_the_end(self._holds_everything), "trust in disks")
         image = self.metadata
         timeout_s = self._config.zookeeper_session_timeout_ms / 1000
         if not await image.until(lambda: image.broker_id in image.image.brokers, timeout_s):
@@ -170,9 +170,7 @@ class Membership:
 
     async def leave(self) -> None:
         """Withdraw, and end the session: others need not wait for what this broker still has to do."""
-        for task in (self._isr_checks, self._disks):
-            if task is not None:
-                task.cancel()
+        await self._tasks.close()
         await self._failures.close()
         await self._alter_partition_manager.close()
         await self._fetchers.close()
