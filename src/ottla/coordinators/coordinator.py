@@ -3,7 +3,8 @@
 from typing import TYPE_CHECKING, Any, Final, Generic
 
 from ottla.coordination.state_machine import ReplyT, Request
-from ottla.coordinators.runtime import CoordinatorRuntime, EventT, RecordT
+from ottla.coordinators.machine_at_work import EventT, RecordT
+from ottla.coordinators.runtime import CoordinatorRuntime
 from ottla.coordinators.topic import CoordinatorTopic
 from ottla.errors import OttlaError
 from ottla.ids import LeaderEpoch, PartitionId

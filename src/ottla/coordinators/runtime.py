@@ -21,12 +21,10 @@ with a retriable error, and a new machine reads the log.
 import asyncio
 import contextlib
 import logging
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
-from enum import Enum, auto
 from functools import partial
-from typing import Any, Final, Generic, Protocol, TypeVar, cast
+from typing import Any, Final, Generic, Protocol, cast
 
 from ottla.clock import Clock
 from ottla.coordination.markers import TransactionMarker
@@ -44,8 +42,8 @@ from ottla.coordination.state_machine import (
     StateMachine,
     TimerFired,
 )
-from ottla.coordination.timers import Timers
 from ottla.coordinators.batches import MAX_RECORD_BYTES, RECORD_OVERHEAD_BYTES, QueuedBatch, next_write
+from ottla.coordinators.machine_at_work import EventT, LoadState, MachineAtWork, RecordT
 from ottla.coordinators.replay import replay
 from ottla.errors import ApiError, CoordinatorLoadInProgress, ErrorCode, NotCoordinator, NotLeader, OttlaError
 from ottla.ids import LeaderEpoch, PartitionId, ProducerIdAndEpoch
@@ -55,15 +53,10 @@ from ottla.tasks import Tasks
 
 log = logging.getLogger(__name__)
 
-STORY_EVENTS: Final = 32
-"""How many events are remembered, for the day a machine breaks."""
 LOAD_RETRY_S: Final = 2.0
 
 Listener = Callable[[PartitionId, LeaderEpoch, Any], None]
 """Called with the message of a `Notify`, the partition it comes from and the epoch in which that is led."""
-
-EventT = TypeVar("EventT")
-RecordT = TypeVar("RecordT")
 
 
 class CoordinatorLog(Protocol):
@@ -82,61 +75,11 @@ class CoordinatorLog(Protocol):
         ...
 
 
-class _State(Enum):
-    LOADING = auto()
-    ACTIVE = auto()
-    GONE = auto()
-    """Resigned, or thrown away after a failed write; nothing that still runs for it may have an effect."""
-
-
 @dataclass(slots=True, eq=False)
 class _WriteMarker(Request[None]):
     """The end of a transaction, which the runtime writes itself."""
 
     marker: TransactionMarker
-
-
-def _subject(event: object) -> object:
-    """The group, transaction or timer of an event: its first field."""
-    fields: tuple[str, ...] = getattr(event, "__match_args__", ())
-    return getattr(event, fields[0]) if fields else ""
-
-
-class _Partition(Generic[EventT, RecordT]):
-    """One machine at work. Lives as long as its machine."""
-
-    def __init__(self, partition: PartitionId, epoch: LeaderEpoch, producers: Producers) -> None:
-        self.partition = partition
-        self.epoch = epoch
-        self.machine: StateMachine[EventT, RecordT]
-        """Made when it begins to be loaded."""
-        self.producers = producers
-        self.state = _State.LOADING
-        self.settled = asyncio.Event()
-        """Set once loading has ended."""
-        self.position = 0
-        self.timers = Timers()
-        self.wakeup: asyncio.TimerHandle | None = None
-        self.wakeup_at = 0.0
-        self.waiting: dict[Request[Any], asyncio.Future[Any]] = {}
-        self.story: deque[tuple[str, object]] = deque(maxlen=STORY_EVENTS)
-        """The newest events, by kind and subject, for the report of one that the machine cannot handle."""
-        self.batches: deque[QueuedBatch] = deque()
-        """The first `sent` of them are on their way, the last takes what is appended."""
-        self.sent = 0
-        self.writer: asyncio.Task[None] | None = None
-
-    @property
-    def is_loading(self) -> bool:
-        return self.state is _State.LOADING
-
-    @property
-    def is_active(self) -> bool:
-        return self.state is _State.ACTIVE
-
-    @property
-    def is_gone(self) -> bool:
-        return self.state is _State.GONE
 
 
 class CoordinatorRuntime(Generic[EventT, RecordT]):
@@ -160,7 +103,7 @@ class CoordinatorRuntime(Generic[EventT, RecordT]):
         self._clock = clock
         self._commit_timeout_s = commit_timeout_ms / 1_000
         self._listener = listener
-        self._partitions: dict[PartitionId, _Partition[EventT, RecordT]] = {}
+        self._partitions: dict[PartitionId, MachineAtWork[EventT, RecordT]] = {}
         self._expected: dict[PartitionId, asyncio.Event] = {}
         """Set once this broker leads the partition."""
         self._tasks = Tasks()
@@ -286,7 +229,7 @@ class CoordinatorRuntime(Generic[EventT, RecordT]):
         self._write_what_is_queued(at)
         return future
 
-    def _asked(self, partition: PartitionId) -> _Partition[EventT, RecordT]:
+    def _asked(self, partition: PartitionId) -> MachineAtWork[EventT, RecordT]:
         found = self._partitions.get(partition)
         if found is None:
             raise NotCoordinator(f"this broker does not lead partition {partition} of the {self._name}'s topic")
@@ -296,28 +239,28 @@ class CoordinatorRuntime(Generic[EventT, RecordT]):
             raise CoordinatorLoadInProgress(f"partition {partition} of the {self._name}'s topic is being read")
         return found
 
-    def _handle(self, at: _Partition[EventT, RecordT], event: EventT | TimerFired) -> None:
-        at.story.append((type(event).__name__, _subject(event)))
+    def _handle(self, at: MachineAtWork[EventT, RecordT], event: EventT | TimerFired) -> None:
+        at.remember(event)
         try:
             effects = at.machine.handle(event, self._clock.now_ms())
             self._carry_out(at, effects)
         except Exception:
             self._is_broken(at, event)
 
-    def _is_broken(self, at: _Partition[EventT, RecordT], event: object) -> None:
+    def _is_broken(self, at: MachineAtWork[EventT, RecordT], event: object) -> None:
         """A defect. The machine may have stopped half way, so what it knows is not to be relied on."""
         log.exception(
             "%s %d: cannot handle %s; the events that led to it: %s",
             self._name,
             at.partition,
             type(event).__name__,
-            ", ".join(f"{kind} {subject}" for kind, subject in at.story),
+            at.story(),
         )
         self._start_over(at, ErrorCode.UNKNOWN_SERVER_ERROR, "the coordinator failed")
 
     # --- effects ---
 
-    def _carry_out(self, at: _Partition[EventT, RecordT], effects: Sequence[Effect | None]) -> None:
+    def _carry_out(self, at: MachineAtWork[EventT, RecordT], effects: Sequence[Effect | None]) -> None:
         for place, effect in enumerate(effects):
             match effect:
                 case Reply():
@@ -335,13 +278,13 @@ class CoordinatorRuntime(Generic[EventT, RecordT]):
         self._schedule_wakeup(at)
         self._write_what_is_queued(at)
 
-    def _write_what_is_queued(self, at: _Partition[EventT, RecordT]) -> None:
+    def _write_what_is_queued(self, at: MachineAtWork[EventT, RecordT]) -> None:
         if at.batches and at.writer is None:
             at.writer = self._tasks.spawn(self._write(at), f"{self._name}-{at.partition}-write")
             self._writers[at.partition] = at.writer
 
     def _append(
-        self, at: _Partition[EventT, RecordT], records: tuple[RecordT, ...], producer: ProducerIdAndEpoch | None
+        self, at: MachineAtWork[EventT, RecordT], records: tuple[RecordT, ...], producer: ProducerIdAndEpoch | None
     ) -> bool:
         """They go into one batch, of which a crash leaves all or nothing, unless no batch can take so many.
 
@@ -371,12 +314,12 @@ class CoordinatorRuntime(Generic[EventT, RecordT]):
             is_begun = True
         return True
 
-    def _new_batch(self, at: _Partition[EventT, RecordT], batch: QueuedBatch) -> QueuedBatch:
+    def _new_batch(self, at: MachineAtWork[EventT, RecordT], batch: QueuedBatch) -> QueuedBatch:
         batch.timeout = asyncio.get_running_loop().call_later(self._commit_timeout_s, self._is_late, at, batch)
         at.batches.append(batch)
         return batch
 
-    def _reply(self, at: _Partition[EventT, RecordT], reply: Reply[Any]) -> None:
+    def _reply(self, at: MachineAtWork[EventT, RecordT], reply: Reply[Any]) -> None:
         if not at.batches:
             self._hand_out(at, reply)
         elif at.batches[-1].is_late:
@@ -384,13 +327,13 @@ class CoordinatorRuntime(Generic[EventT, RecordT]):
         else:
             at.batches[-1].replies.append(reply)
 
-    def _notify(self, at: _Partition[EventT, RecordT], message: Any) -> None:
+    def _notify(self, at: MachineAtWork[EventT, RecordT], message: Any) -> None:
         if at.batches:
             at.batches[-1].messages.append(message)
         else:
             self._call_listener(at, message)
 
-    def _call_listener(self, at: _Partition[EventT, RecordT], message: Any) -> None:
+    def _call_listener(self, at: MachineAtWork[EventT, RecordT], message: Any) -> None:
         if self._listener is None:
             return
         try:
@@ -398,18 +341,18 @@ class CoordinatorRuntime(Generic[EventT, RecordT]):
         except Exception:  # a defect of the listener: the messages that follow, and the writes, must not end with it
             log.exception("%s %d: the listener failed on %s", self._name, at.partition, type(message).__name__)
 
-    def _hand_out(self, at: _Partition[EventT, RecordT], reply: Reply[Any]) -> None:
+    def _hand_out(self, at: MachineAtWork[EventT, RecordT], reply: Reply[Any]) -> None:
         future = at.waiting.pop(reply.request, None)
         if future is not None and not future.done():
             future.set_result(reply.value)
 
-    def _refuse(self, at: _Partition[EventT, RecordT], reply: Reply[Any], code: ErrorCode, why: str) -> None:
+    def _refuse(self, at: MachineAtWork[EventT, RecordT], reply: Reply[Any], code: ErrorCode, why: str) -> None:
         future = at.waiting.pop(reply.request, None)
         if future is not None and not future.done():
             future.set_exception(ApiError(code, why))
 
     def _refuse_all(
-        self, at: _Partition[EventT, RecordT], effects: Sequence[Effect | None], code: ErrorCode, why: str
+        self, at: MachineAtWork[EventT, RecordT], effects: Sequence[Effect | None], code: ErrorCode, why: str
     ) -> None:
         for effect in effects:
             if isinstance(effect, Reply):
@@ -417,14 +360,14 @@ class CoordinatorRuntime(Generic[EventT, RecordT]):
 
     # --- writing ---
 
-    async def _write(self, at: _Partition[EventT, RecordT]) -> None:
+    async def _write(self, at: MachineAtWork[EventT, RecordT]) -> None:
         try:
             await self._write_batches(at)
         finally:
             if self._writers.get(at.partition) is asyncio.current_task():
                 del self._writers[at.partition]
 
-    async def _write_batches(self, at: _Partition[EventT, RecordT]) -> None:
+    async def _write_batches(self, at: MachineAtWork[EventT, RecordT]) -> None:
         while at.batches:  # none are left once the machine is gone
             sent = next_write(at.batches)
             at.sent = len(sent)
@@ -449,7 +392,7 @@ class CoordinatorRuntime(Generic[EventT, RecordT]):
                     self._call_listener(at, message)
         at.writer = None
 
-    def _write_failed(self, at: _Partition[EventT, RecordT], sent: list[QueuedBatch], error: Exception) -> None:
+    def _write_failed(self, at: MachineAtWork[EventT, RecordT], sent: list[QueuedBatch], error: Exception) -> None:
         at.writer = None
         code = error_for_clients(error)
         if code is ErrorCode.UNKNOWN_SERVER_ERROR and not isinstance(error, OttlaError):
@@ -469,7 +412,7 @@ class CoordinatorRuntime(Generic[EventT, RecordT]):
                 at, ErrorCode.COORDINATOR_NOT_AVAILABLE, "the coordinator is starting over", pause_s=pause_s
             )
 
-    def _is_late(self, at: _Partition[EventT, RecordT], batch: QueuedBatch) -> None:
+    def _is_late(self, at: MachineAtWork[EventT, RecordT], batch: QueuedBatch) -> None:
         """The write may still commit, so the state stands; but its waiting requests are answered."""
         batch.is_late = True
         replies, batch.replies = batch.replies, []
@@ -479,7 +422,7 @@ class CoordinatorRuntime(Generic[EventT, RecordT]):
 
     # --- timers ---
 
-    def _schedule_wakeup(self, at: _Partition[EventT, RecordT]) -> None:
+    def _schedule_wakeup(self, at: MachineAtWork[EventT, RecordT]) -> None:
         next_look = at.timers.next_look() if at.is_active else None
         if next_look is None or (at.wakeup is not None and at.wakeup_at <= next_look):
             return
@@ -506,7 +449,7 @@ class CoordinatorRuntime(Generic[EventT, RecordT]):
 
     def _start_loading(self, partition: PartitionId, epoch: LeaderEpoch, pause_s: float = 0.0) -> None:
         producers = Producers(partial(self._log.producer, partition))
-        found: _Partition[EventT, RecordT] = _Partition(partition, epoch, producers)
+        found: MachineAtWork[EventT, RecordT] = MachineAtWork(partition, epoch, producers)
         self._partitions[partition] = found
         led = self._expected.pop(partition, None)
         if led is not None:
@@ -516,7 +459,7 @@ class CoordinatorRuntime(Generic[EventT, RecordT]):
         self._tasks.spawn(self._load(found, predecessor, pause_s), f"{self._name}-{partition}-load")
 
     async def _load(
-        self, at: _Partition[EventT, RecordT], predecessor: "asyncio.Task[None] | None", pause_s: float
+        self, at: MachineAtWork[EventT, RecordT], predecessor: "asyncio.Task[None] | None", pause_s: float
     ) -> None:
         if pause_s:
             await asyncio.sleep(pause_s)
@@ -538,12 +481,12 @@ class CoordinatorRuntime(Generic[EventT, RecordT]):
                 continue
             break
         if at.is_loading:
-            at.state = _State.ACTIVE
+            at.state = LoadState.ACTIVE
             at.settled.set()
             self._schedule_wakeup(at)
             await self._notify_slowly(at, messages)
 
-    async def _carry_out_at_first(self, at: _Partition[EventT, RecordT]) -> list[Notify]:
+    async def _carry_out_at_first(self, at: MachineAtWork[EventT, RecordT]) -> list[Notify]:
         """Do what the machine asks for once it knows its log. Notifications follow later, since their receivers may ask
         it."""
         at.timers.clear()
@@ -558,7 +501,7 @@ class CoordinatorRuntime(Generic[EventT, RecordT]):
                 self._carry_out(at, [effect])
         return messages
 
-    async def _notify_slowly(self, at: _Partition[EventT, RecordT], messages: list[Notify]) -> None:
+    async def _notify_slowly(self, at: MachineAtWork[EventT, RecordT], messages: list[Notify]) -> None:
         for message in messages:
             await self._slices.pause()
             if not at.is_active:
@@ -567,13 +510,15 @@ class CoordinatorRuntime(Generic[EventT, RecordT]):
 
     # --- the end of a machine ---
 
-    def _start_over(self, at: _Partition[EventT, RecordT], code: ErrorCode, why: str, *, pause_s: float = 0.0) -> None:
+    def _start_over(
+        self, at: MachineAtWork[EventT, RecordT], code: ErrorCode, why: str, *, pause_s: float = 0.0
+    ) -> None:
         self._discard(at, code, why)
         if self._partitions.get(at.partition) is at:
             self._start_loading(at.partition, at.epoch, pause_s)
 
-    def _discard(self, at: _Partition[EventT, RecordT], code: ErrorCode, why: str) -> None:
-        at.state = _State.GONE
+    def _discard(self, at: MachineAtWork[EventT, RecordT], code: ErrorCode, why: str) -> None:
+        at.state = LoadState.GONE
         at.settled.set()
         at.timers.clear()
         _stop(at.wakeup)
