@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 from tests.pipeline.conftest import TopicFactory
 from tests.pipeline.topic import Topic
@@ -69,10 +70,17 @@ def test_a_mended_job_is_replayed_compared_and_promoted(
     home.succeeds("run", str(job), "--once")
     assert newest(delays) == {"AA": 20, "UA": 30}
     before = delays.messages()
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    kept = [ConfigEntry("retention.ms", "-1", incremental_operation=AlterConfigOpType.SET)]
+    of_delays = ConfigResource(ConfigResource.Type.TOPIC, delays.name, incremental_configs=kept)
+    admin.incremental_alter_configs([of_delays])[of_delays].result(10)
 
     job.write_text(JOB.format(**names, least=0))  # all flights were meant
     home.succeeds("replay", run, "--from", "earliest", "--into", "v2", "--once")
     assert newest(replayed) == {"AA": 20, "UA": 35, "DL": 7}
+    copy = ConfigResource(ConfigResource.Type.TOPIC, replayed.name)
+    assert admin.describe_configs([copy])[copy].result(10)["retention.ms"].value == "-1"
+    assert len(admin.list_topics(replayed.name, 10).topics[replayed.name].partitions) == 2
     assert [message.offset() for message in delays.messages()] == [message.offset() for message in before]
 
     compared = home("diff", run, "v2", "--json")

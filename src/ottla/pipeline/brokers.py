@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Final, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, ConfigResource, ConfigSource, NewTopic
 
 from ottla.pipeline import names
 from ottla.pipeline.errors import PipelineError
@@ -51,14 +51,51 @@ class Brokers:
                 hint = names.did_you_mean(topic, there, otherwise=f"; create it first: ottla topic create {topic}")
                 raise PipelineError(f"the job reads topic {topic!r}, which does not exist on {self._servers}{hint}")
 
-    def make(self, topics: Collection[str]) -> list[str]:
-        """Make those topics that are not there, with the brokers' default of partitions and replicas; gives those.
+    def make(self, topics: Collection[str], originals: Mapping[str, str]) -> list[str]:
+        """Make those topics that are not there; gives those.
 
-        Raises PipelineError for one that cannot be made.
+        One that stands for another in a replay, its original, gets the partitions and the settings of that; others
+        have the brokers' defaults. Raises PipelineError for one that cannot be made.
         """
         there = self._topics(topics) if topics else []
         missing = [topic for topic in sorted(topics) if topic not in there]
-        return self._create(missing) if missing else []
+        if not missing:
+            return []
+        configuration: dict[str, Any] = {**self._settings, "logger": log}
+        try:
+            admin = AdminClient(configuration)
+            like = self._described(admin, {originals.get(topic, topic) for topic in missing}.intersection(there))
+            wanted = [
+                NewTopic(topic, partitions, _BROKER_DEFAULT, config=dict(settings))
+                for topic in missing
+                for partitions, settings in [like.get(originals.get(topic, topic), (_BROKER_DEFAULT, {}))]
+            ]
+            return self._create(admin, wanted)
+        except KafkaException as error:
+            raise PipelineError(f"the client refuses its settings: {error.args[0].str()}") from None
+
+    def _described(self, admin: AdminClient, topics: Collection[str]) -> dict[str, tuple[int, dict[str, str]]]:
+        """Number of partitions and own settings of these topics."""
+        if not topics:
+            return {}
+        described = self._with_retries(lambda: self._queries.describe(topics))
+        resources = [ConfigResource(ConfigResource.Type.TOPIC, topic) for topic in topics]
+        found = {}
+        for resource, answer in admin.describe_configs(resources, request_timeout=_ANSWER_WITHIN_S).items():
+            try:
+                entries = answer.result(_ANSWER_WITHIN_S)
+            except KafkaException as error:
+                raise PipelineError(
+                    f"the settings of topic {resource.name!r} cannot be read, which its copy is to have: "
+                    f"{error.args[0].str()}"
+                ) from None
+            own = {
+                name: entry.value
+                for name, entry in entries.items()
+                if entry.source == ConfigSource.DYNAMIC_TOPIC_CONFIG.value and entry.value is not None
+            }
+            found[resource.name] = len(described[resource.name].partitions), own
+        return found
 
     def watch(self, topics: Collection[str]) -> None:
         """`ask` from now on for the ends of these topics."""
@@ -118,17 +155,11 @@ class Brokers:
             return f"no broker answers at {self._servers} ({error.reason})"
         return str(error)
 
-    def _create(self, topics: list[str]) -> list[str]:
+    @staticmethod
+    def _create(admin: AdminClient, wanted: list[NewTopic]) -> list[str]:
         """The topics that had to be created."""
-        configuration: dict[str, Any] = {**self._settings, "logger": log}
-        wanted: Any = [NewTopic(topic, _BROKER_DEFAULT, _BROKER_DEFAULT) for topic in topics]
         created = []
-        try:
-            admin = AdminClient(configuration)
-            answers = admin.create_topics(wanted)
-        except KafkaException as error:
-            raise PipelineError(f"the client refuses its settings: {error.args[0].str()}") from None
-        for topic, answer in answers.items():
+        for topic, answer in admin.create_topics(wanted).items():
             try:
                 answer.result(_ANSWER_WITHIN_S)
                 created.append(topic)

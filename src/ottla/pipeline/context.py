@@ -24,7 +24,8 @@ class RunContext:
     the run's own directory, `directory` that of the job file, to which relative paths in the job refer. `starting` has,
     per topic or under `ALL_TOPICS`, the options of Spark's source that take the place of where the job would start to
     read (a replay). With a `suffix`, everything that the job writes has `-suffix` at the end of its name (a run beside
-    another); `written` are the topics that the job writes, by their names in the job file.
+    another); `written` are the topics that the job writes, by their names in the job file. `group_suffix` parts the
+    consumer groups of several queries; a query whose suffix is None commits to none.
     """
 
     spark: "SparkSession"
@@ -37,6 +38,7 @@ class RunContext:
     starting: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     suffix: str = ""
     written: frozenset[str] = frozenset()
+    group_suffix: str | None = ""
 
     def connection(self) -> dict[str, str]:
         """Options that reach the brokers, for `spark.read|readStream|write|writeStream.format("ottla")`."""
@@ -45,6 +47,13 @@ class RunContext:
     def renamed(self, topic: str) -> str:
         """The topic that a name in the job file means in this run: a copy, if the job writes it and has a suffix."""
         return suffixed(topic, self.written, self.suffix)
+
+    def group_of_query(self, group: str) -> str | None:
+        """The consumer group to which a query commits, if any: a run beside another must not move that one's offsets,
+        nor a query those of another query."""
+        if self.group_suffix is None:
+            return None
+        return "-".join(filter(None, (group, self.group_suffix, self.suffix)))
 
     def starting_options(self, topic: str) -> Mapping[str, str] | None:
         """The start of this topic in a replay, as options of Spark's source; None: the job's own."""

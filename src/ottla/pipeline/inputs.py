@@ -57,26 +57,32 @@ class Topic:
         return f"topic {self.name}"
 
     def load(self, context: RunContext) -> "DataFrame":
-        """The topic as a stream with the columns of Spark's Kafka source, headers included.
+        """The topic as a stream with the columns of Spark's Kafka source, headers included."""
+        options = self.reading(
+            context, {"subscribe": ",".join(map(context.renamed, self.topics)), **self._starting(context)}
+        )
+        return context.spark.readStream.format("ottla").options(**options).load()
+
+    def reading(self, context: RunContext, defaults: Mapping[str, str]) -> dict[str, str]:
+        """The options of whatever reads the topic in this run, `defaults` among them where the topic has none itself.
 
         Aborted records are left out unless the options say otherwise, which Spark's source by itself would show: what
-        other jobs and connectors write exactly once would come twice where they were killed.
+        other jobs and connectors write exactly once would come twice where they were killed. A `kafka.group.id` is
+        that of the query, since each query commits where it is itself.
         """
-        options = {
-            "subscribe": ",".join(map(context.renamed, self.topics)),
-            "includeHeaders": "true",
-            **context.connection(),
-            **self._starting(context),
-            **self.options,
-        }
+        options = {"includeHeaders": "true", **context.connection(), **defaults, **self.options}
         if not any(name.lower() == _ISOLATION for name in options):
             options[_ISOLATION] = "read_committed"
-        if context.suffix:  # a run beside another must not move that one's offsets
-            options = {
-                name: f"{value}-{context.suffix}" if name.lower() == _GROUP else value
-                for name, value in options.items()
-            }
-        return context.spark.readStream.format("ottla").options(**options).load()
+        found = {}
+        for name, value in options.items():
+            own = context.group_of_query(value) if name.lower() == _GROUP else value
+            if own is not None:
+                found[name] = own
+        return found
+
+    def commits(self, context: RunContext) -> bool:
+        """Whether its offsets are committed to a consumer group."""
+        return any(name.lower() == _GROUP for name in (*context.connection(), *self.options))
 
     def _starting(self, context: RunContext) -> dict[str, str]:
         """Where it starts in this run. Raises JobError if its topics do so in ways that one stream cannot."""

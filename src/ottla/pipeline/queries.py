@@ -1,7 +1,7 @@
 """From what a job declares to Spark's queries: one per flow, and one per view or flow that rejects rows."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -58,9 +58,11 @@ def plan(job: Job, context: RunContext, *, trigger: str | None = None) -> list[P
 
     `trigger` takes the place of the job's own. Raises JobError for what the functions give or Spark cannot plan.
     """
-    building = _Building(job, context, partial(_load, context))
+    buildings = _buildings(job, context)
     planned: list[Planned] = []
+    letters_planned: set[str] = set()
     for flow in job.flows.values():
+        building = buildings.flows[flow.name]
         rows = building.rows(flow)
         if not rows.isStreaming:
             raise JobError(
@@ -70,7 +72,9 @@ def plan(job: Job, context: RunContext, *, trigger: str | None = None) -> list[P
         planned.append(
             Planned(flow.name, rows, _sink(flow.to, context), flow.mode, trigger or flow.trigger, sources, flow.late)
         )
-        planned.extend(_dead_letters(building, trigger or _DEAD_LETTERS_TRIGGER))
+        rejecting = [name for name in building.checked() if name not in letters_planned]
+        letters_planned.update(rejecting)
+        planned.extend(_dead_letters(buildings.letters, rejecting, trigger or _DEAD_LETTERS_TRIGGER))
     return planned
 
 
@@ -141,7 +145,6 @@ class _Building:
     load: Callable[[Input], DataFrame]
     built: dict[str, DataFrame | Checked] = field(default_factory=dict)
     loaded: dict[str, DataFrame] = field(default_factory=dict)
-    letters_planned: set[str] = field(default_factory=set)
 
     def rows(self, view: View) -> DataFrame:
         made = self.make(view)
@@ -170,12 +173,41 @@ class _Building:
         return {name: made for name, made in self.built.items() if isinstance(made, Checked)}
 
 
-def _dead_letters(building: _Building, trigger: str) -> Iterable[Planned]:
+@dataclass(frozen=True, slots=True)
+class _Buildings:
+    """What each flow, and the queries for dead letters, are made of."""
+
+    flows: Mapping[str, _Building]
+    letters: _Building
+
+
+def _buildings(job: Job, context: RunContext) -> _Buildings:
+    """One for all, unless offsets are committed to a consumer group: queries of one group would each overwrite where
+    the others are. Then a flow that reads alone has the group as it is given, several have one each, with their names
+    at the end, and dead letters have none."""
+    committing = [
+        flow.name
+        for flow in job.flows.values()
+        if any(isinstance(each, Topic) and each.commits(context) for each in job.sources(flow))
+    ]
+
+    def building(group_suffix: str | None) -> _Building:
+        own = replace(context, group_suffix=group_suffix)
+        return _Building(job, own, partial(_load, own))
+
+    shared = building("")
+    if not committing:
+        return _Buildings(dict.fromkeys(job.flows, shared), shared)
+    if len(committing) == 1:
+        return _Buildings(dict.fromkeys(job.flows, shared), building(None))
+    return _Buildings({name: building(name) if name in committing else shared for name in job.flows}, building(None))
+
+
+def _dead_letters(building: _Building, views: Iterable[str], trigger: str) -> Iterable[Planned]:
     job, context = building.job, building.context
-    for name, made in building.checked().items():
-        if name in building.letters_planned:
-            continue
-        building.letters_planned.add(name)
+    for name in views:
+        made = building.make(job.views[name])
+        assert isinstance(made, Checked)
         rejected = labelled(made.rejected, job=job.name, view=name)
         rejected = rejected.observe(REJECTED, F.count(F.lit(1)).alias("rows"))
         if not rejected.isStreaming:

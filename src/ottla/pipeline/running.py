@@ -102,7 +102,8 @@ def _run(
     client = {**request.properties, "bootstrap.servers": record.bootstrap}
     brokers = Brokers(client)
     brokers.check_inputs(reads - writes)
-    _make(brokers, reads & writes, screen)
+    originals = {suffixed(topic, written, record.suffix): topic for topic in written}
+    _make(brokers, reads & writes, originals, screen)
     brokers.watch(reads)
     note_down(directory, record)
     own_settings = {**job.settings, **request.settings}
@@ -132,7 +133,7 @@ def _run(
                 screen.say(f"{each.name}: the micro-batch that was not finished is done again by the job as it is now")
             record.flows[each.name] = _flow_record(each.planned, each.checkpoint)
         note_down(directory, record)
-        _make(brokers, {topic for each in planned for topic in each.topics(context)}, screen)
+        _make(brokers, {topic for each in planned for topic in each.topics(context)}, originals, screen)
         groups = stages(planned, context) if request.once else [planned]
         late = LateRowsThread({each.name: _follower(job, each, context, checkpoints) for each in planned if each.late})
         watch = Watch(directory, record, screen, stop, engine, brokers, queries, late, began_at)
@@ -141,8 +142,8 @@ def _run(
         engine.stop()
 
 
-def _make(brokers: Brokers, topics: set[str], screen: Screen) -> None:
-    for topic in brokers.make(topics):
+def _make(brokers: Brokers, topics: set[str], originals: Mapping[str, str], screen: Screen) -> None:
+    for topic in brokers.make(topics, originals):
         screen.say(f"topic {topic!r} created")
 
 

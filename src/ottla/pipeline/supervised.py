@@ -89,7 +89,9 @@ class Supervised:
         return self._failed(failures.explain(text), text)
 
     def on_success(self) -> None:
-        """A micro-batch is done."""
+        """A micro-batch is done; the report of one may come after the query has failed, and changes nothing then."""
+        if self.state != RUNNING:
+            return
         self.error = None
         self._pause_s = _FIRST_PAUSE_S
         self._tries = 0

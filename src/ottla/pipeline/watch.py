@@ -159,7 +159,7 @@ class Watch:
             is_first = not query.progress.figures.records
             query.progress.on_batch(event, time.time())
             self.late.on_batch(query.name, event)
-            if query.error is not None:
+            if query.error is not None and query.state == RUNNING:
                 query.on_success()
                 self.screen.say(f"{query.name} goes on")
                 self._write_down(query)

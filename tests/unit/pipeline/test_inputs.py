@@ -9,6 +9,7 @@ import pytest
 from ottla.pipeline.context import RunContext
 from ottla.pipeline.errors import JobError
 from ottla.pipeline.inputs import Topic, topic
+from ottla.pipeline.rows.late import read_ranges
 
 
 class Reader:
@@ -16,13 +17,17 @@ class Reader:
 
     def __init__(self) -> None:
         self.found: dict[str, str] = {}
-        self.readStream = self
+        self.readStream = self.read = self
 
     def format(self, _: str) -> "Reader":
         return self
 
     def options(self, **given: str) -> "Reader":
         self.found = given
+        return self
+
+    def option(self, name: str, value: str) -> "Reader":
+        self.found = {**self.found, name: value}
         return self
 
     def load(self) -> "Reader":
@@ -41,6 +46,25 @@ def test_a_run_beside_another_has_a_group_of_its_own() -> None:
     assert options(flights)["kafka.group.id"] == "delays"
     assert options(flights, suffix="v2")["kafka.group.id"] == "delays-v2"
     assert options(topic("flights"), suffix="v2", client={"kafka.group.id": "g"})["kafka.group.id"] == "g-v2"
+
+
+def test_queries_do_not_share_a_group() -> None:
+    flights = topic("flights", **{"kafka.group.id": "delays"})
+    assert options(flights, group_suffix="hourly")["kafka.group.id"] == "delays-hourly"
+    assert options(flights, group_suffix="hourly", suffix="v2")["kafka.group.id"] == "delays-hourly-v2"
+    assert "kafka.group.id" not in options(flights, group_suffix=None)
+
+
+def test_late_rows_are_looked_for_as_the_stream_read_them() -> None:
+    """Records of aborted transactions are none of its rows, and a second reader must not commit for it."""
+    spark: Any = Reader()
+    context = RunContext(spark, "here:9092", "job", "run", Path("/home"), Path("/jobs"))
+    given = topic("flights", maxOffsetsPerTrigger=100, **{"kafka.group.id": "delays"})
+    read_ranges(given, context, {"flights": {0: (3, 9)}})
+    found = {name.lower(): value for name, value in spark.found.items()}
+    assert found["kafka.isolation.level"] == "read_committed"
+    assert (found["startingoffsets"], found["endingoffsets"]) == ('{"flights": {"0": 3}}', '{"flights": {"0": 9}}')
+    assert not {"kafka.group.id", "maxoffsetspertrigger"} & found.keys()
 
 
 def test_aborted_records_are_not_read_unless_somebody_asks_for_them() -> None:

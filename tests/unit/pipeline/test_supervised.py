@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # comes without types
 
-from ottla.pipeline.run_store import FAILED, STOPPED, WAITING
+from ottla.pipeline.run_store import FAILED, RUNNING, STOPPED, WAITING
 from ottla.pipeline.supervised import Change, Supervised, stop_all
 
 
@@ -44,10 +44,20 @@ def test_what_does_not_pass_is_said_with_its_line() -> None:
     assert "KeyError: 'carrier'" in (query.error or "")
 
 
+def test_the_report_of_an_earlier_micro_batch_does_not_take_the_reason_away() -> None:
+    query = supervised(KeyError("carrier"))
+    query.start()
+
+    query.on_success()
+
+    assert "KeyError: 'carrier'" in (query.error or "")
+
+
 def test_what_may_pass_ends_after_many_tries_without_a_micro_batch() -> None:
     query = supervised(ValueError("my lookup timed out"))
 
     assert [query.start() for _ in range(19)] == [Change.WAITS] * 19
+    query.state = RUNNING
     query.on_success()
     assert [query.start() for _ in range(20)] == [*[Change.WAITS] * 19, Change.FAILED]
 

@@ -229,8 +229,8 @@ def ranges(before: Batch, batch: Batch) -> Ranges:
 
 def read_ranges(topic: Topic, context: RunContext, wanted: Ranges) -> DataFrame:
     """Those records of a topic, or of several, as a batch, with the columns that it has as a stream."""
-    options = {key: value for key, value in topic.options.items() if key.lower() not in _OF_STREAMS}
-    reader = context.spark.read.format("ottla").options(**{"includeHeaders": "true", **context.connection(), **options})
+    options = {key: value for key, value in topic.reading(context, {}).items() if key.lower() not in _OF_STREAMS}
+    reader = context.spark.read.format("ottla").options(**options)
     if not wanted:
         names = ",".join(map(context.renamed, topic.topics))
         return reader.option("subscribe", names).load().where(F.lit(False))
