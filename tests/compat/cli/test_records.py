@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
 from tests.compat.cli.program import OttlaProgram
 from tests.compat.factories import NewNameFactory, NewTopicFactory
 from tests.support.eventually import eventually
@@ -118,6 +119,31 @@ def test_where_reading_starts(ottla: OttlaProgram, new_topic: NewTopicFactory) -
     assert read("-p", "1") == ["other0", "other1"]
     assert "has offsets 0 to 4 only" in ottla("consume", topic, "-p", "0", "-o", "9", code=1).stderr
     assert "has no partition 2" in ottla("consume", topic, "-p", "2", code=1).stderr
+
+
+def test_the_last_records_are_counted_without_markers_and_what_was_aborted(
+    ottla: OttlaProgram, bootstrap: str, new_topic: NewTopicFactory
+) -> None:
+    topic = new_topic(3)
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": topic})
+    producer.init_transactions(10)
+    for number in range(6):
+        producer.begin_transaction()
+        producer.produce(topic, f"v{number}".encode(), partition=0)
+        if number == 0:
+            producer.produce(topic, b"w0", partition=1)
+        producer.flush()
+        if number % 3 == 0:
+            producer.commit_transaction(10)
+        else:
+            producer.abort_transaction(10)
+
+    def last(count: int, *options: str) -> list[str]:
+        return sorted(lines_of(ottla("consume", topic, "-e", "--offset", f"-{count}", *options).stdout))
+
+    assert last(1) == ["v3", "w0"]
+    assert last(2) == last(9) == ["v0", "v3", "w0"]
+    assert last(2, "--isolation", "read_uncommitted", "-p", "0") == ["v4", "v5"]
 
 
 def test_where_reading_stops(ottla: OttlaProgram, new_topic: NewTopicFactory) -> None:

@@ -2,7 +2,7 @@
 
 import select
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 
 from ottla.cli.brokers.client import Connection, connection_options, known_topics, offset_ranges, partitions_of
 from ottla.cli.consume.reading import BrokersGone, EndOfLog, read_batches, store_positions
-from ottla.cli.consume.starting import BEGINNING, END, Start, parse_offset, start_offsets
+from ottla.cli.consume.starting import BEGINNING, END, Start, last_records, parse_offset, start_offsets
 from ottla.cli.terminal import exits
 from ottla.cli.terminal.choices import INSTANT
 from ottla.cli.terminal.exits import CommandFailed
@@ -206,7 +206,10 @@ def _assign(
 ) -> tuple[EndOfLog | None, int | None]:
     """Start reading at the chosen offsets; returns where to stop and how many offsets lie before that."""
     ranges = offset_ranges(connection, admin, partitions, read_committed=plan.isolation == READ_COMMITTED)
-    starts = start_offsets(connection, admin, plan.start, ranges)
+    if plan.start.offset is not None and plan.start.offset < 0:
+        starts = _last_records(connection, plan, ranges)
+    else:
+        starts = start_offsets(connection, admin, plan.start, ranges)
     until: EndOfLog | None = None
     total: int | None = None
     if plan.exit_at_end:
@@ -219,6 +222,19 @@ def _assign(
     if plan.start == Start(END):
         _say(plan, "waiting for new records (--from-beginning shows those that are there; Ctrl-C ends)")
     return until, total
+
+
+def _last_records(
+    connection: Connection, plan: _Plan, ranges: Mapping[Partition, tuple[int, int]]
+) -> dict[Partition, int]:
+    assert plan.start.offset is not None
+    consumer = connection.consumer(
+        group_id="ottla-cli", enable_auto_commit=False, enable_partition_eof=True, isolation_level=plan.isolation
+    )
+    try:
+        return last_records(consumer, ranges, -plan.start.offset)
+    finally:
+        consumer.close()
 
 
 def _say(plan: _Plan, text: str) -> None:

@@ -1,10 +1,13 @@
 """Where reading without a group starts: from the options to an offset per partition."""
 
-from collections.abc import Mapping
+import time
+from collections import deque
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 import click
+from confluent_kafka import Consumer, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from ottla.cli.brokers.client import Connection, offsets_at
@@ -14,6 +17,11 @@ from ottla.client.partition import Partition
 
 BEGINNING: Final = "beginning"
 END: Final = "end"
+_MOST_LOOKED_FOR: Final = 10_000
+"""For more of the last records, offsets are counted instead: to look for them takes as long as to read them."""
+_LOOKED_BACK: Final = 4
+"""Where too few records are found, so many times as many offsets are looked at next."""
+_SILENCE_S: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +50,12 @@ def parse_offset(text: str) -> Start:
 def start_offsets(
     connection: Connection, admin: AdminClient, start: Start, ranges: Mapping[Partition, tuple[int, int]]
 ) -> dict[Partition, int]:
-    """The first offset to read, per partition. Raises CommandFailed for an offset past the end."""
+    """The first offset to read, per partition; for the last N see `last_records`. Raises CommandFailed for an offset
+    past the end."""
     if start.since_ms is not None:
         return offsets_at(connection, admin, ranges, start.since_ms)
     if start.offset is None:
         return {partition: first if start.place == BEGINNING else end for partition, (first, end) in ranges.items()}
-    if start.offset < 0:
-        return {partition: max(first, end + start.offset) for partition, (first, end) in ranges.items()}
     offsets = {}
     for partition, (first, end) in ranges.items():
         if start.offset > end:
@@ -57,3 +64,51 @@ def start_offsets(
             note(f"partition {partition} begins at offset {first:,}; what lay before has been deleted")
         offsets[partition] = max(start.offset, first)
     return offsets
+
+
+def last_records(consumer: Consumer, ranges: Mapping[Partition, tuple[int, int]], count: int) -> dict[Partition, int]:
+    """The offset from which each partition has its last `count` records.
+
+    Offsets are no measure: transactions put a marker behind their records, and aborted and compacted records leave
+    theirs unused. `consumer` reports the ends of partitions, and is not used for anything else meanwhile.
+    """
+    starts = {partition: max(first, end - count) for partition, (first, end) in ranges.items()}
+    if count > _MOST_LOOKED_FOR:
+        return starts
+    wanted = {partition for partition, start in starts.items() if start < ranges[partition][1]}
+    width = count
+    while wanted:
+        found = _offsets(consumer, {partition: starts[partition] for partition in wanted}, ranges, count)
+        width *= _LOOKED_BACK
+        for partition in tuple(wanted):
+            first, end = ranges[partition]
+            offsets = found.get(partition)
+            if offsets is None:
+                wanted.discard(partition)  # nobody answers: reading will say so
+            elif len(offsets) == count or starts[partition] == first:
+                starts[partition] = min(offsets, default=end)
+                wanted.discard(partition)
+            else:
+                starts[partition] = max(first, end - width)
+    return starts
+
+
+def _offsets(
+    consumer: Consumer, starts: Mapping[Partition, int], ranges: Mapping[Partition, tuple[int, int]], count: int
+) -> dict[Partition, Collection[int]]:
+    """The offsets of the last records, `count` at most, of each partition that was read to its end."""
+    seen: dict[Partition, deque[int]] = {partition: deque(maxlen=count) for partition in starts}
+    done: dict[Partition, Collection[int]] = {}
+    consumer.assign([TopicPartition(each.topic, each.partition, start) for each, start in starts.items()])
+    deadline = time.monotonic() + _SILENCE_S
+    while len(done) < len(starts) and time.monotonic() < deadline:
+        for message in consumer.consume(1000, 0.1):
+            partition = Partition(message.topic() or "", message.partition() or 0)
+            error, offset, end = message.error(), message.offset() or 0, ranges[partition][1]
+            deadline = time.monotonic() + _SILENCE_S
+            if error is None and offset < end:
+                seen[partition].append(offset)
+            if offset >= end - 1 or (error is not None and error.code() == KafkaError._PARTITION_EOF):
+                done[partition] = seen[partition]
+    consumer.unassign()
+    return done
