@@ -9,13 +9,14 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from ottla.pipeline.lag import Lag, Offsets
 
 REJECTED: Final = "ottla_rejected"
 """The observed metric in which a query for dead letters counts its rows."""
 _RATE_OVER_S: Final = 10.0
+"""The time over which records are counted for a rate, unless the last micro-batch took longer than half of it."""
 _LINE_EVERY_S: Final = 1.0
 _IDLE_LINE_EVERY_S: Final = 10.0
 _LARGEST_FILE: Final = 4 << 20
@@ -27,9 +28,9 @@ class Figures:
     """How far a flow is, at a time (seconds since 1970).
 
     `records` have been read in `batches` micro-batches since this process started it, `rate` is records a second over
-    the last ten, `batch_ms` what the last micro-batch took. `lag_s` is how long ago the ends of its topics were where
-    it is now; at least that, if `lag_s_at_least`. `watermark` as Spark writes it; `late` rows were behind it.
-    `rejected` rows are those that a query for dead letters has written.
+    the last ten seconds, or the last micro-batches if they took longer, `batch_ms` what the last micro-batch took.
+    `lag_s` is how long ago the ends of its topics were where it is now; at least that, if `lag_s_at_least`. `watermark`
+    as Spark writes it; `late` rows were behind it. `rejected` rows are those that a query for dead letters has written.
     """
 
     flow: str
@@ -48,6 +49,14 @@ class Figures:
     rejected: int = 0
 
 
+class _Batch(NamedTuple):
+    """When a micro-batch began and ended, in seconds since 1970."""
+
+    began: float
+    ended: float
+    rows: int
+
+
 @dataclass(slots=True)
 class FlowProgress:
     """Adds up one flow's progress events."""
@@ -55,7 +64,8 @@ class FlowProgress:
     figures: Figures
     position: Offsets = field(default_factory=dict)
     batches_reported: int = 0
-    _recent: deque[tuple[float, int]] = field(default_factory=deque)
+    _recent: deque[_Batch] = field(default_factory=deque)
+    _first_began: float | None = None
     _written_at: float = 0.0
     _is_news: bool = False
 
@@ -80,18 +90,34 @@ class FlowProgress:
             figures.watermark = watermark
         for source in event.get("sources") or []:
             self.position |= offsets_of(source.get("endOffset"))
-        self._recent.append((now, rows))
+        took_s = float((event.get("durationMs") or {}).get("triggerExecution") or 0) / 1000
+        self._recent.append(_Batch(now - took_s, now, rows))
+        if self._first_began is None:
+            self._first_began = now - took_s
         self._is_news = True
 
     def refresh(self, now: float, lag: Lag | None) -> None:
         """Bring rate and lag up to `now`."""
-        while self._recent and self._recent[0][0] < now - _RATE_OVER_S:
-            self._recent.popleft()
         figures = self.figures
         figures.at = now
-        figures.rate = round(sum(rows for _, rows in self._recent) / _RATE_OVER_S, 1)
+        figures.rate = self._rate(now)
         if lag is not None:
             figures.lag_records, figures.lag_s, figures.lag_s_at_least = lag.records, lag.seconds, lag.at_least
+
+    def _rate(self, now: float) -> float:
+        """A micro-batch reports its records when it ends, so that time since then counts only when another one would
+        have ended, too."""
+        if not self._recent or self._first_began is None:
+            return 0.0
+        last = self._recent[-1]
+        took_s = last.ended - last.began
+        while self._recent and self._recent[0].ended < now - max(_RATE_OVER_S, 2 * took_s):
+            self._recent.popleft()
+        if not self._recent:
+            return 0.0
+        until = last.ended if now - last.ended <= took_s else now
+        over_s = max(until - self._recent[0].began, min(_RATE_OVER_S, now - self._first_began))
+        return round(sum(each.rows for each in self._recent) / max(over_s, 1.0), 1)
 
     def is_due(self, now: float) -> bool:
         """Whether a line is due; True only once for each line."""

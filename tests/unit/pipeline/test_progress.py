@@ -35,12 +35,34 @@ def test_events_add_up() -> None:
     flow.on_batch(event(0), 13.0)
     flow.refresh(14.0, Lag(3, 1.5, True))
     found = flow.figures
-    assert (found.records, found.batches, found.rate, found.batch_ms) == (150, 2, 15.0, 40)
+    assert (found.records, found.batches, found.rate, found.batch_ms) == (150, 2, 37.1, 40)
     assert (found.lag_records, found.lag_s, found.lag_s_at_least) == (3, 1.5, True)
     assert (found.late, found.watermark) == (3, "2013-01-01T00:00:00.000Z")
     assert flow.position == {("flights", 0): 7, ("flights", 1): 9}
     flow.refresh(40.0, None)
     assert found.rate == 0.0
+
+
+def test_the_rate_of_micro_batches_that_take_long_is_theirs() -> None:
+    flow = FlowProgress(Figures("copies", 0.0))
+    rates = []
+    for second in range(1, 121):
+        if second % 30 == 0:
+            flow.on_batch(event(18_000, durationMs={"triggerExecution": 30_000}), float(second))
+        flow.refresh(float(second), None)
+        rates.append(flow.figures.rate)
+    assert rates[:29] == [0.0] * 29
+    assert set(rates[29:]) == {600.0}
+    flow.refresh(120 + 61.0, None)
+    assert flow.figures.rate == 0.0
+
+
+def test_the_rate_of_bursts_is_spread_over_ten_seconds() -> None:
+    flow = FlowProgress(Figures("copies", 0.0))
+    for second in range(0, 100, 5):
+        flow.on_batch(event(1000), float(second))
+        flow.refresh(second + 0.5, None)
+    assert 200.0 <= flow.figures.rate <= 300.0
 
 
 def test_state_is_that_of_the_last_micro_batch_and_1970_is_no_watermark() -> None:

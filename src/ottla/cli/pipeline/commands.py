@@ -10,6 +10,7 @@ VERBS: Final = {
     "run": "Run a job until it is stopped.",
     "list": "List runs.",
     "status": "Show how far the flows of a run are.",
+    "logs": "Show what a run, Spark and its processes have logged.",
     "stop": "Stop a run after the micro-batch that it is in.",
     "replay": "Run a job once more from an earlier place, side by side.",
     "diff": "Compare the outputs of two runs.",

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from datetime import UTC, datetime
 from typing import Final
 
 from ottla.cli.terminal.output import Column, Row, cell, columns_of
@@ -68,6 +69,11 @@ def duration(seconds: float) -> str:
         if seconds >= 2 * length:
             return f"{seconds / length:.0f} {unit}"
     return f"{seconds:.0f} s"
+
+
+def utc(moment: float | None) -> str | None:
+    """A time for a program that reads columns."""
+    return None if moment is None else datetime.fromtimestamp(moment, UTC).isoformat(timespec="seconds")
 
 
 def ago(moment: float | None) -> str | None:
