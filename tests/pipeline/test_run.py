@@ -139,6 +139,7 @@ def test_a_job_runs_is_watched_survives_its_broker_and_goes_on_where_it_was(
     went_on = ottla("run", str(job_file(tmp_path, condition="F.col('value') > '997'", trigger="1 hour")), "--once")
     assert went_on.returncode == 0, went_on.stderr
     assert values(broker, "big-orders") == [*(f"{number:03}" for number in range(200)), "998", "999"]
+    assert ottla.status("orders")["flows"]["copies"]["figures"]["records"] == 203  # of all starts
 
 
 def test_a_run_that_was_killed_is_lost_and_leaves_nothing_behind(

@@ -27,7 +27,7 @@ _TAIL: Final = 256 << 10
 class Figures:
     """How far a flow is, at a time (seconds since 1970).
 
-    `records` have been read in `batches` micro-batches since this process started it, `rate` is records a second over
+    `records` have been read in `batches` micro-batches since the run first began, `rate` is records a second over
     the last ten seconds, or the last micro-batches if they took longer, `batch_ms` what the last micro-batch took.
     `lag_s` is how long ago the ends of its topics were where it is now; at least that, if `lag_s_at_least`. `watermark`
     as Spark writes it; `late` rows were behind it. `rejected` rows are those that a query for dead letters has written.
@@ -66,8 +66,21 @@ class FlowProgress:
     batches_reported: int = 0
     _recent: deque[_Batch] = field(default_factory=deque)
     _first_began: float | None = None
+    _records_before: int = 0
     _written_at: float = 0.0
     _is_news: bool = False
+
+    def go_on_from(self, before: Figures | None) -> None:
+        """Count on from the last figures of an earlier start of the run, if there are any."""
+        if before is not None:
+            self._records_before = before.records
+            for name in ("records", "batches", "late", "rejected"):
+                setattr(self.figures, name, getattr(before, name))
+
+    @property
+    def records_here(self) -> int:
+        """Records that this process has read."""
+        return self.figures.records - self._records_before
 
     def on_batch(self, event: Mapping[str, Any], now: float) -> None:
         """Take in the progress event of a micro-batch, as Spark's JSON has it."""

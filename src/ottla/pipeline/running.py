@@ -24,6 +24,7 @@ from ottla.pipeline.context import AVAILABLE_NOW, RunContext, suffixed
 from ottla.pipeline.errors import PipelineError
 from ottla.pipeline.job import Job
 from ottla.pipeline.late_rows import LateRowsThread
+from ottla.pipeline.progress import latest
 from ottla.pipeline.queries import Planned, plan, rebuild, stages
 from ottla.pipeline.rows.late import LateRows
 from ottla.pipeline.run_store import FAILED, STOPPED, FlowRecord, RunDirectory, RunRecord, run_directory
@@ -127,7 +128,9 @@ def _run(
         planned = plan(job, context, trigger=AVAILABLE_NOW if request.once else None)
         checkpoints = directory.checkpoints_of(record)
         queries = [Supervised(each, context, checkpoints / each.name) for each in planned]
+        before = latest(directory.progress)
         for each in queries:
+            each.progress.go_on_from(before.get(each.name))
             check_fit(each.planned, each.checkpoint, own_settings)
             if edited and has_unfinished_batch(each.checkpoint):
                 screen.say(f"{each.name}: the micro-batch that was not finished is done again by the job as it is now")

@@ -156,16 +156,16 @@ class Watch:
             if query is None:
                 continue
             taken += 1
-            is_first = not query.progress.figures.records
+            is_first = not query.progress.records_here
             query.progress.on_batch(event, time.time())
             self.late.on_batch(query.name, event)
             if query.error is not None and query.state == RUNNING:
                 query.on_success()
                 self.screen.say(f"{query.name} goes on")
                 self._write_down(query)
-            if is_first and query.progress.figures.records:
+            if is_first and query.progress.records_here:
                 after_s = time.monotonic() - self.began_at
-                self.screen.say(f"{query.name}: first {query.progress.figures.records:,} records after {after_s:.1f} s")
+                self.screen.say(f"{query.name}: first {query.progress.records_here:,} records after {after_s:.1f} s")
 
     def _refresh(self, *, last: bool = False) -> None:
         now = time.time()

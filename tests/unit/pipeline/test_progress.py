@@ -43,6 +43,18 @@ def test_events_add_up() -> None:
     assert found.rate == 0.0
 
 
+def test_a_restart_counts_on() -> None:
+    flow = FlowProgress(Figures("copies", 0.0))
+    flow.go_on_from(None)
+    assert flow.records_here == 0
+    flow.go_on_from(Figures("copies", 9.0, records=100, batches=3, rate=7.0, late=2, rejected=1, state_rows=5))
+    flow.on_batch(event(50), 10.0)
+    flow.refresh(10.5, None)
+    found = flow.figures
+    assert (found.records, found.batches, found.late, found.rejected, flow.records_here) == (150, 4, 2, 1, 50)
+    assert (found.rate, found.state_rows) == (50.0, 0)
+
+
 def test_the_rate_of_micro_batches_that_take_long_is_theirs() -> None:
     flow = FlowProgress(Figures("copies", 0.0))
     rates = []
