@@ -17,10 +17,17 @@ _CLIENT_ID: Final = "ottla-connect"
 _HAS_MEMBERS: Final = (ErrorCode.NON_EMPTY_GROUP, ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC)
 
 
+class GroupHasMembers(Retriable):
+    """Offsets of a group are changed when no task is left in it; one that has been stopped leaves in a moment."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"{what}; its tasks have not ended yet: try again")
+
+
 def delete_offsets(client: Mapping[str, Any], group: str, partitions: Collection[tuple[str, int]]) -> None:
     """Forget the offsets of partitions.
 
-    client: settings of the client library. Raises Retriable, ConnectError.
+    client: settings of the client library. Raises GroupHasMembers, Retriable, ConnectError.
     """
     properties = {name: value for name, value in client.items() if isinstance(value, str)}
     try:
@@ -32,7 +39,8 @@ def delete_offsets(client: Mapping[str, Any], group: str, partitions: Collection
             "that are to stay"
         ) from error
     except RequestRefused as refused:
-        hint = "; its tasks have not ended yet: try again" if refused.code in _HAS_MEMBERS else ""
-        raise Retriable(f"{refused}{hint}") from refused
+        if refused.code in _HAS_MEMBERS:
+            raise GroupHasMembers(str(refused)) from refused
+        raise Retriable(str(refused)) from refused
     except ClientError as error:
         raise Retriable(f"the offsets of group {group} cannot be changed: {error}") from error

@@ -1,6 +1,6 @@
 """Offsets of sinks, which are those of their consumer groups, in the shapes of KIP-875."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
@@ -8,7 +8,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from ottla.connect.api import Sink
 from ottla.connect.clients.groups import UNTIL_ANSWERED_S
-from ottla.connect.clients.offset_deletion import delete_offsets
+from ottla.connect.clients.offset_deletion import GroupHasMembers, delete_offsets
 from ottla.connect.errors import ConnectError, Retriable
 from ottla.connect.herder.state import TaskId
 from ottla.connect.records import TopicPartition as Partition
@@ -16,9 +16,12 @@ from ottla.connect.runtime.connector_config import parsed, with_defaults
 from ottla.connect.runtime.plugins import check_paths, connector_class
 from ottla.connect.runtime.sink_task import group_of
 from ottla.connect.runtime.task import BasicContext, WorkerEnvironment
+from ottla.waiting import tries
 
 _ANSWER_S: Final = 20.0
 _NO_ANSWER: Final = f"no answer within {_ANSWER_S:.0f} s"
+_LEAVES_WITHIN_S: Final = 3.0
+_REST_S: Final = 0.2
 _HAS_MEMBERS: Final = (KafkaError.UNKNOWN_MEMBER_ID, KafkaError.NON_EMPTY_GROUP)
 _LATEST: Final[OffsetSpec] = OffsetSpec.latest()  # type: ignore[no-untyped-call] # the library leaves it untyped
 
@@ -75,10 +78,12 @@ def alter(name: str, config: Mapping[str, str], offsets: list[Any], environment:
     places = [TopicPartition(topic, number, offset) for topic, number, offset in wanted if offset is not None]
     forgotten = {(topic, number) for topic, number, offset in wanted if offset is None}
     if forgotten:
-        delete_offsets(environment.client("admin", config), group, forgotten)
+        _when_tasks_have_left(lambda: delete_offsets(environment.client("admin", config), group, forgotten))
     if places:
         request = [ConsumerGroupTopicPartitions(group, places)]
-        _done(admin.alter_consumer_group_offsets(request, request_timeout=UNTIL_ANSWERED_S), group)
+        _when_tasks_have_left(
+            lambda: _done(admin.alter_consumer_group_offsets(request, request_timeout=UNTIL_ANSWERED_S), group)
+        )
     in_target = {Partition(topic, number): offset for topic, number, offset in wanted}
     _alter_in_target(connector, name, config, in_target, environment)
 
@@ -87,8 +92,23 @@ def reset(name: str, config: Mapping[str, str], environment: WorkerEnvironment) 
     """Forget all offsets, in the target too if it keeps them. Raises ConnectError."""
     config = environment.secrets.resolve(config)
     connector = _alterable(config, environment)
-    _reset(_admin(config, environment), group_of(name, config))
+    admin, group = _admin(config, environment), group_of(name, config)
+    _when_tasks_have_left(lambda: _reset(admin, group))
     _alter_in_target(connector, name, config, None, environment)
+
+
+def _when_tasks_have_left(change: Callable[[], None]) -> None:
+    """A task that has just been stopped may take a moment to leave its group. Raises what `change` raises."""
+    problem: GroupHasMembers | None = None
+    for _ in tries(_LEAVES_WITHIN_S, every_s=_REST_S):
+        try:
+            change()
+        except GroupHasMembers as error:
+            problem = error
+        else:
+            return
+    assert problem is not None
+    raise problem
 
 
 def _alterable(config: Mapping[str, str], environment: WorkerEnvironment) -> type[Sink[Any]]:
@@ -149,8 +169,8 @@ def _done(asked: Mapping[str, Any], group: str) -> None:
     except TimeoutError:
         raise Retriable(f"the offsets of group {group} cannot be changed: {_NO_ANSWER}") from None
     if refused is not None and refused.code() != KafkaError.GROUP_ID_NOT_FOUND:
-        hint = "; its tasks have not ended yet: try again" if refused.code() in _HAS_MEMBERS else ""
-        raise Retriable(f"the offsets of group {group} cannot be changed: {refused.str()}{hint}")
+        problem = f"the offsets of group {group} cannot be changed: {refused.str()}"
+        raise GroupHasMembers(problem) if refused.code() in _HAS_MEMBERS else Retriable(problem)
 
 
 def _partitions(answer: Any) -> list[TopicPartition]:
