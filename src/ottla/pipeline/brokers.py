@@ -3,7 +3,7 @@
 import logging
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, ConfigSource, NewTopic
@@ -21,8 +21,21 @@ T = TypeVar("T")
 _ANSWER_WITHIN_S: Final = 10.0
 _REST_S: Final = 0.5
 _BROKER_DEFAULT: Final = -1
+_OF_PLACES: Final = ".replication.throttled.replicas"
+"""The end of settings that name the replicas of a topic."""
 
 log = logging.getLogger(__name__)
+
+
+class _Shape(NamedTuple):
+    """What a topic is made with."""
+
+    partitions: int
+    replicas: int
+    settings: Mapping[str, str]
+
+
+_DEFAULTS: Final = _Shape(_BROKER_DEFAULT, _BROKER_DEFAULT, {})
 
 
 class Brokers:
@@ -54,8 +67,8 @@ class Brokers:
     def make(self, topics: Collection[str], originals: Mapping[str, str]) -> list[str]:
         """Make those topics that are not there; gives those.
 
-        One that stands for another in a replay, its original, gets the partitions and the settings of that; others
-        have the brokers' defaults. Raises PipelineError for one that cannot be made.
+        One that stands for another in a replay, its original, gets the partitions, replicas and settings of that;
+        others have the brokers' defaults. Raises PipelineError for one that cannot be made.
         """
         there = self._topics(topics) if topics else []
         missing = [topic for topic in sorted(topics) if topic not in there]
@@ -66,35 +79,41 @@ class Brokers:
             admin = AdminClient(configuration)
             like = self._described(admin, {originals.get(topic, topic) for topic in missing}.intersection(there))
             wanted = [
-                NewTopic(topic, partitions, _BROKER_DEFAULT, config=dict(settings))
+                NewTopic(topic, each.partitions, each.replicas, config=dict(each.settings))
                 for topic in missing
-                for partitions, settings in [like.get(originals.get(topic, topic), (_BROKER_DEFAULT, {}))]
+                for each in [like.get(originals.get(topic, topic), _DEFAULTS)]
             ]
             return self._create(admin, wanted)
         except KafkaException as error:
             raise PipelineError(f"the client refuses its settings: {error.args[0].str()}") from None
 
-    def _described(self, admin: AdminClient, topics: Collection[str]) -> dict[str, tuple[int, dict[str, str]]]:
-        """Number of partitions and own settings of these topics."""
+    def _described(self, admin: AdminClient, topics: Collection[str]) -> dict[str, _Shape]:
+        """These topics, without settings where this client may not read them."""
         if not topics:
             return {}
-        described = self._with_retries(lambda: self._queries.describe(topics))
-        resources = [ConfigResource(ConfigResource.Type.TOPIC, topic) for topic in topics]
+        known = admin.list_topics(timeout=_ANSWER_WITHIN_S).topics
+        resources = [ConfigResource(ConfigResource.Type.TOPIC, topic) for topic in topics if topic in known]
         found = {}
         for resource, answer in admin.describe_configs(resources, request_timeout=_ANSWER_WITHIN_S).items():
+            settings: dict[str, str] = {}
             try:
-                entries = answer.result(_ANSWER_WITHIN_S)
-            except KafkaException as error:
-                raise PipelineError(
-                    f"the settings of topic {resource.name!r} cannot be read, which its copy is to have: "
-                    f"{error.args[0].str()}"
-                ) from None
-            own = {
-                name: entry.value
-                for name, entry in entries.items()
-                if entry.source == ConfigSource.DYNAMIC_TOPIC_CONFIG.value and entry.value is not None
-            }
-            found[resource.name] = len(described[resource.name].partitions), own
+                entries = answer.result(_ANSWER_WITHIN_S + _REST_S)
+            except (KafkaException, TimeoutError) as error:
+                log.warning(
+                    "the settings of %s cannot be read, and its copy has the defaults: %s", resource.name, error
+                )
+            else:
+                settings = {
+                    name: entry.value
+                    for name, entry in entries.items()
+                    if entry.source == ConfigSource.DYNAMIC_TOPIC_CONFIG.value
+                    and entry.value is not None
+                    and not entry.is_read_only
+                    and not name.endswith(_OF_PLACES)
+                }
+            partitions = known[resource.name].partitions
+            replicas = min((len(each.replicas) for each in partitions.values()), default=_BROKER_DEFAULT)
+            found[resource.name] = _Shape(len(partitions), replicas, settings)
         return found
 
     def watch(self, topics: Collection[str]) -> None:

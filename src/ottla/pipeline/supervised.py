@@ -89,8 +89,8 @@ class Supervised:
         return self._failed(failures.explain(text), text)
 
     def on_success(self) -> None:
-        """A micro-batch is done; the report of one may come after the query has failed, and changes nothing then."""
-        if self.state != RUNNING:
+        """A micro-batch is done; the report of one may come after the query has failed for good: that stays."""
+        if self.state == FAILED:
             return
         self.error = None
         self._pause_s = _FIRST_PAUSE_S

@@ -24,7 +24,7 @@ from ottla.pipeline.errors import PipelineError
 from ottla.pipeline.lag import LagHistory
 from ottla.pipeline.late_rows import LateRowsThread
 from ottla.pipeline.progress import Figures
-from ottla.pipeline.run_store import RUNNING, WAITING, RunDirectory, RunRecord
+from ottla.pipeline.run_store import FAILED, RUNNING, WAITING, RunDirectory, RunRecord
 from ottla.pipeline.stopping import StopRequest
 from ottla.pipeline.supervised import Change, Supervised, stop_all
 
@@ -159,7 +159,7 @@ class Watch:
             is_first = not query.progress.records_here
             query.progress.on_batch(event, time.time())
             self.late.on_batch(query.name, event)
-            if query.error is not None and query.state == RUNNING:
+            if query.error is not None and query.state != FAILED:
                 query.on_success()
                 self.screen.say(f"{query.name} goes on")
                 self._write_down(query)

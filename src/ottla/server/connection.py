@@ -214,6 +214,8 @@ class Connection:
     def _dispatch(self, frame: memoryview) -> None:
         slot = self._replies.open_slot(self)
         self._gives_way = bool(self._handle_frame(frame, self, slot))
+        if self.closed:
+            return
         if slot.request_bytes and not slot.filled:
             self._requests_bytes += slot.request_bytes
             self._account()

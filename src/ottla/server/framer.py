@@ -129,6 +129,7 @@ class Framer:
             return memoryview(frame)
         data, start = self._received, self._position
         if start == len(data):
+            self._received, self._position = NOTHING, 0  # a copy that was set aside need not outlive its last frame
             return None
         prefix: Buffer
         if self._prefix or len(data) - start < 4:

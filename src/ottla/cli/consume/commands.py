@@ -229,7 +229,11 @@ def _last_records(
 ) -> dict[Partition, int]:
     assert plan.start.offset is not None
     consumer = connection.consumer(
-        group_id="ottla-cli", enable_auto_commit=False, enable_partition_eof=True, isolation_level=plan.isolation
+        group_id="ottla-cli",
+        enable_auto_commit=False,
+        enable_partition_eof=True,
+        isolation_level=plan.isolation,
+        auto_offset_reset="earliest",  # retention may take the beginning away meanwhile
     )
     try:
         return last_records(consumer, ranges, -plan.start.offset)

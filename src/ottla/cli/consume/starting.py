@@ -17,7 +17,7 @@ from ottla.client.partition import Partition
 
 BEGINNING: Final = "beginning"
 END: Final = "end"
-_MOST_LOOKED_FOR: Final = 10_000
+_MOST_LOOKED_FOR: Final = 1_000
 """For more of the last records, offsets are counted instead: to look for them takes as long as to read them."""
 _LOOKED_BACK: Final = 4
 """Where too few records are found, so many times as many offsets are looked at next."""
@@ -99,16 +99,24 @@ def _offsets(
     """The offsets of the last records, `count` at most, of each partition that was read to its end."""
     seen: dict[Partition, deque[int]] = {partition: deque(maxlen=count) for partition in starts}
     done: dict[Partition, Collection[int]] = {}
+    waiting = set(starts)
     consumer.assign([TopicPartition(each.topic, each.partition, start) for each, start in starts.items()])
     deadline = time.monotonic() + _SILENCE_S
-    while len(done) < len(starts) and time.monotonic() < deadline:
+    while waiting and time.monotonic() < deadline:
         for message in consumer.consume(1000, 0.1):
             partition = Partition(message.topic() or "", message.partition() or 0)
-            error, offset, end = message.error(), message.offset() or 0, ranges[partition][1]
+            if partition not in waiting:
+                continue  # it was read to its end, and gets more
+            error, end = message.error(), ranges[partition][1]
+            if error is not None and error.code() != KafkaError._PARTITION_EOF:
+                waiting.discard(partition)  # reading will say so
+                continue
             deadline = time.monotonic() + _SILENCE_S
-            if error is None and offset < end:
+            offset = message.offset()
+            if error is None and offset is not None and offset < end:
                 seen[partition].append(offset)
-            if offset >= end - 1 or (error is not None and error.code() == KafkaError._PARTITION_EOF):
+            if error is not None or (offset is not None and offset >= end - 1):
                 done[partition] = seen[partition]
+                waiting.discard(partition)
     consumer.unassign()
     return done
