@@ -15,7 +15,7 @@ from ottla.pipeline.run_store import find_run
 @click.command("logs")
 @click.argument("name")
 @click.option("--flow", metavar="FLOW", help="Only what names this flow.")
-@click.option("--last", "-n", type=click.IntRange(min=1), default=100, show_default=True, help="The newest entries.")
+@click.option("--last", "-n", metavar="N", type=click.IntRange(min=1), default=100, help="The newest. [default: 100]")
 @home_option
 @json_option
 def command(name: str, flow: str | None, last: int, home: Path, as_json: bool) -> None:
