@@ -118,9 +118,12 @@ def bench() -> Iterator[Bench]:
     made.directories.close()
 
 
-async def until_moved(bench: Bench, directory: str) -> None:
+async def until_moved(bench: Bench, directory: str, *, synced: bool = False) -> None:
+    """`synced`: the log is synced meanwhile, again and again, as a broker's is."""
     async with asyncio.timeout(20):
         while bench.log.directory.parent != Path(directory) or list(leftovers(bench)):
+            if synced:
+                bench.sync()
             await asyncio.sleep(0.001)
 
 
@@ -291,8 +294,7 @@ def test_a_replica_that_is_called_back_waits_until_what_it_left_is_removed(bench
         assert list(moves.futures()) == [T0]
         await asyncio.sleep(0.01)
         bench.append()
-        bench.sync()
-        await until_moved(bench, "/a")
+        await until_moved(bench, "/a", synced=True)
         assert bench.values() == bench.written
         await moves.close()
 
