@@ -244,7 +244,7 @@ ATTACKS: Final = [
     Attack("small answers unread", small_answers_unread, prepare_many, grows_by_bytes=32 * MIB),
     Attack("fetches parked", fetches_parked, prepare_many, grows_by_bytes=16 * MIB),
     Attack(
-        "fetches parked on many connections", fetches_parked_on_many_connections, prepare_wide, grows_by_bytes=96 * MIB
+        "fetches parked on many connections", fetches_parked_on_many_connections, prepare_wide, grows_by_bytes=112 * MIB
     ),
     Attack("fetch session that grows", fetch_session_that_grows, grows_by_bytes=64 * MIB),
 ]
