@@ -3,8 +3,9 @@
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from ottla.cli.pipeline.diff_report import DiffReport
 from ottla.pipeline import diff
-from ottla.pipeline.diff import Difference, DiffError, Example
+from ottla.pipeline.diff import Difference, DiffError, Example, Keys, Selection
 
 RECORD = "key BINARY, value BINARY, partition INT, offset LONG, timestamp TIMESTAMP"
 
@@ -27,10 +28,12 @@ def test_an_updated_topic_is_the_newest_of_each_key(spark: SparkSession) -> None
         only_in_a=2,
         only_in_b=1,
         differing=1,
+        keys=Keys(1, 2, 1, 1),
+        columns={"value": 1},
         examples=[
             Example("AA", ['{"key":"AA","value":"1"}'], []),
             Example("B6", ['{"key":"B6","value":"9"}'], []),
-            Example("DL", ['{"key":"DL","value":"5"}'], ['{"key":"DL","value":"6"}']),
+            Example("DL", ['{"key":"DL","value":"5"}'], ['{"key":"DL","value":"6"}'], ["value"]),
             Example("WN", [], ['{"key":"WN","value":"1"}']),
         ],
     )
@@ -58,19 +61,86 @@ def test_tables_are_compared_by_all_columns_or_by_a_key(spark: SparkSession) -> 
     assert (whole.equal, whole.only_in_a, whole.only_in_b, whole.differing) == (1, 2, 2, 0)
 
     key = ("day", "carrier")
-    keyed = diff.compare(diff.rows(a, key), diff.rows(b, key), 1)
+    keyed = diff.compare(diff.rows(a, Selection(key)), diff.rows(b, Selection(key)), 1)
     assert (keyed.equal, keyed.only_in_a, keyed.only_in_b, keyed.differing) == (1, 1, 1, 1)
     assert keyed.examples == [
         Example(
             '{"day":"Mon","carrier":"AA"}',
             ['{"carrier":"AA","day":"Mon","late":null}'],
             ['{"carrier":"AA","day":"Mon","late":0.0}'],
+            ["late"],
         )
     ]
     with pytest.raises(DiffError, match="no column 'airline'; there are day, carrier, late"):
-        diff.rows(a, ["airline"])
+        diff.rows(a, Selection(["airline"]))
 
 
 def test_nothing_equals_nothing(spark: SparkSession) -> None:
     empty = topic(spark)
-    assert compare(empty, empty, newest=True) == Difference(0, 0, 0, 0, [])
+    assert compare(empty, empty, newest=True) == Difference(0, 0, 0, 0, Keys(0, 0, 0, 0), {}, [])
+
+
+ORDERS_A = [
+    b'{"order": 1, "price": 10.0, "tier": "gold", "at": 5}',
+    b'{"order": 2, "price": 20.0, "tier": "gold", "at": 5}',
+    b'{"order": 3, "price": 30.0, "tier": "gold", "at": 5}',
+    b'{"order": 3, "price": 30.0, "tier": "gold", "at": 5}',
+]
+ORDERS_B = [
+    b'{"at": 6, "order": 1, "price": 10.0000001, "tier": "gold"}',
+    b'{"at": 6, "order": 2, "price": 20.0, "tier": "silver"}',
+    b'{"at": 6, "order": 3, "price": 30.0, "tier": "gold"}',
+    b'{"at": 6, "order": 4, "price": 40.0, "tier": "gold"}',
+]
+
+
+def orders(spark: SparkSession, values: list[bytes], selection: Selection) -> DataFrame:
+    """All of one customer: the key says nothing of the order."""
+    return diff.records(topic(spark, *((b"customer 1", value) for value in values)), newest=False, selection=selection)
+
+
+def test_records_are_compared_by_any_field_with_a_tolerance(spark: SparkSession) -> None:
+    selection = Selection(key=["order"], ignored=["at"])
+    a, b = orders(spark, ORDERS_A, selection), orders(spark, ORDERS_B, selection)
+    found = diff.compare(a, b, 10, tolerance=0.001)
+    assert (found.equal, found.only_in_a, found.only_in_b, found.differing) == (2, 1, 1, 1)
+    assert found.keys == Keys(equal=1, only_in_a=0, only_in_b=1, differing=2)
+    assert found.columns == {"tier": 1}
+    assert [(each.key, each.columns) for each in found.examples] == [
+        ('{"order":"2"}', ["tier"]),
+        ('{"order":"3"}', []),
+        ('{"order":"4"}', []),
+    ]
+    assert diff.compare(a, b, 0).columns == {"price": 1, "tier": 1}
+
+
+def test_only_chosen_columns_are_compared(spark: SparkSession) -> None:
+    selection = Selection(key=["order"], only=["tier"])
+    found = diff.compare(orders(spark, ORDERS_A, selection), orders(spark, ORDERS_B, selection), 0)
+    assert (found.equal, found.differing, found.columns) == (2, 1, {"tier": 1})
+    with pytest.raises(DiffError, match="no record has a field 'ordre'; there are at, order, price, tier"):
+        orders(spark, ORDERS_A, Selection(key=["ordre"]))
+
+
+def test_records_whose_values_are_no_objects_have_one_field(spark: SparkSession) -> None:
+    selection = Selection(ignored=["at"])
+    a, b = orders(spark, [b"x", b"y"], Selection()), orders(spark, [b"x", b"z"], Selection())
+    assert diff.compare(a, b, 0).columns == {"value": 1}
+    a = orders(spark, [b"x", *ORDERS_A], selection)
+    assert diff.compare(a, a, 0).is_equal
+
+
+def test_a_report_shows_what_differs_side_by_side(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
+    selection = Selection(key=["order"], ignored=["at"])
+    a, b = orders(spark, ORDERS_A, selection), orders(spark, ORDERS_B, selection)
+    report = DiffReport("shop", "<v2>", {"orders": diff.compare(a, b, 10, tolerance=0.001)})
+    report.show()
+    shown = capsys.readouterr()
+    assert "orders\t2\t1\t1\t4\t1" in shown.out
+    assert "  tier: differs in 1 row\n" in shown.out
+    assert '{"order":"2"}\n  tier: "gold" | "silver"\n' in shown.out
+    assert '- {"order":"3","price":"30.0","tier":"gold"}\n' in shown.out
+    assert shown.err == "1 of 1 output differ\n"
+    page = report.html()
+    assert '<td class="a">&quot;gold&quot;</td><td class="b">&quot;silver&quot;</td>' in page
+    assert "<h1>shop and &lt;v2&gt;</h1>" in page

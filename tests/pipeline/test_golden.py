@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ottla.pipeline.golden import Line
-from ottla.pipeline.golden_run import InputRecord, Trial, advance_watermark
+from ottla.pipeline.golden_run import InputRecord, Trial
 from ottla.pipeline.job_file import load_job
 
 JOB = """
@@ -110,24 +110,6 @@ def test_everything_comes_out_also_what_waits_for_later_rows(
     headers = dict(letter["headers"])
     assert headers["ottla.dead-letter.topic"] == "flights"  # as in the job file, whatever it is called here
     assert headers["ottla.dead-letter.timestamp"] == "1767225600003"
-
-
-def test_a_query_without_a_watermark_is_left_alone(tmp_path: Path) -> None:
-    commits = tmp_path / "commits"
-    assert not advance_watermark(tmp_path)
-    commits.mkdir()
-    (commits / "9").write_text('v1\n{"nextBatchWatermarkMs":5}')
-    (commits / "10").write_text('v1\n{"nextBatchWatermarkMs":0}')
-    assert not advance_watermark(tmp_path)
-    (commits / "10").write_text('v1\n{"nextBatchWatermarkMs":7,"stateUniqueIds":{}}')
-    (commits / ".10.crc").write_text("of what stood there")
-    assert advance_watermark(tmp_path, to_ms=100)
-    assert json.loads((commits / "10").read_text().splitlines()[1]) == {
-        "nextBatchWatermarkMs": 100,
-        "stateUniqueIds": {},
-    }
-    assert not (commits / ".10.crc").exists()
-    assert not advance_watermark(tmp_path, to_ms=100)
 
 
 @pytest.mark.timeout(300)

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 
@@ -162,3 +163,32 @@ def test_a_wrong_name_is_met_with_the_nearest(bootstrap: str, new_topic: TopicFa
     assert wrong.returncode == 1
     assert f"did you mean '{letters.name}'?" in wrong.stderr
     assert redrive(bootstrap, letters, "--to", letters.name).returncode == 2
+
+
+def test_letters_are_mended_on_the_way(bootstrap: str, new_topic: TopicFactory, tmp_path: Path) -> None:
+    source, letters = new_topic(3), new_topic(2)
+    reject(source, letters, 6)
+    mend = tmp_path / "mend.py"
+    mend.write_text(
+        "def mend(letter):\n"
+        "    if letter.value == b'value 5':\n"
+        "        raise ValueError('beyond repair')\n"
+        "    return {'was': letter.value.decode()} if 'JSON' in letter.reason else None\n"
+    )
+
+    dry = redrive(bootstrap, letters, "--with", str(mend), "--dry-run")
+    assert (dry.returncode, source.messages()) == (1, [])
+    assert '- value 1\n+ {"was": "value 1"}\n' in dry.stdout
+    assert "\tleft: not mended\t" in dry.stdout
+
+    done = redrive(bootstrap, letters, "--with", str(mend), "--json")
+    fates = {(row["fate"], row["reason"]): row["letters"] for row in json.loads(done.stdout)["letters"]}
+    assert fates.pop(("sent", "malformed JSON")) == 3
+    assert fates.pop(("left: not mended", "check failed: has carrier")) == 2
+    ((fate, reason),) = fates
+    assert (fate, "beyond repair" in reason) == ("left: not mended", True)
+    assert sorted(message.value() or b"" for message in source.messages()) == [
+        b'{"was": "value %d"}' % number for number in (1, 2, 4)
+    ]
+    rest = redrive(bootstrap, letters)
+    assert (rest.returncode, rest.stderr) == (0, "3 letters sent\n")

@@ -107,6 +107,42 @@ def test_checks_reject_false_and_null_and_see_only_what_passed_before(spark: Spa
     }
 
 
+NUMBERS = [*range(6), None]
+
+
+def numbers(spark: SparkSession) -> Checked:
+    texts = [json.dumps({"n": number}).encode() for number in NUMBERS]
+    return from_json(records(spark, *texts), "n INT").of_view("clean")
+
+
+def test_rows_that_break_an_expectation_stay_are_left_out_or_are_rejected(spark: SparkSession) -> None:
+    expecting = (
+        numbers(spark)
+        .expect("is large", F.col("n") > 1)
+        .expect("is not three", F.col("n") != 3, otherwise="drop")
+        .expect("is small", F.col("n") < 5, otherwise="quarantine")
+        .select("n", F.lit(1).alias("m"))
+    )
+    assert sorted(row.n for row in expecting.rows.collect()) == [0, 1, 2, 4]
+    assert reasons(expecting) == {5: "check failed: is small"}
+    assert expecting.rows.columns == ["n", "m"]
+
+
+def test_a_row_that_must_not_be_fails_the_query(spark: SparkSession) -> None:
+    expecting = numbers(spark).expect("is known", F.col("n").isNotNull(), otherwise="fail")
+    with pytest.raises(PySparkException, match="a row breaks the expectation 'is known'"):
+        expecting.rows.collect()
+    assert expecting.rejected.collect() == []
+
+
+def test_expectations_that_cannot_be(spark: SparkSession) -> None:
+    rows = numbers(spark).expect("is known", F.col("n").isNotNull())
+    with pytest.raises(JobError, match="'is small' cannot have otherwise='ignore'; there are warn, drop, quarantine, "):
+        rows.expect("is small", F.col("n") < 5, otherwise="ignore")
+    with pytest.raises(JobError, match="there are two expectations 'is known'"):
+        rows.expect("is known", F.col("n") < 5)
+
+
 def test_a_later_view_knows_the_record_if_the_rows_kept_it(spark: SparkSession) -> None:
     first = from_json(records(spark, b'{"n": 1}', b'{"n": 2}'), "n INT").keep_source().rows
 

@@ -8,7 +8,7 @@ from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
 _SPARK_SESSIONS: Final = 2
 """A session takes ten seconds to start, and minutes of work until its virtual machine is fast."""
-_OWN_SESSIONS: Final = ("golden", "demo", "redrive", "replay", "run")
+_OWN_SESSIONS: Final = ("flows_alone", "golden", "demo", "redrive", "replay", "run")
 """Tests of the pipeline that start programs with sessions of their own."""
 _STARTS_WITH: Final = 2
 """Tests that a worker must have before it runs the first: a test ends by setting up for the next."""

@@ -3,8 +3,7 @@
     input ──▶ topics ──▶ stage of queries ──▶ their windows are closed ──▶ next stage ──▶ ... ──▶ outputs as lines
 
 A window whose end the watermark has not passed would never come out, so each stage runs twice: over its input, and then
-with its watermark at the end of time, as if later rows had come. Spark takes the watermark from the checkpoint when a
-query starts again, and runs a micro-batch if there is something new to read: a partition more, without a record.
+with its watermark at the end of time, as if later rows had come (`ottla.pipeline.windows`).
 """
 
 import json
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import functions as F  # noqa: N812 - as everyone names it
 
 from ottla.pipeline import queries
@@ -26,14 +25,12 @@ from ottla.pipeline.job import Job
 from ottla.pipeline.queries import Planned
 from ottla.pipeline.rows.late import LateRows
 from ottla.pipeline.sinks.batches import MicroBatch, start_batches
+from ottla.pipeline.windows import close_windows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-END_OF_TIME_MS: Final = 253_402_300_799_000
-"""The last second of the year 9999, the latest that Spark's timestamps are sure to show."""
-_WATERMARK: Final = "nextBatchWatermarkMs"
 _TIMEOUT_S: Final = 30.0
 
 
@@ -115,7 +112,7 @@ class Trial:
             self._create(admin, {names[name]: _partitions(inputs.get(name, ())) for name in names})
             for name, records in inputs.items():
                 self._produce(names[name], records)
-            captured = self._run_stages(admin, context)
+            captured = self._run_stages(context)
             return {**self._written(names), **{name: sink.outcome() for name, sink in captured.items()}}
         finally:
             with suppress(KafkaException):
@@ -123,7 +120,7 @@ class Trial:
                     for deleted in admin.delete_topics(list(names.values())).values():
                         deleted.result()
 
-    def _run_stages(self, admin: AdminClient, context: RunContext) -> dict[str, _Captured]:
+    def _run_stages(self, context: RunContext) -> dict[str, _Captured]:
         captured: dict[str, _Captured] = {}
         planned: list[Planned] = []
         for query in queries.plan(self.job, context, trigger=AVAILABLE_NOW):
@@ -137,10 +134,9 @@ class Trial:
             for query in stage:
                 queries.run_stage([query], context, self._checkpoint)
                 self._follow_late_rows(query, context)
-            waiting = [query for query in stage if advance_watermark(self._checkpoint(query.name))]
-            _grow(admin, {context.renamed(name) for query in waiting for each in query.sources for name in each.topics})
-            for query in waiting:
-                queries.run_stage([query], context, self._checkpoint)
+            for query in stage:
+                if close_windows(self._checkpoint(query.name)):
+                    queries.run_stage([query], context, self._checkpoint)
         return captured
 
     def _follow_late_rows(self, query: Planned, context: RunContext) -> None:
@@ -233,33 +229,6 @@ def outputs_of(job: Job) -> list[str]:
     """The names of all outputs of a job that a test can expect something of."""
     flows = [name for name, flow in job.flows.items() if not isinstance(flow.to, Topic)]
     return [*sorted(job.writes()), *flows]
-
-
-def advance_watermark(checkpoint: Path, to_ms: int = END_OF_TIME_MS) -> bool:
-    """Make the query continue with a later watermark than it ended with; False if it has none, or has read nothing.
-
-    Changes the checkpoint of a stopped query: the watermark that its last commit sets for the next micro-batch.
-    """
-    commits = [int(file.name) for file in (checkpoint / "commits").glob("[0-9]*") if file.name.isdigit()]
-    if not commits:
-        return False
-    file = checkpoint / "commits" / str(max(commits))
-    version, _, text = file.read_text(encoding="utf-8").partition("\n")
-    commit: dict[str, Any] = json.loads(text)
-    if not 0 < commit.get(_WATERMARK, 0) < to_ms:
-        return False
-    commit[_WATERMARK] = to_ms
-    file.with_name(f".{file.name}.crc").unlink(missing_ok=True)  # the checksum of what stood there
-    file.write_text(f"{version}\n{json.dumps(commit)}", encoding="utf-8")
-    return True
-
-
-def _grow(admin: AdminClient, topics: set[str]) -> None:
-    """One partition more for each, so that there is something new to read."""
-    counts = {name: len(admin.list_topics(name, timeout=_TIMEOUT_S).topics[name].partitions) for name in topics}
-    new = [NewPartitions(name, count + 1) for name, count in counts.items()]
-    for grown in admin.create_partitions(new).values() if new else ():
-        grown.result()
 
 
 def _partitions(records: Sequence[InputRecord]) -> int:

@@ -16,7 +16,7 @@ their inputs, given by name where they are declared.
 
 import inspect
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -38,6 +38,10 @@ Function = Callable[..., "DataFrame | Checked"]
 """A decorated function: DataFrames in, a DataFrame out, or rows of which some were rejected."""
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,79}")
+ISOLATE: Final = "isolate"
+"""A flow that fails for good stops alone."""
+STOP: Final = "stop"
+"""A flow that fails for good ends the run."""
 _INTERVAL: Final = re.compile(r"\d+ *(milliseconds?|seconds?|minutes?|hours?|days?|ms|s|m|min|h)")
 
 
@@ -84,8 +88,10 @@ class Job:
     """The declarations of a job file.
 
     `bootstrap` is the address of the brokers if neither --bootstrap nor OTTLA_BOOTSTRAP is given, `settings` are
-    Spark's (`spark.driver.memory`), `dead_letters` the topic for rows that views reject (`<name>.dead-letters`). Raises
-    JobError for a name that cannot be one of a directory and of topics.
+    Spark's (`spark.driver.memory`), `dead_letters` the topic for rows that views reject (`<name>.dead-letters`).
+    By `on_failure`, the other flows go on when one fails and no restart helps (`ISOLATE`), or finish their
+    micro-batches, and the run ends (`STOP`). Raises JobError for a name that cannot be one of a directory and of
+    topics, and for another `on_failure`.
     """
 
     def __init__(
@@ -95,11 +101,15 @@ class Job:
         bootstrap: str | None = None,
         settings: Mapping[str, str] | None = None,
         dead_letters: str | Topic | None = None,
+        on_failure: str = ISOLATE,
     ) -> None:
         if not names.is_run_name(name):
             raise JobError(f"Job({name!r}): a job's name is {names.RUN_NAME_RULE}")
+        if on_failure not in (ISOLATE, STOP):
+            raise JobError(f"Job({name!r}): on_failure is {ISOLATE!r} or {STOP!r}, not {on_failure!r}")
         self.name = name
         self.bootstrap = bootstrap
+        self.on_failure = on_failure
         self.settings = {key: str(value) for key, value in (settings or {}).items()}
         letters = dead_letters or f"{name}.dead-letters"
         self.dead_letters = letters if isinstance(letters, Topic) else Topic(letters)
@@ -234,9 +244,22 @@ class Job:
         except CycleError as cycle:
             raise JobError(f"views read each other in a circle: {' -> '.join(reversed(cycle.args[1]))}") from None
 
-    def reads(self) -> frozenset[str]:
-        """The topics that flows read, directly or through views."""
-        return frozenset(topic for flow in self.flows.values() for each in self.sources(flow) for topic in each.topics)
+    def select(self, only: Collection[str], excluded: Collection[str]) -> frozenset[str]:
+        """The names of the flows in `only` (empty: all) without those `excluded`. Raises JobError for a name that no
+        flow has, and if no flow is left."""
+        for name in (*only, *excluded):
+            if name not in self.flows:
+                hint = names.did_you_mean(name, self.flows, otherwise=f"; it has {', '.join(self.flows)}")
+                raise JobError(f"job {self.name!r} has no flow {name!r}{hint}")
+        selected = frozenset(only or self.flows) - frozenset(excluded)
+        if not selected:
+            raise JobError(f"no flow of job {self.name!r} is left to run")
+        return selected
+
+    def reads(self, flows: Collection[str] | None = None) -> frozenset[str]:
+        """The topics that these flows (None: all) read, directly or through views."""
+        reading = (flow for name, flow in self.flows.items() if flows is None or name in flows)
+        return frozenset(topic for flow in reading for each in self.sources(flow) for topic in each.topics)
 
     def writes(self) -> frozenset[str]:
         """The topics that flows write, those for late rows and dead letters among them."""

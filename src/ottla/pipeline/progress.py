@@ -9,18 +9,28 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypedDict
 
 from ottla.pipeline.lag import Lag, Offsets
 
 REJECTED: Final = "ottla_rejected"
 """The observed metric in which a query for dead letters counts its rows."""
+EXPECTATIONS: Final = "ottla_expectations_"
+"""Begins the observed metric in which a query counts the rows that break the expectations of a view; the view's name
+follows."""
 _RATE_OVER_S: Final = 10.0
 """The time over which records are counted for a rate, unless the last micro-batch took longer than half of it."""
 _LINE_EVERY_S: Final = 1.0
 _IDLE_LINE_EVERY_S: Final = 10.0
 _LARGEST_FILE: Final = 4 << 20
 _TAIL: Final = 256 << 10
+
+
+class Expectation(TypedDict):
+    """What becomes of rows that break it (`warn`, `drop`, `quarantine`, `fail`), and how many have."""
+
+    otherwise: str
+    rows: int
 
 
 @dataclass(slots=True)
@@ -31,6 +41,8 @@ class Figures:
     the last ten seconds, or the last micro-batches if they took longer, `batch_ms` what the last micro-batch took.
     `lag_s` is how long ago the ends of its topics were where it is now; at least that, if `lag_s_at_least`. `watermark`
     as Spark writes it; `late` rows were behind it. `rejected` rows are those that a query for dead letters has written.
+    `expectations` has, by view and expectation, what becomes of rows that break it, and how many have; a micro-batch
+    that Spark repeats counts them again.
     """
 
     flow: str
@@ -47,6 +59,12 @@ class Figures:
     watermark: str | None = None
     late: int = 0
     rejected: int = 0
+    expectations: dict[str, dict[str, Expectation]] = field(default_factory=dict)
+
+
+def expectation_label(name: str, otherwise: str) -> str:
+    """The column of an observed metric that counts the rows which break an expectation."""
+    return f"{otherwise}:{name}"
 
 
 class _Batch(NamedTuple):
@@ -74,7 +92,7 @@ class FlowProgress:
         """Count on from the last figures of an earlier start of the run, if there are any."""
         if before is not None:
             self._records_before = before.records
-            for name in ("records", "batches", "late", "rejected"):
+            for name in ("records", "batches", "late", "rejected", "expectations"):
                 setattr(self.figures, name, getattr(before, name))
 
     @property
@@ -98,6 +116,8 @@ class FlowProgress:
         figures.late += sum(int(each.get("numRowsDroppedByWatermark") or 0) for each in operators)
         for name, metric in (event.get("observedMetrics") or {}).items():
             figures.rejected += int(metric.get("rows") or 0) if name == REJECTED else 0
+            if name.startswith(EXPECTATIONS):
+                self._count_expectations(name.removeprefix(EXPECTATIONS), metric)
         watermark = (event.get("eventTime") or {}).get("watermark")
         if watermark and not watermark.startswith("1970-01-01"):  # Spark's word for none yet
             figures.watermark = watermark
@@ -108,6 +128,13 @@ class FlowProgress:
         if self._first_began is None:
             self._first_began = now - took_s
         self._is_news = True
+
+    def _count_expectations(self, view: str, counts: Mapping[str, Any]) -> None:
+        known = self.figures.expectations.setdefault(view, {})
+        for label, rows in counts.items():
+            otherwise, _, name = label.partition(":")
+            before = known[name]["rows"] if name in known else 0
+            known[name] = {"otherwise": otherwise, "rows": before + int(rows or 0)}
 
     def refresh(self, now: float, lag: Lag | None) -> None:
         """Bring rate and lag up to `now`."""

@@ -1,6 +1,6 @@
 """From what a job declares to Spark's queries: one per flow, and one per view or flow that rejects rows."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from graphlib import CycleError, TopologicalSorter
@@ -53,8 +53,11 @@ class Planned:
         return self.sink.start(self.rows, spec)
 
 
-def plan(job: Job, context: RunContext, *, trigger: str | None = None) -> list[Planned]:
-    """All queries of a job in the order of the file, each flow followed by those for what its views reject.
+def plan(
+    job: Job, context: RunContext, *, trigger: str | None = None, flows: Collection[str] | None = None
+) -> list[Planned]:
+    """The queries of these flows (None: all) in the order of the file, each followed by those for what its views
+    reject.
 
     `trigger` takes the place of the job's own. Raises JobError for what the functions give or Spark cannot plan.
     """
@@ -62,6 +65,8 @@ def plan(job: Job, context: RunContext, *, trigger: str | None = None) -> list[P
     planned: list[Planned] = []
     letters_planned: set[str] = set()
     for flow in job.flows.values():
+        if flows is not None and flow.name not in flows:
+            continue
         building = buildings.flows[flow.name]
         rows = building.rows(flow)
         if not rows.isStreaming:
@@ -153,7 +158,8 @@ class _Building:
     def make(self, view: View) -> DataFrame | Checked:
         if view.name not in self.built:
             frames = {parameter: self.input_rows(view, parameter) for parameter in view.inputs}
-            self.built[view.name] = _call(view, frames, self.context)
+            made = _call(view, frames, self.context)
+            self.built[view.name] = made.of_view(view.name) if isinstance(made, Checked) else made
         return self.built[view.name]
 
     def input_rows(self, view: View, parameter: str) -> DataFrame:

@@ -21,6 +21,7 @@ from typing import Any, Final
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from ottla.pipeline.errors import PipelineError
+from ottla.pipeline.mending import Letter, Mend, MendError, mended
 from ottla.pipeline.redriven import MAX_METADATA_BYTES, Redriven
 from ottla.pipeline.rows.dead_letters import DeadLetter, Header, original_headers
 from ottla.producers import abandon
@@ -32,6 +33,7 @@ DEFAULT_MAX_REDRIVES: Final = 3
 _BATCH_LETTERS: Final = 500
 _BATCH_S: Final = 1.0
 """A transaction is committed after so many letters, or after this long."""
+_SAMPLES: Final = 5
 _ANSWER_TIMEOUT_S: Final = 60.0
 _COMMIT_TIMEOUT_S: Final = 120.0
 _POLL_S: Final = 0.2
@@ -50,6 +52,7 @@ class Fate(Enum):
     SENT_BEFORE = "sent before"
     LEFT = "left by the filters"
     POISON = "left: redriven too often"
+    UNMENDED = "left: not mended"
     HOMELESS = "left: no topic to send it to"
     FOREIGN = "left: no dead letter"
 
@@ -76,7 +79,8 @@ class Wanted:
 @dataclass(frozen=True, slots=True)
 class Plan:
     """One redrive. `to` replaces the topics that the letters came from; `rate` is letters per second; with `keep_time`
-    records have the timestamp that they had before they were rejected."""
+    records have the timestamp that they had before they were rejected. `mend` changes the records that are sent, or
+    leaves their letters."""
 
     letters: str
     wanted: Wanted = Wanted()
@@ -85,6 +89,7 @@ class Plan:
     rate: float | None = None
     keep_time: bool = False
     dry_run: bool = False
+    mend: Mend | None = None
 
     @property
     def group(self) -> str:
@@ -92,11 +97,22 @@ class Plan:
         return f"ottla-redrive-{self.letters}"
 
 
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A letter that would be sent, at `place` (`TOPIC-PARTITION at offset OFFSET`), before and after it was mended."""
+
+    place: str
+    before: "Record"
+    after: "Record"
+
+
 @dataclass(slots=True)
 class Account:
-    """How far a redrive is. `fates` counts letters by (fate, reason, topic they go to or came from)."""
+    """How far a redrive is. `fates` counts letters by (fate, reason, topic they go to or came from); `samples` are some
+    of a dry run with a function that mends."""
 
     fates: Counter[tuple[Fate, str, str | None]] = field(default_factory=Counter)
+    samples: list[Sample] = field(default_factory=list)
 
     def count(self, fate: Fate) -> int:
         """Letters of this fate. Those `SENT` are committed, or would be sent if it is a dry run."""
@@ -141,15 +157,24 @@ def judge(plan: Plan, letter: Record, partitions: Mapping[str, int]) -> Verdict:
     before = _redrives(letter.headers)
     if before >= plan.max_redrives:
         return Verdict(Fate.POISON, said.reason, topic)
+    kept = tuple((name, value) for name, value in original_headers(letter.headers) if name != REDRIVES)
+    source = (said.topic, said.partition, said.offset, said.timestamp_ms)
+    as_it_was = Letter(letter.key, letter.value, kept, said.reason, said.view, *source)
+    try:
+        whole = as_it_was if plan.mend is None else mended(plan.mend, as_it_was)
+    except MendError as problem:
+        return Verdict(Fate.UNMENDED, str(problem), topic)
+    if whole is None:
+        return Verdict(Fate.UNMENDED, said.reason, topic)
     at_home = topic == said.topic and said.partition is not None and said.partition < partitions[topic]
-    kept = [(name, value) for name, value in original_headers(letter.headers) if name != REDRIVES]
+    keeps_place = at_home and whole.key == letter.key
     back = Record(
-        letter.key,
-        letter.value,
-        [*kept, (REDRIVES, str(before + 1).encode())],
+        whole.key,
+        whole.value,
+        [*whole.headers, (REDRIVES, str(before + 1).encode())],
         said.timestamp_ms if plan.keep_time else None,
     )
-    return Verdict(Fate.SENT, said.reason, topic, said.partition if at_home else None, back)
+    return Verdict(Fate.SENT, said.reason, topic, said.partition if keeps_place else None, back)
 
 
 def redrive(
@@ -280,6 +305,9 @@ class _Redrive:
             self._pending[verdict.fate, verdict.reason, verdict.topic] += 1
         else:
             self._account.fates[verdict.fate, verdict.reason, verdict.topic] += 1
+            if verdict.back is not None and self._plan.mend is not None and len(self._account.samples) < _SAMPLES:
+                place = f"{message.topic()}-{message.partition()} at offset {offset}"
+                self._account.samples.append(Sample(place, _record(message), verdict.back))
         redriven.pass_over(offset, sent=verdict.fate is Fate.SENT)
 
     def _send(self, producer: Producer, verdict: Verdict, message: Message) -> None:

@@ -3,6 +3,7 @@
     <home>/pipelines/<run name>/
         run.json            the job, its parameters, its flows and their state (`RunRecord`)
         checkpoints/<flow>  Spark's own; beside each, <flow>.json: what must not change (`ottla.pipeline.checkpoint`)
+        requests/           what other processes ask of single flows (`ottla.pipeline.flow_requests`)
         progress.jsonl      one line per flow and second at most (`ottla.pipeline.progress`); the older half in .1
         spark.log, spark.err, job.log   the output of Spark, its processes and the job
         pid                 locked (flock) for as long as a process runs it; holds that process's id
@@ -29,6 +30,8 @@ STOPPED: Final = "stopped"
 WAITING: Final = "waiting"
 """The state of a flow that waits for its next try, after a failure that may pass."""
 FAILED: Final = "failed"
+LEFT_OUT: Final = "left out"
+"""The state of a flow that this start of the run does without (`--only`, `--except`)."""
 _BLOCK_BYTES: Final = 4096
 _SPARE_BYTES: Final = 1024
 """In run.json at least, for what there is to say when the disk is full."""
@@ -38,7 +41,8 @@ LOST: Final = "lost"
 
 @dataclass(slots=True)
 class FlowRecord:
-    """One streaming query of a run. `state`: running, waiting (for its next try after `error`), stopped, failed."""
+    """One streaming query of a run. `state`: running, waiting (for its next try after `error`), stopped, failed,
+    left out."""
 
     inputs: list[str]
     output: str

@@ -22,14 +22,14 @@ from ottla.pipeline.brokers import Brokers
 from ottla.pipeline.checkpoint import check_fit, has_unfinished_batch
 from ottla.pipeline.context import AVAILABLE_NOW, RunContext, suffixed
 from ottla.pipeline.errors import PipelineError
-from ottla.pipeline.job import Job
+from ottla.pipeline.job import ISOLATE, Flow, Job
 from ottla.pipeline.late_rows import LateRowsThread
 from ottla.pipeline.progress import latest
 from ottla.pipeline.queries import Planned, plan, rebuild, stages
 from ottla.pipeline.rows.late import LateRows
-from ottla.pipeline.run_store import FAILED, STOPPED, FlowRecord, RunDirectory, RunRecord, run_directory
+from ottla.pipeline.run_store import FAILED, LEFT_OUT, STOPPED, FlowRecord, RunDirectory, RunRecord, run_directory
 from ottla.pipeline.stopping import StopRequest
-from ottla.pipeline.supervised import Supervised
+from ottla.pipeline.supervised import RESTARTS, Supervised
 from ottla.pipeline.watch import Screen, Watch, note_down
 
 _SETTINGS: Final = {"spark.sql.streaming.stopTimeout": "15s"}
@@ -41,7 +41,8 @@ class RunRequest:
 
     `properties` are the client library's; `settings` Spark's, which win over the job's. `suffix`, `starting` and
     `replays` are those of a replay (see `RunRecord`); a name that has run before keeps its own. `parameters` are
-    those given to the job, which has them already.
+    those given to the job, which has them already. `flows` are the names of those to run (`Job.select`); None: all.
+    `windows_until_ms` closes, at the end of a run `once`, the windows that end by then.
     """
 
     job: Job
@@ -57,6 +58,8 @@ class RunRequest:
     starting: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     replays: str | None = None
     parameters: Mapping[str, str] = field(default_factory=dict)
+    flows: frozenset[str] | None = None
+    windows_until_ms: int | None = None
 
 
 def run(request: RunRequest, screen: Screen) -> bool:
@@ -82,7 +85,7 @@ def run(request: RunRequest, screen: Screen) -> bool:
                 record.state = STOPPED
             record.stopped_at = time.time()
             for flow in record.flows.values():
-                if flow.state != FAILED:
+                if flow.state not in (FAILED, LEFT_OUT):
                     flow.state = STOPPED
             note_down(directory, record)
 
@@ -99,7 +102,9 @@ def _run(
 ) -> bool:
     job = request.job
     written = job.writes()
-    reads, writes = ({suffixed(topic, written, record.suffix) for topic in each} for each in (job.reads(), written))
+    reads, writes = (
+        {suffixed(topic, written, record.suffix) for topic in each} for each in (job.reads(request.flows), written)
+    )
     client = {**request.properties, "bootstrap.servers": record.bootstrap}
     brokers = Brokers(client)
     brokers.check_inputs(reads - writes)
@@ -125,9 +130,11 @@ def _run(
             suffix=record.suffix,
             written=written,
         )
-        planned = plan(job, context, trigger=AVAILABLE_NOW if request.once else None)
+        planned = plan(job, context, trigger=AVAILABLE_NOW if request.once else None, flows=request.flows)
         checkpoints = directory.checkpoints_of(record)
-        queries = [Supervised(each, context, checkpoints / each.name) for each in planned]
+        isolates = job.on_failure == ISOLATE
+        restarts = RESTARTS if isolates else 0
+        queries = [Supervised(each, context, checkpoints / each.name, restarts) for each in planned]
         before = latest(directory.progress)
         for each in queries:
             each.progress.go_on_from(before.get(each.name))
@@ -135,11 +142,14 @@ def _run(
             if edited and has_unfinished_batch(each.checkpoint):
                 screen.say(f"{each.name}: the micro-batch that was not finished is done again by the job as it is now")
             record.flows[each.name] = _flow_record(each.planned, each.checkpoint)
+        for name, flow in job.flows.items():
+            record.flows.setdefault(name, _left_out(job, flow, record.suffix, checkpoints / name))
         note_down(directory, record)
         _make(brokers, {topic for each in planned for topic in each.topics(context)}, originals, screen)
         groups = stages(planned, context) if request.once else [planned]
         late = LateRowsThread({each.name: _follower(job, each, context, checkpoints) for each in planned if each.late})
-        watch = Watch(directory, record, screen, stop, engine, brokers, queries, late, began_at)
+        until_ms = request.windows_until_ms
+        watch = Watch(directory, record, screen, stop, engine, brokers, queries, late, began_at, isolates, until_ms)
         return watch.until_done([[each.name for each in group] for group in groups])
     finally:
         engine.stop()
@@ -198,6 +208,18 @@ def _flow_record(query: Planned, checkpoint: Path) -> FlowRecord:
         mode=query.mode,
         trigger=query.trigger,
         checkpoint=str(checkpoint),
+    )
+
+
+def _left_out(job: Job, flow: Flow, suffix: str, checkpoint: Path) -> FlowRecord:
+    sink = flow.to.renamed(suffix) if suffix else flow.to
+    return FlowRecord(
+        inputs=[each.describe() for each in job.sources(flow)],
+        output=sink.describe(),
+        mode=flow.mode,
+        trigger=flow.trigger,
+        checkpoint=str(checkpoint),
+        state=LEFT_OUT,
     )
 
 

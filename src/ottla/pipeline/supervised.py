@@ -1,4 +1,4 @@
-"""One query of a run, from its start to its end: started again when what it failed with passes."""
+"""One query of a run, from its start to its end: started again when what it failed with may pass, or on request."""
 
 import logging
 import time
@@ -15,6 +15,7 @@ from pyspark.errors import PySparkException
 from ottla.pipeline import failures
 from ottla.pipeline.context import RunContext
 from ottla.pipeline.errors import PipelineError
+from ottla.pipeline.flow_requests import Request
 from ottla.pipeline.progress import Figures, FlowProgress
 from ottla.pipeline.queries import Planned
 from ottla.pipeline.run_store import FAILED, RUNNING, STOPPED, WAITING
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 
 _FIRST_PAUSE_S: Final = 1.0
 _LONGEST_PAUSE_S: Final = 30.0
+RESTARTS: Final = 5
+"""So often a query is started again, within half a minute, in a run whose flows fail alone."""
+_BETWEEN_BATCHES_WITHIN_S: Final = 60.0
 _ASKING: Final = "Getting offsets from"
 """The start of Spark's status for a query that asks a source for its end offsets, before a micro-batch."""
 
@@ -42,11 +46,13 @@ class Change(Enum):
 
 @dataclass(slots=True)
 class Supervised:
-    """A planned query and what has become of it. `error` is the last one, kept until a micro-batch succeeds."""
+    """A planned query and what has become of it. `error` is the last one, kept until a micro-batch succeeds.
+    `restarts`: how often it is started again after failures that do not pass by themselves."""
 
     planned: Planned
     context: RunContext
     checkpoint: Path
+    restarts: int = 0
     progress: FlowProgress = field(init=False)
     query: "StreamingQuery | None" = None
     state: str = RUNNING
@@ -54,6 +60,11 @@ class Supervised:
     next_try_at: float = 0.0
     _pause_s: float = _FIRST_PAUSE_S
     _tries: int = 0
+    _failures: int = 0
+    """Those that do not pass by themselves, since its last micro-batch."""
+    _request: Request | None = None
+    _requested_at: float = 0.0
+    _batches_before: int = 0
 
     def __post_init__(self) -> None:
         self.progress = FlowProgress(Figures(self.planned.name, time.time()))
@@ -75,8 +86,20 @@ class Supervised:
         self.state = RUNNING
         return Change.STARTED
 
+    def request(self, request: Request) -> None:
+        """Have the next looks start it, or stop it between two micro-batches; a later request replaces this one."""
+        self._request = request
+        self._requested_at = time.monotonic()
+        self._batches_before = self.progress.batches_reported
+
+    def is_done(self) -> bool:
+        """Whether the last request has been carried out."""
+        return self._request is None
+
     def look(self) -> Change:
-        """See whether it still runs; start it again when the time has come."""
+        """See whether it still runs; start it again when the time has come, or stop it where that was requested."""
+        if self._request is not None:
+            return self._carry_out(self._request)
         if self.state == WAITING:
             return self.start() if time.monotonic() >= self.next_try_at else Change.NONE
         if self.state != RUNNING or self.query is None or self.query.isActive:
@@ -88,13 +111,18 @@ class Supervised:
         text = str(error)
         return self._failed(failures.explain(text), text)
 
-    def on_success(self) -> None:
-        """A micro-batch is done; the report of one may come after the query has failed for good: that stays."""
-        if self.state == FAILED:
-            return
-        self.error = None
-        self._pause_s = _FIRST_PAUSE_S
-        self._tries = 0
+    def on_batch(self, run_id: str) -> bool:
+        """A micro-batch of the start with this id is done; returns whether the query has recovered by that. The report
+        of one may come after its start has failed: the reason stays."""
+        if self.state != RUNNING or self.query is None or str(self.query.runId) != run_id:
+            return False
+        has_recovered = self.error is not None
+        self._forget_failures()
+        return has_recovered
+
+    def is_active(self) -> bool:
+        """Whether Spark runs it now."""
+        return self.query is not None and self.query.isActive
 
     def is_between_batches(self) -> bool:
         """Whether stopping it now would interrupt nothing."""
@@ -120,12 +148,33 @@ class Supervised:
         if self.state in (RUNNING, WAITING):
             self.state = STOPPED
 
+    def _carry_out(self, request: Request) -> Change:
+        if request is not Request.START and self.state in (RUNNING, WAITING):
+            waits = time.monotonic() < self._requested_at + _BETWEEN_BATCHES_WITHIN_S
+            if waits and not self.is_between_batches() and self.progress.batches_reported == self._batches_before:
+                return Change.NONE
+            self.stop()
+        self._request = None
+        if request is Request.STOP:
+            return Change.ENDED
+        if self.state == RUNNING:
+            return Change.NONE
+        self._forget_failures()
+        return self.start()
+
+    def _forget_failures(self) -> None:
+        self.error = None
+        self._pause_s = _FIRST_PAUSE_S
+        self._tries = self._failures = 0
+
     def _failed(self, reason: str, text: str) -> Change:
         self.error = reason
         self._tries += 1
         if not failures.is_passing(text, tries=self._tries):
-            self.state = FAILED
-            return Change.FAILED
+            self._failures += 1
+            if self._failures > self.restarts:
+                self.state = FAILED
+                return Change.FAILED
         self.state = WAITING
         self.next_try_at = time.monotonic() + self._pause_s
         self._pause_s = min(self._pause_s * 2, _LONGEST_PAUSE_S)

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -21,12 +22,14 @@ from pyspark.sql.streaming.listener import (
 from ottla.pipeline import progress
 from ottla.pipeline.brokers import Brokers
 from ottla.pipeline.errors import PipelineError
+from ottla.pipeline.flow_requests import FlowRequests
 from ottla.pipeline.lag import LagHistory
 from ottla.pipeline.late_rows import LateRowsThread
 from ottla.pipeline.progress import Figures
-from ottla.pipeline.run_store import FAILED, RUNNING, WAITING, RunDirectory, RunRecord
+from ottla.pipeline.run_store import FAILED, RUNNING, STOPPED, WAITING, RunDirectory, RunRecord
 from ottla.pipeline.stopping import StopRequest
 from ottla.pipeline.supervised import Change, Supervised, stop_all
+from ottla.pipeline.windows import close_windows
 
 if TYPE_CHECKING:
     from ottla.pipeline.session import Engine
@@ -69,6 +72,10 @@ class Watch:
     queries: Sequence[Supervised]
     late: LateRowsThread
     began_at: float
+    isolates: bool
+    """Whether the other flows go on when one has failed for good."""
+    windows_until_ms: int | None
+    """Windows that end by then are closed when a query has ended; None: they stay open for later rows."""
     _history: LagHistory = field(default_factory=LagHistory)
     _events: "SimpleQueue[Mapping[str, Any]]" = field(default_factory=SimpleQueue)
     _ended_runs: set[str] = field(default_factory=set)
@@ -77,24 +84,44 @@ class Watch:
     def until_done(self, groups: Sequence[Sequence[str]]) -> bool:
         """Start group after group of queries, each when the one before has ended, and watch them.
 
-        Returns True when the last one has ended, False after a request to stop. Raises PipelineError when one has
-        failed for good, after the others have finished their micro-batches, or when Spark is gone.
+        Returns True when the last one has ended, False after a request to stop. Raises PipelineError when Spark is
+        gone, and when one has failed for good: at the end of the others, or once they have finished their micro-batches
+        where flows are not isolated.
         """
-        by_name = {each.name: each for each in self.queries}
+        requests = FlowRequests(self.directory, by_name := {each.name: each for each in self.queries})
         self.late.start()
         with self._telling_if_spark_is_gone(), self._listening():
             for group in groups:
-                for name in group:
-                    if not self.stop.times:
-                        self._note(by_name[name], by_name[name].start())
-                while any(by_name[name].state in (RUNNING, WAITING) for name in group):
-                    if self.stop.times:
-                        self._finish()
-                        return False
-                    self._look()
-                    time.sleep(_LOOK_EVERY_S)
+                members = [by_name[name] for name in group]
+                if not self._run(members, requests) or not self._run(self._to_close(members), requests):
+                    return False
             self._take_last_events()
+        failed = [f"{each.name} failed: {each.error}" for each in self.queries if each.state == FAILED]
+        if failed:
+            raise PipelineError("; ".join(failed))
         return True
+
+    def _run(self, group: Sequence[Supervised], requests: FlowRequests) -> bool:
+        """Start queries and watch them to their end; False after a request to stop the run."""
+        for each in group:
+            if not self.stop.times and not each.is_active():
+                self._note(each, each.start())
+        while any(each.state in (RUNNING, WAITING) for each in group):
+            if self.stop.times:
+                self._finish()
+                return False
+            requests.take()
+            self._look()
+            requests.confirm()
+            time.sleep(_LOOK_EVERY_S)
+        return True
+
+    def _to_close(self, group: Sequence[Supervised]) -> list[Supervised]:
+        """Those whose windows are to be closed by one more micro-batch."""
+        until_ms = self.windows_until_ms
+        if until_ms is None:
+            return []
+        return [each for each in group if each.state == STOPPED and close_windows(each.checkpoint, until_ms)]
 
     # -- looking -----------------------------------------------------------------------------------
 
@@ -125,13 +152,19 @@ class Watch:
             raise PipelineError(f"Spark is gone: {words}; more is in {self.directory.path}") from error
 
     def _note(self, query: Supervised, change: Change) -> None:
-        """Write down and say what has changed. Raises PipelineError for a query that has failed for good."""
+        """Write down and say what has changed. Raises PipelineError for a query that has failed for good, unless the
+        others go on."""
         if change is Change.NONE:
             return
         self._write_down(query)
         if change is Change.WAITS:
             pause_s = max(0.0, query.next_try_at - time.monotonic())
             self.screen.say(f"{query.name} waits: {query.error}; next try in {pause_s:.0f} s")
+        elif change is Change.FAILED and self.isolates:
+            self.screen.say(
+                f"{query.name} has failed: {query.error}. The other flows go on; once the cause is mended, start it: "
+                f"ottla pipeline start {shlex.quote(self.record.name)} --flow {query.name}"
+            )
         elif change is Change.FAILED:
             self._finish()
             raise PipelineError(f"{query.name} failed: {query.error}")
@@ -159,8 +192,7 @@ class Watch:
             is_first = not query.progress.records_here
             query.progress.on_batch(event, time.time())
             self.late.on_batch(query.name, event)
-            if query.error is not None and query.state != FAILED:
-                query.on_success()
+            if query.on_batch(str(event.get("runId"))):
                 self.screen.say(f"{query.name} goes on")
                 self._write_down(query)
             if is_first and query.progress.records_here:

@@ -72,3 +72,18 @@ def test_the_log_says_where_an_unexpected_failure_came_from() -> None:
         "ZeroDivisionError: division by zero (unexpected: the worker's log has where it came from)\n"
     )
     assert "in a_division" in text
+
+
+def test_a_failure_that_python_cannot_format_is_logged_by_its_stack() -> None:
+    """The client library can chain an exception to an object that is none."""
+
+    class Unprintable(Exception):
+        @property
+        def __cause__(self) -> BaseException:  # type: ignore[override]
+            raise AttributeError("no attribute '__traceback__'")
+
+    with pytest.raises(Unprintable) as raised:
+        raise Unprintable("the brokers are away")
+    text = traced(raised.value)
+    assert text.startswith("Unprintable: the brokers are away")
+    assert "test_failure_sentences.py" in text

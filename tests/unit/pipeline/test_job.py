@@ -121,6 +121,26 @@ def test_a_name_that_is_none(name: str) -> None:
         Job(name)
 
 
+def test_what_to_do_after_a_failure_is_one_of_two() -> None:
+    assert Job("flights").on_failure == "isolate"
+    with pytest.raises(JobError, match="on_failure is 'isolate' or 'stop', not 'ignore'"):
+        Job("flights", on_failure="ignore")
+
+
+def test_flows_are_selected_by_name() -> None:
+    job = Job("flights")
+    for name, source in (("first", "a"), ("second", "b"), ("third", "c")):
+        job.sql_flow(name, "SELECT * FROM t", t=topic(source), to=topic(f"{name}-out"))
+    assert job.select((), ()) == {"first", "second", "third"}
+    assert job.select(("first", "third"), ("third",)) == {"first"}
+    assert job.select((), ("first",)) == {"second", "third"}
+    assert job.reads(job.select((), ("first",))) == {"b", "c"}
+    with pytest.raises(JobError, match="job 'flights' has no flow 'frist'; did you mean 'first'"):
+        job.select((), ("frist",))
+    with pytest.raises(JobError, match="no flow of job 'flights' is left to run"):
+        job.select(("first",), ("first",))
+
+
 def test_what_a_job_reads_and_writes() -> None:
     job = Job("flights", dead_letters="rejected")
     clean = job.view(rows=topic("flights, arrivals"))(copy)

@@ -1,6 +1,7 @@
 """Figures from Spark's progress events, and their file."""
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,21 @@ def test_events_add_up() -> None:
     assert flow.position == {("flights", 0): 7, ("flights", 1): 9}
     flow.refresh(40.0, None)
     assert found.rate == 0.0
+
+
+def test_rows_that_break_expectations_are_counted_by_view_over_restarts() -> None:
+    first = FlowProgress(Figures("copies", 0.0))
+    metrics = {"ottla_expectations_clean": {"warn:is large": 2, "drop:has: a name": 0}, "ottla_rejected": {"rows": 1}}
+    first.on_batch(event(9, observedMetrics=metrics), 10.0)
+    second = FlowProgress(Figures("copies", 11.0))
+    second.go_on_from(Figures(**json.loads(json.dumps(asdict(first.figures)))))
+    second.on_batch(event(9, observedMetrics={"ottla_expectations_clean": {"warn:is large": 3}}), 12.0)
+    assert second.figures.expectations == {
+        "clean": {
+            "is large": {"otherwise": "warn", "rows": 5},
+            "has: a name": {"otherwise": "drop", "rows": 0},
+        }
+    }
 
 
 def test_a_restart_counts_on() -> None:

@@ -49,6 +49,24 @@ def test_elsewhere_it_goes_where_its_key_belongs() -> None:
     assert (shrunk.topic, shrunk.partition) == ("flights", None)
 
 
+def test_a_mended_record_goes_back_changed_and_where_its_new_key_belongs() -> None:
+    same = judge(Plan("letters", mend=lambda given: b"whole " + given.reason.encode()), letter(), {"flights": 3})
+    headers = [("trace", b"7"), ("empty", None), (REDRIVES, b"1")]
+    assert same.back == Record(b"UA", b"whole malformed JSON", headers, None)
+    assert same.partition == 2
+    moved = judge(Plan("letters", mend=lambda given: given.changed(key=b"AA")), letter(), {"flights": 3})
+    assert moved.back is not None
+    assert (moved.back.key, moved.partition) == (b"AA", None)
+
+
+def test_a_letter_that_is_not_mended_stays() -> None:
+    left = judge(Plan("letters", mend=lambda _given: None), letter(), {"flights": 3})
+    assert (left.fate, left.reason) == (Fate.UNMENDED, "malformed JSON")
+    failed = judge(Plan("letters", mend=lambda given: given.json()), letter(), {"flights": 3})
+    assert failed.fate is Fate.UNMENDED
+    assert failed.reason.startswith("mend failed with JSONDecodeError: ")
+
+
 @pytest.mark.parametrize("topic", [None, "gone"])
 def test_without_a_topic_to_go_to_it_stays(topic: str | None) -> None:
     verdict = judge(Plan("letters"), letter(topic=topic), {"flights": 3})

@@ -7,17 +7,18 @@ from typing import Any
 import pytest
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # comes without types
 
+from ottla.pipeline.flow_requests import Request
 from ottla.pipeline.run_store import FAILED, RUNNING, STOPPED, WAITING
 from ottla.pipeline.supervised import Change, Supervised, stop_all
 
 
-def supervised(error: Exception) -> Supervised:
+def supervised(error: Exception, restarts: int = 0) -> Supervised:
     def start(*_: object) -> Any:
         raise error
 
     planned: Any = SimpleNamespace(name="copies", start=start)
     nothing: Any = None
-    return Supervised(planned, nothing, Path("/checkpoint"))
+    return Supervised(planned, nothing, Path("/checkpoint"), restarts)
 
 
 @pytest.mark.parametrize(
@@ -44,11 +45,10 @@ def test_what_does_not_pass_is_said_with_its_line() -> None:
     assert "KeyError: 'carrier'" in (query.error or "")
 
 
-def test_the_report_of_an_earlier_micro_batch_does_not_take_the_reason_away() -> None:
-    query = supervised(KeyError("carrier"))
-    query.start()
+def test_what_does_not_pass_is_tried_again_a_few_times_where_flows_fail_alone() -> None:
+    query = supervised(KeyError("carrier"), restarts=2)
 
-    query.on_success()
+    assert [query.start() for _ in range(3)] == [Change.WAITS, Change.WAITS, Change.FAILED]
 
     assert "KeyError: 'carrier'" in (query.error or "")
 
@@ -56,10 +56,24 @@ def test_the_report_of_an_earlier_micro_batch_does_not_take_the_reason_away() ->
 def test_what_may_pass_ends_after_many_tries_without_a_micro_batch() -> None:
     query = supervised(ValueError("my lookup timed out"))
 
-    assert [query.start() for _ in range(19)] == [Change.WAITS] * 19
-    query.state = RUNNING
-    query.on_success()
     assert [query.start() for _ in range(20)] == [*[Change.WAITS] * 19, Change.FAILED]
+
+
+def test_the_tries_before_a_micro_batch_do_not_count() -> None:
+    query = running(Query({}))
+    query._tries = query._failures = 3
+    query.error = "it timed out"
+    assert query.on_batch("the first")
+    assert (query._tries, query._failures, query.error) == (0, 0, None)
+    assert not query.on_batch("the first"), "it has not failed since"
+
+
+@pytest.mark.parametrize("state", [FAILED, WAITING, RUNNING])
+def test_the_report_of_an_earlier_start_does_not_take_the_reason_away(state: str) -> None:
+    query = running(Query({}))
+    query.state, query.error = state, "KeyError: 'carrier'"
+    assert not query.on_batch("the one before")
+    assert query.error == "KeyError: 'carrier'"
 
 
 class JavaError(Py4JJavaError):  # type: ignore[misc]  # its base is untyped
@@ -78,6 +92,7 @@ class Query:
     def __init__(self, status: dict[str, Any], error: Exception | None = None) -> None:
         self.status = status
         self.isActive = True
+        self.runId = "the first"
         self._error = error
 
     def stop(self) -> None:
@@ -123,3 +138,50 @@ def test_a_query_that_cannot_be_interrupted_does_not_keep_the_others_from_stoppi
 def test_what_else_goes_wrong_while_stopping_is_told() -> None:
     with pytest.raises(Py4JJavaError, match="out of memory"):
         stop_all([running(Query({}, JavaError("out of memory")))])
+
+
+BUSY = {"isTriggerActive": True, "message": "Processing new data"}
+IDLE = {"isTriggerActive": False, "message": "Waiting for next trigger"}
+
+
+def test_a_request_to_stop_waits_for_the_micro_batch() -> None:
+    query = Query(BUSY)
+    flow = running(query)
+    flow.request(Request.STOP)
+    assert (flow.look(), flow.is_done(), query.isActive) == (Change.NONE, False, True)
+    query.status = IDLE
+    assert (flow.look(), flow.is_done(), query.isActive, flow.state) == (Change.ENDED, True, False, STOPPED)
+    assert flow.look() is Change.NONE
+
+
+def test_a_request_to_stop_is_carried_out_after_a_micro_batch_that_no_look_has_seen_end() -> None:
+    flow = running(Query(BUSY))
+    flow.request(Request.STOP)
+    flow.progress.on_batch({}, 1.0)
+    assert (flow.look(), flow.state) == (Change.ENDED, STOPPED)
+
+
+def test_a_flow_is_restarted_on_request() -> None:
+    flow = running(query := Query(IDLE))
+    started: Any = Query(IDLE)
+    object.__setattr__(flow.planned, "start", lambda *_: started)
+    flow.request(Request.RESTART)
+    assert flow.look() is Change.STARTED
+    assert not query.isActive
+    assert flow.query is not query
+    assert flow.state == RUNNING
+
+
+@pytest.mark.parametrize("state", [FAILED, STOPPED, WAITING])
+def test_a_flow_that_does_not_run_is_started_on_request_and_has_all_its_tries_again(state: str) -> None:
+    flow = running(Query(IDLE))
+    flow.state, flow.error, flow._failures = state, "5 rows have no 'country'", 6
+    flow.request(Request.START)
+    assert flow.look() is Change.STARTED
+    assert (flow.state, flow.error, flow._failures, flow.is_done()) == (RUNNING, None, 0, True)
+
+
+def test_a_running_flow_that_is_to_start_goes_on() -> None:
+    flow = running(query := Query(BUSY))
+    flow.request(Request.START)
+    assert (flow.look(), flow.is_done(), flow.query) == (Change.NONE, True, query)

@@ -3,17 +3,18 @@
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import click
 from confluent_kafka.admin import AdminClient, ConfigResource
 
-from ottla.cli.brokers.client import Connection, connection_options
+from ottla.cli.brokers.client import Connection, client_log, connection_options
+from ottla.cli.pipeline.diff_report import DiffReport
 from ottla.cli.pipeline.options import home_option, needs_spark
 from ottla.cli.terminal import exits
-from ottla.cli.terminal.output import Column, Row, json_option, note, plural, print_json, print_rows
+from ottla.cli.terminal.output import json_option, note, print_json
 from ottla.cli.terminal.suggest import did_you_mean_or_list
 from ottla.pipeline.errors import PipelineError
 from ottla.pipeline.run_store import RUNNING, RunRecord, find_run
@@ -22,10 +23,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from ottla.pipeline.context import RunContext
-    from ottla.pipeline.diff import Difference
+    from ottla.pipeline.diff import Difference, Selection
     from ottla.pipeline.sinks.base import Sink
-
-_SHOWN_WIDTH: Final = 200
 
 
 @click.command("diff")
@@ -33,11 +32,23 @@ _SHOWN_WIDTH: Final = 200
 @click.argument("b")
 @click.option("--flow", "flows", metavar="NAME", multiple=True, help="Only the output of this flow. May be repeated.")
 @click.option(
-    "--key", metavar="COLUMN,...", help="What makes rows of tables and files the same. [default: all columns]"
+    "--key",
+    metavar="COLUMN,...",
+    help="What makes rows the same. [default: the record's key in topics, else all columns]",
+)
+@click.option("--columns", metavar="COLUMN,...", help="Compare only these columns, and those of --key.")
+@click.option("--ignore", metavar="COLUMN,...", help="Do not compare these columns.")
+@click.option(
+    "--tolerance",
+    metavar="NUMBER",
+    type=click.FloatRange(min=0),
+    default=0.0,
+    help="Numbers that differ by no more are the same. [default: 0]",
 )
 @click.option(
     "--limit", metavar="N", type=click.IntRange(0), default=10, help="Show so many differences of each. [default: 10]"
 )
+@click.option("--html", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False), help="Write a page, too.")
 @json_option
 @home_option
 @connection_options
@@ -47,13 +58,18 @@ def command(
     b: str,
     flows: tuple[str, ...],
     key: str | None,
+    columns: str | None,
+    ignore: str | None,
+    tolerance: float,
     limit: int,
+    html: Path | None,
     as_json: bool,
     home: Path,
 ) -> int:
     """Compare what the runs A and B have written, flow by flow: rows in one alone, and rows of one key that differ.
 
-    Records of topics are compared by their keys; of topics that are updated or compacted, the newest of each key.
+    Records of topics are compared by their keys; of topics that are updated or compacted, the newest of each key. With
+    --key, --columns or --ignore, the columns of a record are the fields of its JSON object.
     Exits with 0 if everything is equal, with 1 if not.
     """
     needs_spark()
@@ -63,21 +79,31 @@ def command(
             note(f"{record.name!r} is running: what it writes meanwhile may be seen or not")
     outputs = tuple(_outputs(record) for record in runs)
     common = _common(runs, outputs, flows)
-    columns = [part.strip() for part in (key or "").split(",") if part.strip()]
 
     from ottla.pipeline import diff
 
+    selection = diff.Selection(*map(_parts, (key, columns, ignore)))
     found: dict[str, Difference] = {}
     with tempfile.TemporaryDirectory(prefix="ottla-diff-") as scratch, _spark(Path(scratch)) as spark:
         for flow in common:
             pairs = [(record, each[flow]) for record, each in zip(runs, outputs, strict=True)]
             newest = any(_is_updated(connection, record, output) for record, output in pairs)
             left, right = (
-                _rows(output, _context(spark, connection, record, home), newest, columns) for record, output in pairs
+                _rows(output, _context(spark, connection, record, home), newest, selection) for record, output in pairs
             )
-            found[flow] = diff.compare(left, right, limit)
-    _report(found, runs, as_json=as_json)
+            found[flow] = diff.compare(left, right, limit, tolerance=tolerance)
+    report = DiffReport(runs[0].name, runs[1].name, found)
+    if html is not None:
+        html.write_text(report.html(), encoding="utf-8")
+    if as_json:
+        print_json(report.json())
+    else:
+        report.show()
     return exits.OK if all(each.is_equal for each in found.values()) else exits.FAILED
+
+
+def _parts(listed: str | None) -> list[str]:
+    return [part.strip() for part in (listed or "").split(",") if part.strip()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,18 +158,21 @@ def _common(
     return [name for name in both if not chosen or name in chosen]
 
 
-def _rows(output: _Output, context: "RunContext", newest: bool, key: list[str]) -> "DataFrame":
+def _rows(output: _Output, context: "RunContext", newest: bool, selection: "Selection") -> "DataFrame":
     from ottla.pipeline import diff
 
     read = output.sink.read(context)
-    return diff.rows(read, key) if output.topic is None else diff.records(read, newest=newest)
+    if output.topic is None:
+        return diff.rows(read, selection)
+    return diff.records(read, newest=newest, selection=selection)
 
 
 def _is_updated(connection: Connection, record: RunRecord, output: _Output) -> bool:
     """Whether a newer record takes the place of an older one with the same key."""
     if output.topic is None or output.mode != "append":
         return output.mode != "append"
-    admin = AdminClient({**connection.client_configuration(), "bootstrap.servers": record.bootstrap})
+    client = connection.client_configuration(logger=client_log.logger)
+    admin = AdminClient({**client, "bootstrap.servers": record.bootstrap})
     resource = ConfigResource(ConfigResource.Type.TOPIC, output.topic)
     settings = connection.wait(admin.describe_configs([resource], request_timeout=connection.timeout_s)[resource])
     return "compact" in str(settings["cleanup.policy"].value)
@@ -173,30 +202,3 @@ def _spark(scratch: Path) -> "Iterator[SparkSession]":
         yield session.open_session()
     finally:
         session.stop(context)
-
-
-def _report(found: "Mapping[str, Difference]", runs: tuple[RunRecord, RunRecord], *, as_json: bool) -> None:
-    a, b = (record.name for record in runs)
-    if as_json:
-        print_json({"a": a, "b": b, "flows": {flow: asdict(each) for flow, each in found.items()}})
-        return
-    columns = (
-        Column("flow", "FLOW"),
-        Column("equal", "EQUAL", figures=True),
-        Column("only_in_a", f"ONLY IN {a}", figures=True),
-        Column("only_in_b", f"ONLY IN {b}", figures=True),
-        Column("differing", "DIFFERENT", figures=True),
-    )
-    rows: list[Row] = [{"flow": flow, **asdict(each)} for flow, each in found.items()]
-    print_rows(rows, columns)
-    for flow, each in found.items():
-        if each.is_equal:
-            continue
-        click.echo(f"\n{flow}, - {a}, + {b}:")
-        for example in each.examples:
-            for sign, lines in (("-", example.in_a), ("+", example.in_b)):
-                for line in lines:
-                    shown = line if len(line) <= _SHOWN_WIDTH else line[: _SHOWN_WIDTH - 3] + "..."
-                    click.echo(f"{sign} {shown}")
-    different = sum(not each.is_equal for each in found.values())
-    note("everything is equal" if not different else f"{different} of {plural(len(found), 'output')} differ")

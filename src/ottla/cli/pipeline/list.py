@@ -6,7 +6,7 @@ from typing import Final
 import click
 
 from ottla.cli.pipeline.options import home_option
-from ottla.cli.pipeline.tables import ago, utc
+from ottla.cli.pipeline.tables import ago, last_error, utc
 from ottla.cli.terminal.output import Row, columns_of, json_option, on_terminal, print_rows
 from ottla.pipeline.errors import PipelineError
 from ottla.pipeline.run_store import run_directories, state_of
@@ -35,7 +35,7 @@ def command(home: Path, as_json: bool) -> None:
                 "flows": len(record.flows),
                 "since": moment if as_json else ago(moment) if on_terminal() else utc(moment),
                 "pid": directory.process_id(),
-                "error": record.error,
+                "error": last_error(record),
             }
         )
     print_rows(rows, _COLUMNS, as_json=as_json, empty=f"nothing has run yet with the home {home}")

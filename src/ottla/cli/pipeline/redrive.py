@@ -1,6 +1,7 @@
 """`ottla pipeline redrive`: dead letters back to the topics they came from."""
 
 from collections import Counter
+from pathlib import Path
 
 import click
 
@@ -18,7 +19,8 @@ from ottla.cli.terminal.output import (
     progress_wanted,
 )
 from ottla.cli.terminal.progress import Progress
-from ottla.pipeline.redrive import DEFAULT_MAX_REDRIVES, Account, Fate, Plan, Wanted, redrive
+from ottla.pipeline.mending import load_mend
+from ottla.pipeline.redrive import DEFAULT_MAX_REDRIVES, Account, Fate, Plan, Sample, Wanted, redrive
 
 _COLUMNS = columns_of("letters# fate topic reason~")
 _WOULD_BE_SENT = "would be sent"
@@ -46,6 +48,13 @@ _WOULD_BE_SENT = "would be sent"
     is_flag=True,
     help="Keep the records' timestamps; records older than the topic's retention are soon deleted.",
 )
+@click.option(
+    "--with",
+    "mend_file",
+    metavar="MEND.PY",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="Mend each record first, by the function mend(letter) of this file; see docs/pipeline.md.",
+)
 @click.option("--dry-run", is_flag=True, help="Only list the records that would be sent.")
 @json_option
 @connection_options
@@ -60,6 +69,7 @@ def command(
     max_redrives: int,
     rate: float | None,
     keep_time: bool,
+    mend_file: Path | None,
     dry_run: bool,
     as_json: bool,
 ) -> int:
@@ -71,8 +81,9 @@ def command(
     """
     if to == letters:
         raise click.UsageError("--to is the topic of the dead letters itself")
+    mend = None if mend_file is None else load_mend(mend_file)
     known_topics(connection.metadata(connection.admin()), [letters, *([] if to is None else [to])])
-    plan = Plan(letters, Wanted(reason, flow, since, until), to, max_redrives, rate, keep_time, dry_run)
+    plan = Plan(letters, Wanted(reason, flow, since, until), to, max_redrives, rate, keep_time, dry_run, mend)
     with Progress("passed", "letters", total=None, wanted=progress_wanted() and not as_json) as progress:
 
         def show(account: Account) -> None:
@@ -80,22 +91,36 @@ def command(
 
         account = redrive(connection.client_configuration(logger=client_log.logger), plan, show)
     _report(account, plan, as_json)
-    return exits.FAILED if account.count(Fate.HOMELESS) else exits.OK
+    return exits.FAILED if account.count(Fate.HOMELESS) or account.count(Fate.UNMENDED) else exits.OK
 
 
 def _report(account: Account, plan: Plan, as_json: bool) -> None:
     rows = _rows(account.fates, plan)
     if as_json:
-        print_json({"topic": plan.letters, "dry_run": plan.dry_run, "letters": rows})
+        samples = [_sample(each) for each in account.samples]
+        print_json({"topic": plan.letters, "dry_run": plan.dry_run, "letters": rows, "samples": samples})
         return
     print_rows(rows, _COLUMNS)
+    for each in account.samples:
+        click.echo(f"{each.place}:\n- {_text(each.before.value)}\n+ {_text(each.after.value)}")
     sent = plural(account.count(Fate.SENT), "letter")
     note(f"{sent} would be sent; nothing was changed" if plan.dry_run else f"{sent} sent")
     if homeless := account.count(Fate.HOMELESS):
         note(f"{plural(homeless, 'letter')} came from topics that do not exist, or from none; name one with --to")
+    if unmended := account.count(Fate.UNMENDED):
+        note(f"{plural(unmended, 'letter')} left, because the function left them or failed")
     if poison := account.count(Fate.POISON):
         back = plural(plan.max_redrives, "time")
         note(f"{plural(poison, 'letter')} had been sent {back} before and came back; see --max-redrives")
+
+
+def _sample(sample: Sample) -> Row:
+    before, after = ({"key": _text(each.key), "value": _text(each.value)} for each in (sample.before, sample.after))
+    return {"place": sample.place, "before": before, "after": after}
+
+
+def _text(part: bytes | None) -> str | None:
+    return None if part is None else part.decode("utf-8", "backslashreplace")
 
 
 def _rows(fates: Counter[tuple[Fate, str, str | None]], plan: Plan) -> list[Row]:

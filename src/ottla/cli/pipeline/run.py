@@ -14,7 +14,9 @@ from ottla.cli.brokers.client import Connection, connection_options
 from ottla.cli.pipeline.options import home_option, job_parameters, load_job_for, needs_spark, param_option
 from ottla.cli.pipeline.tables import columns_that_fit, flow_rows
 from ottla.cli.terminal.output import note, on_terminal
+from ottla.cli.terminal.times import parse_instant_ms
 from ottla.pipeline.run_store import earlier_run
+from ottla.pipeline.windows import END_OF_TIME_MS
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -42,6 +44,18 @@ _LINE_EVERY_S: Final = 10.0
 )
 @param_option
 @click.option("--once", is_flag=True, help="Process the available records, and end.")
+@click.option(
+    "--close-windows",
+    is_flag=True,
+    help="With --once: the input has ended, so close all windows and sessions. Records that come later are late.",
+)
+@click.option(
+    "--until",
+    metavar="TIME",
+    help="With --close-windows: only those that end by this time, such as 2026-01-31T08:00:00Z, 2h (ago) or now.",
+)
+@click.option("--only", metavar="FLOW", multiple=True, help="Run this flow alone. May be repeated.")
+@click.option("--except", "excluded", metavar="FLOW", multiple=True, help="Leave this flow out. May be repeated.")
 @click.option("--json", "as_json", is_flag=True, help="Print a line of JSON per flow and second.")
 @home_option
 @connection_options
@@ -53,6 +67,10 @@ def command(
     conf: tuple[str, ...],
     params: tuple[str, ...],
     once: bool,
+    close_windows: bool,
+    until: str | None,
+    only: tuple[str, ...],
+    excluded: tuple[str, ...],
     as_json: bool,
     home: Path,
 ) -> None:
@@ -63,6 +81,7 @@ def command(
     """
     needs_spark()
     settings = spark_settings(conf)
+    windows_until_ms = _end_of_windows(until, close_windows=close_windows, once=once)
     earlier = earlier_run(home, job, name)
     remembered = earlier.parameters if earlier else {}
     given = job_parameters(params)
@@ -87,9 +106,27 @@ def command(
         master=master,
         once=once,
         parameters={key: value for key, value in {**remembered, **given}.items() if key in loaded.parameters},
+        flows=loaded.select(only, excluded),
+        windows_until_ms=windows_until_ms,
     )
     with screen(as_json=as_json) as shown:
         run(request, shown)
+
+
+def _end_of_windows(until: str | None, *, close_windows: bool, once: bool) -> int | None:
+    """The time until which windows are closed, in milliseconds; None: they stay open. Raises click.UsageError."""
+    if not close_windows:
+        if until is not None:
+            raise click.UsageError("--until goes with --close-windows")
+        return None
+    if not once:
+        raise click.UsageError("--close-windows goes with --once: without it, the input does not end")
+    if until is None:
+        return END_OF_TIME_MS
+    try:
+        return parse_instant_ms(until, now_ms=time.time_ns() // 1_000_000)
+    except ValueError as problem:
+        raise click.BadParameter(str(problem), param_hint="--until") from None
 
 
 def spark_settings(conf: Sequence[str]) -> dict[str, str]:

@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from ottla.cli.pipeline.options import home_option
-from ottla.cli.pipeline.tables import FLOW_COLUMNS, ago, columns_with_content, flow_rows
+from ottla.cli.pipeline.tables import FLOW_COLUMNS, ago, columns_with_content, flow_rows, last_error
 from ottla.cli.terminal.output import json_option, on_terminal, print_facts, print_json, print_rows
 from ottla.pipeline import progress
 from ottla.pipeline.run_store import find_run, state_of
@@ -41,12 +41,16 @@ def command(name: str, home: Path, as_json: bool) -> None:
             ("job", record.job_file),
             ("brokers", record.bootstrap),
             ("master", record.master),
-            ("last error", record.error or next((flow.error for flow in record.flows.values() if flow.error), None)),
+            ("last error", last_error(record)),
             ("log", directory.spark_log),
         )
     )
     for flow, about in record.flows.items():
         if about.error:
             click.echo(f"{flow}: {about.error}")
+        for view, expectations in figures[flow].expectations.items() if flow in figures else ():
+            for name, found in expectations.items():
+                if found["rows"]:
+                    click.echo(f"{flow}: {found['rows']:,} rows of {view} break {name!r} ({found['otherwise']})")
     rows = flow_rows(record, figures)
     print_rows(rows, columns_with_content(rows) if on_terminal() else FLOW_COLUMNS)

@@ -1,4 +1,4 @@
-"""`ottla pipeline stop`: have a run finish its micro-batches and end."""
+"""`ottla pipeline stop`: have a run, or some of its flows, finish their micro-batches and end."""
 
 import os
 import signal
@@ -9,9 +9,11 @@ from typing import Final
 import click
 
 from ottla.cli.pipeline.options import home_option
+from ottla.cli.pipeline.single_flows import ask, within_option
 from ottla.cli.terminal.exits import CommandFailed
 from ottla.cli.terminal.output import note
 from ottla.pipeline.errors import NotRunningError
+from ottla.pipeline.flow_requests import Request
 from ottla.pipeline.run_store import RunDirectory, find_run, state_of
 from ottla.waiting import wait_until
 
@@ -21,17 +23,22 @@ _LOOK_EVERY_S: Final = 0.1
 @click.command("stop")
 @click.argument("name")
 @click.option(
-    "--within",
-    metavar="SECONDS",
-    type=click.FloatRange(min=0),
-    default=120.0,
-    help="How long to wait until it has ended. [default: 120]",
+    "--flow", "flows", metavar="FLOW", multiple=True, help="Only this flow; the run goes on. May be repeated."
 )
+@within_option
 @click.option("--now", is_flag=True, help="Do not wait for micro-batches; they are done again at the next start.")
 @home_option
-def command(name: str, within: float, now: bool, home: Path) -> None:
-    """Stop a run when its micro-batches are done. Started again, it goes on where it was."""
+def command(name: str, flows: tuple[str, ...], within: float, now: bool, home: Path) -> None:
+    """Stop a run, or single flows of it, when their micro-batches are done. Started again, they go on where they were.
+
+    A run ends when its last flow has stopped.
+    """
     directory = find_run(home, name)
+    if flows:
+        if now:
+            raise click.UsageError("--now is for a whole run: a flow finishes its micro-batch")
+        ask(directory, Request.STOP, flows, within_s=within)
+        return
     if directory.process_id() is None:
         raise NotRunningError(f"{name!r} is not running: it is {state_of(directory.read())}")
     stop(directory, within_s=within, now=now)

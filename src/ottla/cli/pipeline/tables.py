@@ -8,7 +8,7 @@ from typing import Final
 
 from ottla.cli.terminal.output import Column, Row, cell, columns_of
 from ottla.pipeline.progress import Figures
-from ottla.pipeline.run_store import RUNNING, WAITING, RunRecord
+from ottla.pipeline.run_store import FAILED, RUNNING, WAITING, RunRecord
 
 FLOW_COLUMNS: Final = columns_of(
     "flow state records# rate=RECORDS/S# lag_records=LAG# lag=BEHIND batch_ms# state_rows#",
@@ -29,10 +29,18 @@ def flow_rows(record: RunRecord, figures: Mapping[str, Figures]) -> list[Row]:
         known = figures.get(name) or Figures(name, record.started_at)
         row: dict[str, object] = {**asdict(known), "state": flow.state, "lag": behind(known)}
         row["rate"] = round(known.rate)
-        if flow.state not in (RUNNING, WAITING):  # the figures of a stopped flow are out of date
-            row |= {"rate": None, "lag_records": None, "lag": None}
+        if flow.state not in (RUNNING, WAITING):
+            row["rate"] = None
+            if flow.state != FAILED or record.state != RUNNING:  # of a flow that is stopped, nobody asks how far it is
+                row |= {"lag_records": None, "lag": None}
         rows.append(row)
     return rows
+
+
+def last_error(record: RunRecord) -> str | None:
+    """The run's, else that of its first flow that has one."""
+    of_flows = (f"{name}: {flow.error}" for name, flow in record.flows.items() if flow.error)
+    return record.error or next(of_flows, None)
 
 
 def columns_with_content(rows: Sequence[Row]) -> list[Column]:

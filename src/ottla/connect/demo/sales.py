@@ -17,7 +17,7 @@ CUSTOMER = "STRUCT<id: BIGINT, name: STRING, region: STRING>"
 ORDER = "STRUCT<customer_id: BIGINT, status: STRING, amount: STRING>"
 AMOUNT = "DECIMAL(12, 2)"
 
-job = Job("sales")
+job = Job("sales", on_failure="stop")
 
 
 @job.view(records=topic("shop.public.customers"))

@@ -215,4 +215,8 @@ def traced(failure: BaseException) -> str:
     """A failure for the log: an unexpected one with its traceback."""
     if isinstance(failure, ConnectError):
         return str(failure)
-    return f"{sentence_of(failure)}\n{''.join(traceback.format_exception(failure))}"
+    try:
+        stack = traceback.format_exception(failure)
+    except Exception:  # the client library chains an exception to an object that is none
+        stack = traceback.format_tb(failure.__traceback__)
+    return f"{sentence_of(failure)}\n{''.join(stack)}"

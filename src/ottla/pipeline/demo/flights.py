@@ -50,7 +50,7 @@ STRAGGLERS = "400 days"  # and still be counted: when a year is replayed, a micr
 ROWS_PER_BATCH = 80_000
 PLOT, FIGURES = "delays.svg", "delays.json"
 
-job = Job("flights")
+job = Job("flights", on_failure="stop")
 prefix = job.param("prefix", default="")
 """Prefix of all topic names, for brokers shared with others."""
 job.dead_letters = topic(f"{prefix}flight-dead-letters")

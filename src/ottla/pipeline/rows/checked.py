@@ -8,13 +8,23 @@ is not is judged no further, so that a condition may rely on those before it. Wh
 Spark computes a filter's condition below it and once more above: the first is cheap, the second asked of few.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everyone names it
 
+from ottla.pipeline import names
+from ottla.pipeline.errors import JobError
+from ottla.pipeline.progress import EXPECTATIONS, expectation_label
 from ottla.pipeline.rows import dead_letters
+
+WARN: Final = "warn"
+DROP: Final = "drop"
+QUARANTINE: Final = "quarantine"
+FAIL: Final = "fail"
+LEVELS: Final = (WARN, DROP, QUARANTINE, FAIL)
+"""What becomes of rows that do not come up to an expectation; see `Checked.expect`."""
 
 SOURCE: Final = "source"
 """The column that `keep_source` adds: a struct of key, value, headers, topic, partition, offset and timestamp."""
@@ -22,6 +32,8 @@ SOURCE: Final = "source"
 _SOURCE: Final = "__ottla_source"
 _IS_WELL: Final = "__ottla_is_well"
 _REASON: Final = "__ottla_reason"
+_BREAKS: Final = "__ottla_breaks_"
+"""Begins the name of a column: does the row break the expectation whose number follows?"""
 
 _HEADERS_TYPE: Final = "array<struct<key: string, value: binary>>"
 _SOURCE_FIELDS: Final = {
@@ -38,15 +50,40 @@ _OF_RECORDS: Final = frozenset({"value", "topic", "partition", "offset"})
 
 
 @dataclass(frozen=True, slots=True)
+class _Expectation:
+    """One of `Checked.expect`; `breaks` is the column that is true for rows that break it."""
+
+    name: str
+    otherwise: str
+    breaks: str
+
+    def label(self) -> str:
+        return expectation_label(self.name, self.otherwise)
+
+
+@dataclass(frozen=True, slots=True)
 class Checked:
     """Rows, some of which have been rejected. Made by `checked` or by a decoder such as `from_json`."""
 
     _all: DataFrame
+    _expectations: tuple[_Expectation, ...] = ()
+    _view: str = ""
 
     @property
     def rows(self) -> DataFrame:
-        """The rows that passed, without the columns that only rejected rows need."""
-        return self._all.where(F.col(_IS_WELL)).drop(_SOURCE, _IS_WELL, _REASON)
+        """The rows that passed, without the columns that only rejected rows need. The query that reads them counts
+        those that break an expectation."""
+        frame, passes = self._all, F.col(_IS_WELL)
+        if self._expectations:
+            counts = [F.count_if(F.col(each.breaks)).alias(each.label()) for each in self._expectations]
+            frame = frame.observe(f"{EXPECTATIONS}{self._view}", *counts)
+        for each in self._expectations:
+            if each.otherwise == DROP:
+                passes &= ~F.col(each.breaks)
+            elif each.otherwise == FAIL:
+                said = F.raise_error(F.lit(f"a row breaks the expectation {each.name!r}")).cast("boolean")
+                passes &= F.when(F.col(each.breaks), said).otherwise(F.lit(True))
+        return frame.where(passes).drop(*self._internal())
 
     @property
     def rejected(self) -> DataFrame:
@@ -87,31 +124,60 @@ class Checked:
             F.col(_REASON),
         )
         is_well = F.when(F.col(_IS_WELL), F.lit(True)).otherwise(F.raise_error(said).cast("boolean"))
-        return self._all.where(is_well).drop(_SOURCE, _IS_WELL, _REASON)
+        return self._all.where(is_well).drop(*self._internal())
 
     def check(self, name: str, condition: Column) -> "Checked":
         """Reject the rows for which the condition is false or null, for the reason `check failed: <name>`."""
         holds = F.coalesce(condition, F.lit(False))
-        return Checked(
-            self._all.withColumns(
-                {
-                    _REASON: F.when(F.col(_IS_WELL), F.lit(f"check failed: {name}")).otherwise(F.col(_REASON)),
-                    _IS_WELL: F.col(_IS_WELL) & holds,
-                }
-            )
+        columns = {
+            _REASON: F.when(F.col(_IS_WELL), F.lit(f"check failed: {name}")).otherwise(F.col(_REASON)),
+            _IS_WELL: F.col(_IS_WELL) & holds,
+        }
+        return replace(self, _all=self._all.withColumns(columns))
+
+    def expect(self, name: str, condition: Column, otherwise: str = WARN) -> "Checked":
+        """Count the rows for which the condition is false or null, per flow that reads them. `otherwise`: such a row
+        stays (`WARN`), is left out (`DROP`), is rejected as by `check` (`QUARANTINE`), or fails the flow (`FAIL`). A
+        row that was rejected or left out before is not counted.
+
+        Raises JobError for another `otherwise`, and for a name that was given before.
+        """
+        if otherwise not in LEVELS:
+            hint = names.did_you_mean(otherwise, LEVELS, otherwise=f"; there are {', '.join(LEVELS)}")
+            raise JobError(f"the expectation {name!r} cannot have otherwise={otherwise!r}{hint}")
+        if any(each.name == name for each in self._expectations):
+            raise JobError(f"there are two expectations {name!r}: each needs a name of its own")
+        expectation = _Expectation(name, otherwise, f"{_BREAKS}{len(self._expectations)}")
+        judged = F.col(_IS_WELL)
+        for each in self._expectations:
+            if each.otherwise == DROP:
+                judged &= ~F.col(each.breaks)
+        breaks = judged & ~F.coalesce(condition, F.lit(False))
+        expecting = replace(
+            self,
+            _all=self._all.withColumn(expectation.breaks, breaks),
+            _expectations=(*self._expectations, expectation),
         )
+        return expecting.check(name, ~F.col(expectation.breaks)) if otherwise == QUARANTINE else expecting
 
     def with_columns(self, **columns: Column) -> "Checked":
         """More columns, or others in place of those of the same name, by name."""
-        return Checked(self._all.withColumns(columns))
+        return replace(self, _all=self._all.withColumns(columns))
 
     def select(self, *columns: Column | str) -> "Checked":
         """Other columns in place of all. Rejected rows keep what they are rejected with."""
-        return Checked(self._all.select(*columns, _SOURCE, _IS_WELL, _REASON))
+        return replace(self, _all=self._all.select(*columns, *self._internal()))
 
     def keep_source(self) -> "Checked":
         """With the column `source`, by which later views know the record that a row came from (see `checked`)."""
-        return Checked(self._all.withColumn(SOURCE, F.col(_SOURCE)))
+        return replace(self, _all=self._all.withColumn(SOURCE, F.col(_SOURCE)))
+
+    def of_view(self, view: str) -> "Checked":
+        """The same as rows of the view or flow of this name, which its counts then have."""
+        return replace(self, _view=view)
+
+    def _internal(self) -> tuple[str, ...]:
+        return _SOURCE, _IS_WELL, _REASON, *(each.breaks for each in self._expectations)
 
 
 def checked(frame: DataFrame) -> Checked:

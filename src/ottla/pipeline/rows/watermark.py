@@ -2,8 +2,7 @@
 
 Spark drops a row when its window or time has ended, by the watermark of the micro-batch before: the window of an
 aggregation, or the row's own event time where rows are joined, deduplicated or kept in state. Only the author of a
-query
-knows which, so it is declared with the watermark.
+query knows which, so it is declared with the watermark.
 """
 
 from collections.abc import Iterator

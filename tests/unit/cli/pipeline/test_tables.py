@@ -8,12 +8,21 @@ from ottla.pipeline.run_store import FAILED, LOST, RUNNING, STOPPED, WAITING, Fl
 
 
 @pytest.mark.parametrize(
-    ("state", "rate", "lag"),
-    [(RUNNING, 12, 7), (WAITING, 12, 7), (STOPPED, None, None), (FAILED, None, None), (LOST, None, None)],
+    ("of_run", "state", "rate", "lag"),
+    [
+        (RUNNING, RUNNING, 12, 7),
+        (RUNNING, WAITING, 12, 7),
+        (RUNNING, FAILED, None, 7),  # the others go on, and it falls behind
+        (FAILED, FAILED, None, None),
+        (RUNNING, STOPPED, None, None),
+        (LOST, LOST, None, None),
+    ],
 )
-def test_what_does_not_run_has_no_rate_and_no_lag(state: str, rate: int | None, lag: int | None) -> None:
+def test_what_does_not_run_has_no_rate_and_no_lag(of_run: str, state: str, rate: int | None, lag: int | None) -> None:
     flow = FlowRecord(["topic orders"], "topic copies", "append", "1 second", "/c", state)
-    record = RunRecord("orders", "orders", "/o.py", "f", "here:9092", "local[2]", 1, 1.0, flows={"copies": flow})
+    record = RunRecord(
+        "orders", "orders", "/o.py", "f", "here:9092", "local[2]", 1, 1.0, of_run, flows={"copies": flow}
+    )
 
     (row,) = flow_rows(record, {"copies": Figures("copies", 5.0, records=100, rate=12.3, lag_records=7)})
 

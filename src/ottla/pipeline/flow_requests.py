@@ -1,0 +1,84 @@
+"""Requests of other processes for single flows of a run: start, stop, restart.
+
+A request is a file below the run's directory, which appears in one step. The process of the run removes it when it has
+been carried out; requests that nobody has taken end with the process for which they were meant.
+"""
+
+import json
+import logging
+import os
+import time
+from collections.abc import Mapping
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from ottla.pipeline.run_store import RunDirectory
+
+if TYPE_CHECKING:
+    from ottla.pipeline.supervised import Supervised
+
+_DIRECTORY: Final = "requests"
+_ENDING: Final = ".json"
+
+log = logging.getLogger(__name__)
+
+
+class Request(Enum):
+    """What another process may ask of one flow."""
+
+    START = "start"
+    STOP = "stop"
+    RESTART = "restart"
+
+
+def send(directory: RunDirectory, request: Request, flow: str) -> Path:
+    """Ask the process of a run; returns the file, which is there until the request has been carried out.
+
+    Raises OSError.
+    """
+    requests = directory.path / _DIRECTORY
+    requests.mkdir(exist_ok=True)
+    file = requests / f"{time.time_ns():020}-{os.getpid()}-{flow}{_ENDING}"
+    fresh = file.with_suffix(".new")
+    fresh.write_text(json.dumps({"request": request.value, "flow": flow}), encoding="utf-8")
+    fresh.replace(file)
+    return file
+
+
+class FlowRequests:
+    """Those of one process of a run, for its queries by name."""
+
+    def __init__(self, directory: RunDirectory, queries: "Mapping[str, Supervised]") -> None:
+        self._directory = directory.path / _DIRECTORY
+        self._queries = queries
+        self._taken: dict[Path, Supervised] = {}
+        for left_over in self._files():
+            left_over.unlink(missing_ok=True)
+
+    def take(self) -> None:
+        """Pass new requests on to their queries."""
+        for file in self._files():
+            if file in self._taken:
+                continue
+            try:
+                content = json.loads(file.read_text(encoding="utf-8"))
+                query, request = self._queries[content["flow"]], Request(content["request"])
+            except (OSError, ValueError, KeyError, TypeError) as problem:
+                log.warning("%s is no request for a flow of this run: %r", file, problem)
+                file.unlink(missing_ok=True)
+                continue
+            query.request(request)
+            self._taken[file] = query
+
+    def confirm(self) -> None:
+        """Remove the requests that have been carried out."""
+        for file in [file for file, query in self._taken.items() if query.is_done()]:
+            del self._taken[file]
+            file.unlink(missing_ok=True)
+
+    def _files(self) -> list[Path]:
+        try:
+            return sorted(each for each in self._directory.iterdir() if each.suffix == _ENDING)
+        except FileNotFoundError:
+            return []

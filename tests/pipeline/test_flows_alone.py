@@ -1,0 +1,142 @@
+"""A flow that fails alone, is started again, and is left out, while the others of its job go on; windows that are
+closed at the end."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.pipeline.conftest import broker_kind
+from tests.pipeline.run_process import CommandLine
+from tests.pipeline.topic import Topic
+from tests.support.broker_process import BrokerProcess
+from tests.support.eventually import eventually
+
+pytestmark = pytest.mark.timeout(600)
+_WITHIN_S = 200  # on a machine that is busy with other things
+
+JOB = """\
+from pathlib import Path
+
+from pyspark.sql import functions as F
+
+from ottla.pipeline import Job, topic
+from ottla.pipeline.rows import checked
+from ottla.pipeline.sinks import each_batch
+
+job = Job("orders")
+here = Path(__file__).parent
+
+
+@job.flow(orders=topic("orders"), to=topic("copied"))
+def copied(orders):
+    return checked(orders).expect("is early", F.col("value") < "c")
+
+
+def deliver(batch, context):
+    if (here / "closed").exists():
+        raise ValueError("the store is closed")
+    (here / f"delivered-{batch.number}").write_text("\\n".join(row.value for row in batch.rows.collect()))
+
+
+@job.flow(orders=topic("orders"), to=each_batch(deliver))
+def delivered(orders):
+    return orders.selectExpr("CAST(value AS STRING) AS value")
+
+
+@job.flow(orders=topic("orders"), to=topic("hourly"))
+def hourly(orders):
+    return orders.withWatermark("timestamp", "1 minute").groupBy(F.window("timestamp", "1 hour")).count()
+"""
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[BrokerProcess]:
+    with broker_kind()() as process:
+        yield process
+
+
+def delivered(directory: Path) -> list[str]:
+    files = directory.glob("delivered-*")
+    return sorted(line for file in files for line in file.read_text().splitlines())
+
+
+def test_a_flow_fails_and_is_started_and_stopped_alone(broker: BrokerProcess, tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    ottla = CommandLine(home, broker.bootstrap)
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.create_topics([NewTopic("orders", 1, 1)])["orders"].result(30)
+    orders, copied, hourly = (Topic(broker.bootstrap, name) for name in ("orders", "copied", "hourly"))
+    job = tmp_path / "orders.py"
+    job.write_text(JOB)
+    closed = tmp_path / "closed"
+    closed.touch()
+    orders.send(["a", "b"])
+
+    def copies() -> list[str]:
+        return sorted((message.value() or b"").decode() for message in copied.messages())
+
+    def state(flow: str) -> str:
+        found: str = ottla.status("orders")["flows"][flow]["state"]
+        return found
+
+    run = ottla.start(job)
+    try:
+        # it fails, and is tried again; the other one goes on meanwhile and after that
+        eventually(lambda: "delivered has failed: " in ottla.output(job), timeout_s=_WITHIN_S)
+        assert ottla.output(job).count("delivered waits: ValueError: the store is closed; next try") == 5
+        orders.send(["c"])
+        eventually(lambda: copies() == ["a", "b", "c"], timeout_s=_WITHIN_S)
+        found = ottla.status("orders")
+        assert (found["state"], found["flows"]["copied"]["state"]) == ("running", "running")
+        assert found["flows"]["delivered"]["state"] == "failed"
+        assert "the store is closed" in found["flows"]["delivered"]["error"]
+        assert "delivered: ValueError: the store is closed" in ottla("list").stdout
+
+        # mended
+        closed.unlink()
+        started = ottla("start", "orders", "--flow", "delivered")
+        assert (started.returncode, started.stderr) == (0, "'delivered' is running\n")
+        eventually(lambda: delivered(tmp_path) == ["a", "b", "c"], timeout_s=_WITHIN_S)
+        assert ottla.status("orders")["flows"]["delivered"]["error"] is None
+
+        # stopped alone
+        stopped = ottla("stop", "orders", "--flow", "copied")
+        assert (stopped.returncode, stopped.stderr) == (0, "'copied' is stopped\n")
+        orders.send(["d"])
+        eventually(lambda: delivered(tmp_path) == ["a", "b", "c", "d"], timeout_s=_WITHIN_S)
+        assert (copies(), state("copied")) == (["a", "b", "c"], "stopped")
+        again = ottla("restart", "orders", "--flow", "copied", "--flow", "delivered")
+        assert again.stderr == "'copied' is running\n'delivered' is running\n"
+        eventually(lambda: copies() == ["a", "b", "c", "d"], timeout_s=_WITHIN_S)
+
+        unknown = ottla("start", "orders", "--flow", "copid")
+        assert (unknown.returncode, unknown.stderr) == (
+            1,
+            "ottla: 'orders' has no flow 'copid'; did you mean 'copied'?\n",
+        )
+        assert ottla("stop", "orders").returncode == 0
+        assert run.wait(30) == 0
+    finally:
+        run.kill()
+        run.wait()
+    assert "copied: 2 rows of copied break 'is early' (warn)\n" in ottla("status", "orders").stdout
+    assert "'orders' is not running: it is stopped" in ottla("start", "orders", "--flow", "copied").stderr
+
+    # left out, and failing again: the run says so at its end
+    closed.touch()
+    orders.send(["e"])
+    before = [message.offset() for message in hourly.messages()]
+    once = ottla("run", str(job), "--once", "--close-windows", "--except", "copied")
+    assert once.returncode == 1
+    assert once.stderr == "ottla: delivered failed: ValueError: the store is closed\n"
+    assert (copies(), state("copied"), state("delivered")) == (["a", "b", "c", "d"], "left out", "failed")
+    assert delivered(tmp_path) == ["a", "b", "c", "d"]
+
+    # the windows of the last hour are closed
+    windows = [json.loads(message.value() or b"") for message in hourly.messages()]
+    assert sum(window["count"] for window in windows) == 5
+    assert len(windows) > len(before)

@@ -1,0 +1,60 @@
+"""What closing the windows of a query changes in its checkpoint."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ottla.pipeline.windows import close_windows
+
+SOURCES = '{"orders": {"0": 203}, "#": {"ids": {}}}\n-'
+
+
+def checkpoint(path: Path, *, offsets: int, commits: int, watermark_ms: int | None) -> Path:
+    for number in range(offsets + 1):
+        metadata = {"batchWatermarkMs": 1, "batchTimestampMs": 2, "conf": {"spark.sql.shuffle.partitions": "2"}}
+        write(path / "offsets" / str(number), f"v1\n{json.dumps(metadata)}\n{SOURCES}")
+        write(path / "offsets" / f".{number}.crc", "a checksum")
+    for number in range(commits + 1):
+        commit = {} if watermark_ms is None else {"nextBatchWatermarkMs": watermark_ms}
+        write(path / "commits" / str(number), f"v1\n{json.dumps(commit)}")
+    return path
+
+
+def write(file: Path, text: str) -> None:
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(text)
+
+
+def content(path: Path) -> dict[str, str]:
+    return {str(file.relative_to(path)): file.read_text() for file in path.rglob("*") if file.is_file()}
+
+
+def test_one_micro_batch_more_is_planned_without_records(tmp_path: Path) -> None:
+    checkpoint(tmp_path, offsets=10, commits=10, watermark_ms=7)
+    before = content(tmp_path)
+    assert close_windows(tmp_path, 100)
+    added = {name: text for name, text in content(tmp_path).items() if before.get(name) != text}
+    assert list(added) == ["offsets/11"]
+    version, metadata, sources = added["offsets/11"].split("\n", 2)
+    assert (version, sources) == ("v1", SOURCES)
+    planned = json.loads(metadata)
+    assert planned["batchTimestampMs"] > 2
+    assert (planned["batchWatermarkMs"], planned["conf"]) == (100, {"spark.sql.shuffle.partitions": "2"})
+
+
+@pytest.mark.parametrize(
+    ("offsets", "commits", "watermark_ms"),
+    [
+        pytest.param(-1, -1, 7, id="nothing has been read"),
+        pytest.param(3, 3, None, id="Spark keeps no watermark"),
+        pytest.param(3, 3, 0, id="the query has none"),
+        pytest.param(3, 3, 100, id="it is as late as that"),
+        pytest.param(4, 3, 7, id="a micro-batch is to be finished first"),
+    ],
+)
+def test_other_queries_are_left_alone(tmp_path: Path, offsets: int, commits: int, watermark_ms: int | None) -> None:
+    checkpoint(tmp_path, offsets=offsets, commits=commits, watermark_ms=watermark_ms)
+    before = content(tmp_path)
+    assert not close_windows(tmp_path, 100)
+    assert content(tmp_path) == before
