@@ -12,6 +12,11 @@ LOCK := requirements/constraints.txt
 NATIVE_SOURCES := src/ottla/records/_native.c src/ottla/connect/converters/_json.c \
     src/ottla/connect/connectors/relational/_copy.c
 NATIVE := $(NATIVE_SOURCES:.c=.abi3.so)
+# Installs Ottla with $(EXTRAS) and the versions of the lock: by uv, in a third of the time of pip, or by pip where uv
+# does not run.
+INSTALL = { $(PIP) uv && $(BIN)/uv pip install --quiet --python $(BIN)/python --constraint $(LOCK) --editable '.$(EXTRAS)'; } || \
+	$(PIP) --use-pep517 --constraint $(LOCK) --editable '.$(EXTRAS)'
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 # Hundreds of processes would each compile every module, and pytest every test, where this is set.
 export PYTHONDONTWRITEBYTECODE :=
@@ -54,7 +59,7 @@ soak: programs $(VENV)/.with-dev ## Run the tests that take minutes: clusters of
 check: $(VENV)/.with-dev ## Check format, lint, types and the direction of the imports
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy
+	$(BIN)/mypy --num-workers auto
 	$(BIN)/lint-imports
 
 format: $(VENV)/.with-dev ## Format, and mend what the linter can mend
@@ -88,7 +93,7 @@ dist: $(VENV)/.with-dev ## Build wheel and sdist in dist/, install each into an 
 	$(BIN)/python -m tools.dist $(ARGS)
 
 lock: | $(BIN)/python ## Choose the versions of all dependencies anew, in requirements/constraints.txt (ARGS=--upgrade for newer ones)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	$(PIP) uv
 	$(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --all-extras --no-emit-package ottla --quiet \
 	    --custom-compile-command "make lock" --output-file $(LOCK) $(ARGS)
 
@@ -97,23 +102,27 @@ clean: ## Remove what the other targets made, .venv included
 
 # One stamp per set of dependencies, older than pyproject.toml or the lock when it must be done again.
 $(VENV)/.with-ottla: pyproject.toml $(LOCK) | $(BIN)/python $(NATIVE)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint $(LOCK) --editable .
+	$(INSTALL)
 	@touch $@
 
+$(VENV)/.with-demo: private EXTRAS := [demo]
 $(VENV)/.with-demo: pyproject.toml $(LOCK) | $(BIN)/python $(NATIVE)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517 --constraint $(LOCK) --editable '.[demo]'
+	$(INSTALL)
 	@touch $@ $(VENV)/.with-ottla
 
+$(VENV)/.with-cdc: private EXTRAS := [connect,pipeline]
 $(VENV)/.with-cdc: pyproject.toml $(LOCK) | $(BIN)/python $(NATIVE)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517 --constraint $(LOCK) --editable '.[connect,pipeline]'
+	$(INSTALL)
 	@touch $@ $(VENV)/.with-ottla
 
+$(VENV)/.with-dev: private EXTRAS := [demo,test,dev]
 $(VENV)/.with-dev: pyproject.toml $(LOCK) | $(BIN)/python $(NATIVE)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517 --constraint $(LOCK) --editable '.[demo,test,dev]'
+	$(INSTALL)
 	@touch $@ $(VENV)/.with-ottla $(VENV)/.with-demo $(VENV)/.with-cdc
 
+$(VENV)/.with-docs: private EXTRAS := [docs]
 $(VENV)/.with-docs: pyproject.toml $(LOCK) | $(BIN)/python $(NATIVE)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517 --constraint $(LOCK) --editable '.[docs]'
+	$(INSTALL)
 	@touch $@ $(VENV)/.with-ottla
 
 # Also rebuilt in an existing installation, so that the modules fit sources that were just pulled. All are compiled at once.
