@@ -22,6 +22,7 @@ from ottla.cli.terminal.output import (
     Row,
     columns_of,
     json_option,
+    note,
     on_terminal,
     plural,
     print_described,
@@ -30,6 +31,8 @@ from ottla.cli.terminal.output import (
     yes_option,
 )
 from ottla.client.partition import Partition
+from ottla.pipeline.run_store import find_home
+from ottla.pipeline.task_names import TaskNames
 
 STATES = {
     ConsumerGroupState.PREPARING_REBALANCING: "PreparingRebalance",
@@ -77,19 +80,26 @@ def _listed(
 @command.command(name="list")
 @click.option("--state", metavar="STATE", help="Only groups in this state: Stable, Empty, ...")
 @click.option("--type", "group_type", type=click.Choice(list(TYPES)), help="Only groups of this protocol.")
+@click.option("--all", "show_all", is_flag=True, help="Also the groups in which Spark's tasks keep their marks.")
 @json_option
 @connection_options
-def list_groups(connection: Connection, state: str | None, group_type: str | None, as_json: bool) -> None:
+def list_groups(
+    connection: Connection, state: str | None, group_type: str | None, show_all: bool, as_json: bool
+) -> None:
     """List consumer groups, of the classic protocol and of KIP-848."""
     wanted = None if state is None else one_of(state, [*STATES.values(), REBALANCING], "state")
+    tasks = TaskNames(find_home())
     rows: list[Row] = [
-        {"group": name, "state": _state(group), "protocol": _kind(group.type)}
+        {"group": name, "state": _state(group), "protocol": _kind(group.type), "task": tasks.task_of(name)}
         for name, group in sorted(_listed(connection, connection.admin(), group_type).items())
         if wanted in (None, _state(group))
     ]
-    columns = columns_of("group state protocol")
+    shown = rows if show_all or as_json else [row for row in rows if row["task"] is None]
+    if len(shown) < len(rows):
+        note(f"{plural(len(rows) - len(shown), 'group')} of Spark's tasks not shown; --all shows them")
+    columns = columns_of("group state protocol task" if show_all else "group state protocol")
     print_rows(
-        rows,
+        shown,
         columns,
         as_json=as_json,
         empty=f"there are no {group_type or 'consumer'} groups" + (f" in state {state}" if state else ""),

@@ -26,6 +26,8 @@ from ottla.cli.terminal.output import (
 )
 from ottla.cli.terminal.times import format_instant
 from ottla.client.partition import Partition
+from ottla.pipeline.run_store import find_home
+from ottla.pipeline.task_names import TaskNames
 
 LONGEST_TIMEOUT: Final = "15m"
 """Kafka's default of `transaction.max.timeout.ms`."""
@@ -48,18 +50,32 @@ def command() -> None:
     callback=DURATION,
     help="Only transactions that have been open for longer (90s, 1h).",
 )
+@click.option("--all", "show_all", is_flag=True, help="Also the ids of Spark's tasks that have no open transaction.")
 @json_option
 @connection_options
-def list_transactions(connection: Connection, states: tuple[str, ...], longer_than: int | None, as_json: bool) -> None:
+def list_transactions(
+    connection: Connection, states: tuple[str, ...], longer_than: int | None, show_all: bool, as_json: bool
+) -> None:
     """List transactional ids and what their producers are doing."""
     with connection.broker_admin() as admin:
         known = admin.list_transactions(
             states=[one_of(state, STATES, "state") for state in states],
             longer_than_ms=-1 if longer_than is None else longer_than,
         )
-    columns = columns_of("transactional_id~ producer_id=PRODUCER epoch state since partitions#")
-    rows = [{**_facts(each), "partitions": len(each.partitions)} for each in known]
-    print_rows(rows, columns, as_json=as_json, empty="there are no such transactions")
+    tasks = TaskNames(find_home())
+    rows = [
+        {**_facts(each), "partitions": len(each.partitions), "task": tasks.task_of(each.transactional_id)}
+        for each in known
+    ]
+    hides = not (show_all or states or as_json)
+    shown = [row for row, each in zip(rows, known, strict=True) if each.is_open or row["task"] is None or not hides]
+    if len(shown) < len(rows):
+        note(f"{plural(len(rows) - len(shown), 'id')} of Spark's tasks not shown; --all shows them")
+    has_tasks = any(row["task"] for row in shown)
+    columns = columns_of(
+        "transactional_id~ producer_id=PRODUCER epoch state since partitions#", "task" if has_tasks else ""
+    )
+    print_rows(shown, columns, as_json=as_json, empty="there are no such transactions")
 
 
 def _facts(known: Transaction) -> dict[str, Any]:
