@@ -5,6 +5,8 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from confluent_kafka import KafkaError
+
 from ottla.connect.api import (
     ConfigError,
     Context,
@@ -64,6 +66,9 @@ class Evil(Source[EvilSettings]):
                 sys.exit(3)
             case "panic":
                 raise BaseException("a panic of Rust's")
+            case "bare error":
+                raising: Any = KafkaError(KafkaError.REQUEST_TIMED_OUT)
+                raise raising  # as the client library does, though it is no exception
             case "number":
                 yield 42
             case "no topic":

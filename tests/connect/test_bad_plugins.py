@@ -47,6 +47,7 @@ def failed(worker: ConnectWorker, name: str) -> str:
     [
         ("exit", "SystemExit: 3"),
         ("panic", "BaseException: a panic of Rust's"),
+        ("bare error", "the client library: KafkaError{code=REQUEST_TIMED_OUT"),
         ("constructor", "RuntimeError: no idea"),
         ("list", "Evil.read() is to be a generator (a function with `yield`), and returned a list"),
         ("nothing", "Evil.read() is to be a generator (a function with `yield`), and returned a NoneType"),

@@ -6,7 +6,8 @@ Offsets are committed after a flush, so that nothing is lost; with offsets kept 
 import contextlib
 import socket
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
 
@@ -329,6 +330,10 @@ class SinkTask(Task):
                 check_same_log(place, self._next.get(place, 0), self.context.identity(topic), now[topic], "this sink")
 
     def _assigned(self, consumer: Consumer, partitions: list[Place]) -> None:
+        with _translating():
+            self._take(consumer, partitions)
+
+    def _take(self, consumer: Consumer, partitions: list[Place]) -> None:
         places = [TopicPartition(each.topic, each.partition) for each in partitions]
         self._owned.update(places)
         self._note_logs({place.topic for place in places})
@@ -368,7 +373,8 @@ class SinkTask(Task):
     def _revoked(self, consumer: Consumer, partitions: list[Place]) -> None:
         if self._owned:
             try:
-                self._commit(self._sink.flush())
+                with _translating():
+                    self._commit(self._sink.flush())
             except Retriable as trouble:  # the whole group waits: the next owner writes them again
                 self.context.warn(
                     f"{self._environment.secrets.clean(str(trouble))} (partitions are given up unflushed)"
@@ -399,6 +405,16 @@ class SinkTask(Task):
             )
         except KafkaException as failure:  # the brokers do not answer: that passes
             raise _translated(failure.args[0]) from None
+
+
+@contextmanager
+def _translating() -> Iterator[None]:
+    """For callbacks: the client library raises a KafkaException that leaves one as a bare KafkaError, which no except
+    clause names."""
+    try:
+        yield
+    except KafkaException as failure:
+        raise _translated(failure.args[0]) from None
 
 
 class _Context(BasicContext):

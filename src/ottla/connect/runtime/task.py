@@ -3,6 +3,7 @@
 import abc
 import logging
 import random
+import sys
 import threading
 import traceback
 from collections.abc import Callable, Mapping
@@ -150,7 +151,9 @@ class Task(abc.ABC):
         except Fenced as fenced:
             context.log.warning("task %s ends: %s", self.id, fenced)
             return  # the status is the other one's to write
-        except BaseException as failure:  # also `sys.exit`, and the panics of libraries in Rust
+        except:  # noqa: E722 - also `sys.exit`, panics of libraries in Rust, and the client library's bare KafkaError
+            raised: object = sys.exc_info()[1]
+            failure = raised if isinstance(raised, BaseException) else ConnectError(f"the client library: {raised}")
             clean = self._environment.secrets.clean
             context.log.error("task %s failed: %s", self.id, clean(traced(failure)))
             self.failed = True

@@ -230,6 +230,25 @@ def test_a_position_that_the_log_does_not_reach_is_refused() -> None:
     assert not isinstance(refused.value, Retriable)
 
 
+@pytest.mark.parametrize("callback", ["_assigned", "_revoked"])
+def test_an_error_of_the_client_in_a_callback_is_retried(callback: str) -> None:
+    """The client library would raise it from `consume` as a KafkaError, which is no exception and ends the thread."""
+    target, consumer = Target(), Grouped()
+    task = task_with(target, consumer)
+    task._next = {MINE: 5}
+
+    def away(*_: Any, **__: Any) -> None:
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+
+    consumer.assign = consumer.commit = away  # type: ignore[method-assign]
+    if callback == "_assigned":
+        with pytest.raises(Retriable, match=r"(?i)timed out"):
+            task._assigned(consumer, [Place(*MINE)])
+    else:
+        task._revoked(consumer, [Place(*MINE)])  # the next owner writes them again
+        assert MINE not in task._owned
+
+
 def test_a_task_that_runs_notices_that_its_topic_was_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
     task = task_with(Target(), Grouped())
     now = {"t": LogIdentity("c", "first")}
