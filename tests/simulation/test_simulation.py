@@ -13,7 +13,7 @@ import pytest
 from tests.simulation.broken import BREAKAGES, Breakage
 
 RUNS_PER_TEST = 15
-SEEDS = [pytest.param(first, marks=[] if first < 45 else pytest.mark.soak) for first in range(0, 150, RUNS_PER_TEST)]
+SEEDS = [pytest.param(first, marks=[] if first < 30 else pytest.mark.soak) for first in range(0, 150, RUNS_PER_TEST)]
 """The first seed of each test: `make test` has 45 runs, `make soak` all 150."""
 
 pytestmark = pytest.mark.timeout(400)

@@ -13,6 +13,7 @@ import re
 import tokenize
 from collections import Counter
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -75,15 +76,26 @@ def pages() -> list[Path]:
     return [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").rglob("*.md"))]
 
 
+class _Module(NamedTuple):
+    tree: ast.Module
+    nodes: list[ast.AST]
+
+
+@lru_cache(maxsize=1)  # each file is looked at several times in a row
+def _module(text: str) -> _Module:
+    tree = ast.parse(text)
+    return _Module(tree, list(ast.walk(tree)))
+
+
 def prose_of_module(text: str) -> Iterator[Prose]:
     """Docstrings, comments, and string literals with a space in them."""
-    tree = ast.parse(text)
+    nodes = _module(text).nodes
     documentation = set()
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
             documentation.add(id(node.value))
             yield Prose(node.lineno, "docstring", " ".join(node.value.value.split()))
-    for node in ast.walk(tree):
+    for node in nodes:
         match node:
             case ast.Constant(value=str(literal)) if id(node) not in documentation and " " in literal.strip():
                 yield Prose(node.lineno, "message", " ".join(literal.split()))
@@ -132,7 +144,7 @@ def phrases(file: Path) -> Iterator[Finding]:
 
 def bare_log_formats(file: Path) -> Iterator[Finding]:
     """Log calls whose format has no word to search for, such as `"%s: %s"`."""
-    for node in ast.walk(ast.parse(file.read_text())):
+    for node in _module(file.read_text()).nodes:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _LOG_METHODS:
             match node.args:
                 case [ast.Constant(value=str(form)), _, *_]:
@@ -146,7 +158,7 @@ def without_docstring(file: Path) -> Iterator[Finding]:
     Methods that only fulfil a base class or protocol have their description there: a class that names a base in its
     own definition is not asked for docstrings of its methods. Messages of the protocol are described by Kafka.
     """
-    tree = ast.parse(file.read_text())
+    tree = _module(file.read_text()).tree
     package = package_of(file)
     if package == "protocol" and "messages" in file.parts:
         return
