@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
-_GROUP: Final = "kafka.group.id"
+    from ottla.pipeline.rows.checked import Checked
+
+GROUP: Final = "kafka.group.id"
 _ISOLATION: Final = "kafka.isolation.level"
 _FORMATS: Final = {
     "csv": "csv",
@@ -33,8 +35,8 @@ class Input(Protocol):
     def topics(self) -> tuple[str, ...]:
         """The topics it reads, by their names in the job file."""
 
-    def load(self, context: RunContext) -> "DataFrame":
-        """The rows, as a streaming or a batch DataFrame."""
+    def load(self, context: RunContext) -> "DataFrame | Checked":
+        """The rows, as a streaming or a batch DataFrame, or rows of which some were rejected."""
 
     def describe(self) -> str:
         """What it is, in a few words that stay the same as long as it reads the same: `topic flights`."""
@@ -75,14 +77,14 @@ class Topic:
             options[_ISOLATION] = "read_committed"
         found = {}
         for name, value in options.items():
-            own = context.group_of_query(value) if name.lower() == _GROUP else value
+            own = context.group_of_query(value) if name.lower() == GROUP else value
             if own is not None:
                 found[name] = own
         return found
 
     def commits(self, context: RunContext) -> bool:
         """Whether its offsets are committed to a consumer group."""
-        return any(name.lower() == _GROUP for name in (*context.connection(), *self.options))
+        return any(name.lower() == GROUP for name in (*context.connection(), *self.options))
 
     def _starting(self, context: RunContext) -> dict[str, str]:
         """Where it starts in this run. Raises JobError if its topics do so in ways that one stream cannot."""
