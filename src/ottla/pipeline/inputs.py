@@ -152,7 +152,7 @@ def topic(name: str, *, starting: str = "earliest", key: str | tuple[str, ...] =
     """
     if not name.strip():
         raise JobError(f"topic({name!r}): a topic has a name, such as topic('flights')")
-    return Topic(name, starting, (key,) if isinstance(key, str) else tuple(key), _as_text(options))
+    return Topic(name, starting, (key,) if isinstance(key, str) else tuple(key), as_text(options))
 
 
 def files(
@@ -174,8 +174,9 @@ def files(
         raise JobError(f"files({path!r}) does not end in a known format: name it, as in format='csv'")
     if stream and schema is None:
         raise JobError(f"files({path!r}, stream=True) needs a schema, such as schema='carrier STRING, name STRING'")
-    return Files(path, found, schema, stream, _as_text(options))
+    return Files(path, found, schema, stream, as_text(options))
 
 
-def _as_text(options: Mapping[str, object]) -> dict[str, str]:
+def as_text(options: Mapping[str, object]) -> dict[str, str]:
+    """Options as Spark takes them."""
     return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()}

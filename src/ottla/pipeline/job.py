@@ -216,8 +216,8 @@ class Job:
         the last part of the topic's name, or `<view>_applied`. Raises JobError.
         """
         given = (keys,) if isinstance(keys, str) else tuple(keys)
+        _check_input("apply_changes", "changes", changes)
         flow_name = _checked_name(_name_of_changes(changes) if name is None else name)
-        _check_input(flow_name, "changes", changes)
         _check_flow(flow_name, into, trigger, "append", None)
         if history != LATEST:
             raise JobError(f"flow {flow_name!r}: history is {LATEST!r}, a row for each key; there is no {history!r}")
@@ -332,9 +332,9 @@ def _checked_name(name: str) -> str:
 
 
 def _name_of_changes(changes: "Input | View | str") -> str:
-    if isinstance(changes, View | str):
-        return f"{changes.name if isinstance(changes, View) else changes}_applied"
-    return changes.topics[0].rpartition(".")[2] if isinstance(changes, Input) else "changes"
+    if isinstance(changes, Input):
+        return changes.topics[0].rpartition(".")[2]
+    return f"{changes.name if isinstance(changes, View) else changes}_applied"
 
 
 def _check_parameters(name: str, function: Function, inputs: Mapping[str, object]) -> None:

@@ -7,7 +7,7 @@ column that is added while the run goes on fails the query rather than being los
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyspark.errors import PySparkException
@@ -20,7 +20,7 @@ from ottla.pipeline import failures
 from ottla.pipeline.change_columns import KEY_METADATA, KEYLESS_METADATA, OFFSET, OP, PARTITION, TS
 from ottla.pipeline.context import RunContext
 from ottla.pipeline.errors import JobError
-from ottla.pipeline.inputs import GROUP, Topic, topic
+from ottla.pipeline.inputs import GROUP, Topic, as_text, topic
 from ottla.pipeline.rows.change_events import UNKNOWN, Described, describe
 from ottla.pipeline.rows.change_types import columns_of
 from ottla.pipeline.rows.checked import Checked
@@ -141,7 +141,8 @@ def captured(name: str, *, schema: str | None = None, starting: str = "earliest"
     """
     if "," in name:
         raise JobError(f"captured({name!r}): a table is captured in one topic; give each its own captured(...)")
-    return Captured(topic(name, starting=starting, **options), schema)
+    read = topic(name, starting=starting)
+    return Captured(replace(read, options=as_text(options)), schema)
 
 
 class _Newest(NamedTuple):

@@ -111,9 +111,9 @@ class _Decoder:
         self._known: dict[bytes, _Rows] = {}
 
     def decode(self, value: bytes) -> dict[str, Any]:
-        for head, rows in self._known.items():
-            if value.startswith(head) and value.endswith(b"}"):
-                return self._event(_parsed(value[len(head) : -1]), rows)
+        for start, known in self._known.items():
+            if value.startswith(start) and value.endswith(b"}"):
+                return self._event(_parsed(value[len(start) : -1]), known)
         document = _parsed(value)
         if document.keys() != {"schema", "payload"}:
             return self._event(document, self._plain)

@@ -31,8 +31,11 @@ class Copy:
     def __init__(self, kind: str, directory: Path) -> None:
         self.kind = kind
         self.directory = directory
-        catalog = {"uri": f"sqlite:///{directory}/catalog.db", "warehouse": f"file://{directory}/warehouse"}
-        self._catalog: dict[str, Any] = catalog
+        catalog: dict[str, Any] = {
+            "uri": f"sqlite:///{directory}/catalog.db",
+            "warehouse": f"file://{directory}/warehouse",
+        }
+        self._catalog = catalog
         self.sinks: dict[str, Callable[[], Any]] = {
             "database": lambda: database(self._url, "out", key=KEY),
             "delta": lambda: delta("out", key=KEY, partition_by="shop"),
