@@ -160,17 +160,16 @@ def test_the_newest_change_is_found_behind_many_tombstones(
 class Shop:
     """A job that keeps a copy of customers, run over and over as a new process would."""
 
-    def __init__(self, spark: SparkSession, new_topic: TopicFactory, directory: Path, **options: Any) -> None:
+    def __init__(self, spark: SparkSession, new_topic: TopicFactory, directory: Path) -> None:
         self.source = new_topic(2)
         self.letters = new_topic()
         self.context = context_of(spark, directory, self.source.bootstrap)
         self.checkpoints = directory / "checkpoints"
-        self.options = options
 
-    def run(self, into: Any, *events: list[Event], **options: Any) -> None:
+    def run(self, into: Any, *events: list[Event]) -> None:
         send(self.source, *events)
         job = Job("shop", dead_letters=self.letters.name)
-        job.apply_changes(captured(self.source.name), into=into, name="customers", **options)
+        job.apply_changes(captured(self.source.name), into=into, name="customers")
         run_job(job, self.context, self.checkpoints)
 
     def forget_the_last_micro_batch(self) -> None:
@@ -212,6 +211,29 @@ def test_a_table_follows_the_captured_one(
     assert sorted((each.reason[:15], each.view) for each in found if each is not None) == [
         ("malformed JSON", shop.source.name), ("the table was t", shop.source.name),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["database", "delta", "iceberg"])
+def test_times_bytes_and_lists_arrive_in_tables(
+    spark: SparkSession, new_topic: TopicFactory, tmp_path: Path, kind: str
+) -> None:
+    shop, copy = Shop(spark, new_topic, tmp_path), Target(kind, tmp_path)
+    types = ("uuid", "timestamp", "timestamptz", "bytea", "_int8", "bool", "float8", "numeric")
+    table = CapturedTable(*((f"of_{name}", name, -1) for name in types), key=("of_uuid",))
+    ident, at = "00000000-0000-0000-0000-000000000001", "2024-02-29 12:00:00.25"
+    shop.run(copy.sink(), table.created(ident, at, f"{at}+00", r"\x00ff", "{1,NULL}", "t", "0.1", "12.345"))
+    names = ", ".join(f"of_{name}" for name in types)
+    ((*found,),) = copy.read(names)
+    assert [str(found[1])[:22], str(found[2])[:22]] == [at, at]
+    numbers = "[1, null]" if kind == "database" else [1, None]
+    assert [found[0], found[3], found[4], bool(found[5]), *found[6:]] == [
+        ident,
+        b"\x00\xff",
+        numbers,
+        True,
+        0.1,
+        "12.345",
+    ]
 
 
 def test_a_compacted_topic_follows_the_captured_table(
