@@ -14,7 +14,7 @@ import pytest
 from confluent_kafka import Producer
 from deltalake import DeltaTable
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everyone names it
 
 from ottla.pipeline import Job, captured, topic
@@ -22,13 +22,14 @@ from ottla.pipeline.context import RunContext
 from ottla.pipeline.errors import JobError, PipelineError
 from ottla.pipeline.golden_run import InputRecord, Trial
 from ottla.pipeline.queries import plan
-from ottla.pipeline.rows import from_debezium
+from ottla.pipeline.rows import Checked, from_debezium, watermark
 from ottla.pipeline.rows.captured import Captured
 from ottla.pipeline.rows.dead_letters import DeadLetter
+from ottla.pipeline.rows.late import LateRows, Load
 from ottla.pipeline.sinks import database
 from tests.pipeline.conftest import TopicFactory
 from tests.pipeline.flow import context_of
-from tests.pipeline.rows import reasons, records, run_job
+from tests.pipeline.rows import reasons, records, run_job, run_to_end
 from tests.pipeline.run_process import CommandLine
 from tests.pipeline.sink_targets import Target
 from tests.pipeline.topic import Topic
@@ -303,6 +304,29 @@ def test_one_table_in_two_ways_is_refused(spark: SparkSession, new_topic: TopicF
     job.apply_changes(captured(source.name, schema="id BIGINT"), into=topic("b"), keys="id", name="b")
     with pytest.raises(PipelineError, match="in two ways"):
         plan(job, context_of(spark, tmp_path, source.bootstrap))
+
+
+def test_changes_behind_the_watermark_are_found(spark: SparkSession, new_topic: TopicFactory, tmp_path: Path) -> None:
+    source, side = new_topic(), new_topic()
+    context = context_of(spark, tmp_path, source.bootstrap)
+    orders = CapturedTable(("id", "int4", -1), ("at", "timestamptz", -1))
+
+    def flow(load: Load) -> DataFrame:
+        changes = load(captured(source.name))
+        assert isinstance(changes, Checked)
+        timed = watermark(changes.rows, "at", "10 minutes", window="10 minutes")
+        return timed.groupBy(F.window("at", "10 minutes")).count()
+
+    def run(*numbers: int) -> None:
+        send(source, *(orders.created(str(number), f"2026-01-01 {number:02}:00:00+00") for number in numbers))
+        run_to_end(flow(lambda given: given.load(context)), tmp_path / "checkpoint")
+
+    run(10)
+    run(10, 8)
+    position = tmp_path / "late.json"
+    late = LateRows("flow", topic(side.name), tmp_path / "checkpoint", position, context, flow)
+    assert late.catch_up(unheard=True) == 1
+    assert [json.loads(message.value() or b"")["id"] for message in side.messages()] == [8]
 
 
 def test_a_golden_test_compares_the_table_that_would_be(spark: SparkSession, bootstrap: str, tmp_path: Path) -> None:
