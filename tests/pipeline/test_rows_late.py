@@ -78,7 +78,9 @@ class Follower:
         )
 
     def flow(self, load: Load) -> DataFrame:
-        read = from_json(load(topic(self.source.name)), SCHEMA)
+        records = load(topic(self.source.name))
+        assert isinstance(records, DataFrame)
+        read = from_json(records, SCHEMA)
         return self.build(read.keep_source().rows)
 
     def run(self) -> int:

@@ -10,6 +10,8 @@ if TYPE_CHECKING:
 
 MODES: Final = ("append", "update", "complete")
 """Spark's output modes."""
+CHANGES: Final = "changes"
+"""The mode of a flow whose rows are changes of a captured table, which its output follows (`Job.apply_changes`)."""
 AVAILABLE_NOW: Final = "available-now"
 """The trigger of a query that takes what is there and ends."""
 ALL_TOPICS: Final = "*"
@@ -79,7 +81,7 @@ class QuerySpec:
     """One streaming query.
 
     `name` is `<run>.<flow>`; `checkpoint` Spark's checkpoint location; `trigger` an interval in Spark's words
-    (`1 second`) or `AVAILABLE_NOW`; `mode` Spark's output mode.
+    (`1 second`) or `AVAILABLE_NOW`; `mode` Spark's output mode, or `CHANGES`.
     """
 
     name: str
@@ -90,7 +92,8 @@ class QuerySpec:
 
     def writer(self, rows: "DataFrame") -> Any:
         """Spark's writer for `rows` with everything set but the sink."""
-        writer = rows.writeStream.queryName(self.name).outputMode(self.mode)
+        mode = "append" if self.mode == CHANGES else self.mode
+        writer = rows.writeStream.queryName(self.name).outputMode(mode)
         writer = writer.option("checkpointLocation", str(self.checkpoint))
         if self.trigger == AVAILABLE_NOW:
             return writer.trigger(availableNow=True)

@@ -18,7 +18,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import functions as F  # noqa: N812 - as everyone names it
 
 from ottla.pipeline import queries
-from ottla.pipeline.context import AVAILABLE_NOW, QuerySpec, RunContext
+from ottla.pipeline.change_columns import COLUMNS, DELETE, OP, key_columns
+from ottla.pipeline.context import AVAILABLE_NOW, CHANGES, QuerySpec, RunContext
 from ottla.pipeline.golden import FIRST_TIMESTAMP_MS, GoldenError, Line, as_line, newest_by_key
 from ottla.pipeline.inputs import Topic
 from ottla.pipeline.job import Job
@@ -54,14 +55,24 @@ class _Captured:
     lines: list[Line] = field(default_factory=list)
 
     def start(self, rows: "DataFrame", query: QuerySpec) -> "StreamingQuery":
+        if self.mode == CHANGES:
+            self.key = key_columns(rows.schema.fields)
+
         def keep(batch: MicroBatch) -> None:
             as_json = F.to_json(F.struct("*"), {"ignoreNullFields": "false"})
             found = [json.loads(row[0]) for row in batch.rows.select(as_json).collect()]
             if self.mode == "complete":
                 self.lines.clear()
-            self.lines.extend({"key": [row[name] for name in self.key] or None, "value": row} for row in found)
+            self.lines.extend(map(self._line, found))
 
         return start_batches(rows, query, keep)
+
+    def _line(self, row: dict[str, Any]) -> Line:
+        value: dict[str, Any] | None = row
+        if self.mode == CHANGES:  # what the table would be is compared, not how it came about
+            is_there = row[OP] != DELETE
+            value = {name: each for name, each in row.items() if name not in COLUMNS} if is_there else None
+        return {"key": [row[name] for name in self.key] or None, "value": value}
 
     def describe(self) -> str:
         return "rows kept for a test"

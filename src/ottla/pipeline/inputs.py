@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
-_GROUP: Final = "kafka.group.id"
+    from ottla.pipeline.rows.checked import Checked
+
+GROUP: Final = "kafka.group.id"
 _ISOLATION: Final = "kafka.isolation.level"
 _FORMATS: Final = {
     "csv": "csv",
@@ -33,8 +35,8 @@ class Input(Protocol):
     def topics(self) -> tuple[str, ...]:
         """The topics it reads, by their names in the job file."""
 
-    def load(self, context: RunContext) -> "DataFrame":
-        """The rows, as a streaming or a batch DataFrame."""
+    def load(self, context: RunContext) -> "DataFrame | Checked":
+        """The rows, as a streaming or a batch DataFrame, or rows of which some were rejected."""
 
     def describe(self) -> str:
         """What it is, in a few words that stay the same as long as it reads the same: `topic flights`."""
@@ -75,14 +77,14 @@ class Topic:
             options[_ISOLATION] = "read_committed"
         found = {}
         for name, value in options.items():
-            own = context.group_of_query(value) if name.lower() == _GROUP else value
+            own = context.group_of_query(value) if name.lower() == GROUP else value
             if own is not None:
                 found[name] = own
         return found
 
     def commits(self, context: RunContext) -> bool:
         """Whether its offsets are committed to a consumer group."""
-        return any(name.lower() == _GROUP for name in (*context.connection(), *self.options))
+        return any(name.lower() == GROUP for name in (*context.connection(), *self.options))
 
     def _starting(self, context: RunContext) -> dict[str, str]:
         """Where it starts in this run. Raises JobError if its topics do so in ways that one stream cannot."""
@@ -150,7 +152,7 @@ def topic(name: str, *, starting: str = "earliest", key: str | tuple[str, ...] =
     """
     if not name.strip():
         raise JobError(f"topic({name!r}): a topic has a name, such as topic('flights')")
-    return Topic(name, starting, (key,) if isinstance(key, str) else tuple(key), _as_text(options))
+    return Topic(name, starting, (key,) if isinstance(key, str) else tuple(key), as_text(options))
 
 
 def files(
@@ -172,8 +174,9 @@ def files(
         raise JobError(f"files({path!r}) does not end in a known format: name it, as in format='csv'")
     if stream and schema is None:
         raise JobError(f"files({path!r}, stream=True) needs a schema, such as schema='carrier STRING, name STRING'")
-    return Files(path, found, schema, stream, _as_text(options))
+    return Files(path, found, schema, stream, as_text(options))
 
 
-def _as_text(options: Mapping[str, object]) -> dict[str, str]:
+def as_text(options: Mapping[str, object]) -> dict[str, str]:
+    """Options as Spark takes them."""
     return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()}

@@ -24,7 +24,7 @@ from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, Final
 
 from ottla.pipeline import names
-from ottla.pipeline.context import AVAILABLE_NOW, MODES
+from ottla.pipeline.context import AVAILABLE_NOW, CHANGES, MODES
 from ottla.pipeline.errors import JobError
 from ottla.pipeline.inputs import Input, Topic
 from ottla.pipeline.sinks.base import Sink
@@ -42,6 +42,8 @@ ISOLATE: Final = "isolate"
 """A flow that fails for good stops alone."""
 STOP: Final = "stop"
 """A flow that fails for good ends the run."""
+LATEST: Final = "latest"
+"""The history that `Job.apply_changes` keeps of a row: its newest state."""
 _INTERVAL: Final = re.compile(r"\d+ *(milliseconds?|seconds?|minutes?|hours?|days?|ms|s|m|min|h)")
 
 
@@ -196,6 +198,46 @@ class Job:
         self._add(flow)
         return flow
 
+    def apply_changes(
+        self,
+        changes: "Input | View | str",
+        *,
+        into: Sink,
+        keys: str | tuple[str, ...] = (),
+        history: str = LATEST,
+        name: str | None = None,
+        trigger: str = "1 second",
+    ) -> Flow:
+        """A flow by which `into` follows a captured table: rows are put by their key, and removed when they are
+        deleted, each micro-batch once.
+
+        `changes` is `captured(...)`, or a view of its rows. `keys` are the columns that identify a row; left out, those
+        of the sink or of the records' keys. `history` is `latest`: a row for each key. `name` is the flow's; left out,
+        the last part of the topic's name, or `<view>_applied`. Raises JobError.
+        """
+        given = (keys,) if isinstance(keys, str) else tuple(keys)
+        _check_input("apply_changes", "changes", changes)
+        flow_name = _checked_name(_name_of_changes(changes) if name is None else name)
+        _check_flow(flow_name, into, trigger, "append", None)
+        if history != LATEST:
+            raise JobError(f"flow {flow_name!r}: history is {LATEST!r}, a row for each key; there is no {history!r}")
+        of_sink = getattr(into, "key", None)
+        if of_sink is None:
+            raise JobError(
+                f"flow {flow_name!r}: rows of {into.describe()} cannot be changed by their key: "
+                "give database(...), delta(...), iceberg(...) or topic(...)"
+            )
+        key = given or of_sink
+
+        def apply(changes: "DataFrame") -> "DataFrame":
+            from ottla.pipeline.applying import keyed_changes
+
+            return keyed_changes(changes, key)
+
+        flow = Flow(flow_name, {"changes": changes}, apply, to=into, trigger=trigger, mode=CHANGES, late=None)
+        self._add(flow)
+        return flow
+
     def _add(self, view: View) -> View:
         if view.name in self._views:
             what = "flow" if isinstance(view, Flow) else "view"
@@ -289,6 +331,12 @@ def _checked_name(name: str) -> str:
     return name
 
 
+def _name_of_changes(changes: "Input | View | str") -> str:
+    if isinstance(changes, Input):
+        return changes.topics[0].rpartition(".")[2]
+    return f"{changes.name if isinstance(changes, View) else changes}_applied"
+
+
 def _check_parameters(name: str, function: Function, inputs: Mapping[str, object]) -> None:
     """Each input is a parameter, and each parameter an input."""
     parameters = inspect.signature(function).parameters
@@ -314,7 +362,8 @@ def _check_input(view: str, parameter: str, given: object) -> None:
     if isinstance(given, Input | View | str):
         return
     raise JobError(
-        f"{view!r} gets {parameter}={given!r}, which is no input: give topic(...), table(...), files(...) or a view"
+        f"{view!r} gets {parameter}={given!r}, which is no input: give topic(...), table(...), captured(...), "
+        "files(...) or a view"
     )
 
 

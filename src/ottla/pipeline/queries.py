@@ -17,6 +17,7 @@ from ottla.pipeline.errors import JobError, PipelineError
 from ottla.pipeline.inputs import Input, Topic
 from ottla.pipeline.job import Flow, Job, View
 from ottla.pipeline.progress import REJECTED
+from ottla.pipeline.rows.captured import Captured
 from ottla.pipeline.rows.checked import Checked, labelled
 from ottla.pipeline.rows.verdicts import unsteady
 from ottla.pipeline.sinks.base import Sink
@@ -77,7 +78,7 @@ def plan(
         planned.append(
             Planned(flow.name, rows, _sink(flow.to, context), flow.mode, trigger or flow.trigger, sources, flow.late)
         )
-        rejecting = [name for name in building.checked() if name not in letters_planned]
+        rejecting = {name: each for name, each in building.rejecting().items() if name not in letters_planned}
         letters_planned.update(rejecting)
         planned.extend(_dead_letters(buildings.letters, rejecting, trigger or _DEAD_LETTERS_TRIGGER))
     return planned
@@ -133,7 +134,7 @@ def run_stage(stage: Iterable[Planned], context: RunContext, checkpoint: Callabl
             query.stop()
 
 
-def rebuild(job: Job, flow: Flow, context: RunContext, load: Callable[[Input], DataFrame]) -> DataFrame:
+def rebuild(job: Job, flow: Flow, context: RunContext, load: Callable[[Input], DataFrame | Checked]) -> DataFrame:
     """The rows of a flow made of other inputs: `load` stands in for each input's own. Raises JobError."""
     return _Building(job, context, load).rows(flow)
 
@@ -147,13 +148,14 @@ class _Building:
 
     job: Job
     context: RunContext
-    load: Callable[[Input], DataFrame]
+    load: Callable[[Input], DataFrame | Checked]
     built: dict[str, DataFrame | Checked] = field(default_factory=dict)
-    loaded: dict[str, DataFrame] = field(default_factory=dict)
+    loaded: dict[str, DataFrame | Checked] = field(default_factory=dict)
+    captured: dict[str, Captured] = field(default_factory=dict)
+    """The inputs, by name, that are decoded when they are loaded."""
 
     def rows(self, view: View) -> DataFrame:
-        made = self.make(view)
-        return made.rows if isinstance(made, Checked) else made
+        return _passed(self.make(view))
 
     def make(self, view: View) -> DataFrame | Checked:
         if view.name not in self.built:
@@ -166,17 +168,31 @@ class _Building:
         given = self.job.input_of(view, parameter)
         if isinstance(given, View):
             return self.rows(given)
+        return _passed(self.read(given))
+
+    def read(self, given: Input) -> DataFrame | Checked:
         key = repr(given)
         if key not in self.loaded:
-            self.loaded[key] = self.load(given)
+            made = self.load(given)
+            if isinstance(given, Captured):
+                if self.captured.setdefault(given.name, given) != given:
+                    raise JobError(
+                        f"the job reads {given} in two ways: give all flows and views the same captured(...)"
+                    )
+                made = made.of_view(given.name) if isinstance(made, Checked) else made
+            self.loaded[key] = made
         return self.loaded[key]
 
     def streams(self, view: View) -> list[Input]:
         """What the view reads as a stream, directly or through others."""
-        return [each for each in self.job.sources(view) if self.loaded[repr(each)].isStreaming]
+        return [each for each in self.job.sources(view) if _passed(self.loaded[repr(each)]).isStreaming]
 
-    def checked(self) -> dict[str, Checked]:
-        return {name: made for name, made in self.built.items() if isinstance(made, Checked)}
+    def rejecting(self) -> dict[str, View | Captured]:
+        """What gave `Checked`, by name. Raises JobError if two have one name."""
+        views = {name: self.job.views[name] for name, made in self.built.items() if isinstance(made, Checked)}
+        for name in views.keys() & self.captured.keys():
+            raise JobError(f"view {name!r} has the name of a captured topic, and both reject rows: rename the view")
+        return {**self.captured, **views}
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +210,7 @@ def _buildings(job: Job, context: RunContext) -> _Buildings:
     committing = [
         flow.name
         for flow in job.flows.values()
-        if any(isinstance(each, Topic) and each.commits(context) for each in job.sources(flow))
+        if any(isinstance(each, Topic | Captured) and each.commits(context) for each in job.sources(flow))
     ]
 
     def building(group_suffix: str | None) -> _Building:
@@ -209,10 +225,14 @@ def _buildings(job: Job, context: RunContext) -> _Buildings:
     return _Buildings({name: building(name) if name in committing else shared for name in job.flows}, building(None))
 
 
-def _dead_letters(building: _Building, views: Iterable[str], trigger: str) -> Iterable[Planned]:
+def _passed(made: DataFrame | Checked) -> DataFrame:
+    return made.rows if isinstance(made, Checked) else made
+
+
+def _dead_letters(building: _Building, rejecting: Mapping[str, View | Captured], trigger: str) -> Iterable[Planned]:
     job, context = building.job, building.context
-    for name in views:
-        made = building.make(job.views[name])
+    for name, each in rejecting.items():
+        made = building.make(each) if isinstance(each, View) else building.read(each)
         assert isinstance(made, Checked)
         rejected = labelled(made.rejected, job=job.name, view=name)
         rejected = rejected.observe(REJECTED, F.count(F.lit(1)).alias("rows"))
@@ -227,7 +247,7 @@ def _dead_letters(building: _Building, views: Iterable[str], trigger: str) -> It
                 f"{name!r} rejects rows by a condition that comes out otherwise in the query that writes the dead "
                 f"letters, so that rows would be lost: {doubt}"
             )
-        sources = tuple(building.streams(job.views[name]))
+        sources = tuple(building.streams(each)) if isinstance(each, View) else (each,)
         yield Planned(name + DEAD_LETTERS, rejected, _sink(job.dead_letters, context), "append", trigger, sources)
 
 
@@ -235,7 +255,7 @@ def _sink(sink: Sink, context: RunContext) -> Sink:
     return sink.renamed(context.suffix) if context.suffix else sink
 
 
-def _load(context: RunContext, given: Input) -> DataFrame:
+def _load(context: RunContext, given: Input) -> DataFrame | Checked:
     try:
         return given.load(context)
     except PySparkException as error:

@@ -8,6 +8,8 @@ import pytest
 from ottla.pipeline.errors import JobError
 from ottla.pipeline.inputs import Topic, files, topic
 from ottla.pipeline.job import Job
+from ottla.pipeline.rows.captured import captured
+from ottla.pipeline.sinks import console, parquet
 
 
 def copy(rows: Any) -> Any:
@@ -113,6 +115,36 @@ def no_statement(job: Job) -> None:
 def test_what_is_refused(declare: Callable[[Job], None], complaint: str) -> None:
     with pytest.raises(JobError, match=complaint):
         declare(Job("flights"))
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"history": "all"}, "flow 'customers': history is 'latest', a row for each key; there is no 'all'"),
+        ({"into": parquet("out")}, "flow 'customers': rows of Parquet files out cannot be changed by their key: give"),
+        ({"into": console()}, "cannot be changed by their key"),
+        ({"into": "out"}, "flow 'customers' writes to 'out', which is no sink"),
+        ({"changes": 7}, "'apply_changes' gets changes=7, which is no input"),
+        ({"name": "a b"}, "'a b' cannot name a view or flow"),
+        ({"trigger": "soon"}, "flow 'customers': trigger 'soon' is neither"),
+    ],
+)
+def test_changes_that_cannot_be_applied(options: dict[str, Any], complaint: str) -> None:
+    given: dict[str, Any] = {"changes": captured("shop.public.customers"), "into": topic("copy"), **options}
+    with pytest.raises(JobError, match=complaint):
+        Job("shop").apply_changes(given.pop("changes"), **given)
+
+
+def test_flows_of_changes_have_the_names_of_their_tables() -> None:
+    job = Job("shop")
+    customers = captured("shop.public.customers", maxOffsetsPerTrigger=10)
+    seen = job.view(rows=customers)(copy)
+    flows = [job.apply_changes(each, into=topic("out")) for each in (customers, seen, "later")]
+    assert [flow.name for flow in flows] == ["customers", "copy_applied", "later_applied"]
+    assert {flow.mode for flow in flows} == {"changes"}
+    assert job.reads(("customers",)) == {"shop.public.customers"}
+    with pytest.raises(JobError, match="a table is captured in one topic"):
+        captured("a,b")
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "../x", "a b", "x" * 101])

@@ -195,9 +195,10 @@ def _check_name(replay: RunDirectory, first: RunRecord, asked: Sequence[Place]) 
 def _starting(connection: Connection, job: "Job", suffix: str, asked: Sequence[Place]) -> Starting:
     """Where each topic begins that the job reads as a stream. Raises CommandFailed, also if an output is in use."""
     from ottla.pipeline.inputs import Topic
+    from ottla.pipeline.rows.captured import Captured
 
     written = job.writes()
-    inputs = [each for flow in job.flows.values() for each in job.sources(flow) if isinstance(each, Topic)]
+    inputs = [each for flow in job.flows.values() for each in job.sources(flow) if isinstance(each, Topic | Captured)]
     streams = {topic for each in inputs for topic in each.topics}
     read = sorted(streams - written)
     places = place_of_each(asked, read)

@@ -2,6 +2,7 @@
 
 from ottla.pipeline.rows.checked import Checked, checked, labelled
 from ottla.pipeline.rows.decode_avro import from_avro, to_avro
+from ottla.pipeline.rows.decode_debezium import from_debezium
 from ottla.pipeline.rows.decode_json import from_json
 from ottla.pipeline.rows.decode_protobuf import from_protobuf
 from ottla.pipeline.rows.duplicates import drop_duplicates
@@ -19,6 +20,7 @@ __all__ = [
     "checked",
     "drop_duplicates",
     "from_avro",
+    "from_debezium",
     "from_json",
     "from_protobuf",
     "labelled",

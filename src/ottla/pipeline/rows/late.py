@@ -40,7 +40,8 @@ from ottla.pipeline import failures
 from ottla.pipeline.context import RunContext
 from ottla.pipeline.errors import PipelineError
 from ottla.pipeline.inputs import Input, Topic
-from ottla.pipeline.rows.checked import decoded, labelled, source_of
+from ottla.pipeline.rows.captured import Captured
+from ottla.pipeline.rows.checked import Checked, decoded, labelled, source_of
 from ottla.pipeline.rows.checkpoint_log import Batch, CheckpointLog
 from ottla.pipeline.rows.watermark import CLOSES, Watched, watching
 from ottla.spark.exactly_once import StreamTask, write_once
@@ -49,7 +50,7 @@ from ottla.spark.stream_offset import StreamOffset
 
 log = logging.getLogger(__name__)
 
-Load = Callable[[Input], DataFrame]
+Load = Callable[[Input], DataFrame | Checked]
 Ranges = dict[str, dict[int, tuple[int, int]]]
 """By topic and partition: the first offset (-2 the earliest there is), and the one after the last."""
 
@@ -178,15 +179,20 @@ class LateRows:
             said = failures.explain(str(error))
             raise PipelineError(f"late rows of {self.flow!r}, micro-batch {number}: {said}") from error
 
-    def _load(self, given: Input, wanted: Ranges) -> DataFrame:
+    def _load(self, given: Input, wanted: Ranges) -> DataFrame | Checked:
         """An input as the micro-batch had it: for a topic, only its records."""
         if isinstance(given, Topic):
-            names = map(self.context.renamed, given.topics)
-            return read_ranges(given, self.context, {name: wanted[name] for name in names if name in wanted})
+            return self._records(given, wanted)
+        if isinstance(given, Captured):
+            return given.decode(self._records(given.topic, wanted), self.context)
         rows = given.load(self.context)
-        if rows.isStreaming:
+        if isinstance(rows, Checked) or rows.isStreaming:
             raise PipelineError(f"late rows of {self.flow!r} cannot be found: {given.describe()} is no topic")
         return rows
+
+    def _records(self, topic: Topic, wanted: Ranges) -> DataFrame:
+        names = map(self.context.renamed, topic.topics)
+        return read_ranges(topic, self.context, {name: wanted[name] for name in names if name in wanted})
 
     def _late_records(self, watched: list[Watched], watermark_ms: int) -> DataFrame:
         limit = F.timestamp_millis(F.lit(watermark_ms))

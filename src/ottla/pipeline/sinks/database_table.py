@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from ottla.pipeline.context import QuerySpec, RunContext
+from ottla.pipeline.context import CHANGES, QuerySpec, RunContext
 from ottla.pipeline.sinks.base import SinkError
 from ottla.pipeline.sinks.batches import MicroBatch, start_batches
-from ottla.pipeline.sinks.changes import newest_rows
-from ottla.pipeline.sinks.fitting import arrow_schema, check_key
+from ottla.pipeline.sinks.changes import Changes, reduced
+from ottla.pipeline.sinks.fitting import check_key, table_of
 from ottla.pipeline.sinks.names import column_names, with_suffix
 
 if TYPE_CHECKING:
@@ -50,14 +50,15 @@ class DatabaseTable:
 
     def start(self, rows: "DataFrame", query: QuerySpec) -> "StreamingQuery":
         """Raises SinkError if the database cannot be reached, the table has other columns or a key is missing."""
-        schema = arrow_schema(rows.schema, self.describe())
-        return start_batches(rows, query, self.writer(schema, query.mode, query.context).write)
+        schema, key = table_of(rows.schema, query.mode, self.key, self.describe())
+        writer = replace(self, key=key).writer(schema, query.mode, query.context)
+        return start_batches(rows, query, writer.write)
 
     def writer(self, schema: pa.Schema, mode: str, _context: RunContext) -> "DatabaseWriter":
         """What writes micro-batches of such rows; the table is made if missing. Raises SinkError as `start`."""
         check_key(schema, self.key, mode, self.describe())
         self._prepare(schema)
-        return DatabaseWriter(self, schema, replaces=mode == "complete")
+        return DatabaseWriter(self, schema, replaces=mode == "complete", deletes=mode == CHANGES)
 
     def renamed(self, suffix: str) -> "DatabaseTable":
         return replace(self, table=with_suffix(self.table, suffix))
@@ -163,24 +164,28 @@ def batches_table(schema: str | None) -> "Table":
 
 @dataclass(frozen=True, slots=True)
 class DatabaseWriter:
-    """Writes micro-batches into a table; `replaces`: each takes the place of all rows."""
+    """Writes micro-batches into a table. `replaces`: each takes the place of all rows; `deletes`: rows are changes of a
+    captured table, deletes among them."""
 
     sink: DatabaseTable
     schema: pa.Schema
     replaces: bool
+    deletes: bool
 
     def write(self, batch: MicroBatch) -> None:
         """One micro-batch in one transaction, unless the database has it already."""
-        rows = batch.rows.toArrow().cast(self.schema)
-        if self.sink.key and not self.replaces:
-            rows = newest_rows(rows, self.sink.key, self.sink.describe())
-        if not rows.num_rows and not self.replaces:
+        rows, key = batch.rows.toArrow(), self.sink.key
+        if key and not self.replaces:
+            changes = reduced(rows, self.schema, key, self.sink.describe(), deletes=self.deletes)
+        else:
+            changes = Changes.added(rows.cast(self.schema), key)
+        if not changes.num_rows and not self.replaces:
             return
         engine = self.sink.engine()
         table = self.sink.reflected(engine)
         with engine.begin() as connection:
             if _note_batch(self.sink, connection, batch):
-                _put(self.sink, connection, table, rows, self.replaces)
+                _put(self.sink, connection, table, changes, self.replaces)
 
 
 def _note_batch(sink: DatabaseTable, connection: "Connection", batch: MicroBatch) -> bool:
@@ -198,14 +203,16 @@ def _note_batch(sink: DatabaseTable, connection: "Connection", batch: MicroBatch
     return True
 
 
-def _put(sink: DatabaseTable, connection: "Connection", table: "Table", rows: pa.Table, replaces: bool) -> None:
+def _put(sink: DatabaseTable, connection: "Connection", table: "Table", changes: Changes, replaces: bool) -> None:
     from sqlalchemy import delete, insert
 
-    from ottla.pipeline.sinks.database_upsert import upsert
+    from ottla.pipeline.sinks.database_upsert import remove, upsert
 
     if replaces:
         connection.execute(delete(table))
-    for some in _python_rows(rows, connection.dialect.name):
+    for keys in _python_rows(changes.removed, connection.dialect.name):
+        remove(connection, table, sink.key, keys)
+    for some in _python_rows(changes.put, connection.dialect.name):
         if sink.key and not replaces:
             upsert(connection, table, sink.key, some)
         else:
@@ -216,4 +223,5 @@ def _python_rows(rows: pa.Table, dialect: str) -> Iterator[list[dict[str, Any]]]
     from ottla.pipeline.sinks.database_types import as_parameters
 
     for batch in rows.to_batches(max_chunksize=_ROWS_AT_ONCE):
-        yield as_parameters(batch, dialect)
+        if batch.num_rows:
+            yield as_parameters(batch, dialect)

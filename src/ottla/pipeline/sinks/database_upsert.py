@@ -11,7 +11,7 @@ def upsert(connection: "Connection", table: "Table", key: tuple[str, ...], rows:
 
     One statement where the database has one and the key is unique to it; otherwise rows are deleted and inserted.
     """
-    from sqlalchemy import bindparam, delete, insert
+    from sqlalchemy import insert
     from sqlalchemy.dialects import mysql, postgresql, sqlite
 
     others = [name for name in rows[0] if name not in key]
@@ -31,10 +31,17 @@ def upsert(connection: "Connection", table: "Table", key: tuple[str, ...], rows:
             changes = {name: into.inserted[name] for name in others or key}
             connection.execute(into.on_duplicate_key_update(changes), rows)
             return
+    remove(connection, table, key, rows)
+    connection.execute(insert(table), rows)
+
+
+def remove(connection: "Connection", table: "Table", key: tuple[str, ...], rows: list[dict[str, Any]]) -> None:
+    """Delete the rows that have the keys of `rows`."""
+    from sqlalchemy import bindparam, delete
+
     of_the_key = [table.c[name] == bindparam(f"key_{number}") for number, name in enumerate(key)]
     keys = [{f"key_{number}": row[name] for number, name in enumerate(key)} for row in rows]
     connection.execute(delete(table).where(*of_the_key), keys)
-    connection.execute(insert(table), rows)
 
 
 def _is_unique(connection: "Connection", table: "Table", key: tuple[str, ...]) -> bool:

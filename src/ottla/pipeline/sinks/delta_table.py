@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 from pyarrow import fs
 
-from ottla.pipeline.context import QuerySpec, RunContext, path_from
+from ottla.pipeline.context import CHANGES, QuerySpec, RunContext, path_from
 from ottla.pipeline.sinks.base import COMMIT_ATTEMPTS, COMPACT_EVERY, SinkError
 from ottla.pipeline.sinks.batches import MicroBatch, start_batches
-from ottla.pipeline.sinks.changes import newest_rows
-from ottla.pipeline.sinks.fitting import arrow_schema, check_fit, check_key, check_partitioning
+from ottla.pipeline.sinks.changes import Changes, reduced
+from ottla.pipeline.sinks.fitting import check_fit, check_key, check_partitioning, table_of
 from ottla.pipeline.sinks.names import column_names
 from ottla.pipeline.sinks.parquet_statistics import column_statistics
 from ottla.pipeline.sinks.staging import Layout, StagedFile, as_text, discard, leftovers, stage
@@ -35,6 +35,8 @@ log = logging.getLogger(__name__)
 
 _FILES: Final = "data"
 """The directory of the files, below the table's."""
+_REMOVED: Final = "__ottla_removed"
+"""The column of merged rows that is true for those to remove."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +54,9 @@ class DeltaSink:
 
     def start(self, rows: "DataFrame", query: QuerySpec) -> "StreamingQuery":
         """Raises SinkError if the table has other columns or partitions, or a key is missing."""
-        schema = arrow_schema(rows.schema, self.describe())
-        return start_batches(rows, query, self.writer(schema, query.mode, query.context).write)
+        schema, key = table_of(rows.schema, query.mode, self.key, self.describe())
+        writer = replace(self, key=key).writer(schema, query.mode, query.context)
+        return start_batches(rows, query, writer.write)
 
     def writer(self, schema: pa.Schema, mode: str, context: RunContext) -> "DeltaWriter":
         """What writes micro-batches of such rows; the table is made if missing. Raises SinkError as `start`."""
@@ -63,7 +66,7 @@ class DeltaSink:
         self._prepare(uri, schema)
         in_file = tuple(name for name in schema.names if name not in self.partition_by)
         layout = Layout(DeltaStorage(uri, self.options), schema, in_file, self.partition_by)
-        return DeltaWriter(self, uri, layout, replaces=mode == "complete")
+        return DeltaWriter(self, uri, layout, replaces=mode == "complete", deletes=mode == CHANGES)
 
     def renamed(self, suffix: str) -> "DeltaSink":
         return replace(self, path=f"{self.path.rstrip('/')}-{suffix}")
@@ -148,12 +151,14 @@ class DeltaStorage:
 
 @dataclass(frozen=True, slots=True)
 class DeltaWriter:
-    """Writes micro-batches into a table; `replaces`: each takes the place of all rows."""
+    """Writes micro-batches into a table. `replaces`: each takes the place of all rows; `deletes`: rows are changes of a
+    captured table, deletes among them."""
 
     sink: DeltaSink
     uri: str
     layout: Layout
     replaces: bool
+    deletes: bool
 
     def write(self, batch: MicroBatch) -> None:
         """One micro-batch in one commit, or just its computation if it is in the table already."""
@@ -195,19 +200,24 @@ class DeltaWriter:
 
     def _merge(self, batch: MicroBatch) -> None:
         key = self.sink.key
-        changed = newest_rows(batch.rows.toArrow().cast(self.layout.schema), key, self.sink.describe())
-        if not changed.num_rows:
+        rows, schema = batch.rows.toArrow(), self.layout.schema
+        changes = reduced(rows, schema, key, self.sink.describe(), deletes=self.deletes)
+        if not changes.num_rows:
             return
+        merged = _flagged(changes)
 
         def change(table: "DeltaTable") -> None:
             merger = table.merge(
-                changed,
+                merged,
                 " AND ".join(f"kept.{_quoted(name)} = changed.{_quoted(name)}" for name in key),
                 source_alias="changed",
                 target_alias="kept",
                 commit_properties=_commit_properties(batch),
             )
-            merger.when_matched_update_all().when_not_matched_insert_all().execute()
+            is_put = f"changed.{_quoted(_REMOVED)} = false"
+            merger = merger.when_matched_delete(f"changed.{_quoted(_REMOVED)} = true")
+            merger = merger.when_matched_update_all(is_put, except_cols=[_REMOVED])
+            merger.when_not_matched_insert_all(is_put, except_cols=[_REMOVED]).execute()
 
         self._commit_once(batch, change)
 
@@ -225,6 +235,15 @@ class DeltaWriter:
                 attempts_left -= 1
                 if not attempts_left:
                     raise
+
+
+def _flagged(changes: Changes) -> pa.Table:
+    """All changes in one table, with a column that is true for rows to remove."""
+    flagged = [
+        rows.append_column(_REMOVED, pa.array([removed] * rows.num_rows, pa.bool_()))
+        for rows, removed in ((changes.put, False), (changes.removed, True))
+    ]
+    return pa.concat_tables(flagged, promote_options="default")
 
 
 def _is_recorded(table: "DeltaTable", batch: MicroBatch) -> bool:

@@ -4,12 +4,25 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from ottla.pipeline.change_columns import COLUMNS, key_columns
+from ottla.pipeline.context import CHANGES
 from ottla.pipeline.sinks.base import SinkError
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 _PARTITION_TYPES = (pa.types.is_integer, pa.types.is_string, pa.types.is_boolean, pa.types.is_date)
+
+
+def table_of(rows: "StructType", mode: str, key: tuple[str, ...], what: str) -> tuple[pa.Schema, tuple[str, ...]]:
+    """The schema of the table that holds such rows, and its key. Raises SinkError.
+
+    The table of changes lacks the columns that only a change has; the changes name its key.
+    """
+    if mode != CHANGES:
+        return arrow_schema(rows, what), key
+    fields = [field for field in rows.fields if field.name not in COLUMNS]
+    return arrow_schema(type(rows)(fields), what), key_columns(fields)
 
 
 def arrow_schema(rows: "StructType", what: str) -> pa.Schema:
@@ -48,8 +61,8 @@ def check_key(schema: pa.Schema, key: tuple[str, ...], mode: str, what: str) -> 
     """Rows that change need a key. Raises SinkError."""
     for name in key:
         field_type(schema, name, what, "key")
-    if mode == "update" and not key:
-        raise SinkError(f"{what} needs key=... in mode 'update': the columns that identify the changed row")
+    if mode in ("update", CHANGES) and not key:
+        raise SinkError(f"{what} needs key=... in mode '{mode}': the columns that identify the changed row")
 
 
 def field_type(schema: pa.Schema, name: str, what: str, role: str) -> Any:

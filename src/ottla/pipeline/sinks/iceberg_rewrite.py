@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ottla.pipeline.sinks.changes import Changes
 from ottla.pipeline.sinks.iceberg_table import commit_anew
 
 if TYPE_CHECKING:
@@ -31,18 +32,21 @@ def remove_all(transaction: "Transaction", notes: Mapping[str, str]) -> None:
         _exchange(transaction, files, (), notes)
 
 
-def upsert(transaction: "Transaction", *, changed: pa.Table, key: tuple[str, ...], notes: Mapping[str, str]) -> None:
-    """Put the changed rows in the place of those with the same key; each key at most once among them."""
+def apply(transaction: "Transaction", *, changes: Changes, key: tuple[str, ...], notes: Mapping[str, str]) -> None:
+    """Put rows in the place of those with the same key, and remove rows by their keys."""
     schema = _arrow_schema(transaction)
-    new = changed.select(schema.names).cast(schema)
+    new = changes.put.select(schema.names).cast(schema)
+    keys = changes.keys.cast(pa.schema([schema.field(name) for name in key]))
     removed, kept = [], []
-    for task in _scan(transaction, _near(new, key[0])).plan_files():
+    for task in _scan(transaction, _near(keys, key[0])).plan_files():
         rows = _read(transaction, [task])
-        others = _without(rows, new, key)
+        others = _without(rows, keys, key)
         if others.num_rows < rows.num_rows:
             removed.append(task.file)
             kept.append(others)
-    _exchange(transaction, removed, _data_files(transaction, pa.concat_tables([*kept, new])), notes)
+    written = pa.concat_tables([*kept, new])
+    if removed or written.num_rows:
+        _exchange(transaction, removed, _data_files(transaction, written) if written.num_rows else (), notes)
 
 
 def compact(table: Callable[[], "Table"]) -> str:

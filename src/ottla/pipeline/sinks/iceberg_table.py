@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import pyarrow as pa
 from pyarrow import fs
 
-from ottla.pipeline.context import QuerySpec, RunContext
+from ottla.pipeline.context import CHANGES, QuerySpec, RunContext
 from ottla.pipeline.sinks.base import COMMIT_ATTEMPTS, COMPACT_EVERY, SinkError
 from ottla.pipeline.sinks.batches import MicroBatch, start_batches
-from ottla.pipeline.sinks.changes import newest_rows
-from ottla.pipeline.sinks.fitting import arrow_schema, check_fit, check_key, check_partitioning
+from ottla.pipeline.sinks.changes import reduced
+from ottla.pipeline.sinks.fitting import check_fit, check_key, check_partitioning, table_of
 from ottla.pipeline.sinks.names import column_names, with_suffix
 from ottla.pipeline.sinks.staging import Layout, discard, leftovers, stage
 
@@ -51,8 +51,9 @@ class IcebergSink:
 
     def start(self, rows: "DataFrame", query: QuerySpec) -> "StreamingQuery":
         """Raises SinkError if the table has other columns or partitions, or a key is missing."""
-        schema = arrow_schema(rows.schema, self.describe())
-        return start_batches(rows, query, self.writer(schema, query.mode, query.context).write)
+        schema, key = table_of(rows.schema, query.mode, self.key, self.describe())
+        writer = replace(self, key=key).writer(schema, query.mode, query.context)
+        return start_batches(rows, query, writer.write)
 
     def writer(self, schema: pa.Schema, mode: str, _context: RunContext) -> "IcebergWriter":
         """What writes micro-batches of such rows; the table is made if missing. Raises SinkError as `start`."""
@@ -60,7 +61,7 @@ class IcebergSink:
         check_key(schema, self.key, mode, self.describe())
         table = self._prepare(schema)
         storage = IcebergStorage(f"{table.location().rstrip('/')}/data", dict(table.io.properties))
-        return IcebergWriter(self, storage, schema, replaces=mode == "complete")
+        return IcebergWriter(self, storage, schema, replaces=mode == "complete", deletes=mode == CHANGES)
 
     def renamed(self, suffix: str) -> "IcebergSink":
         return replace(self, table=with_suffix(self.table, suffix))
@@ -218,12 +219,14 @@ def _without_blind_retries(table: "Table") -> "Table":
 
 @dataclass(frozen=True, slots=True)
 class IcebergWriter:
-    """Writes micro-batches into a table; `replaces`: each takes the place of all rows."""
+    """Writes micro-batches into a table. `replaces`: each takes the place of all rows; `deletes`: rows are changes of a
+    captured table, deletes among them."""
 
     sink: IcebergSink
     storage: IcebergStorage
     schema: pa.Schema
     replaces: bool
+    deletes: bool
 
     def write(self, batch: MicroBatch) -> None:
         """One micro-batch in one commit, or just its computation if it is in the table already."""
@@ -262,11 +265,12 @@ class IcebergWriter:
             discard(self.storage, files)  # a driver that was thought dead has done it
 
     def _merge(self, batch: MicroBatch) -> None:
-        from ottla.pipeline.sinks.iceberg_rewrite import upsert
+        from ottla.pipeline.sinks.iceberg_rewrite import apply
 
-        changed = newest_rows(batch.rows.toArrow().cast(self.schema), self.sink.key, self.sink.describe())
-        if changed.num_rows:
-            change = partial(upsert, changed=changed, key=self.sink.key, notes=_notes(batch))
+        rows, key = batch.rows.toArrow(), self.sink.key
+        changes = reduced(rows, self.schema, key, self.sink.describe(), deletes=self.deletes)
+        if changes.num_rows:
+            change = partial(apply, changes=changes, key=key, notes=_notes(batch))
             commit_once(self.sink.open, batch, change)
 
 

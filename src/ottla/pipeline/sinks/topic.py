@@ -7,7 +7,8 @@ columns that the topic names.
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from ottla.pipeline.context import QuerySpec, RunContext
+from ottla.pipeline.change_columns import COLUMNS, DELETE, OP, key_columns
+from ottla.pipeline.context import CHANGES, QuerySpec, RunContext
 from ottla.pipeline.sinks.base import SinkError
 from ottla.pipeline.sinks.batches import MicroBatch, start_batches
 
@@ -24,10 +25,11 @@ _WHERE_FROM: Final = ("topic", "partition", "offset", "timestamp", "timestampTyp
 
 def start(topic: "Topic", rows: "DataFrame", query: QuerySpec) -> "StreamingQuery":
     """Begin to write `rows`. Raises SinkError if they cannot be records, or Spark's error if there is no such topic."""
-    records = as_records(rows, topic.key, topic.describe())
+    is_of_changes = query.mode == CHANGES
+    records = changes_as_records(rows) if is_of_changes else as_records(rows, topic.key, topic.describe())
     context = query.context
     options = {**context.connection(), **topic.options, "topic": context.renamed(topic.name)}
-    if query.mode == "append":
+    if query.mode == "append" or is_of_changes:
         started: StreamingQuery = query.writer(records).format("ottla").options(**options).start()
         return started
     # Spark lets a Python data source append only
@@ -72,6 +74,17 @@ def as_records(rows: "DataFrame", key: tuple[str, ...], what: str) -> "DataFrame
     keyed = [_key(key).alias("key")] if key else [F.col("key")] if "key" in names else []
     headers = [F.col("headers")] if "headers" in names else []
     return rows.select(*keyed, value.alias("value"), *headers)
+
+
+def changes_as_records(rows: "DataFrame") -> "DataFrame":
+    """Changes of a captured table as records of a compacted topic: the row as JSON, and a tombstone for a delete."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    row = F.to_json(
+        F.struct(*(F.col(f"`{name}`") for name in rows.columns if name not in COLUMNS)), {"ignoreNullFields": "false"}
+    )
+    key = _key(key_columns(rows.schema.fields)).alias("key")
+    return rows.select(key, F.when(F.col(OP) != DELETE, row).alias("value"))
 
 
 def _key(names: tuple[str, ...]) -> "Column":
