@@ -10,6 +10,8 @@ from xml.etree import ElementTree
 import pytest
 from pyspark.sql import SparkSession
 
+from ottla.cli.app import run
+from ottla.cli.terminal import exits
 from ottla.pipeline.golden import Line
 from ottla.pipeline.golden_run import InputRecord, Trial
 from ottla.pipeline.job_file import load_job
@@ -166,6 +168,19 @@ def test_cases_pass_and_fail(tmp_path: Path) -> None:
     (failure,) = suite.iter("failure")
     assert str(failure.text).splitlines() == [line.removeprefix("  ") for line in difference]
     assert all(float(str(case.get("time"))) > 0 for case in suite.iter("testcase"))
+
+
+@pytest.mark.timeout(300)
+def test_a_new_job_passes_its_test(tmp_path: Path) -> None:
+    report = tmp_path / "report.xml"
+    assert run(["pipeline", "new", "my-orders", "--directory", str(tmp_path / "jobs")]) == exits.OK
+
+    tested = run_test(tmp_path / "jobs" / "my-orders.py", "--junit", str(report))
+
+    assert tested.stderr == "1 case passed\n", tested.stdout
+    assert tested.returncode == 0
+    (case,) = ElementTree.parse(report).iter("testcase")
+    assert (case.get("classname"), case.get("name"), len(case)) == ("my-orders", "five-orders", 0)
 
 
 def run_test(job: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":

@@ -7,6 +7,7 @@ import click
 from ottla.cli.app import LazyVerbs, Place
 
 VERBS: Final = {
+    "new": "Write a job that works, with a test, to begin with.",
     "run": "Run a job until it is stopped.",
     "list": "List runs.",
     "status": "Show how far the flows of a run are.",
