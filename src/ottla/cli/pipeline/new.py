@@ -1,7 +1,8 @@
 """`ottla pipeline new`: a job file that works, with a golden test."""
 
 import shlex
-from importlib.util import find_spec
+import sys
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import click
@@ -27,7 +28,7 @@ def command(name: str, directory: Path) -> None:
     """
     files = {directory / path: text for path, text in job_files(name).items()}
     job_file, records, *_ = files
-    if name.isidentifier() and find_spec(name) is not None:
+    if name in sys.stdlib_module_names or name in packages_distributions() or name == "ottla":
         raise CommandFailed(f"{job_file} would hide the Python module {name!r} from the job: choose another name")
     for path in (job_file, directory / "tests" / name):
         if path.exists():
