@@ -12,6 +12,7 @@ import click
 
 from ottla.cli.brokers.client import Connection, connection_options
 from ottla.cli.pipeline.options import home_option, job_parameters, load_job_for, needs_spark, param_option
+from ottla.cli.pipeline.profiles import Profile, read_profile
 from ottla.cli.pipeline.tables import columns_that_fit, flow_rows
 from ottla.cli.terminal.output import note, on_terminal
 from ottla.cli.terminal.times import parse_instant_ms
@@ -43,6 +44,9 @@ _LINE_EVERY_S: Final = 10.0
     "--conf", multiple=True, metavar="KEY=VALUE", help="A setting of Spark, which wins over the job's. May be repeated."
 )
 @param_option
+@click.option(
+    "--profile", metavar="NAME", help="Brokers, parameters and settings: [profile.NAME] of ottla.toml beside JOB.PY."
+)
 @click.option("--once", is_flag=True, help="Process the available records, and end.")
 @click.option(
     "--close-windows",
@@ -66,6 +70,7 @@ def command(
     master: str | None,
     conf: tuple[str, ...],
     params: tuple[str, ...],
+    profile: str | None,
     once: bool,
     close_windows: bool,
     until: str | None,
@@ -80,21 +85,27 @@ def command(
     that it had. Topics that it writes are created if they are not there.
     """
     needs_spark()
-    settings = spark_settings(conf)
+    chosen = Profile() if profile is None else read_profile(job.parent, profile)
+    settings = {**chosen.conf, **spark_settings(conf)}
+    if chosen.command_config is not None:
+        connection.add_properties(chosen.command_config)
     windows_until_ms = _end_of_windows(until, close_windows=close_windows, once=once)
     earlier = earlier_run(home, job, name)
     remembered = earlier.parameters if earlier else {}
-    given = job_parameters(params)
-    loaded = load_job_for(connection, job, given, remembered)
+    named = job_parameters(params)
+    given = {**chosen.params, **named}
+    secret = chosen.secret - named.keys()
+    loaded = load_job_for(connection, job, given, remembered, bootstrap=chosen.bootstrap)
     if earlier is None:
         # the file was elsewhere then, as behind a link that each deployment moves, or the run is a promoted replay
         earlier = earlier_run(home, job, name or loaded.name)
         if earlier is not None and earlier.job == loaded.name and earlier.parameters:
             remembered = earlier.parameters
-            loaded = load_job_for(connection, job, given, remembered)
+            loaded = load_job_for(connection, job, given, remembered, bootstrap=chosen.bootstrap)
 
     from ottla.pipeline.running import RunRequest, run
 
+    kept = loaded.parameters.keys() - secret
     request = RunRequest(
         job=loaded,
         file=job,
@@ -105,7 +116,7 @@ def command(
         settings=settings,
         master=master,
         once=once,
-        parameters={key: value for key, value in {**remembered, **given}.items() if key in loaded.parameters},
+        parameters={key: value for key, value in {**remembered, **given}.items() if key in kept},
         flows=loaded.select(only, excluded),
         windows_until_ms=windows_until_ms,
     )
