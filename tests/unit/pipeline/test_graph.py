@@ -1,15 +1,18 @@
 """A job as a graph: nodes, edges, the tree, and the drawing's layers and boxes. No function of a job runs."""
 
 import random
+from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+from tools.docs.markdown import ROOT, blocks
 
 from ottla.pipeline.graph import LATE, READS, REJECTED, WRITES, Edge, Graph, Node, as_tree, graph_of
 from ottla.pipeline.graph_svg import layers_of, to_svg
 from ottla.pipeline.inputs import files, topic
 from ottla.pipeline.job import Job
+from ottla.pipeline.job_file import load_job
 from ottla.pipeline.rows import Checked, table
 from ottla.pipeline.sinks import delta
 
@@ -125,6 +128,16 @@ def test_the_tree_has_a_root_for_each_output() -> None:
         "└── flow days (append, available-now)",
         "    └── topic hourly",
     ]
+
+
+def test_the_tree_of_the_documentation_is_that_of_its_example(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "pipeline.md").read_text(encoding="utf-8")
+    (example,) = (
+        block.text for block in blocks(page, "python") if "job = Job(" in block.text and "late=" in block.text
+    )
+    (shown,) = (block.text for block in blocks(page, "console") if "ottla pipeline graph" in block.text)
+    (tmp_path / "delays.py").write_text(example)
+    assert list(as_tree(graph_of(load_job(tmp_path / "delays.py")))) == shown.splitlines()[1:]
 
 
 def test_layers_are_those_of_the_longest_path() -> None:
