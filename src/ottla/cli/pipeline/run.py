@@ -2,9 +2,10 @@
 
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -22,6 +23,7 @@ from ottla.pipeline.windows import END_OF_TIME_MS
 if TYPE_CHECKING:
     from rich.live import Live
 
+    from ottla.pipeline.job import Job
     from ottla.pipeline.progress import Figures
     from ottla.pipeline.run_store import RunRecord
     from ottla.pipeline.watch import Screen
@@ -90,22 +92,14 @@ def command(
     if chosen.command_config is not None:
         connection.add_properties(chosen.command_config)
     windows_until_ms = _end_of_windows(until, close_windows=close_windows, once=once)
-    earlier = earlier_run(home, job, name)
-    remembered = earlier.parameters if earlier else {}
     named = job_parameters(params)
     given = {**chosen.params, **named}
-    secret = chosen.secret - named.keys()
-    loaded = load_job_for(connection, job, given, remembered, bootstrap=chosen.bootstrap)
-    if earlier is None:
-        # the file was elsewhere then, as behind a link that each deployment moves, or the run is a promoted replay
-        earlier = earlier_run(home, job, name or loaded.name)
-        if earlier is not None and earlier.job == loaded.name and earlier.parameters:
-            remembered = earlier.parameters
-            loaded = load_job_for(connection, job, given, remembered, bootstrap=chosen.bootstrap)
+    load = partial(load_job_for, connection, job, given, bootstrap=chosen.bootstrap)
+    loaded, remembered = _with_remembered(load, home, job, name)
+    kept = loaded.parameters.keys() - (chosen.secret - named.keys())
 
     from ottla.pipeline.running import RunRequest, run
 
-    kept = loaded.parameters.keys() - secret
     request = RunRequest(
         job=loaded,
         file=job,
@@ -122,6 +116,21 @@ def command(
     )
     with screen(as_json=as_json) as shown:
         run(request, shown)
+
+
+def _with_remembered(
+    load: "Callable[[Mapping[str, str]], Job]", home: Path, file: Path, name: str | None
+) -> "tuple[Job, Mapping[str, str]]":
+    """The job, loaded with the parameters of an earlier start of its run, and these."""
+    earlier = earlier_run(home, file, name)
+    if earlier is not None:
+        return load(earlier.parameters), earlier.parameters
+    loaded = load({})
+    # the file was elsewhere then, as behind a link that each deployment moves, or the run is a promoted replay
+    earlier = earlier_run(home, file, name or loaded.name)
+    if earlier is None or earlier.job != loaded.name or not earlier.parameters:
+        return loaded, {}
+    return load(earlier.parameters), earlier.parameters
 
 
 def _end_of_windows(until: str | None, *, close_windows: bool, once: bool) -> int | None:
