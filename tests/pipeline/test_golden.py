@@ -5,10 +5,13 @@ import subprocess
 import sys
 import uuid
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 from pyspark.sql import SparkSession
 
+from ottla.cli.app import run
+from ottla.cli.terminal import exits
 from ottla.pipeline.golden import Line
 from ottla.pipeline.golden_run import InputRecord, Trial
 from ottla.pipeline.job_file import load_job
@@ -122,7 +125,8 @@ def test_cases_pass_and_fail(tmp_path: Path) -> None:
         "def paid(orders):\n"
         "    from pyspark.sql import functions as F\n"
         "    row = F.from_json(F.col('value').cast('string'), 'id STRING, paid BOOLEAN')\n"
-        "    return orders.select(row.alias('row')).select('row.*').where('paid')\n"
+        "    rows = orders.select(row.alias('row')).select('row.*')\n"
+        '    return rows.where(\'paid AND IF(id = "fail", raise_error("no such order"), true)\')\n'
     )
     good, bad = tmp_path / "tests" / "copy" / "good", tmp_path / "tests" / "copy" / "wrong"
     for case in (good, bad):
@@ -133,17 +137,50 @@ def test_cases_pass_and_fail(tmp_path: Path) -> None:
     (good / "expected.paid.jsonl").write_text('{"key": "1", "value": {"paid": true, "id": "1"}}\n')
     (bad / "expected.paid.jsonl").write_text('{"key": "1", "value": {"id": "1", "paid": false}}\n')
 
-    tested = run_test(job)
+    broken = tmp_path / "tests" / "copy" / "broken"
+    broken.mkdir()
+    (broken / "input.orders.jsonl").write_text('{"key": "3", "value": {"id": "fail", "paid": true}}\n')
+    report = tmp_path / "report.xml"
+
+    tested = run_test(job, "--junit", str(report))
 
     assert tested.returncode == 1
-    assert tested.stderr == "1 of 2 cases failed; --update takes what came out as expected\n"
+    assert tested.stderr == "2 of 3 cases failed; --update takes what came out as expected\n"
     shown = tested.stdout.splitlines()
-    assert [line.split("\t")[:2] for line in shown if "\t" in line] == [["ok", "good"], ["FAILED", "wrong"]]
-    assert shown[2:] == [
+    assert [line.split("\t")[:2] for line in shown if "\t" in line] == [
+        ["ERROR", "broken"],
+        ["ok", "good"],
+        ["FAILED", "wrong"],
+    ]
+    assert "no such order" in shown[1]
+    difference = [
         "  paid: 0 as expected, 1 different (~), 0 missing (-), 0 unexpected (+)",
         '    ~ {"key": "1", "value": {"id": "1", "paid": true}}',
         "        paid: true, expected false",
     ]
+    assert shown[-3:] == difference
+    (suite,) = ElementTree.parse(report).iter("testsuite")
+    assert {name: suite.get(name) for name in ("tests", "errors", "failures")} == {
+        "tests": "3",
+        "errors": "1",
+        "failures": "1",
+    }
+    (failure,) = suite.iter("failure")
+    assert str(failure.text).splitlines() == [line.removeprefix("  ") for line in difference]
+    assert all(float(str(case.get("time"))) > 0 for case in suite.iter("testcase"))
+
+
+@pytest.mark.timeout(300)
+def test_a_new_job_passes_its_test(tmp_path: Path) -> None:
+    report = tmp_path / "report.xml"
+    assert run(["pipeline", "new", "my-orders", "--directory", str(tmp_path / "jobs")]) == exits.OK
+
+    tested = run_test(tmp_path / "jobs" / "my-orders.py", "--junit", str(report))
+
+    assert tested.stderr == "1 case passed\n", tested.stdout
+    assert tested.returncode == 0
+    (case,) = ElementTree.parse(report).iter("testcase")
+    assert (case.get("classname"), case.get("name"), len(case)) == ("my-orders", "five-orders", 0)
 
 
 def run_test(job: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":

@@ -130,6 +130,7 @@ class Trial:
                 if self.suffix:
                     for deleted in admin.delete_topics(list(names.values())).values():
                         deleted.result()
+            del admin  # else a failure's traceback keeps it, and it complains about the test's broker, which has ended
 
     def _run_stages(self, context: RunContext) -> dict[str, _Captured]:
         captured: dict[str, _Captured] = {}

@@ -93,6 +93,14 @@ class Connection:
         configuration.update(self.properties)
         return configuration
 
+    def add_properties(self, file: Path) -> None:
+        """Take from a file the client properties that are not there yet. Raises click.BadParameter, OSError."""
+        try:
+            read = client_properties(read_properties(file.read_text(encoding="utf-8")))
+        except PropertiesProblem as problem:
+            raise click.BadParameter(f"{file}: {problem}") from None
+        self.properties = {**read, **self.properties}
+
     def reach(self) -> None:
         """Connect once to a bootstrap server, so that a wrong address is reported soon. Raises CommandFailed."""
         if self._reached:
@@ -264,11 +272,7 @@ def _keep(context: click.Context, parameter: click.Parameter, value: object) -> 
     elif parameter.name == "request_timeout" and isinstance(value, float):
         connection.timeout_s = value
     elif parameter.name == "command_config":
-        try:
-            read = client_properties(read_properties(Path(str(value)).read_text(encoding="utf-8")))
-        except PropertiesProblem as problem:
-            raise click.BadParameter(f"{value}: {problem}") from None
-        connection.properties = {**read, **connection.properties}
+        connection.add_properties(Path(str(value)))
     elif isinstance(value, tuple):
         try:
             connection.properties.update(client_properties(read_properties("\n".join(value))))

@@ -7,6 +7,7 @@ import click
 from ottla.cli.app import LazyVerbs, Place
 
 VERBS: Final = {
+    "new": "Write a job that works, with a test, to begin with.",
     "run": "Run a job until it is stopped.",
     "list": "List runs.",
     "status": "Show how far the flows of a run are.",
@@ -18,6 +19,7 @@ VERBS: Final = {
     "diff": "Compare the outputs of two runs.",
     "promote": "Have a replay take the place of its run.",
     "test": "Run a job against golden files.",
+    "graph": "Show what a job reads and writes, and by which views and flows.",
     "compact": "Rewrite the small files of a run's tables as few large ones.",
     "redrive": "Send dead letters back to where they came from.",
 }

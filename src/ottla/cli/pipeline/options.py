@@ -55,10 +55,16 @@ def job_parameters(given: Sequence[str]) -> dict[str, str]:
 
 
 def load_job_for(
-    connection: Connection, file: Path, parameters: Mapping[str, str], remembered: Mapping[str, str]
+    connection: Connection,
+    file: Path,
+    parameters: Mapping[str, str],
+    remembered: Mapping[str, str],
+    *,
+    bootstrap: str | None = None,
 ) -> "Job":
-    """Load a job file and reach its brokers: those of the command line, else the job's; sets them in `connection`.
+    """Load a job file and reach its brokers; sets them in `connection`.
 
+    They are those of the option --bootstrap, else `bootstrap` (a profile's), else OTTLA_BOOTSTRAP's, else the job's.
     For `parameters` and `remembered` see `load_job`. Raises PipelineError for the file, CommandFailed if no broker
     answers.
     """
@@ -67,7 +73,9 @@ def load_job_for(
     job = load_job(file, parameters, remembered)
     context = click.get_current_context()
     given = context.get_parameter_source("bootstrap")
-    if given is click.core.ParameterSource.DEFAULT and job.bootstrap is not None:
+    if bootstrap is not None and given is not click.core.ParameterSource.COMMANDLINE:
+        connection.bootstrap = bootstrap
+    elif given is click.core.ParameterSource.DEFAULT and job.bootstrap is not None:
         connection.bootstrap = job.bootstrap
     connection.reach()
     return job

@@ -2,9 +2,10 @@
 
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -12,6 +13,7 @@ import click
 
 from ottla.cli.brokers.client import Connection, connection_options
 from ottla.cli.pipeline.options import home_option, job_parameters, load_job_for, needs_spark, param_option
+from ottla.cli.pipeline.profiles import Profile, read_profile
 from ottla.cli.pipeline.tables import columns_that_fit, flow_rows
 from ottla.cli.terminal.output import note, on_terminal
 from ottla.cli.terminal.times import parse_instant_ms
@@ -21,6 +23,7 @@ from ottla.pipeline.windows import END_OF_TIME_MS
 if TYPE_CHECKING:
     from rich.live import Live
 
+    from ottla.pipeline.job import Job
     from ottla.pipeline.progress import Figures
     from ottla.pipeline.run_store import RunRecord
     from ottla.pipeline.watch import Screen
@@ -43,6 +46,9 @@ _LINE_EVERY_S: Final = 10.0
     "--conf", multiple=True, metavar="KEY=VALUE", help="A setting of Spark, which wins over the job's. May be repeated."
 )
 @param_option
+@click.option(
+    "--profile", metavar="NAME", help="Brokers, parameters and settings: [profile.NAME] of ottla.toml beside JOB.PY."
+)
 @click.option("--once", is_flag=True, help="Process the available records, and end.")
 @click.option(
     "--close-windows",
@@ -66,6 +72,7 @@ def command(
     master: str | None,
     conf: tuple[str, ...],
     params: tuple[str, ...],
+    profile: str | None,
     once: bool,
     close_windows: bool,
     until: str | None,
@@ -80,18 +87,16 @@ def command(
     that it had. Topics that it writes are created if they are not there.
     """
     needs_spark()
-    settings = spark_settings(conf)
+    chosen = Profile() if profile is None else read_profile(job.parent, profile)
+    settings = {**chosen.conf, **spark_settings(conf)}
+    if chosen.command_config is not None:
+        connection.add_properties(chosen.command_config)
     windows_until_ms = _end_of_windows(until, close_windows=close_windows, once=once)
-    earlier = earlier_run(home, job, name)
-    remembered = earlier.parameters if earlier else {}
-    given = job_parameters(params)
-    loaded = load_job_for(connection, job, given, remembered)
-    if earlier is None:
-        # the file was elsewhere then, as behind a link that each deployment moves, or the run is a promoted replay
-        earlier = earlier_run(home, job, name or loaded.name)
-        if earlier is not None and earlier.job == loaded.name and earlier.parameters:
-            remembered = earlier.parameters
-            loaded = load_job_for(connection, job, given, remembered)
+    named = job_parameters(params)
+    given = {**chosen.params, **named}
+    load = partial(load_job_for, connection, job, given, bootstrap=chosen.bootstrap)
+    loaded, remembered = _with_remembered(load, home, job, name)
+    kept = loaded.parameters.keys() - (chosen.secret - named.keys())
 
     from ottla.pipeline.running import RunRequest, run
 
@@ -105,12 +110,27 @@ def command(
         settings=settings,
         master=master,
         once=once,
-        parameters={key: value for key, value in {**remembered, **given}.items() if key in loaded.parameters},
+        parameters={key: value for key, value in {**remembered, **given}.items() if key in kept},
         flows=loaded.select(only, excluded),
         windows_until_ms=windows_until_ms,
     )
     with screen(as_json=as_json) as shown:
         run(request, shown)
+
+
+def _with_remembered(
+    load: "Callable[[Mapping[str, str]], Job]", home: Path, file: Path, name: str | None
+) -> "tuple[Job, Mapping[str, str]]":
+    """The job, loaded with the parameters of an earlier start of its run, and these."""
+    earlier = earlier_run(home, file, name)
+    if earlier is not None:
+        return load(earlier.parameters), earlier.parameters
+    loaded = load({})
+    # the file was elsewhere then, as behind a link that each deployment moves, or the run is a promoted replay
+    earlier = earlier_run(home, file, name or loaded.name)
+    if earlier is None or earlier.job != loaded.name or not earlier.parameters:
+        return loaded, {}
+    return load(earlier.parameters), earlier.parameters
 
 
 def _end_of_windows(until: str | None, *, close_windows: bool, once: bool) -> int | None:

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ottla.cli.pipeline.junit import CaseResult, to_xml
 from ottla.cli.pipeline.options import job_parameters, needs_spark, param_option
 from ottla.cli.terminal import exits
 from ottla.cli.terminal.output import note, plural
 from ottla.cli.terminal.record_lines import BROKER_TIME, BadLine, JsonInput
 from ottla.cli.terminal.suggest import did_you_mean_or_list
 from ottla.pipeline.demo.broker import serve
+from ottla.pipeline.errors import PipelineError
 from ottla.pipeline.golden import Case, Comparison, GoldenError, Line, cases_of, compare, read_lines, to_text
 from ottla.pipeline.golden_run import InputRecord, Trial, outputs_of
 from ottla.pipeline.job import Job
@@ -32,9 +34,19 @@ if TYPE_CHECKING:
 @param_option
 @click.option("--update", is_flag=True, help="Write the actual output as the new expected output.")
 @click.option(
+    "--junit", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False), help="Write a report in JUnit's XML."
+)
+@click.option(
     "--broker", metavar="HOST:PORT", help="Use this broker, with topics of other names. [default: an own one]"
 )
-def command(job_file: Path, cases: tuple[str, ...], params: tuple[str, ...], update: bool, broker: str | None) -> int:
+def command(
+    job_file: Path,
+    cases: tuple[str, ...],
+    params: tuple[str, ...],
+    update: bool,
+    junit: Path | None,
+    broker: str | None,
+) -> int:
     """Run JOB over the inputs of its golden tests and compare what comes out with what is expected.
 
     Each CASE is a directory tests/<job>/<case> beside the job file, with input.<topic>.jsonl for each topic to read and
@@ -42,30 +54,71 @@ def command(job_file: Path, cases: tuple[str, ...], params: tuple[str, ...], upd
     closed at the end. An output without a file is expected to be empty. No CASE means all of them.
     """
     needs_spark()
-    job = load_job(job_file, job_parameters(params))
-    chosen = _chosen(cases_of(job_file.absolute(), job.name), cases)
-    prepared = [(case, _inputs(case, job), _expected(case, job)) for case in chosen]
-    failed = written = 0
-    with tempfile.TemporaryDirectory(prefix="ottla-test-") as scratch, _spark(job, Path(scratch)) as trials:
-        for case, inputs, expected in prepared:
-            began_s = time.monotonic()
-            found = trials.run(case, inputs, broker)
+    if update and junit is not None:
+        raise click.UsageError("--junit reports comparisons, and --update makes none")
+    with _reporting(junit, job_file.stem) as results:
+        job = load_job(job_file, job_parameters(params))
+        chosen = _chosen(cases_of(job_file.absolute(), job.name), cases)
+        prepared = [_Prepared(case, _inputs(case, job), _expected(case, job)) for case in chosen]
+        with tempfile.TemporaryDirectory(prefix="ottla-test-") as scratch, _spark(job, Path(scratch)) as trials:
             if update:
-                written += update_files(case, found)
-                continue
-            differences = [
-                comparison
-                for output in outputs_of(job)
-                if not (comparison := compare(output, expected.get(output, []), found[output])).is_equal
-            ]
-            failed += bool(differences)
-            _report(case, differences, time.monotonic() - began_s)
-    if update:
-        note(f"{plural(written, 'file')} changed")
-        return exits.OK
-    total = plural(len(chosen), "case")
-    note(f"{failed} of {total} failed; --update takes what came out as expected" if failed else f"{total} passed")
+                written = sum(update_files(each.case, trials.run(each.case, each.inputs, broker)) for each in prepared)
+                note(f"{plural(written, 'file')} changed")
+                return exits.OK
+            for each in prepared:
+                result = _compare(each, trials, broker)
+                results.append(result)
+                _print(result)
+    total = plural(len(results), "case")
+    failed = sum(not result.is_passed for result in results)
+    hint = "; --update takes what came out as expected" if any(result.failure for result in results) else ""
+    note(f"{failed} of {total} failed{hint}" if failed else f"{total} passed")
     return exits.FAILED if failed else exits.OK
+
+
+@contextmanager
+def _reporting(junit: Path | None, suite: str) -> Iterator[list[CaseResult]]:
+    """A list for the results of cases, which the block's end writes to the file; an error of the block is one of them.
+
+    The file is emptied first, so that the report of an earlier run never stands for one that was killed.
+    """
+    results: list[CaseResult] = []
+    if junit is None:
+        yield results
+        return
+    junit.write_bytes(b"")
+    try:
+        yield results
+    except BaseException as problem:
+        results.append(CaseResult(suite, 0.0, error=str(problem) or repr(problem)))
+        raise
+    finally:
+        junit.write_bytes(to_xml(suite, results))
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """A case and what its files hold."""
+
+    case: Case
+    inputs: Mapping[str, Sequence[InputRecord]]
+    expected: Mapping[str, Sequence[Line]]
+
+
+def _compare(prepared: _Prepared, trials: "_Trials", broker: str | None) -> CaseResult:
+    """Run the job over a case. An error of the job is the result of this case: the others still run."""
+    began_s = time.monotonic()
+    name = prepared.case.name
+    try:
+        found = trials.run(prepared.case, prepared.inputs, broker)
+    except PipelineError as problem:
+        return CaseResult(name, time.monotonic() - began_s, error=str(problem))
+    failure: list[str] = []
+    for output in outputs_of(trials.job):
+        comparison = compare(output, prepared.expected.get(output, []), found[output])
+        if not comparison.is_equal:
+            failure += _described(comparison)
+    return CaseResult(name, time.monotonic() - began_s, failure)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,12 +212,16 @@ def update_files(case: Case, found: Mapping[str, Sequence[Line]]) -> int:
     return changed
 
 
-def _report(case: Case, differences: Sequence[Comparison], took_s: float) -> None:
-    click.echo(f"{'FAILED' if differences else 'ok'}\t{case.name}\t{took_s:.1f} s")
-    for comparison in differences:
-        click.echo(
-            f"  {comparison.output}: {comparison.matching:,} as expected, {len(comparison.changed):,} different (~), "
-            f"{len(comparison.missing):,} missing (-), {len(comparison.unexpected):,} unexpected (+)"
-        )
-        for text in comparison.describe():
-            click.echo(f"    {text}")
+def _described(comparison: Comparison) -> list[str]:
+    counts = (
+        f"{comparison.output}: {comparison.matching:,} as expected, {len(comparison.changed):,} different (~), "
+        f"{len(comparison.missing):,} missing (-), {len(comparison.unexpected):,} unexpected (+)"
+    )
+    return [counts, *(f"  {text}" for text in comparison.describe())]
+
+
+def _print(result: CaseResult) -> None:
+    outcome = "ok" if result.is_passed else "FAILED" if result.error is None else "ERROR"
+    click.echo(f"{outcome}\t{result.name}\t{result.took_s:.1f} s")
+    for text in (result.error,) if result.error is not None else result.failure:
+        click.echo(f"  {text}")

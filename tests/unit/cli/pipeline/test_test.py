@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
@@ -74,3 +75,27 @@ def test_only_what_has_changed_is_written(tmp_path: Path, capsys: pytest.Capture
     assert "ä" in written
     assert capsys.readouterr().out.splitlines() == [f"{gone}: 0 records", f"{case.expected_file('new')}: 2 records"]
     assert update_files(case, found) == 0
+
+
+def test_a_report_has_what_ended_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    job, report = tmp_path / "job.py", tmp_path / "report.xml"
+    job.write_text(JOB)
+    report.write_text("of an earlier run")
+
+    assert "has no case" in complaint(capsys, str(job), "--junit", str(report))
+
+    (suite,) = ElementTree.parse(report).iter("testsuite")
+    assert (suite.get("name"), suite.get("tests"), suite.get("errors")) == ("job", "1", "1")
+    (error,) = suite.iter("error")
+    assert "has no case: make a directory there" in str(error.text)
+
+
+def test_a_report_is_of_comparisons_and_needs_a_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    job = tmp_path / "job.py"
+    job.write_text(JOB)
+    assert run(["pipeline", "test", str(job), "--update", "--junit", str(tmp_path / "report.xml")]) == exits.USAGE
+    assert "--junit reports comparisons, and --update makes none" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == [job]
+    assert "nowhere/report.xml: no such file" in complaint(
+        capsys, str(job), "--junit", str(tmp_path / "nowhere" / "report.xml")
+    )
